@@ -1,0 +1,1 @@
+"""The ground that everything stands on: positions, ids, status codes, entries, time, and how things are declared."""

@@ -1,0 +1,98 @@
+"""A batch of records in one payload: what BufferedWriter and the coalescing of direct appends put into one APPEND frame.
+
+Layout: ``u8 codec, u32 size of the unpacked array, array``; the array is msgpack (an array of binaries), packed by the codec. Only C code
+touches the records' bytes.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from collections.abc import Sequence
+from typing import Final
+
+import lz4.block
+import msgpack
+import zstandard
+from google_crc32c import value as crc32c
+
+from logdevice_py.core.entry import BODY_SIZE_MAX, Constituent, ConstituentFlags
+from logdevice_py.core.status import CorruptEntryError
+
+_HEAD: Final = struct.Struct(">BI")
+_BATCH: Final = int(ConstituentFlags.BATCH)
+
+
+class Compression(enum.IntEnum):
+    """How the array of a batch is packed."""
+
+    NONE = 0
+    LZ4 = 1
+    ZSTD = 2
+
+
+_ZSTD_COMPRESS = zstandard.ZstdCompressor(level=1, write_content_size=True)
+_ZSTD_DECOMPRESS = zstandard.ZstdDecompressor()
+
+
+def encode_batch(records: Sequence[bytes], compression: Compression = Compression.NONE) -> bytes:
+    """A batch payload. Packing is dropped when it does not make the array smaller."""
+    array: bytes = msgpack.packb(records)
+    packed = array
+    if compression is Compression.LZ4:
+        packed = lz4.block.compress(array, store_size=False)
+    elif compression is Compression.ZSTD:
+        packed = _ZSTD_COMPRESS.compress(array)
+    if len(packed) >= len(array):
+        compression, packed = Compression.NONE, array
+    return _HEAD.pack(compression, len(array)) + packed
+
+
+def decode_batch(payload: bytes, records: int) -> list[bytes]:
+    """The records of a batch payload that was declared to hold `records`.
+
+    The memory used is bounded by `BODY_SIZE_MAX` whatever the payload says.
+
+    Raises:
+        CorruptEntryError: the payload is no batch, or holds another number of records.
+    """
+    try:
+        codec, size = _HEAD.unpack_from(payload)
+        if size > BODY_SIZE_MAX:
+            raise CorruptEntryError(f"a batch of {size} bytes is over the limit of {BODY_SIZE_MAX}")
+        packed = payload[_HEAD.size :]
+        if codec == Compression.NONE:
+            array = packed
+        elif codec == Compression.LZ4:
+            array = lz4.block.decompress(packed, uncompressed_size=size)
+        elif codec == Compression.ZSTD:
+            if zstandard.frame_content_size(packed) != size:
+                raise CorruptEntryError("a zstd batch does not declare its size")
+            array = _ZSTD_DECOMPRESS.decompress(packed, max_output_size=size)
+        else:
+            raise CorruptEntryError(f"batch codec {codec} is not known")
+        if len(array) != size:
+            raise CorruptEntryError(f"a batch unpacks to {len(array)} bytes, it declares {size}")
+        unpacked = msgpack.unpackb(
+            array, raw=True, max_array_len=records, max_bin_len=size, max_str_len=0, max_map_len=0, max_ext_len=0
+        )
+    except (struct.error, ValueError, lz4.block.LZ4BlockError, zstandard.ZstdError, msgpack.UnpackException) as error:
+        raise CorruptEntryError(f"a batch cannot be unpacked: {error}") from None
+    if type(unpacked) is not list or len(unpacked) != records or not all(type(item) is bytes for item in unpacked):
+        raise CorruptEntryError(f"a batch declared {records} records and holds something else")
+    return unpacked
+
+
+def constituent_records(part: Constituent) -> list[bytes | None]:
+    """The records of one constituent: exactly as many as it declares; None stands for each that cannot be read.
+
+    A bad blob thus never shifts the positions of the records around it.
+    """
+    if crc32c(part.payload) != part.crc:
+        return [None] * part.records
+    if not part.flags & _BATCH:
+        return [part.payload] if part.records == 1 else [None] * part.records
+    try:
+        return list(decode_batch(part.payload, part.records))
+    except CorruptEntryError:
+        return [None] * part.records

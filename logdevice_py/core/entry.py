@@ -1,0 +1,240 @@
+"""The image of a log entry: one bytes object that is replicated, stored and read without being taken apart.
+
+The sequencer (or recovery) encodes it once per wave. The same bytes are the payload of every STORE of the wave, the value on disk and
+the payload that readers get.
+
+Layout, big-endian::
+
+    u8  version (1)      u8  copyset size     u16 flags            u32 wave, or seal epoch when WRITTEN_BY_RECOVERY
+    u32 LNG (an ESN)     u32 records          u32 body length      u32 crc32c of the body
+    i64 timestamp (us)   u64 log              u64 lsn
+    u32 x copyset size: shard ids             u32 crc32c of the header above
+    body
+
+The body of a data entry holds one or more constituents (an APPEND frame each): a u32 count, a table row for each, then their payloads.
+A row is ``u32 length, u32 records, u32 crc32c (made by the client), u8 flags`` and, for a frame of a write stream, ``16 bytes writer id,
+u64 sequence number``. A constituent is one record, or a batch of records (`logdevice_py.core.batch`). Holes and bridges have no body.
+An AMEND has no body either, but keeps the records, length and checksum of the body that it speaks for.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from google_crc32c import value as crc32c
+
+from logdevice_py.core.ids import LogId, ShardId, WriterId
+from logdevice_py.core.lsn import Esn, Lsn
+from logdevice_py.core.status import CorruptEntryError
+from logdevice_py.core.units import Timestamp
+
+ENTRY_VERSION: Final = 1
+_FIXED: Final = struct.Struct(">BBHIIIIIqQQ")
+_U32: Final = struct.Struct(">I")
+_ROW: Final = struct.Struct(">IIIB")
+_STREAM: Final = struct.Struct(">16sQ")
+HEADER_SIZE_MIN: Final = _FIXED.size + 4
+RECORDS_PER_ENTRY_MAX: Final = 65_536
+BODY_SIZE_MAX: Final = 64 << 20
+"""Hard limit of a body; `max_payload_size` of the log is below it."""
+
+
+NO_WRITER: Final = WriterId(b"")
+
+
+class EntryFlags(enum.IntFlag):
+    """What an entry is. Values are on disk and on the wire: never reused."""
+
+    NONE = 0
+    HOLE = 1  # nothing was acknowledged at this LSN; written by recovery
+    BRIDGE = 2  # the epoch ends here; always with HOLE and WRITTEN_BY_RECOVERY
+    WRITTEN_BY_RECOVERY = 4  # the wave field holds the seal epoch of the recovery that wrote it
+    AMEND = 8  # header only: replaces wave and copyset of the copy below it
+    WRITE_STREAM = 16  # all constituents are frames of write streams
+    EPOCH_BEGIN = 32  # no entry of this epoch lies before it
+    METADATA = 64  # the body is an epoch metadata record
+
+
+class ConstituentFlags(enum.IntFlag):
+    """What one constituent of a body is."""
+
+    NONE = 0
+    BATCH = 1  # a batch of records, see logdevice_py.core.batch; without it: one record, as it is
+    WRITE_STREAM = 2  # writer id and sequence number follow in the table
+
+
+_HOLE = int(EntryFlags.HOLE)
+_AMEND = int(EntryFlags.AMEND)
+_WRITTEN_BY_RECOVERY = int(EntryFlags.WRITTEN_BY_RECOVERY)
+_STREAM_FLAG = int(ConstituentFlags.WRITE_STREAM)
+
+
+@dataclass(slots=True)
+class EntryHeader:
+    """What an image says of its entry besides the body."""
+
+    log: LogId
+    lsn: Lsn
+    timestamp: Timestamp
+    """When the sequencer gave the LSN; a plug has that of the entry before it."""
+    wave: int
+    """Number of the wave that stored this copy, or the seal epoch of the recovery that wrote it."""
+    copyset: tuple[ShardId, ...]
+    lng: Esn
+    """LNG of the epoch when the wave was sent."""
+    records: int
+    flags: int = 0
+    body_length: int = 0
+    body_crc: int = 0
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        """Precedence among copies of one LSN: recovery beats sequencer, then the higher seal epoch or wave."""
+        return (1 if self.flags & _WRITTEN_BY_RECOVERY else 0, self.wave)
+
+    @property
+    def is_hole(self) -> bool:
+        """A plug or a bridge."""
+        return bool(self.flags & _HOLE)
+
+    @property
+    def is_bridge(self) -> bool:
+        """The end of an epoch."""
+        return bool(self.flags & EntryFlags.BRIDGE)
+
+    @property
+    def is_amend(self) -> bool:
+        """A header without its body."""
+        return bool(self.flags & _AMEND)
+
+
+@dataclass(slots=True)
+class Constituent:
+    """One APPEND frame within an entry."""
+
+    payload: bytes
+    records: int
+    crc: int
+    flags: int = 0
+    writer: WriterId = NO_WRITER
+    sequence: int = 0
+
+
+def encode_header(header: EntryHeader) -> bytes:
+    """The bytes before the body."""
+    copyset = header.copyset
+    fixed = _FIXED.pack(
+        ENTRY_VERSION,
+        len(copyset),
+        header.flags,
+        header.wave,
+        header.lng,
+        header.records,
+        header.body_length,
+        header.body_crc,
+        header.timestamp,
+        header.log,
+        header.lsn,
+    ) + struct.pack(f">{len(copyset)}I", *copyset)
+    return fixed + _U32.pack(crc32c(fixed))
+
+
+def encode_body(constituents: Sequence[Constituent]) -> bytes:
+    """The body of a data entry. The payloads are joined once, by C."""
+    table = [_U32.pack(len(constituents))]
+    for part in constituents:
+        table.append(_ROW.pack(len(part.payload), part.records, part.crc, part.flags))
+        if part.flags & _STREAM_FLAG:
+            table.append(_STREAM.pack(part.writer, part.sequence))
+    table.extend(part.payload for part in constituents)
+    return b"".join(table)
+
+
+def encode_entry(header: EntryHeader, body: bytes) -> bytes:
+    """A full image. `header.body_length` and `body_crc` must already describe `body`, unless it is an AMEND (no body)."""
+    assert not header.is_amend or not body, "an AMEND carries no body"
+    assert header.is_amend or header.body_length == len(body), (header.body_length, len(body))
+    return encode_header(header) + body
+
+
+def header_size(image: bytes) -> int:
+    """Where the body begins."""
+    return HEADER_SIZE_MIN + 4 * image[1]
+
+
+def parse_header(image: bytes) -> EntryHeader:
+    """The header, checked against its own checksum and the length of the image, but not the body against its checksum.
+
+    Raises:
+        CorruptEntryError: the bytes are no image.
+    """
+    if len(image) < HEADER_SIZE_MIN:
+        raise CorruptEntryError(f"an entry of {len(image)} bytes is shorter than a header")
+    version, size, flags, wave, lng, records, body_length, body_crc, timestamp, log, lsn = _FIXED.unpack_from(image)
+    if version != ENTRY_VERSION:
+        raise CorruptEntryError(f"entry version {version} is not known")
+    end = _FIXED.size + 4 * size
+    if len(image) < end + 4 or _U32.unpack_from(image, end)[0] != crc32c(image[:end]):
+        raise CorruptEntryError("the header of the entry does not match its checksum")
+    if len(image) - end - 4 != (0 if flags & _AMEND else body_length):
+        raise CorruptEntryError(f"the entry has {len(image) - end - 4} bytes of body, its header says {body_length}")
+    copyset = struct.unpack_from(f">{size}I", image, _FIXED.size)
+    return EntryHeader(log, lsn, timestamp, wave, copyset, lng, records, flags, body_length, body_crc)
+
+
+def body_of(image: bytes) -> bytes:
+    """The bytes after the header (a copy)."""
+    return image[header_size(image) :]
+
+
+def check_body(image: bytes, header: EntryHeader) -> None:
+    """Compare the body with its checksum.
+
+    Raises:
+        CorruptEntryError: they differ.
+    """
+    if header.is_amend:
+        return
+    body = image[header_size(image) :]
+    if crc32c(body) != header.body_crc:
+        raise CorruptEntryError("the body of the entry does not match its checksum")
+
+
+def parse_constituents(body: bytes) -> list[Constituent]:
+    """The constituents of a data entry's body; their payloads are not checked against their checksums.
+
+    Raises:
+        CorruptEntryError: the table does not fit the body.
+    """
+    try:
+        (count,) = _U32.unpack_from(body)
+        if count > RECORDS_PER_ENTRY_MAX:
+            raise CorruptEntryError(f"an entry of {count} constituents is over the limit of {RECORDS_PER_ENTRY_MAX}")
+        at = 4
+        rows = []
+        for _ in range(count):
+            length, records, crc, flags = _ROW.unpack_from(body, at)
+            at += _ROW.size
+            writer, sequence = b"", 0
+            if flags & _STREAM_FLAG:
+                writer, sequence = _STREAM.unpack_from(body, at)
+                at += _STREAM.size
+            rows.append((length, records, crc, flags, writer, sequence))
+    except struct.error:
+        raise CorruptEntryError("the table of constituents is longer than the body") from None
+    parts = []
+    for length, records, crc, flags, writer, sequence in rows:
+        parts.append(Constituent(body[at : at + length], records, crc, flags, WriterId(writer), sequence))
+        at += length
+    if at != len(body):
+        raise CorruptEntryError(f"the constituents take {at} bytes, the body has {len(body)}")
+    return parts
+
+
+def with_copyset(header: EntryHeader, *, wave: int, copyset: tuple[ShardId, ...], flags: int) -> EntryHeader:
+    """The header of another wave of the same entry."""
+    return replace(header, wave=wave, copyset=copyset, flags=flags)

@@ -1,0 +1,243 @@
+"""Failure detection by gossip.
+
+Every interval a node adds one to its counter of each other node ("intervals since anyone heard of it"), sets its own to zero and sends
+all counters to others, who keep the smaller ones. A node whose counter exceeds the threshold is dead. A tick that comes late adds one,
+not the missed ones: a paused process must not find everybody else dead when it wakes up. A refused connection counts as death at once,
+until gossip that the node itself sent clears it. Runs of a node's process are told apart by instance ids, never by wall clocks.
+
+A wrong view costs time, never data: epochs and seals decide who may write.
+
+States of another node:
+
+    DEAD --gossip of it is heard--> STARTING --it says that it is ready--> ALIVE --it says that it leaves--> LEAVING
+    any state --counter over the threshold, or connection refused--> DEAD
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from logdevice_py.config.cluster import ClusterConfig
+from logdevice_py.core.ids import Generation, InstanceId, NodeId, PeerId, ShardId, node_of, shard_index_of
+from logdevice_py.core.machine import Outbox, Rng, TimerWheel
+from logdevice_py.core.units import Micros
+from logdevice_py.membership.settings import MembershipMetrics, MembershipSettings
+from logdevice_py.protocol.messages import ClusterState, Gossip, NodeState
+
+_LEAVING = 1
+_STARTING = 2
+
+
+@dataclass(slots=True)
+class _Known:
+    """What is known of one node."""
+
+    instance: InstanceId = InstanceId(0)
+    counter: int = 0
+    flags: int = _STARTING
+    generations: tuple[int, ...] = ()
+    refused: bool = False
+    heard: bool = False
+    sequence: int = field(default=0)
+
+
+class GossipMachine:
+    """This node's view of the cluster; implements `ClusterView`."""
+
+    def __init__(
+        self,
+        node: NodeId,
+        instance: InstanceId,
+        config: ClusterConfig,
+        *,
+        settings: MembershipSettings,
+        outbox: Outbox,
+        timers: TimerWheel,
+        rng: Rng,
+        generations: Mapping[ShardId, Generation],
+    ) -> None:
+        self.node = node
+        self.metrics = MembershipMetrics()
+        self.version = 1
+        """Grows whenever `states` would answer differently."""
+        self._settings = settings
+        self._outbox = outbox
+        self._timers = timers
+        self._rng = rng
+        self._config = config
+        self._ticks = 0
+        self._me = _Known(instance=instance, heard=True, generations=_as_list(generations))
+        self._known: dict[NodeId, _Known] = {node: self._me}
+        self._states: dict[NodeId, NodeState] = {}
+        self._refresh()
+
+    # ClusterView
+
+    def state(self, node: NodeId) -> NodeState:
+        return self._states.get(node, NodeState.DEAD)
+
+    def is_alive(self, node: NodeId) -> bool:
+        return self._states.get(node, NodeState.DEAD) is not NodeState.DEAD
+
+    def may_sequence(self, node: NodeId) -> bool:
+        return self._states.get(node) is NodeState.ALIVE
+
+    def instance(self, node: NodeId) -> InstanceId:
+        known = self._known.get(node)
+        return known.instance if known is not None else InstanceId(0)
+
+    def generation(self, shard: ShardId) -> Generation:
+        known = self._known.get(node_of(shard))
+        index = shard_index_of(shard)
+        if known is None or index >= len(known.generations):
+            return Generation(0)
+        return Generation(known.generations[index])
+
+    def isolated(self) -> bool:
+        members = self._config.nodes
+        dead = sum(1 for node in members if not self.is_alive(node))
+        return 2 * dead > len(members)
+
+    # Events
+
+    def start(self, now: Micros) -> None:
+        """Begin to gossip."""
+        self._tick(now)
+
+    def on_gossip(self, message: Gossip, now: Micros) -> None:
+        """What another node knows."""
+        sender = message.node
+        if sender == self.node or sender not in self._config.nodes:
+            return
+        known = self._known.setdefault(sender, _Known())
+        if message.instance < known.instance or (
+            message.instance == known.instance and message.sequence <= known.sequence
+        ):
+            self.metrics.gossips_stale += 1
+            return
+        self.metrics.gossips_received += 1
+        for node, instance, counter, flags, generations in message.nodes:
+            if node != self.node and node in self._config.nodes:
+                self._merge(NodeId(node), InstanceId(instance), counter, flags, tuple(generations))
+        known.sequence = message.sequence
+        known.refused = False  # its process was there to send this
+        self._refresh()
+
+    def _merge(
+        self, node: NodeId, instance: InstanceId, counter: int, flags: int, generations: tuple[int, ...]
+    ) -> None:
+        known = self._known.setdefault(node, _Known())
+        if instance < known.instance or instance == 0:
+            return
+        if instance > known.instance:
+            known.instance, known.counter, known.flags = instance, counter, flags
+            known.sequence, known.refused, known.heard = 0, False, True
+        else:
+            known.counter = min(known.counter, counter)
+            known.heard = True
+            known.flags = (known.flags & flags & _STARTING) | ((known.flags | flags) & _LEAVING)
+        known.generations = tuple(
+            max(ours, theirs)
+            for ours, theirs in zip(
+                known.generations + (0,) * (len(generations) - len(known.generations)),
+                generations + (0,) * (len(known.generations) - len(generations)),
+                strict=True,
+            )
+        )
+
+    def on_refused(self, node: NodeId, now: Micros) -> None:
+        """Nobody listens at the node's address."""
+        known = self._known.get(node)
+        if known is not None and node != self.node and known.heard and not known.refused:
+            known.refused = True
+            self._refresh()
+
+    def on_config(self, config: ClusterConfig, now: Micros) -> None:
+        """A newer cluster file."""
+        self._config = config
+        for node in sorted(self._known):
+            if node not in config.nodes and node != self.node:
+                del self._known[node]
+        self._refresh()
+
+    def on_generations(self, generations: Mapping[ShardId, Generation], now: Micros) -> None:
+        """The generations of the own shards."""
+        self._me.generations = _as_list(generations)
+
+    def leave(self, now: Micros) -> None:
+        """Tell everybody that this node is about to stop."""
+        self._me.flags |= _LEAVING
+        self._refresh()
+        self._send(self._others())
+
+    def cluster_state(self) -> ClusterState:
+        """What clients are told."""
+        return ClusterState(
+            version=self.version,
+            config_version=self._config.version,
+            nodes=[(node, int(self.state(node)), self.instance(node)) for node in sorted(self._config.nodes)],
+        )
+
+    # Ticks
+
+    def _tick(self, now: Micros) -> None:
+        self._ticks += 1
+        for node in sorted(self._known):
+            if node != self.node:
+                self._known[node].counter += 1
+        if self._ticks > self._settings.starting_intervals or len(self._config.nodes) == 1:
+            self._me.flags &= ~_STARTING
+        self._refresh()
+        others = self._others()
+        if len(others) + 1 > self._settings.gossip_all_nodes_max:
+            self._rng.shuffle(others)
+            others = others[: self._settings.gossip_fanout]
+        self._send(others)
+        self._timers.at(now + self._settings.gossip_interval_us, self._tick)
+
+    def _others(self) -> list[NodeId]:
+        return [node for node in sorted(self._config.nodes) if node != self.node]
+
+    def _send(self, others: Iterable[NodeId]) -> None:
+        self._me.sequence += 1
+        message = Gossip(
+            node=self.node,
+            instance=self._me.instance,
+            sequence=self._me.sequence,
+            config_version=self._config.version,
+            nodes=[
+                (node, known.instance, known.counter, known.flags, list(known.generations))
+                for node, known in sorted(self._known.items())
+                if known.instance
+            ],
+        )
+        for node in others:
+            self.metrics.gossips_sent += 1
+            self._outbox.send(PeerId(node), message)
+
+    def _refresh(self) -> None:
+        states = {node: self._judge(node) for node in sorted(self._config.nodes)}
+        if states == self._states:
+            return
+        for node, state in states.items():
+            if state is NodeState.DEAD and self._states.get(node, NodeState.DEAD) is not NodeState.DEAD:
+                self.metrics.deaths += 1
+        self._states = states
+        self.version += 1
+
+    def _judge(self, node: NodeId) -> NodeState:
+        known = self._known.get(node)
+        if known is None or not known.heard or known.refused:
+            return NodeState.DEAD
+        if node != self.node and known.counter > self._settings.gossip_threshold:
+            return NodeState.DEAD
+        if known.flags & _LEAVING:
+            return NodeState.LEAVING
+        return NodeState.STARTING if known.flags & _STARTING else NodeState.ALIVE
+
+
+def _as_list(generations: Mapping[ShardId, Generation]) -> tuple[int, ...]:
+    """Generations in order of shard index; 0 for one that is not open."""
+    by_index = {shard_index_of(shard): generation for shard, generation in generations.items()}
+    return tuple(by_index.get(index, 0) for index in range(max(by_index, default=-1) + 1))

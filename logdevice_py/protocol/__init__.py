@@ -1,0 +1,1 @@
+"""What nodes and clients say to each other: messages declared once, their encoding, and frames."""

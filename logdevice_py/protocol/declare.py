@@ -1,0 +1,287 @@
+"""How a message is declared, and the codec that follows from the declaration.
+
+A message is a dataclass whose annotated types are its layout: fields in declared order form one msgpack array, a field of kind `Payload`
+travels raw behind it. Fields are only ever added at the end, with a default; a decoder ignores fields that it does not know.
+Decoding checks every type, range and length, so handlers never meet a value that the declaration does not allow.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import typing
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, Protocol, TypeVar, dataclass_transform
+
+import msgpack
+
+from logdevice_py.core.ids import Generation, InstanceId, LogId, NodeId, ShardId
+from logdevice_py.core.lsn import EPOCH_MAX, LSN_MAX, Epoch, Esn, Lsn
+from logdevice_py.core.status import ProtocolError, Status
+from logdevice_py.core.units import Timestamp
+
+T = TypeVar("T")
+
+
+class Kind(Protocol):
+    """How one field looks on the wire, for the checker and for the docs."""
+
+    @property
+    def name(self) -> str:
+        """How the kind is called in docs and errors."""
+
+    def check(self, value: Any) -> Any:
+        """The value that the message holds; ValueError when the wire value is not allowed."""
+
+
+@dataclass(frozen=True)
+class IntKind:
+    """An integer between two bounds."""
+
+    name: str
+    lo: int
+    hi: int
+
+    def check(self, value: Any) -> int:
+        if type(value) is not int or not self.lo <= value <= self.hi:
+            raise ValueError(f"{self.name} expected")
+        return value
+
+
+@dataclass(frozen=True)
+class BytesKind:
+    """Bytes up to a length."""
+
+    name: str
+    hi: int
+
+    def check(self, value: Any) -> bytes:
+        if type(value) is not bytes or len(value) > self.hi:
+            raise ValueError(f"{self.name} expected")
+        return value
+
+
+@dataclass(frozen=True)
+class TextKind:
+    """UTF-8 text up to a number of bytes."""
+
+    name: str
+    hi: int
+
+    def check(self, value: Any) -> str:
+        if type(value) is not str or len(value) > self.hi:
+            raise ValueError(f"{self.name} expected")
+        return value
+
+
+@dataclass(frozen=True)
+class BoolKind:
+    """True or false."""
+
+    name: str = "bool"
+
+    def check(self, value: Any) -> bool:
+        if type(value) is not bool:
+            raise ValueError("bool expected")
+        return value
+
+
+_STATUS_BY_NUMBER: Final = {int(status): status for status in Status}
+
+
+@dataclass(frozen=True)
+class StatusKind:
+    """A status code; one that this version does not know is read as INTERNAL."""
+
+    name: str = "status"
+
+    def check(self, value: Any) -> Status:
+        if type(value) is not int:
+            raise ValueError("status expected")
+        return _STATUS_BY_NUMBER.get(value, Status.INTERNAL)
+
+
+@dataclass(frozen=True)
+class ListKind:
+    """Up to `hi` elements of one kind."""
+
+    name: str
+    element: Kind
+    hi: int
+
+    def check(self, value: Any) -> list[Any]:
+        if type(value) is not list or len(value) > self.hi:
+            raise ValueError(f"{self.name} expected")
+        check = self.element.check
+        return [check(item) for item in value]
+
+
+@dataclass(frozen=True)
+class TupleKind:
+    """A fixed sequence of kinds."""
+
+    name: str
+    elements: tuple[Kind, ...]
+
+    def check(self, value: Any) -> tuple[Any, ...]:
+        if type(value) is not list or len(value) != len(self.elements):
+            raise ValueError(f"{self.name} expected")
+        return tuple(kind.check(item) for kind, item in zip(self.elements, value, strict=True))
+
+
+@dataclass(frozen=True)
+class PayloadKind:
+    """The raw bytes behind the fields; at most one a message, not part of the array."""
+
+    name: str = "payload"
+
+    def check(self, value: Any) -> bytes:
+        raise AssertionError("payloads do not pass through the array")
+
+
+def list_of(element: Kind, hi: int) -> ListKind:
+    """A list kind."""
+    return ListKind(f"list of {element.name}", element, hi)
+
+
+def tuple_of(*elements: Kind) -> TupleKind:
+    """A tuple kind."""
+    return TupleKind("(" + ", ".join(kind.name for kind in elements) + ")", elements)
+
+
+U8K: Final = IntKind("u8", 0, 2**8 - 1)
+U16K: Final = IntKind("u16", 0, 2**16 - 1)
+U32K: Final = IntKind("u32", 0, 2**32 - 1)
+U64K: Final = IntKind("u64", 0, 2**64 - 1)
+LOG: Final = IntKind("log", 0, 2**63 - 1)
+LSN: Final = IntKind("lsn", 0, LSN_MAX)
+EPOCH: Final = IntKind("epoch", 0, EPOCH_MAX)
+ESN: Final = IntKind("esn", 0, 2**32 - 1)
+SHARD: Final = IntKind("shard", 0, 2**23 - 1)
+NODE: Final = IntKind("node, or -1", -1, 32767)
+STAMP: Final = IntKind("timestamp", -(2**63), 2**63 - 1)
+STATUS: Final = StatusKind()
+
+U8 = Annotated[int, U8K]
+U16 = Annotated[int, U16K]
+U32 = Annotated[int, U32K]
+U64 = Annotated[int, U64K]
+Log = Annotated[LogId, LOG]
+LsnField = Annotated[Lsn, LSN]
+EpochField = Annotated[Epoch, EPOCH]
+EsnField = Annotated[Esn, ESN]
+Shard = Annotated[ShardId, SHARD]
+Node = Annotated[NodeId, NODE]
+GenerationField = Annotated[Generation, U32K]
+Instance = Annotated[InstanceId, U64K]
+Stamp = Annotated[Timestamp, STAMP]
+StatusField = Annotated[Status, STATUS]
+Bool = Annotated[bool, BoolKind()]
+Text = Annotated[str, TextKind("text up to 1024", 1024)]
+Blob16 = Annotated[bytes, BytesKind("up to 16 bytes", 16)]
+Payload = Annotated[bytes, PayloadKind()]
+
+
+@dataclass(frozen=True)
+class MessageCodec:
+    """The codec of one message class."""
+
+    number: int
+    name: str
+    cls: type[Any]
+    fields: tuple[tuple[str, Kind], ...]
+    payload: str | None
+    pack: Callable[[Any], bytes]
+    """Fields of a message as a msgpack array."""
+    unpack: Callable[[Any, bytes], Any]
+    """A message from the unpacked array and the raw payload; ProtocolError when they do not fit the declaration."""
+
+
+CODECS: Final[dict[int, MessageCodec]] = {}
+CODEC_OF: Final[dict[type[Any], MessageCodec]] = {}
+
+
+@dataclass_transform(kw_only_default=True)
+def message(number: enum.IntEnum) -> Callable[[type[T]], type[T]]:
+    """Declare a wire message: the annotations are its layout."""
+
+    def wrap(cls: type[T]) -> type[T]:
+        made = dataclass(slots=True, kw_only=True)(cls)
+        assert int(number) not in CODECS, number
+        codec = _codec(int(number), made)
+        CODECS[int(number)] = codec
+        CODEC_OF[made] = codec
+        return made
+
+    return wrap
+
+
+def _codec(number: int, cls: type[Any]) -> MessageCodec:
+    hints = typing.get_type_hints(cls, include_extras=True)
+    kinds = [(field.name, hints[field.name].__metadata__[0]) for field in dataclasses.fields(cls)]
+    payload = next((name for name, kind in kinds if isinstance(kind, PayloadKind)), None)
+    wire = [(name, kind) for name, kind in kinds if not isinstance(kind, PayloadKind)]
+    required = sum(1 for field in dataclasses.fields(cls) if _is_required(field) and field.name != payload)
+    return MessageCodec(
+        number, cls.__name__, cls, tuple(wire), payload, _packer(wire), _unpacker(cls, wire, payload, required)
+    )
+
+
+def _is_required(field: dataclasses.Field[Any]) -> bool:
+    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+
+
+def _packer(wire: list[tuple[str, Kind]]) -> Callable[[Any], bytes]:
+    source = "def pack(m):\n    return packb((" + "".join(f"m.{name}, " for name, _ in wire) + "))\n"
+    scope: dict[str, Any] = {"packb": msgpack.Packer(autoreset=True).pack}
+    exec(source, scope)
+    return typing.cast(Callable[[Any], bytes], scope["pack"])
+
+
+def _unpacker(
+    cls: type[Any], wire: list[tuple[str, Kind]], payload: str | None, required: int
+) -> Callable[[Any, bytes], Any]:
+    """Straight-line code for each message: integers are checked inline, the rest by its kind."""
+    names = [name for name, _ in wire]
+    scope: dict[str, Any] = {"cls": cls, "ProtocolError": ProtocolError}
+    lines = ["def unpack(f, payload):", "    n = len(f)"]
+    lines.append(
+        f"    if n < {required}: raise ProtocolError('{cls.__name__}: %d fields, at least {required} needed' % n)"
+    )
+    lines.append("    try:")
+    for index, (name, kind) in enumerate(wire):
+        if isinstance(kind, IntKind):
+            read = (
+                f"v{index} = f[{index}]\n"
+                f"{{0}}if type(v{index}) is not int or not {kind.lo} <= v{index} <= {kind.hi}: "
+                f"raise ValueError('{name}: {kind.name} expected')"
+            )
+        else:
+            scope[f"check{index}"] = kind.check
+            read = f"v{index} = check{index}(f[{index}])"
+        if index < required:
+            lines.append("        " + read.format("        "))
+        else:
+            scope[f"default{index}"] = next(x for x in dataclasses.fields(cls) if x.name == name)
+            lines.append(f"        if n > {index}:")
+            lines.append("            " + read.format("            "))
+            lines.append("        else:")
+            lines.append(f"            v{index} = make_default(default{index})")
+    scope["make_default"] = _default
+    lines.append("        pass")
+    lines.append("    except ValueError as error:")
+    lines.append(f"        raise ProtocolError('{cls.__name__}: %s' % error) from None")
+    if payload is None:
+        lines.append(f"    if payload: raise ProtocolError('{cls.__name__} carries no payload')")
+    arguments = [f"{name}=v{index}" for index, name in enumerate(names)]
+    if payload is not None:
+        arguments.append(f"{payload}=payload")
+    lines.append(f"    return cls({', '.join(arguments)})")
+    exec("\n".join(lines), scope)
+    return typing.cast(Callable[[Any, bytes], Any], scope["unpack"])
+
+
+def _default(field: dataclasses.Field[Any]) -> Any:
+    factory = field.default_factory
+    return field.default if factory is dataclasses.MISSING else factory()

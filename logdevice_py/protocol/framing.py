@@ -1,0 +1,145 @@
+"""Bytes to messages and back.
+
+A frame is ``u32 length (of everything behind it), u16 fields length, u8 type, u8 flags, u32 crc32c (of length to flags and of the fields),
+fields, payload``, big-endian. The payload is not covered: it carries its own checksum end to end.
+
+A length over the limit is refused before anything is allocated for it. Any violation raises `ProtocolError`: the connection is closed and
+nobody else notices.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, Final
+
+import msgpack
+from google_crc32c import extend, value
+
+from logdevice_py.core.entry import BODY_SIZE_MAX
+from logdevice_py.core.status import ProtocolError
+from logdevice_py.protocol.declare import CODEC_OF, CODECS
+
+_HEAD: Final = struct.Struct(">IHBB")
+_CRC: Final = struct.Struct(">I")
+HEAD_SIZE: Final = _HEAD.size + _CRC.size
+FRAME_SIZE_MAX: Final = BODY_SIZE_MAX + (1 << 20)
+"""Of any frame, length field included."""
+FRAME_SIZE_MAX_BEFORE_HELLO: Final = 4096
+"""Of a frame from a peer that has not introduced itself."""
+FIELDS_SIZE_MAX: Final = 65_535
+_BUFFER_SIZE: Final = 1 << 18
+
+
+def encode_frame(message: Any) -> list[bytes]:
+    """The frame of a message as one or two pieces; the payload is passed on, not copied."""
+    codec = CODEC_OF[type(message)]
+    fields = codec.pack(message)
+    assert len(fields) <= FIELDS_SIZE_MAX, f"{codec.name}: {len(fields)} bytes of fields"
+    payload = b"" if codec.payload is None else getattr(message, codec.payload)
+    head = _HEAD.pack(HEAD_SIZE - 4 + len(fields) + len(payload), len(fields), codec.number, 0)
+    first = head + _CRC.pack(value(head + fields)) + fields
+    return [first, payload] if payload else [first]
+
+
+def decode_frame(frame: bytes) -> Any:
+    """The message of one complete frame."""
+    reader = FrameReader()
+    view = reader.get_buffer(len(frame))
+    view[: len(frame)] = frame
+    del view
+    messages = reader.received(len(frame))
+    if len(messages) != 1 or reader.pending:
+        raise ProtocolError("not exactly one frame")
+    return messages[0]
+
+
+class FrameReader:
+    """Cuts a byte stream into messages. Memory is bounded by the frame limit in force.
+
+    Use: fill a part of `get_buffer()`, then call `received` with the number of bytes filled.
+    """
+
+    __slots__ = ("_buffer", "_read", "_write", "frame_size_max")
+
+    def __init__(self, frame_size_max: int = FRAME_SIZE_MAX) -> None:
+        self.frame_size_max = frame_size_max
+        self._buffer = bytearray(min(_BUFFER_SIZE, 2 * frame_size_max))
+        self._read = 0
+        self._write = 0
+
+    @property
+    def pending(self) -> int:
+        """Bytes received that are no complete frame yet."""
+        return self._write - self._read
+
+    def get_buffer(self, _hint: int = -1) -> memoryview:
+        """Where the next bytes go."""
+        free = len(self._buffer) - self._write
+        wanted = self._wanted()
+        if free < wanted:
+            self._make_room(wanted)
+        return memoryview(self._buffer)[self._write :]
+
+    def _wanted(self) -> int:
+        """How many bytes would be useful: what the frame begun still lacks, and some more."""
+        if self._write - self._read >= 4:
+            length = int.from_bytes(self._buffer[self._read : self._read + 4], "big")
+            return max(length + 4 - (self._write - self._read), 16384)
+        return 16384
+
+    def _make_room(self, wanted: int) -> None:
+        """Move what is pending to the front; grow only for a frame that is within the limit."""
+        pending = bytes(memoryview(self._buffer)[self._read : self._write])
+        size = max(_BUFFER_SIZE, len(pending) + wanted)
+        if size > len(self._buffer) or len(self._buffer) > 4 * size:
+            self._buffer = bytearray(size)
+        self._buffer[: len(pending)] = pending
+        self._read, self._write = 0, len(pending)
+
+    def received(self, count: int) -> list[Any]:
+        """The messages completed by `count` further bytes."""
+        self._write += count
+        messages: list[Any] = []
+        buffer, read, write = self._buffer, self._read, self._write
+        view = memoryview(buffer)
+        try:
+            while write - read >= 4:
+                length = int.from_bytes(view[read : read + 4], "big")
+                if not HEAD_SIZE - 4 <= length <= self.frame_size_max - 4:
+                    raise ProtocolError(
+                        f"a frame of {length + 4} bytes; {HEAD_SIZE} to {self.frame_size_max} are allowed"
+                    )
+                if write - read < length + 4:
+                    break
+                messages.append(_decode(view, read, length + 4))
+                read += length + 4
+        finally:
+            view.release()
+            if read == write:
+                read = self._write = 0
+            self._read = read
+        return messages
+
+
+def _decode(view: memoryview, at: int, size: int) -> Any:
+    _, fields_length, type_, flags = _HEAD.unpack_from(view, at)
+    if HEAD_SIZE + fields_length > size:
+        raise ProtocolError(f"{fields_length} bytes of fields do not fit a frame of {size}")
+    start = at + HEAD_SIZE
+    end = start + fields_length
+    fields = bytes(view[start:end])
+    (crc,) = _CRC.unpack_from(view, at + _HEAD.size)
+    if crc != extend(value(bytes(view[at : at + _HEAD.size])), fields):
+        raise ProtocolError("the frame does not match its checksum")
+    if flags:
+        raise ProtocolError(f"frame flags {flags:#x} are not known")
+    codec = CODECS.get(type_)
+    if codec is None:
+        raise ProtocolError(f"message type {type_} is not known")
+    try:
+        array = msgpack.unpackb(fields, use_list=True, max_map_len=0, max_ext_len=0)
+    except (ValueError, msgpack.UnpackException, RecursionError) as error:
+        raise ProtocolError(f"{codec.name}: fields cannot be unpacked: {error}") from None
+    if type(array) is not list:
+        raise ProtocolError(f"{codec.name}: fields are no array")
+    return codec.unpack(array, bytes(view[end : at + size]))

@@ -1,0 +1,563 @@
+"""Every message that nodes and clients exchange, declared once. `docs/messages.md` is rendered from here.
+
+Names are LogDevice's: verb and participle for request and answer. Conventions:
+  - `request_id` is chosen by the asker, unique per asker and kind, and echoed.
+  - A node index of -1 means "none".
+  - A message for a shard names it; it goes to the shard's node. Answers name the shard that answers.
+  - `generation` in a request is the one that the epoch's metadata lists for the shard (0: any). A shard of another generation answers
+    REBUILDING: it does not have what the epoch stored and must not be counted.
+  - Messages that may carry many logs hold lists; a sender splits them so that fields stay below 64 KiB (`LOGS_PER_FRAME`).
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Annotated, Final
+
+from logdevice_py.protocol.declare import (
+    EPOCH,
+    ESN,
+    LOG,
+    LSN,
+    NODE,
+    SHARD,
+    STAMP,
+    STATUS,
+    U8,
+    U8K,
+    U16,
+    U32,
+    U32K,
+    U64,
+    U64K,
+    Blob16,
+    Bool,
+    EpochField,
+    GenerationField,
+    Instance,
+    Log,
+    LsnField,
+    Node,
+    Payload,
+    Shard,
+    Stamp,
+    StatusField,
+    Text,
+    list_of,
+    message,
+    tuple_of,
+)
+
+PROTOCOL_VERSION_MIN: Final = 1
+PROTOCOL_VERSION_MAX: Final = 1
+LOGS_PER_FRAME: Final = 500
+"""How many logs a sender puts into one message at most."""
+
+
+class MessageType(enum.IntEnum):
+    """Wire numbers. A removed number is never used again."""
+
+    HELLO = 1
+    ACK = 2
+    APPEND = 3
+    APPENDED = 4
+    STORE = 5
+    STORED = 6
+    RELEASE = 7
+    SEAL = 8
+    SEALED = 9
+    DIGEST = 10
+    DIGESTED = 11
+    MUTATED = 12
+    CLEAN = 13
+    CLEANED = 14
+    GET_EPOCH_RECOVERY_METADATA = 15
+    EPOCH_RECOVERY_METADATA = 16
+    GET_SEQ_STATE = 17
+    SEQ_STATE = 18
+    START = 19
+    STARTED = 20
+    RECORDS = 21
+    GAP = 22
+    WINDOW = 23
+    STOP = 24
+    GOSSIP = 25
+    CLUSTER_STATE = 26
+    TRIM = 27
+    TRIMMED = 28
+    CHECK_SEAL = 29
+    SEAL_CHECKED = 30
+    SHUTDOWN = 31
+
+
+@message(MessageType.HELLO)
+class Hello:
+    """First frame of a connection, from the side that dialled. Answer: ACK."""
+
+    protocol_min: U16
+    protocol_max: U16
+    cluster_name: Text
+    cluster_uuid: Blob16  # 16 bytes; empty from a client that does not know it
+    node: Node  # who dials; -1: a client
+    instance: Instance  # run of the dialling process
+    destination: Node  # whom it means to reach; -1: any
+    config_version: U64  # version of the dialler's cluster file
+    name: Text  # of a client, for logs
+
+
+@message(MessageType.ACK)
+class Ack:
+    """Answer to HELLO. Anything but OK closes the connection: PROTO (no common version), INVALID_CLUSTER, NOTINCONFIG (not that node)."""
+
+    status: StatusField
+    protocol: U16
+    cluster_uuid: Blob16
+    node: Node
+    instance: Instance
+    config_version: U64
+    detail: Text
+
+
+class AppendFlags(enum.IntFlag):
+    """Flags of APPEND."""
+
+    NONE = 0
+    BATCH = 1  # the payload is a batch of `records` records
+    NO_REDIRECT = 2  # sequence it here even if another node should
+    REACTIVATE_IF_PREEMPTED = 4  # with NO_REDIRECT: take the log back if another node preempted this one
+    WRITE_STREAM = 8  # writer, sequence and stream_epoch are set
+    RESUME = 16  # first frame of the write stream in this epoch: any sequence number is taken
+
+
+@message(MessageType.APPEND)
+class Append:
+    """Give the payload a position and replicate it. Answer: APPENDED."""
+
+    request_id: U64
+    log: Log
+    flags: U32  # AppendFlags
+    records: U32  # how many records the payload holds, 1 to 65,536
+    crc: U32  # crc32c of the payload, made by the client
+    seen_epoch: EpochField  # highest epoch of the log that the client knows of; a sequencer below it is stale
+    previous_lsn: LsnField  # position that an earlier try may have got; 0: none
+    writer: Blob16  # write stream: 16 bytes; else empty
+    sequence: U64  # write stream: number of this frame, from 1
+    stream_epoch: EpochField  # write stream: the only epoch in which the frame may be stored
+    payload: Payload
+
+
+class AppendedFlags(enum.IntFlag):
+    """Flags of APPENDED."""
+
+    NONE = 0
+    NOT_REPLICATED = 1  # no copy was stored anywhere: an append that failed is certainly not applied
+    REDIRECT_NOT_ALIVE = 2  # the node redirected to looks dead from here
+
+
+class Durability(enum.IntEnum):
+    """When a storage node answers STORED."""
+
+    SYNC = 0  # after the write-ahead log was synced to disk
+    ASYNC = 1  # after the write reached the operating system
+
+
+@message(MessageType.APPENDED)
+class Appended:
+    """Answer to APPEND. lsn is the position when OK; with other statuses the position that the append may have got, 0 if none;
+    with STALE and WRITE_STREAM_UNKNOWN ``epoch:0`` of the sequencer."""
+
+    request_id: U64
+    log: Log
+    status: StatusField
+    flags: U32  # AppendedFlags
+    lsn: LsnField
+    batch_offset: U32  # of the frame's first record within the LSN
+    timestamp: Stamp
+    redirect: Node  # REDIRECTED, PREEMPTED: whom to ask
+    durability: U8  # Durability
+    copyset: Annotated[list[int], list_of(SHARD, 127)]
+
+
+class StoreFlags(enum.IntFlag):
+    """Flags of STORE."""
+
+    NONE = 0
+    RECOVERY = 1  # from epoch recovery: seals are compared with seal_epoch; the answer is MUTATED
+    DRAINING = 2  # from a sequencer that drains its epoch: soft seals are ignored
+    SYNC = 4  # answer after a sync whatever the log's durability
+
+
+@message(MessageType.STORE)
+class Store:
+    """Keep a copy of an entry. Answer: STORED, or MUTATED for recovery."""
+
+    log: Log
+    lsn: LsnField
+    shard: Shard  # for which copy
+    generation: GenerationField
+    wave: U32
+    flags: U32  # StoreFlags
+    seal_epoch: EpochField  # of the recovery; 0 from a sequencer
+    recovery_id: U64  # of the recovery; 0 from a sequencer
+    image: Payload  # logdevice_py.core.entry
+
+
+class StoredFlags(enum.IntFlag):
+    """Flags of STORED."""
+
+    NONE = 0
+    SOFT_PREEMPTED = 1  # refused by a soft seal only
+    OVERLOADED = 2  # pick this shard less for a while
+    LOW_WATERMARK = 4  # taken, but disk space runs low
+
+
+@message(MessageType.STORED)
+class Stored:
+    """Answer to STORE. OK (durable as the log asks), PREEMPTED (sealed; by whom), DISABLED, NOSPC, OVERLOADED, REBUILDING (other
+    generation), NOTSTORAGE, BADPAYLOAD (checksum), SHUTDOWN, FAILED (disk)."""
+
+    log: Log
+    lsn: LsnField
+    shard: Shard
+    wave: U32
+    status: StatusField
+    flags: U32  # StoredFlags
+    seal_epoch: EpochField  # PREEMPTED: of the seal
+    seal_node: Node  # PREEMPTED: who sealed
+
+
+@message(MessageType.MUTATED)
+class Mutated:
+    """Answer to a STORE of recovery. Statuses as STORED."""
+
+    recovery_id: U64
+    log: Log
+    lsn: LsnField
+    shard: Shard
+    wave: U32
+    status: StatusField
+    seal_epoch: EpochField
+    seal_node: Node
+
+
+@message(MessageType.RELEASE)
+class Release:
+    """Everything up to lsn may be read, all earlier epochs included. No answer; repeated until the connection took it."""
+
+    shard: Shard
+    logs: Annotated[list[tuple[int, int]], list_of(tuple_of(LOG, LSN), 4096)]
+
+
+@message(MessageType.SEAL)
+class Seal:
+    """Refuse STOREs of every epoch <= seal epoch from then on. Answer: SEALED.
+
+    Each log: (log, seal epoch, last clean epoch, generations: [(epoch since which, generation)] as the metadata lists for this shard).
+    """
+
+    request_id: U64
+    shard: Shard
+    node: Node  # who seals
+    logs: Annotated[
+        list[tuple[int, int, int, list[tuple[int, int]]]],
+        list_of(tuple_of(LOG, EPOCH, EPOCH, list_of(tuple_of(EPOCH, U32K), 256)), 4096),
+    ]
+
+
+EPOCH_STATE = tuple_of(EPOCH, STATUS, ESN, ESN, STAMP, LSN, STAMP)
+"""(epoch, OK or REBUILDING, LNG, greatest ESN stored, its timestamp, LSN of the tail record at or below LNG, its timestamp)."""
+
+
+@message(MessageType.SEALED)
+class Sealed:
+    """Answer to SEAL, per log: (log, status, epoch of the seal that holds, node that set it, trim point, states of the epochs in
+    (last clean epoch, seal epoch]). PREEMPTED: a higher seal holds. REBUILDING for an epoch: not authoritative for it."""
+
+    request_id: U64
+    shard: Shard
+    logs: Annotated[
+        list[tuple[int, int, int, int, int, list[tuple[int, int, int, int, int, int, int]]]],
+        list_of(tuple_of(LOG, STATUS, EPOCH, NODE, LSN, list_of(EPOCH_STATE, 4096)), 4096),
+    ]
+
+
+@message(MessageType.DIGEST)
+class Digest:
+    """What is stored in ranges of LSNs, released or not? Answer: DIGESTED, which may cover a part; the asker asks on from there.
+
+    Each range: (log, from, until inclusive, generation). At most about `bytes_max` of images are returned, one at least.
+    """
+
+    request_id: U64
+    shard: Shard
+    bytes_max: U32
+    ranges: Annotated[list[tuple[int, int, int, int]], list_of(tuple_of(LOG, LSN, LSN, U32K), 4096)]
+
+
+@message(MessageType.DIGESTED)
+class Digested:
+    """Answer to DIGEST. ranges: (log, status, last LSN that the answer covers). entries: (log, lsn, length of its image); the images
+    follow each other in the payload. Each is the copy of highest rank, an AMEND merged with its body."""
+
+    request_id: U64
+    shard: Shard
+    ranges: Annotated[list[tuple[int, int, int]], list_of(tuple_of(LOG, STATUS, LSN), 4096)]
+    entries: Annotated[list[tuple[int, int, int]], list_of(tuple_of(LOG, LSN, U32K), 4096)]
+    images: Payload
+
+
+CLEAN_LOG = tuple_of(LOG, EPOCH, ESN, ESN, LSN, STAMP, U8K)
+"""(log, epoch, LNG agreed, ESN of the last digest entry or bridge, tail record's LSN, its timestamp, 1 if authoritative)."""
+
+
+@message(MessageType.CLEAN)
+class Clean:
+    """The epoch is recovered: what the shard holds of it is final. Answer: CLEANED."""
+
+    request_id: U64
+    shard: Shard
+    seal_epoch: EpochField  # of the recovery
+    node: Node
+    logs: Annotated[list[tuple[int, int, int, int, int, int, int]], list_of(CLEAN_LOG, 4096)]
+
+
+@message(MessageType.CLEANED)
+class Cleaned:
+    """Answer to CLEAN, per log: (log, epoch, OK | PREEMPTED | FAILED | AGAIN, epoch of the seal that holds, node that set it)."""
+
+    request_id: U64
+    shard: Shard
+    logs: Annotated[list[tuple[int, int, int, int, int]], list_of(tuple_of(LOG, EPOCH, STATUS, EPOCH, NODE), 4096)]
+
+
+@message(MessageType.GET_EPOCH_RECOVERY_METADATA)
+class GetEpochRecoveryMetadata:
+    """A shard that missed recoveries asks a peer how epochs ended. Answer: EPOCH_RECOVERY_METADATA."""
+
+    request_id: U64
+    shard: Shard  # who is asked
+    log: Log
+    first: EpochField
+    last: EpochField
+
+
+@message(MessageType.EPOCH_RECOVERY_METADATA)
+class EpochRecoveryMetadata:
+    """Per epoch: (epoch, OK | EMPTY (clean, nothing stored) | NOTREADY (not clean here), seal epoch, LNG, last digest ESN, tail LSN,
+    its timestamp, 1 if authoritative)."""
+
+    request_id: U64
+    shard: Shard
+    log: Log
+    epochs: Annotated[
+        list[tuple[int, int, int, int, int, int, int, int]],
+        list_of(tuple_of(EPOCH, STATUS, EPOCH, ESN, ESN, LSN, STAMP, U8K), 1024),
+    ]
+
+
+class SeqStateFlags(enum.IntFlag):
+    """Flags of GET_SEQ_STATE."""
+
+    NONE = 0
+    NO_REDIRECT = 1
+    REACTIVATE_IF_PREEMPTED = 2
+    WAIT_FOR_RECOVERY = (
+        4  # answer when the current epoch is released (all earlier ones recovered), AGAIN at the deadline
+    )
+    TAIL = 8  # answer when everything acknowledged before the request came is released, and nobody else took over
+
+
+@message(MessageType.GET_SEQ_STATE)
+class GetSeqState:
+    """Ask a log's sequencer how far it is; activates it when it is not. Answer: SEQ_STATE."""
+
+    request_id: U64
+    log: Log
+    flags: U32  # SeqStateFlags
+    min_epoch: EpochField  # the sequencer must be in this epoch or a later one: it reactivates if it is below
+
+
+@message(MessageType.SEQ_STATE)
+class SeqState:
+    """Answer to GET_SEQ_STATE: OK, AGAIN, REDIRECTED, PREEMPTED, NOSEQUENCER, NOTREADY, NOTFOUND, ISOLATED, SHUTDOWN."""
+
+    request_id: U64
+    log: Log
+    status: StatusField
+    redirect: Node
+    epoch: EpochField
+    last_released: LsnField
+    next_lsn: LsnField
+    tail_lsn: LsnField  # last data entry released, 0 if none
+    tail_timestamp: Stamp
+
+
+class StartFlags(enum.IntFlag):
+    """Flags of START."""
+
+    NONE = 0
+    SINGLE_COPY = 1  # deliver only what this shard is first to deliver among the shards not known down
+    NO_PAYLOAD = 2  # headers only
+
+
+@message(MessageType.START)
+class Start:
+    """Open a read stream, or rewind it when filter_version is higher than that of an open one. Answer: STARTED, then RECORDS and GAP."""
+
+    log: Log
+    stream: U64  # chosen by the reader
+    shard: Shard
+    generation: GenerationField
+    first: LsnField
+    until: LsnField  # inclusive
+    window_high: LsnField  # nothing beyond is sent until WINDOW moves it
+    bytes_credit: U64  # total bytes of images that may be sent since START
+    flags: U32  # StartFlags
+    filter_version: U32
+    replication: U8  # copies of the epoch, for copysets that are larger
+    known_down: Annotated[list[int], list_of(SHARD, 127)]
+
+
+@message(MessageType.STARTED)
+class Started:
+    """Answer to START: OK, NOTSTORAGE, REBUILDING (other generation), AGAIN, FAILED, NOTFOUND, SHUTDOWN."""
+
+    log: Log
+    stream: U64
+    shard: Shard
+    status: StatusField
+    filter_version: U32
+    last_released: LsnField
+
+
+@message(MessageType.RECORDS)
+class Records:
+    """Entries of a read stream in LSN order; the images follow each other in the payload."""
+
+    log: Log
+    stream: U64
+    shard: Shard
+    filter_version: U32
+    entries: Annotated[list[tuple[int, int]], list_of(tuple_of(LSN, U32K), 4096)]  # (lsn, length of its image)
+    images: Payload
+
+
+class GapReason(enum.IntEnum):
+    """Why a shard has nothing to send in a range."""
+
+    TRIM = 0  # trimmed; the range reaches to the trim point
+    NO_RECORDS = 1  # nothing stored here, or it is another shard's to send
+    CHECKSUM_FAIL = 2  # stored, but damaged
+    UNDER_REPLICATED = 3  # the shard may have lost entries in this range
+
+
+@message(MessageType.GAP)
+class Gap:
+    """How far a shard has looked: it sends nothing in [first, last]."""
+
+    log: Log
+    stream: U64
+    shard: Shard
+    filter_version: U32
+    first: LsnField
+    last: LsnField
+    reason: U8  # GapReason
+
+
+@message(MessageType.WINDOW)
+class Window:
+    """Send on: entries up to high, and bytes_credit bytes of images since START. Neither ever shrinks within a filter version."""
+
+    log: Log
+    stream: U64
+    shard: Shard
+    filter_version: U32
+    high: LsnField
+    bytes_credit: U64
+
+
+@message(MessageType.STOP)
+class Stop:
+    """Close a read stream."""
+
+    log: Log
+    stream: U64
+    shard: Shard
+
+
+GOSSIP_NODE = tuple_of(NODE, U64K, U32K, U8K, list_of(U32K, 128))
+"""(node, instance, gossip intervals since anyone heard of it, 1 if it is leaving, generations of its shards)."""
+
+
+@message(MessageType.GOSSIP)
+class Gossip:
+    """What a node knows of all nodes. Sent every gossip interval; no answer."""
+
+    node: Node
+    instance: Instance
+    sequence: U64  # counts this instance's gossips
+    config_version: U64
+    nodes: Annotated[list[tuple[int, int, int, int, list[int]]], list_of(GOSSIP_NODE, 4096)]
+
+
+class NodeState(enum.IntEnum):
+    """What a node is to the others."""
+
+    DEAD = 0  # not heard of for the gossip threshold, or its connection was refused
+    ALIVE = 1
+    STARTING = 2  # heard of, not yet stable; sequences nothing
+    LEAVING = 3  # shutting down in order; sequences nothing new
+
+
+@message(MessageType.CLUSTER_STATE)
+class ClusterState:
+    """Pushed to every client after ACK and on each change. nodes: (node, NodeState, instance)."""
+
+    version: U64  # grows with each change at the sending node
+    config_version: U64
+    nodes: Annotated[list[tuple[int, int, int]], list_of(tuple_of(NODE, U8K, U64K), 4096)]
+
+
+@message(MessageType.TRIM)
+class Trim:
+    """Give up everything up to lsn. Answer: TRIMMED after it is durable."""
+
+    request_id: U64
+    log: Log
+    shard: Shard
+    lsn: LsnField
+
+
+@message(MessageType.TRIMMED)
+class Trimmed:
+    """Answer to TRIM."""
+
+    request_id: U64
+    log: Log
+    shard: Shard
+    status: StatusField
+
+
+@message(MessageType.CHECK_SEAL)
+class CheckSeal:
+    """Has anyone sealed these logs at this shard? Answer: SEAL_CHECKED."""
+
+    request_id: U64
+    shard: Shard
+    logs: Annotated[list[int], list_of(LOG, 4096)]
+
+
+@message(MessageType.SEAL_CHECKED)
+class SealChecked:
+    """Per log: (log, greater epoch of its normal and soft seal, node that set it)."""
+
+    request_id: U64
+    shard: Shard
+    logs: Annotated[list[tuple[int, int, int]], list_of(tuple_of(LOG, EPOCH, NODE), 4096)]
+
+
+@message(MessageType.SHUTDOWN)
+class Shutdown:
+    """The sender is about to stop in order."""
+
+    reason: Bool  # true: for good, false: to restart

@@ -1,0 +1,204 @@
+"""Runs one machine on asyncio: events in, effects out, timers.
+
+A turn: every event that is ready is handed to the machine, then `on_turn_end` is called once, then all effects are run in order.
+Handlers run to completion, so a machine never sees itself half-way. An exception that leaves a machine is our own bug: the process
+must not go on with a state that nobody understands, so it is reported to `on_crash` and the driver stops.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from logdevice_py.core.ids import PeerId
+from logdevice_py.core.machine import Outbox, Send, TimerWheel
+from logdevice_py.core.units import Micros
+from logdevice_py.runtime.clock import monotonic_us
+from logdevice_py.runtime.transport import Transport
+
+LOCAL_ROUNDS_MAX = 4
+"""How often messages to the own node and outcomes are delivered within a turn before other events get their share."""
+
+
+class Machine(Protocol):
+    """A pure root."""
+
+    def on_message(self, peer: PeerId, message: Any, now: Micros) -> None: ...
+
+    def on_peer_up(self, peer: PeerId, now: Micros) -> None: ...
+
+    def on_peer_down(self, peer: PeerId, now: Micros, *, refused: bool) -> None: ...
+
+    def on_turn_end(self, now: Micros) -> None: ...
+
+
+class Driver:
+    """The loop side of one machine. It is the `TransportEvents` of the machine's transport."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        outbox: Outbox,
+        timers: TimerWheel,
+        *,
+        effects: Mapping[type, Callable[[list[Any]], None]],
+        own_peer: PeerId | None = None,
+        on_crash: Callable[[BaseException], None],
+        on_config_version: Callable[[int], None] = lambda version: None,
+    ) -> None:
+        """
+        Args:
+            machine: the root whose events and effects are run.
+            outbox: where the machine puts its effects.
+            timers: the machine's timers.
+            effects: for each type of effect but `Send`, what runs all effects of that type of one turn. An outcome that is known at
+                once goes through `complete`, a later one through `event`.
+            own_peer: messages to this peer are delivered to the machine itself.
+            on_crash: called once, with the exception that left the machine.
+            on_config_version: a peer has this version of the cluster file.
+        """
+        self._machine = machine
+        self._outbox = outbox
+        self._timers = timers
+        self._effects = effects
+        self._own_peer = own_peer
+        self._on_crash = on_crash
+        self._on_config_version = on_config_version
+        self._loop = asyncio.get_running_loop()
+        self._transport: Transport | None = None
+        self._turn_scheduled = False
+        self._wake: asyncio.TimerHandle | None = None
+        self._wake_at: int = 0
+        self._local: deque[Any] = deque()
+        self._completions: deque[Callable[[Micros], None]] = deque()
+        self._stopped = False
+
+    def attach(self, transport: Transport) -> None:
+        """Where `Send` goes."""
+        self._transport = transport
+
+    # Events
+
+    def event(self, handler: Callable[[Micros], None]) -> None:
+        """Hand one event to the machine: ``handler(now)`` calls one of its methods."""
+        if self._stopped:
+            return
+        try:
+            handler(monotonic_us())
+        except BaseException as error:
+            self._crash(error)
+            raise
+        self._schedule()
+
+    def complete(self, handler: Callable[[Micros], None]) -> None:
+        """Hand over the outcome of an effect from within the function that runs it; it is delivered later in the same turn."""
+        self._completions.append(handler)
+
+    def on_message(self, peer: PeerId, message: Any) -> None:
+        if self._stopped:
+            return
+        try:
+            self._machine.on_message(peer, message, monotonic_us())
+        except BaseException as error:
+            self._crash(error)
+            raise
+        self._schedule()
+
+    def on_peer_up(self, peer: PeerId) -> None:
+        self.event(lambda now: self._machine.on_peer_up(peer, now))
+
+    def on_peer_down(self, peer: PeerId, *, refused: bool) -> None:
+        self.event(lambda now: self._machine.on_peer_down(peer, now, refused=refused))
+
+    def on_config_version(self, version: int) -> None:
+        self._on_config_version(version)
+
+    # Turns
+
+    def _schedule(self) -> None:
+        if not self._turn_scheduled:
+            self._turn_scheduled = True
+            self._loop.call_soon(self._end_turn)
+
+    def _end_turn(self) -> None:
+        self._turn_scheduled = False
+        if self._stopped:
+            return
+        try:
+            self._run_turn()
+        except BaseException as error:
+            self._crash(error)
+            raise
+        self._arm()
+
+    def _run_turn(self) -> None:
+        machine, local, completions, transport = self._machine, self._local, self._completions, self._transport
+        for _ in range(LOCAL_ROUNDS_MAX):
+            now = monotonic_us()
+            while completions:
+                completions.popleft()(now)
+            while local:
+                assert self._own_peer is not None
+                machine.on_message(self._own_peer, local.popleft(), now)
+            machine.on_turn_end(now)
+            self._run_effects()
+            if not local and not completions:
+                break
+        if transport is not None:
+            transport.flush()
+        if local or completions:
+            self._schedule()
+
+    def _run_effects(self) -> None:
+        grouped: dict[type, list[Any]] = {}
+        transport, own = self._transport, self._own_peer
+        for effect in self._outbox.take():
+            if type(effect) is Send:
+                if effect.to == own:
+                    self._local.append(effect.message)
+                elif transport is not None:
+                    transport.send(effect.to, effect.message)
+            else:
+                grouped.setdefault(type(effect), []).append(effect)
+        for kind, effects in grouped.items():
+            self._effects[kind](effects)
+
+    def _arm(self) -> None:
+        """One timer handle for all of the machine's timers; it is set anew only for an earlier deadline."""
+        deadline = self._timers.next_deadline()
+        if deadline is None:
+            return
+        if self._wake is not None:
+            if self._wake_at <= deadline:
+                return
+            self._wake.cancel()
+        self._wake_at = deadline
+        self._wake = self._loop.call_later(max(0, deadline - monotonic_us()) / 1e6, self._on_wake)
+
+    def _on_wake(self) -> None:
+        self._wake = None
+        if self._stopped:
+            return
+        try:
+            self._timers.advance(monotonic_us())
+        except BaseException as error:
+            self._crash(error)
+            raise
+        self._schedule()
+
+    def start(self) -> None:
+        """Run what the machine put out before it had a loop."""
+        self._schedule()
+
+    def stop(self) -> None:
+        """No event reaches the machine any more, no effect is run."""
+        self._stopped = True
+        if self._wake is not None:
+            self._wake.cancel()
+
+    def _crash(self, error: BaseException) -> None:
+        if not self._stopped:
+            self.stop()
+            self._on_crash(error)

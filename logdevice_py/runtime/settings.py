@@ -1,0 +1,57 @@
+"""Settings of connections."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from logdevice_py.core.declare import counter, setting
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuntimeSettings:
+    """Section ``[settings.runtime]`` of the cluster file."""
+
+    hello_timeout_us: int = setting(
+        5_000_000, unit="us", lo=10_000, doc="A peer that has not introduced itself within this time is disconnected."
+    )
+    dial_timeout_us: int = setting(
+        2_000_000, unit="us", lo=10_000, doc="A connection that is not established within this time counts as failed."
+    )
+    redial_us_min: int = setting(
+        50_000,
+        unit="us",
+        lo=1_000,
+        doc="Pause after a refused or failed dial before the next one that a message asks for.",
+    )
+    redial_us_max: int = setting(1_000_000, unit="us", lo=1_000, doc="The longest pause between dials.")
+    output_bytes_max: int = setting(
+        256 << 20,
+        unit="bytes",
+        lo=1 << 20,
+        doc="A peer that lets more than this pile up unread is disconnected; nothing is lost, it may come back.",
+    )
+    connections_max: int = setting(
+        10_000, unit="connections", lo=1, doc="Further incoming connections are refused while this many are open."
+    )
+    user_timeout_us: int = setting(
+        20_000_000,
+        unit="us",
+        lo=1_000_000,
+        doc="A connection whose sent bytes stay unacknowledged this long is closed (half-open peers).",
+    )
+
+
+@dataclass(slots=True)
+class TransportMetrics:
+    """Counters of connections."""
+
+    connections_accepted: int = counter("Incoming connections accepted.", unit="connections")
+    connections_refused: int = counter("Incoming connections turned away at the limit.", unit="connections")
+    dials: int = counter("Outgoing connections tried.", unit="connections")
+    dials_failed: int = counter("Outgoing connections that were refused or timed out.", unit="connections")
+    protocol_errors: int = counter("Connections closed because of bytes that are no message.", unit="connections")
+    slow_peers_closed: int = counter("Connections closed because the peer did not read.", unit="connections")
+    messages_received: int = counter("Messages received.", unit="messages")
+    messages_sent: int = counter("Messages sent.", unit="messages")
+    bytes_received: int = counter("Bytes received.", unit="bytes")
+    bytes_sent: int = counter("Bytes handed to connections.", unit="bytes")

@@ -1,0 +1,456 @@
+"""Connections: frames to peers and back, over TCP.
+
+A node reaches another node over the connection that it dialled itself, so messages of one direction keep their order and the two
+directions fail apart. A client's connection is used both ways. `send` never blocks: it queues, dials when there is no connection,
+and drops with `on_peer_down` when the peer cannot be reached. A connection that breaks is dialled again by the next message.
+
+A bad frame, a silent newcomer, a peer that does not read: one log line, that connection closed, nobody else notices.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from logdevice_py.core.ids import InstanceId, NodeId, PeerId, format_peer
+from logdevice_py.core.machine import Rng, backoff
+from logdevice_py.core.status import TRAITS, ProtocolError, Status
+from logdevice_py.protocol.framing import FRAME_SIZE_MAX, FRAME_SIZE_MAX_BEFORE_HELLO, FrameReader, encode_frame
+from logdevice_py.protocol.messages import PROTOCOL_VERSION_MAX, PROTOCOL_VERSION_MIN, Ack, Hello
+from logdevice_py.runtime.clock import monotonic_us
+from logdevice_py.runtime.settings import RuntimeSettings, TransportMetrics
+
+log = logging.getLogger("logdevice.transport")
+
+
+@dataclass(slots=True)
+class Identity:
+    """Who this process is, as it tells its peers."""
+
+    cluster_name: str
+    cluster_uuid: bytes
+    node: NodeId
+    """-1 for a client."""
+    instance: InstanceId
+    config_version: int
+    name: str = ""
+
+
+class TransportEvents(Protocol):
+    """What a transport reports; every call is made on the loop."""
+
+    def on_message(self, peer: PeerId, message: Any) -> None: ...
+
+    def on_peer_up(self, peer: PeerId) -> None:
+        """A connection is established: one that was dialled, or a client's."""
+
+    def on_peer_down(self, peer: PeerId, *, refused: bool) -> None:
+        """Messages under way to or from the peer may be lost. refused: nobody listens there."""
+
+    def on_config_version(self, version: int) -> None:
+        """A peer has this version of the cluster file."""
+
+
+class _Connection(asyncio.BufferedProtocol):
+    """One TCP connection, dialled or accepted."""
+
+    __slots__ = ("_owner", "_reader", "_timer", "dialled", "out", "peer", "queued", "transport", "up")
+
+    def __init__(self, owner: Transport, peer: PeerId | None) -> None:
+        self._owner = owner
+        self._reader = FrameReader(FRAME_SIZE_MAX if peer is not None else FRAME_SIZE_MAX_BEFORE_HELLO)
+        self._timer: asyncio.TimerHandle | None = None
+        self.peer = peer
+        self.dialled = peer is not None
+        self.transport: asyncio.Transport | None = None
+        self.up = False
+        self.out: list[bytes] = []
+        self.queued = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        transport.set_write_buffer_limits(high=self._owner.settings.output_bytes_max)
+        _tune(transport.get_extra_info("socket"), self._owner.settings)
+        loop = self._owner.loop
+        self._timer = loop.call_later(self._owner.settings.hello_timeout_us / 1e6, self._silent)
+        self._owner.connected(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._reader.get_buffer(sizehint)
+
+    def buffer_updated(self, nbytes: int) -> None:
+        owner = self._owner
+        owner.metrics.bytes_received += nbytes
+        try:
+            messages = self._reader.received(nbytes)
+            if not self.up:
+                messages = self._introduce(messages)
+        except ProtocolError as error:
+            owner.metrics.protocol_errors += 1
+            log.warning("%s: %s; connection closed", self.describe(), error)
+            self.abort()
+            return
+        owner.metrics.messages_received += len(messages)
+        peer = self.peer
+        on_message = owner.events.on_message
+        for message in messages:
+            on_message(peer, message)  # type: ignore[arg-type]
+
+    def _introduce(self, messages: list[Any]) -> list[Any]:
+        """The first frame is HELLO on an accepted connection and ACK on a dialled one."""
+        if not messages:
+            return messages
+        first = messages[0]
+        if self._timer is not None:
+            self._timer.cancel()
+        if self.dialled and isinstance(first, Ack):
+            self._owner.acknowledged(self, first)
+        elif not self.dialled and isinstance(first, Hello):
+            self._owner.greeted(self, first)
+        else:
+            raise ProtocolError(
+                f"{'ACK' if self.dialled else 'HELLO'} expected, {type(first).__name__.upper()} came first"
+            )
+        self._reader.frame_size_max = FRAME_SIZE_MAX
+        return messages[1:] if self.up else []
+
+    def _silent(self) -> None:
+        log.warning(
+            "%s: no introduction within %.1f s; connection closed",
+            self.describe(),
+            self._owner.settings.hello_timeout_us / 1e6,
+        )
+        self.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self.transport = None
+        self.out.clear()
+        self._owner.disconnected(self)
+
+    def queue(self, message: Any) -> None:
+        """Put a frame into this turn's write."""
+        self.out.extend(encode_frame(message))
+
+    def flush(self) -> None:
+        """Hand this turn's frames to the socket in one write."""
+        transport, out = self.transport, self.out
+        if transport is None or transport.is_closing() or not out:
+            out.clear()
+            return
+        self.out = []
+        size = sum(map(len, out))
+        self._owner.metrics.bytes_sent += size
+        transport.writelines(out)
+        if transport.get_write_buffer_size() > self._owner.settings.output_bytes_max:
+            self._owner.metrics.slow_peers_closed += 1
+            log.warning(
+                "%s does not read: %d bytes wait for it; connection closed",
+                self.describe(),
+                transport.get_write_buffer_size(),
+            )
+            self.abort()
+
+    def abort(self) -> None:
+        """Close at once; queued bytes are dropped."""
+        if self.transport is not None:
+            self.transport.abort()
+
+    def describe(self) -> str:
+        """For log lines."""
+        address = self.transport.get_extra_info("peername") if self.transport is not None else None
+        who = format_peer(self.peer) if self.peer is not None else "newcomer"
+        return f"{who} at {address[0]}:{address[1]}" if address else who
+
+
+@dataclass(slots=True)
+class _Route:
+    """How a node is reached, and what waits for it while it is dialled."""
+
+    connection: _Connection | None
+    dialling: asyncio.Task[None] | None
+    waiting: list[Any]
+    waiting_bytes: int
+    pauses: Iterator[int] | None
+    not_before: int
+    refused: bool
+
+
+class Transport:
+    """All connections of one process."""
+
+    def __init__(
+        self,
+        identity: Identity,
+        events: TransportEvents,
+        address_of: Callable[[NodeId], tuple[str, int] | None],
+        *,
+        settings: RuntimeSettings,
+        rng: Rng,
+    ) -> None:
+        self.identity = identity
+        self.events = events
+        self.settings = settings
+        self.metrics = TransportMetrics()
+        self.loop = asyncio.get_running_loop()
+        self._address_of = address_of
+        self._rng = rng
+        self._routes: dict[PeerId, _Route] = {}
+        self._clients: dict[PeerId, _Connection] = {}
+        self._connections: set[_Connection] = set()
+        self._dirty: dict[_Connection, None] = {}
+        self._server: asyncio.Server | None = None
+        self._next_client = -1
+        self._closing = False
+
+    async def listen(self, host: str, port: int) -> int:
+        """Accept connections; the port, also when 0 asked for a free one. OSError when the address is taken."""
+        self._server = await self.loop.create_server(
+            lambda: _Connection(self, None), host, port, reuse_address=True, backlog=1024
+        )
+        return int(self._server.sockets[0].getsockname()[1])
+
+    def send(self, to: PeerId, message: Any) -> None:
+        """Queue a message until `flush`; a peer without connection is dialled first."""
+        self.metrics.messages_sent += 1
+        if to < 0:
+            connection = self._clients.get(to)
+        else:
+            route = self._routes.get(to)
+            connection = route.connection if route is not None else None
+            if connection is None:
+                self._wait(to, message)
+                return
+        if connection is not None:
+            connection.queue(message)
+            self._dirty[connection] = None
+
+    def flush(self) -> None:
+        """Write what was queued: one write a connection."""
+        dirty, self._dirty = self._dirty, {}
+        for connection in dirty:
+            connection.flush()
+
+    def connect(self, node: NodeId) -> None:
+        """Dial a node if there is no connection to it."""
+        route = self._route(PeerId(node))
+        if route.connection is None and route.dialling is None:
+            self._dial(PeerId(node), route)
+
+    def disconnect(self, peer: PeerId) -> None:
+        """Close the connection to a peer that broke a rule."""
+        connection = self._clients.get(peer)
+        if connection is None and peer in self._routes:
+            connection = self._routes[peer].connection
+        if connection is not None:
+            connection.abort()
+
+    @property
+    def clients(self) -> list[PeerId]:
+        """Connected clients."""
+        return list(self._clients)
+
+    def inbound(self) -> int:
+        """Number of open accepted connections."""
+        return sum(1 for connection in self._connections if not connection.dialled)
+
+    async def close(self) -> None:
+        """Close everything; nothing is reported any more."""
+        self._closing = True
+        if self._server is not None:
+            self._server.close()
+        self.flush()
+        tasks = [route.dialling for route in self._routes.values() if route.dialling is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for connection in list(self._connections):
+            if connection.transport is not None:
+                connection.transport.close()
+        for _ in range(100):
+            if not self._connections:
+                break
+            await asyncio.sleep(0.005)
+        for connection in list(self._connections):
+            connection.abort()
+        await asyncio.sleep(0)
+
+    # Dialling
+
+    def _route(self, peer: PeerId) -> _Route:
+        route = self._routes.get(peer)
+        if route is None:
+            route = self._routes[peer] = _Route(None, None, [], 0, None, 0, False)
+        return route
+
+    def _wait(self, peer: PeerId, message: Any) -> None:
+        route = self._route(peer)
+        now = monotonic_us()
+        if route.dialling is None and now < route.not_before:
+            return  # it was refused a moment ago and the loss was reported then
+        if len(route.waiting) < 10_000:
+            route.waiting.append(message)
+        if route.dialling is None:
+            self._dial(peer, route)
+
+    def _dial(self, peer: PeerId, route: _Route) -> None:
+        if self._closing:
+            return
+        route.dialling = self.loop.create_task(self._dial_once(peer, route), name=f"dial {format_peer(peer)}")
+
+    async def _dial_once(self, peer: PeerId, route: _Route) -> None:
+        self.metrics.dials += 1
+        refused = False
+        try:
+            address = self._address_of(NodeId(peer))
+            if address is None:
+                raise OSError(f"{format_peer(peer)} is not in the cluster file")
+            async with asyncio.timeout(self.settings.dial_timeout_us / 1e6):
+                await self.loop.create_connection(lambda: _Connection(self, peer), *address)
+            return  # acknowledged() or disconnected() goes on from here
+        except TimeoutError:
+            pass
+        except ConnectionRefusedError:
+            refused = True
+        except OSError as error:
+            log.debug("cannot dial %s: %s", format_peer(peer), error)
+        self._dial_failed(peer, route, refused=refused)
+
+    def _dial_failed(self, peer: PeerId, route: _Route, *, refused: bool) -> None:
+        self.metrics.dials_failed += 1
+        route.dialling = None
+        if route.pauses is None:
+            route.pauses = backoff(
+                self._rng, initial_us=self.settings.redial_us_min, max_us=self.settings.redial_us_max
+            )
+        route.not_before = monotonic_us() + next(route.pauses)
+        route.waiting = []
+        if not self._closing:
+            self.events.on_peer_down(peer, refused=refused)
+
+    # Called by connections
+
+    def connected(self, connection: _Connection) -> None:
+        self._connections.add(connection)
+        if connection.dialled:
+            me = self.identity
+            assert connection.peer is not None
+            connection.queue(
+                Hello(
+                    protocol_min=PROTOCOL_VERSION_MIN,
+                    protocol_max=PROTOCOL_VERSION_MAX,
+                    cluster_name=me.cluster_name,
+                    cluster_uuid=me.cluster_uuid,
+                    node=me.node,
+                    instance=me.instance,
+                    destination=NodeId(connection.peer),
+                    config_version=me.config_version,
+                    name=me.name,
+                )
+            )
+            connection.flush()
+        elif self.inbound() > self.settings.connections_max:
+            self.metrics.connections_refused += 1
+            log.warning("%s refused: %d connections are open", connection.describe(), self.inbound() - 1)
+            connection.abort()
+        else:
+            self.metrics.connections_accepted += 1
+
+    def acknowledged(self, connection: _Connection, ack: Ack) -> None:
+        """The dialled side: the peer answered HELLO."""
+        assert connection.peer is not None
+        route = self._route(connection.peer)
+        if ack.status is not Status.OK:
+            raise ProtocolError(f"it refused us: {ack.status.name}: {ack.detail or TRAITS[ack.status].meaning}")
+        connection.up = True
+        route.connection, route.dialling = connection, None
+        route.pauses, route.not_before = None, 0
+        waiting, route.waiting = route.waiting, []
+        self.events.on_config_version(ack.config_version)
+        self.events.on_peer_up(connection.peer)
+        for message in waiting:
+            connection.queue(message)
+        connection.flush()
+
+    def greeted(self, connection: _Connection, hello: Hello) -> None:
+        """The accepting side: the peer introduced itself."""
+        me = self.identity
+        status, detail = self._judge(hello)
+        connection.queue(
+            Ack(
+                status=status,
+                protocol=min(hello.protocol_max, PROTOCOL_VERSION_MAX),
+                cluster_uuid=me.cluster_uuid,
+                node=me.node,
+                instance=me.instance,
+                config_version=me.config_version,
+                detail=detail,
+            )
+        )
+        connection.flush()
+        if status is not Status.OK:
+            log.warning("%s refused: %s: %s", connection.describe(), status.name, detail)
+            if connection.transport is not None:
+                connection.transport.close()
+            return
+        connection.up = True
+        if hello.node >= 0:
+            connection.peer = PeerId(hello.node)
+        else:
+            connection.peer = PeerId(self._next_client)
+            self._next_client -= 1
+            self._clients[connection.peer] = connection
+        self.events.on_config_version(hello.config_version)
+        if hello.node < 0:
+            self.events.on_peer_up(connection.peer)
+
+    def _judge(self, hello: Hello) -> tuple[Status, str]:
+        me = self.identity
+        if hello.protocol_min > PROTOCOL_VERSION_MAX or hello.protocol_max < PROTOCOL_VERSION_MIN:
+            return (
+                Status.PROTO,
+                f"versions {hello.protocol_min} to {hello.protocol_max} offered, "
+                f"{PROTOCOL_VERSION_MIN} to {PROTOCOL_VERSION_MAX} spoken here",
+            )
+        if hello.cluster_name != me.cluster_name or (hello.cluster_uuid and hello.cluster_uuid != me.cluster_uuid):
+            return Status.INVALID_CLUSTER, f"this is a node of cluster {me.cluster_name} ({me.cluster_uuid.hex()})"
+        if hello.destination not in (-1, me.node):
+            return Status.NOTINCONFIG, f"this is N{me.node}, not N{hello.destination}"
+        return Status.OK, ""
+
+    def disconnected(self, connection: _Connection) -> None:
+        self._connections.discard(connection)
+        self._dirty.pop(connection, None)
+        peer = connection.peer
+        if peer is None or self._closing:
+            return
+        if connection.dialled:
+            route = self._route(peer)
+            if route.connection is connection:
+                route.connection = None
+                self.events.on_peer_down(peer, refused=False)
+                self._dial(peer, route)  # a reset is redialled at once: only a refusal tells that the process is gone
+            elif route.connection is None and route.dialling is not None and not connection.up:
+                self._dial_failed(peer, route, refused=False)
+        elif self._clients.get(peer) is connection:
+            del self._clients[peer]
+            self.events.on_peer_down(peer, refused=False)
+        elif peer >= 0 and connection.up:
+            self.events.on_peer_down(peer, refused=False)
+
+
+def _tune(sock: socket.socket, settings: RuntimeSettings) -> None:
+    with contextlib.suppress(OSError):
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 10)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, settings.user_timeout_us // 1000)

@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+import pytest
+from google_crc32c import value as crc32c
+
+from logdevice_py.core.batch import Compression, constituent_records, decode_batch, encode_batch
+from logdevice_py.core.entry import (
+    Constituent,
+    ConstituentFlags,
+    EntryFlags,
+    EntryHeader,
+    body_of,
+    check_body,
+    encode_body,
+    encode_entry,
+    encode_header,
+    parse_constituents,
+    parse_header,
+)
+from logdevice_py.core.ids import LogId, ShardId, WriterId
+from logdevice_py.core.lsn import Esn, compose_lsn
+from logdevice_py.core.status import CorruptEntryError
+from logdevice_py.core.units import Timestamp
+
+
+def raw(payload: bytes) -> Constituent:
+    return Constituent(payload, 1, crc32c(payload))
+
+
+def batch(records: list[bytes], compression: Compression = Compression.NONE) -> Constituent:
+    payload = encode_batch(records, compression)
+    return Constituent(payload, len(records), crc32c(payload), int(ConstituentFlags.BATCH))
+
+
+def image_of(body: bytes, records: int = 1, flags: int = 0) -> bytes:
+    header = EntryHeader(
+        LogId(7),
+        compose_lsn(3, 4),
+        Timestamp(1_000),
+        wave=2,
+        copyset=(ShardId(0), ShardId(256)),
+        lng=Esn(3),
+        records=records,
+        flags=flags,
+        body_length=len(body),
+        body_crc=crc32c(body),
+    )
+    return encode_header(header) if flags & EntryFlags.AMEND else encode_entry(header, body)
+
+
+class TestImage:
+    def test_header_and_body_come_back_as_they_were(self) -> None:
+        parts = [raw(b"one"), batch([b"two", b"", b"three"])]
+        stream = raw(b"four")
+        stream.flags, stream.writer, stream.sequence = int(ConstituentFlags.WRITE_STREAM), WriterId(b"w" * 16), 9
+        body = encode_body([*parts, stream])
+        image = image_of(body, records=5)
+        header = parse_header(image)
+        check_body(image, header)
+        assert (header.log, header.lsn, header.wave, header.records) == (7, compose_lsn(3, 4), 2, 5)
+        assert header.copyset == (0, 256)
+        assert parse_constituents(body_of(image)) == [*parts, stream]
+
+    @pytest.mark.parametrize("position", range(0, 60, 3))
+    def test_any_flipped_header_byte_is_noticed(self, position: int) -> None:
+        image = bytearray(image_of(encode_body([raw(b"x")])))
+        image[position] ^= 0x40
+        with pytest.raises(CorruptEntryError):
+            parse_header(bytes(image))
+
+    def test_flipped_body_byte_is_noticed(self) -> None:
+        image = bytearray(image_of(encode_body([raw(b"payload")])))
+        image[-1] ^= 1
+        with pytest.raises(CorruptEntryError):
+            check_body(bytes(image), parse_header(bytes(image)))
+
+    def test_cut_image_is_noticed(self) -> None:
+        image = image_of(encode_body([raw(b"payload")]))
+        for size in (0, 10, len(image) - 1):
+            with pytest.raises(CorruptEntryError):
+                parse_header(image[:size])
+
+    def test_amend_speaks_for_a_body_that_it_does_not_carry(self) -> None:
+        body = encode_body([raw(b"payload")])
+        header = parse_header(image_of(body, flags=int(EntryFlags.AMEND)))
+        assert header.is_amend
+        assert header.body_length == len(body)
+
+    def test_recovery_outranks_any_wave(self) -> None:
+        by_wave = parse_header(image_of(b"", flags=0))
+        by_recovery = parse_header(image_of(b"", flags=int(EntryFlags.WRITTEN_BY_RECOVERY)))
+        by_wave.wave = 99
+        assert by_recovery.rank > by_wave.rank
+
+
+class TestBatch:
+    @pytest.mark.parametrize("compression", list(Compression))
+    def test_records_come_back_as_they_were(self, compression: Compression) -> None:
+        records = [b"", b"x" * 1000, b"\x00\xff"] * 100
+        assert decode_batch(encode_batch(records, compression), 300) == records
+
+    @pytest.mark.parametrize("declared", [0, 1, 2, 4])
+    def test_another_number_of_records_yields_exactly_the_declared_number_of_corrupt_items(self, declared: int) -> None:
+        part = batch([b"a", b"b", b"c"])
+        part.records = declared
+        assert constituent_records(part) == [None] * declared
+
+    def test_bytes_that_do_not_match_their_checksum_are_all_corrupt(self) -> None:
+        part = batch([b"a", b"b"])
+        part.payload = part.payload[:-1] + b"!"
+        assert constituent_records(part) == [None, None]
+
+    @pytest.mark.parametrize(
+        "payload",
+        [
+            b"",
+            b"\x00",
+            b"\x00\xff\xff\xff\xff" + b"x" * 10,
+            b"\x01\x00\x00\x00\x10garbage",
+            b"\x02\x00\x00\x00\x10garbage",
+            b"\x09\x00\x00\x00\x01\x90",
+            b"\x00\x00\x00\x00\x01\xc0",
+            b"\x00\x00\x00\x00\x05\xdd\xff\xff\xff\xff",
+        ],
+    )
+    def test_hostile_payloads_are_refused(self, payload: bytes) -> None:
+        with pytest.raises(CorruptEntryError):
+            decode_batch(payload, 1)
+
+    def test_a_bomb_does_not_unpack_beyond_its_declared_size(self) -> None:
+        bomb = bytearray(encode_batch([b"\x00" * 10_000_000], Compression.ZSTD))
+        bomb[1:5] = (100).to_bytes(4, "big")
+        with pytest.raises(CorruptEntryError):
+            decode_batch(bytes(bomb), 1)

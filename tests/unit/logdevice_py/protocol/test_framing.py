@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+import dataclasses
+import random
+from typing import Any
+
+import pytest
+
+from logdevice_py.core.ids import LogId, NodeId, ShardId
+from logdevice_py.core.lsn import EPOCH_INVALID, compose_lsn
+from logdevice_py.core.status import ProtocolError, Status
+from logdevice_py.protocol.declare import (
+    CODECS,
+    BoolKind,
+    BytesKind,
+    IntKind,
+    Kind,
+    ListKind,
+    StatusKind,
+    TextKind,
+    TupleKind,
+)
+from logdevice_py.protocol.framing import FRAME_SIZE_MAX_BEFORE_HELLO, FrameReader, decode_frame, encode_frame
+from logdevice_py.protocol.messages import MessageType, Release, Stored
+
+
+def sample(kind: Kind, rng: random.Random) -> Any:
+    """A value that the declaration allows."""
+    if isinstance(kind, IntKind):
+        return rng.choice([kind.lo, kind.hi, rng.randint(kind.lo, kind.hi)])
+    if isinstance(kind, BytesKind):
+        return rng.randbytes(rng.randint(0, kind.hi))
+    if isinstance(kind, TextKind):
+        return "é" * rng.randint(0, 20)
+    if isinstance(kind, BoolKind):
+        return rng.random() < 0.5
+    if isinstance(kind, StatusKind):
+        return rng.choice(list(Status))
+    if isinstance(kind, ListKind):
+        return [sample(kind.element, rng) for _ in range(rng.randint(0, 3))]
+    assert isinstance(kind, TupleKind)
+    return tuple(sample(element, rng) for element in kind.elements)
+
+
+def sample_message(number: int, rng: random.Random) -> Any:
+    codec = CODECS[number]
+    values = {name: sample(kind, rng) for name, kind in codec.fields}
+    if codec.payload is not None:
+        values[codec.payload] = rng.randbytes(rng.randint(0, 100))
+    return codec.cls(**values)
+
+
+def stored() -> Stored:
+    return Stored(
+        log=LogId(1),
+        lsn=compose_lsn(1, 1),
+        shard=ShardId(0),
+        wave=1,
+        status=Status.OK,
+        flags=0,
+        seal_epoch=EPOCH_INVALID,
+        seal_node=NodeId(-1),
+    )
+
+
+class TestEveryMessage:
+    @pytest.mark.parametrize("number", list(MessageType))
+    def test_comes_back_as_it_was(self, number: MessageType) -> None:
+        rng = random.Random(int(number))
+        for _ in range(20):
+            message = sample_message(number, rng)
+            assert decode_frame(b"".join(encode_frame(message))) == message
+
+    def test_every_type_number_has_a_message(self) -> None:
+        assert set(CODECS) == set(MessageType)
+
+    @pytest.mark.parametrize("number", list(MessageType))
+    def test_every_field_is_checked(self, number: MessageType) -> None:
+        rng = random.Random(1)
+        message = sample_message(number, rng)
+        for field in dataclasses.fields(message):
+            if field.name == CODECS[number].payload:
+                continue
+            wrong = dataclasses.replace(message, **{field.name: {"a": 1}})
+            with pytest.raises(ProtocolError):
+                decode_frame(b"".join(encode_frame(wrong)))
+
+
+class TestHostileBytes:
+    def test_every_flipped_bit_of_header_or_fields_is_refused(self) -> None:
+        frame = b"".join(encode_frame(stored()))
+        for position in range(4 * 8, len(frame) * 8):
+            broken = bytearray(frame)
+            broken[position // 8] ^= 1 << position % 8
+            with pytest.raises(ProtocolError):
+                decode_frame(bytes(broken))
+
+    def test_a_length_over_the_limit_is_refused_before_anything_is_allocated(self) -> None:
+        reader = FrameReader(FRAME_SIZE_MAX_BEFORE_HELLO)
+        view = reader.get_buffer()
+        view[:4] = (FRAME_SIZE_MAX_BEFORE_HELLO + 1).to_bytes(4, "big")
+        del view
+        with pytest.raises(ProtocolError, match="are allowed"):
+            reader.received(4)
+
+    def test_random_bytes_never_raise_anything_else(self) -> None:
+        rng = random.Random(5)
+        for _ in range(2000):
+            size = rng.randint(0, 60)
+            data = size.to_bytes(4, "big") + rng.randbytes(size) if rng.random() < 0.7 else rng.randbytes(size)
+            reader = FrameReader()
+            view = reader.get_buffer()
+            view[: len(data)] = data
+            del view
+            try:
+                reader.received(len(data))
+            except ProtocolError:
+                continue
+
+    def test_unknown_type_is_refused_by_number(self) -> None:
+        frame = bytearray(b"".join(encode_frame(stored())))
+        frame[6] = 250
+        with pytest.raises(ProtocolError):
+            decode_frame(bytes(frame))
+
+
+class TestStream:
+    def test_frames_cut_anywhere_come_out_whole_and_in_order(self) -> None:
+        rng = random.Random(3)
+        sent = [sample_message(rng.choice(list(MessageType)), rng) for _ in range(300)]
+        data = b"".join(b"".join(encode_frame(message)) for message in sent)
+        reader, received, at = FrameReader(), [], 0
+        while at < len(data):
+            view = reader.get_buffer()
+            count = min(rng.randint(1, 3000), len(view), len(data) - at)
+            view[:count] = data[at : at + count]
+            del view
+            received += reader.received(count)
+            at += count
+        assert received == sent
+
+    def test_a_frame_larger_than_the_buffer_grows_it_and_small_ones_shrink_it_again(self) -> None:
+        reader = FrameReader()
+        logs = [(n, n) for n in range(1, 4000)]
+        frame = b"".join(encode_frame(Release(shard=ShardId(0), logs=logs)))
+        for _ in range(3):
+            at, out = 0, []
+            while at < len(frame):
+                view = reader.get_buffer()
+                count = min(1000, len(view), len(frame) - at)
+                view[:count] = frame[at : at + count]
+                del view
+                out += reader.received(count)
+                at += count
+            assert len(out) == 1
