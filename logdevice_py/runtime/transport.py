@@ -15,7 +15,7 @@ import logging
 import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from logdevice_py.core.ids import InstanceId, NodeId, PeerId, format_peer
 from logdevice_py.core.machine import Rng, backoff
@@ -73,9 +73,8 @@ class _Connection(asyncio.BufferedProtocol):
         self.queued = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
-        transport.set_write_buffer_limits(high=self._owner.settings.output_bytes_max)
+        self.transport = cast(asyncio.Transport, transport)  # uvloop has classes of its own
+        self.transport.set_write_buffer_limits(high=self._owner.settings.output_bytes_max)
         _tune(transport.get_extra_info("socket"), self._owner.settings)
         loop = self._owner.loop
         self._timer = loop.call_later(self._owner.settings.hello_timeout_us / 1e6, self._silent)

@@ -1,0 +1,1 @@
+"""The process of a node, and clusters of them on one machine."""

@@ -1,0 +1,52 @@
+"""Where a development cluster keeps its things, and which addresses its nodes have.
+
+Every cluster has a loopback range of its own, 127.x.y.N, chosen by its directory, so that fixed ports never collide with another
+cluster's and a restarted node keeps its address.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from logdevice_py.core.ids import NodeId
+
+NODE_PORT = 4440
+CONTROL_PORT = 4439
+NODES_MAX = 250
+
+
+def address_range(directory: Path) -> str:
+    """The first three numbers of the cluster's addresses."""
+    digest = hashlib.blake2b(str(directory.resolve()).encode(), digest_size=2).digest()
+    return f"127.{64 + digest[0] % 128}.{digest[1]}"
+
+
+def node_host(directory: Path, node: NodeId) -> str:
+    """The address of a node."""
+    return f"{address_range(directory)}.{node + 1}"
+
+
+def control_host(directory: Path) -> str:
+    """Where the cluster's supervisor listens."""
+    return f"{address_range(directory)}.254"
+
+
+def cluster_file(directory: Path) -> Path:
+    """The cluster file."""
+    return directory / "cluster.toml"
+
+
+def node_directory(directory: Path, node: NodeId) -> Path:
+    """The data of a node."""
+    return directory / f"n{node}"
+
+
+def node_log(directory: Path, node: NodeId) -> Path:
+    """What a node's process printed. Outside of its data, which may be deleted."""
+    return directory / f"n{node}.log"
+
+
+def control_token(directory: Path) -> Path:
+    """The secret that lets commands reach the supervisor; readable by the owner only."""
+    return directory / "control.token"

@@ -1,0 +1,158 @@
+"""Renders the reference pages that follow from declarations: messages, settings, metrics, status codes.
+
+``make docs`` rewrites them; a test compares them with what this would write.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import inspect
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from client.metrics import ClientMetrics
+from client.settings import ClientSettings
+from logdevice_py.config.attributes import LogAttributes
+from logdevice_py.core.declare import declarations, render_value
+from logdevice_py.core.status import TRAITS
+from logdevice_py.membership.settings import MembershipMetrics, MembershipSettings
+from logdevice_py.protocol.declare import CODECS
+from logdevice_py.runtime.settings import RuntimeSettings, TransportMetrics
+from sequencer.metrics import SequencerMetrics
+from sequencer.recovery.metrics import RecoveryMetrics
+from sequencer.recovery.settings import RecoverySettings
+from sequencer.settings import SequencerSettings
+from storage_node.metrics import StorageMetrics
+from storage_node.settings import StorageSettings
+
+SETTINGS: dict[str, type[Any]] = {
+    "settings.sequencer": SequencerSettings,
+    "settings.recovery": RecoverySettings,
+    "settings.storage": StorageSettings,
+    "settings.client": ClientSettings,
+    "settings.membership": MembershipSettings,
+    "settings.runtime": RuntimeSettings,
+}
+METRICS: dict[str, type[Any]] = {
+    "sequencer": SequencerMetrics,
+    "recovery": RecoveryMetrics,
+    "storage": StorageMetrics,
+    "client": ClientMetrics,
+    "membership": MembershipMetrics,
+    "transport": TransportMetrics,
+}
+_NOTE = "<!-- Rendered from declarations by `make docs`; edits here are overwritten. -->\n"
+
+
+def _table(head: list[str], rows: Iterator[list[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return (
+        "\n".join(
+            "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in line) + " |" for line in lines
+        )
+        + "\n"
+    )
+
+
+def messages_page() -> str:
+    """docs/messages.md."""
+    parts = [
+        _NOTE,
+        "# Messages\n",
+        "Every message is one frame; see [protocol.md](protocol.md) for when each is sent.\n",
+    ]
+    for number, codec in sorted(CODECS.items()):
+        parts.append(f"## {number} {codec.name}\n")
+        parts.append(" ".join(inspect.cleandoc(codec.cls.__doc__ or "").split()) + "\n")
+        rows = [[f"`{name}`", kind.name] for name, kind in codec.fields]
+        if codec.payload is not None:
+            rows.append([f"`{codec.payload}`", "raw payload"])
+        parts.append(_table(["field", "kind"], iter(rows)))
+    return "\n".join(parts)
+
+
+def settings_page() -> str:
+    """docs/settings.md."""
+    parts = [
+        _NOTE,
+        "# Settings\n",
+        'In the cluster file. Durations and sizes are written in quotes with a unit, like `"10ms"` and `"64MiB"`.\n',
+    ]
+    for section, cls in SETTINGS.items():
+        parts += [f"## `[{section}]`\n", _settings_table(cls)]
+    parts += ["## Log attributes (`[defaults]`, directories and groups of `[logs]`)\n", _settings_table(LogAttributes)]
+    return "\n".join(parts)
+
+
+def _settings_table(cls: type[Any]) -> str:
+    def rows() -> Iterator[list[str]]:
+        for field in dataclasses.fields(cls):
+            meta = field.metadata
+            if "unit" not in meta:
+                continue
+            unit = meta["unit"]
+            bounds = ["" if meta[key] is None else render_value(unit, meta[key]) for key in ("lo", "hi")]
+            default = "" if field.default is dataclasses.MISSING else render_value(unit, field.default)
+            allowed = " to ".join(bounds) if any(bounds) else ""
+            yield [f"`{field.name}`", default, unit, allowed, meta["doc"]]
+
+    return _table(["name", "default", "unit", "allowed", "meaning"], rows())
+
+
+def metrics_page() -> str:
+    """docs/metrics.md."""
+    parts = [_NOTE, "# Metrics\n"]
+    for section, cls in METRICS.items():
+        rows = ([f"`{m.name}`", m.kind, m.unit, m.doc] for m in declarations(cls))
+        parts += [f"## {section}\n", _table(["name", "kind", "unit", "meaning"], rows)]
+    return "\n".join(parts)
+
+
+def status_page() -> str:
+    """docs/status_codes.md."""
+    rows = (
+        [
+            f"{int(status)}",
+            f"`{status.name}`",
+            "yes" if t.retriable else "no",
+            "yes" if t.maybe_applied else "no",
+            t.meaning,
+        ]
+        for status, t in TRAITS.items()
+    )
+    return "\n".join(
+        [_NOTE, "# Status codes\n", _table(["number", "name", "retriable", "maybe applied", "meaning"], rows)]
+    )
+
+
+PAGES = {
+    "messages.md": messages_page,
+    "settings.md": settings_page,
+    "metrics.md": metrics_page,
+    "status_codes.md": status_page,
+}
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Write the pages; with --check only say which would change."""
+    parser = argparse.ArgumentParser(prog="render_docs", description=__doc__)
+    parser.add_argument("--check", action="store_true")
+    arguments = parser.parse_args(argv)
+    docs = Path(__file__).resolve().parent.parent / "docs"
+    stale = 0
+    for name, page in PAGES.items():
+        path, text = docs / name, page()
+        if path.exists() and path.read_text() == text:
+            continue
+        stale += 1
+        print(f"{'out of date' if arguments.check else 'written'}: docs/{name}")
+        if not arguments.check:
+            path.write_text(text)
+    return 1 if arguments.check and stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,307 @@
+"""Runs the nodes of a development cluster as child processes and obeys commands from other terminals.
+
+Children die with the supervisor however it ends: the kernel kills them when their parent is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import hmac
+import json
+import os
+import secrets
+import signal
+import socket
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from logdevice_py.config.cluster import ClusterConfig, NodeConfig, default_metadata_nodeset
+from logdevice_py.config.location import Location
+from logdevice_py.config.parse import load_cluster, render_cluster
+from logdevice_py.core.ids import NodeId
+from server import layout
+
+STOP_TIMEOUT = 20.0
+"""Seconds that a node gets to stop in order before it is killed."""
+
+
+class CommandError(Exception):
+    """A command that cannot be obeyed; the text is for the person who gave it."""
+
+
+@dataclass(slots=True)
+class Child:
+    """One node's process."""
+
+    process: asyncio.subprocess.Process
+    paused: bool = False
+    asked_to_stop: bool = False
+
+
+def write_cluster_file(directory: Path, config: ClusterConfig) -> None:
+    """Replace the cluster file in one step, so that no node ever reads half of it."""
+    target = layout.cluster_file(directory)
+    with tempfile.NamedTemporaryFile("w", dir=directory, prefix=".cluster-", delete=False) as file:
+        file.write(render_cluster(config))
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(file.name, target)
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class Supervisor:
+    """The `up` process: owns the children, answers commands."""
+
+    def __init__(self, directory: Path, config: ClusterConfig) -> None:
+        self.directory = directory
+        self.config = config
+        self.children: dict[NodeId, Child] = {}
+        self._watchers: set[asyncio.Task[None]] = set()
+        self._server: asyncio.Server | None = None
+        self._token = ""
+
+    async def listen(self) -> None:
+        """Take commands. OSError when another supervisor serves this directory."""
+        self._token = secrets.token_hex(16)
+        self._server = await asyncio.start_server(self._serve, layout.control_host(self.directory), layout.CONTROL_PORT)
+        path = layout.control_token(self.directory)
+        path.unlink(missing_ok=True)
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(self._token)
+
+    async def start_all(self) -> None:
+        """Start every node of the cluster file."""
+        for node in sorted(self.config.nodes):
+            await self.start(node)
+
+    async def stop_all(self) -> None:
+        """Stop every node in order, kill those that do not."""
+        if self._server is not None:
+            self._server.close()
+        layout.control_token(self.directory).unlink(missing_ok=True)
+        await asyncio.gather(*(self._stop_child(child) for child in self.children.values()))
+        for task in list(self._watchers):
+            task.cancel()
+
+    async def _stop_child(self, child: Child) -> None:
+        child.asked_to_stop = True
+        if child.process.returncode is not None:
+            return
+        if child.paused:
+            child.process.send_signal(signal.SIGCONT)
+        child.process.terminate()
+        try:
+            async with asyncio.timeout(STOP_TIMEOUT):
+                await child.process.wait()
+        except TimeoutError:
+            child.process.kill()
+            await child.process.wait()
+
+    # Commands
+
+    def _known(self, node: int) -> NodeId:
+        if node not in self.config.nodes:
+            there = ", ".join(str(n) for n in sorted(self.config.nodes))
+            raise CommandError(f"there is no node {node}; there are {there}")
+        return NodeId(node)
+
+    def _running(self, node: int) -> Child:
+        child = self.children.get(self._known(node))
+        if child is None or child.process.returncode is not None:
+            raise CommandError(f"node {node} is not running")
+        return child
+
+    async def start(self, node: int) -> str:
+        """Start a node's process."""
+        known = self._known(node)
+        child = self.children.get(known)
+        if child is not None and child.process.returncode is None:
+            raise CommandError(f"node {node} is running already (process {child.process.pid})")
+        data = layout.node_directory(self.directory, known)
+        data.mkdir(parents=True, exist_ok=True)
+        with open(layout.node_log(self.directory, known), "ab") as output:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "server.logdeviced",
+                "--config",
+                str(layout.cluster_file(self.directory)),
+                "--node",
+                str(node),
+                "--data",
+                str(data),
+                "--die-with",
+                str(os.getpid()),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+        child = self.children[known] = Child(process)
+        task = asyncio.create_task(self._watch(known, child))
+        self._watchers.add(task)
+        task.add_done_callback(self._watchers.discard)
+        return f"N{node} started (process {process.pid})"
+
+    async def _watch(self, node: NodeId, child: Child) -> None:
+        status = await child.process.wait()
+        if not child.asked_to_stop:
+            how = f"was ended by signal {-status}" if status < 0 else f"ended with status {status}"
+            print(f"N{node} {how}; see {layout.node_log(self.directory, node)}", file=sys.stderr, flush=True)
+
+    async def kill(self, node: int) -> str:
+        """SIGKILL."""
+        child = self._running(node)
+        child.asked_to_stop = True
+        child.process.kill()
+        await child.process.wait()
+        return f"N{node} killed"
+
+    async def stop(self, node: int) -> str:
+        """Stop in order."""
+        await self._stop_child(self._running(node))
+        return f"N{node} stopped"
+
+    async def pause(self, node: int) -> str:
+        """SIGSTOP."""
+        child = self._running(node)
+        child.process.send_signal(signal.SIGSTOP)
+        child.paused = True
+        return f"N{node} paused"
+
+    async def resume(self, node: int) -> str:
+        """SIGCONT."""
+        child = self._running(node)
+        child.process.send_signal(signal.SIGCONT)
+        child.paused = False
+        return f"N{node} resumed"
+
+    async def add(self, location: str | None) -> str:
+        """A further node, in the given location or in the one that has fewest."""
+        node = NodeId(max(self.config.nodes, default=-1) + 1)
+        if node >= layout.NODES_MAX:
+            raise CommandError(f"a development cluster has at most {layout.NODES_MAX} nodes")
+        template = self.config.nodes[min(self.config.nodes)]
+        count: dict[Location, int] = {}
+        for other in self.config.nodes.values():
+            count[other.location] = count.get(other.location, 0) + 1
+        try:
+            where = Location.parse(location) if location else min(count, key=lambda place: (count[place], str(place)))
+        except ValueError as error:
+            raise CommandError(str(error)) from None
+        made = dataclasses.replace(
+            template, node=node, host=layout.node_host(self.directory, node), location=where, data_dir=None
+        )
+        self._publish({**self.config.nodes, node: made})
+        await self.start(node)
+        return f"N{node} added in {where}"
+
+    async def remove(self, node: int) -> str:
+        """Take a node out of the cluster file, then stop it. Its data stays where it is."""
+        known = self._known(node)
+        nodes = {key: value for key, value in self.config.nodes.items() if key != known}
+        self._publish(nodes)
+        child = self.children.pop(known, None)
+        if child is not None:
+            await self._stop_child(child)
+        return f"N{node} removed; its data stays in {layout.node_directory(self.directory, known)}"
+
+    def _publish(self, nodes: dict[NodeId, NodeConfig]) -> None:
+        candidate = dataclasses.replace(
+            self.config,
+            nodes=nodes,
+            version=self.config.version + 1,
+            metadata_log=dataclasses.replace(self.config.metadata_log, nodeset=default_metadata_nodeset(nodes)),
+        )
+        # what nodes would refuse to read must not be published
+        self.config = load_cluster(render_cluster(candidate))
+        write_cluster_file(self.directory, self.config)
+
+    def status(self) -> list[dict[str, Any]]:
+        """One row a node."""
+        rows = []
+        for node, config in sorted(self.config.nodes.items()):
+            child = self.children.get(node)
+            if child is None:
+                state = "not started"
+            elif child.process.returncode is not None:
+                code = child.process.returncode
+                state = f"ended by signal {-code}" if code < 0 else f"ended with status {code}"
+            else:
+                state = "paused" if child.paused else "running"
+            rows.append(
+                {
+                    "node": node,
+                    "state": state,
+                    "process": child.process.pid if child is not None and child.process.returncode is None else None,
+                    "address": f"{config.host}:{config.port}",
+                    "location": str(config.location),
+                    "data": str(layout.node_directory(self.directory, node)),
+                }
+            )
+        return rows
+
+    # The control connection: one JSON line in, one out
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        answer: dict[str, Any]
+        try:
+            async with asyncio.timeout(5):
+                request = json.loads(await reader.readline())
+            if not hmac.compare_digest(str(request.get("token")), self._token):
+                raise CommandError("wrong token")
+            answer = {"ok": True, "result": await self._obey(request)}
+        except (CommandError, OSError) as error:
+            answer = {"ok": False, "error": str(error)}
+        except (ValueError, TypeError, KeyError, AttributeError, TimeoutError):
+            answer = {"ok": False, "error": "no command"}
+        except Exception as error:  # noqa: BLE001 - a bad command must not end the cluster
+            answer = {"ok": False, "error": f"{type(error).__name__}: {error}"}
+        with contextlib.suppress(OSError):
+            writer.write(json.dumps(answer).encode() + b"\n")
+            await writer.drain()
+            writer.close()
+
+    async def _obey(self, request: dict[str, Any]) -> Any:
+        command = request["command"]
+        if command == "status":
+            return self.status()
+        if command == "add":
+            return await self.add(request.get("location"))
+        if command in ("start", "kill", "stop", "pause", "resume", "remove"):
+            return await getattr(self, command)(int(request["node"]))
+        raise CommandError(f"there is no command {command}")
+
+
+def ask(directory: Path, command: str, **arguments: Any) -> Any:
+    """Send a command to the supervisor of a directory; its result.
+
+    Raises:
+        CommandError: there is no supervisor, or it cannot obey.
+    """
+    try:
+        token = layout.control_token(directory).read_text()
+        with socket.create_connection((layout.control_host(directory), layout.CONTROL_PORT), timeout=60) as connection:
+            request = {"command": command, "token": token, **arguments}
+            connection.sendall(json.dumps(request).encode() + b"\n")
+            with connection.makefile("rb") as answers:
+                line = answers.readline()
+    except OSError as error:
+        raise CommandError(
+            f"no cluster runs in {directory} ({error}); start one with ld-dev-cluster up --dir {directory}"
+        ) from None
+    if not line:
+        raise CommandError("the cluster ended before it answered")
+    answer = json.loads(line)
+    if not answer["ok"]:
+        raise CommandError(answer["error"])
+    return answer["result"]

@@ -1,0 +1,216 @@
+"""Connections over real sockets: order, redialling, and what hostile peers achieve."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import socket
+import struct
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from logdevice_py.core.ids import InstanceId, LogId, NodeId, PeerId, ShardId
+from logdevice_py.protocol.framing import encode_frame
+from logdevice_py.protocol.messages import Hello, Release
+from logdevice_py.runtime.settings import RuntimeSettings
+from logdevice_py.runtime.transport import Identity, Transport
+
+UUID = b"u" * 16
+HOST = "127.0.0.1"
+
+
+class Recorder:
+    """What a transport reported."""
+
+    def __init__(self) -> None:
+        self.messages: list[tuple[PeerId, Any]] = []
+        self.up: list[PeerId] = []
+        self.down: list[tuple[PeerId, bool]] = []
+        self._changed = asyncio.Event()
+
+    def on_message(self, peer: PeerId, message: Any) -> None:
+        self.messages.append((peer, message))
+        self._changed.set()
+
+    def on_peer_up(self, peer: PeerId) -> None:
+        self.up.append(peer)
+        self._changed.set()
+
+    def on_peer_down(self, peer: PeerId, *, refused: bool) -> None:
+        self.down.append((peer, refused))
+        self._changed.set()
+
+    def on_config_version(self, version: int) -> None:
+        pass
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(10):
+            while not condition():
+                self._changed.clear()
+                await self._changed.wait()
+
+
+def release(number: int) -> Release:
+    return Release(shard=ShardId(0), logs=[(LogId(1), number)])
+
+
+@asynccontextmanager
+async def process(
+    node: int, addresses: dict[int, tuple[str, int]], *, listen: bool = True, cluster: str = "c", **settings: int
+) -> AsyncIterator[tuple[Transport, Recorder]]:
+    recorder = Recorder()
+    transport = Transport(
+        Identity(cluster, UUID if node >= 0 else b"", NodeId(node), InstanceId(1), 1),
+        recorder,
+        lambda asked: addresses.get(asked),
+        settings=RuntimeSettings(**settings),
+        rng=random.Random(node),
+    )
+    if listen:
+        addresses[node] = (HOST, await transport.listen(HOST, 0))
+    try:
+        yield transport, recorder
+    finally:
+        await transport.close()
+
+
+async def test_messages_between_nodes_keep_their_order() -> None:
+    addresses: dict[int, tuple[str, int]] = {}
+    async with process(0, addresses) as (zero, _), process(1, addresses) as (_, one_seen):
+        for number in range(1, 501):
+            zero.send(PeerId(1), release(number))
+            if number % 50 == 0:
+                zero.flush()
+                await asyncio.sleep(0)
+        zero.flush()
+        await one_seen.until(lambda: len(one_seen.messages) == 500)
+        assert [(peer, message.logs[0][1]) for peer, message in one_seen.messages] == [(0, n) for n in range(1, 501)]
+
+
+async def test_a_client_is_answered_over_its_own_connection() -> None:
+    addresses: dict[int, tuple[str, int]] = {}
+    async with process(0, addresses) as (node, seen), process(-1, addresses, listen=False) as (client, client_seen):
+        client.connect(NodeId(0))
+        await client_seen.until(lambda: client_seen.up == [0])
+        await seen.until(lambda: len(seen.up) == 1)
+        node.send(seen.up[0], release(7))
+        node.flush()
+        await client_seen.until(lambda: bool(client_seen.messages))
+        assert client_seen.messages == [(0, release(7))]
+
+
+async def test_a_refused_dial_is_told_apart_from_a_broken_connection() -> None:
+    addresses: dict[int, tuple[str, int]] = {}
+    async with process(0, addresses) as (zero, zero_seen):
+        async with process(1, addresses):
+            zero.connect(NodeId(1))
+            await zero_seen.until(lambda: zero_seen.up == [1])
+        await zero_seen.until(lambda: (PeerId(1), True) in zero_seen.down)
+        assert zero_seen.down[0] == (1, False)
+
+
+async def test_a_node_of_another_cluster_is_refused() -> None:
+    addresses: dict[int, tuple[str, int]] = {}
+    async with process(0, addresses) as (_, seen), process(1, addresses, cluster="other") as (one, one_seen):
+        one.connect(NodeId(0))
+        await one_seen.until(lambda: bool(one_seen.down))
+        assert not one_seen.up
+        assert not seen.messages
+
+
+async def raw(address: tuple[str, int], data: bytes) -> bytes:
+    """Send bytes, read until the peer closes."""
+    reader, writer = await asyncio.open_connection(*address)
+    writer.write(data)
+    try:
+        async with asyncio.timeout(5):
+            return await reader.read()
+    except ConnectionResetError:
+        return b""
+    finally:
+        writer.close()
+
+
+def hello() -> bytes:
+    return b"".join(
+        encode_frame(
+            Hello(
+                protocol_min=1,
+                protocol_max=1,
+                cluster_name="c",
+                cluster_uuid=b"",
+                node=NodeId(-1),
+                instance=InstanceId(0),
+                destination=NodeId(-1),
+                config_version=0,
+                name="raw",
+            )
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", id="another protocol"),
+        pytest.param(random.Random(1).randbytes(5000), id="random bytes"),
+        pytest.param(struct.pack(">I", 2**32 - 1), id="length over the limit"),
+        pytest.param(b"".join(encode_frame(release(1))), id="message before HELLO"),
+        pytest.param(hello() + struct.pack(">I", 2**31), id="length over the limit after HELLO"),
+        pytest.param(hello() + struct.pack(">IHBBI", 8, 0, 250, 0, 0), id="unknown type"),
+        pytest.param(hello() + hello().replace(b"raw", b"rax"), id="bad checksum"),
+    ],
+)
+async def test_bad_bytes_close_that_connection_and_no_other(data: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    addresses: dict[int, tuple[str, int]] = {}
+    async with process(0, addresses) as (node, seen), process(-1, addresses, listen=False) as (client, client_seen):
+        client.connect(NodeId(0))
+        await client_seen.until(lambda: client_seen.up == [0])
+        await seen.until(lambda: len(seen.up) == 1)
+        good = seen.up[0]
+        await raw(addresses[0], data)
+        assert node.metrics.protocol_errors == 1
+        assert len([record for record in caplog.records if record.name == "logdevice.transport"]) == 1
+        node.send(good, release(1))
+        node.flush()
+        await client_seen.until(lambda: bool(client_seen.messages))
+
+
+async def test_a_newcomer_that_stays_silent_is_disconnected() -> None:
+    addresses: dict[int, tuple[str, int]] = {}
+    async with process(0, addresses, hello_timeout_us=50_000):
+        assert await raw(addresses[0], b"") == b""
+
+
+async def test_a_client_that_never_reads_is_disconnected_with_memory_bounded() -> None:
+    addresses: dict[int, tuple[str, int]] = {}
+    limit = 1 << 20
+    async with process(0, addresses, output_bytes_max=limit) as (node, seen):
+        with socket.create_connection(addresses[0]) as deaf:
+            deaf.sendall(hello())
+            await seen.until(lambda: len(seen.up) == 1)
+            big = Release(shard=ShardId(0), logs=[(1 << 62, 1 << 62)] * 3000)
+            sent = 0
+            while not node.metrics.slow_peers_closed and sent < 100_000_000:
+                node.send(seen.up[0], big)
+                node.flush()
+                sent += 50_000
+                await asyncio.sleep(0)
+            assert node.metrics.slow_peers_closed == 1
+            await seen.until(lambda: bool(seen.down))
+
+
+async def test_more_connections_than_allowed_are_turned_away() -> None:
+    addresses: dict[int, tuple[str, int]] = {}
+    async with process(0, addresses, connections_max=2) as (node, seen):
+        first = [await asyncio.open_connection(*addresses[0]) for _ in range(2)]
+        for _, writer in first:
+            writer.write(hello())
+        await seen.until(lambda: len(seen.up) == 2)
+        assert await raw(addresses[0], hello()) == b""
+        assert node.metrics.connections_refused == 1
+        for _, writer in first:
+            writer.close()

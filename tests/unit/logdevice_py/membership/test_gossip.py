@@ -1,0 +1,208 @@
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from logdevice_py.config.cluster import ClusterConfig, MetadataLogConfig, NodeConfig, default_metadata_nodeset
+from logdevice_py.config.logs import LogTree
+from logdevice_py.config.replication import ReplicationProperty
+from logdevice_py.core.ids import Generation, InstanceId, NodeId, shard_id
+from logdevice_py.core.machine import Outbox, TimerWheel
+from logdevice_py.core.units import Micros
+from logdevice_py.membership.gossip import GossipMachine
+from logdevice_py.membership.settings import MembershipSettings
+from logdevice_py.protocol.messages import NodeState
+
+INTERVAL = MembershipSettings().gossip_interval_us
+THRESHOLD = MembershipSettings().gossip_threshold
+
+
+def config_of(nodes: int) -> ClusterConfig:
+    members = {NodeId(n): NodeConfig(node=NodeId(n), host="h", port=1) for n in range(nodes)}
+    return ClusterConfig(
+        name="c",
+        uuid=b"u" * 16,
+        version=1,
+        nodes=members,
+        logs=LogTree.build(),
+        metadata_log=MetadataLogConfig(default_metadata_nodeset(members), ReplicationProperty.parse("node:1")),
+        epoch_store="memory:",
+    )
+
+
+class Network:
+    """Nodes that gossip under virtual time; `cut` says which messages are lost."""
+
+    def __init__(self, nodes: int, **settings: int) -> None:
+        self.config = config_of(nodes)
+        self.settings = MembershipSettings(**settings)
+        self.now = Micros(0)
+        self.machines: dict[int, GossipMachine] = {}
+        self.wheels: dict[int, TimerWheel] = {}
+        self.outboxes: dict[int, Outbox] = {}
+        self.paused: set[int] = set()
+        self.cut: Callable[[int, int], bool] = lambda sender, receiver: False
+        for node in range(nodes):
+            self.boot(node, instance=1)
+
+    def boot(self, node: int, instance: int, generation: int = 1) -> None:
+        self.outboxes[node], self.wheels[node] = Outbox(), TimerWheel()
+        self.machines[node] = GossipMachine(
+            NodeId(node),
+            InstanceId(instance),
+            self.config,
+            settings=self.settings,
+            outbox=self.outboxes[node],
+            timers=self.wheels[node],
+            rng=random.Random(node),
+            generations={shard_id(NodeId(node)): Generation(generation)},
+        )
+        self.machines[node].start(self.now)
+
+    def run(self, intervals: int) -> None:
+        for _ in range(intervals):
+            self.now = Micros(self.now + INTERVAL)
+            for node in sorted(self.machines):
+                if node not in self.paused:
+                    self.wheels[node].advance(self.now)
+            self.deliver()
+
+    def deliver(self) -> None:
+        for sender in sorted(self.outboxes):
+            if sender in self.paused:
+                continue
+            for effect in self.outboxes[sender].take():
+                receiver = effect.to
+                if receiver in self.machines and receiver not in self.paused and not self.cut(sender, receiver):
+                    self.machines[receiver].on_gossip(effect.message, self.now)
+
+    def die(self, node: int) -> None:
+        del self.machines[node], self.wheels[node], self.outboxes[node]
+
+    def states(self, viewer: int) -> list[NodeState]:
+        return [self.machines[viewer].state(NodeId(n)) for n in range(len(self.config.nodes))]
+
+
+ALIVE, DEAD, STARTING, LEAVING = NodeState.ALIVE, NodeState.DEAD, NodeState.STARTING, NodeState.LEAVING
+
+
+def test_all_find_each_other_and_learn_generations() -> None:
+    net = Network(5)
+    net.run(6)
+    for viewer in range(5):
+        assert net.states(viewer) == [ALIVE] * 5
+        assert net.machines[viewer].generation(shard_id(NodeId(3))) == 1
+        assert not net.machines[viewer].isolated()
+
+
+def test_a_node_that_just_started_sequences_nothing() -> None:
+    net = Network(3)
+    assert net.states(0)[0] is STARTING
+    assert not net.machines[0].may_sequence(NodeId(0))
+    assert net.machines[0].isolated()
+
+
+def test_a_silent_node_is_dead_after_the_threshold_and_not_before() -> None:
+    net = Network(5)
+    net.run(6)
+    net.die(4)
+    net.run(THRESHOLD)
+    assert net.states(0)[4] is ALIVE
+    net.run(3)
+    assert [net.states(viewer)[4] for viewer in range(4)] == [DEAD] * 4
+
+
+def test_a_refused_connection_is_death_at_once_until_the_node_itself_speaks() -> None:
+    net = Network(5)
+    net.run(6)
+    version = net.machines[0].version
+    net.machines[0].on_refused(NodeId(4), net.now)
+    assert net.states(0)[4] is DEAD
+    assert net.machines[0].version > version
+    net.cut = lambda sender, receiver: sender == 4
+    net.run(2)
+    assert net.states(0)[4] is DEAD, "what others heard earlier does not bring it back"
+    net.cut = lambda sender, receiver: False
+    net.run(1)
+    assert net.states(0)[4] is ALIVE
+
+
+def test_a_later_run_of_a_node_is_told_apart_from_the_one_that_died() -> None:
+    net = Network(3)
+    net.run(6)
+    net.die(2)
+    net.machines[0].on_refused(NodeId(2), net.now)
+    net.boot(2, instance=2, generation=5)
+    net.run(1)
+    assert net.machines[0].state(NodeId(2)) is STARTING
+    assert net.machines[1].instance(NodeId(2)) == 2
+    assert net.machines[1].generation(shard_id(NodeId(2))) == 5
+    net.run(5)
+    assert net.states(0) == [ALIVE] * 3
+
+
+def test_a_paused_node_does_not_find_everybody_dead_when_it_wakes_up() -> None:
+    net = Network(5)
+    net.run(6)
+    net.paused.add(0)
+    net.run(100)
+    assert net.states(1)[0] is DEAD
+    net.paused.clear()
+    net.now = Micros(net.now + INTERVAL)
+    net.wheels[0].advance(net.now)
+    assert net.states(0) == [ALIVE] * 5
+    net.run(3)
+    assert net.states(1)[0] is ALIVE
+
+
+def test_a_node_that_only_some_can_reach_stays_alive_for_all() -> None:
+    net = Network(5)
+    net.run(6)
+    net.cut = lambda sender, receiver: {sender, receiver} == {0, 4}
+    net.run(50)
+    assert net.states(0)[4] is ALIVE
+
+
+def test_the_smaller_side_of_a_partition_knows_that_it_is_isolated() -> None:
+    net = Network(5)
+    net.run(6)
+    net.cut = lambda sender, receiver: (sender < 2) != (receiver < 2)
+    net.run(THRESHOLD + 3)
+    assert [net.machines[node].isolated() for node in range(5)] == [True, True, False, False, False]
+
+
+def test_a_leaving_node_is_still_reached_but_sequences_nothing() -> None:
+    net = Network(3)
+    net.run(6)
+    net.machines[2].leave(net.now)
+    net.deliver()
+    view = net.machines[0]
+    assert view.state(NodeId(2)) is LEAVING
+    assert view.is_alive(NodeId(2))
+    assert not view.may_sequence(NodeId(2))
+
+
+def test_large_clusters_gossip_to_a_few_and_nobody_living_is_declared_dead() -> None:
+    net = Network(40)
+    net.run(20)
+    for _ in range(100):
+        net.run(1)
+        for viewer in (0, 17, 39):
+            assert DEAD not in net.states(viewer)
+    net.die(7)
+    net.run(THRESHOLD + 6)
+    assert all(net.machines[viewer].state(NodeId(7)) is DEAD for viewer in net.machines)
+
+
+def test_gossip_of_an_earlier_run_is_dropped() -> None:
+    net = Network(2)
+    net.run(6)
+    net.machines[1]._send([NodeId(0)])
+    old = net.outboxes[1].take()[-1].message
+    net.die(1)
+    net.boot(1, instance=2)
+    net.run(2)
+    stale = net.machines[0].metrics.gossips_stale
+    net.machines[0].on_gossip(old, net.now)
+    assert net.machines[0].metrics.gossips_stale == stale + 1
+    assert net.machines[0].instance(NodeId(1)) == 2
