@@ -13,7 +13,7 @@ import sys
 import uuid
 from pathlib import Path
 
-from logdevice_py.config.cluster import ClusterConfig, NodeConfig, MetadataLogConfig, default_metadata_nodeset
+from logdevice_py.config.cluster import ClusterConfig, MetadataLogConfig, NodeConfig, default_metadata_nodeset
 from logdevice_py.config.location import Location
 from logdevice_py.config.logs import Durability, LogTree
 from logdevice_py.config.parse import load_cluster, render_cluster

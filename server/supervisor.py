@@ -20,10 +20,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from logdevice_py.config.cluster import ClusterConfig, NodeConfig, default_metadata_nodeset
+from logdevice_py.config.cluster import ClusterConfig, default_metadata_nodeset
 from logdevice_py.config.location import Location
+from logdevice_py.config.logs import LogTree
 from logdevice_py.config.parse import load_cluster, render_cluster
+from logdevice_py.config.replication import ReplicationProperty
 from logdevice_py.core.ids import NodeId
+from logdevice_py.core.status import LogDeviceError
 from server import layout
 
 STOP_TIMEOUT = 20.0
@@ -201,7 +204,7 @@ class Supervisor:
         made = dataclasses.replace(
             template, node=node, host=layout.node_host(self.directory, node), location=where, data_dir=None
         )
-        self._publish({**self.config.nodes, node: made})
+        self._publish(nodes={**self.config.nodes, node: made})
         await self.start(node)
         return f"N{node} added in {where}"
 
@@ -209,21 +212,34 @@ class Supervisor:
         """Take a node out of the cluster file, then stop it. Its data stays where it is."""
         known = self._known(node)
         nodes = {key: value for key, value in self.config.nodes.items() if key != known}
-        self._publish(nodes)
+        self._publish(nodes=nodes)
         child = self.children.pop(known, None)
         if child is not None:
             await self._stop_child(child)
         return f"N{node} removed; its data stays in {layout.node_directory(self.directory, known)}"
 
-    def _publish(self, nodes: dict[NodeId, NodeConfig]) -> None:
-        candidate = dataclasses.replace(
-            self.config,
-            nodes=nodes,
-            version=self.config.version + 1,
-            metadata_log=dataclasses.replace(self.config.metadata_log, nodeset=default_metadata_nodeset(nodes)),
+    async def set_replication(self, replicate: str) -> str:
+        """Another replication property for all logs."""
+        replication = ReplicationProperty.parse(replicate)
+        tree = self.config.logs
+        logs = LogTree.build(
+            defaults={**tree.defaults, "replication": replication},
+            directories=tree.directories,
+            groups=[(group.path, group.lo, group.hi, group.overrides) for group in tree.groups],
         )
-        # what nodes would refuse to read must not be published
-        self.config = load_cluster(render_cluster(candidate))
+        self._publish(logs=logs)
+        return f"logs are replicated as {replication}"
+
+    def _publish(self, **changes: Any) -> None:
+        """A further version of the cluster file; what nodes would refuse to read is refused here."""
+        if "nodes" in changes:
+            nodeset = default_metadata_nodeset(changes["nodes"])
+            changes["metadata_log"] = dataclasses.replace(self.config.metadata_log, nodeset=nodeset)
+        candidate = dataclasses.replace(self.config, version=self.config.version + 1, **changes)
+        try:
+            self.config = load_cluster(render_cluster(candidate))
+        except LogDeviceError as error:
+            raise CommandError(error.detail) from None
         write_cluster_file(self.directory, self.config)
 
     def status(self) -> list[dict[str, Any]]:

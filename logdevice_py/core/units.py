@@ -22,6 +22,8 @@ def _parse(text: str, units: dict[str, int], what: str, example: str) -> int:
     match = _QUANTITY.fullmatch(text)
     if match is None or match[2] not in units:
         raise ValueError(f"{text!r} is no {what}: write it like {example}; units are {', '.join(units)}")
+    if len(match[1]) > 19:
+        raise ValueError(f"{text!r} is larger than anything that fits 64 bits")
     return round(float(match[1]) * units[match[2]]) if "." in match[1] else int(match[1]) * units[match[2]]
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import enum
 from typing import Annotated, Final
 
+from logdevice_py.config.attributes import Durability as Durability
 from logdevice_py.protocol.declare import (
     EPOCH,
     ESN,
@@ -152,13 +153,6 @@ class AppendedFlags(enum.IntFlag):
     NONE = 0
     NOT_REPLICATED = 1  # no copy was stored anywhere: an append that failed is certainly not applied
     REDIRECT_NOT_ALIVE = 2  # the node redirected to looks dead from here
-
-
-class Durability(enum.IntEnum):
-    """When a storage node answers STORED."""
-
-    SYNC = 0  # after the write-ahead log was synced to disk
-    ASYNC = 1  # after the write reached the operating system
 
 
 @message(MessageType.APPENDED)

@@ -1,0 +1,160 @@
+"""A cluster as its file describes it: nodes, logs, where metadata is kept."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Final
+
+from logdevice_py.config.location import NOWHERE, Location
+from logdevice_py.config.logs import LogAttributes, LogTree
+from logdevice_py.config.replication import ReplicationProperty
+from logdevice_py.core.ids import LogId, NodeId, ShardId, shard_id
+
+SETTINGS_SECTIONS: Final = ("sequencer", "storage", "client", "membership", "recovery", "runtime")
+"""Sections of ``[settings]``; the package that owns one declares and parses its settings."""
+
+
+class Roles(enum.Flag):
+    """What a node does."""
+
+    SEQUENCER = enum.auto()
+    STORAGE = enum.auto()
+
+
+class ShardState(enum.Enum):
+    """What the shards of a node are used for; the values are those of the cluster file."""
+
+    READ_WRITE = "read-write"  # takes new records
+    READ_ONLY = "read-only"  # keeps and serves what it has, takes no new records
+    DISABLED = "disabled"  # is in no new nodeset; epochs that list it still count it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeConfig:
+    """One node."""
+
+    node: NodeId
+    host: str
+    port: int
+    roles: Roles = Roles.SEQUENCER | Roles.STORAGE
+    location: Location = NOWHERE
+    shards: int = 1
+    sequencer_weight: float = 1.0
+    """Share of the logs that the node sequences, relative to the others; 0 is none."""
+    storage_capacity: float = 1.0
+    """Share of the records that each shard of the node stores, relative to the others."""
+    shard_state: ShardState = ShardState.READ_WRITE
+    data_dir: str | None = None
+    admin_port: int | None = None
+
+    def shard_ids(self) -> tuple[ShardId, ...]:
+        """The node's shards; none when it does not store."""
+        if Roles.STORAGE not in self.roles:
+            return ()
+        return tuple(shard_id(self.node, index) for index in range(self.shards))
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataLogConfig:
+    """Where the metadata logs of all logs are kept.
+
+    Growing the nodeset is safe at any time. A shard may be taken out of it only when its copies are no longer needed: an f-majority of the
+    smaller nodeset need not meet the copysets of the larger one.
+    """
+
+    nodeset: tuple[ShardId, ...]
+    replication: ReplicationProperty
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterConfig:
+    """One version of the cluster file. Immutable, so derived tables are kept with it."""
+
+    name: str
+    uuid: bytes
+    """16 bytes that tell this cluster from every other."""
+    version: int
+    nodes: Mapping[NodeId, NodeConfig]
+    """In order of their indices."""
+    logs: LogTree
+    metadata_log: MetadataLogConfig
+    epoch_store: str
+    """A URL: ``sqlite:///absolute/path``, ``zookeeper://host:port[,host:port]/root`` or ``memory:``."""
+    settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Raw tables by section, parsed by the packages that declare them."""
+
+    def storage_shards(self) -> tuple[ShardId, ...]:
+        """Every shard of every storage node, whatever its state, ascending."""
+        return self._storage_shards
+
+    def writable_shards(self) -> tuple[ShardId, ...]:
+        """The shards that take new records, ascending."""
+        return self._writable_shards
+
+    def is_writable(self, shard: ShardId) -> bool:
+        """Whether the file lets the shard take new records."""
+        return shard in self._writable_set
+
+    def location(self, shard: ShardId) -> Location | None:
+        """Where the shard's node stands; None when the node is not in the file."""
+        node = self.nodes.get(NodeId(shard >> 8))
+        return None if node is None else node.location
+
+    def storage_capacity(self, shard: ShardId) -> float:
+        """Weight of the shard when copysets are chosen; 0 when its node is not in the file."""
+        node = self.nodes.get(NodeId(shard >> 8))
+        return 0.0 if node is None else node.storage_capacity
+
+    def log(self, log: LogId) -> LogAttributes | None:
+        """The attributes of a data log; None when there is no such log."""
+        return self.logs.get(log)
+
+    def sequencer_nodes(self) -> tuple[NodeId, ...]:
+        """The nodes that may sequence, ascending."""
+        return self._sequencer_nodes
+
+    def sequencer_nodes_within(self, area: Location) -> tuple[NodeId, ...]:
+        """The nodes that may sequence and stand in `area`, ascending."""
+        found = self._sequencers_by_area.get(area)
+        if found is None:
+            found = tuple(node for node in self._sequencer_nodes if self.nodes[node].location.within(area))
+            self._sequencers_by_area[area] = found
+        return found
+
+    @cached_property
+    def sequencer_weights(self) -> tuple[float, ...]:
+        """By node index: the node's share relative to the heaviest node, 0 to 1; 0 for nodes that never sequence."""
+        weights = [0.0] * (max(self.nodes, default=-1) + 1)
+        for node in self._sequencer_nodes:
+            weights[node] = self.nodes[node].sequencer_weight
+        heaviest = max(weights, default=0.0)
+        return tuple(weight / heaviest for weight in weights) if heaviest > 0 else tuple(weights)
+
+    @cached_property
+    def _sequencers_by_area(self) -> dict[Location, tuple[NodeId, ...]]:
+        return {}
+
+    @cached_property
+    def _storage_shards(self) -> tuple[ShardId, ...]:
+        return tuple(sorted(shard for node in self.nodes.values() for shard in node.shard_ids()))
+
+    @cached_property
+    def _writable_shards(self) -> tuple[ShardId, ...]:
+        writable = (node for node in self.nodes.values() if node.shard_state is ShardState.READ_WRITE)
+        return tuple(sorted(shard for node in writable for shard in node.shard_ids()))
+
+    @cached_property
+    def _writable_set(self) -> frozenset[ShardId]:
+        return frozenset(self._writable_shards)
+
+    @cached_property
+    def _sequencer_nodes(self) -> tuple[NodeId, ...]:
+        return tuple(sorted(node.node for node in self.nodes.values() if Roles.SEQUENCER in node.roles))
+
+
+def default_metadata_nodeset(nodes: Mapping[NodeId, NodeConfig]) -> tuple[ShardId, ...]:
+    """The metadata nodeset of a file that names none: the first shard of every storage node."""
+    return tuple(sorted(shard_id(node.node) for node in nodes.values() if Roles.STORAGE in node.roles))

@@ -1,0 +1,228 @@
+"""Epoch metadata: the next epoch of a log, and the nodeset and replication property of every epoch so far.
+
+One record of it stands in the epoch store; the same bytes are appended to the metadata log whenever the nodeset or the replication property
+changes. Each record carries the whole history, so the latest one alone tells where every entry of the log is.
+"""
+
+from __future__ import annotations
+
+import itertools
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgpack
+
+from logdevice_py.config.replication import ReplicationProperty
+from logdevice_py.core.ids import NODE_ID_MAX, NODESET_SIZE_MAX, SHARD_INDEX_MAX, Generation, NodeId, ShardId
+from logdevice_py.core.lsn import EPOCH_MAX, EPOCH_MIN, Epoch, Lsn
+from logdevice_py.core.status import CorruptEntryError
+from logdevice_py.core.units import Timestamp
+
+METADATA_VERSION: Final = 1
+TIMESTAMP_UNKNOWN: Final = Timestamp(0)
+HISTORY_MAX: Final = 512
+"""Intervals of one log at most: keeps the encoded record well below the 1 MB that a znode and an entry may have."""
+ENCODED_SIZE_MAX: Final = 1 << 20
+_GENERATION_MAX: Final = 2**31 - 1
+_SHARD_MAX: Final = NODE_ID_MAX << 8 | SHARD_INDEX_MAX
+_TIMESTAMP_MAX: Final = 2**63 - 1
+_FIELDS: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class TailRecord:
+    """The last record of the epochs that are recovered."""
+
+    lsn: Lsn
+    timestamp: Timestamp
+
+
+@dataclass(frozen=True, slots=True)
+class EpochInterval:
+    """What holds from epoch `since` until the next interval begins."""
+
+    since: Epoch
+    nodeset: tuple[tuple[ShardId, Generation], ...]
+    """Each shard with the generation that takes part; a shard that lost its data since has another one."""
+    replication: ReplicationProperty
+
+    @property
+    def shards(self) -> tuple[ShardId, ...]:
+        """The nodeset without generations."""
+        return tuple(shard for shard, _ in self.nodeset)
+
+    def generation(self, shard: ShardId) -> Generation | None:
+        """The generation of the shard that takes part; None when the shard does not."""
+        for member, generation in self.nodeset:
+            if member == shard:
+                return generation
+        return None
+
+    def same_placement(self, other: EpochInterval) -> bool:
+        """Whether both ask for the same shards, generations and replication; the order of shards does not matter."""
+        return self.replication == other.replication and sorted(self.nodeset) == sorted(other.nodeset)
+
+
+def interval_at(history: Sequence[EpochInterval], epoch: Epoch) -> EpochInterval | None:
+    """The interval that an epoch lies in; None for epochs before the first one."""
+    index = bisect_right(history, epoch, key=lambda interval: interval.since)
+    return history[index - 1] if index else None
+
+
+@dataclass(frozen=True, slots=True)
+class EpochMetaData:
+    """The epoch metadata of one log.
+
+    A nodeset may be replaced only while `written` is True: whoever finds an interval in the epoch store that begins later thereby knows
+    that all earlier ones are in the metadata log.
+    """
+
+    epoch: Epoch
+    """The next epoch: what the next activation gets."""
+    history: tuple[EpochInterval, ...]
+    """Ascending by `since`; the last one is current. Never empty."""
+    written: bool
+    """The current interval is in the metadata log."""
+    disabled: bool
+    """No sequencer may be activated."""
+    writer: NodeId
+    """The node that took the latest epoch."""
+    replication_changed_at: Timestamp = TIMESTAMP_UNKNOWN
+    """When the current interval was decided; 0 if not known."""
+    epoch_given_at: Timestamp = TIMESTAMP_UNKNOWN
+    """When the latest epoch was taken; 0 if not known."""
+
+    @property
+    def current(self) -> EpochInterval:
+        """The interval of the latest epoch and, unless it is changed before, of the next."""
+        return self.history[-1]
+
+    @property
+    def effective_since(self) -> Epoch:
+        """The first epoch of the current interval."""
+        return self.history[-1].since
+
+    @property
+    def given_epoch(self) -> Epoch:
+        """The epoch that the latest activation got."""
+        return Epoch(self.epoch - 1)
+
+    def interval(self, epoch: Epoch) -> EpochInterval | None:
+        """The interval of an epoch as far as this record knows: one that began after the record was made is not in it."""
+        return interval_at(self.history, epoch)
+
+    def check(self) -> None:
+        """Assert what must hold of every record."""
+        assert EPOCH_MIN <= self.epoch <= EPOCH_MAX, self.epoch
+        assert 1 <= len(self.history) <= HISTORY_MAX, len(self.history)
+        assert self.history[0].since >= EPOCH_MIN
+        assert all(a.since < b.since for a, b in itertools.pairwise(self.history))
+        assert self.current.since < self.epoch, "an interval begins with an epoch that was given"
+        for interval in self.history:
+            assert 1 <= len(interval.nodeset) <= NODESET_SIZE_MAX, len(interval.nodeset)
+            assert len(set(interval.shards)) == len(interval.nodeset), "a shard is listed twice"
+
+    def encode(self) -> bytes:
+        """The bytes in the epoch store and in the metadata log."""
+        self.check()
+        history = [
+            [
+                interval.since,
+                [number for member in interval.nodeset for number in member],
+                interval.replication.to_wire(),
+            ]
+            for interval in self.history
+        ]
+        encoded: bytes = msgpack.packb(
+            [
+                METADATA_VERSION,
+                self.epoch,
+                history,
+                self.written,
+                self.disabled,
+                self.writer,
+                self.replication_changed_at,
+                self.epoch_given_at,
+            ]
+        )
+        assert len(encoded) <= ENCODED_SIZE_MAX, len(encoded)
+        return encoded
+
+    @classmethod
+    def decode(cls, encoded: bytes) -> EpochMetaData:
+        """From `encode`.
+
+        Raises:
+            CorruptEntryError: the bytes are something else, or break one of the rules that `check` asserts.
+        """
+        if len(encoded) > ENCODED_SIZE_MAX:
+            raise CorruptEntryError(f"epoch metadata of {len(encoded)} bytes is over the limit of {ENCODED_SIZE_MAX}")
+        try:
+            fields = msgpack.unpackb(
+                encoded,
+                max_array_len=max(HISTORY_MAX, 2 * NODESET_SIZE_MAX),
+                max_str_len=0,
+                max_bin_len=0,
+                max_map_len=0,
+                max_ext_len=0,
+            )
+            return _metadata(fields)
+        except (ValueError, msgpack.UnpackException) as error:
+            raise CorruptEntryError(f"this is no epoch metadata: {error}") from None
+
+
+def _metadata(fields: Any) -> EpochMetaData:
+    if type(fields) is not list or not fields or type(fields[0]) is not int:
+        raise ValueError("an array that begins with its version expected")
+    if fields[0] != METADATA_VERSION:
+        raise ValueError(f"version {fields[0]} is not known")
+    if len(fields) < _FIELDS:
+        raise ValueError(f"{len(fields)} fields instead of {_FIELDS}")
+    epoch = _integer(fields[1], "epoch", EPOCH_MIN, EPOCH_MAX)
+    history = tuple(_interval(item) for item in _list(fields[2], "history", HISTORY_MAX))
+    if not history or history[-1].since >= epoch or any(a.since >= b.since for a, b in itertools.pairwise(history)):
+        raise ValueError("the intervals do not ascend up to the epoch")
+    if type(fields[3]) is not bool or type(fields[4]) is not bool:
+        raise ValueError("written and disabled are flags")
+    return EpochMetaData(
+        Epoch(epoch),
+        history,
+        fields[3],
+        fields[4],
+        NodeId(_integer(fields[5], "writer", -1, NODE_ID_MAX)),
+        Timestamp(_integer(fields[6], "replication_changed_at", 0, _TIMESTAMP_MAX)),
+        Timestamp(_integer(fields[7], "epoch_given_at", 0, _TIMESTAMP_MAX)),
+    )
+
+
+def _interval(raw: Any) -> EpochInterval:
+    if len(_list(raw, "interval", 3)) != 3:
+        raise ValueError("an interval has three fields")
+    since = _integer(raw[0], "since", EPOCH_MIN, EPOCH_MAX)
+    flat = _list(raw[1], "nodeset", 2 * NODESET_SIZE_MAX)
+    if not flat or len(flat) % 2:
+        raise ValueError("a nodeset is a shard and a generation in turn")
+    nodeset = tuple(
+        (
+            ShardId(_integer(flat[index], "shard", 0, _SHARD_MAX)),
+            Generation(_integer(flat[index + 1], "generation", 0, _GENERATION_MAX)),
+        )
+        for index in range(0, len(flat), 2)
+    )
+    if len({shard for shard, _ in nodeset}) != len(nodeset):
+        raise ValueError("a shard is twice in a nodeset")
+    return EpochInterval(Epoch(since), nodeset, ReplicationProperty.from_wire(_list(raw[2], "replication", 16)))
+
+
+def _integer(value: Any, name: str, lo: int, hi: int) -> int:
+    if type(value) is not int or not lo <= value <= hi:
+        raise ValueError(f"{name}: {value!r:.40} is not from {lo} to {hi}")
+    return value
+
+
+def _list(value: Any, name: str, size_max: int) -> list[Any]:
+    if type(value) is not list or len(value) > size_max:
+        raise ValueError(f"{name}: an array of at most {size_max} expected")
+    return value

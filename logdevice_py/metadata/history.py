@@ -1,0 +1,292 @@
+"""Reads from the metadata log of a log which nodesets its epochs have.
+
+Whatever is stored in a metadata log is true, whether it was acknowledged or not, because its content was decided by the epoch store before.
+So the log is read by DIGEST, which ignores releases, and the reading is complete when the shards that answered to the end are an f-majority
+of the metadata nodeset: every fully stored record has a copy on one of them. Every record carries the history up to itself, so only the
+latest counts.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from logdevice_py.config.cluster import ClusterConfig
+from logdevice_py.core import marks
+from logdevice_py.core.declare import setting
+from logdevice_py.core.entry import EntryFlags, body_of, check_body, parse_constituents, parse_header
+from logdevice_py.core.ids import LogId, PeerId, ShardId, data_log_of, metadata_log_of, node_peer
+from logdevice_py.core.lsn import LSN_INVALID, LSN_MAX, LSN_OLDEST, Lsn
+from logdevice_py.core.machine import Outbox, Rng, Timer, TimerWheel, backoff
+from logdevice_py.core.status import CorruptEntryError, Status
+from logdevice_py.core.units import MILLISECOND, SECOND, Micros
+from logdevice_py.metadata.epoch_metadata import EpochInterval, EpochMetaData
+from logdevice_py.placement.failure_domains import Authority, FailureDomains, FMajority
+from logdevice_py.protocol.messages import Digest, Digested
+
+_REQUESTS_PER_SHARD_MAX: Final = 4
+"""How many unanswered requests to one shard are remembered: a slow answer to an earlier one still counts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetadataHistorySettings:
+    """Settings of readers of metadata logs."""
+
+    grace_us: int = setting(
+        100 * MILLISECOND,
+        unit="us",
+        lo=0,
+        hi=60 * SECOND,
+        doc="How long the rest of the metadata nodeset is waited for once enough shards have answered.",
+    )
+    non_authoritative_grace_us: int = setting(
+        2 * SECOND,
+        unit="us",
+        lo=0,
+        hi=600 * SECOND,
+        doc="How long shards that lost their data are waited for when without them the history may be incomplete.",
+    )
+    retry_us_initial: int = setting(
+        200 * MILLISECOND,
+        unit="us",
+        lo=MILLISECOND,
+        hi=60 * SECOND,
+        doc="First pause before silent shards are asked again.",
+    )
+    retry_us_max: int = setting(
+        5 * SECOND,
+        unit="us",
+        lo=MILLISECOND,
+        hi=600 * SECOND,
+        doc="Longest pause before silent shards are asked again.",
+    )
+    digest_bytes_max: int = setting(
+        1 << 20, unit="bytes", lo=1, hi=64 << 20, doc="How many bytes of metadata records are asked for at a time."
+    )
+
+
+class ReaderState(enum.Enum):
+    """How far the reading of a metadata log is."""
+
+    IDLE = enum.auto()  # not started
+    READING = enum.auto()  # no f-majority has answered to the end
+    GRACE = enum.auto()  # an f-majority has; the others get a moment more
+    DONE = enum.auto()  # the history is known
+    CANCELLED = enum.auto()  # nobody wants it any more
+
+
+@dataclass(slots=True)
+class _Shard:
+    position: Lsn = LSN_OLDEST
+    """From here on nothing is known."""
+    complete: bool = False
+    rebuilding: bool = False
+    """It answered REBUILDING, which made this reader count it as having lost data."""
+    requests: dict[int, Lsn] = field(default_factory=dict)
+    """Unanswered requests and where they begin, in order."""
+
+
+class MetadataHistoryReader:
+    """Reads the history of one log. It goes on asking until it knows; `cancel` ends it earlier."""
+
+    def __init__(
+        self,
+        log: LogId,
+        config: ClusterConfig,
+        outbox: Outbox,
+        timers: TimerWheel,
+        rng: Rng,
+        request_ids: Iterator[int],
+        done: Callable[[MetadataHistoryReader, Micros], None],
+        settings: MetadataHistorySettings | None = None,
+    ) -> None:
+        """`log` is the data log or its metadata log; `done` is called once, unless the reader is cancelled."""
+        nodeset = config.metadata_log.nodeset
+        self.log = log
+        self.state = ReaderState.IDLE
+        self.metadata: EpochMetaData | None = None
+        """The latest record that was found."""
+        self.authoritative = False
+        """Once DONE: no later record can exist, except one whose writing is under way. False: too many shards lost their data, or every
+        copy of a later record is corrupt."""
+        self.corrupt_copies = 0
+        self._metadata_lsn: Lsn = LSN_INVALID
+        self._corrupt: set[Lsn] = set()
+        self._metadata_log = metadata_log_of(data_log_of(log))
+        self._outbox = outbox
+        self._timers = timers
+        self._request_ids = request_ids
+        self._done = done
+        self._settings = settings or MetadataHistorySettings()
+        self._domains = FailureDomains(nodeset, config.metadata_log.replication, config.location)
+        self._shards = {shard: _Shard() for shard in nodeset}
+        self._pauses = backoff(rng, initial_us=self._settings.retry_us_initial, max_us=self._settings.retry_us_max)
+        self._retry: Timer | None = None
+        self._grace: Timer | None = None
+
+    @property
+    def history(self) -> tuple[EpochInterval, ...]:
+        """The intervals, ascending; empty when the metadata log has none."""
+        return () if self.metadata is None else self.metadata.history
+
+    def start(self, now: Micros) -> None:
+        """Ask all shards."""
+        assert self.state is ReaderState.IDLE
+        self.state = ReaderState.READING
+        self._ask_incomplete(now)
+
+    def cancel(self) -> None:
+        """Stop asking; `done` is not called."""
+        if self.state is not ReaderState.DONE:
+            self._end(ReaderState.CANCELLED)
+
+    def set_authority(self, shard: ShardId, authority: Authority, now: Micros) -> None:
+        """What the cluster says of a shard's data."""
+        if shard in self._shards:
+            self._shards[shard].rebuilding = False
+            self._domains.set_authority(shard, authority)
+            self._evaluate(now)
+
+    def on_digested(self, message: Digested, now: Micros) -> None:
+        """An answer. Answers to other requests, and late ones, are ignored."""
+        shard = self._shards.get(message.shard)
+        if shard is None or not self._reading:
+            return
+        begin = shard.requests.pop(message.request_id, None)
+        if begin is None:
+            return
+        self._take_entries(message)
+        for log, status, covered in message.ranges:
+            if log == self._metadata_log:
+                self._on_range(message.shard, shard, begin, Status(status), Lsn(covered), now)
+        self._evaluate(now)
+
+    def on_peer_down(self, peer: PeerId, now: Micros) -> None:
+        """Answers of its shards are lost; they are asked again with the next retry."""
+        for shard_id, shard in self._shards.items():
+            if node_peer(shard_id) == peer:
+                shard.requests.clear()
+
+    def check(self) -> None:
+        """Assert what always holds."""
+        assert (self.state is ReaderState.GRACE) == (self._grace is not None and self._grace.pending)
+        for shard in self._shards.values():
+            assert len(shard.requests) <= _REQUESTS_PER_SHARD_MAX
+
+    @property
+    def _reading(self) -> bool:
+        return self.state in (ReaderState.READING, ReaderState.GRACE)
+
+    def _ask_incomplete(self, now: Micros) -> None:
+        for shard_id, shard in self._shards.items():
+            if not shard.complete:
+                self._ask(shard_id, shard)
+        self._retry = self._timers.at(now + next(self._pauses), self._ask_incomplete)
+
+    def _ask(self, shard_id: ShardId, shard: _Shard) -> None:
+        request_id = next(self._request_ids)
+        while len(shard.requests) >= _REQUESTS_PER_SHARD_MAX:
+            del shard.requests[next(iter(shard.requests))]
+        shard.requests[request_id] = shard.position
+        ranges = [(int(self._metadata_log), int(shard.position), int(LSN_MAX), 0)]
+        digest = Digest(request_id=request_id, shard=shard_id, bytes_max=self._settings.digest_bytes_max, ranges=ranges)
+        self._outbox.send(node_peer(shard_id), digest)
+
+    def _on_range(
+        self, shard_id: ShardId, shard: _Shard, begin: Lsn, status: Status, covered: Lsn, now: Micros
+    ) -> None:
+        if status is Status.REBUILDING:
+            # what it still has was taken, but that it has no more means nothing
+            marks.hit("metadata_log_shard_lost_its_data")
+            if self._domains.authority(shard_id) is not Authority.AUTHORITATIVE_EMPTY:
+                shard.rebuilding = True
+                self._domains.set_authority(shard_id, Authority.UNDERREPLICATION)
+            return
+        if status is not Status.OK or covered < begin:
+            return
+        if shard.rebuilding:
+            shard.rebuilding = False
+            self._domains.set_authority(shard_id, Authority.FULLY_AUTHORITATIVE)
+        if covered >= LSN_MAX:
+            shard.complete = True
+            shard.requests.clear()
+        elif covered >= shard.position:
+            marks.hit("metadata_log_read_in_parts")
+            shard.position = Lsn(covered + 1)
+            self._ask(shard_id, shard)
+
+    def _take_entries(self, message: Digested) -> None:
+        at = 0
+        for log, lsn, length in message.entries:
+            image = message.images[at : at + length]
+            at += length
+            if log != self._metadata_log:
+                continue
+            try:
+                metadata = _metadata_of(image, self._metadata_log, Lsn(lsn))
+            except CorruptEntryError:
+                marks.hit("metadata_log_copy_is_corrupt")
+                self.corrupt_copies += 1
+                self._corrupt.add(Lsn(lsn))
+                continue
+            self._corrupt.discard(Lsn(lsn))
+            if metadata is not None and lsn >= self._metadata_lsn:
+                self.metadata, self._metadata_lsn = metadata, Lsn(lsn)
+
+    def _evaluate(self, now: Micros) -> None:
+        if not self._reading:
+            return
+        verdict = self._domains.f_majority([shard_id for shard_id, shard in self._shards.items() if shard.complete])
+        if all(shard.complete for shard in self._shards.values()):
+            self._finish(now)
+        elif verdict is FMajority.NONE:
+            self._leave_grace()
+        elif self.state is ReaderState.READING:
+            settings = self._settings
+            wait = settings.grace_us if verdict.is_authoritative else settings.non_authoritative_grace_us
+            self.state = ReaderState.GRACE
+            self._grace = self._timers.at(now + wait, self._on_grace_over)
+
+    def _leave_grace(self) -> None:
+        if self.state is ReaderState.GRACE:
+            assert self._grace is not None
+            self._grace.cancel()
+            self.state = ReaderState.READING
+
+    def _on_grace_over(self, now: Micros) -> None:
+        self._finish(now)
+
+    def _finish(self, now: Micros) -> None:
+        verdict = self._domains.f_majority([shard_id for shard_id, shard in self._shards.items() if shard.complete])
+        unreadable = any(lsn > self._metadata_lsn for lsn in self._corrupt)
+        self.authoritative = verdict.is_authoritative and not unreadable
+        self._end(ReaderState.DONE)
+        self._done(self, now)
+
+    def _end(self, state: ReaderState) -> None:
+        self.state = state
+        for timer in (self._retry, self._grace):
+            if timer is not None:
+                timer.cancel()
+
+
+def _metadata_of(image: bytes, log: LogId, lsn: Lsn) -> EpochMetaData | None:
+    """The record in an entry of a metadata log; None when the entry is a hole.
+
+    Raises:
+        CorruptEntryError: the image is damaged, or something else.
+    """
+    header = parse_header(image)
+    if header.log != log or header.lsn != lsn:
+        raise CorruptEntryError("the entry is another one than the answer says")
+    check_body(image, header)
+    if header.is_hole:
+        return None
+    if not header.flags & EntryFlags.METADATA or header.is_amend:
+        raise CorruptEntryError("the entry is no metadata record")
+    parts = parse_constituents(body_of(image))
+    if len(parts) != 1:
+        raise CorruptEntryError(f"a metadata record has one constituent, this has {len(parts)}")
+    return EpochMetaData.decode(parts[0].payload)

@@ -1,0 +1,1 @@
+"""Where things go: failure domains, nodesets, copysets, and which node sequences a log. Everything here is pure."""

@@ -1,0 +1,238 @@
+"""Which shards store an entry.
+
+Shards stand in a line, domain beside domain in random order, each as wide as the number of copies it should get on average. Points one
+copy apart, thrown onto the line together, pick the copyset (systematic sampling). Every domain then gets its average rounded up or
+down, and each shard exactly its share. Shares follow the weights, but no domain's exceeds what leaves enough copies for other domains.
+A throw that still misses the replication property is repeated; a property so tight that this happens often is met by choosing
+domain after domain.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from logdevice_py.config.location import Location, Scope
+from logdevice_py.config.replication import ReplicationProperty
+from logdevice_py.core.ids import ShardId
+from logdevice_py.core.machine import Rng
+from logdevice_py.core.marks import hit
+from logdevice_py.placement.failure_domains import domain_labels
+
+_THROWS: Final = 16
+_THROWS_PER_ORDER: Final = 8
+"""How many copysets are drawn before the line is shuffled again, which costs more than the draw."""
+_PLANS_MAX: Final = 64
+_NEGLIGIBLE: Final = 1e-9
+"""Weight of a shard that is to be chosen only when nothing else will do, relative to the heaviest."""
+_LOCAL_PREFERENCE: Final = 1e6
+
+
+class _Domain:
+    """A domain of the available shards; one shard is a domain without parts."""
+
+    __slots__ = ("limit", "parts", "shard", "share", "weight")
+
+    def __init__(self, parts: list[_Domain], limit: float, *, shard: ShardId | None = None, weight: float = 0.0):
+        self.parts = parts
+        self.shard = shard
+        self.weight: float = weight or sum(part.weight for part in parts)
+        self.limit: float = min(limit, sum(part.limit for part in parts)) if parts else limit
+        self.share = 0.0
+
+    def give(self, copies: float) -> None:
+        """Distribute copies among the parts by weight; what exceeds the limit of one goes to the others."""
+        self.share = copies
+        open_parts = self.parts
+        while open_parts:
+            weight = sum(part.weight for part in open_parts)
+            full = [part for part in open_parts if copies * part.weight >= part.limit * weight]
+            if not full:
+                for part in open_parts:
+                    part.give(copies * part.weight / weight)
+                return
+            for part in full:
+                part.give(part.limit)
+            copies = max(0.0, copies - sum(part.limit for part in full))
+            open_parts = [part for part in open_parts if part not in full]
+
+    def shuffled(self, rng: Rng) -> Iterable[_Domain]:
+        """The shards in random order, those of a domain side by side."""
+        if not self.parts:
+            return (self,)
+        rng.shuffle(self.parts)
+        return [shard for part in self.parts for shard in part.shuffled(rng)]
+
+
+class _Line:
+    """The available shards in an order, with their shares."""
+
+    __slots__ = ("_ends", "_rng", "_root", "_shards", "_throws")
+
+    def __init__(self, root: _Domain, rng: Rng) -> None:
+        self._root = root
+        self._rng = rng
+        self._throws = 0
+        self._shards: list[ShardId] = []
+        self._ends: list[float] = []
+
+    def throw(self, copies: int) -> list[ShardId]:
+        """`copies` shards, with repetitions and of any domains if it goes wrong."""
+        if self._throws % _THROWS_PER_ORDER == 0:
+            self._shuffle()
+        self._throws += 1
+        start, shards, ends, last = self._rng.random(), self._shards, self._ends, len(self._ends) - 1
+        return [shards[min(bisect_right(ends, start + index), last)] for index in range(copies)]
+
+    def _shuffle(self) -> None:
+        self._shards, self._ends, end = [], [], 0.0
+        for domain in self._root.shuffled(self._rng):
+            assert domain.shard is not None
+            end += domain.share
+            self._shards.append(domain.shard)
+            self._ends.append(end)
+
+
+class CopysetSelector:
+    """Chooses copysets within one nodeset.
+
+    Args:
+        nodeset: the shards of the epoch.
+        replication: that of the epoch.
+        location: None for a shard whose node is not in the cluster file.
+        weight: how many of the records a shard should get relative to the others; one of weight 0 is chosen only when there is no other way.
+        local: where copies beyond what other domains must hold should be, such as the sequencer's own location; None spreads them.
+        rng: where the choices come from.
+    """
+
+    def __init__(
+        self,
+        nodeset: Sequence[ShardId],
+        replication: ReplicationProperty,
+        *,
+        location: Callable[[ShardId], Location | None],
+        weight: Callable[[ShardId], float],
+        local: Location | None = None,
+        rng: Rng,
+    ) -> None:
+        self.nodeset = tuple(sorted(set(nodeset)))
+        self.replication = replication
+        self._location = location
+        self._rng = rng
+        self._labels = {shard: domain_labels(shard, replication, location) for shard in self.nodeset}
+        heaviest = max((weight(shard) for shard in self.nodeset), default=0.0) or 1.0
+        self._weights = {shard: max(weight(shard) / heaviest, _NEGLIGIBLE) for shard in self.nodeset}
+        biggest = replication.factors[0][0]
+        if local is not None and biggest is not Scope.NODE:
+            for shard in self.nodeset:
+                place = location(shard)
+                if place is not None and place.labels[: 6 - biggest] == local.labels[: 6 - biggest]:
+                    self._weights[shard] *= _LOCAL_PREFERENCE
+        self._lines: dict[int, _Line | None] = {}
+
+    def select(self, available: Callable[[ShardId], bool]) -> tuple[ShardId, ...] | None:
+        """A copyset of available shards, in random order; None exactly when they cannot satisfy the property."""
+        mask, bit = 0, 1
+        for shard in self.nodeset:
+            if available(shard):
+                mask |= bit
+            bit <<= 1
+        line = self._line(mask)
+        if line is None:
+            return None
+        copies = self.replication.copies
+        for _ in range(_THROWS):
+            chosen = line.throw(copies)
+            if self._satisfied(chosen):
+                self._rng.shuffle(chosen)
+                return tuple(chosen)
+        hit("copyset_chosen_domain_by_domain")
+        added = self._extend([], self._of_mask(mask))
+        assert added is not None, "the available shards can replicate"
+        assert self._satisfied(added), added
+        self._rng.shuffle(added)
+        return tuple(added)
+
+    def augment(self, existing: Sequence[ShardId], available: Callable[[ShardId], bool]) -> tuple[ShardId, ...] | None:
+        """`existing`, then as few available shards as make the whole satisfy the property; None when they cannot.
+
+        Shards of `existing` count whether they are available or not, and may lie outside the nodeset.
+        """
+        kept = list(dict.fromkeys(existing))
+        added = self._extend(kept, [shard for shard in self.nodeset if shard not in kept and available(shard)])
+        return None if added is None else (*kept, *added)
+
+    def satisfied_by(self, shards: Iterable[ShardId]) -> bool:
+        """Whether these shards hold enough copies far enough apart. There may be more of them than copies are asked for."""
+        labels = [self._labels_of(shard) for shard in shards]
+        return all(
+            len({names[level] for names in labels}) >= factor
+            for level, (_, factor) in enumerate(self.replication.factors)
+        )
+
+    def _satisfied(self, chosen: list[ShardId]) -> bool:
+        # The smallest scope has as many domains as there are copies, so no shard is there twice.
+        return len(chosen) == self.replication.copies and self.satisfied_by(chosen)
+
+    def _labels_of(self, shard: ShardId) -> tuple[str, ...]:
+        return self._labels.get(shard) or domain_labels(shard, self.replication, self._location)
+
+    def _of_mask(self, mask: int) -> list[ShardId]:
+        return [shard for index, shard in enumerate(self.nodeset) if mask >> index & 1]
+
+    def _line(self, mask: int) -> _Line | None:
+        """The line of a set of available shards; None when they cannot satisfy the property."""
+        try:
+            return self._lines[mask]
+        except KeyError:
+            pass
+        if len(self._lines) >= _PLANS_MAX:
+            self._lines.clear()
+        shards = self._of_mask(mask)
+        line = _Line(self._tree(shards), self._rng) if self.satisfied_by(shards) else None
+        self._lines[mask] = line
+        return line
+
+    def _tree(self, shards: list[ShardId]) -> _Domain:
+        factors, copies = self.replication.factors, self.replication.copies
+
+        def grow(members: list[ShardId], level: int) -> list[_Domain]:
+            if level == len(factors):
+                return [_Domain([], 1.0, shard=shard, weight=self._weights[shard]) for shard in members]
+            by_label: dict[str, list[ShardId]] = {}
+            for shard in members:
+                by_label.setdefault(self._labels[shard][level], []).append(shard)
+            # Each of the other domains that the scope asks for must be left a copy.
+            limit = float(copies - factors[level][1] + 1)
+            return [_Domain(grow(group, level + 1), limit) for group in by_label.values()]
+
+        root = _Domain(grow(shards, 0), float(copies))
+        root.give(float(copies))
+        return root
+
+    def _extend(self, kept: Sequence[ShardId], candidates: list[ShardId]) -> list[ShardId] | None:
+        """As few candidates as satisfy the property together with `kept`.
+
+        A domain that is not touched yet at a large scope is not touched at smaller ones either, so going from large to small adds
+        the largest of the deficits and no more, and finds a way whenever there is one.
+        """
+        added: list[ShardId] = []
+        for level, (_, factor) in enumerate(self.replication.factors):
+            touched = {self._labels_of(shard)[level] for shard in (*kept, *added)}
+            while len(touched) < factor:
+                untouched = [shard for shard in candidates if self._labels[shard][level] not in touched]
+                if not untouched:
+                    return None
+                shard = self._draw(untouched)
+                added.append(shard)
+                touched.add(self._labels[shard][level])
+        return added
+
+    def _draw(self, shards: list[ShardId]) -> ShardId:
+        point = self._rng.random() * sum(self._weights[shard] for shard in shards)
+        for shard in shards:
+            point -= self._weights[shard]
+            if point < 0:
+                return shard
+        return shards[-1]

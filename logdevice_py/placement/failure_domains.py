@@ -1,0 +1,161 @@
+"""Which shards must have answered before nothing can be hidden, and which suffice to store a record.
+
+An f-majority is a set of shards that meets every possible copyset. For one scope with factor r a copyset touches r domains, so a set that
+lacks part of at most r - 1 domains meets it. One such scope suffices. A copyset, on the other hand, must satisfy every scope.
+
+Besides the scopes of the replication property there is that of single shards, with the factor of the smallest scope.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Collection, Iterable
+from functools import lru_cache
+
+from logdevice_py.config.location import Location
+from logdevice_py.config.replication import ReplicationProperty
+from logdevice_py.core.ids import ShardId, node_of
+
+
+class Authority(enum.Enum):
+    """What the absence of a record on a shard proves."""
+
+    FULLY_AUTHORITATIVE = 0  # never stored there, as far as the shard answers
+    UNDERREPLICATION = 1  # nothing: the shard lost data
+    AUTHORITATIVE_EMPTY = 2  # nothing, and its records were copied elsewhere: leave the shard out of account
+    UNAVAILABLE = 3  # waited for like FULLY_AUTHORITATIVE: the data may come back with the shard
+
+
+class FMajority(enum.Enum):
+    """How much a set of shards that answered proves."""
+
+    COMPLETE = enum.auto()  # every shard that has something to say answered
+    INCOMPLETE = enum.auto()  # enough answered: every copyset is met
+    NON_AUTHORITATIVE = (
+        enum.auto()
+    )  # all that can answer did, but too many shards lost data: copysets may have been missed
+    NONE = enum.auto()  # wait for more
+
+    @property
+    def is_authoritative(self) -> bool:
+        """Every copyset is met."""
+        return self is FMajority.COMPLETE or self is FMajority.INCOMPLETE
+
+
+def domain_labels(
+    shard: ShardId, replication: ReplicationProperty, location: Callable[[ShardId], Location | None]
+) -> tuple[str, ...]:
+    """The domain of a shard at each scope of the replication property, large to small.
+
+    A node whose location is not known is a domain of its own at every scope.
+    """
+    node, place = node_of(shard), location(shard)
+    if place is None:
+        return (f"?N{node}",) * len(replication.factors)
+    return tuple(place.domain(scope, node) for scope, _ in replication.factors)
+
+
+class _Structure:
+    """The domains of a nodeset as bit masks over its shards; shared by all logs with the same nodeset."""
+
+    __slots__ = ("bits", "scopes")
+
+    def __init__(self, shards: tuple[ShardId, ...], labels: tuple[tuple[str, ...], ...], factors: tuple[int, ...]):
+        self.bits = {shard: 1 << index for index, shard in enumerate(shards)}
+        scopes: list[tuple[int, tuple[int, ...]]] = [(factors[-1], tuple(self.bits.values()))]
+        for position, factor in enumerate(factors):
+            masks: dict[str, int] = {}
+            for shard, names in zip(shards, labels, strict=True):
+                masks[names[position]] = masks.get(names[position], 0) | self.bits[shard]
+            # Domains that are single shards say the same as the scope of shards.
+            if len(masks) < len(shards) or factor != factors[-1]:
+                scopes.append((factor, tuple(masks.values())))
+        self.scopes = tuple(scopes)
+
+
+_structure = lru_cache(maxsize=8192)(_Structure)
+
+
+class FailureDomains:
+    """The domains of one nodeset, and the authority of its shards.
+
+    Args:
+        shards: the nodeset.
+        replication: that of the epoch.
+        location: None for a shard whose node is not in the cluster file. Such a node counts as a domain of its own at every scope: splitting a
+            domain never makes an f-majority that is none.
+    """
+
+    __slots__ = ("_empty", "_lost", "_structure", "_unavailable", "replication", "shards")
+
+    def __init__(
+        self,
+        shards: Iterable[ShardId],
+        replication: ReplicationProperty,
+        location: Callable[[ShardId], Location | None],
+    ) -> None:
+        self.shards = tuple(sorted(set(shards)))
+        self.replication = replication
+        labels = tuple(domain_labels(shard, replication, location) for shard in self.shards)
+        factors = tuple(factor for _, factor in replication.factors)
+        self._structure = _structure(self.shards, labels, factors)
+        self._lost = self._empty = self._unavailable = 0
+
+    def set_authority(self, shard: ShardId, authority: Authority) -> None:
+        """Note what a shard's answers are worth. A shard outside the nodeset is ignored."""
+        bit = self._structure.bits.get(shard, 0)
+        self._lost &= ~bit
+        self._empty &= ~bit
+        self._unavailable &= ~bit
+        if authority is Authority.UNDERREPLICATION:
+            self._lost |= bit
+        elif authority is Authority.AUTHORITATIVE_EMPTY:
+            self._empty |= bit
+        elif authority is Authority.UNAVAILABLE:
+            self._unavailable |= bit
+
+    def authority(self, shard: ShardId) -> Authority:
+        """What was last noted of a shard; FULLY_AUTHORITATIVE when nothing was."""
+        bit = self._structure.bits.get(shard, 0)
+        if self._lost & bit:
+            return Authority.UNDERREPLICATION
+        if self._empty & bit:
+            return Authority.AUTHORITATIVE_EMPTY
+        return Authority.UNAVAILABLE if self._unavailable & bit else Authority.FULLY_AUTHORITATIVE
+
+    def f_majority(self, shards: Collection[ShardId]) -> FMajority:
+        """What the answers of `shards` prove. Shards outside the nodeset do not count, those that lost data prove nothing."""
+        missing = self._everything() & ~self._empty & ~self._mask(shards)
+        # A shard that lost data keeps its domain from being complete, whether it answers or not.
+        blocked = missing | self._lost
+        # Fewer shards than copies touch fewer domains than any scope of single shards asks for.
+        met = blocked.bit_count() < self.replication.copies or any(
+            self._touched(masks, blocked) < factor for factor, masks in self._structure.scopes
+        )
+        if missing & ~self._lost == 0:
+            return FMajority.COMPLETE if met else FMajority.NON_AUTHORITATIVE
+        return FMajority.INCOMPLETE if met else FMajority.NONE
+
+    def can_replicate(self, shards: Collection[ShardId]) -> bool:
+        """Whether a copyset can be made of `shards` alone."""
+        mask = self._mask(shards)
+        return all(self._touched(masks, mask) >= factor for factor, masks in self._structure.scopes)
+
+    def _everything(self) -> int:
+        return (1 << len(self.shards)) - 1
+
+    def _mask(self, shards: Collection[ShardId]) -> int:
+        bits = self._structure.bits
+        mask = 0
+        for shard in shards:
+            mask |= bits.get(shard, 0)
+        return mask
+
+    @staticmethod
+    def _touched(masks: tuple[int, ...], mask: int) -> int:
+        """How many domains hold a shard of the mask."""
+        count = 0
+        for domain in masks:
+            if domain & mask:
+                count += 1
+        return count

@@ -1,0 +1,373 @@
+"""Runs one node on asyncio: opens its shards, epoch store and connections, and executes its effects.
+
+The same object serves `logdeviced` (one a process) and `LocalCluster` (several in one loop).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import secrets
+from pathlib import Path
+from typing import Any
+
+from epoch_store.interface import EpochStore, RegisterShard, Result, ShardIdentity, WriterIdentity
+from epoch_store.opening import open_epoch_store
+from logdevice_py.config.cluster import ClusterConfig, Roles
+from logdevice_py.config.parse import load_cluster
+from logdevice_py.core.declare import settings_from
+from logdevice_py.core.ids import Generation, InstanceId, NodeId, PeerId, ShardId, format_shard, shard_index_of
+from logdevice_py.core.machine import Outbox, TimerWheel
+from logdevice_py.core.status import LogDeviceError, Status
+from logdevice_py.core.units import Micros
+from logdevice_py.membership.settings import MembershipSettings
+from logdevice_py.runtime.clock import monotonic_us, wall_us
+from logdevice_py.runtime.driver import Driver
+from logdevice_py.runtime.settings import RuntimeSettings
+from logdevice_py.runtime.transport import Identity, Transport
+from sequencer.effects import EpochStoreRequest
+from sequencer.node import SequencerNode
+from sequencer.recovery.settings import RecoverySettings
+from sequencer.settings import SequencerSettings
+from server.instance import next_instance
+from server.node import Node
+from storage_node.log_store.interface import Completion, ReadLast, ReadShard, WriteShard, Written
+from storage_node.log_store.settings import LogStoreSettings
+from storage_node.node import StorageNode
+from storage_node.service import ShardService
+from storage_node.settings import StorageSettings
+
+log = logging.getLogger("logdevice.node")
+
+CONFIG_POLL = 0.5
+"""Seconds between looks at the cluster file."""
+REGISTER_RETRY = 0.2
+"""Seconds between tries to register a shard while the epoch store does not answer."""
+DRAIN_TIMEOUT = 5.0
+"""Seconds that appends under way get to finish when the node stops in order."""
+
+
+def read_cluster_file(path: Path) -> ClusterConfig:
+    """The cluster file, checked.
+
+    Raises:
+        LogDeviceError: INVALID_CONFIG, with the path and what is wrong.
+    """
+    try:
+        return load_cluster(path.read_text())
+    except OSError as error:
+        raise LogDeviceError(Status.INVALID_CONFIG, f"{path}: {error.strerror}") from None
+    except LogDeviceError as error:
+        raise LogDeviceError(Status.INVALID_CONFIG, f"{path}: {error.detail}") from None
+
+
+class NodeHost:
+    """One running node."""
+
+    def __init__(self, path: Path, config: ClusterConfig, node: NodeId, instance: InstanceId) -> None:
+        """Use `open`."""
+        self.path = path
+        self.config = config
+        self.node_id = node
+        self.instance = instance
+        self.crashed: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
+        """Done when a machine failed, with the exception."""
+        member = config.nodes[node]
+        self.address = (member.host, member.port)
+        self.shards: dict[ShardId, ShardService] = {}
+        self._loop = asyncio.get_running_loop()
+        self._epoch_store: EpochStore | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._modified: tuple[int, int] = (0, 0)
+        self._closed = False
+        self.driver: Driver
+        self.transport: Transport
+        self.node: Node
+
+    @classmethod
+    async def open(cls, path: Path, node: NodeId, data: Path | None) -> NodeHost:
+        """Start a node; it serves when this returns.
+
+        Raises:
+            LogDeviceError: the cluster file is invalid or does not have the node, or a store cannot be opened.
+            OSError: the address is taken, or the data directory cannot be used.
+        """
+        config = read_cluster_file(path)
+        member = config.nodes.get(node)
+        if member is None:
+            raise LogDeviceError(Status.NOTINCONFIG, f"{path} has no node N{node}")
+        directory = data or (Path(member.data_dir) if member.data_dir else None)
+        if directory is None:
+            raise LogDeviceError(Status.INVALID_CONFIG, f"N{node} has no data_dir in {path}: give --data")
+        directory.mkdir(parents=True, exist_ok=True)
+        host = cls(path, config, node, await asyncio.to_thread(next_instance, directory))
+        try:
+            await host._start(directory)
+        except BaseException:
+            await host._abandon()
+            raise
+        return host
+
+    async def _start(self, directory: Path) -> None:
+        config, member = self.config, self.config.nodes[self.node_id]
+        settings = config.settings
+        self._epoch_store = open_epoch_store(
+            config.epoch_store,
+            config.name,
+            WriterIdentity(self.node_id, self.instance),
+            self._loop,
+            hosts=[each.host for each in config.nodes.values()],
+        )
+        store_settings, storage_settings = _storage_settings(settings.get("storage", {}))
+        for shard in member.shard_ids():
+            await self._open_shard(directory, shard, store_settings)
+        rng = random.Random(secrets.randbits(64))
+        outbox, timers = Outbox(), TimerWheel()
+        sequencer_settings = _parse("sequencer", SequencerSettings, settings)
+        recovery_settings = _parse("recovery", RecoverySettings, settings)
+
+        def make_sequencer(cluster: Any, request_ids: Any) -> SequencerNode:
+            return SequencerNode(
+                self.node_id,
+                self.instance,
+                config,
+                sequencer_settings,
+                outbox,
+                timers,
+                rng,
+                wall_us,
+                cluster,
+                recovery_settings=recovery_settings,
+                request_ids=request_ids,
+            )
+
+        def make_storage(cluster: Any, request_ids: Any) -> StorageNode:
+            return StorageNode(
+                self.node_id,
+                config,
+                storage_settings,
+                outbox,
+                timers,
+                rng,
+                cluster,
+                [service.contents for service in self.shards.values()],
+                request_ids=request_ids,
+            )
+
+        self.node = Node(
+            self.node_id,
+            self.instance,
+            config,
+            outbox=outbox,
+            timers=timers,
+            rng=rng,
+            membership=_parse("membership", MembershipSettings, settings),
+            generations={shard: service.contents.marker.generation for shard, service in self.shards.items()},
+            make_sequencer=make_sequencer if Roles.SEQUENCER in member.roles else None,
+            make_storage=make_storage if self.shards else None,
+        )
+        self.driver = Driver(
+            self.node,
+            outbox,
+            timers,
+            effects={
+                EpochStoreRequest: self._run_epoch_store,
+                WriteShard: self._run_shards,
+                ReadShard: self._run_shards,
+                ReadLast: self._run_shards,
+            },
+            own_peer=PeerId(self.node_id),
+            on_crash=self._on_crash,
+            on_config_version=self._on_config_version,
+        )
+        self.transport = Transport(
+            Identity(config.name, config.uuid, self.node_id, self.instance, config.version),
+            self.driver,
+            self._address_of,
+            settings=_parse("runtime", RuntimeSettings, settings),
+            rng=rng,
+        )
+        self.driver.attach(self.transport)
+        await self.transport.listen(*self.address)
+        self.driver.event(self.node.start)
+        self._tasks.append(self._loop.create_task(self._watch_config(), name=f"N{self.node_id} config"))
+
+    def _address_of(self, node: NodeId) -> tuple[str, int] | None:
+        member = self.config.nodes.get(node)
+        return None if member is None else (member.host, member.port)
+
+    def _on_crash(self, error: BaseException) -> None:
+        log.critical("N%d: a protocol machine failed", self.node_id, exc_info=error)
+        if not self.crashed.done():
+            self.crashed.set_result(error)
+
+    # Shards
+
+    async def _open_shard(self, directory: Path, shard: ShardId, settings: LogStoreSettings) -> None:
+        async def register(found: Generation | None) -> Generation:
+            return await self._register(shard, found)
+
+        self.shards[shard] = await ShardService.open(
+            str(directory / f"shard{shard_index_of(shard)}"),
+            shard,
+            self.config.uuid,
+            settings,
+            register,
+            wall=wall_us,
+            report=lambda text: log.warning("%s: %s", format_shard(shard), text),
+        )
+
+    async def _register(self, shard: ShardId, found: Generation | None) -> Generation:
+        """Which generation the shard has from here on; waits for as long as the epoch store is away."""
+        assert self._epoch_store is not None
+        operation = RegisterShard(self.config.uuid, self.node_id, shard_index_of(shard), found)
+        waited = False
+        while True:
+            answer: asyncio.Future[list[Result]] = self._loop.create_future()
+            self._epoch_store.submit([operation], lambda results, to=answer: _resolve(to, results))
+            result = (await answer)[0]
+            if result.status is Status.OK:
+                assert isinstance(result.value, ShardIdentity)
+                return result.value.generation
+            if result.status not in (Status.AGAIN, Status.TIMEDOUT):
+                raise LogDeviceError(result.status, f"{format_shard(shard)} cannot be registered: {result.detail}")
+            if not waited:
+                waited = True
+                log.warning("the epoch store %s does not answer (%s); waiting", self.config.epoch_store, result.detail)
+            await asyncio.sleep(REGISTER_RETRY)
+
+    def _run_shards(self, effects: list[Any]) -> None:
+        if len(self.shards) == 1:
+            for service in self.shards.values():
+                service.run(effects, self._deliver)
+            return
+        by_shard: dict[ShardId, list[Any]] = {}
+        for effect in effects:
+            by_shard.setdefault(effect.shard, []).append(effect)
+        for shard, group in by_shard.items():
+            self.shards[shard].run(group, self._deliver)
+
+    def _deliver(self, done: list[Completion]) -> None:
+        storage = self.node.storage
+        assert storage is not None
+
+        def hand_over(now: Micros) -> None:
+            for each in done:
+                if type(each) is Written:
+                    storage.on_written(each.token, each.status, now, each.shard)
+                else:
+                    storage.on_read(each.token, each.result, now, each.shard)
+
+        self.driver.event(hand_over)
+
+    # Epoch store
+
+    def _run_epoch_store(self, effects: list[EpochStoreRequest]) -> None:
+        assert self._epoch_store is not None
+        sequencer = self.node.sequencer
+        assert sequencer is not None
+        tokens = [effect.token for effect in effects]
+
+        def done(results: list[Result]) -> None:
+            def hand_over(now: Micros) -> None:
+                for token, result in zip(tokens, results, strict=True):
+                    sequencer.on_epoch_store(token, result, now)
+
+            if not self._closed:
+                self.driver.event(hand_over)
+
+        self._epoch_store.submit([effect.operation for effect in effects], done)
+
+    # Cluster file
+
+    def reload_config(self) -> None:
+        """Look at the cluster file at once (SIGHUP)."""
+        self._modified = (0, 0)
+        self._look_at_config()
+
+    def _on_config_version(self, version: int) -> None:
+        if version > self.config.version:
+            self._look_at_config()
+
+    async def _watch_config(self) -> None:
+        while True:
+            await asyncio.sleep(CONFIG_POLL)
+            self._look_at_config()
+
+    def _look_at_config(self) -> None:
+        try:
+            stat = self.path.stat()
+            if (stat.st_mtime_ns, stat.st_ino) == self._modified:
+                return
+            self._modified = (stat.st_mtime_ns, stat.st_ino)
+            config = read_cluster_file(self.path)
+        except (OSError, LogDeviceError) as error:
+            log.error("the cluster file is not used, version %d stays: %s", self.config.version, error)
+            return
+        if config.version <= self.config.version:
+            if config != self.config:
+                log.warning("the cluster file changed without a higher version than %d: not used", self.config.version)
+            return
+        if config.uuid != self.config.uuid or config.name != self.config.name:
+            log.error("the cluster file is of another cluster: not used")
+            return
+        log.info("cluster file version %d", config.version)
+        self.config = config
+        self.transport.identity.config_version = config.version
+        self.driver.event(lambda now: self.node.on_config(config, now))
+
+    # Stopping
+
+    async def close(self) -> None:
+        """Stop in order: tell the others, finish what is under way, sync, close."""
+        if self._closed:
+            return
+        self.driver.event(self.node.leave)
+        if self.node.sequencer is not None and not self.crashed.done():
+            sequencer = self.node.sequencer
+            self.driver.event(sequencer.shut_down)
+            deadline = monotonic_us() + int(DRAIN_TIMEOUT * 1e6)
+            while not sequencer.drained and monotonic_us() < deadline and not self.crashed.done():
+                await asyncio.sleep(0.01)
+        self._closed = True
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self.driver.stop()
+        await self.transport.close()
+        await self._abandon()
+
+    async def _abandon(self) -> None:
+        """Close what is open of stores."""
+        self._closed = True
+        for service in self.shards.values():
+            with contextlib.suppress(LogDeviceError):
+                await service.close()
+        self.shards.clear()
+        if self._epoch_store is not None:
+            self._epoch_store.close()
+            self._epoch_store = None
+
+
+def _resolve(future: asyncio.Future[list[Result]], results: list[Result]) -> None:
+    if not future.done():
+        future.set_result(results)
+
+
+def _parse(section: str, cls: type[Any], settings: Any) -> Any:
+    try:
+        return settings_from(cls, settings.get(section, {}))
+    except ValueError as error:
+        raise LogDeviceError(Status.INVALID_CONFIG, f"[settings.{section}] {error}") from None
+
+
+def _storage_settings(raw: Any) -> tuple[LogStoreSettings, StorageSettings]:
+    """The two dataclasses that share the section ``[settings.storage]``."""
+    names = set(LogStoreSettings.__dataclass_fields__)
+    store = {name: value for name, value in raw.items() if name in names}
+    rest = {name: value for name, value in raw.items() if name not in names}
+    return _parse("storage", LogStoreSettings, {"storage": store}), _parse(
+        "storage", StorageSettings, {"storage": rest}
+    )

@@ -1,0 +1,95 @@
+"""A real cluster inside this process: RocksDB, sockets, recovery, all on the caller's event loop. For notebooks and tests."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+from pathlib import Path
+from types import TracebackType
+
+from client.client import Client
+from logdevice_py.config.logs import Durability
+from logdevice_py.core.ids import NodeId
+from server import layout
+from server.dev_cluster import make_config
+from server.host import NodeHost
+from server.supervisor import write_cluster_file
+
+
+class LocalCluster:
+    """``async with LocalCluster(nodes=3) as cluster`` starts nodes in a temporary directory and stops them at the end.
+
+    ``cluster.client()`` gives a client; ``cluster.config_file`` is what other processes need to connect.
+    """
+
+    def __init__(
+        self,
+        nodes: int = 3,
+        *,
+        logs: int = 8,
+        replicate: str | None = None,
+        racks: int = 1,
+        durability: str = "sync",
+        directory: str | Path | None = None,
+    ) -> None:
+        """
+        Args:
+            nodes: how many nodes.
+            logs: logs 1 to `logs` exist.
+            replicate: replication property; by default ``node:3``, or as many copies as there are nodes.
+            racks: nodes are spread over so many racks.
+            durability: "sync" or "async".
+            directory: where the data goes and stays; by default a temporary directory that is deleted at the end.
+        """
+        self._temporary = directory is None
+        self.directory = Path(directory or tempfile.mkdtemp(prefix="logdevice-"))
+        self.directory.mkdir(parents=True, exist_ok=True)
+        path = layout.cluster_file(self.directory)
+        if not path.exists():
+            config = make_config(
+                self.directory,
+                nodes=nodes,
+                logs=logs,
+                replicate=replicate or f"node:{min(3, nodes)}",
+                racks=racks,
+                epoch_store=None,
+                durability=Durability[durability.upper()],
+            )
+            write_cluster_file(self.directory, config)
+        self.config_file = str(path)
+        self._nodes = nodes
+        self.hosts: dict[int, NodeHost] = {}
+
+    async def start_node(self, node: int) -> None:
+        """Start one node."""
+        self.hosts[node] = await NodeHost.open(
+            Path(self.config_file), NodeId(node), layout.node_directory(self.directory, NodeId(node))
+        )
+
+    async def stop_node(self, node: int) -> None:
+        """Stop one node in order."""
+        await self.hosts.pop(node).close()
+
+    def client(self) -> Client:
+        """A client of this cluster; use it as an async context manager."""
+        return Client(self.config_file)
+
+    async def __aenter__(self) -> LocalCluster:
+        try:
+            await asyncio.gather(*(self.start_node(node) for node in range(self._nodes)))
+        except BaseException:
+            await self._close()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._close()
+
+    async def _close(self) -> None:
+        await asyncio.gather(*(host.close() for host in self.hosts.values()), return_exceptions=True)
+        self.hosts.clear()
+        if self._temporary:
+            await asyncio.to_thread(shutil.rmtree, self.directory, ignore_errors=True)

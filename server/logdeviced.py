@@ -1,0 +1,84 @@
+"""``logdeviced``: the process of one node. It serves until SIGINT or SIGTERM, and then stops in order."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import logging
+import signal
+import sys
+from pathlib import Path
+
+import uvloop
+
+from logdevice_py.core.ids import NodeId
+from logdevice_py.core.status import LogDeviceError
+from server.die_with_parent import die_with_parent
+from server.host import NodeHost
+
+SWITCH_INTERVAL = 0.0002
+"""Seconds. With the default of 5 ms the thread that syncs starves beside a busy event loop: p99 of 41 ms instead of 11 ms, measured."""
+
+log = logging.getLogger("logdevice")
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The program; its exit status."""
+    parser = argparse.ArgumentParser(prog="logdeviced", description=__doc__)
+    parser.add_argument("-c", "--config", type=Path, required=True, help="the cluster file")
+    parser.add_argument("-n", "--node", type=int, required=True, help="which node of it this is: 0 for N0")
+    parser.add_argument("--data", type=Path, help="where its shards are (default: data_dir of the cluster file)")
+    parser.add_argument("--die-with", type=int, metavar="PID", help="end when this parent process is gone")
+    parser.add_argument("-v", "--verbose", action="store_true", help="log details")
+    arguments = parser.parse_args(argv)
+    if not __debug__:
+        print("logdeviced: do not run it with -O: its assertions protect the data", file=sys.stderr)
+        return 2
+    if arguments.die_with is not None:
+        die_with_parent(arguments.die_with)
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=logging.DEBUG if arguments.verbose else logging.INFO,
+        format=f"%(asctime)s N{arguments.node} %(levelname)s %(message)s",
+    )
+    logging.getLogger("kazoo").setLevel(logging.WARNING)
+    sys.setswitchinterval(SWITCH_INTERVAL)
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(_serve(arguments.config, NodeId(arguments.node), arguments.data))
+    except LogDeviceError as error:
+        print(f"logdeviced: {error}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        print(f"logdeviced: {error}", file=sys.stderr)
+        return 1
+
+
+async def _serve(config: Path, node: NodeId, data: Path | None) -> int:
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    host = await NodeHost.open(config, node, data)
+    loop.add_signal_handler(signal.SIGHUP, host.reload_config)
+    gc.collect()
+    gc.freeze()
+    log.info("serving at %s:%d", *host.address)
+    crashed = asyncio.ensure_future(host.crashed)
+    stopping = asyncio.create_task(stop.wait())
+    await asyncio.wait([crashed, stopping], return_when=asyncio.FIRST_COMPLETED)
+    if crashed.done():
+        log.critical(
+            "a protocol machine failed; the process ends at once so that nothing goes on half-way",
+            exc_info=crashed.result(),
+        )
+        return 1
+    log.info("stopping")
+    await host.close()
+    log.info("stopped")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

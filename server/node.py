@@ -1,0 +1,199 @@
+"""The pure root of one node: owns the roles that it has and routes events to them.
+
+It knows no protocol rule. Which role a message is for follows from its type alone.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from logdevice_py.config.cluster import ClusterConfig, Roles
+from logdevice_py.core.ids import Generation, InstanceId, NodeId, PeerId, ShardId, is_client
+from logdevice_py.core.machine import Outbox, Rng, TimerWheel
+from logdevice_py.core.units import Micros, Timestamp
+from logdevice_py.membership.gossip import GossipMachine
+from logdevice_py.membership.settings import MembershipSettings
+from logdevice_py.protocol import messages as m
+from sequencer.node import SequencerNode
+from storage_node.node import StorageNode
+
+
+class Role(Protocol):
+    """What the sequencer root and the storage root have in common."""
+
+    def on_message(self, peer: PeerId, message: Any, now: Micros) -> None: ...
+
+    def on_peer_up(self, peer: PeerId, now: Micros) -> None: ...
+
+    def on_peer_down(self, peer: PeerId, now: Micros) -> None: ...
+
+    def on_config(self, config: ClusterConfig, now: Micros) -> None: ...
+
+    def on_turn_end(self, now: Micros) -> None: ...
+
+
+TO_STORAGE: frozenset[type] = frozenset(
+    {
+        m.Store,
+        m.Release,
+        m.Seal,
+        m.Digest,
+        m.Clean,
+        m.GetEpochRecoveryMetadata,
+        m.EpochRecoveryMetadata,
+        m.Start,
+        m.Window,
+        m.Stop,
+        m.Trim,
+        m.CheckSeal,
+    }
+)
+TO_SEQUENCER: frozenset[type] = frozenset(
+    {m.Append, m.Stored, m.Mutated, m.Sealed, m.Cleaned, m.GetSeqState, m.SealChecked}
+)
+TO_BOTH: frozenset[type] = frozenset({m.Digested})
+"""Recovery and purging both ask for digests; request ids are unique within a node, so each takes its own."""
+FROM_CLIENTS: frozenset[type] = frozenset({m.Append, m.GetSeqState, m.Start, m.Window, m.Stop, m.Trim, m.Digest})
+"""What a client may send; anything else from one is dropped and counted."""
+
+
+@dataclass(slots=True)
+class NodeMetrics:
+    """What the root counts."""
+
+    misdirected: int = 0
+    """Messages dropped because their sender may not send them, or no role here takes them."""
+
+
+class Node:
+    """One process of the cluster."""
+
+    def __init__(
+        self,
+        node: NodeId,
+        instance: InstanceId,
+        config: ClusterConfig,
+        *,
+        outbox: Outbox,
+        timers: TimerWheel,
+        rng: Rng,
+        membership: MembershipSettings,
+        generations: Mapping[ShardId, Generation],
+        make_sequencer: Callable[[GossipMachine, itertools.count[int]], SequencerNode] | None,
+        make_storage: Callable[[GossipMachine, itertools.count[int]], StorageNode] | None,
+    ) -> None:
+        self.node = node
+        self.config = config
+        self.metrics = NodeMetrics()
+        self._outbox = outbox
+        self.gossip = GossipMachine(
+            node,
+            instance,
+            config,
+            settings=membership,
+            outbox=outbox,
+            timers=timers,
+            rng=rng,
+            generations=generations,
+        )
+        # request ids of two runs of a node differ, so that a late answer to an earlier run is not taken for one to this
+        request_ids = itertools.count((instance & 0xFFFFFFFF) << 31 | 1)
+        self.sequencer = make_sequencer(self.gossip, request_ids) if make_sequencer is not None else None
+        self.storage = make_storage(self.gossip, request_ids) if make_storage is not None else None
+        self._roles: list[Role] = [role for role in (self.sequencer, self.storage) if role is not None]
+        self._clients: set[PeerId] = set()
+        self._seen_version = self.gossip.version
+        self._routes = self._make_routes()
+
+    def _make_routes(self) -> dict[type, Callable[[PeerId, Any, Micros], None]]:
+        routes: dict[type, Callable[[PeerId, Any, Micros], None]] = {m.Gossip: self._on_gossip}
+        if self.storage is not None:
+            routes.update(dict.fromkeys(TO_STORAGE | TO_BOTH, self.storage.on_message))
+        if self.sequencer is not None:
+            routes.update(dict.fromkeys(TO_SEQUENCER, self.sequencer.on_message))
+            routes.update(dict.fromkeys(TO_BOTH, self.sequencer.on_message))
+        if self.sequencer is not None and self.storage is not None:
+            routes.update(dict.fromkeys(TO_BOTH, self._to_both))
+        return routes
+
+    def _to_both(self, peer: PeerId, message: Any, now: Micros) -> None:
+        for role in self._roles:
+            role.on_message(peer, message, now)
+
+    def start(self, now: Micros) -> None:
+        """Begin to gossip and to work."""
+        self.gossip.start(now)
+
+    def on_message(self, peer: PeerId, message: Any, now: Micros) -> None:
+        """Hand a message to the role that it is for."""
+        kind = type(message)
+        route = self._routes.get(kind)
+        if route is None or (peer < 0 and kind not in FROM_CLIENTS):
+            self.metrics.misdirected += 1
+            return
+        route(peer, message, now)
+
+    def _on_gossip(self, peer: PeerId, message: m.Gossip, now: Micros) -> None:
+        if message.node == peer:
+            self.gossip.on_gossip(message, now)
+        else:
+            self.metrics.misdirected += 1
+
+    def on_peer_up(self, peer: PeerId, now: Micros) -> None:
+        """A node was reached, or a client connected: clients are told the cluster's state."""
+        if is_client(peer):
+            self._clients.add(peer)
+            self._outbox.send(peer, self.gossip.cluster_state())
+        else:
+            for role in self._roles:
+                role.on_peer_up(peer, now)
+
+    def on_peer_down(self, peer: PeerId, now: Micros, *, refused: bool) -> None:
+        """A connection broke; messages under way may be lost."""
+        self._clients.discard(peer)
+        if refused and not is_client(peer):
+            self.gossip.on_refused(NodeId(peer), now)
+        for role in self._roles:
+            role.on_peer_down(peer, now)
+
+    def on_config(self, config: ClusterConfig, now: Micros) -> None:
+        """A newer version of the cluster file; older ones are never used after it."""
+        if config.version <= self.config.version:
+            return
+        self.config = config
+        self.gossip.on_config(config, now)
+        for role in self._roles:
+            role.on_config(config, now)
+        self._tell_clients()
+
+    def on_turn_end(self, now: Micros) -> None:
+        """Everything that was ready is handed in."""
+        if self.gossip.version != self._seen_version:
+            self._seen_version = self.gossip.version
+            if self.sequencer is not None:
+                self.sequencer.on_cluster_state(now)
+            self._tell_clients()
+        for role in self._roles:
+            role.on_turn_end(now)
+
+    def _tell_clients(self) -> None:
+        state = self.gossip.cluster_state()
+        for client in sorted(self._clients, reverse=True):
+            self._outbox.send(client, state)
+
+    def leave(self, now: Micros) -> None:
+        """About to stop in order: tell everybody."""
+        self.gossip.leave(now)
+        for client in sorted(self._clients, reverse=True):
+            self._outbox.send(client, m.Shutdown(reason=False))
+
+
+WallClock = Callable[[], Timestamp]
+
+
+def has_role(config: ClusterConfig, node: NodeId, role: Roles) -> bool:
+    """Whether the cluster file gives the node that role."""
+    return role in config.nodes[node].roles

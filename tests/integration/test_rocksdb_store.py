@@ -1,0 +1,423 @@
+"""The RocksDB store and its shell with real files, threads and kills."""
+
+from __future__ import annotations
+
+import asyncio
+import glob
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from logdevice_py.core.ids import Generation, LogId, shard_id
+from logdevice_py.core.lsn import Lsn
+from logdevice_py.core.status import LogDeviceError, Status
+from logdevice_py.core.units import Timestamp
+from storage_node.log_store.identity import ShardMarker, Stop
+from storage_node.log_store.interface import (
+    Completion,
+    Contents,
+    LogMetadataKind,
+    ReadDone,
+    ReadLast,
+    ReadResult,
+    ReadShard,
+    WriteBatch,
+    WriteShard,
+    Written,
+)
+from storage_node.log_store.rocksdb import RocksLogStore
+from storage_node.log_store.settings import LogStoreSettings
+from storage_node.service import ShardService
+from tests.unit.storage_node.log_store.images import LAST, LOG, SHARD, at, put, read_all, read_last
+
+CLUSTER = b"c" * 16
+MARKER = ShardMarker(CLUSTER, SHARD, Generation(1))
+SETTINGS = LogStoreSettings(free_space_min=0, memtable_bytes=1 << 20)
+LOGS = (LogId(1), LogId(2), LogId(1 << 62 | 1))
+
+WRITER = """
+import itertools, sys
+from logdevice_py.core.ids import LogId
+from storage_node.log_store.interface import LogMetadataKind, WriteBatch
+from tests.integration.test_rocksdb_store import LOGS, open_store
+from tests.unit.storage_node.log_store.images import at, put
+
+store, _ = open_store(sys.argv[1])
+for number in itertools.count(1):
+    batch = WriteBatch()
+    for log in LOGS:
+        put(batch, at(number), bytes([number % 256]) * (200 if number % 3 else 9000), log=log)
+    batch.put_log_metadata(LogId(1), LogMetadataKind.SEAL, str(number).encode())
+    store.write([batch])
+    if number % 4 == 0:
+        store.sync()
+        print(number, flush=True)
+"""
+
+
+def open_store(directory: str | Path) -> tuple[RocksLogStore, Contents]:
+    store = RocksLogStore(str(directory), SETTINGS)
+    assert store.adopt(MARKER, boot="boot 1", now=Timestamp(1)) is Status.OK
+    return store, store.load()
+
+
+def prefix_of(store: RocksLogStore, contents: Contents) -> int:
+    """How many of WRITER's batches are there; asserts that they are whole and that none is missing before the last."""
+    counts = {len(read_all(store, log).entries) for log in LOGS}
+    assert len(counts) == 1, counts
+    [count] = counts
+    for log in LOGS:
+        result = read_all(store, log)
+        assert [lsn for lsn, _ in result.entries] == [at(number) for number in range(1, count + 1)]
+        assert not result.corrupt
+    assert dict(contents.highest) == (dict.fromkeys(LOGS, at(count)) if count else {})
+    assert contents.log_metadata == ([(LogId(1), LogMetadataKind.SEAL, str(count).encode())] if count else [])
+    return count
+
+
+class TestKill:
+    @pytest.mark.parametrize("syncs", [1, 40, 300])
+    def test_every_synced_batch_survives_and_none_is_torn(self, tmp_path: Path, syncs: int) -> None:
+        child = subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+        try:
+            assert child.stdout is not None
+            synced = [int(child.stdout.readline()) for _ in range(syncs)][-1]
+        finally:
+            child.send_signal(signal.SIGKILL)
+            child.communicate()
+        store, contents = open_store(tmp_path)
+        assert contents.last_stop is Stop.PROCESS_DIED
+        assert prefix_of(store, contents) >= synced
+        store.close()
+
+    def test_a_torn_log_opens_with_a_prefix(self, tmp_path: Path) -> None:
+        origin = tmp_path / "origin"
+        store, _ = open_store(origin)
+        for number in range(1, 40):
+            batch = WriteBatch()
+            for log in LOGS:
+                put(batch, at(number), log=log)
+            batch.put_log_metadata(LogId(1), LogMetadataKind.SEAL, str(number).encode())
+            assert store.write([batch]) == [Status.OK]
+        # as a power cut would find the files
+        found = set()
+        for cut in (0, 1, 17, 500, 3000, 9000):
+            copy = tmp_path / f"cut-{cut}"
+            shutil.copytree(origin, copy)
+            wal = max(glob.glob(str(copy / "db" / "*.log")), key=os.path.getsize)
+            os.truncate(wal, max(0, len(Path(wal).read_bytes().rstrip(b"\0")) - cut))
+            reopened, contents = open_store(copy)
+            found.add(prefix_of(reopened, contents))
+            reopened.close()
+        store.close()
+        assert max(found) == 39
+        assert len(found) >= 4
+
+
+class TestDamagedFiles:
+    @pytest.mark.parametrize(("size", "pattern"), [(300, "*.sst"), (6000, "*.blob")])
+    def test_a_flipped_byte_on_disk_is_reported_and_the_rest_is_read(
+        self, tmp_path: Path, size: int, pattern: str
+    ) -> None:
+        store, _ = open_store(tmp_path)
+        batch = WriteBatch()
+        images = [(at(esn), put(batch, at(esn), os.urandom(size))) for esn in range(1, 501)]
+        assert store.write([batch]) == [Status.OK]
+        store._data.flush()
+        store.close()
+        victim = max(glob.glob(str(tmp_path / "db" / pattern)), key=os.path.getsize)
+        with open(victim, "r+b") as file:
+            place = os.path.getsize(victim) // 3
+            file.seek(place)
+            [byte] = file.read(1)
+            file.seek(place)
+            file.write(bytes([byte ^ 1]))
+        store, _ = open_store(tmp_path)
+        result = read_all(store)
+        assert result.status is Status.OK
+        assert result.through == LAST
+        assert len(result.corrupt) == 1
+        first, last = result.corrupt[0]
+        assert last - first < 120
+        assert result.entries == [(lsn, image) for lsn, image in images if not first <= lsn <= last]
+        assert read_last(store, LOG, at(1), last).corrupt
+        assert read_last(store).entries == [images[-1]]
+        store.close()
+
+
+def test_a_hundred_thousand_logs_load_in_seconds(tmp_path: Path) -> None:
+    store, _ = open_store(tmp_path)
+    for base in range(0, 100_000, 2_000):
+        batch = WriteBatch()
+        for log in range(base + 1, base + 2_001):
+            put(batch, at(3), log=LogId(log))
+            for kind in LogMetadataKind:
+                batch.put_log_metadata(LogId(log), kind, b"0123456789abcdef")
+        assert store.write([batch]) == [Status.OK]
+    store.close()
+    began = time.perf_counter()
+    store, contents = open_store(tmp_path)
+    clean = time.perf_counter() - began
+    assert len(contents.log_metadata) == 500_000
+    store.abandon()
+    began = time.perf_counter()
+    store, contents = open_store(tmp_path)
+    unclean = time.perf_counter() - began
+    assert len(contents.highest) == 100_000
+    store.close()
+    print(f"100,000 logs, 500,000 rows: {clean:.2f} s after a clean stop, {unclean:.2f} s after a kill")
+    assert max(clean, unclean) < 30
+
+
+class Shell:
+    """Runs effects and collects their outcomes."""
+
+    def __init__(self, service: ShardService) -> None:
+        self.service = service
+        self.rounds: list[list[Completion]] = []
+        self._changed = asyncio.Event()
+
+    def run(self, *effects: WriteShard | ReadShard | ReadLast) -> None:
+        before = len(self.rounds)
+        self.service.run(effects, self._take)
+        assert len(self.rounds) == before, "delivered within the call"
+
+    def _take(self, completions: list[Completion]) -> None:
+        self.rounds.append(completions)
+        self._changed.set()
+
+    async def until(self, count: int) -> None:
+        async with asyncio.timeout(20):
+            while sum(map(len, self.rounds)) < count:
+                self._changed.clear()
+                await self._changed.wait()
+
+    @property
+    def statuses(self) -> dict[int, Status]:
+        return {done.token: done.status for batch in self.rounds for done in batch if isinstance(done, Written)}
+
+    @property
+    def results(self) -> dict[int, ReadResult]:
+        return {done.token: done.result for batch in self.rounds for done in batch if isinstance(done, ReadDone)}
+
+
+async def keep(generation: Generation | None) -> Generation:
+    return generation or Generation(1)
+
+
+async def open_service(
+    directory: Path, settings: LogStoreSettings = SETTINGS, register: Callable[..., object] = keep, **others: object
+) -> Shell:
+    arguments: dict[str, object] = {"shard": SHARD, "cluster": CLUSTER} | others
+    service = await ShardService.open(
+        str(directory),
+        settings=settings,
+        register=register,  # type: ignore[arg-type]
+        wall=lambda: Timestamp(time.time_ns() // 1000),
+        **arguments,  # type: ignore[arg-type]
+    )
+    return Shell(service)
+
+
+def write_of(token: int, *lsns: Lsn, sync: bool = True) -> WriteShard:
+    batch = WriteBatch()
+    for lsn in lsns:
+        put(batch, lsn)
+    return WriteShard(token, SHARD, batch, sync)
+
+
+class TestService:
+    async def test_writes_of_a_turn_complete_together_after_one_sync(self, tmp_path: Path) -> None:
+        shell = await open_service(tmp_path / "shard")
+        shell.run(*(write_of(token, at(token)) for token in range(1, 51)))
+        await shell.until(50)
+        assert set(shell.statuses.values()) == {Status.OK}
+        assert (len(shell.rounds), shell.service.metrics.syncs) == (1, 1)
+        await shell.service.close()
+
+    async def test_a_sync_completes_only_what_was_written_before_it_began(self, tmp_path: Path) -> None:
+        shell = await open_service(tmp_path / "shard", LogStoreSettings(free_space_min=0, sync_delay_us=50_000))
+        shell.run(write_of(1, at(1)))
+        await asyncio.sleep(0.01)
+        shell.run(write_of(2, at(2)))
+        shell.run(write_of(3, at(3)))
+        await shell.until(3)
+        assert [[done.token for done in batch] for batch in shell.rounds] == [[1], [2, 3]]
+        assert shell.service.metrics.syncs == 2
+        await shell.service.close()
+
+    async def test_a_write_without_sync_does_not_wait_for_one(self, tmp_path: Path) -> None:
+        settings = LogStoreSettings(free_space_min=0, sync_delay_us=100_000, async_sync_interval_us=20_000)
+        shell = await open_service(tmp_path / "shard", settings)
+        shell.run(write_of(1, at(1)), write_of(2, at(2), sync=False))
+        await shell.until(1)
+        assert list(shell.statuses) == [2]
+        await shell.until(2)
+        shell.run(write_of(3, at(3), sync=False))
+        await shell.until(3)
+        syncs = shell.service.metrics.syncs
+        await asyncio.sleep(0.4)
+        assert shell.service.metrics.syncs == syncs + 1
+        await shell.service.close()
+
+    async def test_a_failed_sync_is_final(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        shell = await open_service(tmp_path / "shard")
+        shell.run(write_of(1, at(1)))
+        await shell.until(1)
+
+        def break_(store: RocksLogStore) -> Status:
+            if not store.failed:
+                store._fail("the disk is gone")
+            return Status.FAILED
+
+        monkeypatch.setattr(RocksLogStore, "sync", break_)
+        shell.run(write_of(2, at(2)), write_of(3, at(3)))
+        await shell.until(3)
+        monkeypatch.undo()
+        shell.run(write_of(4, at(4)), write_of(5, at(5), sync=False), ReadShard(6, SHARD, LOG, at(1), LAST, 1000))
+        await shell.until(6)
+        assert [shell.statuses[token] for token in (2, 3, 4, 5)] == [Status.FAILED] * 4
+        assert shell.results[6].status is Status.FAILED
+        assert shell.service.failed
+        await shell.service.close()
+        shell = await open_service(tmp_path / "shard")
+        assert shell.service.contents.last_stop is Stop.MACHINE_DIED
+        assert len(shell.service.contents.losses) == 1
+        await shell.service.close()
+
+    async def test_reads_see_the_writes_emitted_before_them(self, tmp_path: Path) -> None:
+        shell = await open_service(tmp_path / "shard")
+        shell.run(
+            write_of(1, at(1), at(2)),
+            ReadShard(2, SHARD, LOG, at(1), LAST, 1 << 20),
+            ReadLast(3, SHARD, LOG, at(1), LAST),
+        )
+        await shell.until(3)
+        assert [lsn for lsn, _ in shell.results[2].entries] == [at(1), at(2)]
+        assert [lsn for lsn, _ in shell.results[3].entries] == [at(2)]
+        await shell.service.close()
+
+    async def test_close_completes_everything_that_was_emitted(self, tmp_path: Path) -> None:
+        shell = await open_service(tmp_path / "shard", LogStoreSettings(free_space_min=0, sync_delay_us=20_000))
+        shell.run(write_of(1, at(1)))
+        await asyncio.sleep(0)
+        shell.run(write_of(2, at(2)), write_of(3, at(3), sync=False), ReadShard(4, SHARD, LOG, at(1), LAST, 1000))
+        await shell.service.close()
+        assert set(shell.statuses) | set(shell.results) == {1, 2, 3, 4}
+        shell = await open_service(tmp_path / "shard")
+        assert shell.service.contents.last_stop is Stop.CLEAN
+        await shell.service.close()
+
+    async def test_entries_are_refused_without_space_and_markers_are_not(self, tmp_path: Path) -> None:
+        full = LogStoreSettings(free_space_min=1 << 60, free_space_min_percent=90, free_space_resume_percent=1000)
+        shell = await open_service(tmp_path / "shard", full)
+        seal = WriteBatch()
+        seal.put_log_metadata(LOG, LogMetadataKind.SEAL, b"seal")
+        shell.run(write_of(1, at(1)), WriteShard(2, SHARD, seal, True))
+        await shell.until(2)
+        assert shell.statuses == {1: Status.NOSPC, 2: Status.OK}
+        await shell.service.close()
+
+    async def test_slow_reads_are_warmed_by_another_process(self, tmp_path: Path) -> None:
+        settings = LogStoreSettings(free_space_min=0, memtable_bytes=1 << 20, read_bytes_max=8192, slow_read_us=100)
+        shell = await open_service(tmp_path / "shard", settings)
+        batch = WriteBatch()
+        for esn in range(1, 200):
+            put(batch, at(esn), os.urandom(5000))
+        shell.run(WriteShard(0, SHARD, batch, True))
+        await shell.until(1)
+        shell.service._store._data.flush()
+        position, token = at(1), 1
+        while position < at(199):
+            shell.run(ReadShard(token, SHARD, LOG, position, at(199), 1 << 20))
+            await shell.until(token + 1)
+            result = shell.results[token]
+            assert result.entries[0][0] == position
+            position, token = Lsn(result.through + 1), token + 1
+            if token == 2:
+                shell.service._cold[LOG] = position
+        assert shell.service.metrics.warmed >= 1
+        assert not shell.service._warmer._broken
+        await shell.service.close()
+
+
+class TestIdentity:
+    async def test_a_shard_keeps_its_generation(self, tmp_path: Path) -> None:
+        asked: list[Generation | None] = []
+
+        async def register(generation: Generation | None) -> Generation:
+            asked.append(generation)
+            return generation or Generation(4)
+
+        for _ in range(2):
+            shell = await open_service(tmp_path / "shard", register=register)
+            assert shell.service.contents.marker.generation == 4
+            await shell.service.close()
+        assert asked == [None, 4]
+
+    async def test_an_older_copy_takes_a_new_generation_and_keeps_its_data(self, tmp_path: Path) -> None:
+        shell = await open_service(tmp_path / "shard")
+        shell.run(write_of(1, at(1)))
+        await shell.service.close()
+
+        async def register(generation: Generation | None) -> Generation:
+            assert generation == 1
+            return Generation(3)
+
+        shell = await open_service(tmp_path / "shard", register=register)
+        assert shell.service.contents.marker.generation == 3
+        assert shell.service.contents.highest == [(LOG, at(1))]
+        await shell.service.close()
+
+    @pytest.mark.parametrize("other", [{"cluster": b"x" * 16}, {"shard": shard_id(3, 1)}])  # type: ignore[arg-type]
+    async def test_a_foreign_store_is_moved_aside(self, tmp_path: Path, other: dict[str, object]) -> None:
+        for number in (1, 2):
+            shell = await open_service(tmp_path / "shard", **other)
+            shell.run(write_of(1, at(1)))
+            await shell.service.close()
+            said: list[str] = []
+            asked: list[Generation | None] = []
+
+            async def register(generation: Generation | None, asked: list[Generation | None] = asked) -> Generation:
+                asked.append(generation)
+                return Generation(9)
+
+            shell = await open_service(tmp_path / "shard", register=register, report=said.append)
+            assert asked == [None]
+            assert shell.service.contents.highest == []
+            await shell.service.close()
+            assert any("belongs to" in sentence for sentence in said)
+            assert (tmp_path / f"shard.foreign-{2 * number - 1}" / "db").is_dir()
+
+    async def test_data_without_a_marker_is_moved_aside(self, tmp_path: Path) -> None:
+        store = RocksLogStore(str(tmp_path / "shard"), SETTINGS)
+        batch = WriteBatch()
+        put(batch, at(1))
+        store.write([batch])
+        store.abandon()
+        shell = await open_service(tmp_path / "shard")
+        assert shell.service.contents.highest == []
+        await shell.service.close()
+        assert (tmp_path / "shard.foreign-1" / "db").is_dir()
+
+    async def test_a_store_that_is_open_elsewhere_cannot_be_opened(self, tmp_path: Path) -> None:
+        shell = await open_service(tmp_path / "shard")
+        with pytest.raises(LogDeviceError, match="cannot be opened"):
+            await open_service(tmp_path / "shard")
+        await shell.service.close()
+
+    async def test_a_registration_that_fails_leaves_the_store_as_it_was(self, tmp_path: Path) -> None:
+        async def register(generation: Generation | None) -> Generation:
+            raise LogDeviceError(Status.FAILED, "the epoch store is gone")
+
+        with pytest.raises(LogDeviceError, match="gone"):
+            await open_service(tmp_path / "shard", register=register)
+        shell = await open_service(tmp_path / "shard")
+        await shell.service.close()

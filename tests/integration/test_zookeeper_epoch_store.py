@@ -1,0 +1,213 @@
+"""The ZooKeeper epoch store against a real server that is killed, stopped, cut off and kept from answering."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+
+from epoch_store.interface import GetLastCleanEpoch, ReadMetadata, Result
+from epoch_store.zookeeper import ZooKeeperEpochStore, ZooKeeperEpochStoreSettings
+from logdevice_py.core import marks
+from logdevice_py.core.ids import LogId
+from logdevice_py.core.status import Status
+from logdevice_py.core.units import MILLISECOND
+from tests.epoch_stores import LOG, given, identity, next_epoch, run_batch, run_one
+from tests.zookeeper import LosingProxy, ZooKeeperServer, free_port, why_no_zookeeper
+
+OpenStore: TypeAlias = Callable[..., ZooKeeperEpochStore]
+SETTINGS = ZooKeeperEpochStoreSettings(
+    deadline_us=700 * MILLISECOND,
+    session_timeout_us=600 * MILLISECOND,
+    reconnect_delay_us_max=100 * MILLISECOND,
+    retry_delay_us=20 * MILLISECOND,
+)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[ZooKeeperServer]:
+    reason = why_no_zookeeper()
+    if reason is not None:
+        pytest.skip(reason)
+    server = ZooKeeperServer(tmp_path / "zookeeper", tick_ms=100)
+    server.start()
+    yield server
+    server.kill()
+
+
+@pytest.fixture
+def proxy(server: ZooKeeperServer) -> Iterator[LosingProxy]:
+    proxy = LosingProxy(server.port)
+    yield proxy
+    proxy.close()
+
+
+@pytest.fixture
+async def open_store(server: ZooKeeperServer) -> Iterator[OpenStore]:  # type: ignore[misc]
+    stores: list[ZooKeeperEpochStore] = []
+
+    def open_one(hosts: str = server.address, settings: ZooKeeperEpochStoreSettings = SETTINGS) -> ZooKeeperEpochStore:
+        loop = asyncio.get_running_loop()
+        stores.append(ZooKeeperEpochStore(hosts, "", "test", identity(0, len(stores) + 1), loop, settings))
+        return stores[-1]
+
+    yield open_one
+    for store in stores:
+        store.close()
+
+
+async def until_ok(store: ZooKeeperEpochStore) -> Result:
+    """Activate until it works, as sequencers do."""
+    async with asyncio.timeout(15):
+        while True:
+            result = await run_one(store, next_epoch())
+            if result.status is Status.OK:
+                return result
+            assert result.status in (Status.AGAIN, Status.TIMEDOUT), result
+
+
+async def test_no_epoch_is_given_twice_while_the_server_is_killed_and_restarted(
+    server: ZooKeeperServer, open_store: OpenStore
+) -> None:
+    stores = [open_store() for _ in range(3)]
+    epochs: list[int] = []
+    stop = False
+
+    async def activate(store: ZooKeeperEpochStore) -> None:
+        while not stop:
+            result = await run_one(store, next_epoch())
+            if result.status is Status.OK:
+                epochs.append(given(result))
+            else:
+                assert result.status in (Status.AGAIN, Status.TIMEDOUT), result
+
+    async with asyncio.TaskGroup() as group:
+        for store in stores:
+            group.create_task(activate(store))
+        for _ in range(3):
+            await asyncio.sleep(0.3)
+            before = len(epochs)
+            server.kill()
+            await asyncio.to_thread(server.start)
+            async with asyncio.timeout(10):
+                while len(epochs) < before + 10:
+                    await asyncio.sleep(0.01)
+        stop = True
+    assert len(epochs) == len(set(epochs)), "an epoch was given twice"
+    for store in stores:
+        assert store.metrics.reconnects >= 1
+
+
+async def test_a_write_whose_answer_was_lost_is_found_to_be_won(proxy: LosingProxy, open_store: OpenStore) -> None:
+    store = open_store(proxy.address)
+    await until_ok(store)
+    marks.HITS.clear()
+    for expected in range(2, 6):
+        activation = asyncio.ensure_future(run_one(store, next_epoch()))
+        while store.metrics.writes < expected - 1:
+            await asyncio.sleep(0)
+        # the request goes out in these few turns; wherever the answer is cut off, each epoch must be given once
+        await asyncio.sleep(0.001)
+        proxy.lose_answers = True
+        await asyncio.sleep(0.02)
+        proxy.cut()
+        proxy.lose_answers = False
+        result = await activation
+        assert result.status is Status.OK, result
+        assert given(result) == expected
+
+
+async def test_lost_answers_of_many_writes_neither_skip_nor_repeat_epochs(
+    server: ZooKeeperServer, proxy: LosingProxy, open_store: OpenStore
+) -> None:
+    store = open_store(proxy.address)
+    logs = [LogId(log) for log in range(1, 101)]
+    first = await run_batch(store, [next_epoch(log) for log in logs])
+    assert {result.status for result in first} == {Status.OK}
+    rounds = asyncio.ensure_future(run_batch(store, [next_epoch(log) for log in logs]))
+    while store.metrics.writes < 120:
+        await asyncio.sleep(0)
+    proxy.lose_answers = True
+    await asyncio.sleep(0.05)
+    proxy.cut()
+    proxy.lose_answers = False
+    results = await rounds
+    assert {(result.status, given(result)) for result in results} == {(Status.OK, 2)}
+    assert store.metrics.unknown_outcomes > 0
+    assert marks.HITS["epoch_store_lost_answer_was_won"] > 0
+    direct = await run_batch(open_store(), [ReadMetadata(log) for log in logs])
+    assert {result.version for result in direct} == {2}
+
+
+async def test_a_server_that_is_away_longer_than_the_session_gives_again_and_then_works(
+    server: ZooKeeperServer, open_store: OpenStore
+) -> None:
+    store = open_store()
+    assert given(await until_ok(store)) == 1
+    server.kill()
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    while loop.time() - began < 1.5:
+        asked = loop.time()
+        read, update = await asyncio.gather(run_one(store, GetLastCleanEpoch(LOG)), run_one(store, next_epoch()))
+        assert read.status is Status.AGAIN
+        assert update.status in (Status.AGAIN, Status.TIMEDOUT)
+        assert (update.status is Status.TIMEDOUT) == update.maybe_applied
+        assert loop.time() - asked < 1.2
+    await asyncio.to_thread(server.start)
+    assert given(await until_ok(store)) >= 2
+
+
+async def test_a_stopped_server_costs_the_session_but_not_the_store(
+    server: ZooKeeperServer, open_store: OpenStore
+) -> None:
+    store = open_store()
+    assert given(await until_ok(store)) == 1
+    server.freeze()
+    longest_turn, began = 0.0, asyncio.get_running_loop().time()
+    activation = asyncio.ensure_future(run_batch(store, [next_epoch(LogId(log)) for log in range(1, 2000)]))
+    while not activation.done():
+        turn = asyncio.get_running_loop().time()
+        await asyncio.sleep(0.005)
+        longest_turn = max(longest_turn, asyncio.get_running_loop().time() - turn)
+    assert {result.status for result in activation.result()} <= {Status.AGAIN, Status.TIMEDOUT}
+    assert asyncio.get_running_loop().time() - began < 1.5
+    assert longest_turn < 0.25, "the loop was blocked"
+    await asyncio.sleep(0.6)
+    server.thaw()
+    assert given(await until_ok(store)) >= 2
+    assert store.metrics.reconnects >= 1
+
+
+async def test_a_store_opened_before_its_server_runs_works_once_it_does(
+    server: ZooKeeperServer, open_store: OpenStore
+) -> None:
+    server.kill()
+    store = open_store()
+    assert (await run_one(store, next_epoch())) == Result(
+        Status.AGAIN, detail=f"ZooKeeper at {server.address} did not answer"
+    )
+    await asyncio.to_thread(server.start)
+    assert given(await until_ok(store)) == 1
+
+
+async def test_one_reachable_server_of_several_is_enough(server: ZooKeeperServer, open_store: OpenStore) -> None:
+    assert given(await until_ok(open_store(f"127.0.0.1:{free_port()},{server.address}"))) == 1
+
+
+async def test_closing_never_blocks_even_when_the_server_is_stopped(
+    server: ZooKeeperServer, open_store: OpenStore
+) -> None:
+    store = open_store()
+    await until_ok(store)
+    server.freeze()
+    pending = asyncio.ensure_future(run_one(store, next_epoch()))
+    await asyncio.sleep(0.05)
+    began = asyncio.get_running_loop().time()
+    store.close()
+    assert asyncio.get_running_loop().time() - began < 0.05
+    assert (await pending).status is Status.SHUTDOWN
+    server.thaw()

@@ -1,0 +1,268 @@
+"""Reading a metadata log from shards that answer in parts, late, wrongly or not at all."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from types import SimpleNamespace
+from typing import Any, cast
+
+from google_crc32c import value as crc32c
+
+from logdevice_py.config.cluster import ClusterConfig
+from logdevice_py.config.replication import ReplicationProperty
+from logdevice_py.core.entry import Constituent, EntryFlags, EntryHeader, encode_body, encode_entry
+from logdevice_py.core.ids import Generation, LogId, NodeId, PeerId, ShardId, metadata_log_of, shard_id
+from logdevice_py.core.lsn import LSN_MAX, LSN_OLDEST, Epoch, Esn, Lsn, compose_lsn
+from logdevice_py.core.machine import Outbox, TimerWheel
+from logdevice_py.core.status import Status
+from logdevice_py.core.units import MILLISECOND, SECOND, Micros, Timestamp
+from logdevice_py.metadata.epoch_metadata import EpochInterval, EpochMetaData
+from logdevice_py.metadata.history import MetadataHistoryReader, ReaderState
+from logdevice_py.placement.failure_domains import Authority
+from logdevice_py.protocol.messages import Digest, Digested
+
+LOG = LogId(7)
+META = metadata_log_of(LOG)
+NODE_3 = ReplicationProperty.parse("node:3")
+SHARDS = tuple(shard_id(NodeId(node)) for node in range(5))
+
+
+def metadata(*sinces: int) -> EpochMetaData:
+    nodeset = ((SHARDS[0], Generation(1)),)
+    history = tuple(EpochInterval(Epoch(since), nodeset, NODE_3) for since in sinces)
+    return EpochMetaData(Epoch(sinces[-1] + 1), history, False, False, NodeId(0))
+
+
+def image(record: EpochMetaData, *, flags: int = EntryFlags.METADATA) -> tuple[Lsn, bytes]:
+    payload = record.encode()
+    body = encode_body([Constituent(payload, 1, crc32c(payload))])
+    lsn = compose_lsn(record.given_epoch, 1)
+    header = EntryHeader(META, lsn, Timestamp(1), 1, SHARDS[:3], Esn(0), 1, flags, len(body), crc32c(body))
+    return lsn, encode_entry(header, body)
+
+
+class Reading:
+    """A reader and the metadata nodeset that it asks: five shards, three copies, so any three are an f-majority."""
+
+    def __init__(self) -> None:
+        def no_location(shard: ShardId) -> None:
+            return None
+
+        config = SimpleNamespace(metadata_log=SimpleNamespace(nodeset=SHARDS, replication=NODE_3), location=no_location)
+        self.outbox = Outbox()
+        self.timers = TimerWheel()
+        self.now = Micros(0)
+        self.finished: list[Micros] = []
+        self.reader = MetadataHistoryReader(
+            LOG,
+            cast(ClusterConfig, config),
+            self.outbox,
+            self.timers,
+            random.Random(1),
+            itertools.count(1),
+            lambda reader, now: self.finished.append(now),
+        )
+        self.asked: dict[ShardId, list[Digest]] = {shard: [] for shard in SHARDS}
+        self.reader.start(self.now)
+        self.collect()
+
+    def collect(self) -> list[Digest]:
+        """The requests since the last call."""
+        sent = [effect.message for effect in self.outbox.take()]
+        for digest in sent:
+            self.asked[digest.shard].append(digest)
+        self.reader.check()
+        return sent
+
+    def advance(self, micros: int) -> list[Digest]:
+        self.now = Micros(self.now + micros)
+        self.timers.advance(self.now)
+        return self.collect()
+
+    def answer(
+        self,
+        node: int,
+        *images: tuple[Lsn, bytes],
+        status: Status = Status.OK,
+        until: Lsn = LSN_MAX,
+        request: int = -1,
+    ) -> list[Digest]:
+        shard = SHARDS[node]
+        entries: list[Any] = [(META, lsn, len(content)) for lsn, content in images]
+        message = Digested(
+            request_id=self.asked[shard][request].request_id,
+            shard=shard,
+            ranges=[(META, status, until)],
+            entries=entries,
+            images=b"".join(content for _, content in images),
+        )
+        self.reader.on_digested(message, self.now)
+        return self.collect()
+
+
+def test_every_shard_is_asked_for_everything_of_any_generation() -> None:
+    reading = Reading()
+    assert [digest.ranges for asked in reading.asked.values() for digest in asked] == [
+        [(META, LSN_OLDEST, LSN_MAX, 0)]
+    ] * 5
+
+
+def test_the_history_is_that_of_the_latest_record() -> None:
+    reading = Reading()
+    reading.answer(0, image(metadata(1)))
+    reading.answer(1, image(metadata(1)), image(metadata(1, 5)), image(metadata(1, 5, 9)))
+    for node in (2, 3, 4):
+        reading.answer(node, image(metadata(1, 5)))
+    assert reading.reader.state is ReaderState.DONE
+    assert reading.reader.history == metadata(1, 5, 9).history
+    assert reading.reader.authoritative
+    assert reading.finished == [0]
+
+
+def test_an_empty_metadata_log_has_no_history() -> None:
+    reading = Reading()
+    for node in range(5):
+        reading.answer(node)
+    assert (reading.reader.history, reading.reader.authoritative) == ((), True)
+
+
+def test_fewer_than_an_f_majority_are_not_enough() -> None:
+    reading = Reading()
+    reading.answer(0, image(metadata(1)))
+    reading.answer(1)
+    reading.advance(60 * SECOND)
+    assert reading.reader.state is ReaderState.READING
+
+
+def test_after_an_f_majority_the_others_get_a_moment_more() -> None:
+    reading = Reading()
+    for node in range(3):
+        reading.answer(node)
+    assert reading.reader.state is ReaderState.GRACE
+    reading.advance(99 * MILLISECOND)
+    reading.answer(3, image(metadata(1)))
+    assert not reading.finished
+    reading.advance(1 * MILLISECOND)
+    assert reading.finished == [100 * MILLISECOND]
+    assert reading.reader.history == metadata(1).history
+
+
+def test_a_partial_answer_is_continued_where_it_ended() -> None:
+    reading = Reading()
+    lsn, _ = image(metadata(1))
+    (more,) = reading.answer(0, image(metadata(1)), until=lsn)
+    assert more.ranges == [(META, lsn + 1, LSN_MAX, 0)]
+    reading.answer(0, image(metadata(1, 5)))
+    reading.answer(1)
+    reading.answer(2)
+    reading.advance(SECOND)
+    assert reading.reader.history == metadata(1, 5).history
+
+
+def test_shards_that_fail_or_are_silent_are_asked_again_with_growing_pauses() -> None:
+    reading = Reading()
+    reading.answer(0, status=Status.OVERLOADED)
+    reading.answer(1)
+    times = []
+    for _ in range(300):
+        if reading.advance(100 * MILLISECOND):
+            times.append(reading.now)
+    assert len(reading.asked[SHARDS[1]]) == 1
+    pauses = [later - earlier for earlier, later in itertools.pairwise(times)]
+    assert 5 <= len(times) <= 15
+    assert pauses[0] < pauses[-1]
+    for node in (0, 2, 3, 4):
+        reading.answer(node, image(metadata(1)))
+    assert reading.reader.history == metadata(1).history
+
+
+def test_a_slow_answer_to_an_earlier_request_counts() -> None:
+    reading = Reading()
+    reading.advance(300 * MILLISECOND)
+    for node in range(5):
+        reading.answer(node, image(metadata(1)), request=0)
+    assert reading.reader.state is ReaderState.DONE
+
+
+def test_answers_from_before_a_broken_connection_are_ignored() -> None:
+    reading = Reading()
+    reading.reader.on_peer_down(PeerId(0), reading.now)
+    reading.answer(0, image(metadata(1)))
+    assert reading.reader.metadata is None
+    reading.advance(300 * MILLISECOND)
+    reading.answer(0, image(metadata(1)))
+    assert reading.reader.metadata == metadata(1)
+
+
+def test_a_corrupt_copy_is_counted_and_made_good_by_another() -> None:
+    reading = Reading()
+    lsn, content = image(metadata(1))
+    reading.answer(0, (lsn, content[:-1] + b"\xff"))
+    for node in range(1, 5):
+        reading.answer(node, (lsn, content))
+    assert reading.reader.corrupt_copies == 1
+    assert (reading.reader.history, reading.reader.authoritative) == (metadata(1).history, True)
+
+
+def test_a_later_record_without_a_good_copy_makes_the_history_non_authoritative() -> None:
+    reading = Reading()
+    lsn, content = image(metadata(1, 5))
+    reading.answer(0, image(metadata(1)), (lsn, content[:-1] + b"\xff"))
+    for node in range(1, 5):
+        reading.answer(node, image(metadata(1)))
+    assert (reading.reader.history, reading.reader.authoritative) == (metadata(1).history, False)
+
+
+def test_entries_that_are_no_metadata_and_cut_images_are_corrupt() -> None:
+    reading = Reading()
+    lsn, content = image(metadata(1))
+    reading.answer(0, image(metadata(1), flags=0))
+    reading.answer(1, (Lsn(lsn + 1), content))
+    reading.answer(2, (lsn, content[:20]))
+    assert (reading.reader.corrupt_copies, reading.reader.metadata) == (3, None)
+
+
+def test_a_shard_that_lost_its_data_does_not_count() -> None:
+    reading = Reading()
+    for node in range(2):
+        reading.answer(node)
+    reading.answer(2, image(metadata(1)), status=Status.REBUILDING)
+    assert reading.reader.state is ReaderState.READING
+    assert reading.reader.metadata == metadata(1)
+    for node in (3, 4):
+        reading.answer(node)
+    assert reading.reader.state is ReaderState.GRACE
+    reading.advance(100 * MILLISECOND)
+    assert reading.reader.authoritative
+
+
+def test_when_too_many_lost_their_data_the_history_is_non_authoritative_after_a_longer_wait() -> None:
+    reading = Reading()
+    for node in range(3):
+        reading.answer(node, status=Status.REBUILDING)
+    for node in (3, 4):
+        reading.answer(node, image(metadata(1)))
+    reading.advance(SECOND)
+    assert not reading.finished
+    reading.advance(SECOND)
+    assert (reading.reader.history, reading.reader.authoritative) == (metadata(1).history, False)
+
+
+def test_what_the_cluster_says_of_a_shard_is_heard() -> None:
+    reading = Reading()
+    for node in range(2):
+        reading.answer(node)
+    for node in range(2, 5):
+        reading.reader.set_authority(SHARDS[node], Authority.AUTHORITATIVE_EMPTY, reading.now)
+    reading.advance(100 * MILLISECOND)
+    assert reading.finished
+
+
+def test_a_cancelled_reader_asks_nothing_more() -> None:
+    reading = Reading()
+    reading.reader.cancel()
+    assert reading.advance(60 * SECOND) == []
+    for node in range(5):
+        reading.answer(node)
+    assert not reading.finished
