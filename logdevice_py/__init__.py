@@ -1,0 +1,75 @@
+"""The public face: ``from logdevice_py import Client, BufferedWriter, LSN, ...``. Names resolve when they are used first."""
+
+from importlib import import_module, util
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from client.buffered_writer import BufferedWriter as BufferedWriter
+    from client.client import Client as Client
+    from client.read.items import Gap as Gap
+    from client.read.items import GapKind as GapKind
+    from client.read.items import Record as Record
+    from client.receipt import Receipt as Receipt
+    from client.receipt import Receipts as Receipts
+    from client.sync import SyncClient as SyncClient
+    from logdevice_py.core.lsn import LSN as LSN
+    from logdevice_py.core.status import LogDeviceError as LogDeviceError
+    from logdevice_py.core.status import Status as Status
+    from server.local_cluster import LocalCluster as LocalCluster
+
+_HOME = {
+    "BufferedWriter": "client.buffered_writer",
+    "Client": "client.client",
+    "Gap": "client.read.items",
+    "GapKind": "client.read.items",
+    "LSN": "logdevice_py.core.lsn",
+    "LocalCluster": "server.local_cluster",
+    "LogDeviceError": "logdevice_py.core.status",
+    "Receipt": "client.receipt",
+    "Receipts": "client.receipt",
+    "Record": "client.read.items",
+    "Status": "logdevice_py.core.status",
+    "SyncClient": "client.sync",
+}
+_ROOT = Path(__file__).parent.parent
+__all__ = [
+    "LSN",
+    "BufferedWriter",
+    "Client",
+    "Gap",
+    "GapKind",
+    "LocalCluster",
+    "LogDeviceError",
+    "Receipt",
+    "Receipts",
+    "Record",
+    "Status",
+    "SyncClient",
+]
+
+
+def __getattr__(name: str) -> Any:
+    try:
+        home = _HOME[name]
+    except KeyError:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
+    _must_be_ours(home.partition(".")[0])
+    value = getattr(import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def _must_be_ours(package: str) -> None:
+    """A script of the user's called client.py would be imported in place of our package of that plain name."""
+    spec = util.find_spec(package)  # finds, does not run
+    found = spec.origin if spec else None
+    if found is None or Path(found).parent.parent != _ROOT:
+        raise ImportError(
+            f"logdevice_py needs its own package {package!r} from {_ROOT}, "
+            f"but Python finds {found}; rename that file or start Python with -P"
+        )
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -139,8 +139,7 @@ class NodeHost:
                 rng,
                 wall_us,
                 cluster,
-                recovery_settings=recovery_settings,
-                request_ids=request_ids,
+                recovery_settings,
             )
 
         def make_storage(cluster: Any, request_ids: Any) -> StorageNode:
@@ -256,9 +255,9 @@ class NodeHost:
         def hand_over(now: Micros) -> None:
             for each in done:
                 if type(each) is Written:
-                    storage.on_written(each.token, each.status, now, each.shard)
+                    storage.on_written(each.token, each.status, now)
                 else:
-                    storage.on_read(each.token, each.result, now, each.shard)
+                    storage.on_read(each.token, each.result, now)
 
         self.driver.event(hand_over)
 
@@ -330,7 +329,7 @@ class NodeHost:
             self.driver.event(sequencer.shut_down)
             deadline = monotonic_us() + int(DRAIN_TIMEOUT * 1e6)
             while not sequencer.drained and monotonic_us() < deadline and not self.crashed.done():
-                await asyncio.sleep(0.01)
+                await asyncio.sleep(0.01)  # noqa: ASYNC110 - at shutdown; a machine has no event to wait for
         self._closed = True
         for task in self._tasks:
             task.cancel()

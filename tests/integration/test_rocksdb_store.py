@@ -344,7 +344,7 @@ class TestService:
             if token == 2:
                 shell.service._cold[LOG] = position
         assert shell.service.metrics.warmed >= 1
-        assert not shell.service._warmer._broken
+        assert shell.service._warmer._process is not None
         await shell.service.close()
 
 
@@ -379,7 +379,7 @@ class TestIdentity:
     @pytest.mark.parametrize("other", [{"cluster": b"x" * 16}, {"shard": shard_id(3, 1)}])  # type: ignore[arg-type]
     async def test_a_foreign_store_is_moved_aside(self, tmp_path: Path, other: dict[str, object]) -> None:
         for number in (1, 2):
-            shell = await open_service(tmp_path / "shard", **other)
+            shell = await open_service(tmp_path / "shard", **other)  # type: ignore[arg-type]
             shell.run(write_of(1, at(1)))
             await shell.service.close()
             said: list[str] = []

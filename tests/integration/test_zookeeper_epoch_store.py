@@ -59,6 +59,15 @@ async def open_store(server: ZooKeeperServer) -> Iterator[OpenStore]:  # type: i
         store.close()
 
 
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for something that other tasks bring about."""
+    for _ in range(20_000):
+        if condition():
+            return
+        await asyncio.sleep(0.0005)
+    raise AssertionError("it did not happen in time")
+
+
 async def until_ok(store: ZooKeeperEpochStore) -> Result:
     """Activate until it works, as sequencers do."""
     async with asyncio.timeout(15):
@@ -92,9 +101,7 @@ async def test_no_epoch_is_given_twice_while_the_server_is_killed_and_restarted(
             before = len(epochs)
             server.kill()
             await asyncio.to_thread(server.start)
-            async with asyncio.timeout(10):
-                while len(epochs) < before + 10:
-                    await asyncio.sleep(0.01)
+            await until(lambda: len(epochs) >= before + 10)  # noqa: B023
         stop = True
     assert len(epochs) == len(set(epochs)), "an epoch was given twice"
     for store in stores:
@@ -106,18 +113,17 @@ async def test_a_write_whose_answer_was_lost_is_found_to_be_won(proxy: LosingPro
     await until_ok(store)
     marks.HITS.clear()
     for expected in range(2, 6):
+        proxy.lose_answers_at_write = 1
         activation = asyncio.ensure_future(run_one(store, next_epoch()))
-        while store.metrics.writes < expected - 1:
-            await asyncio.sleep(0)
-        # the request goes out in these few turns; wherever the answer is cut off, each epoch must be given once
-        await asyncio.sleep(0.001)
-        proxy.lose_answers = True
-        await asyncio.sleep(0.02)
+        await until(lambda: proxy.lose_answers)
+        await asyncio.sleep(0.03)
+        assert not activation.done()
         proxy.cut()
         proxy.lose_answers = False
         result = await activation
         assert result.status is Status.OK, result
         assert given(result) == expected
+    assert marks.HITS["epoch_store_lost_answer_was_won"] == store.metrics.unknown_outcomes == 4
 
 
 async def test_lost_answers_of_many_writes_neither_skip_nor_repeat_epochs(
@@ -127,10 +133,9 @@ async def test_lost_answers_of_many_writes_neither_skip_nor_repeat_epochs(
     logs = [LogId(log) for log in range(1, 101)]
     first = await run_batch(store, [next_epoch(log) for log in logs])
     assert {result.status for result in first} == {Status.OK}
+    proxy.lose_answers_at_write = 30
     rounds = asyncio.ensure_future(run_batch(store, [next_epoch(log) for log in logs]))
-    while store.metrics.writes < 120:
-        await asyncio.sleep(0)
-    proxy.lose_answers = True
+    await until(lambda: proxy.lose_answers)
     await asyncio.sleep(0.05)
     proxy.cut()
     proxy.lose_answers = False
@@ -211,3 +216,44 @@ async def test_closing_never_blocks_even_when_the_server_is_stopped(
     assert asyncio.get_running_loop().time() - began < 0.05
     assert (await pending).status is Status.SHUTDOWN
     server.thaw()
+
+
+async def test_a_write_that_never_reached_the_server_is_made_again(
+    server: ZooKeeperServer, proxy: LosingProxy, open_store: OpenStore
+) -> None:
+    store = open_store(proxy.address)
+    await until_ok(store)
+    server.freeze()
+    activation = asyncio.ensure_future(run_one(store, next_epoch()))
+    await asyncio.sleep(0.05)
+    proxy.cut()
+    server.thaw()
+    assert given(await activation) == 2
+
+
+async def test_a_lost_write_that_another_node_overtook_takes_a_further_epoch(
+    proxy: LosingProxy, open_store: OpenStore
+) -> None:
+    store, other = open_store(proxy.address), open_store()
+    await until_ok(store)
+    proxy.lose_answers_at_write = 1
+    activation = asyncio.ensure_future(run_one(store, next_epoch()))
+    await until(lambda: proxy.lose_answers)
+    await asyncio.sleep(0.03)
+    assert given(await run_one(other, next_epoch())) == 3
+    proxy.cut()
+    proxy.lose_answers = False
+    assert given(await activation) == 4
+
+
+async def test_a_lost_write_without_answer_until_the_deadline_may_have_been_applied(
+    proxy: LosingProxy, open_store: OpenStore
+) -> None:
+    store = open_store(proxy.address)
+    await until_ok(store)
+    proxy.lose_answers_at_write = 1
+    lost = await run_one(store, next_epoch())
+    assert (lost.status, lost.maybe_applied) == (Status.TIMEDOUT, True)
+    proxy.cut()
+    proxy.lose_answers = False
+    assert given(await until_ok(store)) == 3

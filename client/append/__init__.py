@@ -1,0 +1,1 @@
+"""Direct appends: coalescing, routing to the sequencer, and what may be retried."""

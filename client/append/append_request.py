@@ -1,0 +1,418 @@
+"""Direct appends of one client, from call to receipt.
+
+Order: appends to one log leave in call order, those of one turn in as few frames as possible. As long as nothing goes wrong they get
+positions in that order. A frame that was refused is sent again, so of appends that are under way at the same time a later one may
+overtake an earlier one; who needs order awaits each, or uses a BufferedWriter.
+
+Outcome: an append is tried again only when the answer says that it was not applied, or when the new sequencer can find out from the
+position that the earlier try may have got (`previous_lsn`). Otherwise it waits for its answer until its time is up, or until the
+connection breaks, and fails with `maybe_applied`.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator, Sequence
+
+from client.append.coalescing import cut_frames
+from client.append.router import REFUSALS, Router, Routes
+from client.links import Links
+from client.metrics import ClientMetrics
+from client.promise import Promise, break_
+from client.receipt import Receipt
+from client.settings import ClientSettings
+from logdevice_py.core import marks
+from logdevice_py.core.ids import LogId, NodeId, PeerId
+from logdevice_py.core.lsn import LSN, Lsn, epoch_of
+from logdevice_py.core.machine import Rng, Timer, TimerWheel, backoff
+from logdevice_py.core.status import TRAITS, LogDeviceError, Status
+from logdevice_py.core.units import Micros, Timestamp
+from logdevice_py.protocol.messages import (
+    Append,
+    Appended,
+    AppendedFlags,
+    AppendFlags,
+    Durability,
+    GetSeqState,
+    SeqState,
+)
+
+_NOT_REPLICATED = int(AppendedFlags.NOT_REPLICATED)
+_NOT_ALIVE = int(AppendedFlags.REDIRECT_NOT_ALIVE)
+_ROUTING = int(AppendFlags.NO_REDIRECT | AppendFlags.REACTIVATE_IF_PREEMPTED)
+_PROBES_MAX = 1000
+DURABILITY = {int(value): value for value in Durability}
+
+
+class FrameState(enum.Enum):
+    """Of one APPEND frame."""
+
+    HELD = enum.auto()  # certainly not applied; waits for its turn to be sent again
+    SENT = enum.auto()  # given to a connection; no answer yet
+    DONE = enum.auto()  # answered or given up
+
+
+class _Frame:
+    """One APPEND frame and who waits for it."""
+
+    __slots__ = (
+        "call",
+        "deadline",
+        "message",
+        "node",
+        "previous_offset",
+        "probed_at",
+        "probes",
+        "promises",
+        "router",
+        "state",
+        "status",
+    )
+
+    def __init__(self, message: Append, promises: Sequence[Promise], deadline: int) -> None:
+        self.call = message.request_id
+        """Grows with the calls; each try has a request id of its own."""
+        self.message = message
+        self.promises = promises
+        self.deadline = deadline
+        self.state = FrameState.HELD
+        self.node = NodeId(-1)
+        self.probed_at = 0
+        self.probes = 0
+        self.router: Router | None = None
+        self.status = Status.TIMEDOUT
+        self.previous_offset = 0
+
+
+class _LogAppends:
+    """What is under way for one log."""
+
+    __slots__ = ("held", "open", "pauses", "timer")
+
+    def __init__(self) -> None:
+        self.open: list[tuple[bytes, Promise, int]] = []
+        self.held: list[_Frame] = []
+        self.pauses: Iterator[int] | None = None
+        self.timer: Timer | None = None
+
+
+class AppendRequests:
+    """All direct appends of one client."""
+
+    __slots__ = (
+        "_dirty",
+        "_frames",
+        "_ids",
+        "_links",
+        "_logs",
+        "_metrics",
+        "_probes",
+        "_rng",
+        "_routes",
+        "_settings",
+        "_sweep",
+        "_timers",
+    )
+
+    def __init__(
+        self,
+        routes: Routes,
+        links: Links,
+        timers: TimerWheel,
+        rng: Rng,
+        ids: Iterator[int],
+        *,
+        settings: ClientSettings,
+        metrics: ClientMetrics,
+    ) -> None:
+        self._routes = routes
+        self._links = links
+        self._timers = timers
+        self._rng = rng
+        self._ids = ids
+        self._settings = settings
+        self._metrics = metrics
+        self._logs: dict[LogId, _LogAppends] = {}
+        self._dirty: list[LogId] = []
+        self._frames: dict[int, _Frame] = {}
+        self._sweep: Timer | None = None
+        self._probes: dict[int, LogId] = {}
+
+    # Events
+
+    def append(self, log: LogId, payload: bytes, promise: Promise, deadline: int) -> None:
+        """Take one record; it leaves at the end of the turn. The promise gets its `Receipt`."""
+        appends = self._logs.get(log)
+        if appends is None:
+            appends = self._logs[log] = _LogAppends()
+        if not appends.open:
+            self._dirty.append(log)
+        appends.open.append((payload, promise, deadline))
+
+    def on_turn_end(self, now: Micros) -> None:
+        """Build and send the frames of the turn."""
+        if not self._dirty:
+            return
+        dirty, self._dirty = self._dirty, []
+        for log in dirty:
+            appends = self._logs[log]
+            taken, appends.open = appends.open, []
+            attributes = self._routes.config.log(log)
+            for first, last, payload, crc, flags in cut_frames(
+                [item[0] for item in taken],
+                self._settings,
+                batching=attributes is None or attributes.sequencer_batching,
+            ):
+                message = Append(
+                    request_id=next(self._ids),
+                    log=log,
+                    flags=flags,
+                    records=last - first,
+                    crc=crc,
+                    seen_epoch=self._routes.epoch(log),
+                    previous_lsn=Lsn(0),
+                    writer=b"",
+                    sequence=0,
+                    stream_epoch=epoch_of(0),
+                    payload=payload,
+                )
+                part = taken[first:last]
+                frame = _Frame(message, [item[1] for item in part], min(item[2] for item in part))
+                self._frames[message.request_id] = frame
+                if appends.held:
+                    appends.held.append(frame)  # behind those that wait: they were called for earlier
+                else:
+                    self._start(frame, now)
+        self._arm(now)
+
+    def on_appended(self, peer: PeerId, answer: Appended, now: Micros) -> bool:
+        """An answer; False when it is not for a direct append."""
+        frame = self._frames.get(answer.request_id)
+        if frame is None:
+            return False
+        if frame.state is not FrameState.SENT or frame.node != NodeId(peer):
+            return True
+        message = frame.message
+        if answer.lsn:
+            self._routes.saw_epoch(message.log, epoch_of(answer.lsn))
+        if answer.status is Status.OK:
+            self._acknowledge(frame, answer)
+            return True
+        frame.status = answer.status
+        replicated = bool(answer.lsn) and not answer.flags & _NOT_REPLICATED and answer.status is not Status.STALE
+        if replicated:
+            # The next sequencer finds out what became of this position before it gives another one.
+            marks.hit("client_append_previous_lsn")
+            message.previous_lsn = answer.lsn
+            frame.previous_offset = answer.batch_offset
+        elif TRAITS[answer.status].maybe_applied and not answer.flags & _NOT_REPLICATED:
+            self._fail(frame, answer.status, maybe_applied=True)
+            return True
+        if answer.status in (Status.REDIRECTED, Status.PREEMPTED):
+            self._follow(frame, answer, now)
+        elif answer.status in REFUSALS or replicated:
+            self._routes.forget(message.log, frame.node)
+            self._hold(frame, now)
+        else:
+            self._fail(frame, answer.status, maybe_applied=False)
+        return True
+
+    def on_seq_state(self, peer: PeerId, answer: SeqState) -> None:
+        """An answer, perhaps to a probe: a node that sequences the log itself gets the appends to come."""
+        log = self._probes.pop(answer.request_id, None)
+        if log is None or answer.status is not Status.OK:
+            return
+        if answer.epoch >= self._routes.epoch(log):
+            marks.hit("client_probe_found_sequencer")
+            self._routes.saw_epoch(log, answer.epoch)
+            self._routes.learned(log, NodeId(peer))
+
+    def on_peer_down(self, peer: PeerId, was_up: bool, now: Micros) -> None:
+        """A connection broke, or could not be made."""
+        node = NodeId(peer)
+        for frame in [
+            frame for frame in self._frames.values() if frame.node == node and frame.state is FrameState.SENT
+        ]:
+            if was_up:
+                self._fail(frame, Status.PEER_CLOSED, maybe_applied=True)
+            else:
+                frame.status = Status.CONNFAILED
+                self._hold(frame, now)
+
+    def close(self) -> None:
+        """Fail everything that is under way."""
+        for log in self._dirty:
+            for _, promise, _ in self._logs[log].open:
+                break_(promise, LogDeviceError(Status.SHUTDOWN, "the client was closed"))
+        self._dirty.clear()
+        for frame in list(self._frames.values()):
+            never_sent = frame.state is FrameState.HELD or self._links.withdraw(PeerId(frame.node), frame.message)
+            self._fail(frame, Status.SHUTDOWN, maybe_applied=not never_sent)
+
+    # Sending
+
+    def _start(self, frame: _Frame, now: Micros) -> None:
+        message = frame.message
+        message.flags &= ~_ROUTING
+        frame.router = None
+        node = self._routes.target(message.log)
+        if node is None:
+            frame.status = Status.NOSEQUENCER
+            self._hold(frame, now)
+            return
+        self._send(frame, node, now)
+
+    def _send(self, frame: _Frame, node: NodeId, now: Micros) -> None:
+        frame.state = FrameState.SENT
+        frame.node = node
+        frame.probed_at = now
+        frame.probes = 0
+        self._metrics.frames_sent += 1
+        self._links.send(PeerId(node), frame.message)
+
+    def _resend_as(self, frame: _Frame) -> None:
+        """A new id for each try: an answer to an earlier one is then nobody's."""
+        old = frame.message
+        del self._frames[old.request_id]
+        frame.message = Append(
+            request_id=next(self._ids),
+            log=old.log,
+            flags=old.flags,
+            records=old.records,
+            crc=old.crc,
+            seen_epoch=self._routes.epoch(old.log),
+            previous_lsn=old.previous_lsn,
+            writer=b"",
+            sequence=0,
+            stream_epoch=old.stream_epoch,
+            payload=old.payload,
+        )
+        self._frames[frame.message.request_id] = frame
+        self._metrics.frames_retried += 1
+
+    def _follow(self, frame: _Frame, answer: Appended, now: Micros) -> None:
+        if frame.router is None:
+            frame.router = Router(self._routes, frame.message.log)
+        node = frame.router.redirected(
+            frame.node,
+            answer.redirect,
+            preempted=answer.status is Status.PREEMPTED,
+            not_alive=bool(answer.flags & _NOT_ALIVE),
+        )
+        if node is None:
+            frame.status = Status.NOSEQUENCER
+            self._routes.forget(frame.message.log, frame.node)
+            self._hold(frame, now)
+            return
+        self._resend_as(frame)
+        frame.message.flags = frame.message.flags & ~_ROUTING | frame.router.flags
+        self._send(frame, node, now)
+
+    def _hold(self, frame: _Frame, now: Micros) -> None:
+        """Try again after a pause; all held frames of a log go together, in call order."""
+        frame.state = FrameState.HELD
+        appends = self._logs[frame.message.log]
+        appends.held.append(frame)
+        if appends.timer is None:
+            if appends.pauses is None:
+                appends.pauses = backoff(
+                    self._rng, initial_us=self._settings.retry_us_min, max_us=self._settings.retry_us_max
+                )
+            log = frame.message.log
+            appends.timer = self._timers.at(now + next(appends.pauses), lambda at: self._retry(log, at))
+
+    def _retry(self, log: LogId, now: Micros) -> None:
+        appends = self._logs[log]
+        appends.timer = None
+        held, appends.held = appends.held, []
+        held.sort(key=lambda frame: frame.call)
+        for frame in held:
+            if frame.state is not FrameState.HELD:
+                continue
+            self._resend_as(frame)
+            self._start(frame, now)
+
+    # Outcomes
+
+    def _acknowledge(self, frame: _Frame, answer: Appended) -> None:
+        message = frame.message
+        offset = answer.batch_offset
+        if message.previous_lsn and answer.lsn == message.previous_lsn:
+            # The entry of an earlier try was recovered: whoever answers may know only its LSN.
+            offset = frame.previous_offset
+        self._remove(frame)
+        self._logs[message.log].pauses = None
+        self._metrics.records_appended += message.records
+        lsn, timestamp = LSN(answer.lsn), Timestamp(answer.timestamp)
+        copyset = tuple(answer.copyset)
+        durability = DURABILITY.get(answer.durability, Durability.ASYNC)
+        for promise in frame.promises:
+            if not promise.done():
+                promise.set_result(Receipt(lsn, offset, timestamp, copyset, durability))
+            offset += 1
+
+    def _fail(self, frame: _Frame, status: Status, *, maybe_applied: bool, detail: str = "") -> None:
+        message = frame.message
+        maybe_applied = maybe_applied or bool(message.previous_lsn)
+        self._remove(frame)
+        if maybe_applied:
+            self._metrics.appends_in_doubt += message.records
+        else:
+            self._metrics.appends_failed += message.records
+        for promise in frame.promises:
+            break_(promise, LogDeviceError(status, detail, maybe_applied=maybe_applied))
+
+    def _remove(self, frame: _Frame) -> None:
+        if frame.state is FrameState.HELD:
+            held = self._logs[frame.message.log].held
+            if frame in held:
+                held.remove(frame)
+        frame.state = FrameState.DONE
+        del self._frames[frame.message.request_id]
+
+    # Time
+
+    def _arm(self, now: Micros) -> None:
+        if self._sweep is None and self._frames:
+            self._sweep = self._timers.at(now + self._settings.sweep_us, self._look)
+
+    def _look(self, now: Micros) -> None:
+        """Fail what is out of time, and ask about what is unanswered."""
+        self._sweep = None
+        unanswered: dict[tuple[LogId, NodeId], _Frame] = {}
+        for frame in list(self._frames.values()):
+            if frame.deadline <= now:
+                self._expire(frame)
+            elif frame.state is FrameState.SENT and now - frame.probed_at >= self._settings.unanswered_us:
+                unanswered.setdefault((frame.message.log, frame.node), frame)
+                frame.probed_at = now
+                frame.probes += 1
+        for (log, node), frame in unanswered.items():
+            self.probe(log, node, frame.probes - 1)
+        self._arm(now)
+
+    def _expire(self, frame: _Frame) -> None:
+        if frame.state is FrameState.HELD:
+            self._fail(frame, frame.status, maybe_applied=False, detail=f"last answer: {frame.status.name}; time is up")
+        elif self._links.withdraw(PeerId(frame.node), frame.message):
+            self._fail(frame, Status.CONNFAILED, maybe_applied=False)
+        else:
+            self._fail(frame, Status.TIMEDOUT, maybe_applied=True)
+
+    def probe(self, log: LogId, silent: NodeId, round_: int) -> None:
+        """Ask another node where the log is. It also tells the state of the cluster; the append itself goes on waiting."""
+        node = self._routes.other_node(log, silent, round_)
+        if node is None:
+            return
+        marks.hit("client_append_probe")
+        self._metrics.probes_sent += 1
+        probe = GetSeqState(request_id=next(self._ids), log=log, flags=0, min_epoch=epoch_of(0))
+        while len(self._probes) >= _PROBES_MAX:
+            del self._probes[next(iter(self._probes))]
+        self._probes[probe.request_id] = log
+        self._links.send(PeerId(node), probe)
+
+    @property
+    def in_flight(self) -> int:
+        """Frames neither acknowledged nor failed."""
+        return len(self._frames)

@@ -1,0 +1,257 @@
+"""Questions to a log's sequencer. They change nothing that the asker depends on, so they are repeated until answered."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterator
+
+from client.append.router import Router, Routes
+from client.links import Links
+from client.settings import ClientSettings
+from logdevice_py.core.ids import LogId, NodeId, PeerId
+from logdevice_py.core.lsn import Epoch
+from logdevice_py.core.machine import Rng, Timer, TimerWheel, backoff
+from logdevice_py.core.status import Status
+from logdevice_py.core.units import Micros
+from logdevice_py.protocol.messages import AppendFlags, GetSeqState, SeqState, SeqStateFlags
+
+_FINAL = frozenset({Status.NOTFOUND, Status.INVALID_PARAM, Status.NOTSUPPORTED, Status.DISABLED})
+Answered = Callable[[SeqState | Status, Micros], None]
+"""Gets the OK answer, or why there is none."""
+
+
+class QuestionState(enum.Enum):
+    """Of one question."""
+
+    ASKED = enum.auto()  # sent, or waiting for its connection
+    PAUSED = enum.auto()  # refused; will be asked again
+    DONE = enum.auto()  # answered, given up or cancelled
+
+
+class SeqStateRequest:
+    """One question; ends with exactly one call of `done` unless cancelled."""
+
+    __slots__ = (
+        "_deadline",
+        "_done",
+        "_flags",
+        "_owner",
+        "_pauses",
+        "_round",
+        "_router",
+        "_status",
+        "_timer",
+        "accept",
+        "log",
+        "min_epoch",
+        "node",
+        "request_id",
+        "state",
+    )
+
+    def __init__(
+        self,
+        owner: SeqStateRequests,
+        log: LogId,
+        flags: int,
+        min_epoch: Epoch,
+        deadline: int | None,
+        done: Answered,
+        accept: Callable[[SeqState], bool],
+    ) -> None:
+        self._owner = owner
+        self.log = log
+        self._flags = flags
+        self.min_epoch = min_epoch
+        self._deadline = deadline
+        self._done = done
+        self.accept = accept
+        self.state = QuestionState.PAUSED
+        self.request_id = 0
+        self.node = NodeId(-1)
+        """Whom the last try asked."""
+        self._router = Router(owner.routes, log)
+        self._round = 0
+        self._status = Status.TIMEDOUT
+        self._timer: Timer | None = None
+        self._pauses = backoff(owner.rng, initial_us=owner.settings.retry_us_min, max_us=owner.settings.retry_us_max)
+
+    def start(self, now: Micros) -> None:
+        """Ask, from the located node on."""
+        if self._expired(self._status, now):
+            return
+        node = self._router.first()
+        if node is None:
+            self._pause(Status.NOSEQUENCER, now)
+        else:
+            self._ask(node, now)
+
+    def cancel(self) -> None:
+        """The answer is not wanted any more."""
+        self._finish()
+
+    def on_answer(self, peer: PeerId, answer: SeqState, now: Micros) -> None:
+        """SEQ_STATE with this request's id."""
+        if NodeId(peer) != self.node:
+            return
+        routes = self._owner.routes
+        if answer.epoch:
+            routes.saw_epoch(self.log, answer.epoch)
+        if answer.status is Status.OK:
+            if answer.epoch >= self.min_epoch and self.accept(answer):
+                routes.learned(self.log, NodeId(peer))
+                self._finish()
+                self._done(answer, now)
+            else:
+                self._pause(Status.AGAIN, now)
+        elif answer.status in (Status.REDIRECTED, Status.PREEMPTED):
+            node = self._router.redirected(
+                self.node, answer.redirect, preempted=answer.status is Status.PREEMPTED, not_alive=False
+            )
+            if node is None:
+                self._pause(Status.NOSEQUENCER, now)
+            else:
+                self._ask(node, now)
+        elif answer.status in _FINAL:
+            self._finish()
+            self._done(answer.status, now)
+        else:
+            self._pause(answer.status, now)
+
+    def on_peer_down(self, peer: PeerId, now: Micros) -> None:
+        """The question or its answer may be lost."""
+        if self.state is QuestionState.ASKED and NodeId(peer) == self.node:
+            self._pause(Status.CONNFAILED, now)
+
+    def _ask(self, node: NodeId, now: Micros) -> None:
+        self._forget_id()
+        self.state = QuestionState.ASKED
+        self.node = node
+        flags = self._flags
+        if self._router.flags & AppendFlags.NO_REDIRECT:
+            flags |= SeqStateFlags.NO_REDIRECT
+        if self._router.flags & AppendFlags.REACTIVATE_IF_PREEMPTED:
+            flags |= SeqStateFlags.REACTIVATE_IF_PREEMPTED
+        self._at(now + self._owner.settings.attempt_us, self._unanswered)
+        self.request_id = self._owner.new_id(self)
+        self._owner.links.send(
+            PeerId(node),
+            GetSeqState(request_id=self.request_id, log=self.log, flags=int(flags), min_epoch=self.min_epoch),
+        )
+
+    def _unanswered(self, now: Micros) -> None:
+        """Ask the same node again, then others: they know whether it is dead."""
+        if self._expired(Status.TIMEDOUT, now):
+            return
+        other = self._owner.routes.other_node(self.log, self.node, self._round)
+        self._round += 1
+        node = self._router.first()
+        if node == self.node and other is not None:
+            node = other
+        if node is None:
+            self._pause(Status.NOSEQUENCER, now)
+        else:
+            self._ask(node, now)
+
+    def _pause(self, status: Status, now: Micros) -> None:
+        self._forget_id()
+        self._status = status
+        if self._expired(status, now):
+            return
+        self.state = QuestionState.PAUSED
+        self._owner.routes.forget(self.log, self.node)
+        self._at(now + next(self._pauses), self.start)
+
+    def _expired(self, status: Status, now: Micros) -> bool:
+        if self._deadline is None or now < self._deadline:
+            return False
+        self._finish()
+        self._done(status, now)
+        return True
+
+    def _at(self, deadline: int, handler: Callable[[Micros], None]) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._deadline is not None:
+            deadline = min(deadline, self._deadline)
+        self._timer = self._owner.timers.at(deadline, handler)
+
+    def _forget_id(self) -> None:
+        self._owner.forget_id(self.request_id)
+        self.request_id = 0
+
+    def _finish(self) -> None:
+        self._forget_id()
+        self.state = QuestionState.DONE
+        if self._timer is not None:
+            self._timer.cancel()
+
+
+def _any(_: SeqState) -> bool:
+    return True
+
+
+class SeqStateRequests:
+    """The questions of one client that are under way."""
+
+    __slots__ = ("_asked", "_ids", "links", "rng", "routes", "settings", "timers")
+
+    def __init__(
+        self, routes: Routes, links: Links, timers: TimerWheel, rng: Rng, ids: Iterator[int], settings: ClientSettings
+    ) -> None:
+        self.routes = routes
+        self.links = links
+        self.timers = timers
+        self.rng = rng
+        self.settings = settings
+        self._ids = ids
+        self._asked: dict[int, SeqStateRequest] = {}
+
+    def ask(
+        self,
+        log: LogId,
+        now: Micros,
+        done: Answered,
+        *,
+        flags: int = 0,
+        min_epoch: Epoch = Epoch(0),
+        deadline: int | None = None,
+        accept: Callable[[SeqState], bool] = _any,
+    ) -> SeqStateRequest:
+        """Ask the log's sequencer.
+
+        Args:
+            log: a data log.
+            now: the time.
+            done: gets the answer that `accept` takes, or the status at the deadline.
+            flags: of `SeqStateFlags`.
+            min_epoch: the sequencer moves the log to this epoch or a later one if it is below.
+            deadline: None asks for ever.
+            accept: an OK answer that it refuses is asked for again.
+        """
+        request = SeqStateRequest(self, log, flags, min_epoch, deadline, done, accept)
+        request.start(now)
+        return request
+
+    def on_seq_state(self, peer: PeerId, answer: SeqState, now: Micros) -> bool:
+        """An answer; False when it is not for a question of ours."""
+        request = self._asked.get(answer.request_id)
+        if request is None:
+            return False
+        request.on_answer(peer, answer, now)
+        return True
+
+    def on_peer_down(self, peer: PeerId, now: Micros) -> None:
+        """A connection broke or a dial failed."""
+        for request in list(self._asked.values()):
+            request.on_peer_down(peer, now)
+
+    def new_id(self, request: SeqStateRequest) -> int:
+        """Register a try."""
+        request_id = next(self._ids)
+        self._asked[request_id] = request
+        return request_id
+
+    def forget_id(self, request_id: int) -> None:
+        """Answers to that try are not wanted any more."""
+        self._asked.pop(request_id, None)

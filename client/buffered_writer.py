@@ -1,0 +1,137 @@
+"""BufferedWriter: many records to many logs, each stored exactly once and in call order, whatever fails on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from types import TracebackType
+from typing import Any, Protocol
+
+from client.metrics import WriterMetrics
+from client.receipt import Receipt, Receipts
+from client.write.write_streams import WriteStreams
+from logdevice_py.core.ids import LogId
+from logdevice_py.core.units import Micros
+
+
+class WriterShell(Protocol):
+    """The loop side of a client, as its writers see it."""
+
+    def future(self) -> Any:
+        """A future of the client's loop."""
+
+    def now(self) -> Micros:
+        """The monotonic clock."""
+
+    def wake(self) -> None:
+        """Run the end of the turn soon."""
+
+    def log_id(self, log: int | str) -> LogId:
+        """The id of a log named by id or path."""
+
+    def closed(self, streams: WriteStreams) -> None:
+        """The writer is closed."""
+
+
+class BufferedWriter:
+    """Appends in batches, as write streams: no duplicates, no changes of order, through crashes of nodes and lost connections.
+
+    Records of one log get positions in call order. `append` and `append_many` take records at once and return an awaitable for what
+    becomes of them; they need not be awaited one by one: a failure is raised by the next `flush` or by `close` as well, and leaving the
+    block closes.
+
+    Memory is bounded: when `memory_bytes_max` of records are unacknowledged, further ones are refused with NOBUFS and nothing is taken.
+    ``await writer.ready()`` waits until there is room; a call that is taken while there is room may pass the limit by its own size.
+    """
+
+    __slots__ = ("_future", "_now", "_shell", "_streams", "_wake")
+
+    def __init__(self, shell: WriterShell, streams: WriteStreams) -> None:
+        self._shell = shell
+        self._streams = streams
+        self._future: Callable[[], Any] = shell.future
+        self._now = shell.now
+        self._wake = shell.wake
+
+    def append(self, log: int | str, payload: bytes) -> Awaitable[Receipt]:
+        """Append one record; awaitable for its receipt.
+
+        Raises:
+            LogDeviceError: NOBUFS (await `ready` and call again), TOOBIG, NOTFOUND, SHUTDOWN; nothing was taken.
+        """
+        streams = self._streams
+        future = self._future()
+        if not streams.dirty:
+            self._wake()
+        streams.append(log if type(log) is int else self._shell.log_id(log), payload, future, self._now())  # type: ignore[arg-type]
+        return future  # type: ignore[no-any-return]
+
+    def append_many(self, log: int | str, payloads: Sequence[bytes]) -> Awaitable[Receipts]:
+        """Append records; one awaitable for all their receipts. All are taken, or none.
+
+        Nothing is created for each record, so this is the fast way.
+
+        Raises:
+            LogDeviceError: as `append`.
+        """
+        streams = self._streams
+        future = self._future()
+        if not streams.dirty:
+            self._wake()
+        streams.append_many(log if type(log) is int else self._shell.log_id(log), payloads, future, self._now())  # type: ignore[arg-type]
+        return future  # type: ignore[no-any-return]
+
+    async def ready(self) -> None:
+        """Wait until records would be taken."""
+        if self._streams.full:
+            future = self._future()
+            self._streams.ready(future)
+            await future
+
+    async def flush(self) -> None:
+        """Wait until everything appended before this call is acknowledged.
+
+        Raises:
+            LogDeviceError: records failed since the last flush; says how many.
+        """
+        future = self._future()
+        self._streams.flush(future, self._now())
+        self._wake()
+        await future
+
+    async def close(self) -> None:
+        """Flush, and take no more. Harmless when it is closed.
+
+        Raises:
+            LogDeviceError: as `flush`.
+        """
+        self._streams.stop_taking()
+        try:
+            await self.flush()
+        finally:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Close without waiting: what is not acknowledged fails with SHUTDOWN."""
+        self._streams.close()
+        self._shell.closed(self._streams)
+
+    @property
+    def unacknowledged_bytes(self) -> int:
+        """Bytes of records taken that are neither acknowledged nor failed."""
+        return self._streams.unacknowledged_bytes
+
+    @property
+    def metrics(self) -> WriterMetrics:
+        """What this writer did."""
+        return self._streams.metrics
+
+    async def __aenter__(self) -> BufferedWriter:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None or isinstance(error, Exception):
+            await self.close()
+        else:
+            self.abandon()  # cancelled or interrupted: nobody may be kept waiting

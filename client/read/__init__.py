@@ -1,0 +1,1 @@
+"""Reading a log: the read stream machine, its parts, and what it delivers."""

@@ -1,0 +1,61 @@
+"""From the image of an entry to its records."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from logdevice_py.core.batch import constituent_records
+from logdevice_py.core.entry import (
+    RECORDS_PER_ENTRY_MAX,
+    EntryFlags,
+    EntryHeader,
+    body_of,
+    check_body,
+    header_size,
+    parse_constituents,
+    parse_header,
+)
+from logdevice_py.core.status import CorruptEntryError
+
+_METADATA: Final = int(EntryFlags.METADATA)
+
+
+def verify_image(log: int, lsn: int, image: bytes) -> EntryHeader:
+    """The header of a copy that a shard sent for `lsn`, after its header and body were compared with their checksums.
+
+    Raises:
+        CorruptEntryError: the copy is damaged, or not of this entry.
+    """
+    header = parse_header(image)
+    if header.lsn != lsn or header.log != log:
+        raise CorruptEntryError("the copy belongs to another entry")
+    if header.is_amend:
+        raise CorruptEntryError("the copy has lost its body")
+    if header.records > RECORDS_PER_ENTRY_MAX:
+        raise CorruptEntryError(f"an entry of {header.records} records is over the limit of {RECORDS_PER_ENTRY_MAX}")
+    check_body(image, header)
+    return header
+
+
+def rank_of(image: bytes) -> tuple[int, int]:
+    """`EntryHeader.rank` without parsing the rest of a verified image."""
+    flags = image[2] << 8 | image[3]
+    return (1 if flags & EntryFlags.WRITTEN_BY_RECOVERY else 0, int.from_bytes(image[4:8], "big"))
+
+
+def entry_records(header: EntryHeader, image: bytes) -> list[bytes | None]:
+    """The records of a verified entry: exactly as many as its header declares, None for each that cannot be read."""
+    if header.flags & _METADATA:
+        return [body_of(image)]
+    try:
+        parts = parse_constituents(image[header_size(image) :])
+    except CorruptEntryError:
+        return [None] * header.records
+    if len(parts) == 1 and parts[0].records == header.records:
+        return constituent_records(parts[0])
+    if sum(part.records for part in parts) != header.records:
+        return [None] * header.records
+    records: list[bytes | None] = []
+    for part in parts:
+        records += constituent_records(part)
+    return records

@@ -1,0 +1,269 @@
+"""The conversation of a read stream with the shards of one interval: START, WINDOW and STOP, credit, and who failed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from client.read.metrics import ReadMetrics
+from client.read.sender_state import Sender, SenderStatus
+from client.read.settings import ReadSettings
+from logdevice_py.core.ids import Generation, LogId, PeerId, ShardId
+from logdevice_py.core.lsn import LSN_INVALID, Lsn
+from logdevice_py.core.machine import Outbox, Rng, TimerWheel
+from logdevice_py.core.marks import hit
+from logdevice_py.core.units import Micros
+from logdevice_py.metadata.epoch_metadata import EpochInterval
+from logdevice_py.protocol.messages import Gap, Records, Start, Started, StartFlags, Stop, Window
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadRequest:
+    """What to read."""
+
+    log: LogId
+    stream: int
+    """Unique among the streams of this client."""
+    first: Lsn
+    until: Lsn
+    """Inclusive."""
+    single_copy: bool = True
+    """Each entry is sent by one shard only, as long as shards do not fail."""
+
+
+@dataclass(slots=True)
+class ReadPosition:
+    """How far a stream is; its read set asks the shards for what follows."""
+
+    next: Lsn
+    """The first LSN not delivered."""
+    until: Lsn
+    """The last LSN to deliver."""
+    held_from: Lsn | None = None
+    """The first LSN delivered and not handed to the application, if it keeps the window from moving."""
+    limit: Lsn = LSN_INVALID
+    """The last LSN that the shards of the present interval may have."""
+    wide: bool = False
+    """The shards look up to `limit` rather than to the end of the window: something is missing and the next entry may be far away."""
+    queued_bytes: int = 0
+    """Delivered and not handed to the application."""
+
+    def window_high(self, window: int) -> Lsn:
+        """The last LSN that the shards may send at present."""
+        return (
+            self.limit
+            if self.wide
+            else Lsn(min(self.limit, max((self.held_from or self.next) + window - 1, self.next - 1)))
+        )
+
+
+class ReadSet:
+    """The shards of one interval as senders of one stream.
+
+    Every START has a filter version of its own, so an answer to an earlier one is told apart, whatever happened in between.
+    """
+
+    def __init__(
+        self,
+        request: ReadRequest,
+        position: ReadPosition,
+        *,
+        settings: ReadSettings,
+        outbox: Outbox,
+        timers: TimerWheel,
+        rng: Rng,
+        metrics: ReadMetrics,
+    ) -> None:
+        self.senders: dict[ShardId, Sender] = {}
+        """In order of their ids."""
+        self.single_copy = False
+        """The last STARTs asked for single-copy delivery."""
+        self._request = request
+        self._position = position
+        self._settings = settings
+        self._outbox = outbox
+        self._timers = timers
+        self._rng = rng
+        self._metrics = metrics
+        self._version = 0
+        self._replication = 0
+        self._share = 0
+        self._known_down: list[int] = []
+
+    # The set
+
+    def enter(self, interval: EpochInterval, present: Collection[ShardId]) -> None:
+        """Read from the shards of another interval; those of the old one that are not in it are told to stop."""
+        old = self.senders
+        self.senders = {}
+        for shard in sorted(interval.shards):
+            sender = Sender(shard, interval.generation(shard) or Generation(0))
+            if shard not in present:
+                sender.status = SenderStatus.ABSENT
+                sender.lost = True
+            self.senders[shard] = sender
+        for shard, sender in old.items():
+            sender.cancel_timer()
+            if shard not in self.senders or self.senders[shard].status is SenderStatus.ABSENT:
+                self._stop(sender)
+        self._replication = interval.replication.copies
+        settings = self._settings
+        self._share = max(settings.shard_buffer_bytes_min, settings.buffer_bytes // max(1, len(self.senders)))
+
+    def set_present(self, present: Collection[ShardId]) -> bool:
+        """Take which shards are in the cluster file; whether that changed any sender."""
+        changed = False
+        for shard, sender in self.senders.items():
+            if (shard in present) is not (sender.status is SenderStatus.ABSENT):
+                continue
+            changed = True
+            sender.cancel_timer()
+            if shard in present:
+                sender.status, sender.lost = SenderStatus.IDLE, False
+            else:
+                hit("read_shard_removed")
+                self._stop(sender)
+                sender.status, sender.lost = SenderStatus.ABSENT, True
+        return changed
+
+    def of_peer(self, peer: PeerId) -> list[Sender]:
+        """The shards of a node."""
+        return [sender for sender in self.senders.values() if sender.peer == peer]
+
+    def owing(self) -> list[Sender]:
+        """Those that would have to send under the present filter: neither counted as down nor without data."""
+        return [sender for sender in self.senders.values() if not sender.down and not sender.lost]
+
+    # Starting and stopping
+
+    def start_all(self, now: Micros, *, single_copy: bool) -> None:
+        """Begin anew at the stream's position, with those left out that are counted as down."""
+        self.single_copy = single_copy
+        self._known_down = []
+        if single_copy:
+            self._known_down = [shard for shard, sender in self.senders.items() if sender.down or sender.lost]
+        for sender in self.senders.values():
+            # What it sent is forgotten, so what it said must be too, even if it cannot be asked again yet.
+            sender.next_lsn = self._position.next
+            sender.under_replicated_until = LSN_INVALID
+            if sender.status not in (SenderStatus.WAITING, SenderStatus.ABSENT):
+                self.start(sender, now)
+
+    def start(self, sender: Sender, now: Micros) -> None:
+        """Send START to one shard."""
+        position = self._position
+        self._version += 1
+        sender.cancel_timer()
+        sender.status = SenderStatus.STARTING
+        sender.version = self._version
+        sender.next_lsn = position.next
+        sender.under_replicated_until = LSN_INVALID
+        sender.received = 0
+        sender.granted = self._room(sender)
+        sender.window_high = position.window_high(self._settings.window_lsns)
+        sender.timer = self._timers.at(
+            now + self._settings.started_timeout_us, lambda at: self._on_started_timeout(sender, at)
+        )
+        self._outbox.send(
+            sender.peer,
+            Start(
+                log=self._request.log,
+                stream=self._request.stream,
+                shard=sender.shard,
+                generation=sender.generation,
+                first=position.next,
+                until=position.limit,
+                window_high=sender.window_high,
+                bytes_credit=sender.granted,
+                flags=int(StartFlags.SINGLE_COPY if self.single_copy else StartFlags.NONE),
+                filter_version=sender.version,
+                replication=self._replication,
+                known_down=self._known_down,
+            ),
+        )
+
+    def stop_all(self) -> None:
+        """Close the stream at every shard."""
+        for sender in self.senders.values():
+            sender.cancel_timer()
+            self._stop(sender)
+            if sender.status is not SenderStatus.ABSENT:
+                sender.status = SenderStatus.IDLE
+
+    def _stop(self, sender: Sender) -> None:
+        if sender.status in (SenderStatus.STARTING, SenderStatus.READING):
+            self._outbox.send(sender.peer, Stop(log=self._request.log, stream=self._request.stream, shard=sender.shard))
+
+    def _on_started_timeout(self, sender: Sender, now: Micros) -> None:
+        hit("read_start_unanswered")
+        self.start(sender, now)
+
+    # Failure of a sender
+
+    def wait(self, sender: Sender, now: Micros) -> None:
+        """The shard failed or refused: ask it again later."""
+        sender.cancel_timer()
+        sender.status = SenderStatus.WAITING
+        settings = self._settings
+        pause = min(settings.reconnect_us_max, settings.reconnect_us_min << min(sender.failures, 20))
+        pause += self._rng.randrange(pause // 4 + 1)
+        sender.failures += 1
+        sender.timer = self._timers.at(now + pause, lambda at: self.start(sender, at))
+
+    def violated(self, sender: Sender, now: Micros) -> None:
+        """The shard sent what nobody asked for: it is not listened to for a while."""
+        self._metrics.protocol_violations += 1
+        self._stop(sender)
+        self.wait(sender, now)
+
+    # What comes in
+
+    def accept(self, message: Started | Records | Gap) -> Sender | None:
+        """The sender whose present START a message answers; None when it answers an earlier one."""
+        sender = self.senders.get(message.shard)
+        if (
+            sender is None
+            or message.filter_version != sender.version
+            or message.log != self._request.log
+            or sender.status not in (SenderStatus.STARTING, SenderStatus.READING)
+        ):
+            self._metrics.stale_messages += 1
+            return None
+        return sender
+
+    # Credit
+
+    def _room(self, sender: Sender) -> int:
+        return max(0, min(self._share - sender.held, self._settings.buffer_bytes - self._position.queued_bytes))
+
+    def refresh(self, sender: Sender) -> None:
+        """Let the shard send on when enough of what it sent is gone, or the window has moved."""
+        if sender.status not in (SenderStatus.STARTING, SenderStatus.READING):
+            return
+        credit = max(sender.granted, sender.received + self._room(sender))
+        high = max(sender.window_high, self._position.window_high(self._settings.window_lsns))
+        more = credit - sender.granted
+        slid = high > sender.window_high and (
+            high - sender.window_high >= self._settings.window_lsns // 2
+            or high == self._position.limit
+            or sender.window_high < self._position.next
+        )
+        if more * 4 >= self._share or (more and not sender.has_credit) or slid:
+            sender.granted = credit
+            sender.window_high = high
+            self._outbox.send(
+                sender.peer,
+                Window(
+                    log=self._request.log,
+                    stream=self._request.stream,
+                    shard=sender.shard,
+                    filter_version=sender.version,
+                    high=high,
+                    bytes_credit=credit,
+                ),
+            )
+
+    def refresh_all(self) -> None:
+        """`refresh` for every shard."""
+        for sender in self.senders.values():
+            self.refresh(sender)

@@ -1,0 +1,78 @@
+"""What a read stream knows of one shard that it reads from."""
+
+from __future__ import annotations
+
+import enum
+
+from logdevice_py.core.ids import Generation, PeerId, ShardId, node_peer
+from logdevice_py.core.lsn import LSN_INVALID, Lsn
+from logdevice_py.core.machine import Timer
+
+
+class SenderStatus(enum.Enum):
+    """How the stream stands with a shard."""
+
+    IDLE = enum.auto()  # nothing was asked of it
+    STARTING = enum.auto()  # START is on its way
+    READING = enum.auto()  # it answered STARTED(OK) and sends
+    WAITING = enum.auto()  # it failed or refused; START follows when the timer fires or its node is connected
+    ABSENT = enum.auto()  # it is not in the cluster file
+
+
+class Sender:
+    """One shard of the read set."""
+
+    __slots__ = (
+        "down",
+        "failures",
+        "generation",
+        "granted",
+        "held",
+        "lost",
+        "next_lsn",
+        "peer",
+        "received",
+        "shard",
+        "status",
+        "timer",
+        "under_replicated_until",
+        "version",
+        "window_high",
+    )
+
+    def __init__(self, shard: ShardId, generation: Generation) -> None:
+        self.shard = shard
+        self.peer: PeerId = node_peer(shard)
+        self.generation = generation
+        self.status = SenderStatus.IDLE
+        self.down = False
+        """Counted as down for single-copy delivery."""
+        self.lost = False
+        """It lost what the epochs of the read set asked it to keep."""
+        self.next_lsn: Lsn = LSN_INVALID
+        """It has sent, or said that it does not send, everything below."""
+        self.under_replicated_until: Lsn = LSN_INVALID
+        """That it has nothing below this LSN does not count: it may have lost it."""
+        self.version = 0
+        """Filter version of its last START."""
+        self.window_high: Lsn = LSN_INVALID
+        self.granted = 0
+        """Bytes that it may send in total since its last START."""
+        self.received = 0
+        """Bytes that it sent since its last START."""
+        self.held = 0
+        """Bytes that it sent, since whenever, that are not handed over yet."""
+        self.failures = 0
+        """How often it failed in a row."""
+        self.timer: Timer | None = None
+
+    @property
+    def has_credit(self) -> bool:
+        """It may send another entry, as far as bytes go."""
+        return self.received < self.granted
+
+    def cancel_timer(self) -> None:
+        """Nothing is due."""
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None

@@ -1,0 +1,81 @@
+"""What an acknowledged append came to."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from logdevice_py.core.lsn import LSN
+from logdevice_py.core.units import Timestamp
+from logdevice_py.protocol.messages import Durability
+
+
+@dataclass(slots=True)
+class Receipt:
+    """Where a record is and how safe it is. (lsn, batch_offset) is its position: readers find it there."""
+
+    lsn: LSN
+    batch_offset: int
+    timestamp: Timestamp
+    """Given by the sequencer, Unix UTC microseconds."""
+    copyset: tuple[int, ...]
+    """The shards that hold a copy (node << 8 | shard index)."""
+    durability: Durability
+    """SYNC: every copy was synced to disk before the acknowledgement."""
+
+
+@dataclass(slots=True)
+class ReceiptRun:
+    """Receipts of neighbouring records: `count` batch offsets of one LSN from `batch_offset` on."""
+
+    count: int
+    lsn: LSN
+    batch_offset: int
+    timestamp: Timestamp
+    copyset: tuple[int, ...]
+    durability: Durability
+
+    def receipt(self, index: int) -> Receipt:
+        """Of one record of the run."""
+        return Receipt(self.lsn, self.batch_offset + index, self.timestamp, self.copyset, self.durability)
+
+
+class Receipts:
+    """The receipts of many records, kept as runs; a `Receipt` is built when it is asked for."""
+
+    __slots__ = ("_starts", "runs")
+
+    def __init__(self, runs: list[ReceiptRun]) -> None:
+        self.runs = runs
+        """In the order of the records."""
+        self._starts: list[int] = []
+        total = 0
+        for run in runs:
+            self._starts.append(total)
+            total += run.count
+        self._starts.append(total)
+
+    def __len__(self) -> int:
+        return self._starts[-1]
+
+    def __getitem__(self, index: int) -> Receipt:
+        if index < 0:
+            index += len(self)
+        if not 0 <= index < len(self):
+            raise IndexError(f"receipt {index} of {len(self)}")
+        run = bisect_right(self._starts, index) - 1
+        return self.runs[run].receipt(index - self._starts[run])
+
+    def __iter__(self) -> Iterator[Receipt]:
+        for run in self.runs:
+            for index in range(run.count):
+                yield run.receipt(index)
+
+    def lsns(self) -> list[int]:
+        """The LSN of each record."""
+        return [lsn for run in self.runs for lsn in [int(run.lsn)] * run.count]
+
+    def batch_offsets(self) -> list[int]:
+        """The batch offset of each record."""
+        return [offset for run in self.runs for offset in range(run.batch_offset, run.batch_offset + run.count)]

@@ -1,0 +1,395 @@
+"""The pure root of a client: its view of the cluster, and the machines that its operations are made of.
+
+The shell hands it messages, connections that came and went, and the ends of turns; it runs what the session puts into `links`. Readers
+live beside it: they take `links`, `timers`, `rng`, `ids` and `routes` from here, and the session hands them their messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import count
+from typing import Any, Protocol
+
+from client.append.append_request import AppendRequests
+from client.append.router import Routes
+from client.append.seq_state_request import SeqStateRequests
+from client.known_cluster import KnownCluster
+from client.links import Links
+from client.metrics import ClientMetrics, WriterMetrics
+from client.promise import Promise, break_, keep
+from client.settings import ClientSettings, WriterSettings
+from client.trim_request import TrimRequest
+from client.write.finder import FrameFinder
+from client.write.write_stream import StreamGround
+from client.write.write_streams import WriteStreams
+from logdevice_py.config.cluster import ClusterConfig
+from logdevice_py.core.ids import LogId, NodeId, PeerId, ShardId, format_shard
+from logdevice_py.core.lsn import LSN, LSN_MAX, Lsn
+from logdevice_py.core.machine import Rng, TimerWheel
+from logdevice_py.core.status import LogDeviceError, Status
+from logdevice_py.core.units import Micros
+from logdevice_py.metadata.epoch_metadata import EpochInterval
+from logdevice_py.metadata.history import MetadataHistoryReader
+from logdevice_py.protocol.messages import (
+    Appended,
+    ClusterState,
+    Digested,
+    Gap,
+    NodeState,
+    Records,
+    SeqState,
+    SeqStateFlags,
+    Started,
+    Trimmed,
+)
+
+_TAIL = int(SeqStateFlags.TAIL)
+
+
+class StreamMessages(Protocol):
+    """A read stream, as the session sees it."""
+
+    def on_started(self, message: Started, now: Micros) -> None: ...
+
+    def on_records(self, message: Records, now: Micros) -> None: ...
+
+    def on_gap(self, message: Gap, now: Micros) -> None: ...
+
+    def on_turn_end(self, now: Micros) -> None: ...
+
+    def on_config(self, config: ClusterConfig, now: Micros) -> None: ...
+
+    def on_peer_up(self, peer: PeerId, now: Micros) -> None: ...
+
+    def on_peer_down(self, peer: PeerId, now: Micros) -> None: ...
+
+
+class DigestMessages(Protocol):
+    """A machine that sends DIGEST, as the session sees it. It looks at `request_id` itself."""
+
+    def on_digested(self, message: Digested, now: Micros) -> Any: ...
+
+    def on_peer_down(self, peer: PeerId, now: Micros) -> None: ...
+
+
+class HistoryRequest:
+    """Somebody waits for the nodesets of a log; `cancel` when he does not any more."""
+
+    __slots__ = ("_session", "reader")
+
+    def __init__(self, session: ClientSession) -> None:
+        self._session = session
+        self.reader: MetadataHistoryReader | None = None
+
+    def cancel(self) -> None:
+        """Harmless when it was answered."""
+        if self.reader is not None:
+            self.reader.cancel()
+            self._session.remove_digest(self.reader)
+
+
+class NodeStateListener(Protocol):
+    """Told when the view of the cluster changes."""
+
+    def __call__(self, now: Micros) -> None: ...
+
+
+class ClientSession:
+    """One client of one cluster."""
+
+    def __init__(
+        self,
+        config: ClusterConfig,
+        timers: TimerWheel,
+        rng: Rng,
+        *,
+        settings: ClientSettings | None = None,
+        links: Links | None = None,
+    ) -> None:
+        self.settings = settings or ClientSettings()
+        self.links = links or Links()
+        """The outbox: the shell takes its effects."""
+        self.timers = timers
+        self.rng = rng
+        self.ids: Iterator[int] = count(1)
+        """Of requests and read streams."""
+        self.metrics = ClientMetrics()
+        self.view = KnownCluster(self.settings)
+        self.routes = Routes(config, self.view, self.metrics)
+        self.questions = SeqStateRequests(self.routes, self.links, timers, rng, self.ids, self.settings)
+        self.appends = AppendRequests(
+            self.routes, self.links, timers, rng, self.ids, settings=self.settings, metrics=self.metrics
+        )
+        self._frames: dict[int, Any] = {}
+        self._writers: list[WriteStreams] = []
+        self._trims: list[TrimRequest] = []
+        self._streams: dict[int, StreamMessages] = {}
+        self._digests: list[DigestMessages] = []
+        self._listeners: list[NodeStateListener] = []
+        self._handlers: dict[type, Callable[[PeerId, Any, Micros], None]] = {
+            Appended: self._on_appended,
+            SeqState: self._on_seq_state,
+            ClusterState: self._on_cluster_state,
+            Trimmed: self._on_trimmed,
+            Started: self._on_started,
+            Records: self._on_records,
+            Gap: self._on_gap,
+            Digested: self._on_digested,
+        }
+
+    @property
+    def config(self) -> ClusterConfig:
+        """The newest cluster file."""
+        return self.routes.config
+
+    def set_config(self, config: ClusterConfig, now: Micros) -> None:
+        """Take a cluster file; an older version than the one in use is ignored."""
+        if config.version >= self.routes.config.version:
+            self.routes.set_config(config)
+            for stream in list(self._streams.values()):
+                stream.on_config(config, now)
+            self._tell(now)
+
+    # Events of the shell
+
+    def on_message(self, peer: PeerId, message: Any, now: Micros) -> None:
+        """Hand a message to the machine that awaits it; others are nobody's business here."""
+        handler = self._handlers.get(type(message))
+        if handler is not None:
+            handler(peer, message, now)
+
+    def on_turn_end(self, now: Micros) -> None:
+        """Build the frames of the turn."""
+        self.appends.on_turn_end(now)
+        for writer in self._writers:
+            writer.on_turn_end(now)
+        if self._streams:
+            for stream in list(self._streams.values()):
+                stream.on_turn_end(now)
+
+    def on_peer_up(self, peer: PeerId, now: Micros) -> None:
+        """A connection to a node is established."""
+        changes = self.view.changes
+        self.view.on_peer_up(peer)
+        self.links.on_peer_up(peer)
+        for stream in list(self._streams.values()):
+            stream.on_peer_up(peer, now)
+        if self.view.changes != changes:
+            self._tell(now)
+
+    def on_peer_down(self, peer: PeerId, now: Micros, *, refused: bool) -> None:
+        """A connection broke, or could not be made.
+
+        Args:
+            peer: the node.
+            now: the time.
+            refused: nobody listens there.
+        """
+        was_up = self.links.on_peer_down(peer)
+        if refused or not was_up:
+            self.view.on_refused(peer, now)
+            self.timers.at(now + self.settings.refusal_us, self._expire_refusals)
+        self.appends.on_peer_down(peer, was_up, now)
+        for writer in self._writers:
+            writer.on_peer_down(peer, was_up, now)
+        self.questions.on_peer_down(peer, now)
+        for stream in list(self._streams.values()):
+            stream.on_peer_down(peer, now)
+        for digest in list(self._digests):
+            digest.on_peer_down(peer, now)
+        if refused or not was_up:
+            self._tell(now)
+
+    def _expire_refusals(self, now: Micros) -> None:
+        changes = self.view.changes
+        self.view.expire(now)
+        if self.view.changes != changes:
+            self._tell(now)
+
+    def _tell(self, now: Micros) -> None:
+        for listener in list(self._listeners):
+            listener(now)
+
+    # Messages
+
+    def _on_appended(self, peer: PeerId, message: Appended, now: Micros) -> None:
+        streamed = self._frames.get(message.request_id)
+        if streamed is not None:
+            streamed[0].on_appended(peer, streamed[1], message, now)
+        else:
+            self.appends.on_appended(peer, message, now)
+
+    def _on_seq_state(self, peer: PeerId, message: SeqState, now: Micros) -> None:
+        if not self.questions.on_seq_state(peer, message, now):
+            self.appends.on_seq_state(peer, message)
+
+    def _on_cluster_state(self, peer: PeerId, message: ClusterState, now: Micros) -> None:
+        self.metrics.cluster_states_received += 1
+        changes = self.view.changes
+        for node in self.view.on_cluster_state(peer, message):
+            for writer in self._writers:
+                writer.on_node_dead(node, now)
+        if self.view.changes != changes:
+            self._tell(now)
+
+    def _on_trimmed(self, peer: PeerId, message: Trimmed, now: Micros) -> None:
+        for trim in list(self._trims):
+            if trim.on_trimmed(message, now):
+                return
+
+    def _on_started(self, peer: PeerId, message: Started, now: Micros) -> None:
+        stream = self._streams.get(message.stream)
+        if stream is not None:
+            stream.on_started(message, now)
+
+    def _on_records(self, peer: PeerId, message: Records, now: Micros) -> None:
+        stream = self._streams.get(message.stream)
+        if stream is not None:
+            stream.on_records(message, now)
+
+    def _on_gap(self, peer: PeerId, message: Gap, now: Micros) -> None:
+        stream = self._streams.get(message.stream)
+        if stream is not None:
+            stream.on_gap(message, now)
+
+    def _on_digested(self, peer: PeerId, message: Digested, now: Micros) -> None:
+        for digest in list(self._digests):
+            digest.on_digested(message, now)
+
+    # Readers
+
+    def add_stream(self, stream_id: int, stream: StreamMessages) -> None:
+        """From here on a read stream gets its messages. Its id comes from `ids`."""
+        self._streams[stream_id] = stream
+
+    def remove_stream(self, stream_id: int) -> None:
+        """The stream is closed; messages under way to it are dropped."""
+        self._streams.pop(stream_id, None)
+
+    def add_digest(self, reader: DigestMessages) -> None:
+        """From here on a machine that reads by DIGEST gets the answers."""
+        self._digests.append(reader)
+
+    def remove_digest(self, reader: DigestMessages) -> None:
+        """It has what it wanted."""
+        if reader in self._digests:
+            self._digests.remove(reader)
+
+    def add_listener(self, listener: NodeStateListener) -> None:
+        """Call it whenever the view of the cluster or the cluster file changes."""
+        self._listeners.append(listener)
+
+    def remove_listener(self, listener: NodeStateListener) -> None:
+        """Do not call it any more."""
+        if listener in self._listeners:
+            self._listeners.remove(listener)
+
+    def read_history(
+        self, log: LogId, now: Micros, done: Callable[[tuple[EpochInterval, ...], Micros], None]
+    ) -> HistoryRequest:
+        """Read the nodesets of a log from its metadata log; `done` gets them later, once. () when the log was never written."""
+        request = HistoryRequest(self)
+
+        def known(reader: MetadataHistoryReader, at: Micros) -> None:
+            self.remove_digest(reader)
+            done(reader.history, at)
+
+        request.reader = MetadataHistoryReader(log, self.config, self.links, self.timers, self.rng, self.ids, known)
+        self.add_digest(request.reader)
+        request.reader.start(now)
+        return request
+
+    # Operations
+
+    def append(self, log: LogId, payload: bytes, promise: Promise, now: Micros, timeout_us: int | None = None) -> None:
+        """Append one record; the promise gets its `Receipt`.
+
+        Raises:
+            LogDeviceError: NOTFOUND, TOOBIG; nothing was sent.
+        """
+        attributes = self.routes.config.log(log)
+        if attributes is None:
+            raise LogDeviceError(Status.NOTFOUND, f"log {log} is not in the cluster file")
+        if len(payload) > attributes.max_payload_bytes:
+            raise LogDeviceError(Status.TOOBIG, f"{len(payload)} bytes; the log takes {attributes.max_payload_bytes}")
+        timeout = self.settings.append_timeout_us if timeout_us is None else timeout_us
+        self.appends.append(log, payload, promise, now + timeout)
+
+    def tail_lsn(self, log: LogId, promise: Promise, now: Micros, timeout_us: int | None = None) -> None:
+        """The last LSN that can be read at present, `LSN`: nothing acknowledged before this call lies above it."""
+        timeout = self.settings.request_timeout_us if timeout_us is None else timeout_us
+
+        def answered(answer: SeqState | Status, at: Micros) -> None:
+            if isinstance(answer, Status):
+                break_(promise, LogDeviceError(answer, f"tail of log {log}", maybe_applied=False))
+            else:
+                keep(promise, LSN(answer.last_released))
+
+        self.questions.ask(log, now, answered, flags=_TAIL, min_epoch=self.routes.epoch(log), deadline=now + timeout)
+
+    def trim(
+        self, log: LogId, lsn: int, shards: list[ShardId], promise: Promise, now: Micros, timeout_us: int | None = None
+    ) -> None:
+        """Give up everything up to `lsn`; the promise is kept when all shards have made it durable.
+
+        It is broken with TOOBIG when the LSN lies above the tail, PARTIAL when some shards did not answer (trim again, it is harmless).
+        """
+        if not 0 < lsn < LSN_MAX:
+            raise LogDeviceError(Status.INVALID_PARAM, f"LSN {lsn} is out of range")
+        until = now + (self.settings.request_timeout_us if timeout_us is None else timeout_us)
+
+        def done(status: Status, missing: list[ShardId], at: Micros) -> None:
+            self._trims.remove(request)
+            if status is Status.OK:
+                keep(promise, None)
+            else:
+                names = ", ".join(map(format_shard, missing))
+                break_(promise, LogDeviceError(status, f"not trimmed at {names}", retriable=True, maybe_applied=True))
+
+        request = TrimRequest(
+            log,
+            Lsn(lsn),
+            shards,
+            until,
+            done,
+            links=self.links,
+            timers=self.timers,
+            rng=self.rng,
+            ids=self.ids,
+            settings=self.settings,
+        )
+        self._trims.append(request)
+        request.start(now)
+
+    def writer(self, settings: WriterSettings, finder: FrameFinder) -> WriteStreams:
+        """The streams of a further BufferedWriter."""
+        ground = StreamGround(
+            routes=self.routes,
+            links=self.links,
+            timers=self.timers,
+            rng=self.rng,
+            ids=self.ids,
+            questions=self.questions,
+            finder=finder,
+            frames=self._frames,
+            probe=self.appends.probe,
+            settings=self.settings,
+        )
+        writer = WriteStreams(ground, settings, WriterMetrics())
+        self._writers.append(writer)
+        return writer
+
+    def remove_writer(self, writer: WriteStreams) -> None:
+        """The writer is closed."""
+        if writer in self._writers:
+            self._writers.remove(writer)
+
+    def close(self) -> None:
+        """Fail everything that is under way."""
+        for writer in self._writers:
+            writer.close()
+        self.appends.close()
+
+    def alive_nodes(self) -> list[NodeId]:
+        """For the curious: nodes that are alive as far as the client knows."""
+        return [node for node in sorted(self.config.nodes) if self.view.state(node) is NodeState.ALIVE]

@@ -1,0 +1,113 @@
+"""Trimming: every shard that may hold a part of the log is told, and the answer is OK only when all have made it durable."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from client.links import Links
+from client.settings import ClientSettings
+from logdevice_py.core.ids import LogId, ShardId, node_peer
+from logdevice_py.core.lsn import Lsn
+from logdevice_py.core.machine import Rng, Timer, TimerWheel, backoff
+from logdevice_py.core.status import TRAITS, Status
+from logdevice_py.core.units import Micros
+from logdevice_py.protocol.messages import Trim, Trimmed
+
+
+class TrimRequest:
+    """One trim. Trimming twice is harmless, so a shard that does not answer is told again until the time is up."""
+
+    __slots__ = (
+        "_done",
+        "_failed",
+        "_ids",
+        "_links",
+        "_log",
+        "_lsn",
+        "_missing",
+        "_pauses",
+        "_timer",
+        "_timers",
+        "_until",
+        "total",
+    )
+
+    def __init__(
+        self,
+        log: LogId,
+        lsn: Lsn,
+        shards: Iterable[ShardId],
+        until: int,
+        done: Callable[[Status, list[ShardId], Micros], None],
+        *,
+        links: Links,
+        timers: TimerWheel,
+        rng: Rng,
+        ids: Iterator[int],
+        settings: ClientSettings,
+    ) -> None:
+        """
+        Args:
+            log: a data log.
+            lsn: everything up to here is given up.
+            shards: all that may hold something.
+            until: the deadline.
+            done: gets OK, PARTIAL (some answered) or FAILED (none did), and the shards that are missing.
+            links: where messages go.
+            timers: the client's.
+            rng: for pauses.
+            ids: of requests.
+            settings: of the client.
+        """
+        self._log = log
+        self._lsn = lsn
+        self._missing: dict[ShardId, int] = dict.fromkeys(sorted(set(shards)), 0)
+        self._failed: set[ShardId] = set()
+        self.total = len(self._missing)
+        self._until = until
+        self._done = done
+        self._links = links
+        self._timers = timers
+        self._ids = ids
+        self._timer: Timer | None = None
+        self._pauses = backoff(rng, initial_us=settings.unanswered_us, max_us=settings.attempt_us)
+
+    def start(self, now: Micros) -> None:
+        """Tell every shard that has not answered."""
+        missing = [shard for shard in self._missing if shard not in self._failed]
+        if not missing or now >= self._until:
+            self._finish(now)
+            return
+        for shard in missing:
+            if not self._missing[shard]:
+                self._missing[shard] = next(self._ids)
+            self._links.send(
+                node_peer(shard), Trim(request_id=self._missing[shard], log=self._log, shard=shard, lsn=self._lsn)
+            )
+        self._timer = self._timers.at(min(now + next(self._pauses), self._until), self.start)
+
+    def on_trimmed(self, answer: Trimmed, now: Micros) -> bool:
+        """An answer; False when it is not for this request."""
+        if answer.log != self._log or self._missing.get(answer.shard) != answer.request_id:
+            return False
+        if answer.status is Status.OK:
+            del self._missing[answer.shard]
+        elif TRAITS[answer.status].retriable:
+            return True
+        else:
+            self._failed.add(answer.shard)
+        if len(self._failed) == len(self._missing):
+            self._finish(now)
+        return True
+
+    def _finish(self, now: Micros) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        done, self._done = self._done, _ignore
+        missing = list(self._missing)
+        status = Status.OK if not missing else Status.PARTIAL if len(missing) < self.total else Status.FAILED
+        done(status, missing, now)
+
+
+def _ignore(status: Status, missing: list[ShardId], now: Micros) -> None:
+    """It was told already."""

@@ -1,0 +1,1 @@
+"""Write streams: appends that are retried without duplicates and without changing their order."""

@@ -1,0 +1,101 @@
+"""The open batch of a write stream: records that will share the next frame."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from itertools import accumulate
+
+from google_crc32c import value as crc32c
+
+from client.promise import Promise
+from client.settings import WriterSettings
+from client.write.frame import Collector, Share, Span, StreamFrame
+from logdevice_py.core.batch import Compression, encode_batch
+from logdevice_py.core.entry import RECORDS_PER_ENTRY_MAX
+from logdevice_py.core.units import Micros
+from logdevice_py.protocol.messages import AppendFlags
+
+BYTES_PER_RECORD = 5
+"""What a batch adds to a record at most."""
+_BATCH_HEAD = 16
+_STREAM = int(AppendFlags.WRITE_STREAM)
+_STREAM_BATCH = int(AppendFlags.WRITE_STREAM | AppendFlags.BATCH)
+COMPRESSIONS = {"none": Compression.NONE, "lz4": Compression.LZ4, "zstd": Compression.ZSTD}
+
+
+class OpenBatch:
+    """Records in call order. Per record of an `append_many` nothing is created."""
+
+    __slots__ = ("_compression", "_full", "_max", "_records", "_spans", "size")
+
+    def __init__(self, settings: WriterSettings, payload_max: int) -> None:
+        self._compression = COMPRESSIONS[settings.compression]
+        self._max = payload_max
+        self._full = min(settings.size_trigger_bytes, payload_max)
+        self._records: list[bytes] = []
+        self._spans: list[Span] = []
+        self.size = 0
+        """Bytes of the records."""
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    @property
+    def full(self) -> bool:
+        """It should be cut."""
+        return (
+            self.size + BYTES_PER_RECORD * len(self._records) >= self._full
+            or len(self._records) >= RECORDS_PER_ENTRY_MAX
+        )
+
+    def fits(self, length: int) -> bool:
+        """A record of this length may join without breaking the limit of an entry."""
+        return (
+            self.size + length + BYTES_PER_RECORD * (len(self._records) + 1) + _BATCH_HEAD <= self._max
+            or not self._records
+        )
+
+    def add(self, payload: bytes, promise: Promise) -> None:
+        """Take one record."""
+        self._records.append(payload)
+        self._spans.append(promise)
+        self.size += len(payload)
+
+    def add_many(self, payloads: Sequence[bytes], start: int, ends: Sequence[int], collector: Collector) -> int:
+        """Take as many records from `start` on as fill the batch, one at least when it is empty; how many were taken.
+
+        Args:
+            payloads: the records.
+            start: index of the first to take.
+            ends: for each record the bytes up to its end.
+            collector: who waits.
+        """
+        before = ends[start - 1] if start else 0
+        # Ends carry BYTES_PER_RECORD a record already: they are what the batch will take.
+        room = self._full - self.size - BYTES_PER_RECORD * len(self._records)
+        stop = bisect_right(ends, before + room, start)
+        stop = min(max(stop, start + 1), start + RECORDS_PER_ENTRY_MAX - len(self._records), len(payloads))
+        if stop == start + 1 and not self.fits(len(payloads[start])):
+            return 0
+        count = stop - start
+        self._records.extend(payloads if count == len(payloads) else payloads[start:stop])
+        self._spans.append(Share(collector, count))
+        self.size += ends[stop - 1] - before - BYTES_PER_RECORD * count
+        return count
+
+    def cut(self, sequence: int, now: Micros) -> StreamFrame:
+        """The frame of all records taken; the batch is empty afterwards."""
+        records, spans, size = self._records, self._spans, self.size
+        self._records, self._spans, self.size = [], [], 0
+        payload, flags = records[0], _STREAM
+        if len(records) > 1 or self._compression is not Compression.NONE:
+            batch = encode_batch(records, self._compression)
+            if len(records) > 1 or len(batch) < len(payload):
+                payload, flags = batch, _STREAM_BATCH
+        return StreamFrame(sequence, payload, crc32c(payload), flags, spans, len(records), size, now)
+
+
+def ends_of(payloads: Sequence[bytes]) -> list[int]:
+    """For each record what a batch takes up to its end."""
+    return [end + BYTES_PER_RECORD * index for index, end in enumerate(accumulate(map(len, payloads)), 1)]

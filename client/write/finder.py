@@ -1,0 +1,38 @@
+"""Looking for a stream's own frames in the log, after their outcome was lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from client.write.frame import Position
+from logdevice_py.core.ids import LogId, WriterId
+from logdevice_py.core.lsn import Lsn
+from logdevice_py.core.units import Micros
+
+
+class FoundFrames:
+    """What a released range of a log holds of one stream."""
+
+    __slots__ = ("positions", "uncertain")
+
+    def __init__(self, positions: dict[int, Position], *, uncertain: bool) -> None:
+        self.positions = positions
+        """By sequence number."""
+        self.uncertain = uncertain
+        """A part of the range is lost, unreadable or trimmed: what is not found may have been there."""
+
+
+class FrameFinder(Protocol):
+    """Reads a range to its end, however long that takes."""
+
+    def find(
+        self,
+        log: LogId,
+        writer: WriterId,
+        first: Lsn,
+        until: Lsn,
+        done: Callable[[FoundFrames, Micros], None],
+        now: Micros,
+    ) -> None:
+        """Look for the stream's frames from first to until, inclusive; calls `done` once, later."""

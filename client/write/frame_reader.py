@@ -1,0 +1,131 @@
+"""Reads a stream's own frames back through an ordinary read stream, so what it sees is what every reader sees."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from client.read.items import GapKind
+from client.read.metrics import ReadMetrics
+from client.read.read_set import ReadRequest
+from client.read.read_stream import ReadStream
+from client.read.settings import ReadSettings
+from client.session import ClientSession, HistoryRequest
+from client.write.finder import FoundFrames
+from client.write.frame import Position
+from logdevice_py.core.entry import ConstituentFlags, EntryHeader, body_of, parse_constituents
+from logdevice_py.core.ids import LogId, WriterId
+from logdevice_py.core.lsn import Lsn
+from logdevice_py.core.machine import Timer
+from logdevice_py.core.status import CorruptEntryError
+from logdevice_py.core.units import Micros
+from logdevice_py.protocol.messages import Durability
+
+_STREAM: Final = int(ConstituentFlags.WRITE_STREAM)
+_ENTRIES_AT_ONCE: Final = 64
+_CERTAIN: Final = frozenset({GapKind.BRIDGE, GapKind.HOLE})
+
+
+class _Search:
+    """One range being read."""
+
+    def __init__(
+        self,
+        session: ClientSession,
+        request: ReadRequest,
+        writer: WriterId,
+        done: Callable[[FoundFrames, Micros], None],
+        settings: ReadSettings,
+        metrics: ReadMetrics,
+    ) -> None:
+        self._session = session
+        self._writer = writer
+        self._done = done
+        self._found: dict[int, Position] = {}
+        self._uncertain = False
+        self._history: HistoryRequest | None = None
+        self._timer: Timer | None = None
+        self._now = Micros(0)
+        attributes = session.config.log(request.log)
+        synced = attributes is None or int(attributes.durability) == int(Durability.SYNC)
+        self._durability = Durability.SYNC if synced else Durability.ASYNC
+        self.stream = ReadStream(
+            request,
+            config=session.config,
+            settings=settings,
+            outbox=session.links,
+            timers=session.timers,
+            rng=session.rng,
+            metrics=metrics,
+            request_history=self._request_history,
+            on_ready=self._on_ready,
+        )
+
+    def start(self, now: Micros) -> None:
+        """Begin to read."""
+        self._now = now
+        self._session.add_stream(self.stream.request.stream, self.stream)
+        self.stream.start(now)
+
+    def _request_history(self) -> None:
+        if self._history is not None:
+            self._history.cancel()
+        self._history = self._session.read_history(self.stream.request.log, self._now, self.stream.on_history)
+
+    def _on_ready(self) -> None:
+        """Not within a call of the stream: at the next look at the timers."""
+        if self._timer is None:
+            self._timer = self._session.timers.at(0, self._take)
+
+    def _take(self, now: Micros) -> None:
+        self._timer = None
+        self._now = now
+        while self.stream.ready and not self.stream.finished:
+            for item in self.stream.take_entries(_ENTRIES_AT_ONCE, now):
+                if isinstance(item, tuple):
+                    self._note(*item)
+                elif item.kind not in _CERTAIN:
+                    self._uncertain = True
+        if self.stream.finished:
+            self._session.remove_stream(self.stream.request.stream)
+            if self._history is not None:
+                self._history.cancel()
+            self._done(FoundFrames(self._found, uncertain=self._uncertain), now)
+
+    def _note(self, header: EntryHeader, image: bytes) -> None:
+        try:
+            parts = parse_constituents(body_of(image))
+        except CorruptEntryError:
+            self._uncertain = True
+            return
+        offset = 0
+        for part in parts:
+            if part.flags & _STREAM and part.writer == self._writer:
+                self._found[part.sequence] = Position(
+                    header.lsn, offset, header.timestamp, tuple(header.copyset), self._durability
+                )
+            offset += part.records
+
+
+class FrameReader:
+    """The `FrameFinder` of a client."""
+
+    __slots__ = ("_metrics", "_session", "_settings")
+
+    def __init__(self, session: ClientSession, settings: ReadSettings, metrics: ReadMetrics) -> None:
+        self._session = session
+        self._settings = settings
+        self._metrics = metrics
+
+    def find(
+        self,
+        log: LogId,
+        writer: WriterId,
+        first: Lsn,
+        until: Lsn,
+        done: Callable[[FoundFrames, Micros], None],
+        now: Micros,
+    ) -> None:
+        """Look for the frames of `writer` in [first, until]."""
+        request = ReadRequest(log=log, stream=next(self._session.ids), first=first, until=until)
+        _Search(self._session, request, writer, done, self._settings, self._metrics).start(now)

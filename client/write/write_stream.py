@@ -1,0 +1,669 @@
+"""A write stream: the frames of one writer for one log, each stored exactly once and in order, whatever fails.
+
+Every frame carries (writer id, sequence number, exact epoch). A sequencer of another epoch refuses it; within an epoch a sequencer takes
+a writer's numbers only one after the other. So as long as all frames under way belong to one epoch, what is stored of them is a prefix.
+
+When the outcome of a frame is unknown (its connection broke, its node died or stays silent, an answer says that it may have got a
+position) the stream makes the log move past that epoch and be recovered. From then on the epoch never changes again, and reading it tells
+which frames it holds. Those are complete; the others are sent again, in order, in the new epoch. A frame is never sent in a second epoch
+before its outcome in the first one is known.
+
+::
+
+    LOCATING -> STREAMING -> DRAINING -> STREAMING (another epoch, or the same one after a pause)
+        ^                       |  `---> PAUSED -> LOCATING
+        `-----------------------+------> MOVING -> READING -> STREAMING
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from client.append.append_request import DURABILITY
+from client.append.router import Routes
+from client.append.seq_state_request import SeqStateRequest, SeqStateRequests
+from client.links import Links
+from client.metrics import WriterMetrics
+from client.promise import Promise
+from client.settings import ClientSettings, WriterSettings
+from client.write.batching import OpenBatch, ends_of
+from client.write.finder import FoundFrames, FrameFinder
+from client.write.frame import Collector, Fate, Position, StreamFrame
+from logdevice_py.core import marks
+from logdevice_py.core.ids import LogId, NodeId, PeerId, WriterId
+from logdevice_py.core.lsn import EPOCH_INVALID, ESN_MAX, Epoch, Lsn, compose_lsn, epoch_of, esn_of
+from logdevice_py.core.machine import Rng, Timer, TimerWheel, backoff
+from logdevice_py.core.status import TRAITS, LogDeviceError, Status
+from logdevice_py.core.units import Micros
+from logdevice_py.protocol.messages import (
+    Append,
+    Appended,
+    AppendedFlags,
+    AppendFlags,
+    Durability,
+    SeqState,
+    SeqStateFlags,
+)
+
+_NOT_REPLICATED = int(AppendedFlags.NOT_REPLICATED)
+_RESUME = int(AppendFlags.RESUME)
+_WAIT_FOR_RECOVERY = int(SeqStateFlags.WAIT_FOR_RECOVERY)
+LINGER_US = 10_000
+"""Longest wait of a record for others while frames are unacknowledged, when the time trigger is left to the stream."""
+
+_FATAL = frozenset(
+    {
+        Status.TOOBIG,
+        Status.BADPAYLOAD,
+        Status.NOTFOUND,
+        Status.INVALID_PARAM,
+        Status.INVALID_CLUSTER,
+        Status.NOTSUPPORTED,
+        Status.NOTINCONFIG,
+        Status.PROTO,
+    }
+)
+"""Refusals that another try would not change: the frame fails."""
+_HERE = frozenset({Status.SEQNOBUFS, Status.OVERLOADED, Status.NOSPC, Status.UNROUTABLE, Status.DISABLED, Status.AGAIN})
+"""Refusals by a sequencer that goes on in its epoch."""
+
+
+class StreamState(enum.Enum):
+    """Of a write stream. Frames are in flight in STREAMING and DRAINING only."""
+
+    LOCATING = enum.auto()  # asks which epoch the log is in, and where
+    STREAMING = enum.auto()  # sends in `epoch`
+    DRAINING = enum.auto()  # a frame was refused or lost: sends nothing, waits for the answers to the others
+    PAUSED = enum.auto()  # waits before it tries again
+    MOVING = enum.auto()  # frames are in doubt in `epoch`: makes the log leave it, waits until it is recovered
+    READING = enum.auto()  # reads its own frames of `epoch`
+    CLOSED = enum.auto()  # given up
+
+
+@dataclass(slots=True)
+class StreamGround:
+    """What the streams of a client share."""
+
+    routes: Routes
+    links: Links
+    timers: TimerWheel
+    rng: Rng
+    ids: Iterator[int]
+    questions: SeqStateRequests
+    finder: FrameFinder
+    frames: dict[int, Any]
+    """Every APPEND frame of a stream that awaits its answer: request id -> (stream, frame)."""
+    probe: Callable[[LogId, NodeId, int], None]
+    """Ask another node than this one where a log is."""
+    settings: ClientSettings
+
+
+class StreamOwner:
+    """What a stream reports to the writer that it belongs to."""
+
+    __slots__ = ("failures", "first_error", "metrics", "settings", "unacknowledged_bytes")
+
+    def __init__(self, settings: WriterSettings, metrics: WriterMetrics) -> None:
+        self.settings = settings
+        self.metrics = metrics
+        self.unacknowledged_bytes = 0
+        self.failures = 0
+        """Records that failed since the last flush told it."""
+        self.first_error: LogDeviceError | None = None
+
+    def on_failed(self, records: int, error: LogDeviceError) -> None:
+        """Remember it for flush and close."""
+        self.metrics.records_failed += records
+        self.failures += records
+        if self.first_error is None or (error.maybe_applied and not self.first_error.maybe_applied):
+            self.first_error = error
+
+
+class WriteStream:
+    """The frames of one writer for one log."""
+
+    __slots__ = (
+        "_accepted",
+        "_acked",
+        "_batch",
+        "_batch_timer",
+        "_frames",
+        "_ground",
+        "_in_flight",
+        "_in_flight_bytes",
+        "_last_lsn",
+        "_last_sequence",
+        "_look_timer",
+        "_min_epoch",
+        "_node",
+        "_owner",
+        "_pauses",
+        "_probes",
+        "_question",
+        "_reason",
+        "_reason_epoch",
+        "_resume_sent",
+        "_timer",
+        "epoch",
+        "log",
+        "payload_max",
+        "state",
+        "writer",
+    )
+
+    def __init__(
+        self, log: LogId, writer: WriterId, ground: StreamGround, owner: StreamOwner, payload_max: int
+    ) -> None:
+        self.log = log
+        self.writer = writer
+        self.state = StreamState.LOCATING
+        self.epoch = EPOCH_INVALID
+        """The only epoch in which frames may be in flight or in doubt; 0: not known yet."""
+        self._ground = ground
+        self._owner = owner
+        self.payload_max = payload_max
+        self._batch = OpenBatch(owner.settings, payload_max)
+        self._batch_timer: Timer | None = None
+        self._frames: deque[StreamFrame] = deque()
+        self._acked = 0
+        self._in_flight = 0
+        self._in_flight_bytes = 0
+        self._last_sequence = 0
+        self._last_lsn = Lsn(0)
+        self._node = NodeId(-1)
+        self._accepted = False
+        self._resume_sent = False
+        self._min_epoch = EPOCH_INVALID
+        self._question: SeqStateRequest | None = None
+        self._reason = Status.OK
+        self._reason_epoch = EPOCH_INVALID
+        self._pauses: Iterator[int] | None = None
+        self._timer: Timer | None = None
+        self._look_timer: Timer | None = None
+        self._probes = 0
+
+    # Records
+
+    @property
+    def idle(self) -> bool:
+        """Nothing is unacknowledged."""
+        return not self._frames and not self._batch
+
+    def append(self, payload: bytes, promise: Promise, now: Micros) -> None:
+        """Take one record. The promise gets its `Receipt`."""
+        if not self._batch.fits(len(payload)):
+            self._cut(now)
+        self._batch.add(payload, promise)
+        self._owner.unacknowledged_bytes += len(payload)
+        if self._batch.full:
+            self._cut(now)
+
+    def append_many(self, payloads: Sequence[bytes], promise: Promise, now: Micros) -> None:
+        """Take many records, one at least. The promise gets their `Receipts`."""
+        ends = ends_of(payloads)
+        collector = Collector(promise, len(payloads))
+        start = 0
+        while start < len(payloads):
+            taken = self._batch.add_many(payloads, start, ends, collector)
+            start += taken
+            if not taken or self._batch.full or start < len(payloads):
+                self._cut(now)
+        self._owner.unacknowledged_bytes += sum(map(len, payloads))
+
+    def flush(self, marker: Callable[[], None], now: Micros) -> bool:
+        """Send what is open at the end of the turn; `marker` is called when everything taken so far has its outcome. False: it has."""
+        self._cut(now)
+        waiting = [frame for frame in self._frames if not frame.given_up]
+        if not waiting:
+            return False
+        waiting[-1].markers.append(marker)
+        return True
+
+    def _cut(self, now: Micros) -> None:
+        if not self._batch:
+            return
+        if self._batch_timer is not None:
+            self._batch_timer.cancel()
+            self._batch_timer = None
+        previous = self._frames[-1].sequence if self._frames else self._last_sequence
+        frame = self._batch.cut(previous + 1, now)
+        self._frames.append(frame)
+        metrics = self._owner.metrics
+        metrics.bytes_before_compression += frame.size
+        metrics.bytes_of_frames += len(frame.payload)
+
+    # Events
+
+    def on_turn_end(self, now: Micros) -> None:
+        """Cut the open batch if it is time, and send what may be sent."""
+        if self._batch:
+            trigger = self._owner.settings.time_trigger_us
+            if trigger == 0 or (trigger < 0 and not self._frames):
+                self._cut(now)
+            elif self._batch_timer is None:
+                wait = LINGER_US if trigger < 0 else trigger
+                self._batch_timer = self._ground.timers.at(now + wait, self._on_batch_timer)
+        self._pump(now)
+
+    def _on_batch_timer(self, now: Micros) -> None:
+        self._batch_timer = None
+        self._cut(now)
+        self._pump(now)
+
+    def on_appended(self, peer: PeerId, frame: StreamFrame, answer: Appended, now: Micros) -> None:
+        """The answer to a frame in flight."""
+        if frame.fate is not Fate.SENT or NodeId(peer) != self._node:
+            return
+        self._landed(frame)
+        if answer.status is Status.OK and epoch_of(answer.lsn) == self.epoch:
+            durability = DURABILITY.get(answer.durability, Durability.ASYNC)
+            frame.position = Position(
+                answer.lsn, answer.batch_offset, answer.timestamp, tuple(answer.copyset), durability
+            )
+            frame.fate = Fate.ACKED
+            self._acked += 1
+            self._accepted = True
+            self._pauses = None
+            self._pop_acknowledged()
+            if self.state is StreamState.STREAMING:
+                if self._batch and not self._frames and self._owner.settings.time_trigger_us < 0:
+                    self._cut(now)
+                self._pump(now)
+                return
+        else:
+            self._refused(frame, answer)
+        if not self._in_flight:
+            self._drained(now)
+
+    def _refused(self, frame: StreamFrame, answer: Appended) -> None:
+        """Not OK. Every further frame in flight will be refused too, or is in doubt."""
+        status = answer.status
+        certain = bool(answer.flags & _NOT_REPLICATED) or (not TRAITS[status].maybe_applied and esn_of(answer.lsn) == 0)
+        frame.fate = Fate.QUEUED if certain else Fate.DOUBT
+        self._owner.metrics.refusals += 1
+        if answer.lsn:
+            self._ground.routes.saw_epoch(self.log, epoch_of(answer.lsn))
+        if status is Status.REDIRECTED and answer.redirect >= 0:
+            self._ground.routes.learned(self.log, answer.redirect)
+        if self.state is StreamState.STREAMING:
+            self.state = StreamState.DRAINING
+            self._reason = status
+            self._reason_epoch = epoch_of(answer.lsn)
+        if certain and status in _FATAL:
+            self._fail(frame, LogDeviceError(status, maybe_applied=False))
+
+    def on_peer_down(self, peer: PeerId, was_up: bool, now: Micros) -> None:
+        """A connection broke, or a dial failed and nothing was sent."""
+        if NodeId(peer) == self._node and self._in_flight:
+            self._lost(now, doubt=was_up)
+
+    def on_node_dead(self, node: NodeId, now: Micros) -> None:
+        """The cluster says that the node is dead; its connection may look alive for long."""
+        if node == self._node and self._in_flight:
+            self._lost(now, doubt=True)
+
+    def _lost(self, now: Micros, *, doubt: bool) -> None:
+        """No answers will come to what is in flight."""
+        for frame in self._frames:
+            if frame.fate is Fate.SENT:
+                withdrawn = self._withdraw(frame)
+                self._landed(frame)
+                frame.fate = Fate.DOUBT if doubt and not withdrawn else Fate.QUEUED
+        self.state = StreamState.DRAINING
+        self._reason = Status.CONNFAILED
+        self._ground.routes.forget(self.log, self._node)
+        self._drained(now)
+
+    def _withdraw(self, frame: StreamFrame) -> bool:
+        found = self._ground.frames.get(frame.request_id)
+        return found is not None and self._ground.links.withdraw(PeerId(self._node), found[2])
+
+    def _landed(self, frame: StreamFrame) -> None:
+        """It is not in flight any more."""
+        self._ground.frames.pop(frame.request_id, None)
+        self._in_flight -= 1
+        self._in_flight_bytes -= len(frame.payload)
+
+    # Sending
+
+    def _pump(self, now: Micros) -> None:
+        """Send queued frames as far as the window allows."""
+        if not self._frames:
+            return
+        self._arm_look(now)
+        if self.state is StreamState.LOCATING:
+            if self._question is None:
+                self._locate(now)
+            return
+        if self.state is not StreamState.STREAMING:
+            return
+        settings = self._owner.settings
+        frames, room = self._frames, settings.frames_in_flight_max
+        # What was sent leads the queue: in flight, or acknowledged before one that it follows.
+        index = self._in_flight + self._acked
+        while index < len(frames) and self._in_flight < room:
+            frame = frames[index]
+            if self._in_flight and self._in_flight_bytes + len(frame.payload) > settings.bytes_in_flight_max:
+                break
+            assert frame.fate is Fate.QUEUED, frame.fate
+            self._send(frame, now)
+            index += 1
+
+    def _send(self, frame: StreamFrame, now: Micros) -> None:
+        ground = self._ground
+        flags = frame.flags
+        if not self._accepted and not self._resume_sent:
+            flags |= _RESUME
+            self._resume_sent = True
+        frame.request_id = next(ground.ids)
+        message = Append(
+            request_id=frame.request_id,
+            log=self.log,
+            flags=flags,
+            records=frame.records,
+            crc=frame.crc,
+            seen_epoch=self.epoch,
+            previous_lsn=Lsn(0),
+            writer=self.writer,
+            sequence=frame.sequence,
+            stream_epoch=self.epoch,
+            payload=frame.payload,
+        )
+        frame.fate = Fate.SENT
+        frame.sent_at = now
+        self._in_flight += 1
+        self._in_flight_bytes += len(frame.payload)
+        self._owner.metrics.frames_sent += 1
+        ground.frames[frame.request_id] = (self, frame, message)
+        ground.links.send(PeerId(self._node), message)
+
+    # What follows an answer that is not OK
+
+    def _drained(self, now: Micros) -> None:
+        """Nothing is in flight: every frame is queued, acknowledged or in doubt."""
+        assert self._in_flight == 0
+        assert self._in_flight_bytes == 0
+        self._resume_sent = False
+        self._pop_acknowledged()
+        reason = self._reason
+        if any(frame.fate is Fate.DOUBT for frame in self._frames):
+            self._owner.metrics.doubts += 1
+            self._move(now)
+            return
+        if reason in (Status.WRITE_STREAM_UNKNOWN, Status.WRITE_STREAM_BROKEN):
+            # The first refusal of this drain: no refused frame before it explains it, so the sequencer and we disagree about the epoch.
+            marks.hit("stream_disagreement")
+            self._move(now)
+        elif reason is Status.STALE and self._reason_epoch > self.epoch:
+            marks.hit("stream_adopts_epoch")
+            self._enter(self._reason_epoch, self._node, now)
+        elif reason in _HERE:
+            self._pause(StreamState.STREAMING, now)
+        elif reason in _FATAL:
+            self._enter(self.epoch, self._node, now)
+        else:
+            self._pause(StreamState.LOCATING, now)
+
+    def _settle(self) -> None:
+        """Once all is certain: drop what was given up, and number what is left without a gap behind what was stored."""
+        kept = deque(frame for frame in self._frames if frame.fate is Fate.ACKED or not frame.given_up)
+        self._frames = kept
+        self._pop_acknowledged()
+        ahead = next((index for index, frame in enumerate(kept) if frame.fate is Fate.QUEUED), len(kept))
+        for frame in [frame for index, frame in enumerate(kept) if index > ahead and frame.fate is Fate.ACKED]:
+            marks.hit(
+                "stream_overtaken"
+            )  # no sequencer that keeps the rules does this; the position holds all the same
+            self._last_sequence = max(self._last_sequence, frame.sequence)
+            self._frames.remove(frame)
+            self._complete(frame)
+        sequence = self._last_sequence
+        for frame in self._frames:
+            assert frame.fate is Fate.QUEUED, frame.fate
+            sequence += 1
+            frame.sequence = sequence
+
+    def _locate(self, now: Micros) -> None:
+        self.state = StreamState.LOCATING
+        self._question = self._ground.questions.ask(
+            self.log,
+            now,
+            self._located,
+            min_epoch=max(self._min_epoch, self.epoch, self._ground.routes.epoch(self.log)),
+        )
+
+    def _located(self, answer: SeqState | Status, now: Micros) -> None:
+        question, self._question = self._question, None
+        assert question is not None
+        if isinstance(answer, Status):
+            self._give_up_all(answer)
+            return
+        self._enter(answer.epoch, question.node, now)
+
+    def _move(self, now: Micros) -> None:
+        """Frames are in doubt in our epoch: end it."""
+        self.state = StreamState.MOVING
+        self._min_epoch = Epoch(self.epoch + 1)
+        self._question = self._ground.questions.ask(
+            self.log, now, self._moved, flags=_WAIT_FOR_RECOVERY, min_epoch=self._min_epoch
+        )
+
+    def _moved(self, answer: SeqState | Status, now: Micros) -> None:
+        """The log is in a later epoch, and ours is recovered."""
+        question, self._question = self._question, None
+        assert question is not None
+        if isinstance(answer, Status):
+            self._give_up_all(answer)
+            return
+        epoch, node = answer.epoch, question.node
+        assert epoch > self.epoch
+        if not any(frame.fate is Fate.DOUBT for frame in self._frames):
+            self._enter(epoch, node, now)
+            return
+        self.state = StreamState.READING
+        first = max(self._last_lsn + 1, compose_lsn(self.epoch, 1))
+        self._ground.finder.find(
+            self.log,
+            self.writer,
+            Lsn(first),
+            compose_lsn(self.epoch, ESN_MAX),
+            lambda found, at: self._found(found, epoch, node, at),
+            now,
+        )
+
+    def _found(self, found: FoundFrames, epoch: Epoch, node: NodeId, now: Micros) -> None:
+        """What the recovered epoch holds of ours."""
+        if self.state is not StreamState.READING:
+            return
+        assert self._in_flight == 0
+        for frame in self._frames:
+            position = found.positions.get(frame.sequence) if frame.fate is Fate.DOUBT else None
+            if position is not None:
+                marks.hit("stream_frame_found")
+                self._owner.metrics.frames_found += 1
+                frame.position, frame.fate = position, Fate.ACKED
+                self._acked += 1
+        stored = max((frame.sequence for frame in self._frames if frame.fate is Fate.ACKED), default=0)
+        lost: list[StreamFrame] = []
+        for frame in self._frames:
+            if frame.fate is not Fate.DOUBT:
+                continue
+            frame.fate = Fate.QUEUED
+            if found.uncertain:
+                marks.hit("stream_frame_uncertain")
+                lost.append(frame)
+                error = LogDeviceError(
+                    Status.DATALOSS, "a part of the epoch in which it was sent cannot be read", maybe_applied=True
+                )
+                self._fail(frame, error)
+            elif frame.sequence < stored:
+                # Sending it now would put it behind a later one.
+                lost.append(frame)
+                self._fail(
+                    frame, LogDeviceError(Status.ABORTED, "a later frame is stored without it", maybe_applied=False)
+                )
+        self._last_sequence = max([self._last_sequence, stored, *(frame.sequence for frame in lost)])
+        self._enter(epoch, node, now)
+
+    def _enter(self, epoch: Epoch, node: NodeId, now: Micros) -> None:
+        """Go on in an epoch, with nothing in doubt."""
+        assert epoch >= self.epoch
+        if epoch != self.epoch:
+            self.epoch = epoch
+            self._accepted = False
+            self._owner.metrics.epochs_entered += 1
+        self._ground.routes.saw_epoch(self.log, epoch)
+        self._resume_sent = False
+        self._node = node
+        self._probes = 0
+        self.state = StreamState.STREAMING
+        self._settle()
+        self._pump(now)
+
+    def _pause(self, then: StreamState, now: Micros) -> None:
+        self.state = StreamState.PAUSED
+        if self._pauses is None:
+            settings = self._ground.settings
+            self._pauses = backoff(self._ground.rng, initial_us=settings.retry_us_min, max_us=settings.retry_us_max)
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._ground.timers.at(now + next(self._pauses), lambda at: self._resume(then, at))
+
+    def _resume(self, then: StreamState, now: Micros) -> None:
+        if self.state is StreamState.PAUSED:
+            self.state = then
+            self._settle()
+            self._pump(now)
+
+    # Outcomes
+
+    def _pop_acknowledged(self) -> None:
+        """Complete the frames at the head whose position is known: receipts come in order."""
+        frames = self._frames
+        while frames and frames[0].fate is Fate.ACKED:
+            frame = frames.popleft()
+            self._last_sequence = max(self._last_sequence, frame.sequence)
+            self._complete(frame)
+
+    def _complete(self, frame: StreamFrame) -> None:
+        assert frame.position is not None
+        self._acked -= 1
+        self._last_lsn = max(self._last_lsn, frame.position.lsn)
+        metrics = self._owner.metrics
+        metrics.frames_acknowledged += 1
+        if not frame.given_up:
+            metrics.records_acknowledged += frame.records
+            self._owner.unacknowledged_bytes -= frame.size
+            frame.acknowledge()
+
+    def _fail(self, frame: StreamFrame, error: LogDeviceError) -> None:
+        """Its records failed; the frame itself stays until its fate is certain."""
+        if frame.given_up:
+            return
+        frame.given_up = True
+        self._owner.unacknowledged_bytes -= frame.size
+        self._owner.on_failed(frame.records, error)
+        frame.fail(error)
+
+    def _give_up_all(self, status: Status) -> None:
+        """The log cannot be written at all."""
+        for frame in self._frames:
+            self._fail(frame, LogDeviceError(status, maybe_applied=frame.fate is Fate.DOUBT))
+        if any(frame.fate is Fate.DOUBT for frame in self._frames):
+            # Nothing of this epoch may be sent again, and it cannot be told what it holds.
+            self._min_epoch = Epoch(self.epoch + 1)
+        self._last_sequence = max([self._last_sequence, *(frame.sequence for frame in self._frames)])
+        self._frames.clear()
+        self._acked = 0
+        self._accepted = False
+        self.state = StreamState.LOCATING
+
+    def close(self) -> None:
+        """Fail what has no outcome."""
+        self.state = StreamState.CLOSED
+        for timer in (self._timer, self._look_timer, self._batch_timer):
+            if timer is not None:
+                timer.cancel()
+        if self._question is not None:
+            self._question.cancel()
+        if self._batch:
+            self._cut(Micros(0))
+        for frame in self._frames:
+            certain = frame.fate is Fate.QUEUED or (frame.fate is Fate.SENT and self._withdraw(frame))
+            self._ground.frames.pop(frame.request_id, None)
+            self._fail(frame, LogDeviceError(Status.SHUTDOWN, "the writer was closed", maybe_applied=not certain))
+        self._frames.clear()
+        self._in_flight = self._in_flight_bytes = 0
+
+    # Time
+
+    def _arm_look(self, now: Micros) -> None:
+        if self._look_timer is None:
+            self._look_timer = self._ground.timers.at(now + self._ground.settings.unanswered_us, self._look)
+
+    def _look(self, now: Micros) -> None:
+        """Is the oldest frame in flight unanswered, or any out of time?"""
+        self._look_timer = None
+        if not self._frames:
+            return
+        self._arm_look(now)
+        self._expire(now)
+        if not self._in_flight:
+            return
+        oldest = next(frame for frame in self._frames if frame.fate is Fate.SENT)
+        silent = now - oldest.sent_at
+        if silent < self._ground.settings.unanswered_us:
+            self._probes = 0
+            return
+        moved = self._ground.routes.epoch(self.log) > self.epoch
+        if moved or silent >= self._owner.settings.silence_us:
+            marks.hit("stream_silent_sequencer")
+            self._lost(now, doubt=True)
+            return
+        self._ground.probe(self.log, self._node, self._probes)
+        self._probes += 1
+
+    def _expire(self, now: Micros) -> None:
+        """Report records as failed that could not be placed in time."""
+        limit = self._owner.settings.give_up_us
+        if not limit:
+            return
+        for frame in self._frames:
+            if now - frame.cut_at < limit:
+                break
+            if not frame.given_up and frame.fate is not Fate.ACKED:
+                marks.hit("stream_gives_up")
+                certain = frame.fate is Fate.QUEUED
+                self._fail(frame, LogDeviceError(Status.TIMEDOUT, maybe_applied=not certain))
+        if self.state is StreamState.STREAMING:
+            self._drop_queued()
+
+    def _drop_queued(self) -> None:
+        """Drop what was given up before it was sent. Nothing behind the frames in flight was sent, so their numbers close up."""
+        sequence, kept = self._last_sequence, deque[StreamFrame]()
+        for frame in self._frames:
+            if frame.fate is Fate.QUEUED:
+                if frame.given_up:
+                    continue
+                frame.sequence = sequence + 1
+            sequence = frame.sequence
+            kept.append(frame)
+        self._frames = kept
+
+    def check(self) -> None:
+        """What must hold between events."""
+        sent = [frame for frame in self._frames if frame.fate is Fate.SENT]
+        assert len(sent) == self._in_flight
+        assert sum(len(frame.payload) for frame in sent) == self._in_flight_bytes
+        assert not sent or self.state in (StreamState.STREAMING, StreamState.DRAINING), self.state
+        assert self._acked == sum(1 for frame in self._frames if frame.fate is Fate.ACKED)
+        assert all(a.sequence < b.sequence for a, b in zip(self._frames, list(self._frames)[1:], strict=False))
+        if self.state is StreamState.STREAMING:
+            fates = [frame.fate for frame in self._frames]
+            sent_before = self._in_flight + self._acked
+            assert all(fate in (Fate.SENT, Fate.ACKED) for fate in fates[:sent_before]), fates
+            assert all(fate is Fate.QUEUED for fate in fates[sent_before:]), fates

@@ -1,0 +1,209 @@
+"""The write streams of one BufferedWriter: one a log, with a common limit of memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from client.metrics import WriterMetrics
+from client.promise import Promise, break_, keep
+from client.receipt import Receipts
+from client.settings import WriterSettings
+from client.write.batching import COMPRESSIONS
+from client.write.write_stream import StreamGround, StreamOwner, WriteStream
+from logdevice_py.core.ids import LogId, NodeId, PeerId, WriterId
+from logdevice_py.core.status import LogDeviceError, Status
+from logdevice_py.core.units import Micros
+
+
+_BYTES = {bytes}
+
+
+class _Flush:
+    """Waits for several streams."""
+
+    __slots__ = ("_owner", "_promise", "missing")
+
+    def __init__(self, owner: WriteStreams, promise: Promise) -> None:
+        self._owner = owner
+        self._promise = promise
+        self.missing = 1
+
+    def passed(self) -> None:
+        """One stream has the outcome of all that was taken before the flush."""
+        self.missing -= 1
+        if self.missing == 0:
+            self._owner.tell(self._promise)
+
+
+class WriteStreams:
+    """All that one BufferedWriter holds."""
+
+    __slots__ = ("_closed", "_dirty", "_ground", "_owner", "_ready", "_streams", "settings")
+
+    def __init__(self, ground: StreamGround, settings: WriterSettings, metrics: WriterMetrics) -> None:
+        if settings.compression not in COMPRESSIONS:
+            raise LogDeviceError(Status.INVALID_PARAM, f"compression {settings.compression!r} is not none, lz4 or zstd")
+        self.settings = settings
+        self._ground = ground
+        self._owner = StreamOwner(settings, metrics)
+        self._streams: dict[LogId, WriteStream] = {}
+        self._dirty: dict[LogId, WriteStream] = {}
+        self._ready: list[Promise] = []
+        self._closed = False
+
+    @property
+    def metrics(self) -> WriterMetrics:
+        """Of this writer."""
+        self._owner.metrics.bytes_buffered = self._owner.unacknowledged_bytes
+        return self._owner.metrics
+
+    @property
+    def dirty(self) -> bool:
+        """The end of a turn has work here."""
+        return bool(self._dirty)
+
+    @property
+    def full(self) -> bool:
+        """The limit of memory is reached."""
+        return self._owner.unacknowledged_bytes >= self.settings.memory_bytes_max
+
+    @property
+    def unacknowledged_bytes(self) -> int:
+        """Bytes of records taken that have no outcome yet."""
+        return self._owner.unacknowledged_bytes
+
+    def payload_max(self, log: LogId) -> int:
+        """The longest record that the log takes.
+
+        Raises:
+            LogDeviceError: NOTFOUND.
+        """
+        attributes = self._ground.routes.config.log(log)
+        if attributes is None:
+            raise LogDeviceError(Status.NOTFOUND, f"log {log} is not in the cluster file")
+        return int(attributes.max_payload_bytes)
+
+    def append(self, log: LogId, payload: bytes, promise: Promise, now: Micros) -> None:
+        """Take one record; the promise gets its `Receipt`.
+
+        Raises:
+            LogDeviceError: NOBUFS (the limit of memory is reached), TOOBIG, NOTFOUND, SHUTDOWN; nothing was taken.
+        """
+        if self.full or self._closed:
+            self._refuse()
+        stream = self._dirty.get(log) or self._touch(log)
+        if type(payload) is not bytes:
+            raise LogDeviceError(Status.INVALID_PARAM, f"a record is bytes, not {type(payload).__name__}")
+        if len(payload) > stream.payload_max:
+            raise LogDeviceError(Status.TOOBIG, f"{len(payload)} bytes; the log takes {stream.payload_max}")
+        stream.append(payload, promise, now)
+
+    def append_many(self, log: LogId, payloads: Sequence[bytes], promise: Promise, now: Micros) -> None:
+        """Take many records; the promise gets their `Receipts`. They are taken all or none.
+
+        Raises:
+            LogDeviceError: as `append`.
+        """
+        if self.full or self._closed:
+            self._refuse()
+        stream = self._dirty.get(log) or self._touch(log)
+        if not payloads:
+            keep(promise, Receipts([]))
+            return
+        if set(map(type, payloads)) != _BYTES:
+            raise LogDeviceError(Status.INVALID_PARAM, "records are bytes")
+        longest = max(map(len, payloads))
+        if longest > stream.payload_max:
+            raise LogDeviceError(Status.TOOBIG, f"{longest} bytes; the log takes {stream.payload_max}")
+        stream.append_many(payloads, promise, now)
+
+    def _refuse(self) -> None:
+        if self._closed:
+            raise LogDeviceError(Status.SHUTDOWN, "the writer is closed", retriable=False)
+        raise LogDeviceError(
+            Status.NOBUFS, f"{self._owner.unacknowledged_bytes} bytes are unacknowledged; await ready() before more"
+        )
+
+    def _touch(self, log: LogId) -> WriteStream:
+        stream = self._streams.get(log)
+        if stream is None:
+            writer = WriterId(self._ground.rng.getrandbits(128).to_bytes(16, "big"))
+            stream = WriteStream(log, writer, self._ground, self._owner, self.payload_max(log))
+            self._streams[log] = stream
+        self._dirty[log] = stream
+        return stream
+
+    def ready(self, promise: Promise) -> None:
+        """The promise is kept when a record would be taken."""
+        if self.full:
+            self._ready.append(promise)
+        else:
+            keep(promise, None)
+
+    def flush(self, promise: Promise, now: Micros) -> None:
+        """The promise is kept when everything taken so far is acknowledged, and broken when any record failed since the last flush."""
+        flush = _Flush(self, promise)
+        for log, stream in self._streams.items():
+            if stream.flush(flush.passed, now):
+                flush.missing += 1
+                self._dirty[log] = stream
+        flush.passed()
+
+    def tell(self, promise: Promise) -> None:
+        """Keep or break the promise of a flush. Each failure is told once."""
+        owner = self._owner
+        if promise.done():
+            return
+        if owner.first_error is None:
+            keep(promise, None)
+            return
+        error, failures = owner.first_error, owner.failures
+        owner.first_error, owner.failures = None, 0
+        break_(
+            promise,
+            LogDeviceError(
+                error.status,
+                f"{failures} records were not acknowledged" + (f": {error.detail}" if error.detail else ""),
+                retriable=error.retriable,
+                maybe_applied=error.maybe_applied,
+            ),
+        )
+
+    def on_turn_end(self, now: Micros) -> None:
+        """Send what is due."""
+        if self._dirty:
+            dirty, self._dirty = self._dirty, {}
+            for stream in dirty.values():
+                stream.on_turn_end(now)
+        if self._ready and not self.full:
+            ready, self._ready = self._ready, []
+            for promise in ready:
+                keep(promise, None)
+
+    def on_peer_down(self, peer: PeerId, was_up: bool, now: Micros) -> None:
+        """A connection broke or a dial failed."""
+        for stream in list(self._streams.values()):
+            stream.on_peer_down(peer, was_up, now)
+
+    def on_node_dead(self, node: NodeId, now: Micros) -> None:
+        """The cluster declares a node dead."""
+        for stream in list(self._streams.values()):
+            stream.on_node_dead(node, now)
+
+    def close(self) -> None:
+        """Take no more; fail what has no outcome."""
+        self._closed = True
+        for stream in self._streams.values():
+            stream.close()
+        for promise in self._ready:
+            break_(promise, LogDeviceError(Status.SHUTDOWN, "the writer is closed"))
+        self._ready.clear()
+
+    def stop_taking(self) -> None:
+        """Refuse further records; what was taken goes on."""
+        self._closed = True
+
+    def check(self) -> None:
+        """What must hold between events."""
+        for stream in self._streams.values():
+            stream.check()

@@ -1,0 +1,216 @@
+"""What stands in one cell of an epoch store, and what an operation makes of it. Shared by all implementations, which only have to read a
+cell and to write it on condition of its version.
+
+A cell is the msgpack array ``[1, node, instance, attempt, payload]``: who wrote it last, and the encoded value.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final, assert_never
+
+import msgpack
+
+from epoch_store.interface import (
+    GetLastCleanEpoch,
+    LastCleanEpoch,
+    Operation,
+    ReadMetadata,
+    ReadShard,
+    RegisterShard,
+    Result,
+    SetLastCleanEpoch,
+    ShardIdentity,
+    UpdateMetadata,
+    WriterIdentity,
+)
+from logdevice_py.core import marks
+from logdevice_py.core.ids import Generation, InstanceId, NodeId, format_shard
+from logdevice_py.core.lsn import EPOCH_INVALID, EPOCH_MAX, LSN_MAX, Epoch, Lsn
+from logdevice_py.core.status import CorruptEntryError, Status
+from logdevice_py.core.units import Timestamp
+from logdevice_py.metadata.epoch_metadata import ENCODED_SIZE_MAX, EpochMetaData, TailRecord
+
+CELL_VERSION: Final = 1
+_LIMITS: Final[dict[str, int]] = {"max_str_len": 0, "max_map_len": 0, "max_ext_len": 0, "max_array_len": 8}
+_INT64_MAX: Final = 2**63 - 1
+_GENERATION_MAX: Final = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class WriteId:
+    """Names one attempt to write: no other write, whoever makes it, has the same."""
+
+    writer: WriterIdentity
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A cell as it was read."""
+
+    version: int
+    """From 1; grows by one with every change."""
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ConditionalWrite:
+    """Store `content` if the version still is `expected_version` (0: if there is no cell); `result` is the answer when that worked."""
+
+    expected_version: int
+    content: bytes
+    result: Result
+
+
+def key_of(operation: Operation) -> str:
+    """The name of the operation's cell below the cluster's root."""
+    if isinstance(operation, ReadShard | RegisterShard):
+        return f"shards/{format_shard(operation.shard)}"
+    if isinstance(operation, ReadMetadata | UpdateMetadata):
+        return f"logs/{operation.log}/sequencer"
+    return f"logs/{operation.log}/lce"
+
+
+def is_read(operation: Operation) -> bool:
+    """Whether the operation never writes."""
+    return isinstance(operation, ReadMetadata | GetLastCleanEpoch | ReadShard)
+
+
+def encode_cell(write: WriteId, payload: bytes) -> bytes:
+    """The content of a cell."""
+    encoded: bytes = msgpack.packb([CELL_VERSION, write.writer.node, write.writer.instance, write.attempt, payload])
+    return encoded
+
+
+def decode_cell(content: bytes) -> tuple[WriteId, bytes]:
+    """Who wrote a cell, and its payload; CorruptEntryError when it is none."""
+    fields = _unpack(content, [int, int, int, int, bytes], ENCODED_SIZE_MAX)
+    if fields[0] != CELL_VERSION:
+        raise CorruptEntryError(f"cell version {fields[0]} is not known")
+    return WriteId(WriterIdentity(NodeId(fields[1]), InstanceId(fields[2])), fields[3]), fields[4]
+
+
+def decide(operation: Operation, cell: Cell | None, write: WriteId) -> Result | ConditionalWrite:
+    """What an operation comes to, given what its cell holds; `write` names the write if there is one."""
+    version = 0 if cell is None else cell.version
+    try:
+        payload = None if cell is None else decode_cell(cell.content)[1]
+        if isinstance(operation, UpdateMetadata):
+            return _update_metadata(operation, payload, version, write)
+        if isinstance(operation, ReadMetadata):
+            if payload is None:
+                return Result(Status.EMPTY)
+            return Result(Status.OK, EpochMetaData.decode(payload), version)
+        if isinstance(operation, GetLastCleanEpoch):
+            return Result(Status.OK, _decode_last_clean_epoch(payload), version)
+        if isinstance(operation, SetLastCleanEpoch):
+            return _set_last_clean_epoch(operation, payload, version, write)
+        if isinstance(operation, ReadShard):
+            if payload is None:
+                return Result(Status.EMPTY)
+            return Result(Status.OK, _decode_shard(operation, payload), version)
+        if isinstance(operation, RegisterShard):
+            return _register_shard(operation, payload, version, write)
+        assert_never(operation)
+    except CorruptEntryError as error:
+        marks.hit("epoch_store_cell_is_corrupt")
+        return Result(Status.FAILED, None, version, f"{key_of(operation)} in the epoch store is corrupt: {error}")
+
+
+def won_by(cell: Cell | None, attempts: dict[WriteId, ConditionalWrite]) -> Result | None:
+    """The result of the attempt that is in the cell; None when none of these attempts is.
+
+    Only a cell that carries our write id at the version that the write would have made counts: everything else was written by others.
+    """
+    if cell is None:
+        return None
+    try:
+        write, _ = decode_cell(cell.content)
+    except CorruptEntryError:
+        return None
+    attempt = attempts.get(write)
+    if attempt is None or attempt.expected_version + 1 != cell.version:
+        return None
+    return attempt.result
+
+
+def _update_metadata(
+    operation: UpdateMetadata, payload: bytes | None, version: int, write: WriteId
+) -> Result | ConditionalWrite:
+    current = None if payload is None else EpochMetaData.decode(payload)
+    updated = operation.apply(current)
+    if isinstance(updated, Status):
+        return Result(updated, current, version)
+    if updated == current:
+        return Result(Status.OK, current, version)
+    return ConditionalWrite(version, encode_cell(write, updated.encode()), Result(Status.OK, updated, version + 1))
+
+
+def _set_last_clean_epoch(
+    operation: SetLastCleanEpoch, payload: bytes | None, version: int, write: WriteId
+) -> Result | ConditionalWrite:
+    assert EPOCH_INVALID < operation.epoch <= EPOCH_MAX, operation.epoch
+    stored = _decode_last_clean_epoch(payload)
+    if stored.epoch >= operation.epoch:
+        return Result(Status.STALE, stored, version)
+    value = LastCleanEpoch(operation.epoch, operation.tail)
+    tail = operation.tail
+    encoded = msgpack.packb([operation.epoch, 0 if tail is None else tail.lsn, 0 if tail is None else tail.timestamp])
+    return ConditionalWrite(version, encode_cell(write, encoded), Result(Status.OK, value, version + 1))
+
+
+def _register_shard(
+    operation: RegisterShard, payload: bytes | None, version: int, write: WriteId
+) -> Result | ConditionalWrite:
+    name, marker = format_shard(operation.shard), operation.generation
+    stored = None if payload is None else _decode_shard(operation, payload)
+    if stored is not None and stored.cluster != operation.cluster:
+        return Result(
+            Status.INVALID_CLUSTER, stored, version, f"{name} is registered for the cluster {stored.cluster.hex()}"
+        )
+    registered = 0 if stored is None else stored.generation
+    if marker is not None and marker > registered:
+        marks.hit("epoch_store_is_behind_shard")
+        has = "does not know it" if stored is None else f"has generation {registered}"
+        detail = f"{name} has generation {marker} on its disk, the epoch store {has}: the store was lost or rolled back"
+        return Result(Status.FAILED, stored, version, detail)
+    if marker == registered:
+        return Result(Status.OK, stored, version)
+    identity = ShardIdentity(operation.cluster, operation.shard, Generation(registered + 1))
+    encoded = msgpack.packb([identity.cluster, identity.shard, identity.generation])
+    return ConditionalWrite(version, encode_cell(write, encoded), Result(Status.OK, identity, version + 1))
+
+
+def _decode_last_clean_epoch(payload: bytes | None) -> LastCleanEpoch:
+    if payload is None:
+        return LastCleanEpoch()
+    epoch, lsn, timestamp = _unpack(payload, [int, int, int], 64)
+    if not (EPOCH_INVALID < epoch <= EPOCH_MAX and 0 <= lsn <= LSN_MAX):
+        raise CorruptEntryError(f"last clean epoch {epoch} with tail {lsn} is out of range")
+    return LastCleanEpoch(Epoch(epoch), TailRecord(Lsn(lsn), Timestamp(timestamp)) if lsn else None)
+
+
+def _decode_shard(operation: ReadShard | RegisterShard, payload: bytes) -> ShardIdentity:
+    cluster, shard, generation = _unpack(payload, [bytes, int, int], 64)
+    if len(cluster) != 16 or shard != operation.shard or not 1 <= generation <= _GENERATION_MAX:
+        raise CorruptEntryError("this is not the identity of the shard")
+    return ShardIdentity(cluster, operation.shard, Generation(generation))
+
+
+def _unpack(encoded: bytes, kinds: list[type], size_max: int) -> list[Any]:
+    """A msgpack array whose first elements are of these types; later ones, of a later version, are ignored."""
+    if len(encoded) > size_max:
+        raise CorruptEntryError(f"{len(encoded)} bytes are over the limit of {size_max}")
+    try:
+        fields = msgpack.unpackb(encoded, max_bin_len=size_max, **_LIMITS)
+    except (ValueError, msgpack.UnpackException) as error:
+        raise CorruptEntryError(f"not readable: {error}") from None
+    if type(fields) is not list or len(fields) < len(kinds):
+        raise CorruptEntryError("an array of other fields")
+    for field, kind in zip(fields, kinds, strict=False):
+        if type(field) is not kind:
+            raise CorruptEntryError("a field of another type")
+        if isinstance(field, int) and not -1 <= field <= _INT64_MAX:
+            raise CorruptEntryError(f"{field} is out of range")
+    return fields

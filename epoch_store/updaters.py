@@ -1,0 +1,99 @@
+"""The changes that are made to epoch metadata. Pure functions of what is stored."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from epoch_store.interface import UpdateMetadata
+from logdevice_py.core import marks
+from logdevice_py.core.ids import LogId, NodeId
+from logdevice_py.core.lsn import EPOCH_MAX, EPOCH_MIN, Epoch
+from logdevice_py.core.status import Status
+from logdevice_py.core.units import Timestamp
+from logdevice_py.metadata.epoch_metadata import HISTORY_MAX, TIMESTAMP_UNKNOWN, EpochInterval, EpochMetaData
+
+NOBODY = NodeId(-1)
+
+
+@dataclass(frozen=True, slots=True)
+class ToNextEpoch:
+    """Take the next epoch. The activation got `EpochMetaData.given_epoch` of the result.
+
+    Refusals, in this order: EMPTY (there is no metadata, and `provision` is off), ABORTED (the next epoch is not `acceptable_epoch`: another
+    node was faster), DISABLED, TOOBIG (the epochs are used up).
+    """
+
+    interval: EpochInterval | None = None
+    """The nodeset and replication that are wanted (its `since` is ignored). They take effect with the epoch that is given, unless the
+    current interval is not in the metadata log yet: then that one stays, and the caller sees in the result that it does. None: leave it."""
+    acceptable_epoch: Epoch | None = None
+    """Take this epoch or none."""
+    provision: bool = False
+    """Create the metadata of a log that has none, with epoch 1."""
+    timestamp: Timestamp = TIMESTAMP_UNKNOWN
+    """When; only shown to people."""
+
+    def __post_init__(self) -> None:
+        assert not self.provision or self.interval is not None, "a log cannot be provisioned without a nodeset"
+
+    def __call__(self, current: EpochMetaData | None) -> EpochMetaData | Status:
+        if current is None and not self.provision:
+            return Status.EMPTY
+        epoch = EPOCH_MIN if current is None else current.epoch
+        if self.acceptable_epoch is not None and epoch != self.acceptable_epoch:
+            return Status.ABORTED
+        if current is None:
+            assert self.interval is not None
+            history: tuple[EpochInterval, ...] = (self._interval(self.interval, epoch),)
+            return EpochMetaData(Epoch(epoch + 1), history, False, False, NOBODY, self.timestamp, self.timestamp)
+        if current.disabled:
+            return Status.DISABLED
+        if epoch >= EPOCH_MAX:
+            return Status.TOOBIG
+        taken = replace(current, epoch=Epoch(epoch + 1), epoch_given_at=self.timestamp)
+        if self.interval is None or self.interval.same_placement(current.current):
+            return taken
+        if not current.written:
+            marks.hit("nodeset_change_waits_for_metadata_log")
+            return taken
+        if len(current.history) >= HISTORY_MAX:
+            marks.hit("metadata_history_is_full")
+            return taken
+        history = (*current.history, self._interval(self.interval, epoch))
+        return replace(taken, history=history, written=False, replication_changed_at=self.timestamp)
+
+    @staticmethod
+    def _interval(wanted: EpochInterval, since: Epoch) -> EpochInterval:
+        return EpochInterval(since, tuple(sorted(wanted.nodeset)), wanted.replication)
+
+
+@dataclass(frozen=True, slots=True)
+class ToWritten:
+    """Note that the current interval is in the metadata log. STALE when another interval is current; EMPTY when there is none."""
+
+    interval: EpochInterval
+    """The interval that was written to the metadata log."""
+
+    def __call__(self, current: EpochMetaData | None) -> EpochMetaData | Status:
+        if current is None:
+            return Status.EMPTY
+        if current.current != self.interval:
+            return Status.STALE
+        return current if current.written else replace(current, written=True)
+
+
+@dataclass(frozen=True, slots=True)
+class SetDisabled:
+    """Forbid or allow the activation of sequencers for a log; its epochs go on where they were. EMPTY when it has no metadata."""
+
+    disabled: bool = True
+
+    def __call__(self, current: EpochMetaData | None) -> EpochMetaData | Status:
+        if current is None:
+            return Status.EMPTY
+        return replace(current, disabled=self.disabled)
+
+
+def bump_many(updates: dict[LogId, ToNextEpoch], writer: NodeId) -> list[UpdateMetadata]:
+    """The batch of operations that takes the next epoch of many logs, in the order of the dictionary."""
+    return [UpdateMetadata(log, updater, writer) for log, updater in updates.items()]

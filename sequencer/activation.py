@@ -1,0 +1,211 @@
+"""Getting the next epoch of a log from the epoch store."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from epoch_store.interface import Result, UpdateMetadata
+from epoch_store.updaters import ToNextEpoch
+from logdevice_py.config.attributes import LogAttributes
+from logdevice_py.config.location import Location
+from logdevice_py.config.replication import ReplicationProperty
+from logdevice_py.core import marks
+from logdevice_py.core.ids import Generation, LogId, NodeId, ShardId
+from logdevice_py.core.lsn import EPOCH_MIN, Epoch
+from logdevice_py.core.machine import Timer, backoff
+from logdevice_py.core.status import LogDeviceError, Status
+from logdevice_py.core.units import Micros, Timestamp
+from logdevice_py.metadata.epoch_metadata import EpochInterval, EpochMetaData
+from logdevice_py.placement.failure_domains import FailureDomains
+from logdevice_py.placement.nodeset import select_nodeset
+from sequencer.context import SequencerContext
+
+
+@dataclass(frozen=True, slots=True)
+class WantedPlacement:
+    """Where the next epoch of a log shall be stored, as far as this node knows the generations of the shards."""
+
+    shards: tuple[ShardId, ...]
+    writable: frozenset[ShardId]
+    replication: ReplicationProperty
+    generations: Mapping[ShardId, Generation]
+    """Of the shards that were heard of."""
+    location: Callable[[ShardId], Location | None]
+
+    def interval(self, current: EpochInterval | None) -> EpochInterval | None:
+        """The interval to ask for. A shard that was not heard of keeps the generation that the current interval lists, or is left out; None
+        when the rest cannot replicate."""
+        nodeset = []
+        for shard in self.shards:
+            before = current.generation(shard) if current is not None else None
+            generation = max(self.generations.get(shard, Generation(0)), before or Generation(0))
+            if generation:
+                nodeset.append((shard, generation))
+        members = [shard for shard, _ in nodeset]
+        if not members:
+            return None
+        domains = FailureDomains(members, self.replication, self.location)
+        if not domains.can_replicate([shard for shard in members if shard in self.writable]):
+            return None
+        return EpochInterval(EPOCH_MIN, tuple(nodeset), self.replication)
+
+
+def wanted_placement(log: LogId, attributes: LogAttributes, context: SequencerContext) -> WantedPlacement | None:
+    """As the configuration asks; None when it asks for more than its shards can give."""
+    config, cluster = context.config, context.cluster
+    try:
+        shards = select_nodeset(log, config, attributes)
+    except LogDeviceError:
+        marks.hit("no_nodeset")
+        return None
+    generations = {shard: generation for shard in shards if (generation := cluster.generation(shard))}
+    return WantedPlacement(
+        shards, frozenset(config.writable_shards()), attributes.replication, generations, config.location
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class TakeEpoch:
+    """Updater: the next epoch, with the wanted placement completed from what is stored. AGAIN when a log cannot be provisioned yet."""
+
+    placement: WantedPlacement | None
+    acceptable_epoch: Epoch | None
+    provision: bool
+    timestamp: Timestamp
+
+    def __call__(self, current: EpochMetaData | None) -> EpochMetaData | Status:
+        interval = None
+        if self.placement is not None:
+            interval = self.placement.interval(current.current if current is not None else None)
+        provision = self.provision and interval is not None
+        if current is None and self.provision and not provision:
+            return Status.AGAIN
+        return ToNextEpoch(interval, self.acceptable_epoch, provision, self.timestamp)(current)
+
+
+class State(enum.Enum):
+    """Where an activation is."""
+
+    WAITING = enum.auto()  # until the limit of activations, or the delay after a failure, has passed
+    ASKING = enum.auto()  # the epoch store was asked for an epoch
+    READING_METADATA_LOG = enum.auto()  # the epoch store knows nothing of the log: was it wiped?
+    DONE = enum.auto()  # it got an epoch, was refused, or was stopped
+
+
+class ActivationOwner(Protocol):
+    """The sequencer that wants an epoch."""
+
+    log: LogId
+    attributes: LogAttributes
+
+    def on_epoch_taken(self, metadata: EpochMetaData, now: Micros) -> None:
+        """The epoch `metadata.given_epoch` belongs to this activation alone."""
+
+    def on_epoch_refused(self, status: Status, metadata: EpochMetaData | None, now: Micros) -> None:
+        """For good: ABORTED, another node was faster, `metadata` tell who; otherwise the log needs an operator."""
+
+    def read_metadata_log(self, done: Callable[[bool, Micros], None], now: Micros) -> None:
+        """Find out whether the metadata log of the log is empty; `done` is called with that at some time."""
+
+
+class Activation:
+    """Asks the epoch store until it gives an epoch or refuses.
+
+    A log that the epoch store does not know is provisioned only after its metadata log was found empty: otherwise the epoch store lost
+    what it had, and epochs would be given a second time.
+    """
+
+    __slots__ = ("_acceptable", "_delays", "_owner", "_provision", "_timer", "context", "state")
+
+    def __init__(self, owner: ActivationOwner, acceptable_epoch: Epoch | None, context: SequencerContext) -> None:
+        self.state = State.WAITING
+        self.context = context
+        self._owner = owner
+        self._acceptable = acceptable_epoch
+        self._provision = False
+        self._timer: Timer | None = None
+        self._delays = backoff(
+            context.rng,
+            initial_us=context.settings.epoch_store_retry_min_us,
+            max_us=context.settings.epoch_store_retry_max_us,
+        )
+
+    def start(self, at: int, now: Micros) -> None:
+        """Begin at the time `at`."""
+        if at <= now:
+            self._ask(now)
+        else:
+            marks.hit("activation_limited")
+            self._timer = self.context.timers.at(at, self._ask)
+
+    def stop(self) -> None:
+        """Forget about it; an epoch that is given all the same is never used."""
+        self.state = State.DONE
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _ask(self, now: Micros) -> None:
+        self.state = State.ASKING
+        owner, context = self._owner, self.context
+        placement = wanted_placement(owner.log, owner.attributes, context)
+        acceptable = EPOCH_MIN if self._provision else self._acceptable
+        updater = TakeEpoch(placement, acceptable, self._provision, Timestamp(context.wall()))
+        context.epoch_store.submit(UpdateMetadata(owner.log, updater, context.node), self._on_answer, now)
+
+    def _on_answer(self, result: Result | None, now: Micros) -> None:
+        if self.state is not State.ASKING:
+            return
+        status = result.status if result is not None else Status.TIMEDOUT
+        metadata = result.value if result is not None and isinstance(result.value, EpochMetaData) else None
+        if status is Status.OK:
+            assert metadata is not None
+            self.state = State.DONE
+            self.context.metrics.activations += 1
+            self._owner.on_epoch_taken(metadata, now)
+            return
+        self.context.metrics.activation_failures += 1
+        if status is Status.EMPTY and self._acceptable is not None:
+            # An epoch of the log is open here, so the epoch store once had it.
+            marks.hit("epoch_store_wiped")
+            self.state = State.DONE
+            self._owner.on_epoch_refused(Status.INTERNAL, None, now)
+        elif status is Status.EMPTY and not self._provision:
+            self.state = State.READING_METADATA_LOG
+            self._owner.read_metadata_log(self._on_metadata_log, now)
+        elif status is Status.ABORTED and self._provision and self._acceptable is None:
+            # Another node provisioned the log in between; its epoch is as good a predecessor as any.
+            self._provision = False
+            self._ask(now)
+        elif status is Status.ABORTED and metadata is not None and metadata.writer == self.context.node:
+            # An earlier request of this node took it, and its answer was lost. Nobody uses that epoch.
+            marks.hit("epoch_lost")
+            self._acceptable = metadata.epoch
+            self._ask(now)
+        elif status in (Status.ABORTED, Status.DISABLED, Status.TOOBIG):
+            self.state = State.DONE
+            self._owner.on_epoch_refused(status, metadata, now)
+        else:
+            self._retry(now)
+
+    def _on_metadata_log(self, empty: bool, now: Micros) -> None:
+        if self.state is not State.READING_METADATA_LOG:
+            return
+        if empty:
+            self._provision = True
+            self._ask(now)
+        else:
+            marks.hit("epoch_store_wiped")
+            self.state = State.DONE
+            self._owner.on_epoch_refused(Status.INTERNAL, None, now)
+
+    def _retry(self, now: Micros) -> None:
+        self.state = State.WAITING
+        self._timer = self.context.timers.at(now + next(self._delays), self._ask)
+
+
+def owner_of_later_epoch(metadata: EpochMetaData) -> tuple[Epoch, NodeId]:
+    """What the metadata say of the sequencer that took the latest epoch: the epoch that it sealed by doing so, and its node."""
+    return Epoch(metadata.given_epoch - 1), metadata.writer

@@ -1,0 +1,380 @@
+"""APPEND from its arrival to its entry: routing, checks, waiting for epochs and recoveries, batching."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+
+from google_crc32c import value as crc32c
+
+from logdevice_py.config.attributes import LogAttributes
+from logdevice_py.core import marks
+from logdevice_py.core.entry import RECORDS_PER_ENTRY_MAX
+from logdevice_py.core.ids import PeerId, WriterId
+from logdevice_py.core.lsn import LSN_INVALID, compose_lsn, epoch_of, esn_of
+from logdevice_py.core.status import CorruptEntryError, Status
+from logdevice_py.core.units import Micros
+from logdevice_py.protocol.messages import Append, AppendFlags
+from sequencer.batching import OpenBatch, is_batched, is_split, split
+from sequencer.context import SequencerContext
+from sequencer.frames import NO_NODE, Frame, SplitAppend, frame_of
+from sequencer.recovery.result import Found
+from sequencer.redirection import Action, Route
+from sequencer.sequencer import Sequencer, State
+from sequencer.write_streams import Verdict, WriteStreams
+
+_BATCH = int(AppendFlags.BATCH)
+_WRITE_STREAM = int(AppendFlags.WRITE_STREAM)
+_RESUME = int(AppendFlags.RESUME)
+_OK = Status.OK
+_EXHAUSTION_MARGIN = 100_000
+"""An epoch with fewer ESNs left is replaced before it runs out of them."""
+
+
+class AppendPath:
+    """The append path of all logs of a node."""
+
+    __slots__ = ("_context", "_turn")
+
+    def __init__(self, context: SequencerContext) -> None:
+        self._context = context
+        self._turn: list[Sequencer] = []
+        """Logs with a batch that is cut when the turn ends."""
+
+    # Arrival
+
+    def on_append(self, sequencer: Sequencer, peer: PeerId, append: Append, now: Micros) -> None:
+        """An APPEND that is served here, for a log that exists."""
+        status = self._check(append, sequencer.attributes)
+        if status is not _OK:
+            self._refuse(peer, append, status)
+            return
+        self._take(sequencer, peer, append, False, now)
+
+    def refuse_route(self, peer: PeerId, append: Append, route: Route) -> None:
+        """An APPEND that is not served here."""
+        assert route.action is Action.REFUSE
+        self._context.answers.refuse(
+            peer,
+            append.request_id,
+            append.log,
+            route.status,
+            not_replicated=True,
+            redirect=route.redirect,
+            redirect_not_alive=route.redirect_not_alive,
+        )
+
+    def on_turn_end(self, now: Micros) -> None:
+        """Cut what the turn gathered."""
+        turn, self._turn = self._turn, []
+        for sequencer in turn:
+            if sequencer.open_batch is not None:
+                self.cut(sequencer, now)
+
+    def _check(self, append: Append, attributes: LogAttributes) -> Status:
+        payload = append.payload
+        if not 1 <= append.records <= RECORDS_PER_ENTRY_MAX:
+            return Status.INVALID_PARAM
+        if append.flags & _WRITE_STREAM and not (len(append.writer) == 16 and append.sequence):
+            return Status.INVALID_PARAM
+        if len(payload) > attributes.max_payload_bytes:
+            return Status.TOOBIG
+        if crc32c(payload) != append.crc or (append.records != 1 and not append.flags & _BATCH):
+            return Status.BADPAYLOAD
+        return _OK
+
+    def _refuse(self, peer: PeerId, append: Append, status: Status) -> None:
+        self._context.answers.refuse(peer, append.request_id, append.log, status, not_replicated=True)
+
+    def _take(self, sequencer: Sequencer, peer: PeerId, append: Append, again: bool, now: Micros) -> None:
+        """`again`: it waited for an epoch already, so that one must do."""
+        current = sequencer.current
+        if current is None or sequencer.buffer is not None or sequencer.state is not State.ACTIVE:
+            self._wait_for_epoch(sequencer, peer, append, now)
+            return
+        epoch = current.epoch
+        if append.seen_epoch > epoch or append.previous_lsn >> 32 > epoch:
+            if again:
+                marks.hit("stale_after_activation")
+                self._stale(sequencer, peer, append)
+            else:
+                self._wait_for_epoch(sequencer, peer, append, now)
+        elif append.flags & _WRITE_STREAM:
+            self._take_stream(sequencer, peer, append, now)
+        elif append.previous_lsn:
+            self._take_redirected(sequencer, peer, append, now)
+        else:
+            self._add(sequencer, frame_of(peer, append), now)
+
+    def _stale(self, sequencer: Sequencer, peer: PeerId, append: Append, status: Status = Status.STALE) -> None:
+        lsn = compose_lsn(sequencer.epoch, 0)
+        self._context.answers.refuse(peer, append.request_id, append.log, status, lsn=lsn, not_replicated=True)
+
+    # Waiting for an epoch
+
+    def _wait_for_epoch(self, sequencer: Sequencer, peer: PeerId, append: Append, now: Micros) -> None:
+        if sequencer.state is State.REFUSED:
+            self._refuse(peer, append, Status.NOSEQUENCER)
+            return
+        if not self._has_room(sequencer.buffer, append):
+            self._refuse(peer, append, Status.SEQNOBUFS)
+            return
+        self._context.metrics.bytes_buffered += len(append.payload)
+        if sequencer.buffer is None:
+            buffer = sequencer.buffer = [(peer, append)]
+            wait = self._context.settings.activation_wait_us
+            self._context.timers.at(now + wait, partial(self._on_wait_over, sequencer, buffer))
+        else:
+            sequencer.buffer.append((peer, append))
+        sequencer.activate(now)
+
+    def _has_room(self, buffer: list[tuple[PeerId, Append]] | None, append: Append) -> bool:
+        settings = self._context.settings
+        if buffer is not None and len(buffer) >= settings.append_buffer_frames:
+            marks.hit("append_buffer_full")
+            return False
+        return self._context.metrics.bytes_buffered + len(append.payload) <= settings.append_buffer_bytes
+
+    def _on_wait_over(self, sequencer: Sequencer, buffer: list[tuple[PeerId, Append]], now: Micros) -> None:
+        if sequencer.buffer is not buffer:
+            return
+        marks.hit("activation_took_too_long")
+        for peer, append in self._take_back(sequencer):
+            self._refuse(peer, append, Status.NOSEQUENCER)
+        if sequencer.current is None:
+            sequencer.stop_activation(now)
+
+    def _take_back(self, sequencer: Sequencer) -> list[tuple[PeerId, Append]]:
+        buffer, sequencer.buffer = sequencer.buffer or [], None
+        self._context.metrics.bytes_buffered -= sum(len(append.payload) for _, append in buffer)
+        return buffer
+
+    def before_new_epoch(self, sequencer: Sequencer, now: Micros) -> None:
+        """What is open goes into the old epoch; write streams could not go anywhere else."""
+        if sequencer.open_batch is not None:
+            self.cut(sequencer, now)
+
+    def on_active(self, sequencer: Sequencer, now: Micros) -> None:
+        """There is a new epoch: what waited for it goes on in order, and so does what waited for the recovery before."""
+        held, sequencer.held = sequencer.held or [], None
+        self._context.metrics.bytes_buffered -= sum(len(append.payload) for _, append in held)
+        for peer, append in held:
+            self._take(sequencer, peer, append, True, now)
+        for peer, append in self._take_back(sequencer):
+            self._take(sequencer, peer, append, True, now)
+
+    def on_unavailable(self, sequencer: Sequencer, status: Status, now: Micros) -> None:
+        """Nothing that waits here will be served."""
+        answers, redirect = self._context.answers, NO_NODE
+        if status is Status.PREEMPTED:
+            redirect = sequencer.preempted_by
+        elif status is not Status.NOTFOUND:
+            status = Status.NOSEQUENCER
+        open_batch, sequencer.open_batch = sequencer.open_batch, None
+        if open_batch is not None:
+            self._give_back(sequencer, open_batch.frames)
+            for frame in open_batch.frames:
+                answers.fail(frame, sequencer.log, status, redirect=redirect)
+        for peer, append in self._take_back(sequencer):
+            answers.refuse(peer, append.request_id, append.log, status, not_replicated=True, redirect=redirect)
+        held, sequencer.held = sequencer.held or [], None
+        self._context.metrics.bytes_buffered -= sum(len(append.payload) for _, append in held)
+        for peer, append in held:
+            answers.refuse(peer, append.request_id, append.log, status, lsn=append.previous_lsn, redirect=redirect)
+
+    # Appends that may have got an LSN before
+
+    def _take_redirected(self, sequencer: Sequencer, peer: PeerId, append: Append, now: Micros) -> None:
+        current = sequencer.current
+        assert current is not None
+        previous = append.previous_lsn
+        if epoch_of(previous) == current.epoch:
+            if 0 < esn_of(previous) <= current.lng:
+                self._answer_previous(peer, append)
+            else:
+                self._maybe_applied(peer, append)
+        elif sequencer.recovery is not None:
+            self._resolve(sequencer, peer, append, now)
+        elif not self._has_room(sequencer.held, append):
+            self._context.answers.refuse(peer, append.request_id, append.log, Status.SEQNOBUFS, lsn=previous)
+        else:
+            marks.hit("append_held_for_recovery")
+            self._context.metrics.bytes_buffered += len(append.payload)
+            if sequencer.held is None:
+                sequencer.held = []
+            sequencer.held.append((peer, append))
+
+    def on_recovered(self, sequencer: Sequencer, now: Micros) -> None:
+        """It is known what the LSNs of earlier epochs hold."""
+        held, sequencer.held = sequencer.held or [], None
+        for peer, append in held:
+            self._context.metrics.bytes_buffered -= len(append.payload)
+            self._resolve(sequencer, peer, append, now)
+
+    def _resolve(self, sequencer: Sequencer, peer: PeerId, append: Append, now: Micros) -> None:
+        assert sequencer.recovery is not None
+        found = sequencer.recovery.find(append.previous_lsn)
+        if found is Found.ENTRY:
+            marks.hit("redirected_append_was_stored")
+            self._answer_previous(peer, append)
+        elif found is Found.HOLE:
+            frame = frame_of(peer, append)
+            self._append_alone(sequencer, frame, now)
+        else:
+            self._maybe_applied(peer, append)
+
+    def _answer_previous(self, peer: PeerId, append: Append) -> None:
+        frame = frame_of(peer, append)
+        frame.lsn = append.previous_lsn
+        self._context.answers.repeat(peer, append.request_id, append.log, frame, 0)
+
+    def _maybe_applied(self, peer: PeerId, append: Append) -> None:
+        marks.hit("redirected_append_unknown")
+        self._context.answers.refuse(
+            peer, append.request_id, append.log, Status.ABORTED, lsn=append.previous_lsn, not_replicated=False
+        )
+
+    # Write streams
+
+    def _take_stream(self, sequencer: Sequencer, peer: PeerId, append: Append, now: Micros) -> None:
+        current = sequencer.current
+        assert current is not None
+        if append.stream_epoch != current.epoch:
+            self._stale(sequencer, peer, append)
+            return
+        if current.streams is None:
+            current.streams = WriteStreams(self._context.settings)
+        streams, writer = current.streams, WriterId(append.writer)
+        verdict = streams.judge(writer, append.sequence, bool(append.flags & _RESUME))
+        if verdict is Verdict.NEXT:
+            frame = frame_of(peer, append)
+            streams.take(frame)
+            self._add(sequencer, frame, now)
+        elif verdict is Verdict.REPEATED:
+            marks.hit("write_stream_frame_repeated")
+            first = streams.first(writer, append.sequence)
+            if first.timestamp:
+                self._context.answers.repeat(peer, append.request_id, append.log, first, current.durability)
+            else:
+                first.repeats.append((peer, append.request_id))
+        elif verdict is Verdict.UNKNOWN:
+            self._stale(sequencer, peer, append, Status.WRITE_STREAM_UNKNOWN)
+        else:
+            self._stale(sequencer, peer, append, Status.WRITE_STREAM_BROKEN)
+
+    def _give_back(self, sequencer: Sequencer, frames: list[Frame]) -> None:
+        current = sequencer.current
+        if current is not None and current.streams is not None:
+            for frame in reversed(frames):
+                current.streams.give_back(frame)
+
+    # Batching
+
+    def _add(self, sequencer: Sequencer, frame: Frame, now: Micros) -> None:
+        attributes = sequencer.attributes
+        if not is_batched(sequencer.log, attributes):
+            self._add_unbatched(sequencer, frame, now)
+            return
+        if len(frame.payload) >= attributes.batching_passthrough_bytes:
+            self._append_alone(sequencer, frame, now)
+            return
+        open_batch = sequencer.open_batch
+        if open_batch is not None and not open_batch.fits(frame, attributes):
+            self.cut(sequencer, now)
+            open_batch = None
+        if open_batch is None:
+            open_batch = sequencer.open_batch = OpenBatch(bool(frame.writer))
+            if attributes.batching_time_us == 0:
+                self._turn.append(sequencer)
+            else:
+                self._context.timers.at(
+                    now + attributes.batching_time_us, partial(self._on_batch_time, sequencer, open_batch)
+                )
+        open_batch.add(frame)
+        if open_batch.bytes >= attributes.batching_size_bytes:
+            self.cut(sequencer, now)
+
+    def _on_batch_time(self, sequencer: Sequencer, open_batch: OpenBatch, now: Micros) -> None:
+        if sequencer.open_batch is open_batch:
+            self.cut(sequencer, now)
+
+    def _append_alone(self, sequencer: Sequencer, frame: Frame, now: Micros) -> None:
+        if sequencer.open_batch is not None:
+            self.cut(sequencer, now)
+        self._append(sequencer, [frame], frame.records, len(frame.payload), now)
+
+    def _add_unbatched(self, sequencer: Sequencer, frame: Frame, now: Micros) -> None:
+        if not is_split(frame):
+            self._append_alone(sequencer, frame, now)
+            return
+        try:
+            frames = split(frame)
+        except CorruptEntryError:
+            # Its records cannot get an LSN each, and nothing else may stand at LSNs that they would have got.
+            self._context.answers.fail(frame, sequencer.log, Status.BADPAYLOAD)
+            return
+        if sequencer.open_batch is not None:
+            self.cut(sequencer, now)
+        current = sequencer.current
+        assert current is not None
+        status = current.room(len(frames), sum(len(part.payload) for part in frames))
+        if status is not _OK:
+            self._refused(sequencer, [frame], status, now)
+            return
+        group = frames[0].split
+        assert group is not None
+        group.lsn = current.next_lsn
+        for at, part in enumerate(frames):
+            if not self._append(sequencer, [part], 1, len(part.payload), now, room_checked=True):
+                # The frames after it must not get LSNs: the records would not follow each other.
+                self._fail_rest(sequencer, frames[at + 1 :], group)
+                return
+
+    def _fail_rest(self, sequencer: Sequencer, frames: Iterable[Frame], group: SplitAppend) -> None:
+        for frame in frames:
+            self._context.answers.fail(frame, sequencer.log, group.status)
+
+    def cut(self, sequencer: Sequencer, now: Micros) -> None:
+        """Make the open batch an entry."""
+        open_batch = sequencer.open_batch
+        assert open_batch is not None
+        sequencer.open_batch = None
+        self._append(sequencer, open_batch.frames, open_batch.records, open_batch.bytes, now)
+
+    def _append(
+        self,
+        sequencer: Sequencer,
+        frames: list[Frame],
+        records: int,
+        size: int,
+        now: Micros,
+        *,
+        room_checked: bool = False,
+    ) -> bool:
+        current = sequencer.current
+        if current is None or sequencer.state is not State.ACTIVE:
+            self._refused(sequencer, frames, Status.NOSEQUENCER, now)
+            return False
+        stamp = sequencer.timestamp()
+        status = current.append(frames, records, size, bool(frames[0].writer), stamp, now, room_checked=room_checked)
+        if status is not _OK:
+            self._refused(sequencer, frames, status, now)
+            return False
+        if current.next_esn > self._context.settings.esn_max - _EXHAUSTION_MARGIN:
+            self._reactivate_early(sequencer, current.next_esn, now)
+        return True
+
+    def _reactivate_early(self, sequencer: Sequencer, next_esn: int, now: Micros) -> None:
+        """ESNs run out soon. Small limits, as tests set them, leave the margin out."""
+        esn_max = self._context.settings.esn_max
+        if next_esn > esn_max or esn_max > 2 * _EXHAUSTION_MARGIN:
+            marks.hit("esn_exhausted")
+            sequencer.activate(now)
+
+    def _refused(self, sequencer: Sequencer, frames: list[Frame], status: Status, now: Micros) -> None:
+        self._give_back(sequencer, frames)
+        if status is Status.TOOBIG:
+            sequencer.activate(now)
+            status = Status.SEQNOBUFS
+        for frame in frames:
+            self._context.answers.fail(frame, sequencer.log, status, lsn=LSN_INVALID)

@@ -1,0 +1,66 @@
+"""Which frames become one entry."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from google_crc32c import value as crc32c
+
+from logdevice_py.config.attributes import LogAttributes
+from logdevice_py.core.batch import decode_batch
+from logdevice_py.core.entry import RECORDS_PER_ENTRY_MAX, ConstituentFlags
+from logdevice_py.core.ids import USER_LOG_ID_MAX, LogId
+from sequencer.frames import Frame, SplitAppend
+
+_STREAM: Final = int(ConstituentFlags.WRITE_STREAM)
+_BATCH: Final = int(ConstituentFlags.BATCH)
+
+
+class OpenBatch:
+    """The frames of one log that arrived since the last entry was cut. All of them are frames of write streams, or none is."""
+
+    __slots__ = ("bytes", "frames", "records", "stream")
+
+    def __init__(self, stream: bool) -> None:
+        self.frames: list[Frame] = []
+        self.records = 0
+        self.bytes = 0
+        self.stream = stream
+
+    def add(self, frame: Frame) -> None:
+        """Take a frame that `fits`."""
+        self.frames.append(frame)
+        self.records += frame.records
+        self.bytes += len(frame.payload)
+
+    def fits(self, frame: Frame, attributes: LogAttributes) -> bool:
+        """Whether the frame may share the entry: same kind, and the entry stays below the largest payload and number of records."""
+        return (
+            bool(frame.flags & _STREAM) is self.stream
+            and self.bytes + len(frame.payload) <= attributes.max_payload_bytes
+            and self.records + frame.records <= RECORDS_PER_ENTRY_MAX
+        )
+
+
+def is_batched(log: LogId, attributes: LogAttributes) -> bool:
+    """Whether frames of the log may share an entry at all."""
+    return attributes.sequencer_batching and log <= USER_LOG_ID_MAX
+
+
+def is_split(frame: Frame) -> bool:
+    """Whether a frame of a log without batching must be taken apart. A write stream's frame is kept whole: its writer finds it again by its number."""
+    return bool(frame.flags & _BATCH) and not frame.flags & _STREAM
+
+
+def split(frame: Frame) -> list[Frame]:
+    """A frame for each record of a batch; they are answered together.
+
+    Raises:
+        CorruptEntryError: the payload does not hold what it declares.
+    """
+    records = decode_batch(frame.payload, frame.records)
+    group = SplitAppend(len(records))
+    return [
+        Frame(record, 1, crc32c(record), 0, peer=frame.peer, request_id=frame.request_id, split=group)
+        for record in records
+    ]

@@ -1,0 +1,154 @@
+"""What all sequencers of a node share, so that one log's objects stay small."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Protocol
+
+from logdevice_py.config.cluster import ClusterConfig
+from logdevice_py.config.location import Location
+from logdevice_py.config.replication import ReplicationProperty
+from logdevice_py.core.ids import Generation, LogId, NodeId, ShardId
+from logdevice_py.core.lsn import Epoch
+from logdevice_py.core.machine import Outbox, Rng, TimerWheel
+from logdevice_py.core.units import Micros, Timestamp
+from logdevice_py.membership.cluster_view import ClusterView
+from logdevice_py.metadata.epoch_metadata import EpochInterval, EpochMetaData
+from logdevice_py.placement.copyset import CopysetSelector
+from sequencer.epoch_store_calls import EpochStoreCalls
+from sequencer.frames import Answers
+from sequencer.metrics import SequencerMetrics
+from sequencer.recovery.result import RecoveryResult
+from sequencer.releases import Releases
+from sequencer.settings import SequencerSettings
+from sequencer.store_availability import StoreAvailability
+from sequencer.store_timeouts import StoreTimeouts, StoreTimers
+
+WallClock = Callable[[], Timestamp]
+
+
+class Recoveries(Protocol):
+    """The part of `sequencer.recovery.node_recoveries.NodeRecoveries` that a log's sequencer uses."""
+
+    def start(
+        self,
+        log: LogId,
+        next_epoch: Epoch,
+        metadata: EpochMetaData,
+        on_done: Callable[[RecoveryResult, Micros], None],
+        now: Micros,
+    ) -> None:
+        """Recover everything below `next_epoch`; an older recovery of the log is aborted. `on_done` is called once."""
+
+    def abort(self, log: LogId, now: Micros) -> None:
+        """Stop without a result."""
+
+
+class Busy(Protocol):
+    """Something that waits for answers to STOREs."""
+
+    def on_peer_down(self, node: NodeId, now: Micros) -> None:
+        """The connection to a node broke."""
+
+
+class SequencerContext:
+    """Seams and shared tables of one node's sequencers."""
+
+    __slots__ = (
+        "_intervals",
+        "_selectors",
+        "_shard_sets",
+        "answers",
+        "availability",
+        "busy",
+        "cluster",
+        "config",
+        "epoch_store",
+        "metrics",
+        "node",
+        "outbox",
+        "placement_version",
+        "recoveries",
+        "releases",
+        "request_ids",
+        "rng",
+        "settings",
+        "store_timeouts",
+        "store_timers",
+        "timers",
+        "wall",
+    )
+
+    def __init__(
+        self,
+        node: NodeId,
+        config: ClusterConfig,
+        settings: SequencerSettings,
+        outbox: Outbox,
+        timers: TimerWheel,
+        rng: Rng,
+        wall: WallClock,
+        cluster: ClusterView,
+        request_ids: Iterator[int],
+    ) -> None:
+        self.node = node
+        self.config = config
+        self.settings = settings
+        self.outbox = outbox
+        self.timers = timers
+        self.rng = rng
+        self.wall = wall
+        self.cluster = cluster
+        self.request_ids = request_ids
+        self.metrics = SequencerMetrics()
+        self.answers = Answers(outbox, self.metrics)
+        self.releases: Releases
+        self.recoveries: Recoveries
+        self.availability = StoreAvailability(config, settings, outbox, timers, cluster, self.metrics, request_ids)
+        self.store_timeouts = StoreTimeouts(settings, timers)
+        self.store_timers = StoreTimers(timers)
+        self.epoch_store = EpochStoreCalls(settings, outbox, timers)
+        self.busy: dict[Busy, None] = {}
+        """Everything with entries on their way, in order of beginning: only these care for a broken connection."""
+        self.placement_version = 1
+        """Grows with every change of cluster state or configuration: what it decided must be decided again."""
+        self._selectors: dict[tuple[tuple[ShardId, ...], ReplicationProperty], CopysetSelector] = {}
+        self._intervals: dict[tuple[tuple[ShardId, Generation], ...], Mapping[ShardId, Generation]] = {}
+        self._shard_sets: dict[tuple[ShardId, ...], tuple[ShardId, ...]] = {}
+
+    def selector(self, shards: tuple[ShardId, ...], replication: ReplicationProperty) -> CopysetSelector:
+        """The copyset selector of a nodeset; logs of the same nodeset share one."""
+        key = (shards, replication)
+        selector = self._selectors.get(key)
+        if selector is None:
+            config = self.config
+            selector = self._selectors[key] = CopysetSelector(
+                shards,
+                replication,
+                location=config.location,
+                weight=config.storage_capacity,
+                local=self.local(),
+                rng=self.rng,
+            )
+        return selector
+
+    def local(self) -> Location | None:
+        """Where this node stands."""
+        node = self.config.nodes.get(self.node)
+        return None if node is None else node.location
+
+    def generations(self, interval: EpochInterval) -> Mapping[ShardId, Generation]:
+        """The generation of each shard of an interval; equal nodesets share one mapping."""
+        known = self._intervals.get(interval.nodeset)
+        if known is None:
+            known = self._intervals[interval.nodeset] = dict(interval.nodeset)
+        return known
+
+    def all_shards(self, metadata: EpochMetaData) -> tuple[ShardId, ...]:
+        """The shards of all nodesets that a log ever had, ascending; equal sets share one tuple."""
+        shards = tuple(sorted({shard for interval in metadata.history for shard in interval.shards}))
+        return self._shard_sets.setdefault(shards, shards)
+
+    def forget_placement(self) -> None:
+        """The configuration changed: weights and locations may be others."""
+        self._selectors.clear()

@@ -1,0 +1,69 @@
+"""Sticky copysets: one copyset for a block of entries of an epoch, so that readers find long runs on few shards."""
+
+from __future__ import annotations
+
+from logdevice_py.config.attributes import LogAttributes
+from logdevice_py.core.ids import ShardId
+from logdevice_py.core.units import Micros
+from logdevice_py.placement.copyset import CopysetSelector
+from sequencer.store_availability import StoreAvailability
+
+Copyset = tuple[ShardId, ...]
+
+
+class StickyCopyset:
+    """The current block of one epoch of one log.
+
+    A block ends when it is large or old, when one of its shards is not available, or when a wave to its copyset failed.
+    """
+
+    __slots__ = ("_bytes", "_started", "_version", "copyset")
+
+    def __init__(self) -> None:
+        self.copyset: Copyset | None = None
+        self._bytes = 0
+        self._started = Micros(0)
+        self._version = 0
+
+    def pick(
+        self,
+        size: int,
+        tried: Copyset | None,
+        attributes: LogAttributes,
+        selector: CopysetSelector,
+        availability: StoreAvailability,
+        now: Micros,
+    ) -> Copyset | None:
+        """The copyset for an entry of `size` bytes whose last wave, if any, went to `tried`. None: there is none at present."""
+        copyset = self.copyset
+        if (
+            copyset is not None
+            and copyset is not tried
+            and self._bytes < attributes.sticky_block_bytes
+            and now - self._started < attributes.sticky_block_age_us
+            and (self._version == availability.version or self._still_available(availability))
+        ):
+            self._bytes += size
+            return copyset
+        copyset = select(selector, availability)
+        if copyset is not None and attributes.sticky_copysets:
+            self.copyset = copyset
+            self._bytes = size
+            self._started = now
+            self._version = availability.version
+        return copyset
+
+    def _still_available(self, availability: StoreAvailability) -> bool:
+        assert self.copyset is not None
+        if not all(availability.is_available(shard) for shard in self.copyset):
+            return False
+        self._version = availability.version
+        return True
+
+
+def select(selector: CopysetSelector, availability: StoreAvailability) -> Copyset | None:
+    """A copyset of available shards; the graylist gives way when there is none without its shards."""
+    copyset = selector.select(availability.is_available)
+    if copyset is None and availability.forgive_slow(selector.nodeset):
+        copyset = selector.select(availability.is_available)
+    return copyset

@@ -1,0 +1,323 @@
+"""One epoch of one log: gives LSNs, replicates the entries, and knows up to where all of them are replicated."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from google_crc32c import value as crc32c
+
+from logdevice_py.config.attributes import Durability, LogAttributes
+from logdevice_py.core import marks
+from logdevice_py.core.entry import EntryFlags, encode_body
+from logdevice_py.core.ids import USER_LOG_ID_MAX, Generation, LogId, NodeId, ShardId
+from logdevice_py.core.lsn import ESN_INVALID, ESN_MAX, Epoch, Esn, Lsn, compose_lsn, esn_of
+from logdevice_py.core.status import Status
+from logdevice_py.core.units import Micros, Timestamp
+from logdevice_py.metadata.epoch_metadata import EpochInterval
+from logdevice_py.placement.copyset import CopysetSelector
+from logdevice_py.protocol.messages import Stored, StoreFlags
+from sequencer.appender import Appender
+from sequencer.appender import State as AppenderState
+from sequencer.context import SequencerContext
+from sequencer.copyset_sticky import StickyCopyset
+from sequencer.frames import NO_NODE, Answers, Frame
+from sequencer.sliding_window import SlidingWindow
+from sequencer.write_streams import WriteStreams
+
+_STREAM_ENTRY = int(EntryFlags.WRITE_STREAM)
+_EPOCH_BEGIN = int(EntryFlags.EPOCH_BEGIN)
+_ENTRY_OVERHEAD = 256
+"""Bytes that an entry counts for beside its payloads."""
+
+
+class State(enum.IntEnum):
+    """Life of an epoch; it only moves upward."""
+
+    ACTIVE = 0  # gives LSNs
+    DRAINING = 1  # gives none; its entries are still stored, past soft seals of later epochs
+    DYING = 2  # its entries are being given up
+    QUIESCENT = 3  # no entry is on its way
+
+
+class EpochOwner(Protocol):
+    """What an epoch tells its sequencer."""
+
+    def on_lng_moved(self, epoch: EpochSequencer, copyset: tuple[ShardId, ...], now: Micros) -> None:
+        """Everything up to the LNG of the epoch is fully replicated; the shards of `copyset` have the entry at it."""
+
+    def on_sealed(self, epoch: Epoch, node: NodeId, now: Micros) -> None:
+        """A shard holds a seal of that epoch, set by that node."""
+
+    def on_quiescent(self, epoch: EpochSequencer, now: Micros) -> None:
+        """A draining or dying epoch has no entry on its way any more."""
+
+
+class EpochSequencer:
+    """One epoch while this node sequences it. Nodeset and replication never change within it."""
+
+    __slots__ = (
+        "_answers",
+        "_selector",
+        "_selector_version",
+        "_sticky",
+        "_window",
+        "acknowledged",
+        "attributes",
+        "context",
+        "durability",
+        "epoch",
+        "generations",
+        "interval",
+        "lng",
+        "lng_timestamp",
+        "log",
+        "owner",
+        "preempted_by",
+        "state",
+        "store_flags",
+        "streams",
+    )
+
+    def __init__(
+        self,
+        owner: EpochOwner,
+        context: SequencerContext,
+        answers: Answers,
+        log: LogId,
+        epoch: Epoch,
+        interval: EpochInterval,
+        attributes: LogAttributes,
+    ) -> None:
+        self.owner = owner
+        self.context = context
+        self.log = log
+        self.epoch = epoch
+        self.interval = interval
+        self.attributes = attributes
+        self.generations: Mapping[ShardId, Generation] = context.generations(interval)
+        self.store_flags = 0
+        self.state = State.ACTIVE
+        self.lng = ESN_INVALID
+        self.lng_timestamp = Timestamp(0)
+        """Of the entry at the LNG."""
+        self.acknowledged = ESN_INVALID
+        """Greatest ESN that a client was told of."""
+        self.preempted_by = NO_NODE
+        self.streams: WriteStreams | None = None
+        self._answers = answers
+        self._window: SlidingWindow | None = None
+        self._sticky: StickyCopyset | None = None
+        self._selector: CopysetSelector | None = None
+        self._selector_version = 0
+        self.set_attributes(attributes)
+
+    def set_attributes(self, attributes: LogAttributes) -> None:
+        """Take the attributes that may change within an epoch."""
+        self.attributes = attributes
+        self.durability = Durability.SYNC if self.log > USER_LOG_ID_MAX else attributes.durability
+        draining = self.store_flags & int(StoreFlags.DRAINING)
+        self.store_flags = draining | (int(StoreFlags.SYNC) if self.durability is Durability.SYNC else 0)
+
+    @property
+    def next_lsn(self) -> Lsn:
+        """What the next entry would get; that of the last possible entry when the ESNs are used up."""
+        return compose_lsn(self.epoch, min(self.next_esn, ESN_MAX))
+
+    @property
+    def next_esn(self) -> int:
+        """What the next entry would get."""
+        return self._window.next_esn if self._window is not None else 1
+
+    @property
+    def in_flight(self) -> int:
+        """Entries that are not reaped."""
+        return len(self._window) if self._window is not None else 0
+
+    def room(self, entries: int, size: int) -> Status:
+        """Whether that many entries can get LSNs: OK, SEQNOBUFS, TOOBIG (ESNs are exhausted), or why no copyset can be made."""
+        window = self._window
+        if window is None:
+            window = self._window = SlidingWindow()
+        attributes, settings = self.attributes, self.context.settings
+        if self.context.metrics.bytes_in_flight + size > settings.appender_bytes and self.log <= USER_LOG_ID_MAX:
+            marks.hit("appender_bytes_exhausted")
+            return Status.SEQNOBUFS
+        return window.room(entries, size, attributes.max_writes_in_flight, attributes.window_bytes, settings.esn_max)
+
+    def append(
+        self,
+        frames: Sequence[Frame],
+        records: int,
+        size: int,
+        stream: bool,
+        timestamp: Timestamp,
+        now: Micros,
+        *,
+        room_checked: bool = False,
+    ) -> Status:
+        """Make the frames one entry, with batch offsets in their order, and start to replicate it.
+
+        Statuses: OK; SEQNOBUFS, the window is full; TOOBIG, the epoch has no LSN left; otherwise why no copyset can be made. Unless OK nothing
+        has happened.
+        """
+        assert self.state is State.ACTIVE, self.state
+        size += _ENTRY_OVERHEAD
+        status = Status.OK if room_checked else self.room(1, size)
+        if status is not Status.OK:
+            return status
+        copyset = self.pick_copyset(size, None, now)
+        if copyset is None:
+            return self.context.availability.refusal(self.interval.shards)
+        window = self._window
+        assert window is not None
+        esn = window.next_esn
+        lsn = compose_lsn(self.epoch, esn)
+        offset = 0
+        for frame in frames:
+            frame.offset = offset
+            offset += frame.records
+            if stream:
+                frame.lsn = lsn
+        body = encode_body(frames)
+        for frame in frames:
+            frame.payload = b""
+        flags = (_STREAM_ENTRY if stream else 0) | (_EPOCH_BEGIN if esn == 1 else 0)
+        appender = Appender(self, lsn, timestamp, frames, records, flags, size)
+        if not len(window):
+            self.context.busy[self] = None
+        window.grow(appender)
+        metrics = self.context.metrics
+        metrics.entries_started += 1
+        metrics.bytes_in_flight += size
+        appender.start(copyset, body, crc32c(body), now)
+        return status
+
+    def on_stored(self, message: Stored, now: Micros) -> None:
+        """A shard answered a STORE of this epoch."""
+        appender = self._window.get(esn_of(message.lsn)) if self._window is not None else None
+        if appender is not None:
+            appender.on_stored(message, now)
+
+    def pick_copyset(self, size: int, tried: tuple[ShardId, ...] | None, now: Micros) -> tuple[ShardId, ...] | None:
+        """The copyset for a wave."""
+        context = self.context
+        selector = self._selector
+        if selector is None or self._selector_version != context.placement_version:
+            selector = self._selector = context.selector(self.interval.shards, self.interval.replication)
+            self._selector_version = context.placement_version
+        sticky = self._sticky
+        if sticky is None:
+            sticky = self._sticky = StickyCopyset()
+        return sticky.pick(size, tried, self.attributes, selector, context.availability, now)
+
+    def on_replicated(self, appender: Appender, now: Micros) -> None:
+        """An entry is fully replicated: acknowledge it, and reap what can be reaped."""
+        self.context.metrics.entries_replicated += 1
+        if not appender.flags & _STREAM_ENTRY:
+            self._acknowledge(appender)
+        if esn_of(appender.lsn) == self._reapable():
+            self._reap(now)
+
+    def on_given_up(self, appender: Appender, now: Micros) -> None:
+        """An entry was preempted or aborted: the LNG stops before it for ever."""
+        self._refuse(appender)
+        if esn_of(appender.lsn) == self._reapable():
+            self._reap(now)
+
+    def on_sealed(self, epoch: Epoch, node: NodeId, now: Micros) -> None:
+        """A shard holds a seal."""
+        self.preempted_by = node
+        self.owner.on_sealed(epoch, node, now)
+
+    def on_peer_down(self, node: NodeId, now: Micros) -> None:
+        """The connection to a node broke."""
+        if self._window is not None:
+            for appender in self._window:
+                appender.on_peer_down(node, now)
+
+    def start_draining(self, now: Micros) -> None:
+        """Give no more LSNs. Tells the owner when nothing is on its way, perhaps at once."""
+        assert self.state is State.ACTIVE, self.state
+        self.state = State.DRAINING
+        self.store_flags |= int(StoreFlags.DRAINING)
+        self._check_quiescent(now)
+
+    def destroy(self, now: Micros) -> None:
+        """Give up everything that is on its way."""
+        if self.state is State.QUIESCENT:
+            return
+        self.state = State.DYING
+        if self._window is not None:
+            for appender in self._window:
+                appender.abort(now)
+        self._check_quiescent(now)
+
+    def check(self) -> None:
+        """Invariants; the simulator calls it."""
+        window = self._window
+        if window is not None:
+            assert self.lng < window.tail <= window.next_esn, (self.lng, window.tail, window.next_esn)
+            assert len(list(window)) == len(window)
+            oldest = window.get(window.tail)
+            assert oldest is None or oldest.running
+        assert self.state is not State.QUIESCENT or self.in_flight == 0
+
+    def _reapable(self) -> int:
+        assert self._window is not None
+        return self._window.tail
+
+    def _reap(self, now: Micros) -> None:
+        window = self._window
+        assert window is not None
+        last: Appender | None = None
+        metrics = self.context.metrics
+        while (appender := window.reap()) is not None:
+            metrics.bytes_in_flight -= appender.size
+            esn = appender.lsn & 0xFFFFFFFF
+            if appender.state is AppenderState.REPLICATED:
+                if self.lng == esn - 1:
+                    self.lng = Esn(esn)
+                    last = appender
+                    if appender.flags & _STREAM_ENTRY:
+                        self._acknowledge(appender)
+                elif appender.flags & _STREAM_ENTRY:
+                    # Recovery turns it into a hole if the entry before it is one: nobody may be told that it was stored.
+                    marks.hit("write_stream_after_hole")
+                    self._refuse(appender)
+        if last is not None:
+            self.lng_timestamp = last.timestamp
+            self.owner.on_lng_moved(self, last.copyset, now)
+        if not len(window):
+            self.context.busy.pop(self, None)
+        if self.state is not State.ACTIVE:
+            self._check_quiescent(now)
+
+    def _acknowledge(self, appender: Appender) -> None:
+        esn = appender.lsn & 0xFFFFFFFF
+        if esn > self.acknowledged:
+            self.acknowledged = Esn(esn)
+        copyset = list(appender.copyset)
+        durability = self.durability
+        acknowledge = self._answers.acknowledge
+        for frame in appender.frames:
+            acknowledge(frame, self.log, appender.lsn, appender.timestamp, durability, copyset)
+
+    def _refuse(self, appender: Appender) -> None:
+        preempted = appender.state is not AppenderState.ABORTED
+        redirect = appender.preempted_by if appender.preempted_by != NO_NODE else self.preempted_by
+        for frame in appender.frames:
+            self._answers.fail(
+                frame,
+                self.log,
+                Status.PREEMPTED if preempted else Status.ABORTED,
+                lsn=appender.lsn,
+                not_replicated=appender.not_replicated,
+                redirect=redirect if preempted else NO_NODE,
+            )
+
+    def _check_quiescent(self, now: Micros) -> None:
+        if self.in_flight == 0 and self.state in (State.DRAINING, State.DYING):
+            self.state = State.QUIESCENT
+            self.owner.on_quiescent(self, now)

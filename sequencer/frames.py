@@ -1,0 +1,199 @@
+"""APPEND frames on their way through the sequencer, and their answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from logdevice_py.core.entry import Constituent, ConstituentFlags
+from logdevice_py.core.ids import LogId, NodeId, PeerId, WriterId
+from logdevice_py.core.lsn import LSN_INVALID, Lsn
+from logdevice_py.core.machine import Outbox
+from logdevice_py.core.status import Status
+from logdevice_py.core.units import Timestamp
+from logdevice_py.protocol.messages import Append, Appended, AppendedFlags, AppendFlags
+from sequencer.metrics import SequencerMetrics
+
+NO_NODE = NodeId(-1)
+NOBODY = PeerId(0)
+NO_TIMESTAMP = Timestamp(0)
+_BATCH = int(AppendFlags.BATCH)
+_WRITE_STREAM = int(AppendFlags.WRITE_STREAM)
+_PART_BATCH = int(ConstituentFlags.BATCH)
+_PART_STREAM = int(ConstituentFlags.WRITE_STREAM)
+
+
+@dataclass(slots=True)
+class SplitAppend:
+    """A frame whose records got an LSN each; it is answered once, when all of them came to their end."""
+
+    missing: int
+    """Records whose entries are in flight."""
+    lsn: Lsn = LSN_INVALID
+    """Of the first record; the others follow without a gap."""
+    status: Status = Status.OK
+    not_replicated: bool = True
+
+
+@dataclass(slots=True)
+class Frame(Constituent):
+    """One APPEND frame: a constituent of its entry, and whom to answer. The payload is dropped once the entry is encoded."""
+
+    peer: PeerId = NOBODY
+    request_id: int = 0
+    offset: int = 0
+    """Of the first record within the LSN."""
+    split: SplitAppend | None = None
+    lsn: Lsn = LSN_INVALID
+    """Write streams only: the position, once it is known."""
+    timestamp: Timestamp = NO_TIMESTAMP
+    """Write streams only: that of the entry, once the frame was acknowledged; 0 before."""
+    repeats: list[tuple[PeerId, int]] = field(default_factory=list)
+    """Write streams only: requests that repeat this frame and wait for its answer."""
+
+
+def frame_of(peer: PeerId, append: Append) -> Frame:
+    """The frame of a request that was checked."""
+    flags = append.flags
+    if flags & _WRITE_STREAM:
+        part = _PART_STREAM | (_PART_BATCH if flags & _BATCH else 0)
+        writer, sequence = WriterId(append.writer), append.sequence
+        return Frame(append.payload, append.records, append.crc, part, writer, sequence, peer, append.request_id)
+    return Frame(
+        append.payload,
+        append.records,
+        append.crc,
+        _PART_BATCH if flags & _BATCH else 0,
+        WriterId(b""),
+        0,
+        peer,
+        append.request_id,
+    )
+
+
+class Answers:
+    """Builds APPENDED messages."""
+
+    __slots__ = ("_metrics", "_outbox")
+
+    def __init__(self, outbox: Outbox, metrics: SequencerMetrics) -> None:
+        self._outbox = outbox
+        self._metrics = metrics
+
+    def acknowledge(
+        self,
+        frame: Frame,
+        log: LogId,
+        lsn: Lsn,
+        timestamp: Timestamp,
+        durability: int,
+        copyset: list[int],
+    ) -> None:
+        """The frame's entry is fully replicated."""
+        split = frame.split
+        if split is not None:
+            split.missing -= 1
+            split.not_replicated = False
+            if split.missing:
+                return
+            lsn = split.lsn
+            if split.status is not Status.OK:
+                self.refuse(frame.peer, frame.request_id, log, split.status, lsn=lsn)
+                return
+        metrics = self._metrics
+        metrics.frames_acknowledged += 1
+        metrics.records_acknowledged += frame.records
+        self._outbox.send(
+            frame.peer,
+            Appended(
+                request_id=frame.request_id,
+                log=log,
+                status=Status.OK,
+                flags=0,
+                lsn=lsn,
+                batch_offset=frame.offset,
+                timestamp=timestamp,
+                redirect=NO_NODE,
+                durability=durability,
+                copyset=copyset,
+            ),
+        )
+        if frame.lsn:
+            frame.timestamp = timestamp
+            for peer, request_id in frame.repeats:
+                self.repeat(peer, request_id, log, frame, durability)
+            frame.repeats = []
+
+    def repeat(self, peer: PeerId, request_id: int, log: LogId, frame: Frame, durability: int) -> None:
+        """A write stream's frame that was acknowledged before came once more: it has its first position."""
+        self._metrics.frames_acknowledged += 1
+        self._outbox.send(
+            peer,
+            Appended(
+                request_id=request_id,
+                log=log,
+                status=Status.OK,
+                flags=0,
+                lsn=frame.lsn,
+                batch_offset=frame.offset,
+                timestamp=frame.timestamp,
+                redirect=NO_NODE,
+                durability=durability,
+                copyset=[],
+            ),
+        )
+
+    def fail(
+        self,
+        frame: Frame,
+        log: LogId,
+        status: Status,
+        *,
+        lsn: Lsn = LSN_INVALID,
+        not_replicated: bool = True,
+        redirect: NodeId = NO_NODE,
+    ) -> None:
+        """The frame's entry was given up, or never got an LSN."""
+        split = frame.split
+        if split is not None:
+            split.missing -= 1
+            split.status = status
+            split.not_replicated = split.not_replicated and not_replicated
+            if split.missing > 0:
+                return
+            lsn, not_replicated = split.lsn, split.not_replicated
+        for peer, request_id in ((frame.peer, frame.request_id), *frame.repeats):
+            self.refuse(peer, request_id, log, status, lsn=lsn, not_replicated=not_replicated, redirect=redirect)
+        frame.repeats = []
+
+    def refuse(
+        self,
+        peer: PeerId,
+        request_id: int,
+        log: LogId,
+        status: Status,
+        *,
+        lsn: Lsn = LSN_INVALID,
+        not_replicated: bool = False,
+        redirect: NodeId = NO_NODE,
+        redirect_not_alive: bool = False,
+    ) -> None:
+        """Anything but OK. `not_replicated`: the append is certainly not applied."""
+        self._metrics.frames_refused += 1
+        flags = (int(AppendedFlags.NOT_REPLICATED) if not_replicated else 0) | (
+            int(AppendedFlags.REDIRECT_NOT_ALIVE) if redirect_not_alive else 0
+        )
+        self._outbox.send(
+            peer,
+            Appended(
+                request_id=request_id,
+                log=log,
+                status=status,
+                flags=flags,
+                lsn=lsn,
+                batch_offset=0,
+                timestamp=Timestamp(0),
+                redirect=redirect,
+                durability=0,
+                copyset=[],
+            ),
+        )

@@ -1,0 +1,180 @@
+"""Writing a log's epoch metadata to its metadata log, and noting in the epoch store that they are there.
+
+Nothing of the epoch is released before. Any copy of the entry that was ever stored tells the truth, acknowledged or not, because the epoch
+store had its content before; so the entry needs no recovery, and repeating the write is harmless.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator, Mapping
+from typing import Protocol
+
+from google_crc32c import value as crc32c
+
+from epoch_store.interface import Result, UpdateMetadata
+from epoch_store.updaters import ToWritten
+from logdevice_py.core import marks
+from logdevice_py.core.entry import Constituent, EntryFlags, encode_body
+from logdevice_py.core.ids import Generation, LogId, NodeId, ShardId, data_log_of, metadata_log_of
+from logdevice_py.core.lsn import ESN_INVALID, ESN_MIN, Epoch, Esn, compose_lsn
+from logdevice_py.core.machine import Timer, backoff
+from logdevice_py.core.status import Status
+from logdevice_py.core.units import Micros, Timestamp
+from logdevice_py.metadata.epoch_metadata import EpochMetaData
+from logdevice_py.protocol.messages import Stored, StoreFlags
+from sequencer.appender import Appender
+from sequencer.context import SequencerContext
+from sequencer.copyset_sticky import select
+
+
+class State(enum.Enum):
+    """Where the write is."""
+
+    STORING = enum.auto()  # the entry is being replicated, or waits for a copyset
+    NOTING = enum.auto()  # the entry is stored; the epoch store is told
+    DONE = enum.auto()  # the epoch store knows
+    STOPPED = enum.auto()  # a later sequencer took over, or the owner stopped it
+
+
+class MetadataOwner(Protocol):
+    """Who wants to know."""
+
+    def on_metadata_written(self, metadata: EpochMetaData, now: Micros) -> None:
+        """The epoch store holds these metadata, marked as written."""
+
+    def on_sealed(self, epoch: Epoch, node: NodeId, now: Micros) -> None:
+        """Somebody else got a later epoch: up to `epoch`, all are over."""
+
+
+class MetadataLogWrite:
+    """Writes the metadata that an activation got. Tries for ever, with growing delays."""
+
+    __slots__ = (
+        "_appender",
+        "_delays",
+        "_epoch",
+        "_metadata",
+        "_owner",
+        "_timer",
+        "context",
+        "generations",
+        "log",
+        "state",
+        "store_flags",
+    )
+
+    def __init__(self, log: LogId, metadata: EpochMetaData, context: SequencerContext, owner: MetadataOwner) -> None:
+        self.log = metadata_log_of(log)
+        self.context = context
+        self.store_flags = int(StoreFlags.SYNC)
+        self.generations: Mapping[ShardId, Generation] = {}
+        self.state = State.STORING
+        self._owner = owner
+        self._metadata = metadata
+        self._epoch = metadata.given_epoch
+        self._appender: Appender | None = None
+        self._timer: Timer | None = None
+        self._delays = self._fresh_delays()
+
+    @property
+    def lng(self) -> Esn:
+        """A metadata log has one entry an epoch."""
+        return ESN_INVALID
+
+    def start(self, now: Micros) -> None:
+        """Store the entry (epoch, 1) of the metadata log."""
+        self._timer = None
+        if self.state is not State.STORING:
+            return
+        copyset = self.pick_copyset(0, None, now)
+        if copyset is None:
+            marks.hit("no_metadata_copyset")
+            self._timer = self.context.timers.at(now + next(self._delays), self.start)
+            return
+        encoded = self._metadata.encode()
+        body = encode_body([Constituent(encoded, 1, crc32c(encoded))])
+        lsn = compose_lsn(self._epoch, ESN_MIN)
+        flags = int(EntryFlags.METADATA | EntryFlags.EPOCH_BEGIN)
+        self._appender = Appender(self, lsn, Timestamp(self.context.wall()), (), 1, flags, len(body))
+        self.context.busy[self] = None
+        self._appender.start(copyset, body, crc32c(body), now)
+
+    def stop(self, now: Micros) -> None:
+        """Give up, without telling the owner."""
+        if self.state in (State.DONE, State.STOPPED):
+            return
+        self.state = State.STOPPED
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._appender is not None:
+            self._appender.abort(now)
+
+    def on_stored(self, message: Stored, now: Micros) -> None:
+        """A shard answered."""
+        if self._appender is not None and message.lsn == self._appender.lsn:
+            self._appender.on_stored(message, now)
+
+    def on_peer_down(self, node: NodeId, now: Micros) -> None:
+        """The connection to a node broke."""
+        if self._appender is not None:
+            self._appender.on_peer_down(node, now)
+
+    def pick_copyset(self, size: int, tried: tuple[ShardId, ...] | None, now: Micros) -> tuple[ShardId, ...] | None:
+        """From the nodeset of all metadata logs; its generations are the present ones."""
+        metadata_log, cluster = self.context.config.metadata_log, self.context.cluster
+        selector = self.context.selector(metadata_log.nodeset, metadata_log.replication)
+        copyset = select(selector, self.context.availability)
+        if copyset is not None:
+            self.generations = {shard: cluster.generation(shard) for shard in copyset}
+        return copyset
+
+    def on_replicated(self, appender: Appender, now: Micros) -> None:
+        """The entry is on a full copyset."""
+        self.context.metrics.metadata_entries_written += 1
+        self._appender = None
+        self.context.busy.pop(self, None)
+        if self.state is State.STORING:
+            self.state = State.NOTING
+            self._delays = self._fresh_delays()
+            self._note(now)
+
+    def on_sealed(self, epoch: Epoch, node: NodeId, now: Micros) -> None:
+        """A later sequencer wrote to the metadata log."""
+        self._owner.on_sealed(epoch, node, now)
+
+    def on_given_up(self, appender: Appender, now: Micros) -> None:
+        """The entry was preempted or aborted."""
+        self.state = State.STOPPED
+        self._appender = None
+        self.context.busy.pop(self, None)
+
+    def _note(self, now: Micros) -> None:
+        self._timer = None
+        if self.state is State.NOTING:
+            updater = ToWritten(self._metadata.current)
+            operation = UpdateMetadata(data_log_of(self.log), updater, self.context.node)
+            self.context.epoch_store.submit(operation, self._on_noted, now)
+
+    def _on_noted(self, result: Result | None, now: Micros) -> None:
+        if self.state is not State.NOTING:
+            return
+        if result is not None and result.status in (Status.OK, Status.STALE):
+            stored = result.value
+            assert isinstance(stored, EpochMetaData), stored
+            self.state = State.DONE
+            if stored.given_epoch > self._epoch:
+                self._owner.on_sealed(Epoch(stored.given_epoch - 1), stored.writer, now)
+            # A later interval in the store could only be put there after this one was known to be written.
+            self._owner.on_metadata_written(stored, now)
+            return
+        marks.hit("metadata_note_failed")
+        self._timer = self.context.timers.at(now + next(self._delays), self._note)
+
+    def _fresh_delays(self) -> Iterator[int]:
+        settings = self.context.settings
+        return backoff(
+            self.context.rng,
+            initial_us=settings.epoch_store_retry_min_us,
+            max_us=settings.epoch_store_retry_max_us,
+        )

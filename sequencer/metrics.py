@@ -1,0 +1,31 @@
+"""What the sequencer side of a node counts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from logdevice_py.core.declare import counter, gauge
+
+
+@dataclass(slots=True)
+class SequencerMetrics:
+    """Counters and gauges of one node's sequencers."""
+
+    frames_received: int = counter("APPEND frames received.", unit="frames")
+    frames_acknowledged: int = counter("APPEND frames answered OK.", unit="frames")
+    frames_refused: int = counter("APPEND frames answered with another status than OK.", unit="frames")
+    records_acknowledged: int = counter("Records in frames that were answered OK.", unit="records")
+    entries_started: int = counter("Entries that got an LSN.", unit="entries")
+    entries_replicated: int = counter("Entries that reached all copies of a wave.", unit="entries")
+    entries_given_up: int = counter("Entries that were preempted or aborted.", unit="entries")
+    waves_repeated: int = counter("Waves of STOREs after the first of an entry.", unit="waves")
+    stores_timed_out: int = counter("Waves of STOREs that timed out.", unit="waves")
+    shards_graylisted: int = counter("Times that a shard was put on the graylist.", unit="times")
+    activations: int = counter("Activations that got an epoch.", unit="activations")
+    activation_failures: int = counter("Requests for an epoch that failed.", unit="requests")
+    preemptions: int = counter("Times that another sequencer took a log over.", unit="times")
+    recoveries_completed: int = counter("Recoveries of logs that came to their end.", unit="recoveries")
+    metadata_entries_written: int = counter("Entries of metadata logs written.", unit="entries")
+    bytes_in_flight: int = gauge("Bytes of entries that are being replicated.", unit="bytes")
+    bytes_buffered: int = gauge("Bytes of frames that wait for an activation or a recovery.", unit="bytes")
+    sequencers: int = gauge("Logs that have a sequencer object.", unit="logs")

@@ -1,0 +1,305 @@
+"""The root of everything that sequences at one node: owns the machines of all logs and routes events to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import count
+from typing import Any
+
+from epoch_store.interface import Result
+from logdevice_py.config.cluster import ClusterConfig
+from logdevice_py.core.ids import (
+    InstanceId,
+    LogId,
+    NodeId,
+    PeerId,
+    data_log_of,
+    is_client,
+    is_metadata_log,
+)
+from logdevice_py.core.machine import Outbox, Rng, TimerWheel
+from logdevice_py.core.status import Status
+from logdevice_py.core.units import Micros
+from logdevice_py.membership.cluster_view import ClusterView
+from logdevice_py.protocol.messages import (
+    Append,
+    AppendFlags,
+    Cleaned,
+    Digested,
+    GetSeqState,
+    Mutated,
+    SealChecked,
+    Sealed,
+    SeqStateFlags,
+    Stored,
+)
+from sequencer.append_path import AppendPath
+from sequencer.context import SequencerContext, WallClock
+from sequencer.metadata_log_reading import MetadataLogReading
+from sequencer.metrics import SequencerMetrics
+from sequencer.reconfiguration import Reconfiguration
+from sequencer.recovery.metrics import RecoveryMetrics
+from sequencer.recovery.node_recoveries import NodeRecoveries
+from sequencer.recovery.settings import RecoverySettings
+from sequencer.recovery_cluster import NodeRecoveryCluster
+from sequencer.redirection import NO_STANDING, Action, Route, route
+from sequencer.releases import Releases
+from sequencer.seq_state import SeqStateRequests
+from sequencer.sequencer import Sequencer
+from sequencer.settings import SequencerSettings
+
+_NO_SUCH_LOG = Route(Action.REFUSE, Status.NOTFOUND)
+
+
+class SequencerNode:
+    """All sequencers of a node. Pure: events come in by method, effects go to the outbox."""
+
+    def __init__(
+        self,
+        node: NodeId,
+        instance: InstanceId,
+        config: ClusterConfig,
+        settings: SequencerSettings,
+        outbox: Outbox,
+        timers: TimerWheel,
+        rng: Rng,
+        wall: WallClock,
+        cluster: ClusterView,
+        recovery_settings: RecoverySettings | None = None,
+    ) -> None:
+        self.node = node
+        self.instance = instance
+        self.sequencers: dict[LogId, Sequencer] = {}
+        """Every log that was ever asked for here, to look at."""
+        # A later run of the node must not take an answer to an earlier run for its own.
+        self._request_ids = count((instance & 0xFFFFFFFF) << 31 | 1)
+        context = self.context = SequencerContext(
+            node, config, settings, outbox, timers, rng, wall, cluster, self._request_ids
+        )
+        self.recovery_cluster = NodeRecoveryCluster(context)
+        """The event log tells it which shards' data is not whole."""
+        self.recovery_metrics = RecoveryMetrics()
+        self.recoveries = NodeRecoveries(
+            node,
+            outbox=outbox,
+            timers=timers,
+            rng=rng,
+            settings=recovery_settings or RecoverySettings(),
+            metrics=self.recovery_metrics,
+            cluster=self.recovery_cluster,
+            next_token=context.epoch_store.next_token,
+        )
+        context.recoveries = self.recoveries
+        context.releases = Releases(node, self.sequencers, settings, outbox, timers, cluster)
+        self._appends = AppendPath(context)
+        self._seq_states = SeqStateRequests(context, self.sequencers)
+        self._reconfiguration = Reconfiguration(context, self.sequencers)
+        self._metadata_logs = MetadataLogReading(context)
+        self._handlers: dict[type[Any], Callable[[PeerId, Any, Micros], None]] = {
+            Append: self._on_append,
+            Stored: self._on_stored,
+            GetSeqState: self._on_get_seq_state,
+            SealChecked: self._on_seal_checked,
+            Digested: self._on_digested,
+            Sealed: self._on_recovery_answer,
+            Mutated: self._on_recovery_answer,
+            Cleaned: self._on_recovery_answer,
+        }
+
+    @property
+    def metrics(self) -> SequencerMetrics:
+        """What this node's sequencers count."""
+        return self.context.metrics
+
+    # Events
+
+    def on_message(self, peer: PeerId, message: Any, now: Micros) -> None:
+        """One of the messages that `handles`."""
+        self._handlers[type(message)](peer, message, now)
+
+    def handles(self) -> tuple[type[Any], ...]:
+        """The message classes that belong to this root."""
+        return tuple(self._handlers)
+
+    def on_turn_end(self, now: Micros) -> None:
+        """All events of the turn came: cut batches, send what was gathered."""
+        self._appends.on_turn_end(now)
+        self.recoveries.on_turn_end(now)
+        self.context.releases.on_turn_end()
+
+    def on_epoch_store(self, token: int, result: Result, now: Micros) -> None:
+        """An `EpochStoreRequest` was answered."""
+        if not self.recoveries.on_epoch_store(token, result, now):
+            self.context.epoch_store.on_result(token, result, now)
+
+    def on_peer_down(self, peer: PeerId, now: Micros) -> None:
+        """A connection broke: what was in flight on it may be lost."""
+        if is_client(peer):
+            return
+        node, context = NodeId(peer), self.context
+        config = context.config.nodes.get(node)
+        context.availability.on_peer_down(node, config.shards if config is not None else 1, now)
+        context.releases.on_peer_down(node)
+        for busy in list(context.busy):
+            busy.on_peer_down(node, now)
+        self._metadata_logs.on_peer_down(node)
+        self.recoveries.on_peer_down(peer, now)
+
+    def on_peer_up(self, peer: PeerId, now: Micros) -> None:
+        """The connection to a node stands."""
+        if is_client(peer):
+            return
+        node = NodeId(peer)
+        self.context.availability.on_peer_up(node)
+        self.context.releases.on_peer_up(node, now)
+        self.recoveries.on_peer_up(peer, now)
+
+    def on_cluster_state(self, now: Micros) -> None:
+        """`ClusterView` tells something else than before."""
+        self.context.placement_version += 1
+        self.context.availability.on_cluster_state()
+        self.recoveries.on_cluster_state(now)
+        self._reconfiguration.on_cluster_state(now)
+
+    def on_config(self, config: ClusterConfig, now: Micros) -> None:
+        """There is another version of the cluster file."""
+        context = self.context
+        context.config = config
+        context.placement_version += 1
+        context.forget_placement()
+        context.availability.on_config(config)
+        for log, sequencer in list(self.sequencers.items()):
+            attributes = config.log(log)
+            if attributes is None:
+                sequencer.remove(now)
+                del self.sequencers[log]
+            elif attributes is not sequencer.attributes:
+                sequencer.on_attributes(attributes)
+        context.metrics.sequencers = len(self.sequencers)
+        self.recoveries.on_shard_status(now)
+        self._reconfiguration.start(now)
+
+    # Messages
+
+    def _on_append(self, peer: PeerId, append: Append, now: Micros) -> None:
+        self.context.metrics.frames_received += 1
+        sequencer = self.sequencers.get(append.log)
+        if sequencer is None or sequencer.home_version != self.context.placement_version:
+            flags = append.flags
+            found = self._route(
+                append.log,
+                bool(flags & AppendFlags.NO_REDIRECT),
+                bool(flags & AppendFlags.REACTIVATE_IF_PREEMPTED),
+                now,
+            )
+            if isinstance(found, Route):
+                self._appends.refuse_route(peer, append, found)
+                return
+            sequencer = found
+        self._appends.on_append(sequencer, peer, append, now)
+
+    def _on_get_seq_state(self, peer: PeerId, message: GetSeqState, now: Micros) -> None:
+        sequencer = self.sequencers.get(message.log)
+        if sequencer is None or sequencer.home_version != self.context.placement_version:
+            flags = message.flags
+            found = self._route(
+                message.log,
+                bool(flags & SeqStateFlags.NO_REDIRECT),
+                bool(flags & SeqStateFlags.REACTIVATE_IF_PREEMPTED),
+                now,
+            )
+            if isinstance(found, Route):
+                self._seq_states.refuse(peer, message, found.status, found.redirect)
+                return
+            sequencer = found
+        self._seq_states.on_request(sequencer, peer, message, now)
+
+    def _route(self, log: LogId, no_redirect: bool, reactivate_if_preempted: bool, now: Micros) -> Sequencer | Route:
+        context = self.context
+        attributes = None if is_metadata_log(log) else context.config.log(log)
+        if attributes is None:
+            return _NO_SUCH_LOG
+        sequencer = self.sequencers.get(log)
+        decision = route(
+            context,
+            log,
+            sequencer.standing() if sequencer is not None else NO_STANDING,
+            no_redirect=no_redirect,
+            reactivate_if_preempted=reactivate_if_preempted,
+            now=now,
+        )
+        if decision.action is Action.REFUSE:
+            return decision
+        if sequencer is None:
+            sequencer = self.sequencers[log] = Sequencer(log, attributes, context, self)
+            context.metrics.sequencers = len(self.sequencers)
+        if decision.action is Action.REACTIVATE:
+            sequencer.activate(now)
+        elif decision.home:
+            sequencer.home_version = context.placement_version
+        elif no_redirect:
+            sequencer.no_redirect_until = now + context.settings.no_redirect_us
+        return sequencer
+
+    def _on_stored(self, peer: PeerId, message: Stored, now: Micros) -> None:
+        if message.shard >> 8 != peer:
+            return
+        log = message.log
+        sequencer = self.sequencers.get(log)
+        if sequencer is not None:
+            sequencer.on_stored(message, now)
+        elif is_metadata_log(log):
+            sequencer = self.sequencers.get(data_log_of(log))
+            if sequencer is not None:
+                sequencer.on_metadata_stored(message, now)
+
+    def _on_seal_checked(self, peer: PeerId, message: SealChecked, now: Micros) -> None:
+        if message.shard >> 8 != peer:
+            return
+        if not self.context.availability.on_probe_answer(message.request_id, message.shard):
+            self._seq_states.seal_checks.on_seal_checked(message, now)
+
+    def _on_digested(self, peer: PeerId, message: Digested, now: Micros) -> None:
+        if message.shard >> 8 != peer:
+            return
+        if message.ranges and is_metadata_log(LogId(message.ranges[0][0])):
+            self._metadata_logs.on_digested(message, now)
+        else:
+            self.recoveries.on_message(peer, message, now)
+
+    def _on_recovery_answer(self, peer: PeerId, message: Any, now: Micros) -> None:
+        if message.shard >> 8 == peer:
+            self.recoveries.on_message(peer, message, now)
+
+    # What sequencers tell
+
+    def before_new_epoch(self, sequencer: Sequencer, now: Micros) -> None:
+        """The current epoch is about to end."""
+        self._appends.before_new_epoch(sequencer, now)
+
+    def on_active(self, sequencer: Sequencer, now: Micros) -> None:
+        """There is a new epoch."""
+        self._appends.on_active(sequencer, now)
+
+    def on_recovered(self, sequencer: Sequencer, now: Micros) -> None:
+        """Earlier epochs are recovered."""
+        self._appends.on_recovered(sequencer, now)
+
+    def on_unavailable(self, sequencer: Sequencer, status: Status, now: Micros) -> None:
+        """What waits for the log waits in vain."""
+        self._appends.on_unavailable(sequencer, status, now)
+        self._seq_states.on_unavailable(sequencer, status, now)
+
+    def on_changed(self, sequencer: Sequencer, now: Micros) -> None:
+        """Epoch, release pointer or state of a log changed."""
+        if sequencer.watched:
+            self._seq_states.on_changed(sequencer, now)
+
+    def read_metadata_log(self, log: LogId, done: Callable[[bool, Micros], None], now: Micros) -> None:
+        """Find out whether a metadata log is empty."""
+        self._metadata_logs.start(log, done, now)
+
+    def check(self) -> None:
+        """Invariants; the simulator calls it."""
+        for sequencer in self.sequencers.values():
+            sequencer.check()

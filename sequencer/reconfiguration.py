@@ -1,0 +1,54 @@
+"""Giving logs other nodesets after the cluster changed, some logs at a time."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from logdevice_py.core.ids import Generation, LogId, ShardId
+from logdevice_py.core.units import Micros
+from sequencer.context import SequencerContext
+from sequencer.sequencer import Sequencer
+
+
+class Reconfiguration:
+    """A sweep over all logs: each is asked whether it wants another epoch. A change during a sweep begins another one after it."""
+
+    __slots__ = ("_again", "_context", "_generations", "_logs", "_sequencers")
+
+    def __init__(self, context: SequencerContext, sequencers: dict[LogId, Sequencer]) -> None:
+        self._context = context
+        self._sequencers = sequencers
+        self._logs: deque[LogId] = deque()
+        self._again = False
+        self._generations = self._known_generations()
+
+    def on_cluster_state(self, now: Micros) -> None:
+        """A shard may have taken a new generation, or have been heard of for the first time."""
+        generations = self._known_generations()
+        if generations != self._generations:
+            self._generations = generations
+            self.start(now)
+
+    def start(self, now: Micros) -> None:
+        """Look at all logs."""
+        if self._logs:
+            self._again = True
+        elif self._sequencers:
+            self._logs.extend(self._sequencers)
+            self._context.timers.at(now + self._context.settings.reconfiguration_tick_us, self._on_tick)
+
+    def _on_tick(self, now: Micros) -> None:
+        settings = self._context.settings
+        for _ in range(min(settings.reconfiguration_logs, len(self._logs))):
+            sequencer = self._sequencers.get(self._logs.popleft())
+            if sequencer is not None:
+                sequencer.reconsider(now)
+        if self._logs:
+            self._context.timers.at(now + settings.reconfiguration_tick_us, self._on_tick)
+        elif self._again:
+            self._again = False
+            self.start(now)
+
+    def _known_generations(self) -> dict[ShardId, Generation]:
+        cluster = self._context.cluster
+        return {shard: cluster.generation(shard) for shard in self._context.config.storage_shards()}

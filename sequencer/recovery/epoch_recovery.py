@@ -1,0 +1,580 @@
+"""Recovery of one epoch: learns what the shards hold, decides what the epoch holds for ever, and makes the shards agree."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+from typing import Protocol
+
+from epoch_store.interface import Result, SetLastCleanEpoch
+from logdevice_py.core.ids import Generation, LogId, NodeId, PeerId, ShardId, format_shard, node_of, node_peer
+from logdevice_py.core.lsn import ESN_MAX, ESN_MIN, Epoch, Esn, Lsn, compose_lsn, format_lsn
+from logdevice_py.core.machine import Timer
+from logdevice_py.core.marks import hit
+from logdevice_py.core.status import Status
+from logdevice_py.core.units import Micros
+from logdevice_py.metadata.epoch_metadata import EpochInterval, TailRecord
+from logdevice_py.placement.failure_domains import Authority, FailureDomains, FMajority
+from logdevice_py.protocol.messages import Mutated
+from sequencer.recovery.coalescing import AnswerSink, CleanedRow
+from sequencer.recovery.context import RecoveryContext
+from sequencer.recovery.digest import Digest, Kind
+from sequencer.recovery.epoch_store_call import EpochStoreCall
+from sequencer.recovery.mutator import Mutation, Mutator, must_be_stored
+from sequencer.recovery.plan import Decision, Plan
+from sequencer.recovery.recovery_shard import RecoveryShard, SealedEpoch, ShardState
+from sequencer.recovery.result import RecoveredEpoch
+
+
+class State(enum.Enum):
+    """How far the recovery of an epoch is. A restart leads back to SEAL_OR_INACTIVE; ADVANCE_LCE is never left again."""
+
+    SEAL_OR_INACTIVE = 1  # waits until enough shards are sealed
+    DIGEST = 2  # asks the sealed shards what they hold
+    MUTATION = 3  # everything is decided; shards are brought to it
+    CLEAN = 4  # the mutation set agrees; its members are told so
+    ADVANCE_LCE = 5  # they have it on disk; the epoch store is told
+    DONE = 6  # the epoch is recovered, or its recovery was given up
+
+
+class EpochRecoveryOwner(AnswerSink, Protocol):
+    """The recovery of the log."""
+
+    def reseal(self, shard: ShardId, now: Micros) -> None:
+        """Seal the shard again after a while: it does not do what it should."""
+
+    def on_epoch_recovered(self, recovered: RecoveredEpoch, tail: TailRecord | None, now: Micros) -> None:
+        """The epoch is clean. `tail`: the last entry of it and all earlier ones."""
+
+    def on_preempted(self, epoch: Epoch, node: NodeId, now: Micros) -> None:
+        """A shard was sealed by a later sequencer."""
+
+
+class EpochRecovery:
+    """Makes one epoch final.
+
+    Whatever it is told of shards, it never restarts what it decided (`Plan`); a restart only learns anew where copies are. A shard takes part
+    from its SEALED and full DIGESTED on; one that comes after the mutation set was fixed does not take part in this attempt and learns the outcome
+    by purging.
+    """
+
+    def __init__(
+        self,
+        log: LogId,
+        epoch: Epoch,
+        interval: EpochInterval,
+        seal_epoch: Epoch,
+        context: RecoveryContext,
+        owner: EpochRecoveryOwner,
+        previous_tail: TailRecord | None,
+    ) -> None:
+        self.state = State.SEAL_OR_INACTIVE
+        self.log = log
+        self.epoch = epoch
+        self.seal_epoch = seal_epoch
+        self.recovery_id = context.rng.getrandbits(63)
+        self._context = context
+        self._owner = owner
+        self._previous_tail = previous_tail
+        self._replication = interval.replication
+        self._shards = {shard: RecoveryShard(shard, generation) for shard, generation in interval.nodeset}
+        self._rebuilding: set[ShardId] = set()
+        self._domains = FailureDomains(self._shards, self._replication, context.cluster.location)
+        self._digest = Digest(log, epoch)
+        self._digest_start = ESN_MIN
+        # True for ever, even if the shard that said so is lost.
+        self._lng = Esn(0)
+        self._sealed_tail: TailRecord | None = None
+        self._plan: Plan | None = None
+        self._complete = False
+        self._mutator: Mutator | None = None
+        self._grace: Timer | None = None
+        self._grace_over = False
+        self._phase: Timer | None = None
+        self._progress_at = Micros(0)
+        self._store_call: EpochStoreCall | None = None
+        self._bytes_accounted = 0
+        self._refresh_authority()
+
+    # --- what the shards say -----------------------------------------------------------------------------------------------
+
+    def generation(self, shard: ShardId) -> Generation | None:
+        """Which generation of the shard takes part; None: the shard does not."""
+        member = self._shards.get(shard)
+        return member.generation if member is not None else None
+
+    def on_sealed(self, sealed: SealedEpoch, shard: ShardId, now: Micros) -> None:
+        """A shard was sealed and told of the epoch; status REBUILDING: it lost what it had of it."""
+        member = self._shards.get(shard)
+        if member is None or self.state is State.DONE:
+            return
+        if sealed.status is not Status.OK:
+            self._on_rebuilding(member, now)
+            return
+        if member.state is not ShardState.SEALING:
+            return
+        self._rebuilding.discard(shard)
+        member.state = ShardState.SEALED
+        self._learn(sealed)
+        self._refresh_authority()
+        if self.state is State.DIGEST:
+            hit("recovery_late_sealer")
+            self._ask_digest(member, compose_lsn(self.epoch, self._digest_start), now)
+        self._advance(now)
+
+    def _on_rebuilding(self, member: RecoveryShard, now: Micros) -> None:
+        hit("recovery_shard_rebuilding")
+        known = member.shard in self._rebuilding
+        self._rebuilding.add(member.shard)
+        taking_part = member.state >= ShardState.SEALED
+        self._lose(member)
+        self._refresh_authority()
+        if taking_part and self.state in (State.MUTATION, State.CLEAN):
+            self._restart(now)
+        elif not known:
+            self._advance(now)
+
+    def on_digested(
+        self, shard: ShardId, status: Status, covered: Lsn, images: list[tuple[Lsn, bytes]], now: Micros
+    ) -> None:
+        """A part of what the shard holds, up to `covered`."""
+        member = self._shards.get(shard)
+        if member is None or member.state is not ShardState.DIGESTING or self.state is not State.DIGEST:
+            hit("recovery_digest_stale")
+            return
+        if status is Status.REBUILDING:
+            self._on_rebuilding(member, now)
+            return
+        if status is not Status.OK:
+            hit("recovery_digest_refused")
+            return  # asked again when the timer fires
+        end = compose_lsn(self.epoch, ESN_MAX)
+        for lsn, image in images:
+            if member.digest_next <= lsn <= min(covered, end):
+                self._digest.add(shard, lsn, image)
+                self._context.metrics.entries_digested += 1
+        self._account(self._digest.bytes_held)
+        if covered < end:
+            if covered < member.digest_next:
+                hit("recovery_digest_no_progress")
+            self._ask_digest(member, max(Lsn(covered + 1), member.digest_next), now)
+            return
+        member.cancel_timer()
+        member.state = ShardState.DIGESTED
+        self._advance(now)
+
+    def on_mutated(self, message: Mutated, now: Micros) -> None:
+        """Answer to a STORE."""
+        if self._mutator is not None:
+            self._mutator.on_mutated(message, now)
+
+    def on_cleaned(self, shard: ShardId, row: CleanedRow, now: Micros) -> None:
+        """Answer to CLEAN."""
+        _, epoch, status, seal_epoch, node = row
+        member = self._shards.get(shard)
+        if (
+            member is None
+            or epoch != self.epoch
+            or member.state is not ShardState.CLEANING
+            or self.state is not State.CLEAN
+        ):
+            return
+        if status == Status.OK:
+            member.cancel_timer()
+            member.state = ShardState.CLEAN
+            self._progress_at = now
+            self._advance(now)
+        elif status == Status.PREEMPTED and seal_epoch > self.seal_epoch:
+            self._owner.on_preempted(Epoch(seal_epoch), NodeId(node), now)
+        elif status in (Status.AGAIN, Status.OVERLOADED, Status.PREEMPTED):
+            hit("recovery_clean_again")  # repeated when the timer fires
+        else:
+            hit("recovery_clean_refused")
+            self._fail(member, now)
+
+    # --- what happens to the shards ----------------------------------------------------------------------------------------
+
+    def on_peer_down(self, peer: PeerId, now: Micros) -> None:
+        """Messages may be lost, and the shard may be another one when it returns."""
+        if self.state is State.DONE:
+            return
+        hurt = False
+        for shard, member in self._shards.items():
+            if node_peer(shard) == peer and member.state not in (ShardState.SEALING, ShardState.CLEAN):
+                hurt = hurt or member.state >= ShardState.MUTATABLE
+                self._lose(member)
+        self._refresh_authority()
+        if hurt and self.state in (State.MUTATION, State.CLEAN):
+            hit("recovery_member_died")
+            self._restart(now)
+
+    def on_cluster_changed(self, now: Micros) -> None:
+        """Nodes died, were removed or changed their status."""
+        cluster = self._context.cluster
+        if self.state is State.DONE:
+            return
+        self._refresh_authority()
+        if self.state in (State.MUTATION, State.CLEAN):
+            gone = [
+                member
+                for shard, member in self._shards.items()
+                if member.state in (ShardState.MUTATABLE, ShardState.CLEANING)
+                and not (cluster.in_cluster(shard) and cluster.is_alive(node_of(shard)))
+            ]
+            for member in gone:
+                hit("recovery_member_left")
+                self._lose(member)
+                self._owner.reseal(member.shard, now)
+            if gone:
+                self._restart(now)
+                return
+        self._advance(now)
+
+    def on_shard_refused(self, shard: ShardId, status: Status, now: Micros) -> None:
+        """A member of the mutation set does not store what it must."""
+        member = self._shards[shard]
+        if status is Status.REBUILDING:
+            self._on_rebuilding(member, now)
+        else:
+            hit("recovery_member_refused")
+            self._fail(member, now)
+
+    def _fail(self, member: RecoveryShard, now: Micros) -> None:
+        self._lose(member)
+        self._owner.reseal(member.shard, now)
+        self._restart(now)
+
+    def _lose(self, member: RecoveryShard) -> None:
+        """What the shard told does not count any more."""
+        if member.state >= ShardState.DIGESTING:
+            self._digest.drop_shard(member.shard)
+        member.fall_back(ShardState.SEALING)
+
+    def _refresh_authority(self) -> None:
+        cluster = self._context.cluster
+        for shard, member in self._shards.items():
+            if shard in self._rebuilding or not cluster.in_cluster(shard):
+                authority = Authority.UNDERREPLICATION
+            elif member.state >= ShardState.SEALED:
+                authority = Authority.FULLY_AUTHORITATIVE  # it says so itself
+            else:
+                authority = cluster.authority(shard)
+                if authority is Authority.UNAVAILABLE:
+                    authority = Authority.UNDERREPLICATION  # recovery does not wait for its data
+            self._domains.set_authority(shard, authority)
+
+    # --- progress ----------------------------------------------------------------------------------------------------------
+
+    def start(self, now: Micros) -> None:
+        """It is the epoch's turn."""
+        self._advance(now)
+
+    def cancel(self) -> None:
+        """Stop without a result."""
+        self.state = State.DONE
+        self._stop_phase()
+        for member in self._shards.values():
+            member.cancel_timer()
+        if self._store_call is not None:
+            self._store_call.cancel()
+        self._account(0)
+
+    def _at_least(self, state: ShardState) -> list[ShardId]:
+        return [shard for shard, member in self._shards.items() if member.state >= state]
+
+    def _advance(self, now: Micros) -> None:
+        if self.state is State.SEAL_OR_INACTIVE:
+            sealed = self._at_least(ShardState.SEALED)
+            result = self._domains.f_majority(sealed)
+            if result is FMajority.NONE:
+                return
+            if result is FMajority.INCOMPLETE and not self._domains.can_replicate(sealed):
+                return
+            self._start_digest(now)
+        if self.state is State.DIGEST:
+            self._check_digest(now)
+        elif self.state is State.CLEAN:
+            self._check_clean(now)
+
+    def _start_digest(self, now: Micros) -> None:
+        self.state = State.DIGEST
+        lng, tail = self._lng, self._sealed_tail
+        # The entry at the LNG is read once more when nobody knows its timestamp.
+        known = tail is not None and tail.lsn == compose_lsn(self.epoch, lng)
+        self._digest_start = ESN_MIN if lng == 0 else Esn(lng + 1 if known and lng < ESN_MAX else lng)
+        for member in self._shards.values():
+            if member.state is ShardState.SEALED:
+                self._ask_digest(member, compose_lsn(self.epoch, self._digest_start), now)
+
+    def _ask_digest(self, member: RecoveryShard, start: Lsn, now: Micros) -> None:
+        member.state = ShardState.DIGESTING
+        member.digest_next = start
+        member.cancel_timer()
+        settings = self._context.settings
+        member.delay = max(member.delay, settings.digest_retry_initial_us)
+        row = (self.log, start, compose_lsn(self.epoch, ESN_MAX), member.generation)
+        self._context.requests.digest(self._owner, member.shard, settings.digest_bytes_max, row)
+
+        def again(now: Micros) -> None:
+            hit("recovery_digest_timed_out")
+            member.delay = min(2 * member.delay, settings.digest_retry_max_us)
+            self._ask_digest(member, member.digest_next, now)
+
+        member.timer = self._context.timers.at(now + member.delay, again)
+
+    def _learn(self, sealed: SealedEpoch) -> None:
+        self._lng = max(self._lng, sealed.lng)
+        if sealed.tail_lsn >> 32 == self.epoch:
+            self._sealed_tail = _later(self._sealed_tail, TailRecord(sealed.tail_lsn, sealed.tail_timestamp))
+
+    def _check_digest(self, now: Micros) -> None:
+        digested = self._at_least(ShardState.DIGESTED)
+        result = self._domains.f_majority(digested)
+        if result is FMajority.NONE:
+            return
+        unreadable = self._unreadable(digested)
+        if result is FMajority.INCOMPLETE:
+            if not self._domains.can_replicate(digested):
+                return
+            if unreadable:
+                hit("recovery_damage_waits")  # another shard may have a good copy
+                return
+            if not self._grace_over:
+                if self._grace is None:
+                    self._grace = self._context.timers.at(
+                        now + self._context.settings.grace_period_us, self._on_grace_over
+                    )
+                return
+        self._start_mutation(digested, result, unreadable, now)
+
+    def _unreadable(self, digested: list[ShardId]) -> set[Esn]:
+        """ESNs of which so many copies are damaged that the rest does not prove what they hold."""
+        return {
+            esn
+            for esn, damaged in self._digest.damaged_shards(self._lng).items()
+            if not self._domains.f_majority([shard for shard in digested if shard not in damaged]).is_authoritative
+        }
+
+    def _on_grace_over(self, now: Micros) -> None:
+        hit("recovery_grace_over")
+        self._grace_over = True
+        self._grace = None
+        if self.state is State.DIGEST:
+            self._check_digest(now)
+
+    def _start_mutation(self, digested: list[ShardId], result: FMajority, unreadable: set[Esn], now: Micros) -> None:
+        self.state = State.MUTATION
+        self._cancel_grace()
+        for member in self._shards.values():
+            if member.state is ShardState.DIGESTING:
+                member.fall_back(ShardState.SEALED)  # too late for this attempt
+        first = self._plan is None
+        if self._plan is None:
+            self._plan = Plan(self.log, self.epoch, self.seal_epoch, self._lng, authoritative=result.is_authoritative)
+        plan = self._plan
+        late = plan.late
+        plan.decide(
+            self._digest,
+            first=first,
+            unreadable=unreadable,
+            sealed_tail=self._sealed_tail,
+            previous_tail=self._previous_tail,
+        )
+        self._context.metrics.late_entries_dropped += plan.late - late
+        for entry in self._digest.entries.values():
+            entry.image = b""
+        self._account(plan.images_held)
+        self._complete = result is FMajority.COMPLETE
+        members = [shard for shard in digested if self._context.cluster.is_writable(shard)]
+        if not self._domains.can_replicate(members):
+            # Read-only shards take no new entries, but these are old ones, and nobody else can keep them.
+            members = digested
+        if not members:
+            hit("recovery_nobody_left")
+            self._stop_phase()
+            self._set_last_clean_epoch()
+            return
+        generations: dict[ShardId, Generation] = {}
+        for shard in members:
+            member = self._shards[shard]
+            member.state = ShardState.MUTATABLE
+            generations[shard] = member.generation
+        if not self._domains.can_replicate(members):
+            hit("recovery_best_effort")
+        self._progress_at = now
+        self._phase = self._context.timers.at(now + self._context.settings.phase_timeout_us, self._on_phase_timeout)
+        self._mutator = Mutator(
+            self._context, self, plan, self.recovery_id, self._domains, generations, self._mutations(frozenset(members))
+        )
+        self._mutator.start(now)
+
+    def _mutations(self, members: frozenset[ShardId]) -> Iterator[Mutation]:
+        """What must be stored, ascending."""
+        plan = self._plan
+        assert plan is not None
+        for esn, decision in plan.positions(_later(self._sealed_tail, self._previous_tail)):
+            entry = self._digest.entries.get(esn)
+            copies = {} if entry is None else {s: copy for s, copy in entry.copies.items() if s in members}
+            if not must_be_stored(
+                decision,
+                copies,
+                seal_epoch=self.seal_epoch,
+                complete=self._complete,
+                can_replicate=self._domains.can_replicate,
+            ):
+                self._drop_image(decision)
+            elif decision.kind is Kind.ENTRY and not decision.image:
+                hit("recovery_entry_gone")  # it was fully replicated when it was decided; more is gone than may be
+                plan.lost.add(esn)
+            else:
+                yield Mutation(esn, decision, frozenset(copies))
+
+    def on_mutation_done(self, mutation: Mutation, replicated: bool, now: Micros) -> None:
+        """An ESN is stored."""
+        self._progress_at = now
+        metrics = self._context.metrics
+        kind = mutation.decision.kind
+        if kind is Kind.ENTRY:
+            metrics.entries_mutated += 1
+            if replicated:
+                self._drop_image(mutation.decision)
+        elif kind is Kind.HOLE:
+            metrics.holes_plugged += 1
+        else:
+            metrics.bridges_stored += 1
+        if not replicated:
+            metrics.entries_under_replicated += 1
+
+    def _drop_image(self, decision: Decision) -> None:
+        """Every f-majority holds it: it will be found again if it is needed again."""
+        self._account(self._bytes_accounted - len(decision.image))
+        decision.image = b""
+
+    def on_preempted(self, epoch: Epoch, node: NodeId, now: Micros) -> None:
+        """A shard was sealed by a later sequencer."""
+        self._owner.on_preempted(epoch, node, now)
+
+    def on_mutator_finished(self, now: Micros) -> None:
+        """The members of the mutation set agree."""
+        self._mutator = None
+        self.state = State.CLEAN
+        for member in self._shards.values():
+            if member.state is ShardState.MUTATABLE:
+                member.state = ShardState.CLEANING
+                member.delay = self._context.settings.clean_retry_initial_us
+                self._ask_clean(member, now)
+
+    def _ask_clean(self, member: RecoveryShard, now: Micros) -> None:
+        plan = self._plan
+        assert plan is not None
+        tail = plan.tail_record
+        row = (
+            self.log,
+            self.epoch,
+            plan.lng,
+            plan.last,
+            tail.lsn if tail is not None else 0,
+            tail.timestamp if tail is not None else 0,
+            int(plan.authoritative),
+        )
+        self._context.requests.clean(self._owner, member.shard, self.seal_epoch, row)
+
+        def again(now: Micros) -> None:
+            hit("recovery_clean_repeated")
+            member.delay = min(2 * member.delay, self._context.settings.clean_retry_max_us)
+            self._ask_clean(member, now)
+
+        member.timer = self._context.timers.at(now + member.delay, again)
+
+    def _check_clean(self, now: Micros) -> None:
+        if not any(member.state is ShardState.CLEANING for member in self._shards.values()):
+            self._stop_phase()
+            self._set_last_clean_epoch()
+
+    def _set_last_clean_epoch(self) -> None:
+        self.state = State.ADVANCE_LCE
+        plan = self._plan
+        assert plan is not None
+        self._store_call = EpochStoreCall(
+            self._context,
+            SetLastCleanEpoch(self.log, self.epoch, plan.tail_record),
+            (Status.OK, Status.STALE),
+            self._on_last_clean_epoch_set,
+        )
+
+    def _on_last_clean_epoch_set(self, result: Result, now: Micros) -> None:
+        if result.status is Status.STALE:
+            hit("recovery_last_clean_epoch_stale")  # another recovery came to the same result
+        plan = self._plan
+        assert plan is not None
+        metrics = self._context.metrics
+        metrics.epochs_recovered += 1
+        metrics.epochs_recovered_non_authoritatively += not plan.authoritative
+        metrics.entries_lost += len(plan.lost)
+        self.cancel()
+        entries = tuple(sorted(esn for esn, decision in plan.decisions.items() if decision.kind is Kind.ENTRY))
+        recovered = RecoveredEpoch(
+            self.epoch,
+            plan.lng,
+            tuple(esn for esn in entries if esn not in plan.lost),
+            frozenset(plan.lost),
+            plan.tail,
+            plan.authoritative,
+        )
+        self._owner.on_epoch_recovered(recovered, plan.tail_record, now)
+
+    def _on_phase_timeout(self, now: Micros) -> None:
+        deadline = self._progress_at + self._context.settings.phase_timeout_us
+        if now < deadline:
+            self._phase = self._context.timers.at(deadline, self._on_phase_timeout)
+            return
+        hit("recovery_phase_timed_out")
+        self._restart(now)
+
+    def _restart(self, now: Micros) -> None:
+        """Learn anew what the sealed shards hold. Answers to what was asked before do not count any more."""
+        assert self.state in (State.MUTATION, State.CLEAN), self.state
+        hit(f"recovery_restart_in_{self.state.name.lower()}")
+        self._context.metrics.epoch_restarts += 1
+        self.recovery_id = self._context.rng.getrandbits(63)
+        self._stop_phase()
+        for member in self._shards.values():
+            if member.state > ShardState.SEALED:
+                member.fall_back(ShardState.SEALED)
+        self._digest = Digest(self.log, self.epoch)
+        self._account(self._plan.images_held if self._plan is not None else 0)
+        self.state = State.SEAL_OR_INACTIVE
+        self._advance(now)
+
+    def _stop_phase(self) -> None:
+        self._cancel_grace()
+        if self._phase is not None:
+            self._phase.cancel()
+            self._phase = None
+        if self._mutator is not None:
+            self._mutator.cancel()
+            self._mutator = None
+
+    def _cancel_grace(self) -> None:
+        self._grace_over = False
+        if self._grace is not None:
+            self._grace.cancel()
+            self._grace = None
+
+    def _account(self, held: int) -> None:
+        self._context.metrics.digest_bytes += held - self._bytes_accounted
+        self._bytes_accounted = held
+
+    def explain(self) -> str:
+        """What is waited for, for people."""
+        text = f"{format_lsn(compose_lsn(self.epoch, 0))[:-2]} {self.state.name}: " + ", ".join(
+            f"{format_shard(shard)} {'REBUILDING' if shard in self._rebuilding else member.state.name}"
+            for shard, member in sorted(self._shards.items())
+        )
+        return text if self._mutator is None else "; ".join([text, *self._mutator.explain()])
+
+
+def _later(one: TailRecord | None, other: TailRecord | None) -> TailRecord | None:
+    if one is None or other is None:
+        return one or other
+    return max(one, other, key=lambda tail: tail.lsn)

@@ -1,0 +1,138 @@
+"""All recoveries of logs at one node: the part of the sequencer node's root that deals with recovery."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from epoch_store.interface import Result
+from logdevice_py.core.ids import LogId, NodeId, PeerId
+from logdevice_py.core.lsn import Epoch
+from logdevice_py.core.machine import Outbox, Rng, TimerWheel
+from logdevice_py.core.units import Micros
+from logdevice_py.metadata.epoch_metadata import EpochMetaData
+from logdevice_py.protocol.messages import Cleaned, Digested, Mutated, Sealed
+from sequencer.recovery.coalescing import RequestCoalescer
+from sequencer.recovery.context import RecoveryCluster, RecoveryContext
+from sequencer.recovery.log_recovery import LogRecovery
+from sequencer.recovery.metrics import RecoveryMetrics
+from sequencer.recovery.result import Outcome, RecoveryResult
+from sequencer.recovery.settings import RecoverySettings
+
+OnDone = Callable[[RecoveryResult, Micros], None]
+
+
+class NodeRecoveries:
+    """Starts, limits and routes to the `LogRecovery` machines of one node."""
+
+    def __init__(
+        self,
+        node: NodeId,
+        *,
+        outbox: Outbox,
+        timers: TimerWheel,
+        rng: Rng,
+        settings: RecoverySettings,
+        metrics: RecoveryMetrics,
+        cluster: RecoveryCluster,
+        next_token: Callable[[], int],
+    ) -> None:
+        self._requests = RequestCoalescer(node, outbox)
+        self._context = RecoveryContext(
+            node, outbox, timers, rng, settings, metrics, cluster, self._requests, next_token
+        )
+        self._running: dict[LogId, LogRecovery] = {}
+        self._queue: dict[LogId, LogRecovery] = {}
+
+    def start(self, log: LogId, next_epoch: Epoch, metadata: EpochMetaData, on_done: OnDone, now: Micros) -> None:
+        """Recover a log for its activation in `next_epoch`; an older recovery of the log is aborted. `on_done` is called at a later event."""
+        self.abort(log, now)
+
+        def done(result: RecoveryResult, now: Micros) -> None:
+            self._on_done(recovery, result, now)
+            on_done(result, now)
+
+        recovery = LogRecovery(log, next_epoch, metadata, self._context, on_done=done)
+        self._queue[log] = recovery
+        self._fill(now)
+
+    def abort(self, log: LogId, now: Micros) -> None:
+        """Stop the log's recovery, if there is one, without a result."""
+        if self._queue.pop(log, None) is None:
+            running = self._running.pop(log, None)
+            if running is not None:
+                running.abort()
+        self._fill(now)
+
+    def recovery(self, log: LogId) -> LogRecovery | None:
+        """The recovery of a log that is in progress, to look at."""
+        return self._running.get(log)
+
+    def logs(self) -> list[LogId]:
+        """The logs whose recovery is in progress, then those that wait, in order."""
+        return [*self._running, *self._queue]
+
+    def _fill(self, now: Micros) -> None:
+        metrics = self._context.metrics
+        while self._queue and len(self._running) < self._context.settings.concurrent_log_recoveries:
+            log, recovery = next(iter(self._queue.items()))
+            del self._queue[log]
+            self._running[log] = recovery
+            metrics.log_recoveries_started += 1
+            recovery.start(now)
+        metrics.log_recoveries_running = len(self._running)
+        metrics.log_recoveries_queued = len(self._queue)
+
+    def _on_done(self, recovery: LogRecovery, result: RecoveryResult, now: Micros) -> None:
+        assert self._running.pop(recovery.log) is recovery
+        metrics = self._context.metrics
+        if result.outcome is Outcome.OK:
+            metrics.log_recoveries_completed += 1
+        else:
+            metrics.log_recoveries_preempted += 1
+        self._fill(now)
+
+    def on_message(self, peer: PeerId, message: Any, now: Micros) -> None:
+        """SEALED, DIGESTED, MUTATED or CLEANED."""
+        if isinstance(message, Mutated):
+            recovery = self._running.get(message.log)
+            if recovery is not None:
+                recovery.on_mutated(message, now)
+        elif isinstance(message, Digested):
+            self._requests.on_digested(message, now)
+        elif isinstance(message, Sealed):
+            self._requests.on_sealed(message, now)
+        else:
+            assert isinstance(message, Cleaned), message
+            self._requests.on_cleaned(message, now)
+
+    def on_epoch_store(self, token: int, result: Result, now: Micros) -> bool:
+        """The outcome of an `EpochStoreRequest`. False: the token is not one that recovery waits for."""
+        handler = self._context.epoch_store_handlers.pop(token, None)
+        if handler is None:
+            return False
+        handler(result, now)
+        return True
+
+    def on_peer_down(self, peer: PeerId, now: Micros) -> None:
+        """The connection to a node was lost, and with it perhaps requests and answers."""
+        self._requests.on_peer_down(peer)
+        for recovery in list(self._running.values()):
+            recovery.on_peer_down(peer, now)
+
+    def on_peer_up(self, peer: PeerId, now: Micros) -> None:
+        """A node can be reached again."""
+        for recovery in list(self._running.values()):
+            recovery.on_peer_up(peer, now)
+
+    def on_cluster_state(self, now: Micros) -> None:
+        """Nodes died or came back, as `RecoveryCluster.is_alive` tells."""
+        for recovery in list(self._running.values()):
+            recovery.on_cluster_changed(now)
+
+    on_shard_status = on_cluster_state
+    """The cluster file or the authority of shards changed, as `RecoveryCluster` tells."""
+
+    def on_turn_end(self, now: Micros) -> None:
+        """Send what the turn asked for."""
+        self._requests.on_turn_end()

@@ -1,0 +1,39 @@
+"""What recovery may ask about shards, answered from the cluster file and the view of the cluster."""
+
+from __future__ import annotations
+
+from logdevice_py.config.location import Location
+from logdevice_py.core.ids import NodeId, ShardId
+from logdevice_py.placement.failure_domains import Authority
+from sequencer.context import SequencerContext
+
+
+class NodeRecoveryCluster:
+    """Implements `sequencer.recovery.context.RecoveryCluster`."""
+
+    __slots__ = ("_context", "authorities")
+
+    def __init__(self, context: SequencerContext) -> None:
+        self._context = context
+        self.authorities: dict[ShardId, Authority] = {}
+        """Of shards whose data is not known to be whole."""
+
+    def location(self, shard: ShardId) -> Location | None:
+        """Of a shard; None when it is not in the cluster file."""
+        return self._context.config.location(shard)
+
+    def in_cluster(self, shard: ShardId) -> bool:
+        """The shard is in the cluster file."""
+        return self._context.config.location(shard) is not None
+
+    def is_writable(self, shard: ShardId) -> bool:
+        """The shard takes new entries."""
+        return self._context.config.is_writable(shard)
+
+    def authority(self, shard: ShardId) -> Authority:
+        """What the cluster knows of the shard's data."""
+        return self.authorities.get(shard, Authority.FULLY_AUTHORITATIVE)
+
+    def is_alive(self, node: NodeId) -> bool:
+        """The node is not known to be dead."""
+        return self._context.cluster.is_alive(node)

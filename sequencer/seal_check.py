@@ -1,0 +1,88 @@
+"""Asking shards whether a later sequencer has stored anything of a log: the check of a tail while the epoch store is silent.
+
+A later sequencer's first STOREs leave soft seals on their copyset. Its nodeset may be another than ours, so all storage shards of the
+cluster are asked, and the answers must meet every copyset that the replication property allows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from logdevice_py.core.ids import LogId, NodeId, ShardId, node_peer
+from logdevice_py.core.lsn import Epoch
+from logdevice_py.core.units import Micros
+from logdevice_py.placement.failure_domains import FailureDomains, FMajority
+from logdevice_py.protocol.messages import CheckSeal, SealChecked
+from sequencer.context import SequencerContext
+from sequencer.sequencer import Sequencer
+
+_GOOD = (FMajority.COMPLETE, FMajority.INCOMPLETE)
+
+
+@dataclass(slots=True)
+class _Check:
+    sequencer: Sequencer
+    epoch: Epoch
+    done: Callable[[bool, Micros], None]
+    answered: set[ShardId] = field(default_factory=set)
+
+
+class SealChecks:
+    """The checks in progress; one a log at most."""
+
+    __slots__ = ("_asked", "_checks", "_context")
+
+    def __init__(self, context: SequencerContext) -> None:
+        self._context = context
+        self._checks: dict[LogId, _Check] = {}
+        self._asked: dict[int, LogId] = {}
+
+    def start(self, sequencer: Sequencer, done: Callable[[bool, Micros], None], now: Micros) -> None:
+        """Ask every shard; `done` is called when enough have answered, or with False at the deadline of requests."""
+        log = sequencer.log
+        check = self._checks[log] = _Check(sequencer, sequencer.epoch, done)
+        asked = []
+        for shard in self._context.config.storage_shards():
+            request_id = next(self._context.request_ids)
+            self._asked[request_id] = log
+            asked.append(request_id)
+            self._context.outbox.send(node_peer(shard), CheckSeal(request_id=request_id, shard=shard, logs=[log]))
+
+        def expire(now: Micros) -> None:
+            for request_id in asked:
+                self._asked.pop(request_id, None)
+            if self._checks.get(log) is check:
+                del self._checks[log]
+                check.done(False, now)
+
+        self._context.timers.at(now + self._context.settings.sequencer_state_timeout_us, expire)
+
+    def on_seal_checked(self, message: SealChecked, now: Micros) -> None:
+        """A shard answered."""
+        log = self._asked.pop(message.request_id, None)
+        check = self._checks.get(log) if log is not None else None
+        if check is None or log is None:
+            return
+        for answered, epoch, node in message.logs:
+            if answered != log:
+                continue
+            if epoch >= check.epoch:
+                del self._checks[log]
+                check.sequencer.on_sealed(Epoch(epoch), NodeId(node), now)
+                check.done(False, now)
+                return
+            check.answered.add(message.shard)
+        if self._met_by_every_copyset(check):
+            del self._checks[log]
+            check.done(check.sequencer.epoch == check.epoch, now)
+
+    def _met_by_every_copyset(self, check: _Check) -> bool:
+        config, metadata = self._context.config, check.sequencer.metadata
+        assert metadata is not None
+        shards = config.storage_shards()
+        for replication in {check.sequencer.attributes.replication, metadata.current.replication}:
+            domains = FailureDomains(shards, replication, config.location)
+            if domains.f_majority(check.answered) not in _GOOD:
+                return False
+        return True

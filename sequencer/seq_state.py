@@ -1,0 +1,293 @@
+"""GET_SEQ_STATE: how far a log's sequencer is, waiting until it is as far as the request asks.
+
+A request for the tail is answered when everything acknowledged before it came is released, and after it was made sure that nobody else had
+taken the log over when it came: the epoch store is read once for all requests that came before the reading, and if it is silent, shards
+are asked who sealed the log.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from functools import partial
+
+from epoch_store.interface import ReadMetadata, Result
+from logdevice_py.core import marks
+from logdevice_py.core.ids import LogId, NodeId, PeerId
+from logdevice_py.core.lsn import EPOCH_INVALID, LSN_INVALID, Epoch, Lsn, compose_lsn
+from logdevice_py.core.status import Status
+from logdevice_py.core.units import Micros, Timestamp
+from logdevice_py.metadata.epoch_metadata import EpochMetaData
+from logdevice_py.protocol.messages import GetSeqState, SeqState, SeqStateFlags
+from sequencer.context import SequencerContext
+from sequencer.frames import NO_NODE
+from sequencer.seal_check import SealChecks
+from sequencer.sequencer import Sequencer, State
+
+_TAIL = int(SeqStateFlags.TAIL)
+_WAIT_FOR_RECOVERY = int(SeqStateFlags.WAIT_FOR_RECOVERY)
+
+
+@dataclass(slots=True)
+class SeqStateRequest:
+    """One request that waits."""
+
+    peer: PeerId
+    request_id: int
+    flags: int
+    min_epoch: Epoch
+    deadline: int
+    acknowledged: Lsn
+    """The greatest LSN of which a client was told when the request came."""
+    verified: Epoch = EPOCH_INVALID
+    """The epoch that was the latest of all when the request had come already."""
+    reactivated: bool = False
+    """An epoch was got for its sake; another one would not help."""
+
+
+class _LogRequests:
+    """What waits for one log."""
+
+    __slots__ = ("asking", "waiting")
+
+    def __init__(self) -> None:
+        self.waiting: list[SeqStateRequest] = []
+        self.asking: list[SeqStateRequest] | None = None
+        """The requests that the reading in progress serves; None when there is none."""
+
+
+class SeqStateRequests:
+    """The waiting requests of all logs of a node."""
+
+    __slots__ = ("_context", "_count", "_deadlines", "_logs", "_seal_checks", "_sequencers", "_timer_waiting")
+
+    def __init__(self, context: SequencerContext, sequencers: dict[LogId, Sequencer]) -> None:
+        self._context = context
+        self._sequencers = sequencers
+        self._logs: dict[LogId, _LogRequests] = {}
+        self._deadlines: deque[tuple[int, LogId]] = deque()
+        self._timer_waiting = False
+        self._count = 0
+        self._seal_checks = SealChecks(context)
+
+    @property
+    def seal_checks(self) -> SealChecks:
+        """For routing SEAL_CHECKED."""
+        return self._seal_checks
+
+    def on_request(self, sequencer: Sequencer, peer: PeerId, message: GetSeqState, now: Micros) -> None:
+        """A request that is served here."""
+        if self._count >= self._context.settings.sequencer_state_waiters:
+            marks.hit("too_many_seq_state_requests")
+            self.refuse(peer, message, Status.AGAIN)
+            return
+        current = sequencer.current
+        acknowledged = compose_lsn(current.epoch, current.acknowledged) if current is not None else LSN_INVALID
+        deadline = now + self._context.settings.sequencer_state_timeout_us
+        request = SeqStateRequest(peer, message.request_id, message.flags, message.min_epoch, deadline, acknowledged)
+        if self._answer_if_ready(sequencer, request, now):
+            return
+        requests = self._logs.get(sequencer.log)
+        if requests is None:
+            requests = self._logs[sequencer.log] = _LogRequests()
+            sequencer.watched = True
+        requests.waiting.append(request)
+        self._count += 1
+        self._deadlines.append((deadline, sequencer.log))
+        if not self._timer_waiting:
+            self._timer_waiting = True
+            self._context.timers.at(deadline, self._on_deadline)
+        self._read_if_needed(sequencer, requests, now)
+
+    def refuse(self, peer: PeerId, message: GetSeqState, status: Status, redirect: NodeId = NO_NODE) -> None:
+        """Answer a request that is not served here."""
+        self._send(None, peer, message.request_id, message.log, status, redirect)
+
+    def on_changed(self, sequencer: Sequencer, now: Micros) -> None:
+        """Epoch, release pointer or state of a log changed."""
+        requests = self._logs.get(sequencer.log)
+        if requests is None:
+            return
+        waiting, requests.waiting = requests.waiting, []
+        for request in waiting:
+            if self._answer_if_ready(sequencer, request, now):
+                self._count -= 1
+            else:
+                requests.waiting.append(request)
+        self._read_if_needed(sequencer, requests, now)
+        self._forget_if_empty(sequencer, requests)
+
+    def on_unavailable(self, sequencer: Sequencer, status: Status, now: Micros) -> None:
+        """Nothing that waits for the log will be served."""
+        requests = self._logs.get(sequencer.log)
+        if requests is None:
+            return
+        redirect = sequencer.preempted_by if status is Status.PREEMPTED else NO_NODE
+        if status not in (Status.PREEMPTED, Status.NOTFOUND):
+            status = Status.NOSEQUENCER
+        for request in requests.waiting:
+            self._send(None, request.peer, request.request_id, sequencer.log, status, redirect)
+        self._count -= len(requests.waiting)
+        requests.waiting = []
+        self._forget_if_empty(sequencer, requests)
+
+    def _answer_if_ready(self, sequencer: Sequencer, request: SeqStateRequest, now: Micros) -> bool:
+        current = sequencer.current
+        if sequencer.state is State.REFUSED:
+            self._send(None, request.peer, request.request_id, sequencer.log, Status.NOSEQUENCER, NO_NODE)
+            return True
+        if current is None or sequencer.state is not State.ACTIVE:
+            sequencer.activate(now)
+            return False
+        if current.epoch < request.min_epoch:
+            if request.reactivated and sequencer.activation is None:
+                marks.hit("min_epoch_never_given")
+                self._send(None, request.peer, request.request_id, sequencer.log, Status.STALE, NO_NODE)
+                return True
+            request.reactivated = True
+            sequencer.activate(now)
+            return False
+        if request.flags & (_TAIL | _WAIT_FOR_RECOVERY) and not sequencer.is_released:
+            return False
+        if request.flags & _TAIL and (
+            request.verified != current.epoch or sequencer.last_released < request.acknowledged
+        ):
+            return False
+        self._send(sequencer, request.peer, request.request_id, sequencer.log, Status.OK, NO_NODE)
+        return True
+
+    def _forget_if_empty(self, sequencer: Sequencer, requests: _LogRequests) -> None:
+        if not requests.waiting and requests.asking is None:
+            self._logs.pop(sequencer.log, None)
+            sequencer.watched = False
+
+    # Who has the log
+
+    def _read_if_needed(self, sequencer: Sequencer, requests: _LogRequests, now: Micros) -> None:
+        if requests.asking is not None or sequencer.state is not State.ACTIVE or sequencer.activation is not None:
+            return
+        epoch = sequencer.epoch
+        unverified = [request for request in requests.waiting if request.flags & _TAIL and request.verified != epoch]
+        if not unverified:
+            return
+        requests.asking = unverified
+        log = sequencer.log
+        self._context.epoch_store.submit(ReadMetadata(log), partial(self._on_read, log, requests, unverified), now)
+        self._context.timers.at(
+            now + self._context.settings.tail_check_timeout_us, partial(self._on_silence, log, requests, unverified)
+        )
+
+    def _on_read(
+        self,
+        log: LogId,
+        requests: _LogRequests,
+        served: list[SeqStateRequest],
+        result: Result | None,
+        now: Micros,
+    ) -> None:
+        if requests.asking is not served:
+            return
+        if result is not None and result.status is Status.OK:
+            assert isinstance(result.value, EpochMetaData), result
+            self._on_latest_epoch(log, requests, result.value, now)
+        else:
+            self._on_silence(log, requests, served, now)
+
+    def _on_latest_epoch(self, log: LogId, requests: _LogRequests, metadata: EpochMetaData, now: Micros) -> None:
+        served, requests.asking = requests.asking, None
+        sequencer = self._sequencers.get(log)
+        if sequencer is None or served is None:
+            return
+        if metadata.given_epoch == sequencer.epoch:
+            for request in served:
+                request.verified = sequencer.epoch
+        elif metadata.given_epoch > sequencer.epoch and sequencer.activation is None:
+            if metadata.writer == self._context.node:
+                # The answer to an earlier activation was lost; nobody uses that epoch, but only a later one proves it.
+                sequencer.activate(now)
+            else:
+                sequencer.on_sealed(Epoch(metadata.given_epoch - 1), metadata.writer, now)
+        self.on_changed(sequencer, now)
+
+    def _on_silence(self, log: LogId, requests: _LogRequests, served: list[SeqStateRequest], now: Micros) -> None:
+        if requests.asking is not served:
+            return
+        sequencer = self._sequencers.get(log)
+        if sequencer is None or sequencer.state is not State.ACTIVE:
+            requests.asking = None
+            return
+        marks.hit("tail_checked_by_seals")
+        requests.asking = checked = list(served)
+        self._seal_checks.start(sequencer, partial(self._on_seals, log, requests, checked, sequencer.epoch), now)
+
+    def _on_seals(
+        self,
+        log: LogId,
+        requests: _LogRequests,
+        served: list[SeqStateRequest],
+        epoch: Epoch,
+        unsealed: bool,
+        now: Micros,
+    ) -> None:
+        """`unsealed`: no later sequencer has stored anything. Otherwise the sequencer was told, or nothing is known."""
+        if requests.asking is not served:
+            return
+        requests.asking = None
+        sequencer = self._sequencers.get(log)
+        if sequencer is None:
+            return
+        if unsealed:
+            for request in served:
+                request.verified = epoch
+            self.on_changed(sequencer, now)
+        # Otherwise those that wait are answered AGAIN at their deadline: asking at once would only repeat the silence.
+
+    # Answers
+
+    def _on_deadline(self, now: Micros) -> None:
+        deadlines = self._deadlines
+        while deadlines and deadlines[0][0] <= now:
+            _, log = deadlines.popleft()
+            requests = self._logs.get(log)
+            if requests is None:
+                continue
+            for request in [request for request in requests.waiting if request.deadline <= now]:
+                marks.hit("seq_state_deadline")
+                requests.waiting.remove(request)
+                self._count -= 1
+                self._send(None, request.peer, request.request_id, log, Status.AGAIN, NO_NODE)
+            if not requests.waiting:
+                requests.asking = None
+                sequencer = self._sequencers.get(log)
+                if sequencer is not None:
+                    self._forget_if_empty(sequencer, requests)
+                else:
+                    del self._logs[log]
+        self._timer_waiting = bool(deadlines)
+        if deadlines:
+            self._context.timers.at(deadlines[0][0], self._on_deadline)
+
+    def _send(
+        self,
+        sequencer: Sequencer | None,
+        peer: PeerId,
+        request_id: int,
+        log: LogId,
+        status: Status,
+        redirect: NodeId,
+    ) -> None:
+        current = sequencer.current if sequencer is not None else None
+        self._context.outbox.send(
+            peer,
+            SeqState(
+                request_id=request_id,
+                log=log,
+                status=status,
+                redirect=redirect,
+                epoch=current.epoch if current is not None else EPOCH_INVALID,
+                last_released=sequencer.last_released if sequencer is not None else LSN_INVALID,
+                next_lsn=current.next_lsn if current is not None else LSN_INVALID,
+                tail_lsn=sequencer.tail_lsn if sequencer is not None else LSN_INVALID,
+                tail_timestamp=sequencer.tail_timestamp if sequencer is not None else Timestamp(0),
+            ),
+        )

@@ -1,0 +1,394 @@
+"""The sequencer of one log at this node: its epochs, its release pointer, and who took it over."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol
+
+from logdevice_py.config.attributes import LogAttributes
+from logdevice_py.core import marks
+from logdevice_py.core.ids import LogId, NodeId, PeerId, ShardId
+from logdevice_py.core.lsn import EPOCH_INVALID, EPOCH_MIN, LSN_INVALID, Epoch, Lsn, compose_lsn, epoch_of
+from logdevice_py.core.status import Status
+from logdevice_py.core.units import Micros, Timestamp
+from logdevice_py.metadata.epoch_metadata import EpochMetaData
+from logdevice_py.protocol.messages import Append, Stored
+from sequencer.activation import Activation, wanted_placement
+from sequencer.batching import OpenBatch
+from sequencer.context import SequencerContext
+from sequencer.epoch_sequencer import EpochSequencer
+from sequencer.frames import NO_NODE
+from sequencer.metadata_log import MetadataLogWrite
+from sequencer.recovery.result import Outcome, RecoveryResult
+from sequencer.redirection import Standing
+
+
+class State(enum.Enum):
+    """Whether the log can be sequenced here. An activation may be under way in any state but REFUSED."""
+
+    UNAVAILABLE = enum.auto()  # no epoch was got yet
+    ACTIVE = enum.auto()  # the current epoch gives LSNs
+    PREEMPTED = enum.auto()  # another sequencer has a later epoch
+    REFUSED = enum.auto()  # the epoch store gives no epoch until an operator has helped
+
+
+class SequencerHooks(Protocol):
+    """What the rest of the node does when a log's sequencer changes."""
+
+    def before_new_epoch(self, sequencer: Sequencer, now: Micros) -> None:
+        """The current epoch, if there is one, is about to end: use it for what is still open."""
+
+    def on_active(self, sequencer: Sequencer, now: Micros) -> None:
+        """There is a current epoch that was not there before."""
+
+    def on_recovered(self, sequencer: Sequencer, now: Micros) -> None:
+        """All earlier epochs are recovered."""
+
+    def on_unavailable(self, sequencer: Sequencer, status: Status, now: Micros) -> None:
+        """What waits here waits in vain: PREEMPTED (see `preempted_by`), or why there will be no epoch."""
+
+    def on_changed(self, sequencer: Sequencer, now: Micros) -> None:
+        """Epoch, release pointer or state changed."""
+
+    def read_metadata_log(self, log: LogId, done: Callable[[bool, Micros], None], now: Micros) -> None:
+        """Find out whether the metadata log of a data log is empty."""
+
+
+class Sequencer:
+    """One log. Kept small: a node has one of these for every log that it ever sequenced, most of them idle."""
+
+    __slots__ = (
+        "_activated_at",
+        "_activations",
+        "_drained",
+        "_hooks",
+        "_metadata_write",
+        "activation",
+        "attributes",
+        "buffer",
+        "context",
+        "current",
+        "draining",
+        "held",
+        "home_version",
+        "last_released",
+        "last_timestamp",
+        "log",
+        "metadata",
+        "no_redirect_until",
+        "open_batch",
+        "preempted_by",
+        "recovery",
+        "release_copyset",
+        "release_shards",
+        "state",
+        "tail_lsn",
+        "tail_timestamp",
+        "watched",
+    )
+
+    def __init__(self, log: LogId, attributes: LogAttributes, context: SequencerContext, hooks: SequencerHooks) -> None:
+        self.log = log
+        self.attributes = attributes
+        self.context = context
+        self._hooks = hooks
+        self.state = State.UNAVAILABLE
+        self.metadata: EpochMetaData | None = None
+        """Of the current epoch."""
+        self.current: EpochSequencer | None = None
+        self.draining: EpochSequencer | None = None
+        self.activation: Activation | None = None
+        self.recovery: RecoveryResult | None = None
+        """Of the epochs below the current one, once it is done. Epoch 1 has nothing to recover, but gets a result all the same."""
+        self.last_released: Lsn = LSN_INVALID
+        self.release_shards: tuple[ShardId, ...] = ()
+        self.release_copyset: tuple[ShardId, ...] = ()
+        self.tail_lsn: Lsn = LSN_INVALID
+        """The last entry that is released; 0 if none, or if it is not known before recovery is done."""
+        self.tail_timestamp = Timestamp(0)
+        self.last_timestamp = Timestamp(0)
+        self.preempted_by: NodeId = NO_NODE
+        self.home_version = 0
+        """`placement_version` under which every request for the log is served here; 0: each must be looked at."""
+        self.no_redirect_until = 0
+        self.open_batch: OpenBatch | None = None
+        self.buffer: list[tuple[PeerId, Append]] | None = None
+        """Frames that wait for an epoch."""
+        self.held: list[tuple[PeerId, Append]] | None = None
+        """Frames with a previous LSN that wait for recovery."""
+        self.watched = False
+        """Somebody waits for changes."""
+        self._metadata_write: MetadataLogWrite | None = None
+        self._drained = True
+        """Recovery may start: the epoch before is quiescent, or had its time."""
+        self._activated_at = 0
+        self._activations = 0
+
+    @property
+    def epoch(self) -> Epoch:
+        """The current epoch; 0 if none."""
+        return self.current.epoch if self.current is not None else EPOCH_INVALID
+
+    @property
+    def is_released(self) -> bool:
+        """The current epoch is released up to its LNG: all earlier ones are recovered, and its metadata are written."""
+        return self.current is not None and epoch_of(self.last_released) == self.current.epoch
+
+    def standing(self) -> Standing:
+        """For routing."""
+        preempted = self.state is State.PREEMPTED
+        accepts = self.current is not None or self.activation is not None
+        return Standing(accepts, preempted, self.preempted_by, self.no_redirect_until)
+
+    # Activation
+
+    def activate(self, now: Micros) -> None:
+        """Get another epoch. Nothing happens when an activation is under way; the current epoch goes on until there is the next."""
+        if self.activation is not None or self.state is State.REFUSED:
+            return
+        acceptable = None
+        if self.state is State.ACTIVE:
+            assert self.current is not None
+            acceptable = Epoch(self.current.epoch + 1)
+        self.activation = Activation(self, acceptable, self.context)
+        self.activation.start(self._activation_time(now), now)
+
+    def stop_activation(self, now: Micros) -> None:
+        """Nobody wants the epoch any more."""
+        if self.activation is not None:
+            self.activation.stop()
+            self.activation = None
+            self._hooks.on_changed(self, now)
+
+    def _activation_time(self, now: Micros) -> int:
+        settings = self.context.settings
+        interval = settings.reactivation_limit_interval_us
+        if now - self._activated_at >= interval:
+            self._activated_at = now
+            self._activations = 0
+        self._activations += 1
+        if self._activations <= settings.reactivation_limit:
+            return now
+        return self._activated_at + interval
+
+    def read_metadata_log(self, done: Callable[[bool, Micros], None], now: Micros) -> None:
+        """Find out whether the metadata log is empty."""
+        self._hooks.read_metadata_log(self.log, done, now)
+
+    def on_epoch_taken(self, metadata: EpochMetaData, now: Micros) -> None:
+        """The epoch store gave an epoch: it becomes the current one at once."""
+        epoch = metadata.given_epoch
+        assert epoch > self.epoch, (epoch, self.epoch)
+        self._hooks.before_new_epoch(self, now)
+        self.activation = None
+        old, oldest = self.current, self.draining
+        interval = metadata.interval(epoch)
+        assert interval is not None
+        self.metadata = metadata
+        self.release_shards = self.context.all_shards(metadata)
+        self.current = EpochSequencer(
+            self, self.context, self.context.answers, self.log, epoch, interval, self.attributes
+        )
+        self.draining = old
+        self.state = State.ACTIVE
+        self.preempted_by = NO_NODE
+        self.recovery = None
+        if self._metadata_write is not None:
+            self._metadata_write.stop(now)
+            self._metadata_write = None
+        self.context.recoveries.abort(self.log, now)
+        if oldest is not None:
+            oldest.destroy(now)
+        if not metadata.written:
+            self._metadata_write = MetadataLogWrite(self.log, metadata, self.context, self)
+            self._metadata_write.start(now)
+        self._drained = False
+        if old is None:
+            self._start_recovery(now)
+        else:
+            self.context.timers.at(
+                now + self.context.settings.epoch_draining_timeout_us, partial(self._on_drain_timeout, epoch)
+            )
+            old.start_draining(now)
+        self._hooks.on_active(self, now)
+        self._hooks.on_changed(self, now)
+
+    def on_epoch_refused(self, status: Status, metadata: EpochMetaData | None, now: Micros) -> None:
+        """The epoch store refused for good."""
+        self.activation = None
+        if status is Status.ABORTED:
+            assert metadata is not None
+            self.on_sealed(Epoch(metadata.given_epoch - 1), metadata.writer, now)
+            return
+        if self.current is None:
+            self.state = State.UNAVAILABLE if status is Status.DISABLED else State.REFUSED
+        self._hooks.on_unavailable(self, status, now)
+        self._hooks.on_changed(self, now)
+
+    def reconsider(self, now: Micros) -> None:
+        """Cluster state or configuration changed: take another epoch if its nodeset, generations or replication would differ."""
+        metadata = self.metadata
+        if self.state is not State.ACTIVE or metadata is None or not metadata.written or self.activation is not None:
+            return
+        placement = wanted_placement(self.log, self.attributes, self.context)
+        wanted = placement.interval(metadata.current) if placement is not None else None
+        if wanted is not None and not wanted.same_placement(metadata.current):
+            marks.hit("nodeset_changes")
+            self.activate(now)
+
+    def on_attributes(self, attributes: LogAttributes) -> None:
+        """The configuration gives the log other attributes. Nodeset and replication follow by `reconsider`."""
+        self.attributes = attributes
+        for epoch in (self.current, self.draining):
+            if epoch is not None:
+                epoch.set_attributes(attributes)
+
+    def remove(self, now: Micros) -> None:
+        """The log is not in the configuration any more: give everything up."""
+        self.home_version = 0
+        self.stop_activation(now)
+        self.context.recoveries.abort(self.log, now)
+        if self._metadata_write is not None:
+            self._metadata_write.stop(now)
+        self.state = State.UNAVAILABLE
+        for epoch in (self.draining, self.current):
+            if epoch is not None:
+                epoch.destroy(now)
+        self._hooks.on_unavailable(self, Status.NOTFOUND, now)
+        self._hooks.on_changed(self, now)
+
+    # Recovery and release
+
+    def on_quiescent(self, epoch: EpochSequencer, now: Micros) -> None:
+        """The epoch before has nothing on its way any more."""
+        if epoch is self.draining:
+            self.draining = None
+            self._start_recovery(now)
+
+    def _on_drain_timeout(self, epoch: Epoch, now: Micros) -> None:
+        if self.epoch == epoch and not self._drained:
+            marks.hit("drain_timeout")
+            self._start_recovery(now)
+
+    def _start_recovery(self, now: Micros) -> None:
+        if self._drained or self.state is not State.ACTIVE:
+            return
+        assert self.metadata is not None
+        self._drained = True
+        epoch = self.epoch
+        if epoch == EPOCH_MIN:
+            self.on_recovery_done(RecoveryResult(self.log, epoch, Outcome.OK), now)
+        else:
+            self.context.recoveries.start(self.log, epoch, self.metadata, self.on_recovery_done, now)
+
+    def on_recovery_done(self, result: RecoveryResult, now: Micros) -> None:
+        """All epochs below the current one are clean, or somebody took the log over."""
+        if result.next_epoch != self.epoch or self.state is not State.ACTIVE:
+            return
+        if result.outcome is Outcome.PREEMPTED:
+            self.on_sealed(result.preempted_by_epoch, result.preempted_by_node, now)
+            return
+        self.context.metrics.recoveries_completed += 1
+        self.recovery = result
+        if result.tail is not None:
+            self.tail_lsn, self.tail_timestamp = result.tail.lsn, result.tail.timestamp
+            self.last_timestamp = max(self.last_timestamp, result.tail.timestamp)
+        if self.draining is not None:
+            self.draining.destroy(now)
+        self._try_release(now)
+        self._hooks.on_recovered(self, now)
+
+    def on_metadata_written(self, metadata: EpochMetaData, now: Micros) -> None:
+        """The metadata of the current epoch are in the metadata log."""
+        assert self.metadata is not None
+        self._metadata_write = None
+        if self.state is not State.ACTIVE or metadata.given_epoch != self.epoch:
+            return
+        self.metadata = metadata
+        self._try_release(now)
+        self.reconsider(now)
+
+    def _try_release(self, now: Micros) -> None:
+        """Release the current epoch up to its LNG once nothing stands in the way."""
+        current, metadata = self.current, self.metadata
+        assert current is not None
+        assert metadata is not None
+        if self.recovery is None or not metadata.written or self.state is not State.ACTIVE or self.is_released:
+            return
+        self.last_released = compose_lsn(current.epoch, current.lng)
+        if current.lng:
+            self.tail_lsn, self.tail_timestamp = self.last_released, current.lng_timestamp
+        self.release_copyset = ()
+        self.context.releases.moved(self, (), now)
+        self._hooks.on_changed(self, now)
+
+    def on_lng_moved(self, epoch: EpochSequencer, copyset: tuple[ShardId, ...], now: Micros) -> None:
+        """More of an epoch is fully replicated."""
+        if self.last_released >> 32 != epoch.epoch or self.state is not State.ACTIVE:
+            return
+        self.last_released = self.tail_lsn = compose_lsn(epoch.epoch, epoch.lng)
+        self.tail_timestamp = epoch.lng_timestamp
+        self.release_copyset = copyset
+        self.context.releases.moved(self, copyset, now)
+        if self.watched:
+            self._hooks.on_changed(self, now)
+
+    # Preemption
+
+    def on_sealed(self, epoch: Epoch, node: NodeId, now: Micros) -> None:
+        """Somebody sealed everything up to `epoch`. If that includes the current one, another sequencer has the log."""
+        if self.current is None or epoch < self.current.epoch or self.state is not State.ACTIVE:
+            return
+        marks.hit("sequencer_preempted")
+        self.context.metrics.preemptions += 1
+        self.state = State.PREEMPTED
+        self.preempted_by = node
+        self.home_version = 0
+        self.context.recoveries.abort(self.log, now)
+        if self._metadata_write is not None:
+            self._metadata_write.stop(now)
+            self._metadata_write = None
+        self.stop_activation(now)
+        self._hooks.on_unavailable(self, Status.PREEMPTED, now)
+        self._hooks.on_changed(self, now)
+
+    # Storage
+
+    def on_stored(self, message: Stored, now: Micros) -> None:
+        """A shard answered a STORE of the data log."""
+        epoch = message.lsn >> 32
+        current = self.current
+        if current is not None and current.epoch == epoch:
+            current.on_stored(message, now)
+        elif self.draining is not None and self.draining.epoch == epoch:
+            self.draining.on_stored(message, now)
+
+    def on_metadata_stored(self, message: Stored, now: Micros) -> None:
+        """A shard answered a STORE of the metadata log."""
+        if self._metadata_write is not None:
+            self._metadata_write.on_stored(message, now)
+
+    def timestamp(self) -> Timestamp:
+        """For the next entry: never below that of an earlier one, even if the clock was set back."""
+        stamp = self.context.wall()
+        if stamp < self.last_timestamp:
+            stamp = self.last_timestamp
+        self.last_timestamp = stamp
+        return stamp
+
+    def check(self) -> None:
+        """Invariants; the simulator calls it."""
+        current = self.current
+        assert (self.state is State.ACTIVE) <= (current is not None)
+        if current is not None:
+            current.check()
+            assert epoch_of(self.last_released) <= current.epoch
+            if self.is_released:
+                assert self.last_released <= compose_lsn(current.epoch, current.lng)
+                assert self.state is not State.ACTIVE or self.recovery is not None
+        if self.draining is not None:
+            self.draining.check()
+            assert current is not None
+            assert self.draining.epoch < current.epoch

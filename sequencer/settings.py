@@ -1,0 +1,201 @@
+"""Settings of the sequencer side of a node."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from logdevice_py.core.declare import setting
+
+_MS = 1_000
+_S = 1_000_000
+_MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SequencerSettings:
+    """How a node sequences logs."""
+
+    store_timeout_factor: int = setting(
+        4,
+        unit="factor",
+        lo=1,
+        hi=100,
+        doc="A wave of STOREs may take this many times the recent p99 of its slowest shard.",
+    )
+    store_timeout_min_us: int = setting(
+        20 * _MS, unit="us", lo=_MS, hi=60 * _S, doc="Shortest timeout of a wave of STOREs."
+    )
+    store_timeout_max_us: int = setting(
+        5 * _S,
+        unit="us",
+        lo=_MS,
+        hi=600 * _S,
+        doc="Longest timeout of a wave of STOREs; it doubles with each wave up to here.",
+    )
+    store_timeout_initial_us: int = setting(
+        500 * _MS, unit="us", lo=_MS, hi=60 * _S, doc="Timeout of a wave while a shard's latency is not known."
+    )
+    immediate_waves: int = setting(
+        2,
+        unit="waves",
+        lo=0,
+        hi=10,
+        doc="A recipient's failure starts the next wave at once during this many waves; later ones wait.",
+    )
+    graylist_us: int = setting(
+        10 * _S,
+        unit="us",
+        lo=_MS,
+        hi=3600 * _S,
+        doc="A shard that let a STORE time out is not picked for this long, then probed.",
+    )
+    probe_retry_us: int = setting(
+        5 * _S, unit="us", lo=_MS, hi=600 * _S, doc="Time between probes of a shard on the graylist."
+    )
+    overloaded_us: int = setting(
+        1 * _S, unit="us", lo=_MS, hi=600 * _S, doc="A shard that said OVERLOADED is not picked for this long."
+    )
+    no_space_us: int = setting(
+        60 * _S, unit="us", lo=_MS, hi=3600 * _S, doc="A shard that said NOSPC is not picked for this long."
+    )
+    store_disabled_us: int = setting(
+        30 * _S,
+        unit="us",
+        lo=_MS,
+        hi=3600 * _S,
+        doc="A shard that said DISABLED, REBUILDING or FAILED is not picked for this long.",
+    )
+    unroutable_us: int = setting(
+        1 * _S,
+        unit="us",
+        lo=_MS,
+        hi=600 * _S,
+        doc="A shard whose connection broke is not picked for this long, or until it is back.",
+    )
+    release_retry_us: int = setting(
+        200 * _MS,
+        unit="us",
+        lo=_MS,
+        hi=600 * _S,
+        doc="How soon a release reaches the shards that did not store the entry.",
+    )
+    release_broadcast_us: int = setting(
+        5 * _S, unit="us", lo=_MS, hi=3600 * _S, doc="Releases of this long are sent to all shards once more."
+    )
+    release_sweep_logs: int = setting(
+        5000, unit="logs", lo=1, hi=1_000_000, doc="How many logs a sweep over all logs looks at in one turn."
+    )
+    epoch_draining_timeout_us: int = setting(
+        2 * _S,
+        unit="us",
+        lo=_MS,
+        hi=600 * _S,
+        doc="How long recovery waits for the entries in flight of the epoch before.",
+    )
+    reactivation_limit: int = setting(
+        5,
+        unit="activations",
+        lo=1,
+        hi=1000,
+        doc="How often a log may be activated within `reactivation_limit_interval_us`.",
+    )
+    reactivation_limit_interval_us: int = setting(
+        1 * _S, unit="us", lo=_MS, hi=600 * _S, doc="Interval of `reactivation_limit`."
+    )
+    activation_wait_us: int = setting(
+        10 * _S,
+        unit="us",
+        lo=_MS,
+        hi=600 * _S,
+        doc="How long appends wait for an activation before they are answered NOSEQUENCER.",
+    )
+    epoch_store_timeout_us: int = setting(
+        10 * _S, unit="us", lo=_MS, hi=600 * _S, doc="An answer of the epoch store that takes longer counts as unknown."
+    )
+    epoch_store_retry_min_us: int = setting(
+        100 * _MS,
+        unit="us",
+        lo=_MS,
+        hi=600 * _S,
+        doc="First delay before a failed request to the epoch store is repeated.",
+    )
+    epoch_store_retry_max_us: int = setting(
+        5 * _S,
+        unit="us",
+        lo=_MS,
+        hi=600 * _S,
+        doc="Longest delay before a failed request to the epoch store is repeated.",
+    )
+    append_buffer_frames: int = setting(
+        4000,
+        unit="frames",
+        lo=1,
+        hi=100_000,
+        doc="How many frames of one log may wait for its activation or for a recovery.",
+    )
+    append_buffer_bytes: int = setting(
+        64 * _MIB,
+        unit="bytes",
+        lo=1,
+        hi=1 << 40,
+        doc="How many bytes of frames of all logs may wait for activations and recoveries.",
+    )
+    appender_bytes: int = setting(
+        512 * _MIB, unit="bytes", lo=1, hi=1 << 40, doc="How many bytes of entries of all logs may be in flight."
+    )
+    esn_max: int = setting(
+        2**32 - 1,
+        unit="entries",
+        lo=1,
+        hi=2**32 - 1,
+        sim=(3, 1000),
+        doc="Entries of an epoch; then the log gets another epoch.",
+    )
+    no_redirect_us: int = setting(
+        5 * _S,
+        unit="us",
+        lo=0,
+        hi=600 * _S,
+        doc="After a request that forbids redirection no request is redirected for this long.",
+    )
+    sequencer_state_timeout_us: int = setting(
+        5 * _S,
+        unit="us",
+        lo=_MS,
+        hi=600 * _S,
+        doc="A request for the state of a sequencer that takes longer is answered AGAIN.",
+    )
+    sequencer_state_waiters: int = setting(
+        100_000, unit="requests", lo=1, hi=10_000_000, doc="How many requests for the state of sequencers may wait."
+    )
+    tail_check_timeout_us: int = setting(
+        1 * _S,
+        unit="us",
+        lo=_MS,
+        hi=600 * _S,
+        doc="When the epoch store is silent for this long, shards are asked who sealed the log.",
+    )
+    write_streams_per_log: int = setting(
+        1000,
+        unit="streams",
+        lo=1,
+        hi=1_000_000,
+        doc="How many write streams an epoch remembers; the oldest tenth is then forgotten.",
+    )
+    write_stream_positions: int = setting(
+        128,
+        unit="frames",
+        lo=1,
+        hi=100_000,
+        doc="How many recent positions of a write stream are kept for repeated frames.",
+    )
+    reconfiguration_tick_us: int = setting(
+        50 * _MS,
+        unit="us",
+        lo=_MS,
+        hi=600 * _S,
+        doc="Time between steps of the sweep that reactivates logs after a change of nodes.",
+    )
+    reconfiguration_logs: int = setting(
+        50, unit="logs", lo=1, hi=100_000, doc="How many logs a step of that sweep looks at."
+    )

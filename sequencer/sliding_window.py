@@ -1,0 +1,63 @@
+"""The entries of an epoch that are on their way: bounded in number and bytes, left in order of LSN."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from logdevice_py.core.lsn import ESN_MAX, ESN_MIN, Esn
+from logdevice_py.core.status import Status
+from sequencer.appender import Appender
+
+
+class SlidingWindow:
+    """Gives out ESNs and keeps appenders until all before them have come to their end.
+
+    `tail` is the oldest ESN not yet reaped; everything from `tail` to `next_esn` - 1 is in the window.
+    """
+
+    __slots__ = ("_appenders", "bytes", "next_esn", "tail")
+
+    def __init__(self) -> None:
+        self._appenders: dict[int, Appender] = {}
+        self.next_esn = int(ESN_MIN)
+        self.tail = int(ESN_MIN)
+        self.bytes = 0
+
+    def __len__(self) -> int:
+        return self.next_esn - self.tail
+
+    def __iter__(self) -> Iterator[Appender]:
+        """The appenders in order of LSN. They may come to their end and be reaped meanwhile."""
+        return iter(list(self._appenders.values()))
+
+    def room(self, entries: int, size: int, entries_max: int, bytes_max: int, esn_max: int = ESN_MAX) -> Status:
+        """Whether that many entries of `size` bytes in all fit: OK, SEQNOBUFS (later) or TOOBIG (never in this epoch).
+
+        An entry larger than the window goes alone.
+        """
+        if self.next_esn + entries - 1 > esn_max:
+            return Status.TOOBIG
+        in_flight = self.next_esn - self.tail
+        if in_flight and (in_flight + entries > entries_max or self.bytes + size > bytes_max):
+            return Status.SEQNOBUFS
+        return Status.OK
+
+    def grow(self, appender: Appender) -> None:
+        """Take in the entry that got `next_esn`."""
+        self._appenders[self.next_esn] = appender
+        self.next_esn += 1
+        self.bytes += appender.size
+
+    def get(self, esn: int) -> Appender | None:
+        """The appender of an ESN, unless it was reaped."""
+        return self._appenders.get(esn)
+
+    def reap(self) -> Appender | None:
+        """Remove and return the oldest appender if it came to its end."""
+        appender = self._appenders.get(self.tail)
+        if appender is None or appender.running:
+            return None
+        del self._appenders[self.tail]
+        self.tail = Esn(self.tail + 1)
+        self.bytes -= appender.size
+        return appender

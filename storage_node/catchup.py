@@ -1,0 +1,271 @@
+"""All read streams of one shard, served in turn.
+
+Streams that can be sent something stand in one line; each gets a bounded piece and goes to its end, so none holds up another. What is among
+the recent entries is sent from memory; the rest is read from disk, one read per stream and a bounded number at a time. A stream without
+window, credit, or anything released waits outside the line.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+from logdevice_py.core.ids import LogId, PeerId, is_metadata_log
+from logdevice_py.core.lsn import Lsn
+from logdevice_py.core.marks import hit
+from logdevice_py.core.status import Status
+from logdevice_py.core.units import Micros
+from logdevice_py.protocol.messages import Start, Started, Stop, Window
+from storage_node.log_store.interface import ReadResult
+from storage_node.read_stream import ServerReadStream, StreamState
+from storage_node.shard import Shard
+
+_READ_ENTRIES_MAX: Final = 4096
+_Key = tuple[LogId, int]
+
+
+class CatchupQueue:
+    """The read streams of one shard."""
+
+    __slots__ = ("_by_peer", "_congested", "_line", "_reading", "_shard", "_wanting_disk")
+
+    def __init__(self, shard: Shard) -> None:
+        self._shard = shard
+        self._by_peer: dict[PeerId, dict[_Key, ServerReadStream]] = {}
+        self._congested: set[PeerId] = set()
+        self._line: deque[ServerReadStream] = deque()
+        self._wanting_disk: deque[ServerReadStream] = deque()
+        self._reading = 0
+
+    # ------------------------------------------------------------------------------------------------------------------------ messages
+
+    def on_start(self, peer: PeerId, message: Start, now: Micros) -> None:
+        """Open, rewind, or confirm a stream."""
+        status = self._start_status(message)
+        streams = self._by_peer.get(peer)
+        stream = None if streams is None else streams.get((message.log, message.stream))
+        count = 0 if streams is None or stream is not None else len(streams)
+        if status is Status.OK and count >= self._shard.settings.streams_per_peer_max:
+            hit("too_many_read_streams")
+            status = Status.AGAIN
+        if status is not Status.OK:
+            if stream is not None and message.filter_version >= stream.filter_version:
+                self._close(stream)
+            self._answer(peer, message, status, Lsn(0))
+            return
+        state = self._shard.log(message.log)
+        if stream is None:
+            stream = ServerReadStream(peer, state, message, self, self._shard.out, self._shard.metrics)
+            self._by_peer.setdefault(peer, {})[message.log, message.stream] = stream
+            if state.streams is None:
+                state.streams = []
+            state.streams.append(stream)
+            self._shard.metrics.read_streams += 1
+        elif message.filter_version > stream.filter_version:
+            hit("read_stream_rewound")
+            self._shard.metrics.rewinds += 1
+            stream.rewind(message)
+        elif message.filter_version == stream.filter_version:
+            # A duplicate: the reader did not see STARTED. What was sent is not sent again.
+            stream.window_high = max(stream.window_high, message.window_high)
+            stream.credit = max(stream.credit, message.bytes_credit)
+        else:
+            return
+        self._answer(peer, message, Status.OK, state.last_released)
+        stream.wake()
+
+    def on_window(self, peer: PeerId, message: Window) -> None:
+        """Move a stream's window."""
+        stream = self._by_peer.get(peer, {}).get((message.log, message.stream))
+        if stream is not None:
+            stream.on_window(message)
+
+    def on_stop(self, peer: PeerId, message: Stop) -> None:
+        """Close a stream."""
+        stream = self._by_peer.get(peer, {}).get((message.log, message.stream))
+        if stream is not None:
+            self._close(stream)
+
+    def on_peer_down(self, peer: PeerId) -> None:
+        """Streams end with their connection."""
+        self._congested.discard(peer)
+        for stream in list(self._by_peer.get(peer, {}).values()):
+            self._close(stream)
+
+    def on_peer_congested(self, peer: PeerId) -> None:
+        """The connection does not keep up: its streams wait until it is drained."""
+        self._congested.add(peer)
+
+    def on_peer_drained(self, peer: PeerId) -> None:
+        """The connection takes more."""
+        if peer in self._congested:
+            self._congested.discard(peer)
+            for stream in self._by_peer.get(peer, {}).values():
+                stream.wake()
+
+    def fail_all(self) -> None:
+        """The disk failed: tell every reader, and forget the streams."""
+        for peer in sorted(self._by_peer):
+            for stream in list(self._by_peer.get(peer, {}).values()):
+                self._shard.out.send(
+                    peer,
+                    Started(
+                        log=stream.log.log,
+                        stream=stream.stream,
+                        shard=self._shard.shard,
+                        status=Status.FAILED,
+                        filter_version=stream.filter_version,
+                        last_released=Lsn(0),
+                    ),
+                )
+                self._close(stream)
+
+    # ------------------------------------------------------------------------------------------------------------------------- serving
+
+    def push(self, stream: ServerReadStream) -> None:
+        """Put a stream at the end of the line."""
+        if stream.state is StreamState.WAITING:
+            stream.state = StreamState.QUEUED
+            self._line.append(stream)
+
+    def run(self, now: Micros) -> None:
+        """Serve the line, as far as one turn may go."""
+        settings = self._shard.settings
+        budget = settings.read_bytes_per_turn_max
+        line = self._line
+        while line and budget > 0:
+            stream = line.popleft()
+            if stream.state is StreamState.QUEUED:
+                stream.state = StreamState.WAITING
+                budget -= self._serve(stream)
+        if line:
+            hit("read_streams_go_on_next_turn")
+            self._shard.timers.at(now, _begin_turn)
+
+    def _serve(self, stream: ServerReadStream) -> int:
+        """Give a stream its piece; it ends up waiting, queued, reading or closed. Returns what the piece costs."""
+        stream.skip_trimmed()
+        if stream.finished:
+            self._close(stream)
+            return 0
+        limit = stream.limit
+        if stream.position > limit or not stream.has_credit or stream.peer in self._congested:
+            return 0
+        state, settings = stream.log, self._shard.settings
+        if stream.position < state.in_memory_from:
+            stream.state = StreamState.READING
+            self._wanting_disk.append(stream)
+            self._start_reads()
+            return 0
+        entries = () if state.recent is None else state.recent.between(stream.position, limit)
+        before = self._shard.metrics.records_sent
+        sent = stream.deliver(entries, limit, settings.records_message_bytes, settings.read_bytes_max)
+        self._shard.metrics.entries_from_memory += self._shard.metrics.records_sent - before
+        self._after_delivery(stream)
+        return sent + 1
+
+    def _after_delivery(self, stream: ServerReadStream) -> None:
+        if stream.finished:
+            self._close(stream)
+        elif stream.position <= stream.limit and stream.has_credit:
+            self.push(stream)
+
+    def _start_reads(self) -> None:
+        settings = self._shard.settings
+        while self._wanting_disk and self._reading < settings.catchup_reads_in_flight_max:
+            stream = self._wanting_disk.popleft()
+            if stream.state is not StreamState.READING:
+                continue
+            limit = stream.limit
+            if stream.position > limit:
+                # It was rewound to where nothing is released, while it stood in line for the disk.
+                stream.state = StreamState.WAITING
+                continue
+            self._reading += 1
+            self._read(stream, limit)
+
+    def _read(self, stream: ServerReadStream, limit: Lsn) -> None:
+        bytes_max = min(self._shard.settings.read_bytes_max, max(1, stream.credit - stream.sent))
+        version, position = stream.filter_version, stream.position
+
+        def done(result: ReadResult, now: Micros) -> None:
+            self._reading -= 1
+            self._on_read(stream, version, position, result)
+            self._start_reads()
+
+        self._shard.reads.read(stream.log.log, position, limit, bytes_max, _READ_ENTRIES_MAX, done)
+
+    def _on_read(self, stream: ServerReadStream, version: int, position: Lsn, result: ReadResult) -> None:
+        if stream.state is not StreamState.READING:
+            return
+        stream.state = StreamState.WAITING
+        if result.status is not Status.OK:
+            return  # the shard fails as a whole, and its streams with it
+        if stream.filter_version != version:
+            hit("read_stream_rewound_while_reading")
+            self.push(stream)
+            return
+        assert stream.position == position, "only rewinds move a stream that is reading"
+        metrics, settings = self._shard.metrics, self._shard.settings
+        metrics.entries_from_disk += len(result.entries)
+        corrupt = result.corrupt
+        if result.bodiless:
+            # Recovery changed the header of a copy whose body is not here any more: that is damage, not absence.
+            corrupt = sorted([*corrupt, *((lsn, lsn) for lsn in result.bodiless)])
+        stream.skip_trimmed()
+        if result.through >= stream.position:
+            stream.deliver(result.entries, result.through, settings.records_message_bytes, 1 << 62, corrupt)
+        self._after_delivery(stream)
+
+    # ------------------------------------------------------------------------------------------------------------------------- streams
+
+    def _start_status(self, message: Start) -> Status:
+        shard = self._shard
+        status = shard.status()
+        if status is not Status.OK:
+            return status
+        if shard.is_other_generation(message.generation):
+            return Status.REBUILDING
+        if is_metadata_log(message.log) or (shard.find(message.log) is None and not shard.is_configured(message.log)):
+            return Status.NOTFOUND
+        return Status.OK
+
+    def _answer(self, peer: PeerId, message: Start, status: Status, last_released: Lsn) -> None:
+        self._shard.out.send(
+            peer,
+            Started(
+                log=message.log,
+                stream=message.stream,
+                shard=message.shard,
+                status=status,
+                filter_version=message.filter_version,
+                last_released=last_released,
+            ),
+        )
+
+    def _close(self, stream: ServerReadStream) -> None:
+        if stream.state is StreamState.CLOSED:
+            return
+        stream.state = StreamState.CLOSED
+        self._shard.metrics.read_streams -= 1
+        streams = self._by_peer[stream.peer]
+        del streams[stream.log.log, stream.stream]
+        if not streams:
+            del self._by_peer[stream.peer]
+        subscribed = stream.log.streams
+        assert subscribed is not None, "an open stream subscribes to its log"
+        subscribed.remove(stream)
+        if not subscribed:
+            stream.log.streams = None
+
+    def check(self) -> None:
+        """What must hold between any two events."""
+        assert 0 <= self._reading <= self._shard.settings.catchup_reads_in_flight_max, self._reading
+        for peer, streams in self._by_peer.items():
+            for stream in streams.values():
+                assert stream.peer == peer, "a stream is filed under its reader"
+                assert stream.state is not StreamState.CLOSED, "closed streams are forgotten"
+
+
+def _begin_turn(now: Micros) -> None:
+    """A timer that is due makes the shell begin another turn, in which the line is served on."""

@@ -1,0 +1,190 @@
+"""DIGEST: everything stored in ranges of LSNs, released or not.
+
+Served piecewise and without state between requests: an answer says how far it got. A range in which the shard may lack entries (another
+generation, unsynced writes lost in a crash, damage) is answered REBUILDING: what is there is shown, what is not is no proof.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+from logdevice_py.core.ids import LogId, PeerId
+from logdevice_py.core.lsn import Lsn, epoch_of
+from logdevice_py.core.marks import hit
+from logdevice_py.core.status import Status
+from logdevice_py.core.units import Micros
+from logdevice_py.protocol.messages import Digest, Digested
+from storage_node.log_state import LogState
+from storage_node.log_store.interface import ReadResult
+from storage_node.shard import Shard
+
+ENTRIES_PER_MESSAGE_MAX: Final = 4000
+_JOBS_AT_WORK_MAX: Final = 4
+
+
+class _Job:
+    """A DIGEST under way."""
+
+    __slots__ = ("entries", "images", "index", "message", "peer", "position", "ranges", "room", "status")
+
+    def __init__(self, peer: PeerId, message: Digest, room: int) -> None:
+        self.peer = peer
+        self.message = message
+        self.room = room
+        """Bytes of images that may still be added; an answer holds at least one entry all the same."""
+        self.ranges: list[tuple[int, int, int]] = []
+        self.entries: list[tuple[int, int, int]] = []
+        self.images: list[bytes] = []
+        self.index = 0
+        """The range at work."""
+        self.position = Lsn(0)
+        """Where it goes on; 0: it has not begun."""
+        self.status = Status.OK
+
+    @property
+    def full(self) -> bool:
+        return self.room <= 0 or len(self.entries) >= ENTRIES_PER_MESSAGE_MAX
+
+
+class DigestHandler:
+    """Takes the DIGESTs of one shard."""
+
+    __slots__ = ("_at_work", "_shard", "_waiting")
+
+    def __init__(self, shard: Shard) -> None:
+        self._shard = shard
+        self._waiting: deque[_Job] = deque()
+        self._at_work = 0
+
+    def on_digest(self, peer: PeerId, message: Digest, now: Micros) -> None:
+        """Answer now if all is in memory, else when the disk has answered."""
+        shard = self._shard
+        status = shard.status()
+        if status is Status.OK and len(self._waiting) >= shard.settings.digests_waiting_max:
+            hit("too_many_digests")
+            status = Status.OVERLOADED
+        if status is not Status.OK:
+            ranges = [(int(log), int(status), max(first - 1, 0)) for log, first, _, _ in message.ranges]
+            self._send(peer, message, ranges, [], [])
+            return
+        room = max(1, min(message.bytes_max, shard.settings.digest_bytes_max))
+        self._waiting.append(_Job(peer, message, room))
+        self._begin()
+
+    def on_peer_down(self, peer: PeerId) -> None:
+        """Nobody waits for the answers any more."""
+        self._waiting = deque(job for job in self._waiting if job.peer != peer)
+
+    def _begin(self) -> None:
+        while self._waiting and self._at_work < _JOBS_AT_WORK_MAX:
+            self._at_work += 1
+            self._go_on(self._waiting.popleft())
+
+    def _go_on(self, job: _Job) -> None:
+        """Work through the ranges until the answer is full or the disk is needed."""
+        ranges = job.message.ranges
+        while job.index < len(ranges):
+            log, first, last, generation = ranges[job.index]
+            if not job.position:
+                job.position = Lsn(max(first, 1))
+                job.status = Status.OK
+            if job.full and job.entries:
+                # Not begun, or not to its end: the asker goes on from here.
+                self._finish_range(job, log, Lsn(job.position - 1))
+                continue
+            if self._shard.is_other_generation(generation):
+                job.status = Status.REBUILDING
+                self._finish_range(job, log, last)
+                continue
+            state = self._shard.find(LogId(log))
+            if state is None or job.position > last:
+                self._finish_range(job, log, last)
+                continue
+            if overlaps_lossy(state, job.position, last):
+                job.status = Status.REBUILDING
+            if job.position >= state.in_memory_from:
+                self._from_memory(job, state, last)
+                continue
+            room = max(job.room, 1)
+            entries_max = ENTRIES_PER_MESSAGE_MAX - len(job.entries)
+
+            def done(result: ReadResult, now: Micros, job: _Job = job, log: int = log, last: Lsn = Lsn(last)) -> None:
+                self._on_read(job, log, last, result)
+
+            self._shard.reads.read(state.log, job.position, Lsn(last), room, entries_max, done)
+            return
+        self._at_work -= 1
+        self._send(job.peer, job.message, job.ranges, job.entries, job.images)
+
+    def _from_memory(self, job: _Job, state: LogState, last: int) -> None:
+        through = Lsn(last)
+        if state.recent is not None:
+            for lsn, image in state.recent.between(job.position, through):
+                if job.full and job.entries:
+                    through = Lsn(lsn - 1)
+                    break
+                self._add(job, state.log, lsn, image)
+                self._shard.metrics.entries_from_memory += 1
+        self._finish_range(job, state.log, through)
+
+    def _on_read(self, job: _Job, log: int, last: Lsn, result: ReadResult) -> None:
+        if result.status is not Status.OK:
+            job.status = Status.FAILED
+            self._finish_range(job, log, Lsn(job.position - 1))
+        else:
+            if result.corrupt or result.bodiless:
+                hit("digest_met_damage")
+                self._shard.metrics.corrupt_ranges += len(result.corrupt) + len(result.bodiless)
+                job.status = Status.REBUILDING
+            for lsn, image in result.entries:
+                self._add(job, log, lsn, image)
+            self._shard.metrics.entries_from_disk += len(result.entries)
+            if result.through >= last:
+                self._finish_range(job, log, last)
+            else:
+                job.position = Lsn(result.through + 1)
+        self._go_on(job)
+        self._begin()
+
+    @staticmethod
+    def _add(job: _Job, log: int, lsn: Lsn, image: bytes) -> None:
+        job.entries.append((log, lsn, len(image)))
+        job.images.append(image)
+        job.room -= len(image)
+
+    @staticmethod
+    def _finish_range(job: _Job, log: int, through: int) -> None:
+        job.ranges.append((int(log), int(job.status), int(through)))
+        job.index += 1
+        job.position = Lsn(0)
+        job.status = Status.OK
+
+    def _send(
+        self,
+        peer: PeerId,
+        message: Digest,
+        ranges: list[tuple[int, int, int]],
+        entries: list[tuple[int, int, int]],
+        images: list[bytes],
+    ) -> None:
+        payload = images[0] if len(images) == 1 else b"".join(images)
+        self._shard.metrics.digests += 1
+        self._shard.metrics.digest_bytes += len(payload)
+        self._shard.out.send(
+            peer,
+            Digested(
+                request_id=message.request_id,
+                shard=message.shard,
+                ranges=ranges,
+                entries=entries,
+                images=payload,
+            ),
+        )
+
+
+def overlaps_lossy(state: LogState, first: int, last: int) -> bool:
+    """Whether entries of [first, last] may have been lost in a crash."""
+    if not state.lossy_last:
+        return False
+    return epoch_of(first) <= state.lossy_last and epoch_of(last) >= state.lossy_first

@@ -1,0 +1,130 @@
+"""What a shard knows of one log, in memory. A node holds hundreds of thousands: slots, and containers only on first use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from logdevice_py.core.ids import LogId, NodeId
+from logdevice_py.core.lsn import EPOCH_INVALID, ESN_MAX, LSN_INVALID, Epoch, Esn, Lsn, compose_lsn
+from logdevice_py.core.units import Micros
+from storage_node.recent_entries import RecentLogEntries
+from storage_node.stored_metadata import SoftSealValue
+
+NO_NODE: Final = NodeId(-1)
+NO_SOFT_SEAL: Final = Epoch(-1)
+"""Below every soft seal, so that the first STORE of a log writes one: a log without a soft seal has never answered a STORE."""
+
+
+class ReleaseSubscriber(Protocol):
+    """Who waits for a log's release pointer: read streams."""
+
+    def wake(self) -> None:
+        """The pointer moved."""
+
+
+class LogState:
+    """One log on one shard.
+
+    Everything here advances when a change is accepted, before it is on disk, except what is named durable or clean. That is safe because
+    each of these values only makes the shard refuse more (seals, fence) or is a fact about the cluster that holds whatever becomes of the
+    local disk (release pointer, LNG, trim point), and nothing is answered before the write that carries it is.
+    """
+
+    __slots__ = (
+        "clean_epoch",
+        "clean_in_flight",
+        "epochs",
+        "fence",
+        "held_cleans",
+        "held_release",
+        "highest",
+        "last_released",
+        "log",
+        "lossy_first",
+        "lossy_last",
+        "recent",
+        "recovered",
+        "seal_epoch",
+        "seal_node",
+        "soft_durable",
+        "soft_epoch",
+        "soft_node",
+        "streams",
+        "trim_point",
+        "unsynced",
+        "unsynced_durable",
+    )
+
+    def __init__(self, log: LogId) -> None:
+        self.log = log
+        self.last_released: Lsn = LSN_INVALID
+        """Everything up to here may be read; always within the first epoch that is not clean here."""
+        self.held_release: Lsn = LSN_INVALID
+        """A RELEASE of an epoch before which unclean ones lie: applied when those are purged."""
+        self.trim_point: Lsn = LSN_INVALID
+        self.seal_epoch: Epoch = EPOCH_INVALID
+        self.seal_node: NodeId = NO_NODE
+        self.soft_epoch: Epoch = NO_SOFT_SEAL
+        self.soft_node: NodeId = NO_NODE
+        self.soft_durable: Epoch = NO_SOFT_SEAL
+        """The soft seal that is certainly on disk."""
+        self.unsynced = False
+        self.unsynced_durable = False
+        """STOREs of this log may be answered before a sync; the second: and the disk knows it."""
+        self.clean_epoch: Epoch = EPOCH_INVALID
+        """Local last clean epoch: how this and all earlier ones ended is durably known here."""
+        self.clean_in_flight = 0
+        """CLEANs whose write is not answered: no purge may begin beside one."""
+        self.fence: Epoch = EPOCH_INVALID
+        """Epochs up to here were recovered, as a RELEASE or CLEAN has shown: acts as a seal. Never below `clean_epoch`."""
+        self.epochs: dict[Epoch, Esn] | None = None
+        """LNG by epoch, of every epoch that has something stored and is later than the last clean one or is it."""
+        self.recovered: dict[Epoch, bytes] | None = None
+        """Encoded `RecoveredEpoch` by epoch, for peers that missed the recovery."""
+        self.highest: Lsn = LSN_INVALID
+        """No entry was ever accepted above this LSN."""
+        self.lossy_first: Epoch = EPOCH_INVALID
+        self.lossy_last: Epoch = EPOCH_INVALID
+        """Epochs (inclusive) whose unsynced entries a crash may have taken; 0 to 0: none."""
+        self.recent: RecentLogEntries | None = None
+        self.streams: list[ReleaseSubscriber] | None = None
+        self.held_cleans: dict[Epoch, Callable[[Micros], None]] | None = None
+        """CLEANs that wait for earlier epochs to be purged."""
+
+    @property
+    def sealed(self) -> Epoch:
+        """The epoch up to which STOREs of sequencers are refused, soft seals aside."""
+        return self.seal_epoch if self.seal_epoch > self.fence else self.fence
+
+    @property
+    def sealed_by(self) -> NodeId:
+        """Who set the seal that `sealed` comes from; -1 when it comes from a RELEASE or CLEAN."""
+        return self.seal_node if self.seal_epoch >= self.fence else NO_NODE
+
+    @property
+    def in_memory_from(self) -> Lsn:
+        """Every entry stored at or above this LSN is among the recent entries."""
+        return Lsn(self.highest + 1) if self.recent is None else self.recent.complete_from
+
+    def is_lossy(self, epoch: int) -> bool:
+        """Whether entries of the epoch may have been lost in a crash."""
+        return self.lossy_first <= epoch <= self.lossy_last and self.lossy_last > 0
+
+    def soft_seal_value(self) -> SoftSealValue:
+        """What is to be written of the soft seal."""
+        assert self.soft_epoch > NO_SOFT_SEAL, "nothing to write"
+        return SoftSealValue(self.soft_epoch, self.soft_node, self.unsynced, self.lossy_first, self.lossy_last)
+
+    def raise_clean_epoch(self, epoch: Epoch) -> None:
+        """The epoch and all before it are durably clean here."""
+        if epoch > self.clean_epoch:
+            self.clean_epoch = epoch
+            self.fence = max(self.fence, epoch)
+
+    def check(self) -> None:
+        """What must hold between any two events."""
+        assert self.fence >= self.clean_epoch, (self.log, self.fence, self.clean_epoch)
+        assert self.last_released <= compose_lsn(self.clean_epoch + 1, ESN_MAX), (self.log, self.last_released)
+        assert self.soft_durable <= self.soft_epoch, (self.log, self.soft_durable, self.soft_epoch)
+        assert self.held_release == 0 or self.held_release > self.last_released, (self.log, self.held_release)

@@ -1,0 +1,86 @@
+"""From the rows of the metadata to the `Contents` that the machines get; the same for all stores."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgpack
+
+from logdevice_py.core.ids import LogId
+from logdevice_py.core.lsn import Lsn
+from logdevice_py.core.units import Timestamp
+from storage_node.log_store import keys
+from storage_node.log_store.identity import Stop
+from storage_node.log_store.interface import Contents, EpochMetadataKind, LogMetadataKind
+
+_LOSSES_MAX: Final = 64
+_LOG_KINDS: Final = {int(kind): kind for kind in LogMetadataKind}
+_EPOCH_KINDS: Final = {int(kind): kind for kind in EpochMetadataKind}
+DIRECTORY_PREFIX: Final = 0x70
+
+
+class UnknownRowError(Exception):
+    """A row of the metadata that this version does not know: a later version wrote it, or it is damaged. Nothing is guessed."""
+
+
+class ContentsBuilder:
+    """Fills a `Contents` row by row, in the order of keys."""
+
+    __slots__ = ("contents", "directory")
+
+    def __init__(self, contents: Contents) -> None:
+        self.contents = contents
+        self.directory: dict[LogId, list[tuple[Lsn, int, Lsn, int]]] = {}
+        """Per log, by ascending LSN: (first lsn, partition, greatest lsn, bytes)."""
+
+    def add(self, key: bytes, value: bytes) -> None:
+        """Take a row.
+
+        Raises:
+            UnknownRowError: the row is of no known kind.
+        """
+        prefix = key[0]
+        if prefix in _LOG_KINDS and len(key) == 9:
+            self.contents.log_metadata.append((keys.split_log_metadata_key(key), _LOG_KINDS[prefix], value))
+        elif prefix in _EPOCH_KINDS and len(key) == 13:
+            log, epoch = keys.split_epoch_metadata_key(key)
+            self.contents.epoch_metadata.append((log, epoch, _EPOCH_KINDS[prefix], value))
+        elif prefix == DIRECTORY_PREFIX and len(key) == 25:
+            log, first, partition = keys.split_directory_key(key)
+            highest, _, size = keys.split_directory_value(value)
+            self.directory.setdefault(log, []).append((first, partition, highest, size))
+        elif prefix != 0:
+            raise UnknownRowError(f"the metadata holds a row of unknown kind: {key.hex()}")
+
+
+def encode_durable(until: Timestamp) -> bytes:
+    """Value of `keys.DURABLE_KEY`."""
+    packed: bytes = msgpack.packb(until)
+    return packed
+
+
+def encode_losses(losses: list[tuple[Timestamp, Timestamp]]) -> bytes:
+    """Value of `keys.LOSSES_KEY`."""
+    packed: bytes = msgpack.packb(losses)
+    return packed
+
+
+def decode_losses(
+    losses: bytes | None, durable: bytes | None, stop: Stop, now: Timestamp
+) -> list[tuple[Timestamp, Timestamp]]:
+    """The spans of time whose unsynced writes may be missing, after the stop before this run.
+
+    Args:
+        losses: what `keys.LOSSES_KEY` holds, None if nothing.
+        durable: what `keys.DURABLE_KEY` holds, None if nothing.
+        stop: how the last run ended.
+        now: end of a span that begins with `durable`.
+    """
+    spans = [(Timestamp(first), Timestamp(last)) for first, last in msgpack.unpackb(losses)] if losses else []
+    if stop is Stop.MACHINE_DIED:
+        begin = Timestamp(msgpack.unpackb(durable)) if durable else Timestamp(0)
+        spans.append((min(begin, now), now))
+    if len(spans) > _LOSSES_MAX:
+        # a span too wide is safe, a span forgotten is not
+        spans[:2] = [(min(spans[0][0], spans[1][0]), max(spans[0][1], spans[1][1]))]
+    return spans

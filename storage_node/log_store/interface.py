@@ -1,0 +1,248 @@
+"""The seam between the shard's machines and its disk: effects, results, and the `LogStore` that executes them.
+
+A machine emits `WriteShard`, `ReadShard` and `ReadLast`; whoever runs it (the asyncio shell, the simulator) executes them on a
+`LogStore` and brings back `Written` and `ReadDone` as events of a later turn, never within the call that emitted them.
+
+Promises:
+  - A batch is applied whole or not at all, also across crashes, and is never split. Batches of one shard are applied in the order in
+    which they were emitted. A refused batch has no effect; batches after it may have been applied.
+  - After a crash of the machine the store holds a prefix of the applied batches, which includes everything up to the last sync.
+  - Several copies of one LSN may be stored; the one of highest rank (written by recovery, wave or seal epoch) counts. Writing the same
+    rank again replaces it.
+  - A failed write or sync is final: every later operation of the shard answers FAILED until it is opened again.
+  - A read sees every batch that was emitted before it.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from logdevice_py.core.ids import LogId, ShardId
+from logdevice_py.core.lsn import Epoch, Lsn
+from logdevice_py.core.status import Status
+from logdevice_py.core.units import Timestamp
+from storage_node.log_store.identity import ShardMarker
+from storage_node.log_store.identity import Stop as Stop
+
+BATCH_BYTES_SOFT_MAX: Final = 1 << 20
+"""A machine begins another batch when `WriteBatch.size` has reached this: large batches hold up the event loop."""
+
+PER_ENTRY_BYTES: Final = 64
+"""What `WriteBatch.size` counts for an entry beside its image."""
+
+
+class LogMetadataKind(enum.IntEnum):
+    """What is kept per log. The numbers are the first byte of keys on disk: never reused. Values are opaque to the store."""
+
+    LAST_RELEASED = 0x6D  # 'm'
+    TRIM_POINT = 0x74  # 't'
+    SEAL = 0x73  # 's'
+    SOFT_SEAL = 0x69  # 'i'
+    LAST_CLEAN = 0x63  # 'c'
+
+
+class EpochMetadataKind(enum.IntEnum):
+    """What is kept per log and epoch. The numbers are the first byte of keys on disk: never reused. Values are opaque to the store."""
+
+    RECOVERY = 0x56  # 'V'
+    MUTABLE = 0x57  # 'W'
+
+
+class WriteBatch:
+    """Changes of one shard that are applied together. Within a batch puts come after deletes, whatever the order of calls."""
+
+    __slots__ = ("consolidations", "deletes", "entries", "epoch_deletes", "epoch_metadata", "log_metadata", "size")
+
+    def __init__(self) -> None:
+        self.entries: list[tuple[LogId, Lsn, bool, int, bytes]] = []
+        """(log, lsn, written by recovery, wave or seal epoch, image)"""
+        self.log_metadata: list[tuple[LogId, LogMetadataKind, bytes]] = []
+        self.epoch_metadata: list[tuple[LogId, Epoch, EpochMetadataKind, bytes]] = []
+        self.epoch_deletes: list[tuple[LogId, Epoch, EpochMetadataKind]] = []
+        self.deletes: list[tuple[LogId, Lsn, Lsn]] = []
+        self.consolidations: list[tuple[LogId, Lsn]] = []
+        self.size = 0
+        """About how many bytes the batch takes on disk."""
+
+    def put_entry(self, log: LogId, lsn: Lsn, *, by_recovery: bool, wave: int, image: bytes) -> None:
+        """Store a copy; `by_recovery` and `wave` (or seal epoch) are those of the image's header."""
+        self.entries.append((log, lsn, by_recovery, wave, image))
+        self.size += len(image) + PER_ENTRY_BYTES
+
+    def put_log_metadata(self, log: LogId, kind: LogMetadataKind, value: bytes) -> None:
+        """Replace what is kept of the log."""
+        self.log_metadata.append((log, kind, value))
+        self.size += len(value) + 16
+
+    def put_epoch_metadata(self, log: LogId, epoch: Epoch, kind: EpochMetadataKind, value: bytes) -> None:
+        """Replace what is kept of the log's epoch."""
+        self.epoch_metadata.append((log, epoch, kind, value))
+        self.size += len(value) + 20
+
+    def delete_epoch_metadata(self, log: LogId, epoch: Epoch, kind: EpochMetadataKind) -> None:
+        """Forget what is kept of the log's epoch (trimmed)."""
+        self.epoch_deletes.append((log, epoch, kind))
+        self.size += 20
+
+    def delete_entries(self, log: LogId, first: Lsn, last: Lsn) -> None:
+        """Delete all copies in [first, last], of every rank (purging, trimming)."""
+        self.deletes.append((log, first, last))
+        self.size += PER_ENTRY_BYTES
+
+    def consolidate(self, log: LogId, lsn: Lsn) -> None:
+        """Replace the copies at an LSN by the one that counts, with its body merged in.
+
+        Looks at what was stored before the batch. Does nothing where the copy that counts is damaged or lacks its body.
+        """
+        self.consolidations.append((log, lsn))
+        self.size += PER_ENTRY_BYTES
+
+    @property
+    def full(self) -> bool:
+        """Whether the next change belongs into another batch."""
+        return self.size >= BATCH_BYTES_SOFT_MAX
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing was put in."""
+        return self.size == 0
+
+
+@dataclass(slots=True)
+class WriteShard:
+    """Apply a batch. Answered by `Written` with OK, FAILED, OVERLOADED or NOSPC.
+
+    OK means: with `sync` after a sync that covers the batch, without it as soon as the operating system has it. OVERLOADED: the disk
+    does not keep up, try later. NOSPC: only batches that hold entries are refused for lack of space.
+    """
+
+    token: int
+    shard: ShardId
+    batch: WriteBatch
+    sync: bool
+
+
+@dataclass(slots=True)
+class Written:
+    """Outcome of a `WriteShard`."""
+
+    token: int
+    shard: ShardId
+    status: Status
+
+
+@dataclass(slots=True)
+class ReadShard:
+    """Read the copies that count in [first, last]. Answered by `ReadDone`.
+
+    At least one entry is returned if there is one, then no more than fit `bytes_max` bytes of images and `entries_max` entries; the answer
+    may also end earlier. It says how far it reaches: ask on from there.
+    """
+
+    token: int
+    shard: ShardId
+    log: LogId
+    first: Lsn
+    last: Lsn
+    bytes_max: int
+    entries_max: int = 4096
+
+
+@dataclass(slots=True)
+class ReadLast:
+    """Read the copy that counts at the greatest LSN in [first, last]. Answered by `ReadDone` with one entry or none.
+
+    With `skip_holes`, plugs and bridges are passed over; so are AMENDs without a body in any case. A damaged copy ends the search: it is
+    reported in `corrupt`.
+    """
+
+    token: int
+    shard: ShardId
+    log: LogId
+    first: Lsn
+    last: Lsn
+    skip_holes: bool = False
+
+
+@dataclass(slots=True)
+class ReadResult:
+    """What a read found. Everything in [first, through] is accounted for: LSNs in none of the lists are not stored."""
+
+    status: Status
+    """OK, or FAILED: the shard does not answer and the rest means nothing."""
+    through: Lsn
+    """How far the answer reaches: `last` of the request when all was looked at. Of `ReadLast` always `last`."""
+    entries: list[tuple[Lsn, bytes]] = field(default_factory=list)
+    """(lsn, image) by ascending LSN; header and body match their checksums, AMENDs are merged with their body."""
+    corrupt: list[tuple[Lsn, Lsn]] = field(default_factory=list)
+    """Ranges (inclusive) in which something is stored that cannot be read back; also covers LSNs next to the damage."""
+    bodiless: list[Lsn] = field(default_factory=list)
+    """LSNs at which an AMEND is stored and no body for it."""
+
+
+@dataclass(slots=True)
+class ReadDone:
+    """Outcome of a `ReadShard` or `ReadLast`."""
+
+    token: int
+    shard: ShardId
+    result: ReadResult
+
+
+Completion = Written | ReadDone
+
+
+@dataclass(slots=True)
+class Contents:
+    """What a shard holds when it is opened; machines keep the metadata in memory from then on."""
+
+    marker: ShardMarker
+    last_stop: Stop
+    losses: list[tuple[Timestamp, Timestamp]] = field(default_factory=list)
+    """Spans of the node's wall clock, of all runs so far: writes without sync that were taken within one may be missing. A span is added
+    when a store is opened after MACHINE_DIED; it begins at 0 when nothing is known of its begin."""
+    log_metadata: list[tuple[LogId, LogMetadataKind, bytes]] = field(default_factory=list)
+    epoch_metadata: list[tuple[LogId, Epoch, EpochMetadataKind, bytes]] = field(default_factory=list)
+    """By ascending log and epoch within each kind."""
+    highest: list[tuple[LogId, Lsn]] = field(default_factory=list)
+    """Per log with data, metadata logs included: the greatest LSN stored, of any rank and state."""
+
+
+class LogStore(Protocol):
+    """One shard's store. All calls are synchronous; `write` and `load` belong to one thread, `sync` and reads may run in others."""
+
+    def load(self) -> Contents:
+        """One scan over all metadata."""
+        ...
+
+    def write(self, batches: Sequence[WriteBatch]) -> list[Status]:
+        """Apply batches in order, without sync; one status each: OK, FAILED, OVERLOADED or NOSPC."""
+        ...
+
+    def sync(self) -> Status:
+        """Make durable every batch whose `write` returned before the call. OK or FAILED, and FAILED for ever after."""
+        ...
+
+    def read(self, request: ReadShard) -> ReadResult:
+        """Execute a `ReadShard`."""
+        ...
+
+    def read_last(self, request: ReadLast) -> ReadResult:
+        """Execute a `ReadLast`."""
+        ...
+
+    @property
+    def failed(self) -> bool:
+        """Whether a write or sync has failed."""
+        ...
+
+    def mark_durable(self, until: Timestamp) -> None:
+        """Note, with the next write, that a sync covered every write before `until`."""
+        ...
+
+    def close(self) -> None:
+        """Sync, leave the clean-stop mark, and close. A failed store closes without the mark."""
+        ...

@@ -1,0 +1,36 @@
+"""What a shard's store counts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from logdevice_py.core.declare import counter, gauge
+
+
+@dataclass(slots=True)
+class LogStoreMetrics:
+    """Of one shard, since it was opened."""
+
+    batches: int = counter("Batches that were applied.", unit="batches")
+    entries: int = counter("Copies of entries that were written.", unit="entries")
+    bytes_written: int = counter("Bytes of batches that were applied.", unit="bytes")
+    refused_overloaded: int = counter("Batches refused because the disk did not keep up.", unit="batches")
+    refused_no_space: int = counter("Batches refused for lack of space.", unit="batches")
+    failed_batches: int = counter("Batches answered FAILED.", unit="batches")
+    syncs: int = counter("Syncs of the write-ahead log.", unit="syncs")
+    sync_time: int = counter("Time spent in syncs.", unit="us")
+    sync_time_max: int = gauge("The longest sync.", unit="us")
+    sync_waiters_max: int = gauge("The most batches that waited for one sync.", unit="batches")
+    write_time: int = counter("Time for which writes held up the event loop.", unit="us")
+    write_time_max: int = gauge("The longest time for which the writes of one turn held up the event loop.", unit="us")
+    reads: int = counter("Reads that were executed.", unit="reads")
+    bytes_read: int = counter("Bytes of images that were read.", unit="bytes")
+    read_time: int = counter("Time for which reads held up the event loop.", unit="us")
+    read_time_max: int = gauge("The longest time for which one read held up the event loop.", unit="us")
+    slow_reads: int = counter("Reads that had to wait for the disk.", unit="reads")
+    warmed: int = counter("Reads whose range was first brought into the page cache.", unit="reads")
+    corrupt_ranges: int = counter("Damaged ranges that reads met.", unit="ranges")
+    failed: int = gauge(
+        "1 after a write or sync has failed: the shard answers nothing until it is opened again.", unit="flag"
+    )
+    no_space: int = gauge("1 while entries are refused for lack of space.", unit="flag")

@@ -1,0 +1,44 @@
+"""Metrics of storage nodes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from logdevice_py.core.declare import counter, gauge
+
+
+@dataclass(slots=True)
+class StorageMetrics:
+    """Counted by the machines of one storage node, over all its shards."""
+
+    stores_received: int = counter("STOREs that arrived.", unit="messages")
+    stores_written: int = counter("Copies of entries written.", unit="entries")
+    stored_bytes: int = counter("Images written.", unit="bytes")
+    stores_preempted: int = counter("STOREs refused by a seal.", unit="messages")
+    stores_refused: int = counter("STOREs refused for another reason.", unit="messages")
+    soft_seals_written: int = counter("Soft seals written with the first STORE of an epoch.", unit="seals")
+    write_batches: int = counter("Batches given to the disk.", unit="batches")
+    write_bytes_in_flight: int = gauge("Given to the disk and not yet answered.", unit="bytes")
+    reads_started: int = counter("Reads given to the disk.", unit="reads")
+    seals: int = counter("Logs sealed by recovery.", unit="logs")
+    seals_preempted: int = counter("SEALs refused because a higher seal holds.", unit="logs")
+    digests: int = counter("DIGEST requests answered.", unit="messages")
+    digest_bytes: int = counter("Images sent in digests.", unit="bytes")
+    epochs_cleaned: int = counter("Epochs that recovery declared clean here.", unit="epochs")
+    purges_started: int = counter("Purges of logs that missed a recovery.", unit="purges")
+    purges_running: int = gauge("Purges at work or waiting for their turn.", unit="purges")
+    purge_epochs: int = counter("Epochs purged.", unit="epochs")
+    purge_epochs_skipped: int = counter("Epochs left as they were because no peer knows how they ended.", unit="epochs")
+    releases_applied: int = counter("Release pointers that moved.", unit="logs")
+    releases_held: int = counter("RELEASEs held back until a purge ends.", unit="logs")
+    read_streams: int = gauge("Read streams open.", unit="streams")
+    records_sent: int = counter("Entries sent to readers.", unit="entries")
+    records_bytes_sent: int = counter("Images sent to readers.", unit="bytes")
+    records_filtered: int = counter("Entries left to another shard of their copyset to send.", unit="entries")
+    gaps_sent: int = counter("GAPs sent to readers.", unit="messages")
+    rewinds: int = counter("Read streams rewound by a higher filter version.", unit="rewinds")
+    entries_from_memory: int = counter("Entries that read streams and digests got from recent entries.", unit="entries")
+    entries_from_disk: int = counter("Entries that read streams and digests read from disk.", unit="entries")
+    corrupt_ranges: int = counter("Damaged ranges that a read met.", unit="ranges")
+    recent_entries_bytes: int = gauge("Images held as recent entries.", unit="bytes")
+    trims: int = counter("Trim points that moved.", unit="logs")

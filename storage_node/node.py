@@ -1,0 +1,268 @@
+"""The storage part of a node: routes messages, completions and timers to the machines of its shards."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+
+from logdevice_py.config.cluster import ClusterConfig
+from logdevice_py.core.ids import LogId, NodeId, PeerId, ShardId
+from logdevice_py.core.lsn import EPOCH_INVALID, LSN_INVALID
+from logdevice_py.core.machine import Outbox, Rng, TimerWheel
+from logdevice_py.core.status import Status
+from logdevice_py.core.units import Micros
+from logdevice_py.membership.cluster_view import ClusterView
+from logdevice_py.metadata.history import MetadataHistoryReader
+from logdevice_py.protocol.messages import (
+    CheckSeal,
+    Clean,
+    Digest,
+    Digested,
+    EpochRecoveryMetadata,
+    GetEpochRecoveryMetadata,
+    Release,
+    Seal,
+    Start,
+    Started,
+    Stop,
+    Store,
+    Trim,
+    Trimmed,
+    Window,
+)
+from storage_node.catchup import CatchupQueue
+from storage_node.clean import CleanHandler
+from storage_node.digest import DigestHandler
+from storage_node.log_state import NO_NODE, LogState
+from storage_node.log_store.interface import Contents, ReadResult
+from storage_node.metrics import StorageMetrics
+from storage_node.purge import (
+    HistoryReader,
+    HistoryResult,
+    PurgeQueue,
+    StartHistoryReader,
+    answer_epoch_recovery_metadata,
+)
+from storage_node.release import ReleaseHandler
+from storage_node.seal import SealHandler
+from storage_node.settings import StorageSettings
+from storage_node.shard import Shard
+from storage_node.store import StoreHandler, store_answer
+from storage_node.trim import TrimHandler, check_seals
+
+FIRST_REQUEST_ID: Final = 1 << 62
+"""Request ids of the storage part begin here, so that a node's other askers of the same message can tell theirs."""
+
+
+class ShardMachines:
+    """The machines of one shard."""
+
+    __slots__ = ("catchup", "clean", "digest", "purges", "release", "seal", "shard", "store", "trim")
+
+    def __init__(self, shard: Shard, start_reader: StartHistoryReader, request_ids: Iterator[int]) -> None:
+        self.shard = shard
+        self.store = StoreHandler(shard)
+        self.purges = PurgeQueue(shard, start_reader, request_ids, self._clean_moved)
+        self.release = ReleaseHandler(shard, self.purges)
+        self.clean = CleanHandler(shard, self.purges, self._clean_moved)
+        self.seal = SealHandler(shard)
+        self.digest = DigestHandler(shard)
+        self.catchup = CatchupQueue(shard)
+        self.trim = TrimHandler(shard)
+
+    def end_turn(self, now: Micros) -> None:
+        """Give writes to the disk, then reads: a read sees every write of its turn."""
+        shard = self.shard
+        shard.writes.flush()
+        self.catchup.run(now)
+        shard.reads.flush()
+
+    def fail(self) -> None:
+        """The disk failed: the shard answers nothing but FAILED from here on."""
+        if self.shard.failed:
+            return
+        self.shard.fail()
+        self.purges.stop_all()
+        self.catchup.fail_all()
+
+    def _clean_moved(self, state: LogState, now: Micros) -> None:
+        self.clean.retry(state, now)
+        self.release.retry(state, now)
+
+
+class StorageNode:
+    """Root of the storage part of one node.
+
+    Args:
+        shards: what each shard of the node holds, as its store was loaded.
+        cluster: not consulted so far: purges ask every shard that may know, alive or not.
+        start_reader: begins to read a log's metadata history; None: from the metadata nodeset.
+        request_ids: for the questions of purges; None: from `FIRST_REQUEST_ID`.
+    """
+
+    def __init__(
+        self,
+        node: NodeId,
+        config: ClusterConfig,
+        settings: StorageSettings,
+        outbox: Outbox,
+        timers: TimerWheel,
+        rng: Rng,
+        cluster: ClusterView,
+        shards: Sequence[Contents],
+        *,
+        start_reader: StartHistoryReader | None = None,
+        request_ids: Iterator[int] | None = None,
+    ) -> None:
+        self.node = node
+        self.metrics = StorageMetrics()
+        self._out = outbox
+        self._config = config
+        self._timers = timers
+        self._rng = rng
+        tokens = itertools.count(1)
+        self._request_ids = itertools.count(FIRST_REQUEST_ID) if request_ids is None else request_ids
+        reader = self._start_reader if start_reader is None else start_reader
+        self.shards: dict[ShardId, ShardMachines] = {}
+        for contents in shards:
+            shard = Shard(contents, config, settings, outbox, timers, rng, tokens, self.metrics)
+            assert contents.marker.node == node, (contents.marker.shard, node)
+            self.shards[shard.shard] = ShardMachines(shard, reader, self._request_ids)
+        self._handlers: dict[type[Any], Callable[[ShardMachines, PeerId, Any, Micros], None]] = {
+            Store: lambda m, peer, message, now: m.store.on_store(peer, message, now),
+            Release: lambda m, peer, message, now: m.release.on_release(message, now),
+            Seal: lambda m, peer, message, now: m.seal.on_seal(peer, message, now),
+            Digest: lambda m, peer, message, now: m.digest.on_digest(peer, message, now),
+            Clean: lambda m, peer, message, now: m.clean.on_clean(peer, message, now),
+            Start: lambda m, peer, message, now: m.catchup.on_start(peer, message, now),
+            Window: lambda m, peer, message, now: m.catchup.on_window(peer, message),
+            Stop: lambda m, peer, message, now: m.catchup.on_stop(peer, message),
+            Trim: lambda m, peer, message, now: m.trim.on_trim(peer, message, now),
+            CheckSeal: lambda m, peer, message, now: check_seals(m.shard, peer, message),
+            GetEpochRecoveryMetadata: lambda m, peer, message, now: answer_epoch_recovery_metadata(
+                m.shard, peer, message
+            ),
+        }
+
+    @property
+    def message_types(self) -> frozenset[type[Any]]:
+        """The messages that `on_message` takes."""
+        return frozenset((*self._handlers, Digested, EpochRecoveryMetadata))
+
+    def on_message(self, peer: PeerId, message: Any, now: Micros) -> None:
+        """A message for one of the shards, or an answer to one of them."""
+        handler = self._handlers.get(type(message))
+        if handler is not None:
+            machines = self.shards.get(message.shard)
+            if machines is None:
+                self._not_storage(peer, message)
+            else:
+                handler(machines, peer, message, now)
+        elif type(message) is Digested:
+            for machines in self.shards.values():
+                machines.purges.on_digested(message, now)
+        elif type(message) is EpochRecoveryMetadata:
+            for machines in self.shards.values():
+                machines.purges.on_recovery_metadata(message, now)
+        else:
+            raise AssertionError(f"{type(message).__name__} is not for storage nodes")
+
+    def on_turn_end(self, now: Micros) -> None:
+        """Everything of the turn has been handed in."""
+        for machines in self.shards.values():
+            machines.end_turn(now)
+
+    def on_peer_down(self, peer: PeerId, now: Micros) -> None:
+        """The connection is gone: read streams over it end, answers to it are lost."""
+        for machines in self.shards.values():
+            machines.catchup.on_peer_down(peer)
+            machines.digest.on_peer_down(peer)
+            machines.purges.on_peer_down(peer, now)
+
+    def on_peer_up(self, peer: PeerId, now: Micros) -> None:
+        """A node can be reached again."""
+        for machines in self.shards.values():
+            machines.purges.on_peer_up(peer, now)
+
+    def on_peer_congested(self, peer: PeerId, now: Micros) -> None:
+        """The connection's send buffer is full: read streams pause until `on_peer_drained`."""
+        for machines in self.shards.values():
+            machines.catchup.on_peer_congested(peer)
+
+    def on_peer_drained(self, peer: PeerId, now: Micros) -> None:
+        """The connection takes more."""
+        for machines in self.shards.values():
+            machines.catchup.on_peer_drained(peer)
+
+    def on_written(self, token: int, status: Status, now: Micros) -> None:
+        """Outcome of a `WriteShard`."""
+        for machines in self.shards.values():
+            if machines.shard.writes.awaits(token):
+                if status is Status.FAILED:
+                    machines.fail()
+                machines.shard.writes.on_written(token, status, now)
+                return
+
+    def on_read(self, token: int, result: ReadResult, now: Micros) -> None:
+        """Outcome of a `ReadShard` or `ReadLast`."""
+        for machines in self.shards.values():
+            if machines.shard.reads.awaits(token):
+                if result.status is not Status.OK:
+                    machines.fail()
+                machines.shard.reads.on_read(token, result, now)
+                return
+
+    def on_config(self, config: ClusterConfig, now: Micros) -> None:
+        """A newer cluster file."""
+        self._config = config
+        for machines in self.shards.values():
+            machines.shard.on_config(config)
+
+    def shut_down(self, now: Micros) -> None:
+        """Refuse requests from here on and write what is written lazily; the shell closes the stores when the last write is answered."""
+        for machines in self.shards.values():
+            machines.shard.stopping = True
+            machines.shard.persist_releases()
+
+    def check(self) -> None:
+        """What must hold between any two events."""
+        for machines in self.shards.values():
+            machines.shard.check()
+            machines.catchup.check()
+
+    def _start_reader(self, log: LogId, done: HistoryResult, now: Micros) -> HistoryReader:
+        """Read a log's metadata history from the metadata nodeset of the cluster file."""
+        reader = MetadataHistoryReader(
+            log,
+            self._config,
+            self._out,
+            self._timers,
+            self._rng,
+            self._request_ids,
+            lambda reader, now: done(reader.history, reader.authoritative, now),
+        )
+        reader.start(now)
+        return reader
+
+    def _not_storage(self, peer: PeerId, message: Any) -> None:
+        """Answer a request for a shard that is not here, where the asker would wait for long otherwise."""
+        if type(message) is Store:
+            self._out.send(peer, store_answer(message, Status.NOTSTORAGE, EPOCH_INVALID, NO_NODE))
+        elif type(message) is Start:
+            self._out.send(
+                peer,
+                Started(
+                    log=message.log,
+                    stream=message.stream,
+                    shard=message.shard,
+                    status=Status.NOTSTORAGE,
+                    filter_version=message.filter_version,
+                    last_released=LSN_INVALID,
+                ),
+            )
+        elif type(message) is Trim:
+            self._out.send(
+                peer,
+                Trimmed(request_id=message.request_id, log=message.log, shard=message.shard, status=Status.NOTSTORAGE),
+            )

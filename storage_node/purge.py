@@ -1,0 +1,364 @@
+"""Purging: a shard that missed the recovery of epochs gives up what recovery may have decided against.
+
+It asks the other shards of each epoch's nodeset how the epoch ended, deletes *every* entry of its own above the LNG that recovery agreed on,
+and takes over the recovery metadata; then its last clean epoch moves on. It does not look at single entries: up to the LNG recovery changed
+nothing, and above it recovery left full copysets on the mutation set, which does not include this shard.
+
+The copies deleted may be good ones. A shard that stored all that recovery sent it, but whose CLEAN never came, is not part of the mutation set
+that ended the recovery: every member of that set answered CLEANED, and the entries above the LNG were brought to full copysets within it.
+So nothing is lost by the deletion, only copies beyond what the replication property asks for.
+
+An epoch in which this shard has nothing stored needs no purging, which makes the common case (a shard that is new to a log) free of messages.
+
+An epoch of which nobody knows how it ended is left as it is. That every shard of its nodeset answered without knowing means that no CLEAN of
+it survives, as after a recovery without any mutation set or when all of that set lost their disks.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+from logdevice_py.core.ids import LogId, PeerId, ShardId, node_of, node_peer
+from logdevice_py.core.lsn import ESN_MAX, Epoch, Esn, Lsn, compose_lsn
+from logdevice_py.core.machine import Timer, backoff
+from logdevice_py.core.marks import hit
+from logdevice_py.core.status import Status
+from logdevice_py.core.units import Micros, Timestamp
+from logdevice_py.metadata.epoch_metadata import EpochInterval, interval_at
+from logdevice_py.protocol.messages import Digested, EpochRecoveryMetadata, GetEpochRecoveryMetadata
+from storage_node.log_state import LogState
+from storage_node.log_store.interface import EpochMetadataKind, LogMetadataKind
+from storage_node.shard import Shard
+from storage_node.stored_metadata import RecoveredEpoch, encode_epoch
+
+EPOCHS_PER_MESSAGE_MAX = 1024
+
+
+class HistoryReader(Protocol):
+    """A reader of a log's metadata history, under way."""
+
+    def on_digested(self, message: Digested, now: Micros) -> None:
+        """A shard's answer; ignored when the reader did not ask for it."""
+
+    def on_peer_down(self, peer: PeerId, now: Micros) -> None:
+        """Questions to the peer may be lost."""
+
+    def cancel(self) -> None:
+        """The result is not wanted any more."""
+
+
+HistoryResult = Callable[[tuple[EpochInterval, ...], bool, Micros], None]
+"""(history, whether it is certainly complete, now)."""
+StartHistoryReader = Callable[[LogId, HistoryResult, Micros], HistoryReader]
+"""(data log, called once with the history in a later turn, now). The history may be empty: no metadata entry was found."""
+
+
+class PurgeState(enum.Enum):
+    """How far the purge of a log is."""
+
+    WAITING = "waiting"  # for its turn among the purges of the shard
+    READING_HISTORY = "reading history"  # which shards stored the epochs?
+    ASKING = "asking"  # how did the epochs end?
+    WRITING = "writing"  # deletion, recovery metadata and last clean epoch are with the disk
+    DONE = "done"  # terminal: clean up to `until`, or given up because the disk failed
+
+
+class LogPurge:
+    """The purge of one log, up to one epoch."""
+
+    def __init__(
+        self,
+        shard: Shard,
+        state: LogState,
+        until: Epoch,
+        start_reader: StartHistoryReader,
+        request_ids: Iterator[int],
+        finished: Callable[[LogPurge, Micros], None],
+    ) -> None:
+        self.state = PurgeState.WAITING
+        self.log = state
+        self.until = until
+        self.requests: set[int] = set()
+        """Ids of the questions that were asked."""
+        self.reader: HistoryReader | None = None
+        self._shard = shard
+        self._start_reader = start_reader
+        self._request_ids = request_ids
+        self._finished = finished
+        self._timer: Timer | None = None
+        self._delays = backoff(
+            shard.rng,
+            initial_us=shard.settings.purge_retry_initial_us,
+            max_us=shard.settings.purge_retry_max_us,
+        )
+        self._asked: dict[Epoch, set[ShardId]] = {}
+        """Whom to ask about each epoch that is still unknown; those that answered without knowing are taken out."""
+        self._found: dict[Epoch, RecoveredEpoch] = {}
+
+    def start(self, now: Micros) -> None:
+        """Begin."""
+        assert self.state is PurgeState.WAITING, self.state
+        if self._stored_epochs():
+            self._read_history(now)
+        else:
+            hit("purge_of_nothing_stored")
+            self._write(now)
+
+    def on_recovery_metadata(self, message: EpochRecoveryMetadata, now: Micros) -> None:
+        """What a peer knows."""
+        if self.state is not PurgeState.ASKING:
+            return
+        for epoch, status, seal, lng, last, tail, timestamp, authoritative in message.epochs:
+            peers = self._asked.get(Epoch(epoch))
+            if peers is None:
+                continue
+            if status == Status.OK:
+                del self._asked[Epoch(epoch)]
+                self._found[Epoch(epoch)] = RecoveredEpoch(
+                    Epoch(seal), Esn(lng), Esn(last), Lsn(tail), Timestamp(timestamp), bool(authoritative)
+                )
+            else:
+                peers.discard(message.shard)
+        self._go_on(now)
+
+    def on_peer_up(self, peer: PeerId, now: Micros) -> None:
+        """A peer that may know is back: do not wait for the retry."""
+        if self.state is PurgeState.ASKING and any(node_peer(s) == peer for p in self._asked.values() for s in p):
+            self._ask(now, only=peer)
+
+    def stop(self) -> None:
+        """The disk failed: the purge ends without having moved the last clean epoch."""
+        self.state = PurgeState.DONE
+        self._cancel()
+
+    def _stored_epochs(self) -> list[Epoch]:
+        clean = self.log.clean_epoch
+        return sorted(epoch for epoch in self.log.epochs or () if clean < epoch <= self.until)
+
+    def _read_history(self, now: Micros) -> None:
+        self.state = PurgeState.READING_HISTORY
+        self.reader = self._start_reader(self.log.log, self._on_history, now)
+
+    def _on_history(self, history: tuple[EpochInterval, ...], complete: bool, now: Micros) -> None:
+        if self.state is not PurgeState.READING_HISTORY:
+            return
+        self.reader = None
+        for epoch in self._stored_epochs():
+            interval = interval_at(history, epoch)
+            if interval is None or not complete:
+                # The metadata entry was written before anything of the epoch was released, so it is only hidden for the moment.
+                hit("purge_without_metadata")
+                self._timer = self._shard.timers.at(now + next(self._delays), self._read_history)
+                return
+            if interval.generation(self._shard.shard) == self._shard.generation:
+                self._asked[epoch] = {shard for shard in interval.shards if shard != self._shard.shard}
+        self.state = PurgeState.ASKING
+        self._ask(now)
+        self._go_on(now)
+
+    def _ask(self, now: Micros, only: PeerId | None = None) -> None:
+        """Ask everybody who has not answered. Shards that are not in the cluster file any more cannot know."""
+        nodes = self._shard.config.nodes
+        by_shard: dict[ShardId, list[Epoch]] = {}
+        for epoch, shards in self._asked.items():
+            shards -= {shard for shard in shards if node_of(shard) not in nodes}
+            for shard in shards:
+                by_shard.setdefault(shard, []).append(epoch)
+        for shard in sorted(by_shard):
+            if only is not None and node_peer(shard) != only:
+                continue
+            first = min(by_shard[shard])
+            request = next(self._request_ids)
+            self.requests.add(request)
+            self._shard.out.send(
+                node_peer(shard),
+                GetEpochRecoveryMetadata(
+                    request_id=request,
+                    shard=shard,
+                    log=self.log.log,
+                    first=first,
+                    last=Epoch(min(max(by_shard[shard]), first + EPOCHS_PER_MESSAGE_MAX - 1)),
+                ),
+            )
+        if only is None:
+            self._timer = self._shard.timers.at(now + next(self._delays), self._on_retry)
+
+    def _on_retry(self, now: Micros) -> None:
+        if self.state is PurgeState.ASKING:
+            self._ask(now)
+            self._go_on(now)
+
+    def _go_on(self, now: Micros) -> None:
+        """Write when every epoch is settled."""
+        for epoch in [epoch for epoch, shards in self._asked.items() if not shards]:
+            hit("purge_skips_unknown_epoch")
+            self._shard.metrics.purge_epochs_skipped += 1
+            del self._asked[epoch]
+        if not self._asked:
+            self._write(now)
+
+    def _write(self, now: Micros) -> None:
+        self.state = PurgeState.WRITING
+        self._cancel()
+        log, writes = self.log, self._shard.writes
+        # Within a batch puts win over deletes: STOREs that came before must lie in an earlier one to be deleted.
+        writes.close()
+        group = writes.group(True)
+        for epoch, recovered in sorted(self._found.items()):
+            if epoch <= log.clean_epoch:
+                continue
+            if recovered.lng < ESN_MAX:
+                group.batch.delete_entries(log.log, compose_lsn(epoch, recovered.lng + 1), compose_lsn(epoch, ESN_MAX))
+            group.batch.put_epoch_metadata(log.log, epoch, EpochMetadataKind.RECOVERY, recovered.encode())
+        until = max(self.until, log.clean_epoch)
+        group.batch.put_log_metadata(log.log, LogMetadataKind.LAST_CLEAN, encode_epoch(until))
+        group.done.append(self._on_written)
+
+    def _on_written(self, status: Status, now: Micros) -> None:
+        if self.state is not PurgeState.WRITING:
+            return
+        if status is Status.FAILED:
+            self.stop()
+            return
+        if status is not Status.OK:
+            hit("purge_write_refused")
+            self._timer = self._shard.timers.at(now + next(self._delays), self._write)
+            return
+        log = self.log
+        for epoch, recovered in self._found.items():
+            if epoch <= log.clean_epoch:
+                continue
+            if log.recent is not None:
+                self._shard.recent.remove(
+                    log.recent, Lsn(compose_lsn(epoch, recovered.lng) + 1), compose_lsn(epoch, ESN_MAX)
+                )
+            if log.recovered is None:
+                log.recovered = {}
+            log.recovered[epoch] = recovered.encode()
+            self._shard.metrics.purge_epochs += 1
+        log.raise_clean_epoch(self.until)
+        self._shard.forget_lng(log)
+        self.state = PurgeState.DONE
+        self._finished(self, now)
+
+    def _cancel(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self.reader is not None:
+            self.reader.cancel()
+            self.reader = None
+
+
+class PurgeQueue:
+    """The purges of one shard: a bounded number at a time."""
+
+    def __init__(
+        self,
+        shard: Shard,
+        start_reader: StartHistoryReader,
+        request_ids: Iterator[int],
+        clean_moved: Callable[[LogState, Micros], None],
+    ) -> None:
+        self._shard = shard
+        self._start_reader = start_reader
+        self._request_ids = request_ids
+        self._clean_moved = clean_moved
+        self._running: dict[LogId, LogPurge] = {}
+        self._waiting: dict[LogId, LogPurge] = {}
+
+    def start(self, state: LogState, until: Epoch, now: Micros) -> None:
+        """Make everything up to `until` clean. While a purge of the log runs this does nothing: whoever waits asks again when it is done."""
+        if until <= state.clean_epoch or self._shard.failed or state.log in self._running:
+            return
+        waiting = self._waiting.get(state.log)
+        if waiting is not None:
+            waiting.until = max(waiting.until, until)
+            return
+        self._shard.metrics.purges_started += 1
+        self._shard.metrics.purges_running += 1
+        self._waiting[state.log] = LogPurge(
+            self._shard, state, until, self._start_reader, self._request_ids, self._on_finished
+        )
+        self._begin(now)
+
+    def on_recovery_metadata(self, message: EpochRecoveryMetadata, now: Micros) -> None:
+        """Route an answer to the purge that asked."""
+        purge = self._running.get(message.log)
+        if purge is not None and message.request_id in purge.requests:
+            purge.on_recovery_metadata(message, now)
+
+    def on_digested(self, message: Digested, now: Micros) -> None:
+        """Route an answer to the readers of metadata logs."""
+        for purge in list(self._running.values()):
+            if purge.reader is not None:
+                purge.reader.on_digested(message, now)
+
+    def on_peer_down(self, peer: PeerId, now: Micros) -> None:
+        """Questions of metadata readers may be lost; those of purges are repeated by time."""
+        for purge in list(self._running.values()):
+            if purge.reader is not None:
+                purge.reader.on_peer_down(peer, now)
+
+    def on_peer_up(self, peer: PeerId, now: Micros) -> None:
+        """Ask a peer that is back."""
+        for purge in list(self._running.values()):
+            purge.on_peer_up(peer, now)
+
+    def stop_all(self) -> None:
+        """The disk failed."""
+        for purge in self._running.values():
+            purge.stop()
+        self._shard.metrics.purges_running -= len(self._running) + len(self._waiting)
+        self._running.clear()
+        self._waiting.clear()
+
+    def find(self, log: LogId) -> LogPurge | None:
+        """The purge of a log that is at work."""
+        return self._running.get(log)
+
+    def _begin(self, now: Micros) -> None:
+        while self._waiting and len(self._running) < self._shard.settings.purges_max:
+            log = next(iter(self._waiting))
+            purge = self._waiting.pop(log)
+            self._running[log] = purge
+            purge.start(now)
+
+    def _on_finished(self, purge: LogPurge, now: Micros) -> None:
+        del self._running[purge.log.log]
+        self._shard.metrics.purges_running -= 1
+        self._begin(now)
+        self._clean_moved(purge.log, now)
+
+
+def answer_epoch_recovery_metadata(shard: Shard, peer: PeerId, message: GetEpochRecoveryMetadata) -> None:
+    """Tell a peer how epochs ended, as far as it is known here. A shard that has failed keeps silent: it must not count as not knowing."""
+    if shard.failed:
+        return
+    state = shard.find(message.log)
+    known = {} if state is None or state.recovered is None else state.recovered
+    epochs = []
+    for number in range(message.first, min(message.last, message.first + EPOCHS_PER_MESSAGE_MAX - 1) + 1):
+        value = known.get(Epoch(number))
+        if value is None:
+            epochs.append((number, int(Status.NOTREADY), 0, 0, 0, 0, 0, 0))
+        else:
+            end = RecoveredEpoch.decode(value)
+            epochs.append(
+                (
+                    number,
+                    int(Status.OK),
+                    int(end.seal_epoch),
+                    int(end.lng),
+                    int(end.last_digest_esn),
+                    int(end.tail_lsn),
+                    int(end.tail_timestamp),
+                    int(end.authoritative),
+                )
+            )
+    shard.out.send(
+        peer,
+        EpochRecoveryMetadata(request_id=message.request_id, shard=message.shard, log=message.log, epochs=epochs),
+    )

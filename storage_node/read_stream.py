@@ -1,0 +1,290 @@
+"""One read stream: what one reader wants of one log from this shard, and how far it has been told.
+
+The reader learns for every LSN up to its window either that it holds an entry of this shard's to deliver or that it does not: RECORDS say so
+for the LSNs between their entries too, GAPs for the rest. Nothing beyond the release pointer is ever spoken of, except that it is trimmed.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Final, Protocol
+
+from logdevice_py.core.entry import HEADER_SIZE_MIN, EntryFlags, encode_header, parse_header
+from logdevice_py.core.ids import PeerId, ShardId
+from logdevice_py.core.lsn import Lsn, compose_lsn
+from logdevice_py.core.machine import Outbox
+from logdevice_py.protocol.messages import Gap, GapReason, Records, Start, StartFlags, Window
+from storage_node.log_state import LogState
+from storage_node.metrics import StorageMetrics
+
+_HOLE: Final = int(EntryFlags.HOLE)
+_AMEND: Final = EntryFlags.AMEND
+_FLAGS_LOW_AT: Final = 3
+_COPYSET_AT: Final = HEADER_SIZE_MIN - 4
+ENTRIES_PER_MESSAGE_MAX: Final = 4000
+"""Below what the declaration of RECORDS allows, so that its fields stay small."""
+
+
+class StreamState(enum.Enum):
+    """What a read stream is doing."""
+
+    WAITING = "waiting"  # for RELEASE, WINDOW or TRIM: nothing can be sent
+    QUEUED = "queued"  # in line to be served
+    READING = "reading"  # a read of its is with the disk, or in line for it
+    CLOSED = "closed"  # stopped, read to its end, or its reader is gone
+
+
+class StreamQueue(Protocol):
+    """Where a stream gets in line."""
+
+    def push(self, stream: ServerReadStream) -> None:
+        """Serve the stream when its turn comes."""
+
+
+def ships(copyset: Sequence[int], shard: ShardId, known_down: frozenset[int], replication: int) -> bool:
+    """Whether single-copy delivery leaves an entry (not a hole) to this shard.
+
+    The first member of the copyset that is not known down delivers; one that is known down delivers too when it comes before that, which is
+    how it is noticed to be back. A copyset larger than the replication was put together by recovery or rebuilding and may differ between
+    copies: then its last members deliver as well.
+    """
+    extras = len(copyset) - replication if replication else 0
+    if extras > 0:
+        for member in reversed(copyset):
+            if member == shard:
+                return True
+            if member not in known_down:
+                extras -= 1
+                if not extras:
+                    break
+    for member in copyset:
+        if member == shard:
+            return True
+        if member not in known_down:
+            return False
+    return False
+
+
+class ServerReadStream:
+    """A stream of one reader. `CatchupQueue` decides when it is served."""
+
+    __slots__ = (
+        "_known_down",
+        "_metrics",
+        "_no_payload",
+        "_out",
+        "_queue",
+        "_replication",
+        "_shard",
+        "_single_copy",
+        "credit",
+        "filter_version",
+        "log",
+        "peer",
+        "position",
+        "sent",
+        "state",
+        "stream",
+        "until",
+        "window_high",
+    )
+
+    def __init__(
+        self, peer: PeerId, log: LogState, start: Start, queue: StreamQueue, out: Outbox, metrics: StorageMetrics
+    ) -> None:
+        self.peer = peer
+        self.log = log
+        self.stream = start.stream
+        self.state = StreamState.WAITING
+        self._shard = start.shard
+        self._queue = queue
+        self._out = out
+        self._metrics = metrics
+        self.rewind(start)
+
+    def rewind(self, start: Start) -> None:
+        """Begin (again) at `start.first` under its filter version."""
+        self.filter_version = start.filter_version
+        self.position: Lsn = max(start.first, Lsn(1))
+        """The first LSN of which the reader has not been told."""
+        self.until: Lsn = start.until
+        self.window_high: Lsn = start.window_high
+        self.credit = start.bytes_credit
+        self.sent = 0
+        """Bytes of images sent under this filter version; stays below the credit until one entry passes it, so that each window lets
+        at least one entry through, however large."""
+        self._single_copy = bool(start.flags & StartFlags.SINGLE_COPY)
+        self._no_payload = bool(start.flags & StartFlags.NO_PAYLOAD)
+        self._replication = start.replication
+        self._known_down = frozenset(start.known_down)
+
+    def wake(self) -> None:
+        """Something moved that the stream may have waited for."""
+        if self.state is StreamState.WAITING:
+            self._queue.push(self)
+
+    def on_window(self, message: Window) -> None:
+        """The reader can take more."""
+        if message.filter_version != self.filter_version:
+            return
+        self.window_high = max(self.window_high, message.high)
+        self.credit = max(self.credit, message.bytes_credit)
+        self.wake()
+
+    @property
+    def limit(self) -> Lsn:
+        """The last LSN of which the reader may be told now."""
+        return min(self.until, self.window_high, self.log.last_released)
+
+    @property
+    def has_credit(self) -> bool:
+        """Whether the reader takes another entry."""
+        return self.sent < self.credit
+
+    @property
+    def finished(self) -> bool:
+        """The reader has been told of everything that it asked for."""
+        return self.position > self.until
+
+    def skip_trimmed(self) -> None:
+        """Tell the reader of what is trimmed from where it stands."""
+        trim_point = self.log.trim_point
+        if self.position <= trim_point:
+            self._send_gap(self.position, trim_point, GapReason.TRIM)
+
+    def deliver(
+        self,
+        entries: Iterable[tuple[Lsn, bytes]],
+        through: Lsn,
+        message_bytes: int,
+        bytes_max: int,
+        corrupt: Sequence[tuple[Lsn, Lsn]] = (),
+    ) -> int:
+        """Send the entries at or after the position, all of them up to `through`, as far as credit and `bytes_max` go.
+
+        Args:
+            entries: ascending; nothing else is stored in [position, through], save in `corrupt`.
+            through: not beyond `limit`.
+            message_bytes: small entries are joined up to this size.
+            bytes_max: stop when the images looked at reach this.
+            corrupt: ascending ranges in which something is stored that cannot be read.
+        Returns:
+            the bytes of images looked at.
+        """
+        assert through <= self.log.last_released, (through, self.log.last_released)
+        batch: list[tuple[int, int]] = []
+        images: list[bytes] = []
+        size = scanned = filtered = 0
+        ranges = iter(corrupt)
+        damaged = next(ranges, None)
+        lossy = self.log.lossy_last > 0
+        for lsn, image in entries:
+            if lsn < self.position or lsn > through:
+                continue
+            if self.sent >= self.credit or scanned >= bytes_max:
+                through = Lsn(lsn - 1)
+                break
+            scanned += len(image)
+            if self._single_copy and not self._is_to_ship(image):
+                filtered += 1
+                continue
+            if self._no_payload:
+                image = header_only(image)
+            length = len(image)
+            if damaged is not None and damaged[0] < lsn:
+                self._send_records(batch, images)
+                batch, images, size = [], [], 0
+                while damaged is not None and damaged[0] < lsn:
+                    self._tell_damage(damaged, Lsn(lsn - 1))
+                    damaged = next(ranges, None)
+            if batch and (size + length > message_bytes or len(batch) >= ENTRIES_PER_MESSAGE_MAX or lossy):
+                self._send_records(batch, images)
+                batch, images, size = [], [], 0
+            if lossy and lsn > self.position:
+                self._tell_nothing(Lsn(lsn - 1))
+            batch.append((lsn, length))
+            images.append(image)
+            size += length
+            self.sent += length
+        self._send_records(batch, images)
+        while damaged is not None and damaged[0] <= through:
+            self._tell_damage(damaged, through)
+            damaged = next(ranges, None)
+        if through >= self.position:
+            self._tell_nothing(through)
+        self._metrics.records_filtered += filtered
+        return scanned
+
+    def _is_to_ship(self, image: bytes) -> bool:
+        if image[_FLAGS_LOW_AT] & _HOLE:
+            return True
+        copyset = struct.unpack_from(f">{image[1]}I", image, _COPYSET_AT)
+        return ships(copyset, self._shard, self._known_down, self._replication)
+
+    def _send_records(self, batch: list[tuple[int, int]], images: list[bytes]) -> None:
+        if not batch:
+            return
+        self._metrics.records_sent += len(batch)
+        payload = images[0] if len(images) == 1 else b"".join(images)
+        self._metrics.records_bytes_sent += len(payload)
+        self._out.send(
+            self.peer,
+            Records(
+                log=self.log.log,
+                stream=self.stream,
+                shard=self._shard,
+                filter_version=self.filter_version,
+                entries=batch,
+                images=payload,
+            ),
+        )
+        self.position = Lsn(batch[-1][0] + 1)
+
+    def _tell_damage(self, damaged: tuple[Lsn, Lsn], last: Lsn) -> None:
+        """GAP of a damaged range, within [position, last], and of what lies before it."""
+        first = max(damaged[0], self.position)
+        last = min(damaged[1], last)
+        if first > last:
+            return
+        if first > self.position:
+            self._tell_nothing(Lsn(first - 1))
+        self._metrics.corrupt_ranges += 1
+        self._send_gap(first, last, GapReason.CHECKSUM_FAIL)
+
+    def _tell_nothing(self, last: Lsn) -> None:
+        """GAPs from the position to `last`; in epochs that may have lost entries the shard does not claim that there is nothing."""
+        log = self.log
+        if log.lossy_last:
+            lossy_first = compose_lsn(log.lossy_first, 0)
+            lossy_end = compose_lsn(log.lossy_last + 1, 0)
+            if self.position < lossy_first <= last:
+                self._send_gap(self.position, Lsn(lossy_first - 1), GapReason.NO_RECORDS)
+            if lossy_first <= self.position < lossy_end:
+                self._send_gap(self.position, min(last, Lsn(lossy_end - 1)), GapReason.UNDER_REPLICATED)
+        if self.position <= last:
+            self._send_gap(self.position, last, GapReason.NO_RECORDS)
+
+    def _send_gap(self, first: Lsn, last: Lsn, reason: GapReason) -> None:
+        self._metrics.gaps_sent += 1
+        self._out.send(
+            self.peer,
+            Gap(
+                log=self.log.log,
+                stream=self.stream,
+                shard=self._shard,
+                filter_version=self.filter_version,
+                first=first,
+                last=last,
+                reason=int(reason),
+            ),
+        )
+        self.position = Lsn(last + 1)
+
+
+def header_only(image: bytes) -> bytes:
+    """The image without its body: the header says so in the way of an AMEND, and keeps the length and checksum of the body."""
+    header = parse_header(image)
+    return encode_header(replace(header, flags=header.flags | _AMEND)) if header.body_length else image

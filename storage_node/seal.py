@@ -1,0 +1,230 @@
+"""SEAL: refuse STOREs of earlier epochs from then on, and tell recovery what each of those epochs has here.
+
+From the moment that a SEAL is accepted STOREs of its epochs are refused. STOREs accepted before it lie in batches written before the seal's
+own, and SEALED is sent after that is synced: so SEALED counts every copy of a sealed epoch that this shard will ever answer with OK.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from logdevice_py.core.entry import parse_header
+from logdevice_py.core.ids import LogId, NodeId, PeerId
+from logdevice_py.core.lsn import ESN_INVALID, ESN_MAX, ESN_MIN, LSN_INVALID, Epoch, Esn, Lsn, compose_lsn, esn_of
+from logdevice_py.core.marks import hit
+from logdevice_py.core.status import Status
+from logdevice_py.core.units import Micros, Timestamp
+from logdevice_py.protocol.messages import Seal, Sealed
+from storage_node.log_state import LogState
+from storage_node.log_store.interface import LogMetadataKind, ReadResult
+from storage_node.shard import Shard
+from storage_node.stored_metadata import RecoveredEpoch, encode_seal
+
+_NO_TIME: Final = Timestamp(0)
+EPOCHS_PER_LOG_MAX: Final = 4096
+"""How many epochs of a log one SEALED can describe."""
+SealedLog = tuple[int, int, int, int, int, list[tuple[int, int, int, int, int, int, int]]]
+Generations = Sequence[tuple[int, int]]
+
+
+@dataclass(slots=True)
+class EpochFacts:
+    """What a shard has of one epoch."""
+
+    epoch: Epoch
+    status: Status
+    """OK, or REBUILDING: entries may be missing here."""
+    lng: Esn = ESN_INVALID
+    last_esn: Esn = ESN_INVALID
+    last_timestamp: Timestamp = _NO_TIME
+    tail_lsn: Lsn = LSN_INVALID
+    tail_timestamp: Timestamp = _NO_TIME
+
+    def wire(self) -> tuple[int, int, int, int, int, int, int]:
+        """As SEALED carries it."""
+        return (
+            int(self.epoch),
+            int(self.status),
+            int(self.lng),
+            int(self.last_esn),
+            int(self.last_timestamp),
+            int(self.tail_lsn),
+            int(self.tail_timestamp),
+        )
+
+
+@dataclass(slots=True)
+class _Answer:
+    """A SEALED in the making."""
+
+    peer: PeerId
+    message: Seal
+    logs: list[tuple[LogState, Epoch, Status, list[EpochFacts]]] = field(default_factory=list)
+    outstanding: int = 0
+
+
+class SealHandler:
+    """Takes the SEALs of one shard."""
+
+    __slots__ = ("_shard",)
+
+    def __init__(self, shard: Shard) -> None:
+        self._shard = shard
+
+    def on_seal(self, peer: PeerId, message: Seal, now: Micros) -> None:
+        """Seal each log unless a higher seal holds."""
+        shard = self._shard
+        status = shard.status()
+        if status is not Status.OK:
+            refused: list[SealedLog] = [(log, int(status), 0, -1, 0, []) for log, _, _, _ in message.logs]
+            shard.out.send(peer, Sealed(request_id=message.request_id, shard=message.shard, logs=refused))
+            return
+        shard.writes.close()
+        group = shard.writes.group(True)
+        for number, epoch, _, _ in message.logs:
+            state = shard.log(LogId(number))
+            if epoch < max(state.sealed, state.soft_epoch):
+                continue
+            shard.metrics.seals += 1
+            if epoch > state.seal_epoch:
+                state.seal_epoch, state.seal_node = Epoch(epoch), NodeId(message.node)
+            # A repeated SEAL is written again: the first one may not be durable yet.
+            group.batch.put_log_metadata(
+                state.log, LogMetadataKind.SEAL, encode_seal(state.seal_epoch, state.seal_node)
+            )
+        group.done.append(lambda status, now: self._on_sealed(peer, message, status))
+
+    def _on_sealed(self, peer: PeerId, message: Seal, status: Status) -> None:
+        """The seals are durable: gather what the epochs have."""
+        shard = self._shard
+        answer = _Answer(peer, message, outstanding=1)
+        for number, epoch, clean_epoch, generations in message.logs:
+            state = shard.log(LogId(number))
+            outcome = status
+            if status is Status.OK and Epoch(epoch) < max(state.sealed, state.soft_epoch):
+                # Also one that was accepted: a soft seal may have come while it was written.
+                hit("seal_preempted")
+                shard.metrics.seals_preempted += 1
+                outcome = Status.PREEMPTED
+            facts = []
+            if outcome is Status.OK:
+                epochs = listed_epochs(state, clean_epoch, epoch, generations, shard)
+                if len(epochs) > EPOCHS_PER_LOG_MAX:
+                    hit("seal_of_too_many_epochs")
+                    outcome = Status.REBUILDING
+                else:
+                    facts = epochs
+            answer.logs.append((state, Epoch(epoch), outcome, facts))
+            for fact in facts:
+                if fact.status is Status.OK or not shard.is_other_generation(generation_at(generations, fact.epoch)):
+                    self._gather(answer, state, fact)
+        self._arrived(answer)
+
+    def _gather(self, answer: _Answer, state: LogState, fact: EpochFacts) -> None:
+        """Fill in the last entry and the tail record, from memory if they are there."""
+        first = compose_lsn(fact.epoch, ESN_MIN)
+
+        def on_last(image: bytes | None) -> None:
+            if image is not None:
+                header = parse_header(image)
+                fact.last_esn, fact.last_timestamp = esn_of(header.lsn), header.timestamp
+
+        def on_tail(image: bytes | None) -> None:
+            if image is not None:
+                header = parse_header(image)
+                fact.tail_lsn, fact.tail_timestamp = header.lsn, header.timestamp
+
+        self._last_in(answer, state, fact, first, compose_lsn(fact.epoch, ESN_MAX), on_last)
+        if fact.lng:
+            self._last_in(answer, state, fact, first, compose_lsn(fact.epoch, fact.lng), on_tail)
+
+    def _last_in(
+        self,
+        answer: _Answer,
+        state: LogState,
+        fact: EpochFacts,
+        first: Lsn,
+        last: Lsn,
+        take: Callable[[bytes | None], None],
+    ) -> None:
+        if state.highest < first:
+            return
+        if first >= state.in_memory_from:
+            take(None if state.recent is None else state.recent.last_in(first, last))
+            return
+        answer.outstanding += 1
+
+        def done(result: ReadResult, now: Micros) -> None:
+            if result.status is not Status.OK:
+                fact.status = Status.REBUILDING
+            elif result.corrupt:
+                hit("seal_met_damage")
+                fact.status = Status.REBUILDING
+                fact.last_esn = max(fact.last_esn, esn_of(min(result.corrupt[-1][1], last)))
+            take(result.entries[0][1] if result.entries else None)
+            self._arrived(answer)
+
+        self._shard.reads.read_last(state.log, first, last, done)
+
+    def _arrived(self, answer: _Answer) -> None:
+        """One of the things that the answer waits for is there; send it after the last."""
+        answer.outstanding -= 1
+        if answer.outstanding:
+            return
+        logs = []
+        for state, epoch, status, facts in answer.logs:
+            holds = max(state.sealed, state.soft_epoch)
+            if status is Status.OK and holds > epoch:
+                hit("seal_preempted_while_gathering")
+                status, facts = Status.PREEMPTED, []
+            node = state.soft_node if state.soft_epoch > state.sealed else state.sealed_by
+            logs.append(
+                (
+                    int(state.log),
+                    int(status),
+                    int(max(holds, 0)),
+                    int(node),
+                    int(state.trim_point),
+                    [fact.wire() for fact in facts],
+                )
+            )
+        self._shard.out.send(
+            answer.peer, Sealed(request_id=answer.message.request_id, shard=answer.message.shard, logs=logs)
+        )
+
+
+def generation_at(generations: Generations, epoch: int) -> int:
+    """The generation that holds at an epoch of [(since, generation)], ascending; 0 (any) before the first."""
+    found = 0
+    for since, generation in generations:
+        if since > epoch:
+            break
+        found = generation
+    return found
+
+
+def listed_epochs(
+    state: LogState, clean_epoch: int, seal_epoch: int, generations: Generations, shard: Shard
+) -> list[EpochFacts]:
+    """The epochs of (clean, seal] that SEALED speaks of: those with something stored, and those that the shard cannot vouch for."""
+    stored = state.epochs or {}
+    recovered = state.recovered or {}
+    epochs = {epoch for epoch in (*stored, *recovered) if clean_epoch < epoch <= seal_epoch}
+    doubtful: set[int] = set()
+    for index, (since, generation) in enumerate(generations):
+        if shard.is_other_generation(generation):
+            end = generations[index + 1][0] if index + 1 < len(generations) else seal_epoch + 1
+            first = max(since, clean_epoch + 1)
+            doubtful.update(range(first, min(end, seal_epoch + 1, first + EPOCHS_PER_LOG_MAX + 1)))
+    if state.lossy_last:
+        first = max(state.lossy_first, clean_epoch + 1)
+        doubtful.update(range(first, min(state.lossy_last, seal_epoch, first + EPOCHS_PER_LOG_MAX) + 1))
+    facts = []
+    for epoch in sorted(epochs | doubtful):
+        lng = stored.get(Epoch(epoch), ESN_INVALID)
+        if epoch in recovered:
+            lng = max(lng, RecoveredEpoch.decode(recovered[Epoch(epoch)]).lng)
+        facts.append(EpochFacts(Epoch(epoch), Status.REBUILDING if epoch in doubtful else Status.OK, lng))
+    return facts

@@ -1,0 +1,456 @@
+"""The asyncio shell of a shard: opens its store and executes the effects of its machines.
+
+Group commit: the writes of a turn are applied on the loop without sync; one thread per shard syncs. A sync covers only what was written
+before it began; when it is done, all that waited for it complete in one callback. Reads are executed on the loop, a bounded amount per
+turn: whatever RocksDB does holds the interpreter, in a thread as well. What is not in memory is therefore brought into the page cache by
+another process first (`docs/decisions/0003-reads-of-cold-data.md`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import queue
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+from logdevice_py.core.ids import Generation, LogId, ShardId
+from logdevice_py.core.lsn import Lsn
+from logdevice_py.core.marks import hit
+from logdevice_py.core.status import LogDeviceError, Status
+from logdevice_py.core.units import SECOND, Timestamp
+from storage_node.log_store.identity import ShardMarker, Verdict, judge
+from storage_node.log_store.interface import (
+    Completion,
+    Contents,
+    ReadDone,
+    ReadLast,
+    ReadResult,
+    ReadShard,
+    WriteBatch,
+    WriteShard,
+    Written,
+)
+from storage_node.log_store.metrics import LogStoreMetrics
+from storage_node.log_store.rocksdb import RocksLogStore, fsync_directory
+from storage_node.log_store.settings import LogStoreSettings
+
+Deliver = Callable[[list[Completion]], None]
+Register = Callable[[Generation | None], Awaitable[Generation]]
+"""Tells the epoch store the generation found on disk (None: none that counts) and returns the one that the shard has from here on."""
+Effect = WriteShard | ReadShard | ReadLast
+_WARMER_TIMEOUT: Final = 30.0
+_WARMER_STARTS_MAX: Final = 5
+_WARMER_MODULE: Final = "storage_node.log_store.rocksdb"
+
+
+def boot_id() -> str:
+    """Names the present run of the operating system; empty where it cannot be told."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
+
+
+def move_aside(directory: str) -> str:
+    """Rename a store that is not ours, durably; returns where it is."""
+    number = 1
+    while os.path.exists(f"{directory}.foreign-{number}"):
+        number += 1
+    aside = f"{directory}.foreign-{number}"
+    os.rename(directory, aside)
+    fsync_directory(os.path.dirname(os.path.abspath(directory)))
+    return aside
+
+
+class _SyncThread:
+    """One thread that syncs a store, one sync at a time."""
+
+    def __init__(self, store: RocksLogStore, delay_us: int, done: Callable[[Status, int], None]) -> None:
+        """
+        Args:
+            delay_us: makes every sync take this much longer.
+            done: called on the loop with the outcome and the time that it took, in microseconds.
+        """
+        self._store = store
+        self._delay = delay_us / SECOND
+        self._done = done
+        self._loop = asyncio.get_running_loop()
+        self._requests: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="log-store-sync", daemon=True)
+        self._thread.start()
+
+    def request(self) -> None:
+        """Sync what is written by now."""
+        self._requests.put(True)
+
+    def stop(self) -> None:
+        """End the thread after the sync that it is in. Blocks until then."""
+        self._requests.put(False)
+        self._thread.join()
+
+    def _run(self) -> None:
+        while self._requests.get():
+            began = time.monotonic_ns()
+            if self._delay:
+                time.sleep(self._delay)
+            status = self._store.sync()
+            took = (time.monotonic_ns() - began) // 1000
+            # the loop may be gone when the process ends without an orderly close
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._done, status, took)
+
+
+class _Warmer:
+    """Another process that brings ranges of logs into the page cache. It is started when it is first needed.
+
+    Nothing that it says is relied upon: without it, or when it lags behind, reads are right and merely slower. It may fail to open the
+    database while files come and go, so it is started again, a few times.
+    """
+
+    def __init__(self, database: str, scratch: str) -> None:
+        self._database = database
+        self._scratch = scratch
+        self._process: asyncio.subprocess.Process | None = None
+        self._turn = asyncio.Lock()
+        self._starts_left = _WARMER_STARTS_MAX
+
+    async def warm(self, log: LogId, first: Lsn, last: Lsn, size: int) -> Lsn | None:
+        """Bring about `size` bytes from `first` into the page cache; returns how far that reached, None if it failed."""
+        async with self._turn:
+            while self._starts_left or self._process is not None:
+                try:
+                    async with asyncio.timeout(_WARMER_TIMEOUT):
+                        return await self._ask(f"{log} {first} {last} {size}\n")
+                except (OSError, ValueError, TimeoutError):
+                    hit("log_store_warmer_failed")
+                    await self._stop()
+            return None
+
+    async def _ask(self, line: str) -> Lsn:
+        if self._process is None:
+            self._starts_left -= 1
+            self._process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                _WARMER_MODULE,
+                self._database,
+                self._scratch,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.DEVNULL,
+            )
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None
+        assert stdout is not None
+        stdin.write(line.encode())
+        await stdin.drain()
+        return Lsn(int(await stdout.readline()))
+
+    async def _stop(self) -> None:
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
+            await self._process.wait()
+            self._process = None
+
+    async def close(self) -> None:
+        """End the other process."""
+        async with self._turn:
+            self._starts_left = 0
+            await self._stop()
+
+
+class ShardService:
+    """Executes the effects of one shard. All methods belong to the loop's thread."""
+
+    def __init__(
+        self, store: RocksLogStore, contents: Contents, settings: LogStoreSettings, wall: Callable[[], Timestamp]
+    ) -> None:
+        """Use `open`."""
+        self.contents: Contents = contents
+        """What the shard held when it was opened; the machines take it over."""
+        self.metrics = LogStoreMetrics()
+        self._store = store
+        self._settings = settings
+        self._wall = wall
+        self._loop = asyncio.get_running_loop()
+        self._deliver: Deliver | None = None
+        self._done: list[Completion] = []
+        self._reads: deque[ReadShard | ReadLast] = deque()
+        self._cold: dict[LogId, Lsn] = {}
+        self._warming: set[asyncio.Task[None]] = set()
+        self._warmer = _Warmer(os.path.join(store.directory, "db"), store.directory + ".warmer")
+        self._turn_scheduled = False
+        self._waiting: list[WriteShard] = []
+        self._covered: list[WriteShard] = []
+        self._syncing = False
+        self._async_writes = False
+        self._async_covered = False
+        self._sync_began = Timestamp(0)
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._closed = False
+        self._sync_thread = _SyncThread(store, settings.sync_delay_us, self._on_synced)
+        self._ticker = self._loop.call_later(settings.free_space_check_interval_us / SECOND, self._check_space)
+        self._async_timer: asyncio.TimerHandle | None = None
+
+    @classmethod
+    async def open(
+        cls,
+        directory: str,
+        shard: ShardId,
+        cluster: bytes,
+        settings: LogStoreSettings,
+        register: Register,
+        *,
+        wall: Callable[[], Timestamp],
+        report: Callable[[str], None] = lambda _: None,
+    ) -> ShardService:
+        """Open a shard's store, whoever's it is, and make sure that it is the shard's own.
+
+        A store that belongs to another shard or cluster, or to nobody, is moved to ``<directory>.foreign-<n>``, never deleted. The
+        marker with the generation that `register` returns is durable before this returns.
+
+        Args:
+            directory: holds the store; it is made when it is missing.
+            cluster: UUID of the cluster, 16 bytes.
+            wall: the node's wall clock.
+            report: gets sentences for the operator.
+
+        Raises:
+            LogDeviceError: FAILED: the store cannot be opened; or what `register` raised.
+        """
+        store = await asyncio.to_thread(RocksLogStore, directory, settings)
+        try:
+            found = store.found
+            judgement = judge(found, empty=store.empty, cluster=cluster, shard=shard)
+            if judgement.verdict is not Verdict.KEEP:
+                report(judgement.reason)
+            if judgement.verdict is Verdict.MOVE_ASIDE:
+                store.abandon()
+                report(f"the foreign store lies in {await asyncio.to_thread(move_aside, directory)}")
+                store = await asyncio.to_thread(RocksLogStore, directory, settings)
+            kept = found.generation if found is not None and judgement.verdict is Verdict.KEEP else None
+            generation = await register(kept)
+            if kept is not None and generation != kept:
+                report(f"the store in {directory} had generation {kept} and has {generation} from here on")
+            marker = ShardMarker(cluster, shard, generation)
+            status = await asyncio.to_thread(store.adopt, marker, boot=boot_id(), now=wall())
+            if status is not Status.OK:
+                raise LogDeviceError(Status.FAILED, f"the marker of the store in {directory} could not be written")
+            contents = await asyncio.to_thread(store.load)
+        except BaseException:
+            store.abandon()
+            raise
+        return cls(store, contents, settings, wall)
+
+    @property
+    def failed(self) -> bool:
+        """Whether a write or sync has failed: the shard answers FAILED until it is opened again."""
+        return self._store.failed
+
+    # ---- effects
+
+    def run(self, effects: Sequence[Effect], deliver: Deliver) -> None:
+        """Execute the effects of one turn. `deliver` gets their outcomes later, several at a time, never within this call."""
+        assert not self._closed, "run after close"
+        self._deliver = deliver
+        writes = [effect for effect in effects if type(effect) is WriteShard]
+        if writes:
+            self._write(writes)
+        if len(writes) < len(effects):
+            self._reads.extend(effect for effect in effects if not isinstance(effect, WriteShard))
+            self._schedule_turn()
+
+    def _write(self, writes: list[WriteShard]) -> None:
+        began = time.monotonic_ns()
+        statuses = self._store.write([write.batch for write in writes])
+        took = (time.monotonic_ns() - began) // 1000
+        metrics = self.metrics
+        metrics.write_time += took
+        metrics.write_time_max = max(metrics.write_time_max, took)
+        wants_sync = False
+        for write, status in zip(writes, statuses, strict=True):
+            if status is Status.OK:
+                self._count(write.batch)
+                if write.sync:
+                    self._waiting.append(write)
+                    wants_sync = True
+                    continue
+                self._async_writes = True
+            else:
+                self._count_refusal(status)
+            self._done.append(Written(write.token, write.shard, status))
+        if self._done:
+            self._schedule_turn()
+        if wants_sync:
+            self._start_sync()
+        elif self._async_writes and self._async_timer is None:
+            delay = self._settings.async_sync_interval_us / SECOND
+            self._async_timer = self._loop.call_later(delay, self._sync_async_writes)
+
+    def _count(self, batch: WriteBatch) -> None:
+        self.metrics.batches += 1
+        self.metrics.entries += len(batch.entries)
+        self.metrics.bytes_written += batch.size
+
+    def _count_refusal(self, status: Status) -> None:
+        if status is Status.OVERLOADED:
+            self.metrics.refused_overloaded += 1
+        elif status is Status.NOSPC:
+            self.metrics.refused_no_space += 1
+            self.metrics.no_space = 1
+        else:
+            self.metrics.failed_batches += 1
+            self.metrics.failed = 1
+
+    # ---- group commit
+
+    def _start_sync(self) -> None:
+        if self._syncing:
+            return
+        self._syncing = True
+        self._idle.clear()
+        self._covered, self._waiting = self._waiting, self._covered
+        self._async_covered, self._async_writes = self._async_writes, False
+        self._sync_began = self._wall()
+        self.metrics.sync_waiters_max = max(self.metrics.sync_waiters_max, len(self._covered))
+        self._sync_thread.request()
+
+    def _on_synced(self, status: Status, took: int) -> None:
+        metrics = self.metrics
+        metrics.syncs += 1
+        metrics.sync_time += took
+        metrics.sync_time_max = max(metrics.sync_time_max, took)
+        self._syncing = False
+        if status is Status.OK:
+            if self._async_covered:
+                self._store.mark_durable(self._sync_began)
+        else:
+            metrics.failed = 1
+        completed: list[Completion] = [Written(write.token, write.shard, status) for write in self._covered]
+        self._covered.clear()
+        if self._waiting:
+            self._start_sync()
+        else:
+            self._idle.set()
+        if completed:
+            assert self._deliver is not None, "a write waited that nobody emitted"
+            self._deliver(completed)
+
+    def _sync_async_writes(self) -> None:
+        self._async_timer = None
+        if self._async_writes and not self._store.failed:
+            if self._syncing:
+                self._async_timer = self._loop.call_later(0.01, self._sync_async_writes)
+            else:
+                self._start_sync()
+
+    # ---- reads and completions of the next turn
+
+    def _schedule_turn(self) -> None:
+        if not self._turn_scheduled:
+            self._turn_scheduled = True
+            self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._turn_scheduled = False
+        if self._closed and self._deliver is None:
+            return
+        budget = self._settings.turn_read_bytes_max
+        while self._reads and budget > 0:
+            request = self._reads.popleft()
+            if self._is_cold(request):
+                self._warm(request)
+            else:
+                budget -= self._read(request)
+        if self._reads:
+            self._schedule_turn()
+        done, self._done = self._done, []
+        if done:
+            assert self._deliver is not None, "an effect was executed that nobody emitted"
+            self._deliver(done)
+
+    def _read(self, request: ReadShard | ReadLast) -> int:
+        """Execute a read; returns what it cost of the turn's budget, in bytes."""
+        began = time.monotonic_ns()
+        if isinstance(request, ReadShard):
+            limit = min(request.bytes_max, self._settings.read_bytes_max)
+            bounded = ReadShard(
+                request.token, request.shard, request.log, request.first, request.last, limit, request.entries_max
+            )
+            result = self._store.read(bounded)
+        else:
+            result = self._store.read_last(request)
+        took = (time.monotonic_ns() - began) // 1000
+        size = sum([len(image) for _, image in result.entries])
+        metrics = self.metrics
+        metrics.reads += 1
+        metrics.bytes_read += size
+        metrics.read_time += took
+        metrics.read_time_max = max(metrics.read_time_max, took)
+        metrics.corrupt_ranges += len(result.corrupt)
+        if took > self._settings.slow_read_us:
+            metrics.slow_reads += 1
+            self._note_slow(request, result)
+        self._done.append(ReadDone(request.token, request.shard, result))
+        return size + 1024
+
+    # ---- cold data
+
+    def _note_slow(self, request: ReadShard | ReadLast, result: ReadResult) -> None:
+        """What follows a read that waited for the disk is taken for cold until it was warmed."""
+        if isinstance(request, ReadShard) and result.through < request.last and self._settings.warm_bytes:
+            self._cold[request.log] = Lsn(result.through + 1)
+
+    def _is_cold(self, request: ReadShard | ReadLast) -> bool:
+        if not self._cold or not isinstance(request, ReadShard):
+            return False
+        cold_from = self._cold.get(request.log)
+        return cold_from is not None and request.first >= cold_from
+
+    def _warm(self, request: ReadShard | ReadLast) -> None:
+        task = self._loop.create_task(self._warm_and_read(request))
+        self._warming.add(task)
+        task.add_done_callback(self._warming.discard)
+
+    async def _warm_and_read(self, request: ReadShard | ReadLast) -> None:
+        through = await self._warmer.warm(request.log, request.first, request.last, self._settings.warm_bytes)
+        self.metrics.warmed += 1
+        cold_from = self._cold.get(request.log)
+        if cold_from is not None and (through is None or through >= request.last):
+            del self._cold[request.log]
+        elif cold_from is not None and through is not None:
+            self._cold[request.log] = max(cold_from, Lsn(through + 1))
+        self._read(request)
+        self._schedule_turn()
+
+    # ---- upkeep and closing
+
+    def _check_space(self) -> None:
+        self._store.check_space()
+        self.metrics.no_space = int(self._store.refusing_for_space)
+        self._ticker = self._loop.call_later(self._settings.free_space_check_interval_us / SECOND, self._check_space)
+
+    async def close(self) -> None:
+        """Complete what was emitted, sync, leave the clean-stop mark, close. `run` must not be called again."""
+        assert not self._closed, "closed twice"
+        self._closed = True
+        self._ticker.cancel()
+        if self._async_timer is not None:
+            self._async_timer.cancel()
+        while self._syncing or self._warming or self._reads or self._done:
+            if self._warming:
+                await asyncio.wait(self._warming)
+            await self._idle.wait()
+            await asyncio.sleep(0)
+        await self._warmer.close()
+        await asyncio.to_thread(self._sync_thread.stop)
+        await asyncio.to_thread(self._store.close)

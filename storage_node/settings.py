@@ -1,0 +1,85 @@
+"""Settings of storage nodes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from logdevice_py.core.declare import setting
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StorageSettings:
+    """Section ``[settings.storage]`` of the cluster file."""
+
+    recent_entries_bytes_max: int = setting(
+        256 << 20,
+        unit="bytes",
+        lo=0,
+        sim=(0, 1 << 20),
+        doc="Entries kept in memory per shard for tailing readers and digests.",
+    )
+    write_bytes_in_flight_max: int = setting(
+        256 << 20,
+        unit="bytes",
+        lo=1 << 20,
+        doc="STOREs of a shard are refused with OVERLOADED while this much waits for its disk.",
+    )
+    last_released_persist_interval_us: int = setting(
+        1_000_000, unit="us", lo=1_000, doc="How often release pointers that moved are written, without sync."
+    )
+    reads_in_flight_max: int = setting(
+        8, unit="reads", lo=1, hi=1024, sim=(1, 8), doc="Reads of a shard given to its disk at a time."
+    )
+    catchup_reads_in_flight_max: int = setting(
+        6, unit="reads", lo=1, hi=1024, sim=(1, 6), doc="How many of the reads in flight may belong to read streams."
+    )
+    read_bytes_max: int = setting(
+        256 << 10,
+        unit="bytes",
+        lo=1,
+        hi=64 << 20,
+        sim=(1, 256 << 10),
+        doc="A read stream gives way to the others after this much.",
+    )
+    read_bytes_per_turn_max: int = setting(
+        4 << 20,
+        unit="bytes",
+        lo=1,
+        sim=(1, 4 << 20),
+        doc="What the read streams of a shard send from memory in one turn of the event loop.",
+    )
+    records_message_bytes: int = setting(
+        64 << 10,
+        unit="bytes",
+        lo=1,
+        hi=16 << 20,
+        sim=(1, 64 << 10),
+        doc="Small entries are joined into one RECORDS up to this size.",
+    )
+    streams_per_peer_max: int = setting(
+        20_000, unit="streams", lo=1, doc="Read streams of one connection per shard; more are answered AGAIN."
+    )
+    digest_bytes_max: int = setting(
+        4 << 20,
+        unit="bytes",
+        lo=1,
+        hi=64 << 20,
+        sim=(1, 4 << 20),
+        doc="Images in one DIGESTED, whatever the asker allows.",
+    )
+    digests_waiting_max: int = setting(
+        1000, unit="requests", lo=1, doc="DIGESTs of a shard under way; more are answered OVERLOADED."
+    )
+    purges_max: int = setting(50, unit="logs", lo=1, sim=(1, 50), doc="Logs of a shard that are purged at a time.")
+    purge_retry_initial_us: int = setting(
+        200_000, unit="us", lo=1_000, doc="First wait before a purge asks its peers again."
+    )
+    purge_retry_max_us: int = setting(
+        10_000_000, unit="us", lo=1_000, doc="Longest wait before a purge asks its peers again."
+    )
+    consolidate_esns_max: int = setting(
+        1000,
+        unit="ESNs",
+        lo=0,
+        doc="Lower-ranking copies of a clean epoch are deleted when recovery wrote at most this many ESNs.",
+    )

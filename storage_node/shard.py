@@ -1,0 +1,251 @@
+"""What the protocols of one shard share: its logs, its writes and reads, and whether it takes part at all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from logdevice_py.config.attributes import Durability
+from logdevice_py.config.cluster import ClusterConfig
+from logdevice_py.core.ids import Generation, LogId, ShardId, data_log_of, is_metadata_log
+from logdevice_py.core.lsn import Epoch, Esn, compose_lsn, epoch_of
+from logdevice_py.core.machine import Outbox, Rng, TimerWheel
+from logdevice_py.core.marks import hit
+from logdevice_py.core.status import Status
+from logdevice_py.core.units import Micros
+from storage_node.log_state import LogState
+from storage_node.log_store.identity import Stop
+from storage_node.log_store.interface import Contents, EpochMetadataKind, LogMetadataKind
+from storage_node.metrics import StorageMetrics
+from storage_node.recent_entries import RecentEntries
+from storage_node.settings import StorageSettings
+from storage_node.shard_reads import ShardReads
+from storage_node.shard_writes import ShardWrites
+from storage_node.stored_metadata import (
+    SoftSealValue,
+    decode_epoch,
+    decode_lng,
+    decode_lsn,
+    decode_seal,
+    encode_lsn,
+)
+
+
+class Shard:
+    """One shard of the node, shared by its protocol machines."""
+
+    def __init__(
+        self,
+        contents: Contents,
+        config: ClusterConfig,
+        settings: StorageSettings,
+        outbox: Outbox,
+        timers: TimerWheel,
+        rng: Rng,
+        tokens: Iterator[int],
+        metrics: StorageMetrics,
+    ) -> None:
+        self.shard: Final[ShardId] = contents.marker.shard
+        self.generation: Final[Generation] = contents.marker.generation
+        self.config = config
+        self.settings: Final = settings
+        self.out: Final = outbox
+        self.timers: Final = timers
+        self.rng: Final = rng
+        self.metrics: Final = metrics
+        self.failed = False
+        """A write, sync or read has failed: for good, until the shard is opened again."""
+        self.stopping = False
+        self.writable = config.is_writable(self.shard)
+        """The cluster file lets the shard take STOREs."""
+        self.recent: Final = RecentEntries(settings.recent_entries_bytes_max, metrics)
+        self.reads: Final = ShardReads(self.shard, outbox, tokens, settings.reads_in_flight_max, metrics)
+        self.writes: Final = ShardWrites(self.shard, outbox, tokens, metrics)
+        self.logs: Final[dict[LogId, LogState]] = {}
+        self._is_sync: dict[LogId, bool] = {}
+        self._released_dirty: dict[LogId, LogState] = {}
+        self._lazy_timer = False
+        self._load(contents)
+
+    def find(self, log: LogId) -> LogState | None:
+        """The state of a log that the shard has met."""
+        return self.logs.get(log)
+
+    def log(self, log: LogId) -> LogState:
+        """The state of a log, made when it is met first."""
+        state = self.logs.get(log)
+        if state is None:
+            state = self.logs[log] = LogState(log)
+        return state
+
+    def is_configured(self, log: LogId) -> bool:
+        """Whether the cluster file knows the log."""
+        return self.config.log(data_log_of(log)) is not None
+
+    def is_sync(self, log: LogId) -> bool:
+        """Whether STOREs of the log are answered only after a sync. Logs that the cluster file does not know are."""
+        sync = self._is_sync.get(log)
+        if sync is None:
+            attributes = None if is_metadata_log(log) else self.config.log(log)
+            sync = self._is_sync[log] = attributes is None or attributes.durability is not Durability.ASYNC
+        return sync
+
+    def status(self) -> Status:
+        """OK when the shard answers requests: else SHUTDOWN or FAILED."""
+        if self.failed:
+            return Status.FAILED
+        return Status.SHUTDOWN if self.stopping else Status.OK
+
+    def is_other_generation(self, generation: int) -> bool:
+        """Whether an epoch that lists `generation` speaks of another shard than this one is. 0 is any."""
+        return generation != 0 and generation != self.generation
+
+    def on_config(self, config: ClusterConfig) -> None:
+        """A newer cluster file."""
+        self.config = config
+        self.writable = config.is_writable(self.shard)
+        self._is_sync.clear()
+
+    def release_moved(self, state: LogState, now: Micros) -> None:
+        """Write the release pointer some time soon."""
+        self._released_dirty[state.log] = state
+        self._start_lazy_timer(now)
+
+    def consolidate_later(self, state: LogState, epoch: Epoch, first: int, last: int) -> None:
+        """Delete lower-ranking copies in [first, last] of a clean epoch, some time soon."""
+        if last < first or last - first >= self.settings.consolidate_esns_max:
+            return
+        group = self.writes.group(False)
+        for esn in range(first, last + 1):
+            group.batch.consolidate(state.log, compose_lsn(epoch, esn))
+
+    def forget_lng(self, state: LogState) -> None:
+        """Clean epochs need no LNG of their own: their recovery metadata has it."""
+        if state.epochs is None:
+            return
+        for epoch in [epoch for epoch in state.epochs if epoch <= state.clean_epoch]:
+            del state.epochs[epoch]
+            self.writes.group(False).batch.delete_epoch_metadata(state.log, epoch, EpochMetadataKind.MUTABLE)
+        if not state.epochs:
+            state.epochs = None
+
+    def persist_releases(self) -> None:
+        """Put the release pointers that moved into the turn's batch."""
+        group = None
+        for log, state in self._released_dirty.items():
+            if group is None or group.batch.full:
+                group = self.writes.group(False)
+            group.batch.put_log_metadata(log, LogMetadataKind.LAST_RELEASED, encode_lsn(state.last_released))
+        self._released_dirty.clear()
+
+    def fail(self) -> None:
+        """The disk failed."""
+        self.failed = True
+
+    def check(self) -> None:
+        """What must hold between any two events."""
+        for state in self.logs.values():
+            state.check()
+
+    def _start_lazy_timer(self, now: Micros) -> None:
+        if not self._lazy_timer:
+            self._lazy_timer = True
+            self.timers.at(now + self.settings.last_released_persist_interval_us, self._on_lazy_timer)
+
+    def _on_lazy_timer(self, now: Micros) -> None:
+        self._lazy_timer = False
+        self.persist_releases()
+
+    # ------------------------------------------------------------------------------------------------------------------------- loading
+
+    def _load(self, contents: Contents) -> None:
+        released: list[tuple[LogId, bytes]] = []
+        unsynced_logs = self._load_log_metadata(contents, released)
+        for log, epoch, kind, value in contents.epoch_metadata:
+            state = self.log(log)
+            if kind is EpochMetadataKind.MUTABLE:
+                if state.epochs is None:
+                    state.epochs = {}
+                state.epochs[epoch] = decode_lng(value)
+            else:
+                if state.recovered is None:
+                    state.recovered = {}
+                state.recovered[epoch] = value
+        for log, lsn in contents.highest:
+            state = self.log(log)
+            state.highest = lsn
+            if epoch_of(lsn) > state.clean_epoch:
+                if state.epochs is None:
+                    state.epochs = {}
+                state.epochs.setdefault(epoch_of(lsn), Esn(0))
+        for log, value in released:
+            self._load_release(self.log(log), value)
+        if contents.last_stop is Stop.MACHINE_DIED:
+            self._mark_lossy(unsynced_logs)
+
+    def _load_log_metadata(self, contents: Contents, released: list[tuple[LogId, bytes]]) -> list[LogState]:
+        unsynced: list[LogState] = []
+        for log, kind, value in contents.log_metadata:
+            state = self.log(log)
+            match kind:
+                case LogMetadataKind.SEAL:
+                    state.seal_epoch, state.seal_node = decode_seal(value)
+                case LogMetadataKind.SOFT_SEAL:
+                    soft = SoftSealValue.decode(value)
+                    state.soft_epoch = state.soft_durable = soft.epoch
+                    state.soft_node = soft.node
+                    state.lossy_first, state.lossy_last = soft.lossy_first, soft.lossy_last
+                    state.unsynced = state.unsynced_durable = soft.answered_unsynced
+                    if soft.answered_unsynced:
+                        unsynced.append(state)
+                case LogMetadataKind.LAST_CLEAN:
+                    state.raise_clean_epoch(decode_epoch(value))
+                case LogMetadataKind.TRIM_POINT:
+                    state.trim_point = decode_lsn(value)
+                case LogMetadataKind.LAST_RELEASED:
+                    released.append((log, value))
+        return unsynced
+
+    def _load_release(self, state: LogState, value: bytes) -> None:
+        """A release pointer is true for ever, but it may lie in an epoch before which others are not clean here (their CLEAN was lost in the
+        crash). Then it shows that those are recovered, and the next RELEASE has them purged."""
+        lsn = decode_lsn(value)
+        if epoch_of(lsn) <= state.clean_epoch + 1:
+            state.last_released = lsn
+        else:
+            hit("release_hint_beyond_clean_epochs")
+            state.fence = max(state.fence, Epoch(epoch_of(lsn) - 1))
+
+    def _mark_lossy(self, logs: list[LogState]) -> None:
+        """Which epochs may lack entries that were answered before a sync.
+
+        Those after the last clean epoch (CLEAN is synced, and with it everything before), up to the one after the soft seal: STOREs of later
+        epochs are answered only after their soft seal is synced. The mark is durable before the log's next answer that depends on it,
+        because it is written with sync before anything else.
+        """
+        lossy = []
+        for state in logs:
+            first, last = Epoch(state.clean_epoch + 1), Epoch(state.soft_epoch + 1)
+            if first > last:
+                continue
+            hit("epochs_may_lack_entries")
+            if state.lossy_last:
+                first, last = min(first, state.lossy_first), max(last, state.lossy_last)
+            state.lossy_first, state.lossy_last = first, last
+            lossy.append(state)
+        if lossy:
+            self._write_lossy(lossy)
+
+    def _write_lossy(self, states: list[LogState]) -> None:
+        group = self.writes.group(True)
+        for state in states:
+            if group.batch.full:
+                group = self.writes.group(True)
+            group.batch.put_log_metadata(state.log, LogMetadataKind.SOFT_SEAL, state.soft_seal_value().encode())
+
+        def written(status: Status, now: Micros) -> None:
+            if status is Status.OVERLOADED:
+                delay = self.settings.last_released_persist_interval_us
+                self.timers.at(now + delay, lambda _: self._write_lossy(states))
+
+        group.done.append(written)

@@ -1,0 +1,61 @@
+"""What a shard reads from disk: a bounded number of reads at a time, in order of request."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+
+from logdevice_py.core.ids import LogId, ShardId
+from logdevice_py.core.lsn import Lsn
+from logdevice_py.core.machine import Outbox
+from logdevice_py.core.units import Micros
+from storage_node.log_store.interface import ReadLast, ReadResult, ReadShard
+from storage_node.metrics import StorageMetrics
+
+ReadHandler = Callable[[ReadResult, Micros], None]
+
+
+class ShardReads:
+    """Queue of the reads of one shard. Each is given to the disk after the writes of the turn in which it was asked for."""
+
+    __slots__ = ("_in_flight", "_in_flight_max", "_metrics", "_out", "_shard", "_tokens", "_waiting")
+
+    def __init__(
+        self, shard: ShardId, out: Outbox, tokens: Iterator[int], in_flight_max: int, metrics: StorageMetrics
+    ) -> None:
+        self._shard = shard
+        self._out = out
+        self._tokens = tokens
+        self._in_flight_max = in_flight_max
+        self._metrics = metrics
+        self._waiting: deque[tuple[ReadShard | ReadLast, ReadHandler]] = deque()
+        self._in_flight: dict[int, ReadHandler] = {}
+
+    def read(self, log: LogId, first: Lsn, last: Lsn, bytes_max: int, entries_max: int, done: ReadHandler) -> None:
+        """Read a range; `done` is called in a later turn."""
+        assert 0 < first <= last, (log, first, last)
+        request = ReadShard(next(self._tokens), self._shard, log, first, last, max(1, bytes_max), entries_max)
+        self._waiting.append((request, done))
+
+    def read_last(self, log: LogId, first: Lsn, last: Lsn, done: ReadHandler) -> None:
+        """Read the last entry of a range; `done` is called in a later turn."""
+        assert 0 < first <= last, (log, first, last)
+        self._waiting.append((ReadLast(next(self._tokens), self._shard, log, first, last), done))
+
+    def flush(self) -> None:
+        """Give waiting reads to the disk as far as the limit allows."""
+        while self._waiting and len(self._in_flight) < self._in_flight_max:
+            request, done = self._waiting.popleft()
+            self._in_flight[request.token] = done
+            self._metrics.reads_started += 1
+            self._out.emit(request)
+
+    def awaits(self, token: int) -> bool:
+        """Whether the token is that of a read given to the disk."""
+        return token in self._in_flight
+
+    def on_read(self, token: int, result: ReadResult, now: Micros) -> None:
+        """Hand over a result."""
+        done = self._in_flight.pop(token, None)
+        if done is not None:
+            done(result, now)

@@ -1,0 +1,159 @@
+"""What a shard writes: the changes of one turn of the event loop, gathered into one batch per durability, answered when it is written.
+
+Order is kept: a group that is closed before another is begun reaches the disk before it. `close` is the barrier that seals, recoveries
+and purges use: everything accepted before lies in an earlier batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from logdevice_py.core.ids import LogId, PeerId, ShardId
+from logdevice_py.core.lsn import Epoch
+from logdevice_py.core.machine import Outbox
+from logdevice_py.core.status import Status
+from logdevice_py.core.units import Micros
+from logdevice_py.protocol.messages import Store
+from storage_node.log_state import LogState
+from storage_node.log_store.interface import EpochMetadataKind, LogMetadataKind, WriteBatch, WriteShard
+from storage_node.metrics import StorageMetrics
+from storage_node.stored_metadata import SoftSealValue, encode_lng
+
+Done = Callable[[Status, Micros], None]
+
+
+class WriteGroup:
+    """Changes that are written together, and who waits for them."""
+
+    __slots__ = ("batch", "done", "epochs", "size", "soft_seals", "stores", "sync", "written_seals")
+
+    def __init__(self, sync: bool) -> None:
+        self.sync = sync
+        self.batch = WriteBatch()
+        self.stores: list[tuple[PeerId, Store]] = []
+        """STOREs in the order of the batch's entries."""
+        self.done: list[Done] = []
+        self.soft_seals: dict[LogId, LogState] = {}
+        """Logs whose soft seal is to be written with the group."""
+        self.written_seals: list[tuple[LogState, SoftSealValue]] = []
+        """The soft seals that the closed group carries."""
+        self.epochs: dict[tuple[LogId, Epoch], LogState] = {}
+        """Epochs whose LNG is to be written with the group, which it also marks as having something stored."""
+        self.size = 0
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to write or answer."""
+        return self.batch.empty and not self.soft_seals and not self.epochs and not self.done
+
+
+class ShardWrites:
+    """The groups of one shard: open ones of this turn, closed ones, and those given to the disk."""
+
+    __slots__ = (
+        "_closed",
+        "_groups",
+        "_in_flight",
+        "_metrics",
+        "_on_stores",
+        "_out",
+        "_shard",
+        "_tokens",
+        "bytes_in_flight",
+    )
+
+    def __init__(
+        self,
+        shard: ShardId,
+        out: Outbox,
+        tokens: Iterator[int],
+        metrics: StorageMetrics,
+    ) -> None:
+        self._shard = shard
+        self._out = out
+        self._tokens = tokens
+        self._metrics = metrics
+        self._on_stores: Callable[[WriteGroup, Status, Micros], None] | None = None
+        self._groups: list[WriteGroup | None] = [None, None]
+        self._closed: list[WriteGroup] = []
+        self._in_flight: dict[int, WriteGroup] = {}
+        self.bytes_in_flight = 0
+        """Images accepted and not yet answered by the disk."""
+
+    def attach_stores(self, on_written: Callable[[WriteGroup, Status, Micros], None]) -> None:
+        """Who answers the STOREs of a group that was written; called once, before the first."""
+        self._on_stores = on_written
+
+    def group(self, sync: bool) -> WriteGroup:
+        """The open group of a durability."""
+        group = self._groups[sync]
+        if group is None:
+            group = self._groups[sync] = WriteGroup(sync)
+        elif group.batch.full:
+            self._close(group)
+            group = self._groups[sync] = WriteGroup(sync)
+        return group
+
+    def close(self) -> None:
+        """Barrier: whatever is put into a group from here on is written after all that was put in before."""
+        for sync in (False, True):
+            group = self._groups[sync]
+            if group is not None and not group.empty:
+                self._close(group)
+            self._groups[sync] = None
+
+    def flush(self) -> None:
+        """Give the groups of the turn to the disk, in order."""
+        if self._groups[0] is not None or self._groups[1] is not None:
+            self.close()
+        if not self._closed:
+            return
+        for group in self._closed:
+            token = next(self._tokens)
+            self._in_flight[token] = group
+            self._metrics.write_batches += 1
+            self._out.emit(WriteShard(token, self._shard, group.batch, group.sync))
+        self._closed.clear()
+
+    def awaits(self, token: int) -> bool:
+        """Whether the token is that of a batch given to the disk."""
+        return token in self._in_flight
+
+    def on_written(self, token: int, status: Status, now: Micros) -> None:
+        """Answer everybody who waits for the batch."""
+        group = self._in_flight.pop(token, None)
+        if group is None:
+            return
+        self.bytes_in_flight -= group.size
+        self._metrics.write_bytes_in_flight -= group.size
+        if status is Status.OK:
+            for state, value in group.written_seals:
+                state.soft_durable = max(state.soft_durable, value.epoch)
+                state.unsynced_durable = state.unsynced_durable or value.answered_unsynced
+        elif group.epochs:
+            # The next batch tries again; without it, a later crash would hide that the epochs have something stored.
+            self.group(False).epochs.update(group.epochs)
+        if group.stores and self._on_stores is not None:
+            self._on_stores(group, status, now)
+        for done in group.done:
+            done(status, now)
+
+    def account(self, group: WriteGroup, size: int) -> None:
+        """Note that an image was put into the group."""
+        group.size += size
+        self.bytes_in_flight += size
+        self._metrics.write_bytes_in_flight += size
+
+    def _close(self, group: WriteGroup) -> None:
+        batch = group.batch
+        for log, state in group.soft_seals.items():
+            value = state.soft_seal_value()
+            batch.put_log_metadata(log, LogMetadataKind.SOFT_SEAL, value.encode())
+            group.written_seals.append((state, value))
+        self._metrics.soft_seals_written += len(group.soft_seals)
+        for (log, epoch), state in group.epochs.items():
+            lng = None if state.epochs is None else state.epochs.get(epoch)
+            if lng is not None:
+                batch.put_epoch_metadata(log, epoch, EpochMetadataKind.MUTABLE, encode_lng(lng))
+        if not batch.empty:
+            self._closed.append(group)

@@ -1,0 +1,203 @@
+"""STORE: keep a copy of an entry, unless a seal forbids it.
+
+The copies of one turn are written together; STORED (or MUTATED, to recovery) follows when the disk has them as the log asks.
+
+Seals:
+  - A sequencer's STORE is refused when its epoch is at or below the normal seal, the soft seal, or the fence (epochs known to be recovered).
+    A sequencer that drains its epoch passes soft seals.
+  - Recovery's STORE is refused when its seal epoch is below the normal seal or the fence: a later recovery has taken over, or has ended.
+  - The first STORE of a later epoch leaves a soft seal of the epoch before, in the same synced batch: from then on older sequencers are
+    refused even if recovery has not come by. Until that batch is answered every STORE of the epoch is synced, so a soft seal is durable
+    before anything of its epoch is answered.
+
+The soft seal, the LNG and the highest LSN advance in memory when the STORE is accepted: see `LogState`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from logdevice_py.core.entry import EntryFlags, EntryHeader, check_body, parse_header
+from logdevice_py.core.ids import NodeId, PeerId, is_metadata_log
+from logdevice_py.core.lsn import EPOCH_INVALID, EPOCH_MAX, Epoch, Lsn
+from logdevice_py.core.marks import hit
+from logdevice_py.core.status import CorruptEntryError, Status
+from logdevice_py.core.units import Micros
+from logdevice_py.protocol.messages import Mutated, Store, Stored, StoredFlags, StoreFlags
+from storage_node.log_state import NO_NODE, LogState
+from storage_node.recent_entries import RecentLogEntries
+from storage_node.shard import Shard
+from storage_node.shard_writes import WriteGroup
+
+_RECOVERY: Final = int(StoreFlags.RECOVERY)
+_DRAINING: Final = int(StoreFlags.DRAINING)
+_SYNCED_ALWAYS: Final = int(StoreFlags.RECOVERY | StoreFlags.SYNC)
+_SOFT_ONLY: Final = int(StoredFlags.SOFT_PREEMPTED)
+_BY_RECOVERY: Final = int(EntryFlags.WRITTEN_BY_RECOVERY)
+_NONE: Final = 0
+
+
+class StoreHandler:
+    """Takes the STOREs of one shard."""
+
+    __slots__ = ("_shard",)
+
+    def __init__(self, shard: Shard) -> None:
+        self._shard = shard
+        shard.writes.attach_stores(self._on_written)
+
+    def on_store(self, peer: PeerId, message: Store, now: Micros) -> None:
+        """Accept the copy into the turn's batch, or refuse it at once."""
+        shard = self._shard
+        metrics = shard.metrics
+        metrics.stores_received += 1
+        refusal = self._refusal(message)
+        if refusal is not Status.OK:
+            self._refuse(peer, message, refusal)
+            return
+        log, lsn, image = message.log, message.lsn, message.image
+        try:
+            header = parse_header(image)
+            check_body(image, header)
+        except CorruptEntryError:
+            hit("store_with_damaged_image")
+            self._refuse(peer, message, Status.BADPAYLOAD)
+            return
+        epoch = Epoch(lsn >> 32)
+        if (
+            header.log != log
+            or header.lsn != lsn
+            or shard.shard not in header.copyset
+            or not 0 < epoch < EPOCH_MAX
+            or not lsn & 0xFFFFFFFF
+        ):
+            hit("store_image_contradicts_message")
+            self._refuse(peer, message, Status.BADPAYLOAD)
+            return
+        state = shard.logs.get(log) or shard.log(log)
+        if self._is_preempted(peer, message, state, epoch):
+            return
+        self._accept(peer, message, state, epoch, header)
+
+    def _refusal(self, message: Store) -> Status:
+        shard = self._shard
+        if shard.failed:
+            return Status.FAILED
+        if shard.stopping:
+            return Status.SHUTDOWN
+        if message.generation != shard.generation and message.generation != 0:
+            return Status.REBUILDING
+        if not shard.writable:
+            return Status.DISABLED
+        if shard.writes.bytes_in_flight >= shard.settings.write_bytes_in_flight_max:
+            return Status.OVERLOADED
+        return Status.OK
+
+    def _is_preempted(self, peer: PeerId, message: Store, state: LogState, epoch: Epoch) -> bool:
+        """Apply the seals; answers the STORE when one holds."""
+        sealed = state.sealed
+        if message.flags & _RECOVERY:
+            if message.seal_epoch >= sealed:
+                return False
+            self._preempt(peer, message, sealed, state.sealed_by, _NONE)
+            return True
+        if epoch <= sealed:
+            soft = state.soft_epoch
+            if soft > sealed:
+                self._preempt(peer, message, soft, state.soft_node, _NONE)
+            else:
+                self._preempt(peer, message, sealed, state.sealed_by, _NONE)
+            return True
+        if epoch <= state.soft_epoch and not message.flags & _DRAINING:
+            self._preempt(peer, message, state.soft_epoch, state.soft_node, _SOFT_ONLY)
+            return True
+        return False
+
+    def _accept(self, peer: PeerId, message: Store, state: LogState, epoch: Epoch, header: EntryHeader) -> None:
+        shard = self._shard
+        log, lsn, image = message.log, message.lsn, message.image
+        synced = bool(message.flags & _SYNCED_ALWAYS) or shard.is_sync(log)
+        soft_seal = False
+        if not message.flags & _RECOVERY:
+            if not synced and not state.unsynced_durable:
+                state.unsynced = soft_seal = True
+            if epoch > state.soft_durable + 1:
+                soft_seal = True
+                if epoch > state.soft_epoch + 1:
+                    state.soft_epoch, state.soft_node = Epoch(epoch - 1), NodeId(peer) if peer >= 0 else NO_NODE
+        group = shard.writes.group(synced or soft_seal)
+        if soft_seal:
+            group.soft_seals[log] = state
+        if state.recent is None:
+            state.recent = RecentLogEntries(Lsn(state.highest + 1))
+        if lsn > state.highest:
+            state.highest = lsn
+        if not is_metadata_log(log):
+            # Metadata logs have no recovery: nobody asks for the LNG of their epochs, which would pile up.
+            epochs = state.epochs
+            if epochs is None:
+                epochs = state.epochs = {}
+            if header.lng > epochs.get(epoch, -1):
+                epochs[epoch] = header.lng
+                group.epochs[log, epoch] = state
+        by_recovery = bool(header.flags & _BY_RECOVERY)
+        group.batch.put_entry(log, lsn, by_recovery=by_recovery, wave=header.wave, image=image)
+        group.stores.append((peer, message))
+        shard.writes.account(group, len(image))
+
+    def _on_written(self, group: WriteGroup, status: Status, now: Micros) -> None:
+        """Answer the STOREs of a batch, and let readers see them."""
+        shard = self._shard
+        send = shard.out.send
+        if status is Status.OK:
+            add, logs = shard.recent.add, shard.logs
+            for log, lsn, _, _, image in group.batch.entries:
+                recent = logs[log].recent
+                if recent is not None:
+                    add(recent, lsn, image)
+            shard.metrics.stores_written += len(group.stores)
+            shard.metrics.stored_bytes += group.size
+        else:
+            hit("write_of_stores_refused")
+            shard.metrics.stores_refused += len(group.stores)
+        for peer, message in group.stores:
+            send(peer, store_answer(message, status))
+
+    def _preempt(self, peer: PeerId, message: Store, epoch: Epoch, node: NodeId, flags: int) -> None:
+        self._shard.metrics.stores_preempted += 1
+        self._shard.out.send(peer, store_answer(message, Status.PREEMPTED, epoch, node, flags))
+
+    def _refuse(self, peer: PeerId, message: Store, status: Status) -> None:
+        self._shard.metrics.stores_refused += 1
+        self._shard.out.send(peer, store_answer(message, status))
+
+
+def store_answer(
+    message: Store,
+    status: Status,
+    seal_epoch: Epoch = EPOCH_INVALID,
+    seal_node: NodeId = NO_NODE,
+    flags: int = 0,
+) -> Stored | Mutated:
+    """STORED, or MUTATED when recovery asked."""
+    if message.flags & _RECOVERY:
+        return Mutated(
+            recovery_id=message.recovery_id,
+            log=message.log,
+            lsn=message.lsn,
+            shard=message.shard,
+            wave=message.wave,
+            status=status,
+            seal_epoch=seal_epoch,
+            seal_node=seal_node,
+        )
+    return Stored(
+        log=message.log,
+        lsn=message.lsn,
+        shard=message.shard,
+        wave=message.wave,
+        status=status,
+        flags=flags,
+        seal_epoch=seal_epoch,
+        seal_node=seal_node,
+    )

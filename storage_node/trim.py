@@ -1,0 +1,88 @@
+"""TRIM: give up the oldest part of a log; CHECK_SEAL: what seals hold."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from logdevice_py.core.ids import LogId, PeerId
+from logdevice_py.core.lsn import LSN_MAX, LSN_OLDEST, Epoch, epoch_of
+from logdevice_py.core.status import Status
+from logdevice_py.core.units import Micros
+from logdevice_py.protocol.messages import CheckSeal, SealChecked, Trim, Trimmed
+from storage_node.log_state import NO_NODE, LogState
+from storage_node.log_store.interface import EpochMetadataKind, LogMetadataKind
+from storage_node.shard import Shard
+from storage_node.stored_metadata import encode_lsn
+
+
+class TrimHandler:
+    """Takes the TRIMs of one shard. Trim points only grow, and are durable before TRIMMED."""
+
+    __slots__ = ("_shard",)
+
+    def __init__(self, shard: Shard) -> None:
+        self._shard = shard
+
+    def on_trim(self, peer: PeerId, message: Trim, now: Micros) -> None:
+        """Move the trim point."""
+        shard = self._shard
+        status = shard.status()
+        if status is Status.OK and shard.find(message.log) is None and not shard.is_configured(message.log):
+            status = Status.NOTFOUND
+        if status is Status.OK and message.lsn >= LSN_MAX:
+            status = Status.INVALID_PARAM
+        if status is not Status.OK:
+            self._answer(peer, message, status)
+            return
+        state = shard.log(message.log)
+        if message.lsn > state.trim_point:
+            state.trim_point = message.lsn
+            shard.metrics.trims += 1
+        # Also a TRIM that moves nothing waits for a sync: the one that moved the point may not be durable yet.
+        shard.writes.close()
+        group = shard.writes.group(True)
+        group.batch.put_log_metadata(message.log, LogMetadataKind.TRIM_POINT, encode_lsn(state.trim_point))
+        self._delete(state)
+        group.done.append(lambda status, _: self._answer(peer, message, status))
+        if state.streams is not None:
+            for stream in state.streams:
+                stream.wake()
+
+    def _delete(self, state: LogState) -> None:
+        """Delete what is trimmed and released. What is not released is left alone: recovery may still have to look at it."""
+        shard = self._shard
+        batch = shard.writes.group(True).batch
+        last = min(state.trim_point, state.last_released)
+        if last:
+            batch.delete_entries(state.log, LSN_OLDEST, last)
+            if state.recent is not None:
+                shard.recent.drop_until(state.recent, last)
+        # Nobody asks how a trimmed epoch ended; the one of the trim point is kept because it may be trimmed in part.
+        ended = min(epoch_of(state.trim_point), state.clean_epoch)
+        self._forget(state, EpochMetadataKind.RECOVERY, state.recovered, Epoch(ended))
+        self._forget(state, EpochMetadataKind.MUTABLE, state.epochs, Epoch(ended))
+
+    def _forget(self, state: LogState, kind: EpochMetadataKind, kept: dict[Epoch, Any] | None, before: Epoch) -> None:
+        for epoch in [epoch for epoch in kept or () if epoch < before]:
+            assert kept is not None
+            del kept[epoch]
+            self._shard.writes.group(True).batch.delete_epoch_metadata(state.log, epoch, kind)
+
+    def _answer(self, peer: PeerId, message: Trim, status: Status) -> None:
+        self._shard.out.send(
+            peer, Trimmed(request_id=message.request_id, log=message.log, shard=message.shard, status=status)
+        )
+
+
+def check_seals(shard: Shard, peer: PeerId, message: CheckSeal) -> None:
+    """Answer CHECK_SEAL: the seals as they hold in memory, which may be a little ahead of the disk."""
+    logs = []
+    for log in message.logs:
+        state = shard.find(LogId(log))
+        if state is None:
+            logs.append((log, 0, int(NO_NODE)))
+        elif state.soft_epoch > state.sealed:
+            logs.append((log, int(state.soft_epoch), int(state.soft_node)))
+        else:
+            logs.append((log, int(state.sealed), int(state.sealed_by)))
+    shard.out.send(peer, SealChecked(request_id=message.request_id, shard=message.shard, logs=logs))

@@ -1,0 +1,339 @@
+"""Direct appends: coalescing, redirects, what is tried again and what is not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from client.settings import ClientSettings
+from logdevice_py.core import marks
+from logdevice_py.core.batch import decode_batch
+from logdevice_py.core.lsn import LSN, compose_lsn
+from logdevice_py.core.status import LogDeviceError, Status
+from logdevice_py.protocol.messages import AppendedFlags, AppendFlags, GetSeqState, NodeState
+from tests.unit.client.fakes import LOG, Bench, FakePromise, appended, seq_state
+
+
+def append(bench: Bench, payload: bytes = b"x", timeout_us: int | None = None) -> FakePromise:
+    promise = FakePromise()
+    bench.session.append(LOG, payload, promise, bench.now, timeout_us)
+    return promise
+
+
+def others(node: int) -> list[int]:
+    return [other for other in range(3) if other != node]
+
+
+class TestCoalescing:
+    def test_appends_of_one_turn_share_a_frame_and_each_gets_its_own_position(self) -> None:
+        bench = Bench()
+        promises = [append(bench, payload) for payload in (b"a", b"", b"c")]
+        node, message = bench.one()
+        assert message.flags == AppendFlags.BATCH
+        assert decode_batch(message.payload, 3) == [b"a", b"", b"c"]
+        bench.answer(node, appended(message, lsn=compose_lsn(3, 9), offset=5))
+        assert [(p.result.lsn, p.result.batch_offset) for p in promises] == [(LSN.parse("e3n9"), n) for n in (5, 6, 7)]
+
+    def test_a_lone_append_is_sent_as_it_is(self) -> None:
+        bench = Bench()
+        append(bench, b"alone")
+        _, message = bench.one()
+        assert (message.payload, message.flags, message.records) == (b"alone", 0, 1)
+
+    def test_a_large_record_has_a_frame_of_its_own_and_order_is_kept(self) -> None:
+        bench = Bench()
+        for payload in (b"a", b"b", b"L" * 5000, b"c"):
+            append(bench, payload)
+        frames = [message for _, message in bench.taken()]
+        assert [message.records for message in frames] == [2, 1, 1]
+        assert frames[1].payload == b"L" * 5000
+
+    def test_frames_stay_within_their_size(self) -> None:
+        bench = Bench(settings=ClientSettings(coalesced_frame_bytes=100))
+        for _ in range(10):
+            append(bench, b"x" * 30)
+        assert [message.records for _, message in bench.taken()] == [3, 3, 3, 1]
+
+    def test_a_caller_that_gave_up_does_not_shift_the_positions_of_others(self) -> None:
+        bench = Bench()
+        first, second = append(bench), append(bench)
+        node, message = bench.one()
+        first.cancel()
+        bench.answer(node, appended(message))
+        assert second.result.batch_offset == 1
+
+    def test_a_record_over_the_limit_is_refused_before_anything_is_sent(self) -> None:
+        bench = Bench()
+        with pytest.raises(LogDeviceError) as caught:
+            append(bench, b"x" * (64 << 20))
+        assert caught.value.status is Status.TOOBIG
+
+    def test_an_unknown_log_is_refused_at_once(self) -> None:
+        bench = Bench()
+        with pytest.raises(LogDeviceError) as caught:
+            bench.session.append(9999, b"", FakePromise(), bench.now)  # type: ignore[arg-type]
+        assert caught.value.status is Status.NOTFOUND
+
+
+class TestRedirects:
+    def test_a_redirect_is_followed_and_remembered(self) -> None:
+        bench = Bench()
+        promise = append(bench)
+        node, message = bench.one()
+        other = others(node)[0]
+        bench.answer(node, appended(message, Status.REDIRECTED, redirect=other))
+        target, again = bench.one()
+        assert target == other
+        assert again.previous_lsn == 0
+        bench.answer(target, appended(again))
+        assert promise.result is not None
+        append(bench)
+        assert bench.one()[0] == other
+
+    def test_a_preempted_append_tells_the_next_sequencer_which_position_it_may_have(self) -> None:
+        bench = Bench()
+        promise = append(bench)
+        node, message = bench.one()
+        lsn, other = compose_lsn(4, 2), others(node)[0]
+        bench.answer(node, appended(message, Status.PREEMPTED, lsn=lsn, offset=3, redirect=other))
+        target, again = bench.one()
+        assert (target, again.previous_lsn) == (other, lsn)
+        bench.answer(target, appended(again, lsn=lsn))
+        assert (promise.result.lsn, promise.result.batch_offset) == (lsn, 3)
+
+    def test_a_position_that_was_certainly_not_used_is_not_carried_on(self) -> None:
+        bench = Bench()
+        append(bench)
+        node, message = bench.one()
+        flags = int(AppendedFlags.NOT_REPLICATED)
+        bench.answer(
+            node, appended(message, Status.PREEMPTED, lsn=compose_lsn(4, 2), flags=flags, redirect=others(node)[0])
+        )
+        assert bench.one()[1].previous_lsn == 0
+
+    def test_a_cycle_ends_at_the_node_of_the_highest_index(self) -> None:
+        bench = Bench()
+        append(bench)
+        marks.HITS.clear()
+        node, message = bench.one()
+        other = others(node)[0]
+        bench.answer(node, appended(message, Status.REDIRECTED, redirect=other))
+        _, message = bench.one()
+        bench.answer(other, appended(message, Status.REDIRECTED, redirect=node))
+        target, message = bench.one()
+        assert target == max(node, other)
+        assert message.flags == AppendFlags.NO_REDIRECT
+        assert marks.HITS["client_redirect_cycle"] == 1
+
+    def test_a_preempted_node_that_must_take_the_log_is_told_to_take_it_back(self) -> None:
+        bench = Bench()
+        append(bench)
+        node, message = bench.one()
+        flags = int(AppendedFlags.REDIRECT_NOT_ALIVE | AppendedFlags.NOT_REPLICATED)
+        bench.answer(node, appended(message, Status.PREEMPTED, flags=flags, redirect=others(node)[0]))
+        target, again = bench.one()
+        assert target == node
+        assert again.flags == AppendFlags.NO_REDIRECT | AppendFlags.REACTIVATE_IF_PREEMPTED
+
+    def test_a_log_that_nobody_takes_fails_as_not_applied(self) -> None:
+        bench = Bench()
+        promise = append(bench, timeout_us=300_000)
+        while not promise.done():
+            for node, message in bench.taken():
+                bench.answer(node, appended(message, Status.NOSEQUENCER))
+            bench.pass_time(10_000)
+        assert promise.failure.status is Status.NOSEQUENCER
+        assert not promise.failure.maybe_applied
+
+
+class TestRetries:
+    @pytest.mark.parametrize(
+        "status", [Status.SEQNOBUFS, Status.NOTREADY, Status.ISOLATED, Status.STALE, Status.REBUILDING]
+    )
+    def test_a_refused_append_is_tried_again_after_a_pause(self, status: Status) -> None:
+        bench = Bench()
+        promise = append(bench)
+        node, message = bench.one()
+        bench.answer(node, appended(message, status, lsn=compose_lsn(5, 0) if status is Status.STALE else 0))
+        assert bench.taken() == []
+        bench.pass_time(10_000)
+        node, again = bench.one()
+        assert again.request_id != message.request_id
+        bench.answer(node, appended(again))
+        assert promise.result is not None
+
+    def test_refused_appends_go_again_in_call_order_before_later_ones(self) -> None:
+        bench = Bench(settings=ClientSettings(coalesce_bytes=0))
+        for payload in (b"1", b"2", b"3"):
+            append(bench, payload)
+        frames = bench.taken()
+        for node, message in (frames[1], frames[0], frames[2]):
+            bench.answer(node, appended(message, Status.SEQNOBUFS))
+        append(bench, b"4")
+        assert bench.taken() == []
+        bench.pass_time(10_000)
+        assert [message.payload for _, message in bench.taken()] == [b"1", b"2", b"3", b"4"]
+
+    @pytest.mark.parametrize("status", [Status.NOSPC, Status.DISABLED, Status.TOOBIG, Status.BADPAYLOAD])
+    def test_what_another_try_would_not_change_fails_at_once(self, status: Status) -> None:
+        bench = Bench()
+        promise = append(bench)
+        node, message = bench.one()
+        bench.answer(node, appended(message, status))
+        assert promise.failure.status is status
+        assert not promise.failure.maybe_applied
+
+    @pytest.mark.parametrize("status", [Status.ABORTED, Status.INTERNAL, Status.TIMEDOUT])
+    def test_an_unknown_outcome_is_not_tried_again(self, status: Status) -> None:
+        bench = Bench()
+        promise = append(bench)
+        node, message = bench.one()
+        bench.answer(node, appended(message, status))
+        assert promise.failure.maybe_applied
+        bench.pass_time(1_000_000)
+        assert bench.taken() == []
+
+
+class TestLoss:
+    def test_a_node_that_refuses_connections_is_left_out_and_the_append_goes_elsewhere(self) -> None:
+        bench = Bench(connect=False)
+        promise = append(bench)
+        bench.turn()
+        (dead,) = bench.dialled
+        bench.connect = True
+        bench.down(dead, refused=True)
+        bench.pass_time(10_000)
+        node, message = bench.one()
+        assert node != dead
+        bench.answer(node, appended(message))
+        assert promise.result is not None
+
+    def test_a_connection_that_breaks_after_sending_leaves_the_outcome_unknown(self) -> None:
+        bench = Bench()
+        promise = append(bench)
+        node, _ = bench.one()
+        bench.down(node)
+        assert promise.failure.status is Status.PEER_CLOSED
+        assert promise.failure.maybe_applied
+
+    def test_an_answer_that_never_comes_fails_at_the_deadline_as_maybe_applied(self) -> None:
+        bench = Bench()
+        promise = append(bench, timeout_us=1_000_000)
+        bench.one()
+        bench.pass_time(900_000)
+        assert not promise.done()
+        bench.pass_time(200_000)
+        assert promise.failure.status is Status.TIMEDOUT
+        assert promise.failure.maybe_applied
+
+    def test_a_dial_without_end_fails_at_the_deadline_as_not_applied(self) -> None:
+        bench = Bench(connect=False)
+        promise = append(bench, timeout_us=1_000_000)
+        bench.pass_time(1_200_000)
+        assert not promise.failure.maybe_applied
+
+    def test_an_unanswered_append_makes_the_client_ask_another_node(self) -> None:
+        bench = Bench()
+        promise = append(bench)
+        node, message = bench.one()
+        bench.pass_time(400_000)
+        other, probe = bench.one(GetSeqState)
+        assert other != node
+        bench.answer(other, seq_state(probe, epoch=9))
+        append(bench)
+        target, later = bench.one()
+        assert (target, later.seen_epoch) == (other, 9)
+        bench.answer(node, appended(message))
+        assert promise.result is not None
+
+    def test_a_late_answer_to_an_earlier_try_is_nobodys(self) -> None:
+        bench = Bench()
+        promise = append(bench)
+        node, message = bench.one()
+        bench.answer(node, appended(message, Status.SEQNOBUFS))
+        bench.pass_time(10_000)
+        bench.one()
+        bench.answer(node, appended(message))
+        assert not promise.done()
+
+    def test_closing_the_client_fails_what_is_under_way(self) -> None:
+        bench = Bench()
+        sent = append(bench)
+        bench.one()
+        fresh = append(bench)
+        bench.session.close()
+        assert sent.failure.maybe_applied
+        assert fresh.failure.status is Status.SHUTDOWN
+        assert not fresh.failure.maybe_applied
+
+
+class TestView:
+    def test_the_log_is_located_among_the_nodes_that_are_alive(self) -> None:
+        bench = Bench()
+        append(bench)
+        node, message = bench.one()
+        bench.answer(node, appended(message))
+        states: dict[int, Any] = dict.fromkeys(others(node), NodeState.ALIVE)
+        bench.push(others(node)[0], {**states, node: NodeState.DEAD})
+        append(bench)
+        assert bench.one()[0] != node
+
+    def test_an_older_push_of_the_same_node_is_ignored_and_a_restarted_node_counts_anew(self) -> None:
+        bench = Bench()
+        bench.push(0, {0: 1, 1: 0, 2: 1}, version=5)
+        bench.push(0, {0: 1, 1: 1, 2: 1}, version=4)
+        assert not bench.session.view.is_alive(1)  # type: ignore[arg-type]
+        bench.down(0)  # type: ignore[arg-type]
+        bench.session.on_peer_up(0, bench.now)  # type: ignore[arg-type]
+        bench.push(0, {0: 1, 1: 1, 2: 1}, version=1)
+        assert bench.session.view.is_alive(1)  # type: ignore[arg-type]
+
+    def test_a_refusal_is_forgotten_after_a_while(self) -> None:
+        bench = Bench()
+        bench.down(1, refused=True)  # type: ignore[arg-type]
+        assert not bench.session.view.is_alive(1)  # type: ignore[arg-type]
+        bench.pass_time(4_000_000)
+        assert bench.session.view.is_alive(1)  # type: ignore[arg-type]
+
+    def test_leaving_and_starting_nodes_sequence_nothing(self) -> None:
+        bench = Bench()
+        bench.push(0, {0: NodeState.LEAVING, 1: NodeState.STARTING, 2: NodeState.ALIVE})
+        append(bench)
+        assert bench.one()[0] == 2
+
+
+class TestTail:
+    def test_it_carries_the_highest_epoch_seen(self) -> None:
+        bench = Bench()
+        append(bench)
+        node, message = bench.one()
+        bench.answer(node, appended(message, lsn=compose_lsn(6, 1)))
+        promise = FakePromise()
+        bench.session.tail_lsn(LOG, promise, bench.now)
+        node, question = bench.one(GetSeqState)
+        assert question.min_epoch == 6
+        bench.answer(node, seq_state(question, epoch=6, released=compose_lsn(6, 1)))
+        assert promise.result == LSN.parse("e6n1")
+
+    def test_it_is_asked_again_until_the_sequencer_knows(self) -> None:
+        bench = Bench()
+        promise = FakePromise()
+        bench.session.tail_lsn(LOG, promise, bench.now)
+        node, question = bench.one(GetSeqState)
+        bench.answer(node, seq_state(question, Status.AGAIN))
+        bench.pass_time(10_000)
+        node, question = bench.one(GetSeqState)
+        bench.answer(node, seq_state(question, released=5))
+        assert promise.result == 5
+
+    def test_it_fails_with_the_last_answer_when_the_time_is_up(self) -> None:
+        bench = Bench()
+        promise = FakePromise()
+        bench.session.tail_lsn(LOG, promise, bench.now, 100_000)
+        while not promise.done():
+            for node, question in bench.taken(GetSeqState):
+                bench.answer(node, seq_state(question, Status.AGAIN))
+            bench.pass_time(5_000)
+        assert promise.failure.status is Status.AGAIN
+        assert not promise.failure.maybe_applied

@@ -1,0 +1,504 @@
+from __future__ import annotations
+
+from client.read.items import GapKind
+from client.read.settings import ReadSettings
+from logdevice_py.core.lsn import LSN_MAX, compose_lsn
+from logdevice_py.core.status import Status
+from logdevice_py.protocol.messages import GapReason
+from tests.unit.client.read.fakes import (
+    BRIDGE,
+    HOLE,
+    Harness,
+    damaged,
+    lsn,
+    make_config,
+    make_image,
+    make_interval,
+    shard,
+    text,
+)
+
+SECOND = 1_000_000
+
+
+def entry(epoch: int, esn: int, payload: bytes = b"x", **options: object) -> tuple[int, bytes]:
+    at = lsn(epoch, esn)
+    return at, make_image(at, [payload], **options)  # type: ignore[arg-type]
+
+
+def hole(epoch: int, esn: int) -> tuple[int, bytes]:
+    return lsn(epoch, esn), make_image(lsn(epoch, esn), flags=HOLE, wave=9)
+
+
+def bridge(epoch: int, esn: int) -> tuple[int, bytes]:
+    return lsn(epoch, esn), make_image(lsn(epoch, esn), flags=BRIDGE, wave=9)
+
+
+def at_first_epoch(**options: object) -> Harness:
+    """A stream that reads from e1n1 on."""
+    return Harness(first=lsn(1, 1), **options).begin()  # type: ignore[arg-type]
+
+
+class TestDelivery:
+    def test_entries_of_several_shards_come_in_order(self) -> None:
+        h = at_first_epoch()
+        h.records(1, entry(1, 2, b"b"), entry(1, 3, b"c"))
+        assert not h.stream.ready
+        h.records(0, entry(1, 1, b"a"))
+        assert text(h.take()) == ["e1n1:a", "e1n2:b", "e1n3:c"]
+        assert h.wakes
+
+    def test_a_second_copy_is_dropped(self) -> None:
+        h = at_first_epoch(single_copy=False)
+        h.records(0, entry(1, 1))
+        h.records(1, entry(1, 1), entry(1, 3))
+        h.records(2, entry(1, 3))
+        h.records(0, entry(1, 2))
+        assert len(h.take()) == 3
+        assert h.metrics.duplicate_copies == 2
+
+    def test_of_two_copies_that_wait_the_higher_rank_is_delivered(self) -> None:
+        h = at_first_epoch(single_copy=False)
+        h.records(0, entry(1, 2, b"wave 1", wave=1))
+        h.records(1, entry(1, 2, b"wave 2", wave=2))
+        h.records(2, entry(1, 1, b"first"), entry(1, 2, b"wave 0", wave=0))
+        assert text(h.take()) == ["e1n1:first", "e1n2:wave 2"]
+
+    def test_reading_ends_at_until(self) -> None:
+        h = Harness(first=lsn(1, 1), until=lsn(1, 2)).begin()
+        h.records(0, entry(1, 1), entry(1, 2))
+        assert not h.stream.finished
+        assert len(h.take()) == 2
+        assert h.stream.finished
+        assert not h.take()
+        assert sorted(h.stopped) == [shard(0), shard(1), shard(2)]
+
+    def test_an_empty_range_is_finished_at_once(self) -> None:
+        h = Harness(first=lsn(1, 5), until=lsn(1, 4))
+        assert h.stream.finished
+        assert h.stream.ready
+
+    def test_positions_before_the_first_epoch_are_a_bridge(self) -> None:
+        h = Harness(intervals=(make_interval(3, [0, 1, 2], 2),)).begin()
+        assert text(h.take()) == ["BRIDGE e0n1-e3n0"]
+
+    def test_a_bridge_entry_leads_to_the_next_epoch(self) -> None:
+        h = at_first_epoch()
+        h.records(0, entry(1, 1), bridge(1, 2))
+        assert text(h.take()) == ["e1n1:x", "BRIDGE e1n2-e2n0"]
+        h.records(1, bridge(1, 2), bridge(2, 1))
+        h.history()
+        h.records(2, bridge(2, 1), entry(3, 1, b"c"))
+        h.history()
+        assert text(h.take()) == ["BRIDGE e2n1-e3n0", "e3n1:c"]
+
+    def test_a_bridge_is_cut_at_until(self) -> None:
+        h = Harness(first=lsn(1, 1), until=lsn(1, 10)).begin()
+        h.records(0, bridge(1, 1))
+        assert text(h.take()) == ["BRIDGE e1n1-e1n10"]
+        assert h.stream.finished
+
+    def test_a_plug_is_a_hole(self) -> None:
+        h = at_first_epoch()
+        h.records(0, hole(1, 1), hole(1, 2), entry(1, 3))
+        assert text(h.take()) == ["HOLE e1n1-e1n2", "e1n3:x"]
+
+    def test_a_partly_taken_entry_goes_on_where_it_was_left(self) -> None:
+        h = at_first_epoch()
+        h.records(0, (lsn(1, 1), make_image(lsn(1, 1), [b"a", b"b", b"c"])), entry(1, 2, b"d"))
+        assert text(h.take(2)) == ["e1n1:a", "e1n1.1:b"]
+        assert h.stream.proof().entries == 0
+        assert text(h.take(1)) == ["e1n1.2:c"]
+        assert text(h.take(5)) == ["e1n2:d"]
+        assert h.stream.proof().records == 4
+
+    def test_nothing_is_delivered_before_everything_ahead_is_accounted_for(self) -> None:
+        h = at_first_epoch()
+        h.records(0, entry(1, 2))
+        h.gap(1, lsn(1, 1), lsn(1, 2))
+        assert not h.take()
+
+
+class TestTrim:
+    def test_the_greatest_trim_point_is_one_gap(self) -> None:
+        h = at_first_epoch()
+        h.records(1, entry(1, 5, b"trimmed"), entry(1, 9))
+        h.gap(0, lsn(1, 1), lsn(1, 7), GapReason.TRIM)
+        h.gap(2, lsn(1, 1), lsn(1, 8), GapReason.TRIM)
+        assert text(h.take()) == ["TRIM e1n1-e1n8", "e1n9:x"]
+
+    def test_it_is_cut_at_until(self) -> None:
+        h = Harness(first=lsn(1, 1), until=lsn(1, 3)).begin()
+        h.gap(0, lsn(1, 1), lsn(1, 7), GapReason.TRIM)
+        assert text(h.take()) == ["TRIM e1n1-e1n3"]
+        assert h.stream.finished
+
+    def test_it_is_reported_with_single_copy_delivery_and_shards_down(self) -> None:
+        h = at_first_epoch()
+        h.down(1)
+        h.restarted()
+        h.gap(0, lsn(1, 1), lsn(2, 7), GapReason.TRIM)
+        assert text(h.take()) == ["TRIM e1n1-e2n7"]
+
+
+class TestDataLoss:
+    def confirm(self, h: Harness, first: int, last: int) -> None:
+        """All shards say that they have nothing, whatever they are asked."""
+        for _ in range(3):
+            h.restarted()
+            for node in range(3):
+                if h.stream.next_lsn <= last:
+                    h.gap(node, first, last)
+            h.advance(200_000)
+
+    def test_it_is_reported_only_after_everyone_was_asked_for_everything(self) -> None:
+        h = at_first_epoch()
+        for node in range(3):
+            h.gap(node, lsn(1, 1), lsn(1, 3))
+        assert not h.take()
+        h.advance(100_000)
+        assert not any(h.is_single_copy(node) for node in range(3))
+        self.confirm(h, lsn(1, 1), lsn(1, 3))
+        assert text(h.take()) == ["DATALOSS e1n1-e1n3"]
+
+    def test_the_search_for_the_next_entry_goes_beyond_the_window(self) -> None:
+        h = at_first_epoch(single_copy=False, settings=ReadSettings(window_lsns=10))
+        assert h.starts[shard(0)].window_high == lsn(1, 10)
+        for node in range(3):
+            h.gap(node, lsn(1, 1), lsn(1, 10))
+        h.advance(100_000)
+        assert h.starts[shard(0)].window_high > lsn(2, 0)
+        h.restarted()
+        for node in range(2):
+            h.records(node, entry(2, 1))
+        h.records(2, entry(2, 1))
+        h.history()
+        assert text(h.take()) == [f"DATALOSS e1n1-e1n{2**32 - 1}", "BRIDGE e2n0-e2n0", "e2n1:x"]
+
+    def test_an_f_majority_waits_the_grace_period_for_the_others(self) -> None:
+        h = at_first_epoch(single_copy=False, settings=ReadSettings(gap_grace_period_us=SECOND))
+        h.down(2)
+        h.advance(200_000)
+        for _ in range(2):
+            for node in range(2):
+                h.started(shard(node))
+                h.gap(node, lsn(1, 1), lsn(1, 3))
+        h.advance(SECOND - 1)
+        assert not h.take()
+        h.advance(1)
+        assert text(h.take()) == ["DATALOSS e1n1-e1n3"]
+
+    def test_a_shard_that_may_hold_the_only_copy_is_waited_for(self) -> None:
+        h = at_first_epoch(single_copy=False)
+        h.down(1)
+        h.down(2)
+        h.gap(0, lsn(1, 1), lsn(1, 3))
+        h.advance(100 * SECOND)
+        assert not h.take()
+        assert "N1:S0" in h.stream.waiting_for()
+
+    def test_shards_that_lost_their_data_are_not_waited_for(self) -> None:
+        h = at_first_epoch(single_copy=False)
+        h.started(shard(1), Status.REBUILDING)
+        h.started(shard(2), Status.REBUILDING)
+        h.gap(0, lsn(1, 1), lsn(1, 3))
+        h.advance(100_000)
+        h.started(shard(0))
+        h.gap(0, lsn(1, 1), lsn(1, 3))
+        assert text(h.take()) == ["DATALOSS e1n1-e1n3"]
+
+    def test_a_shard_that_left_the_cluster_file_is_not_waited_for(self) -> None:
+        h = at_first_epoch(single_copy=False)
+        h.gap(0, lsn(1, 1), lsn(1, 3))
+        h.stream.on_config(make_config(1, version=2), h.now)
+        h.advance(200_000)
+        for _ in range(2):
+            h.started(shard(0))
+            h.gap(0, lsn(1, 1), lsn(1, 3))
+            h.advance(200_000)
+        assert text(h.take()) == ["DATALOSS e1n1-e1n3"]
+
+    def test_a_damaged_copy_is_no_proof_that_there_is_none(self) -> None:
+        h = at_first_epoch(single_copy=False)
+        h.down(2)
+        h.gap(0, lsn(1, 1), lsn(1, 1), GapReason.CHECKSUM_FAIL)
+        h.gap(1, lsn(1, 1), lsn(1, 1))
+        h.advance(60 * SECOND)
+        assert not h.take()
+
+    def test_it_ends_with_the_epoch_whoever_reads(self) -> None:
+        h = at_first_epoch(single_copy=False)
+        for _ in range(2):
+            for node in range(3):
+                h.started(shard(node))
+                h.gap(node, lsn(1, 1), lsn(2, 4))
+            h.history()
+            h.advance(100_000)
+        assert text(h.take()) == [f"DATALOSS e1n1-e1n{2**32 - 1}", "BRIDGE e2n0-e2n0", "DATALOSS e2n1-e2n4"]
+
+    def test_a_whole_nodeset_that_is_gone_loses_its_epochs(self) -> None:
+        old, new = make_interval(1, [0, 1], 2), make_interval(3, [2, 3, 4], 2)
+        h = Harness(5, first=lsn(1, 1), intervals=(old, new))
+        h.history()
+        h.started(shard(0), Status.REBUILDING)
+        h.started(shard(1), Status.REBUILDING)
+        kinds = [item.kind for item in h.take()]  # type: ignore[union-attr]
+        assert kinds == [GapKind.DATALOSS, GapKind.BRIDGE, GapKind.DATALOSS, GapKind.BRIDGE]
+        assert h.stream.next_lsn == lsn(3, 1)
+        assert sorted(h.starts) == [shard(node) for node in range(5)]
+
+
+class TestSingleCopy:
+    def test_a_shard_that_cannot_be_reached_is_left_out(self) -> None:
+        h = Harness(first=lsn(1, 1))
+        h.history()
+        h.down(1)
+        h.advance(100_000)
+        assert h.known_down(0) == [1]
+        assert h.is_single_copy(0)
+
+    def test_when_the_rest_cannot_replicate_everyone_sends_everything(self) -> None:
+        h = at_first_epoch()
+        h.down(1)
+        h.down(2)
+        h.advance(100_000)
+        assert not h.is_single_copy(0)
+        assert h.known_down(0) == []
+
+    def test_a_missing_entry_that_everyone_passed_makes_everyone_send(self) -> None:
+        h = at_first_epoch()
+        for node in range(3):
+            h.gap(node, lsn(1, 1), lsn(1, 1))
+        h.advance(100_000)
+        assert not h.is_single_copy(0)
+        h.restarted()
+        h.records(2, entry(1, 1))
+        assert text(h.take()) == ["e1n1:x"]
+
+    def test_the_shards_that_hold_the_stream_up_are_left_out_after_a_second(self) -> None:
+        h = at_first_epoch()
+        h.records(0, entry(1, 2))
+        h.gap(1, lsn(1, 1), lsn(1, 2))
+        h.advance(SECOND - 1)
+        assert h.known_down(0) == []
+        h.advance(1)
+        assert h.known_down(0) == [2]
+        h.restarted()
+        h.records(0, entry(1, 1), entry(1, 2))
+        assert len(h.take()) == 2
+
+    def test_waiting_at_the_tail_blames_nobody(self) -> None:
+        h = at_first_epoch()
+        h.records(0, entry(1, 1))
+        h.advance(100 * SECOND)
+        assert h.metrics.failovers == 0
+        assert h.metrics.rewinds == 1
+
+    def test_a_consumer_that_does_not_read_blames_nobody(self) -> None:
+        h = at_first_epoch(settings=ReadSettings(buffer_bytes=3000, shard_buffer_bytes_min=1))
+        h.records(0, *[entry(1, esn, b"y" * 900) for esn in (1, 2)])
+        h.started(shard(1), last_released=lsn(1, 50))
+        assert not h.stream._read_set.senders[shard(0)].has_credit
+        h.gap(1, lsn(1, 1), lsn(1, 50))
+        h.gap(2, lsn(1, 1), lsn(1, 50))
+        h.advance(100 * SECOND)
+        assert h.metrics.failovers == 0
+
+    def test_a_damaged_copy_makes_the_next_shard_send(self) -> None:
+        h = at_first_epoch()
+        at, image = entry(1, 1, b"good")
+        h.records(0, (at, damaged(image)))
+        h.advance(100_000)
+        assert h.known_down(1) == [0]
+        h.restarted()
+        h.records(1, (at, image))
+        assert text(h.take()) == ["e1n1:good"]
+        assert h.metrics.corrupt_copies == 1
+
+    def test_a_shard_is_trusted_again_when_it_keeps_up(self) -> None:
+        h = at_first_epoch(settings=ReadSettings(single_copy_retry_us=10 * SECOND))
+        h.down(1)
+        h.advance(200_000)
+        assert h.known_down(0) == [1]
+        h.up(1)
+        h.restarted()
+        h.records(0, entry(1, 1))
+        h.gap(1, lsn(1, 1), lsn(1, 1))
+        h.advance(13 * SECOND)
+        assert h.known_down(0) == []
+        assert h.is_single_copy(0)
+
+    def test_messages_of_an_earlier_filter_are_ignored(self) -> None:
+        h = at_first_epoch()
+        old = h.version(0)
+        h.down(1)
+        h.advance(200_000)
+        h.records(0, entry(1, 1), version=old)
+        assert not h.take()
+        assert h.metrics.stale_messages == 1
+
+    def test_causes_within_a_short_time_share_a_rewind(self) -> None:
+        h = Harness(6, 2, first=lsn(1, 1)).begin()
+        h.advance(SECOND)
+        for node in (1, 2, 3):
+            h.down(node)
+        h.advance(100_000)
+        assert h.metrics.rewinds == 3
+        assert h.known_down(0) == [1, 2, 3]
+
+    def test_a_log_without_single_copy_delivery_never_asks_for_it(self) -> None:
+        h = at_first_epoch(single_copy=False)
+        h.down(1)
+        h.advance(100 * SECOND)
+        assert not h.is_single_copy(0)
+        assert h.metrics.rewinds == 1
+
+
+class TestNodesets:
+    def test_a_log_without_nodesets_is_looked_up_again(self) -> None:
+        h = Harness(intervals=())
+        h.history()
+        h.advance(SECOND)
+        assert h.history_requests == 2
+        assert not h.starts
+        h.history((make_interval(1, [0, 1, 2], 2),))
+        assert len(h.starts) == 3
+
+    def test_an_epoch_is_read_only_after_its_nodeset_is_known(self) -> None:
+        h = at_first_epoch()
+        assert h.history_requests == 1
+        h.records(0, bridge(1, 1))
+        h.records(0, entry(2, 1))
+        assert h.history_requests == 2
+        assert text(h.take()) == ["BRIDGE e1n1-e2n0"]
+        h.history((make_interval(1, [0, 1, 2], 2), make_interval(2, [1, 2], 2)))
+        assert h.stopped == [shard(0)]
+        assert h.starts[shard(1)].first == lsn(2, 1)
+        h.started(shard(1))
+        h.records(1, entry(2, 1, b"from the nodeset"))
+        assert text(h.take()) == ["e2n1:from the nodeset"]
+
+    def test_shards_are_asked_for_no_epoch_of_another_interval(self) -> None:
+        h = Harness(first=lsn(1, 1), intervals=(make_interval(1, [0, 1], 2), make_interval(4, [1, 2], 2)))
+        h.history()
+        assert {start.until for start in h.starts.values()} == {lsn(4, 0) - 1}
+        assert sorted(h.starts) == [shard(0), shard(1)]
+
+    def test_a_wiped_shard_takes_part_again_in_later_epochs(self) -> None:
+        h = Harness(first=lsn(1, 1), intervals=(make_interval(1, [0, 1], 2), make_interval(2, [0, 1], 2, {0: 2})))
+        h.history()
+        h.started(shard(0), Status.REBUILDING)
+        h.started(shard(1))
+        h.advance(200_000)
+        h.started(shard(1))
+        h.records(1, entry(1, 1), bridge(1, 2))
+        assert h.starts[shard(0)].generation == 2
+        assert h.starts[shard(0)].first == lsn(2, 1)
+        assert text(h.take()) == ["e1n1:x", "BRIDGE e1n2-e2n0"]
+
+    def test_the_last_release_heard_of_makes_the_nodesets_be_read_once(self) -> None:
+        h = Harness(first=lsn(1, 1))
+        h.history()
+        for node in range(3):
+            h.started(shard(node), last_released=lsn(9, 4))
+        assert h.history_requests == 2
+        h.history()
+        assert h.history_requests == 2
+
+    def test_a_reader_of_a_vanished_nodeset_looks_for_a_new_one(self) -> None:
+        h = at_first_epoch()
+        h.started(shard(0), last_released=lsn(1, 3))
+        for node in range(3):
+            h.down(node)
+        h.advance(6 * SECOND)
+        assert h.history_requests > 1
+
+
+class TestFlowControl:
+    def test_the_credit_is_split_over_the_shards(self) -> None:
+        h = at_first_epoch(settings=ReadSettings(buffer_bytes=3000, shard_buffer_bytes_min=1))
+        assert {start.bytes_credit for start in h.starts.values()} == {1000}
+
+    def test_taking_gives_credit(self) -> None:
+        h = at_first_epoch(settings=ReadSettings(buffer_bytes=3000, shard_buffer_bytes_min=1))
+        sent = [entry(1, esn, b"y" * 400) for esn in (1, 2)]
+        h.records(0, *sent)
+        assert not h.windows
+        h.take()
+        assert [(w.shard, w.bytes_credit) for w in h.windows] == [(shard(0), 1000 + sum(len(i) for _, i in sent))]
+
+    def test_the_window_follows_what_was_taken(self) -> None:
+        h = at_first_epoch(settings=ReadSettings(window_lsns=10))
+        h.records(0, *[entry(1, esn) for esn in range(1, 9)])
+        assert not h.windows
+        h.take()
+        assert {(w.shard, w.high) for w in h.windows} == {(shard(n), lsn(1, 18)) for n in range(3)}
+
+    def test_a_shard_that_sends_beyond_its_credit_is_not_listened_to(self) -> None:
+        h = at_first_epoch(settings=ReadSettings(buffer_bytes=3000, shard_buffer_bytes_min=1))
+        h.records(0, *[entry(1, esn, b"y" * 500) for esn in range(1, 5)])
+        assert h.metrics.protocol_violations == 1
+        assert h.stopped == [shard(0)]
+        assert len(h.take()) == 2
+
+    def test_a_shard_that_sends_beyond_the_window_is_not_listened_to(self) -> None:
+        h = at_first_epoch(settings=ReadSettings(window_lsns=10))
+        h.records(0, entry(1, 11))
+        assert h.metrics.protocol_violations == 1
+
+    def test_lengths_that_do_not_fit_the_payload_are_a_violation(self) -> None:
+        h = at_first_epoch()
+        at, image = entry(1, 1)
+        h.records(0, (at, image), (at + 1, b""))
+        assert h.metrics.protocol_violations + h.metrics.corrupt_copies == 1
+
+    def test_stopping_lets_everything_go(self) -> None:
+        h = at_first_epoch()
+        h.records(0, entry(1, 1), entry(1, 3))
+        h.stream.stop(h.now)
+        h.turn()
+        assert h.metrics.bytes_buffered == 0
+        assert len(h.stopped) == 3
+        assert h.timers.next_deadline() is None
+
+
+class TestConnections:
+    def test_a_shard_is_asked_again_after_a_pause(self) -> None:
+        h = at_first_epoch(single_copy=False)
+        first = h.version(1)
+        h.down(1)
+        assert h.version(1) == first
+        h.advance(20_000)
+        assert h.version(1) > first
+
+    def test_a_connection_makes_it_be_asked_at_once(self) -> None:
+        h = at_first_epoch(single_copy=False)
+        for _ in range(8):
+            h.down(1)
+            h.advance(5 * SECOND)
+        h.down(1)
+        first = h.version(1)
+        h.up(1)
+        assert h.version(1) > first
+
+    def test_a_start_that_is_not_answered_is_sent_again(self) -> None:
+        h = Harness(first=lsn(1, 1), single_copy=False)
+        h.history()
+        first = h.version(1)
+        h.advance(10 * SECOND)
+        assert h.version(1) > first
+
+    def test_a_shard_that_is_not_ready_is_asked_again(self) -> None:
+        h = Harness(first=lsn(1, 1), single_copy=False)
+        h.history()
+        first = h.version(1)
+        h.started(shard(1), Status.AGAIN)
+        h.advance(SECOND)
+        assert h.version(1) > first
+
+
+def test_until_may_be_the_greatest_lsn() -> None:
+    h = Harness(first=lsn(1, 1), until=LSN_MAX).begin()
+    h.records(0, entry(1, 1))
+    assert len(h.take()) == 1
+    assert compose_lsn(1, 2) == h.stream.next_lsn

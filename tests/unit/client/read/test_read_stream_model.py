@@ -1,0 +1,71 @@
+"""The read stream against a model of shards, with thousands of random histories."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from client.read.items import Gap, GapKind
+from tests.unit.client.read.model import World
+
+SEEDS = int(os.environ.get("READ_STREAM_SEEDS", "400"))
+_GROUPS = 4
+
+
+def run(
+    seed: int, *, crashes: bool = False, wipes: bool = False, corruption: bool = False, trims: bool = False
+) -> World:
+    world = World(seed)
+    rng = world.rng
+    if corruption and rng.random() < 0.5:
+        for _ in range(rng.randint(1, 10)):
+            world.corrupt()
+    for _ in range(rng.randint(20, 250)):
+        world.step()
+        event = rng.random()
+        if event < 0.1:
+            world.release()
+        elif event < 0.13 and crashes:
+            node = rng.randrange(world.node_count)
+            if world.up[node]:
+                world.crash(node)
+            else:
+                world.restart(node)
+        elif event < 0.135 and wipes:
+            world.wipe(rng.randrange(world.node_count))
+        elif event < 0.15 and corruption:
+            world.corrupt()
+        elif event < 0.16 and trims:
+            world.trim()
+    world.heal()
+    world.finish()
+    return world
+
+
+@pytest.mark.parametrize("group", range(_GROUPS))
+def test_without_faults_everything_is_delivered_and_nothing_is_lost(group: int) -> None:
+    for seed in range(group, SEEDS, _GROUPS):
+        world = run(seed)
+        world.check_items(certain=True)
+        assert not any(type(item) is Gap and item.kind is GapKind.DATALOSS for item in world.items), seed
+
+
+@pytest.mark.parametrize("group", range(_GROUPS))
+def test_crashes_and_lost_connections_lose_nothing(group: int) -> None:
+    for seed in range(group, SEEDS, _GROUPS):
+        world = run(10_000 + seed, crashes=True)
+        world.check_items(certain=True)
+        assert not any(type(item) is Gap and item.kind is GapKind.DATALOSS for item in world.items), seed
+
+
+@pytest.mark.parametrize("group", range(_GROUPS))
+def test_loss_is_reported_only_where_no_copy_is_left(group: int) -> None:
+    for seed in range(group, SEEDS, _GROUPS):
+        run(20_000 + seed, crashes=True, wipes=True, corruption=True).check_items(certain=False)
+
+
+@pytest.mark.parametrize("group", range(_GROUPS))
+def test_trimming_beside_everything_else(group: int) -> None:
+    for seed in range(group, SEEDS, _GROUPS):
+        run(30_000 + seed, crashes=True, wipes=True, corruption=True, trims=True).check_items(certain=False)

@@ -1,0 +1,85 @@
+"""Who wrote a cell, and what damaged ones come to."""
+
+from __future__ import annotations
+
+import msgpack
+import pytest
+
+from epoch_store.cells import Cell, ConditionalWrite, WriteId, decide, decode_cell, encode_cell, key_of, won_by
+from epoch_store.interface import GetLastCleanEpoch, ReadMetadata, ReadShard, RegisterShard, SetLastCleanEpoch
+from logdevice_py.core.ids import NodeId, metadata_log_of
+from logdevice_py.core.lsn import Epoch
+from logdevice_py.core.status import Status
+from tests.epoch_stores import LOG, NODE, identity, next_epoch
+
+OURS = WriteId(identity(1, 1), 7)
+OTHERS = (WriteId(identity(2, 1), 7), WriteId(identity(1, 2), 7), WriteId(identity(1, 1), 8))
+
+
+def attempt(version: int = 4) -> ConditionalWrite:
+    content = encode_cell(OURS, b"")
+    made = decide(next_epoch(), None, OURS)
+    assert isinstance(made, ConditionalWrite)
+    return ConditionalWrite(version, content, made.result)
+
+
+def test_a_lost_write_is_won_only_with_our_id_at_our_version() -> None:
+    write = attempt()
+    attempts = {OURS: write}
+    assert won_by(Cell(5, encode_cell(OURS, b"")), attempts) is write.result
+    assert won_by(Cell(6, encode_cell(OURS, b"")), attempts) is None
+    for other in OTHERS:
+        assert won_by(Cell(5, encode_cell(other, b"")), attempts) is None
+    assert won_by(None, attempts) is None
+    assert won_by(Cell(5, b"?"), attempts) is None
+
+
+def test_each_kind_of_operation_has_its_cell() -> None:
+    assert key_of(ReadMetadata(LOG)) == key_of(next_epoch()) == "logs/7/sequencer"
+    assert key_of(GetLastCleanEpoch(LOG)) == key_of(SetLastCleanEpoch(LOG, Epoch(1), None)) == "logs/7/lce"
+    assert key_of(ReadShard(NodeId(3), 2)) == key_of(RegisterShard(bytes(16), NodeId(3), 2, None)) == "shards/N3:S2"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\xc1",
+        msgpack.packb({}),
+        msgpack.packb([1, 0, 1]),
+        msgpack.packb([2, 0, 1, 1, b""]),
+        msgpack.packb([1, 0, 1, 1, "text"]),
+        msgpack.packb([1, 0, 1, True, b""]),
+        msgpack.packb([1, 0, 1, 2**63, b""]),
+        encode_cell(OURS, b"\xc1"),
+        encode_cell(OURS, msgpack.packb([0, 1, 1])),
+        encode_cell(OURS, msgpack.packb([2**31, 1, 1])),
+        encode_cell(OURS, msgpack.packb([bytes(15), 0, 1])),
+        encode_cell(OURS, msgpack.packb([bytes(16), 9, 1])),
+        encode_cell(OURS, msgpack.packb([bytes(16), 0, 0])),
+        bytes(2 << 20),
+    ],
+)
+def test_a_damaged_cell_fails_and_is_never_overwritten(content: bytes) -> None:
+    operations = (
+        ReadMetadata(LOG),
+        next_epoch(),
+        GetLastCleanEpoch(LOG),
+        SetLastCleanEpoch(LOG, Epoch(9), None),
+        ReadShard(NODE, 0),
+        RegisterShard(bytes(16), NODE, 0, None),
+    )
+    for operation in operations:
+        result = decide(operation, Cell(3, content), OURS)
+        assert not isinstance(result, ConditionalWrite)
+        assert (result.status, result.version) == (Status.FAILED, 3)
+        assert key_of(operation) in result.detail
+
+
+def test_a_cell_keeps_its_writer_and_payload() -> None:
+    assert decode_cell(encode_cell(OURS, b"payload")) == (OURS, b"payload")
+
+
+def test_metadata_logs_have_no_metadata_of_their_own() -> None:
+    with pytest.raises(AssertionError):
+        ReadMetadata(metadata_log_of(LOG))

@@ -1,0 +1,88 @@
+"""What each updater makes of what is stored."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from epoch_store.interface import UpdateMetadata
+from epoch_store.updaters import SetDisabled, ToNextEpoch, ToWritten
+from logdevice_py.core.ids import NodeId
+from logdevice_py.core.lsn import EPOCH_MAX, Epoch
+from logdevice_py.core.status import Status
+from logdevice_py.core.units import Timestamp
+from logdevice_py.metadata.epoch_metadata import HISTORY_MAX, EpochMetaData
+from tests.epoch_stores import LOG, interval
+
+STORED = EpochMetaData(Epoch(5), (interval(0, 1, since=1), interval(1, 2, since=3)), True, False, NodeId(2))
+
+
+class TestToNextEpoch:
+    def test_the_first_epoch_of_a_log_is_one_and_begins_its_history(self) -> None:
+        taken = ToNextEpoch(interval(2, 0), Epoch(1), provision=True, timestamp=Timestamp(99))(None)
+        assert isinstance(taken, EpochMetaData)
+        assert (taken.given_epoch, taken.history) == (1, (interval(0, 2, since=1),))
+        assert (taken.written, taken.replication_changed_at, taken.epoch_given_at) == (False, 99, 99)
+
+    def test_a_log_without_metadata_is_not_provisioned_unasked(self) -> None:
+        assert ToNextEpoch(interval(0))(None) is Status.EMPTY
+
+    @pytest.mark.parametrize("acceptable", [1, 4, 6])
+    def test_another_epoch_than_the_acceptable_one_is_aborted(self, acceptable: int) -> None:
+        assert ToNextEpoch(acceptable_epoch=Epoch(acceptable))(STORED) is Status.ABORTED
+
+    def test_a_wiped_store_does_not_give_epoch_one_for_a_later_one(self) -> None:
+        assert ToNextEpoch(interval(0), Epoch(5), provision=True)(None) is Status.ABORTED
+
+    def test_the_same_placement_in_another_order_keeps_the_interval(self) -> None:
+        taken = ToNextEpoch(interval(2, 1))(STORED)
+        assert taken == replace(STORED, epoch=Epoch(6))
+
+    @pytest.mark.parametrize(
+        "wanted", [interval(1), interval(1, 2, generation=2), interval(1, 2, replication="node:1")]
+    )
+    def test_a_change_of_nodeset_generation_or_replication_begins_an_interval(self, wanted: object) -> None:
+        taken = ToNextEpoch(wanted)(STORED)  # type: ignore[arg-type]
+        assert isinstance(taken, EpochMetaData)
+        assert taken.history[:-1] == STORED.history
+        assert (taken.current.since, taken.written) == (5, False)
+
+    def test_before_the_current_interval_is_written_it_stays(self) -> None:
+        unwritten = replace(STORED, written=False)
+        assert ToNextEpoch(interval(7))(unwritten) == replace(unwritten, epoch=Epoch(6))
+
+    def test_a_full_history_keeps_its_interval_and_still_gives_epochs(self) -> None:
+        history = tuple(interval(n % 2, since=n + 1) for n in range(HISTORY_MAX))
+        full = EpochMetaData(Epoch(HISTORY_MAX + 1), history, True, False, NodeId(0))
+        taken = ToNextEpoch(interval(7))(full)
+        assert isinstance(taken, EpochMetaData)
+        assert (taken.given_epoch, taken.history) == (HISTORY_MAX + 1, history)
+
+    def test_the_last_epoch_is_never_given(self) -> None:
+        last = ToNextEpoch()(replace(STORED, epoch=Epoch(EPOCH_MAX - 1)))
+        assert isinstance(last, EpochMetaData)
+        assert ToNextEpoch()(last) is Status.TOOBIG
+
+    def test_a_disabled_log_is_refused_even_when_provisioning(self) -> None:
+        assert ToNextEpoch(interval(0), provision=True)(replace(STORED, disabled=True)) is Status.DISABLED
+
+
+class TestToWritten:
+    def test_it_marks_only_the_interval_that_was_written(self) -> None:
+        unwritten = replace(STORED, written=False)
+        assert ToWritten(STORED.current)(unwritten) == STORED
+        assert ToWritten(STORED.history[0])(unwritten) is Status.STALE
+        assert ToWritten(STORED.current)(None) is Status.EMPTY
+
+    def test_marking_again_changes_nothing(self) -> None:
+        assert ToWritten(STORED.current)(STORED) is STORED
+
+
+def test_only_who_takes_an_epoch_becomes_the_writer() -> None:
+    taken = UpdateMetadata(LOG, ToNextEpoch(), NodeId(9)).apply(STORED)
+    disabled = UpdateMetadata(LOG, SetDisabled(), NodeId(9)).apply(STORED)
+    assert isinstance(taken, EpochMetaData)
+    assert isinstance(disabled, EpochMetaData)
+    assert (taken.writer, disabled.writer, disabled.disabled) == (9, 2, True)
+    assert UpdateMetadata(LOG, SetDisabled(), NodeId(9)).apply(None) is Status.EMPTY

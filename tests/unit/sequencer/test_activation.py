@@ -1,0 +1,363 @@
+"""Getting epochs: provisioning, limits, failures of the epoch store, what happens to appends meanwhile."""
+
+from __future__ import annotations
+
+from epoch_store.interface import ReadMetadata, UpdateMetadata
+from logdevice_py.core.ids import Generation, NodeId, shard_id
+from logdevice_py.core.lsn import compose_lsn
+from logdevice_py.core.status import Status
+from logdevice_py.protocol.messages import AppendedFlags, Digest, Store
+from sequencer.epoch_sequencer import State as EpochState
+from sequencer.sequencer import State
+from sequencer.settings import SequencerSettings
+from tests.unit.sequencer.fakes import LOG, World, active, make_config
+
+
+class TestFirstActivation:
+    def test_an_append_activates_the_log_and_is_stored_in_epoch_1(self) -> None:
+        world = World()
+        request = world.append(b"hello")
+        world.run()
+        answer = world.answer_to(request)
+        assert (answer.status, answer.lsn, answer.batch_offset) == (Status.OK, compose_lsn(1, 1), 0)
+        assert answer.timestamp == world.wall
+        assert sorted(answer.copyset) == sorted(store.shard for store in world.stores)
+
+    def test_it_reads_the_metadata_log_before_it_provisions(self) -> None:
+        world = World()
+        world.append()
+        world.run()
+        kinds = [type(operation) for operation in world.store.operations]
+        assert kinds == [UpdateMetadata, UpdateMetadata, UpdateMetadata]
+        assert {digest.shard for digest in world.messages(Digest)} == set(world.config.metadata_log.nodeset)
+        assert world.store.metadata[LOG].written
+
+    def test_a_log_whose_metadata_log_is_not_empty_is_not_provisioned(self) -> None:
+        world = active()
+        del world.store.metadata[LOG]
+        again = World()
+        again.metadata_stores = world.metadata_stores
+        request = again.append()
+        again.run()
+        assert again.answer_to(request).status is Status.NOSEQUENCER
+        assert again.sequencer.state is State.REFUSED
+        assert LOG not in again.store.metadata
+
+    def test_the_nodeset_lists_the_generations_that_the_cluster_knows(self) -> None:
+        world = World()
+        world.cluster.generations[shard_id(NodeId(1))] = Generation(7)
+        world.append()
+        world.run()
+        assert world.store.metadata[LOG].current.generation(shard_id(NodeId(1))) == 7
+
+    def test_a_shard_of_unknown_generation_is_left_out_if_the_rest_can_replicate(self) -> None:
+        world = World()
+        del world.cluster.generations[shard_id(NodeId(3))]
+        world.append()
+        world.run()
+        assert shard_id(NodeId(3)) not in world.store.metadata[LOG].current.shards
+
+    def test_it_waits_until_enough_generations_are_known(self) -> None:
+        world = World()
+        del world.cluster.generations[shard_id(NodeId(3))]
+        del world.cluster.generations[shard_id(NodeId(2))]
+        request = world.append()
+        world.run(1_000_000)
+        assert LOG not in world.store.metadata
+        world.cluster.generations[shard_id(NodeId(2))] = Generation(1)
+        world.run(5_000_000)
+        assert world.answer_to(request).status is Status.OK
+
+    def test_stores_carry_the_generation_of_the_metadata(self) -> None:
+        world = World()
+        world.cluster.generations[shard_id(NodeId(0))] = Generation(5)
+        world.append()
+        world.run()
+        for store in world.stores:
+            assert store.generation == world.cluster.generations[store.shard]
+
+
+class TestEpochStoreTrouble:
+    def test_appends_wait_while_it_fails_and_go_on_when_it_answers(self) -> None:
+        world = World()
+        world.store.failures = [Status.AGAIN, Status.TIMEDOUT, Status.FAILED]
+        request = world.append()
+        world.run()
+        assert not world.is_answered(request)
+        world.run(3_000_000)
+        assert world.answer_to(request).status is Status.OK
+
+    def test_appends_that_wait_too_long_get_nosequencer_and_are_not_applied(self) -> None:
+        world = World()
+        world.store.silent = True
+        request = world.append()
+        world.run(10_000_000)
+        answer = world.answer_to(request)
+        assert answer.status is Status.NOSEQUENCER
+        assert answer.flags & AppendedFlags.NOT_REPLICATED
+        assert world.sequencer.activation is None
+
+    def test_a_late_answer_after_the_deadline_is_ignored(self) -> None:
+        world = World()
+        world.store.silent = True
+        world.append()
+        world.run(10_000_000)
+        held = world.store.held[0]
+        result = world.store.run(held.operation)
+        assert result is not None
+        world.node.on_epoch_store(held.token, result, world.now)
+        world.run()
+        assert world.sequencer.current is None
+
+    def test_an_open_epoch_goes_on_while_the_epoch_store_is_down(self) -> None:
+        world = active()
+        world.store.silent = True
+        world.sequencer.activate(world.now)
+        request = world.append()
+        world.run(60_000_000)
+        assert world.answer_to(request).status is Status.OK
+
+    def test_a_lost_answer_costs_an_epoch_and_nothing_else(self) -> None:
+        world = active()
+        world.store.lose_answers = 1
+        world.sequencer.activate(world.now)
+        world.run(5_000_000)
+        assert world.sequencer.epoch == 3
+        assert world.sequencer.state is State.ACTIVE
+
+
+class TestReactivation:
+    def test_no_more_than_the_limit_within_a_second(self) -> None:
+        world = active(settings=SequencerSettings(reactivation_limit=2))
+        start = world.now
+        world.run(2_000_000)
+        for _ in range(4):
+            world.sequencer.activate(world.now)
+            world.run()
+        assert world.sequencer.epoch == 3
+        world.run(1_000_000)
+        assert world.sequencer.epoch == 4
+        assert world.now > start
+
+    def test_appends_continue_in_the_new_epoch_while_the_old_one_drains(self) -> None:
+        world = active()
+        world.answer = lambda store: None
+        old = world.append(b"old")
+        world.run()
+        world.sequencer.activate(world.now)
+        world.run()
+        world.answer = lambda store: Status.OK
+        new = world.append(b"new")
+        world.run()
+        assert world.answer_to(new).lsn == compose_lsn(2, 1)
+        assert not world.is_answered(old)
+        assert world.recoveries.started == {}
+        world.reply_to_held()
+        assert world.answer_to(old).lsn == compose_lsn(1, 2)
+
+    def test_recovery_starts_when_the_old_epoch_has_drained(self) -> None:
+        world = active()
+        world.recoveries.held = True
+        world.answer = lambda store: None
+        world.append(b"old")
+        world.run()
+        world.sequencer.activate(world.now)
+        world.run()
+        assert world.recoveries.started == {}
+        world.reply_to_held()
+        assert world.recoveries.started[LOG][0] == 2
+
+    def test_recovery_starts_anyway_after_the_drain_timeout(self) -> None:
+        world = active()
+        world.recoveries.held = True
+        world.answer = lambda store: None
+        world.append(b"old")
+        world.run()
+        world.sequencer.activate(world.now)
+        world.run(1_900_000)
+        assert world.recoveries.started == {}
+        world.run(200_000)
+        assert world.recoveries.started[LOG][0] == 2
+
+    def test_a_second_reactivation_gives_up_what_the_first_still_drains(self) -> None:
+        world = active()
+        world.answer = lambda store: None
+        old = world.append(b"old")
+        world.run()
+        world.sequencer.activate(world.now)
+        world.run()
+        middle = world.append(b"middle")
+        world.run()
+        world.sequencer.activate(world.now)
+        world.run()
+        assert world.answer_to(old).status is Status.ABORTED
+        assert not world.answer_to(old).flags & AppendedFlags.NOT_REPLICATED
+        assert not world.is_answered(middle)
+        assert world.sequencer.draining is not None
+        assert world.sequencer.draining.state is EpochState.DRAINING
+
+    def test_stores_of_a_draining_epoch_say_so(self) -> None:
+        world = active()
+        world.answer = lambda store: None
+        world.append(b"old")
+        world.run()
+        world.sequencer.activate(world.now)
+        world.run()
+        world.run(600_000)
+        later = [store for store in world.stores if store.wave > 1]
+        assert later
+        assert all(store.flags & 2 for store in later)
+
+    def test_a_batch_that_is_open_when_the_epoch_changes_goes_into_the_old_one(self) -> None:
+        world = active(config=make_config(batching_time_us=50_000))
+        request = world.append(b"open")
+        world.sequencer.activate(world.now)
+        world.run(100_000)
+        assert world.answer_to(request).lsn == compose_lsn(1, 2)
+        assert world.sequencer.epoch == 2
+
+    def test_esns_that_run_out_make_another_epoch(self) -> None:
+        world = World(settings=SequencerSettings(esn_max=3))
+        requests = []
+        for _ in range(8):
+            requests.append(world.append())
+            world.run(1_000_000)
+        lsns = [world.answer_to(request).lsn for request in requests]
+        assert lsns == sorted(set(lsns))
+        assert lsns[3] == compose_lsn(2, 1)
+        assert lsns[6] == compose_lsn(3, 1)
+
+
+class TestTakenOver:
+    def test_a_reactivation_that_finds_a_later_epoch_is_a_preemption(self) -> None:
+        world = active()
+        world.store.take_over(LOG, NodeId(2))
+        world.sequencer.activate(world.now)
+        world.run()
+        assert world.sequencer.state is State.PREEMPTED
+        assert world.sequencer.preempted_by == 2
+
+    def test_a_disabled_log_refuses_appends(self) -> None:
+        world = World()
+        world.store.failures = [Status.DISABLED]
+        request = world.append()
+        world.run()
+        assert world.answer_to(request).status is Status.NOSEQUENCER
+        assert world.sequencer.state is State.UNAVAILABLE
+
+
+class TestMetadataLog:
+    def test_the_entry_is_epoch_esn_1_of_the_metadata_log_and_synced(self) -> None:
+        world = World()
+        world.append()
+        world.run()
+        assert {store.lsn for store in world.metadata_stores} == {compose_lsn(1, 1)}
+        assert all(store.flags & 4 for store in world.metadata_stores)
+
+    def test_nothing_is_released_before_it_is_written(self) -> None:
+        world = World()
+        real = world._run_store
+
+        def without_metadata(store: Store) -> None:
+            if store.log == LOG:
+                real(store)
+            else:
+                world.held_stores.append(store)
+
+        world._run_store = without_metadata  # type: ignore[method-assign]
+        request = world.append()
+        world.run(100_000)
+        assert world.answer_to(request).status is Status.OK
+        assert world.sequencer.last_released == 0
+        world.reply_to_held()
+        assert world.sequencer.last_released == compose_lsn(1, 1)
+
+    def test_the_mark_in_the_epoch_store_is_repeated_until_it_is_there(self) -> None:
+        world = World()
+        request = world.append()
+        world.store.failures = [Status.EMPTY]
+        world.run()
+        assert world.answer_to(request).status is Status.OK
+        world = World()
+        world.append()
+        original = world.store.run
+        failures = [Status.AGAIN] * 4
+
+        def run(operation: object) -> object:
+            stored = world.store.metadata.get(LOG)
+            if stored is not None and not stored.written and failures:
+                world.store.failures = [failures.pop()]
+            return original(operation)
+
+        world.store.run = run  # type: ignore[method-assign,assignment]
+        world.run(10_000_000)
+        assert world.store.metadata[LOG].written
+        assert world.sequencer.is_released
+
+    def test_an_epoch_without_changes_writes_no_metadata(self) -> None:
+        world = active()
+        written = len(world.metadata_stores)
+        world.sequencer.activate(world.now)
+        world.run(1_000_000)
+        assert len(world.metadata_stores) == written
+        assert world.sequencer.is_released
+
+
+class TestNodesetChanges:
+    def test_a_new_generation_of_a_shard_makes_a_new_epoch(self) -> None:
+        world = active()
+        world.cluster.generations[shard_id(NodeId(1))] = Generation(2)
+        world.node.on_cluster_state(world.now)
+        world.run(1_000_000)
+        assert world.sequencer.epoch == 2
+        metadata = world.store.metadata[LOG]
+        assert metadata.current.generation(shard_id(NodeId(1))) == 2
+        assert len(metadata.history) == 2
+        assert metadata.written
+
+    def test_a_shard_that_is_not_heard_of_any_more_stays_in_the_nodeset(self) -> None:
+        world = active()
+        world.cluster.generations[shard_id(NodeId(1))] = Generation(0)
+        world.node.on_cluster_state(world.now)
+        world.run(1_000_000)
+        assert world.sequencer.epoch == 1
+
+    def test_another_replication_makes_a_new_epoch(self) -> None:
+        world = active()
+        world.node.on_config(make_config(replicate="node:2", version=2), world.now)
+        world.run(1_000_000)
+        assert world.sequencer.epoch == 2
+        assert world.store.metadata[LOG].current.replication.copies == 2
+
+    def test_a_new_node_joins_the_nodeset(self) -> None:
+        world = active()
+        world.cluster.states[NodeId(4)] = world.cluster.states[NodeId(0)]
+        world.cluster.generations[shard_id(NodeId(4))] = Generation(1)
+        world.node.on_config(make_config(5, version=2), world.now)
+        world.run(1_000_000)
+        assert shard_id(NodeId(4)) in world.store.metadata[LOG].current.shards
+
+    def test_a_log_that_is_removed_is_given_up(self) -> None:
+        world = active()
+        world.answer = lambda store: None
+        request = world.append()
+        world.run()
+        world.node.on_config(make_config(logs=(50, 60), version=2), world.now)
+        world.run()
+        assert world.answer_to(request).status is Status.ABORTED
+        assert LOG not in world.node.sequencers
+        late = world.append()
+        world.run()
+        assert world.answer_to(late).status is Status.NOTFOUND
+
+    def test_logs_are_reactivated_a_few_at_a_time(self) -> None:
+        world = World(settings=SequencerSettings(reconfiguration_logs=2))
+        for log in range(1, 7):
+            world.append(log=log)  # type: ignore[arg-type]
+        world.run(1_000_000)
+        world.node.on_config(make_config(replicate="node:2", version=2), world.now)
+        world.run(50_000)
+        assert sum(sequencer.epoch == 2 for sequencer in world.node.sequencers.values()) == 2
+        world.run(1_000_000)
+        assert all(sequencer.epoch == 2 for sequencer in world.node.sequencers.values())
+        assert not any(isinstance(operation, ReadMetadata) for operation in world.store.operations)

@@ -1,0 +1,306 @@
+"""STORE against seals, waves, damage and the disk."""
+
+from __future__ import annotations
+
+import pytest
+
+from logdevice_py.config.cluster import ShardState
+from logdevice_py.core.entry import EntryFlags
+from logdevice_py.core.ids import LogId, metadata_log_of
+from logdevice_py.core.lsn import Lsn
+from logdevice_py.core.status import Status
+from logdevice_py.protocol.messages import Mutated, Sealed, Stored, StoredFlags, StoreFlags
+from storage_node.log_store.interface import WriteShard
+from storage_node.settings import StorageSettings
+from tests.unit.storage_node.fakes import (
+    ASYNC_LOG,
+    ME,
+    SEQUENCER,
+    SHARDS,
+    SYNC_LOG,
+    Driver,
+    clean,
+    image,
+    lsn,
+    recovery_store,
+    release,
+    seal,
+    store,
+    stores,
+)
+
+
+def statuses(driver: Driver) -> list[Status]:
+    return [message.status for message in driver.take(Stored)]
+
+
+class TestDurability:
+    def test_stores_of_a_turn_are_one_synced_batch_and_are_answered_after_it(self) -> None:
+        driver = Driver()
+        driver.hold = True
+        driver.turn(*stores(lsn(1, esn) for esn in range(1, 6)))
+        [(effect, _)] = driver.held
+        assert isinstance(effect, WriteShard)
+        assert effect.sync
+        assert len(effect.batch.entries) == 5
+        assert not driver.take(Stored)
+        driver.let_go()
+        assert statuses(driver) == [Status.OK] * 5
+
+    def test_a_log_without_sync_is_synced_only_until_its_soft_seal_is_durable(self) -> None:
+        driver = Driver()
+        driver.hold = True
+        driver.turn(*stores([lsn(1, 1)], log=ASYNC_LOG))
+        driver.turn(*stores([lsn(1, 2)], log=ASYNC_LOG))
+        assert [effect.sync for effect, _ in driver.held] == [True, True]
+        driver.let_go()
+        driver.hold = True
+        driver.turn(*stores([lsn(1, 3)], log=ASYNC_LOG))
+        assert [effect.sync for effect, _ in driver.held] == [False]
+
+    def test_the_sync_flag_overrides_the_log(self) -> None:
+        driver = Driver()
+        driver.turn(*stores([lsn(1, 1)], log=ASYNC_LOG))
+        driver.hold = True
+        driver.turn(
+            (SEQUENCER, store(lsn(1, 2), log=ASYNC_LOG, flags=StoreFlags.SYNC)), *stores([lsn(1, 3)], log=ASYNC_LOG)
+        )
+        assert [effect.sync for effect, _ in driver.held] == [False, True]
+
+    def test_metadata_logs_are_always_synced(self) -> None:
+        driver = Driver()
+        driver.hold = True
+        driver.turn(*stores([lsn(1, 1)], log=metadata_log_of(ASYNC_LOG)))
+        assert driver.held[0][0].sync
+
+    def test_an_acknowledged_store_survives_a_power_cut(self) -> None:
+        driver = Driver()
+        driver.turn(*stores([lsn(1, 1), lsn(1, 2)]))
+        driver.power_cut()
+        assert driver.stored() == [lsn(1, 1), lsn(1, 2)]
+
+
+class TestRefusals:
+    @pytest.mark.parametrize("state", [ShardState.READ_ONLY, ShardState.DISABLED])
+    def test_a_shard_that_is_not_read_write_takes_no_store(self, state: ShardState) -> None:
+        driver = Driver(shard_state=state)
+        driver.turn(*stores([lsn(1, 1)]))
+        assert statuses(driver) == [Status.DISABLED]
+
+    def test_another_generation_is_rebuilding(self) -> None:
+        driver = Driver(generation=2)
+        driver.turn((SEQUENCER, store(lsn(1, 1), generation=1)), (SEQUENCER, store(lsn(1, 2), generation=2)))
+        assert statuses(driver) == [Status.REBUILDING, Status.OK]
+        assert driver.stored() == [lsn(1, 2)]
+
+    def test_a_shard_of_another_node_is_not_storage(self) -> None:
+        driver = Driver()
+        message = store(lsn(1, 1))
+        message.shard = SHARDS[3]
+        driver.turn((SEQUENCER, message))
+        assert statuses(driver) == [Status.NOTSTORAGE]
+
+    def test_damage_of_header_or_body_is_found(self) -> None:
+        driver = Driver()
+        for at in (5, -1):
+            message = store(lsn(1, 1))
+            damaged = bytearray(message.image)
+            damaged[at] ^= 1
+            message.image = bytes(damaged)
+            driver.turn((SEQUENCER, message))
+        assert statuses(driver) == [Status.BADPAYLOAD] * 2
+        assert driver.stored() == []
+
+    def test_an_image_of_another_entry_is_refused(self) -> None:
+        driver = Driver()
+        wrong = [image(lsn(1, 2)), image(lsn(1, 1), log=LogId(8)), image(lsn(1, 1), copyset=SHARDS[1:4])]
+        for other in wrong:
+            message = store(lsn(1, 1))
+            message.image = other
+            driver.turn((SEQUENCER, message))
+        assert statuses(driver) == [Status.BADPAYLOAD] * 3
+
+    @pytest.mark.parametrize("position", [Lsn(5), lsn(3, 0)])
+    def test_positions_that_cannot_hold_an_entry_are_refused(self, position: Lsn) -> None:
+        driver = Driver()
+        driver.turn((SEQUENCER, store(position)))
+        assert statuses(driver) == [Status.BADPAYLOAD]
+
+    def test_too_much_waiting_for_the_disk_is_overload(self) -> None:
+        driver = Driver(StorageSettings(write_bytes_in_flight_max=1 << 20))
+        driver.hold = True
+        big = b"x" * (1 << 20)
+        driver.turn(*stores([lsn(1, 1), lsn(1, 2)], payload=big))
+        assert statuses(driver) == [Status.OVERLOADED]
+        driver.let_go()
+        assert statuses(driver) == [Status.OK]
+        driver.turn(*stores([lsn(1, 3)]))
+        assert statuses(driver) == [Status.OK]
+        assert driver.node.metrics.write_bytes_in_flight == 0
+
+    def test_a_stopping_node_refuses(self) -> None:
+        driver = Driver()
+        driver.node.shut_down(driver.now)
+        driver.turn(*stores([lsn(1, 1)]))
+        assert statuses(driver) == [Status.SHUTDOWN]
+
+    def test_a_failed_sync_is_final(self) -> None:
+        driver = Driver()
+        driver.disk.fail_sync = True
+        driver.turn(*stores([lsn(1, 1)]))
+        assert statuses(driver) == [Status.FAILED]
+        driver.disk.fail_sync = False
+        driver.turn(*stores([lsn(1, 2)]))
+        assert statuses(driver) == [Status.FAILED]
+
+    def test_a_full_disk_refuses_entries_and_the_copy_is_not_shown(self) -> None:
+        driver = Driver()
+        driver.disk.free = 0
+        driver.turn(*stores([lsn(1, 1)]))
+        assert statuses(driver) == [Status.NOSPC]
+        assert list(driver.log().recent.between(lsn(1, 1), lsn(1, 9))) == []
+
+
+class TestSeals:
+    def test_a_sealed_epoch_takes_no_store(self) -> None:
+        driver = Driver()
+        driver.turn(seal(3))
+        driver.turn(*stores([lsn(3, 1), lsn(4, 1)]))
+        refused, taken = driver.take(Stored)
+        assert (refused.status, refused.seal_epoch, refused.seal_node) == (Status.PREEMPTED, 3, 2)
+        assert not refused.flags & StoredFlags.SOFT_PREEMPTED
+        assert taken.status is Status.OK
+
+    def test_the_first_store_of_a_later_epoch_is_a_soft_seal_that_survives_a_power_cut(self) -> None:
+        driver = Driver()
+        driver.turn(*stores([lsn(5, 1)]))
+        driver.power_cut()
+        driver.turn(*stores([lsn(4, 9), lsn(5, 2)]))
+        refused, taken = driver.take(Stored)
+        assert (refused.status, refused.seal_epoch, refused.seal_node) == (Status.PREEMPTED, 4, SEQUENCER)
+        assert refused.flags & StoredFlags.SOFT_PREEMPTED
+        assert taken.status is Status.OK
+
+    def test_the_soft_seal_is_in_the_batch_of_its_store(self) -> None:
+        driver = Driver()
+        driver.hold = True
+        driver.turn(*stores([lsn(5, 1), lsn(5, 2)]))
+        [(effect, _)] = driver.held
+        assert len(effect.batch.log_metadata) == 1
+        assert driver.log().soft_durable < 4
+        driver.let_go()
+        assert driver.log().soft_durable == 4
+
+    def test_a_refused_soft_seal_is_written_with_the_next_store(self) -> None:
+        driver = Driver()
+        driver.disk.overloaded = True
+        driver.turn(*stores([lsn(5, 1)], log=ASYNC_LOG))
+        driver.disk.overloaded = False
+        driver.turn(*stores([lsn(5, 2)], log=ASYNC_LOG))
+        assert statuses(driver) == [Status.OVERLOADED, Status.OK]
+        driver.power_cut()
+        driver.turn(*stores([lsn(4, 1)], log=ASYNC_LOG))
+        assert statuses(driver) == [Status.PREEMPTED]
+
+    def test_a_draining_sequencer_passes_soft_seals_only(self) -> None:
+        driver = Driver()
+        driver.turn(*stores([lsn(5, 1)]))
+        draining = StoreFlags.DRAINING
+        driver.turn((SEQUENCER, store(lsn(4, 1), flags=draining)))
+        driver.turn(seal(4))
+        driver.turn((SEQUENCER, store(lsn(4, 2), flags=draining)))
+        assert statuses(driver) == [Status.OK, Status.OK, Status.PREEMPTED]
+
+    def test_recovery_passes_its_own_and_lower_seals(self) -> None:
+        driver = Driver()
+        driver.turn(seal(4))
+        for seal_epoch in (3, 4, 5):
+            driver.turn((SEQUENCER, recovery_store(lsn(2, 1), seal_epoch)))
+        answers = driver.take(Mutated)
+        assert [answer.status for answer in answers] == [Status.PREEMPTED, Status.OK, Status.OK]
+        assert (answers[0].recovery_id, answers[0].seal_epoch, answers[0].seal_node) == (9, 4, 2)
+
+    def test_an_amend_of_recovery_replaces_the_header(self) -> None:
+        driver = Driver()
+        driver.turn(*stores([lsn(1, 1)]))
+        driver.turn((SEQUENCER, recovery_store(lsn(1, 1), 1, flags=EntryFlags.AMEND, copyset=(*SHARDS[3:], ME))))
+        assert driver.take_one(Mutated).status is Status.OK
+        [(_, held)] = driver.log().recent.between(lsn(1, 1), lsn(1, 1))
+        assert held == image(lsn(1, 1), wave=1, flags=EntryFlags.WRITTEN_BY_RECOVERY, copyset=(*SHARDS[3:], ME))
+
+    def test_a_store_accepted_before_a_seal_is_written_before_it(self) -> None:
+        driver = Driver()
+        driver.hold = True
+        driver.turn(*stores([lsn(3, 1)]), seal(3), *stores([lsn(3, 2)]))
+        assert statuses(driver) == [Status.PREEMPTED]
+        first, second = (effect.batch for effect, _ in driver.held)
+        assert first.entries
+        assert not second.entries
+        driver.complete()
+        assert statuses(driver) == [Status.OK]
+        assert not driver.take(Sealed)
+        driver.let_go()
+        assert driver.take_one(Sealed)
+
+    def test_unsynced_stores_before_a_seal_are_answered_before_it(self) -> None:
+        driver = Driver()
+        driver.turn(*stores([lsn(3, 1)], log=ASYNC_LOG))
+        driver.take(Stored)
+        driver.hold = True
+        driver.turn(*stores([lsn(3, 2)], log=ASYNC_LOG), seal(3, log=ASYNC_LOG))
+        assert [bool(effect.batch.entries) for effect, _ in driver.held] == [True, False]
+        driver.let_go()
+        order = [type(message) for _, message in driver.sent]
+        assert order == [Stored, Sealed]
+
+    def test_epochs_known_to_be_recovered_are_fenced(self) -> None:
+        driver = Driver()
+        driver.turn(release(lsn(6, 1)))
+        driver.turn(*stores([lsn(5, 1), lsn(6, 2)]))
+        assert statuses(driver) == [Status.PREEMPTED, Status.OK]
+        driver.turn((SEQUENCER, recovery_store(lsn(5, 1), 4)))
+        assert driver.take_one(Mutated).status is Status.PREEMPTED
+
+    def test_clean_epochs_take_no_store_even_when_the_seal_never_came(self) -> None:
+        driver = Driver()
+        driver.turn(*stores([lsn(1, 1)]))
+        driver.turn(clean(1, 1, lng=1, last=2))
+        driver.take(Stored)
+        driver.turn(*stores([lsn(1, 3)]))
+        assert statuses(driver) == [Status.PREEMPTED]
+
+    def test_metadata_logs_are_sealed_by_later_epochs_only(self) -> None:
+        driver = Driver()
+        log = metadata_log_of(SYNC_LOG)
+        driver.turn(*stores([lsn(4, 1)], log=log))
+        driver.turn(*stores([lsn(3, 1), lsn(5, 1)], log=log))
+        assert statuses(driver) == [Status.OK, Status.PREEMPTED, Status.OK]
+        assert driver.log(log).epochs is None
+
+
+class TestLng:
+    def test_the_lng_is_written_once_a_turn_and_only_when_it_grew(self) -> None:
+        driver = Driver()
+        driver.hold = True
+        driver.turn(*[event for esn in range(1, 4) for event in stores([lsn(1, esn)], lng=esn - 1)])
+        assert [value[1:2] for value in driver.held[0][0].batch.epoch_metadata] == [(1,)]
+        driver.let_go()
+        driver.hold = True
+        driver.turn(*stores([lsn(1, 4)], lng=2))
+        assert driver.held[0][0].batch.epoch_metadata == []
+        driver.let_go()
+        assert driver.log().epochs == {1: 2}
+        driver.power_cut()
+        assert driver.log().epochs == {1: 2}
+
+    def test_an_lng_in_a_refused_batch_is_written_later(self) -> None:
+        driver = Driver()
+        driver.disk.overloaded = True
+        driver.hold = True
+        driver.turn(*stores([lsn(1, 1)]))
+        driver.disk.overloaded = False
+        driver.turn(*stores([lsn(1, 2)]))
+        driver.let_go()
+        assert statuses(driver) == [Status.OVERLOADED, Status.OK]
+        driver.restart()
+        assert driver.log().epochs == {1: 0}
