@@ -63,6 +63,8 @@ class StreamMessages(Protocol):
 
     def on_peer_down(self, peer: PeerId, now: Micros) -> None: ...
 
+    def stop(self) -> None: ...
+
 
 class DigestMessages(Protocol):
     """A machine that sends DIGEST, as the session sees it. It looks at `request_id` itself."""
@@ -189,10 +191,11 @@ class ClientSession:
         if refused or not was_up:
             self.view.on_refused(peer, now)
             self.timers.at(now + self.settings.refusal_us, self._expire_refusals)
+        # Questions first: what the others ask because of this loss is not lost with it.
+        self.questions.on_peer_down(peer, now)
         self.appends.on_peer_down(peer, was_up, now)
         for writer in self._writers:
             writer.on_peer_down(peer, was_up, now)
-        self.questions.on_peer_down(peer, now)
         for stream in list(self._streams.values()):
             stream.on_peer_down(peer, now)
         for digest in list(self._digests):
@@ -388,6 +391,8 @@ class ClientSession:
         """Fail everything that is under way."""
         for writer in self._writers:
             writer.close()
+        for stream in list(self._streams.values()):
+            stream.stop()
         self.appends.close()
 
     def alive_nodes(self) -> list[NodeId]:

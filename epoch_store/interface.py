@@ -5,7 +5,7 @@ Guarantees of every implementation:
   - A change is durable before it is answered OK.
   - No two `UpdateMetadata` that move a log's epoch are both answered OK with the same epoch, whatever is lost on the way. An epoch whose
     answer was lost is never used: the next activation gets the one after it.
-  - Every operation is answered within its deadline. Unless `Result.maybe_applied` is set, a failed one changed nothing and never will.
+  - Every operation is answered within a time that the implementation's settings bound (a file: as long as its disk answers). Unless `Result.maybe_applied` is set, a failed one changed nothing and never will.
 """
 
 from __future__ import annotations

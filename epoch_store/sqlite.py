@@ -121,7 +121,8 @@ class SqliteEpochStore:
             self._run_next()
         at = 0
         for batch in answered:
-            batch.done(results[at : at + len(batch.operations)])
+            # in a turn of its own, so that whatever goes wrong in it does not stop the others
+            self._loop.call_soon(batch.done, results[at : at + len(batch.operations)])
             at += len(batch.operations)
 
 

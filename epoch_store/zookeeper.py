@@ -383,7 +383,8 @@ class ZooKeeperEpochStore:
         del self._batches[batch]
         results = [result for result in batch.results if result is not None]
         assert len(results) == len(batch.results)
-        batch.done(results)
+        # in a turn of its own, so that whatever goes wrong in it does not stop the others
+        self._loop.call_soon(batch.done, results)
 
     # ---- other threads
 

@@ -27,6 +27,7 @@ _BATCH = int(AppendFlags.BATCH)
 _WRITE_STREAM = int(AppendFlags.WRITE_STREAM)
 _RESUME = int(AppendFlags.RESUME)
 _OK = Status.OK
+_ACTIVE = State.ACTIVE
 _EXHAUSTION_MARGIN = 100_000
 """An epoch with fewer ESNs left is replaced before it runs out of them."""
 
@@ -89,7 +90,7 @@ class AppendPath:
     def _take(self, sequencer: Sequencer, peer: PeerId, append: Append, again: bool, now: Micros) -> None:
         """`again`: it waited for an epoch already, so that one must do."""
         current = sequencer.current
-        if current is None or sequencer.buffer is not None or sequencer.state is not State.ACTIVE:
+        if current is None or sequencer.buffer is not None or sequencer.state is not _ACTIVE:
             self._wait_for_epoch(sequencer, peer, append, now)
             return
         epoch = current.epoch
@@ -352,7 +353,7 @@ class AppendPath:
         room_checked: bool = False,
     ) -> bool:
         current = sequencer.current
-        if current is None or sequencer.state is not State.ACTIVE:
+        if current is None or sequencer.state is not _ACTIVE:
             self._refused(sequencer, frames, Status.NOSEQUENCER, now)
             return False
         stamp = sequencer.timestamp()

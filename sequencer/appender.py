@@ -20,7 +20,7 @@ from logdevice_py.core.entry import (
     encode_header,
     parse_header,
 )
-from logdevice_py.core.ids import Generation, LogId, NodeId, PeerId, ShardId, node_of
+from logdevice_py.core.ids import Generation, LogId, NodeId, ShardId, node_of
 from logdevice_py.core.lsn import EPOCH_INVALID, Epoch, Esn, Lsn
 from logdevice_py.core.machine import Send
 from logdevice_py.core.status import Status
@@ -49,7 +49,10 @@ class State(enum.Enum):
     ABORTED = enum.auto()  # given up by its owner
 
 
-_RUNNING = (State.STORING, State.BLOCKED)
+RUNNING = (State.STORING, State.BLOCKED)
+_STORING = State.STORING
+_REPLICATED = State.REPLICATED
+_NO_EPOCH = EPOCH_INVALID
 
 
 class AppenderOwner(Protocol):
@@ -89,6 +92,7 @@ class Appender:
         "_maybe_stored",
         "_missing",
         "_sent_at",
+        "context",
         "copyset",
         "deadline",
         "flags",
@@ -116,6 +120,7 @@ class Appender:
         size: int,
     ) -> None:
         self.owner = owner
+        self.context = owner.context
         self.lsn = lsn
         self.timestamp = timestamp
         self.frames = frames
@@ -146,7 +151,7 @@ class Appender:
     @property
     def running(self) -> bool:
         """It may still be replicated."""
-        return self.state in _RUNNING
+        return self.state in RUNNING
 
     @property
     def not_replicated(self) -> bool:
@@ -159,40 +164,40 @@ class Appender:
 
     def on_stored(self, message: Stored, now: Micros) -> None:
         """A shard answered a STORE of this entry."""
+        shard = message.shard
         if message.flags & _OVERLOADED:
-            self.owner.context.availability.block(message.shard, Reason.OVERLOADED, now)
-        if self.state is not State.STORING or message.wave != self.wave:
+            self.context.availability.block(shard, Reason.OVERLOADED, now)
+        if self.state is not _STORING or message.wave != self.wave:
             self._on_late(message, now)
             return
-        try:
-            bit = 1 << self.copyset.index(message.shard)
-        except ValueError:
+        if shard not in self.copyset:
             return
+        bit = 1 << self.copyset.index(shard)
         if not self._expected & bit:
             return
         self._expected &= ~bit
-        if message.status is _OK:
-            self.stored = True
-            self.owner.context.store_timeouts.note(message.shard, now - self._sent_at, now)
-            self._missing &= ~bit
-            if not self._missing:
-                self.state = State.REPLICATED
-                self.deadline = 0
-                self.image = b""
-                self.owner.on_replicated(self, now)
-            elif self.preempted_by != NO_NODE:
-                self._give_up(State.PREEMPTED, now)
+        if message.status is not _OK:
+            self._on_refused(message, now)
             return
-        self._on_refused(message, now)
+        self.stored = True
+        self.context.store_timeouts.note(shard, now - self._sent_at, now)
+        self._missing &= ~bit
+        if not self._missing:
+            self.state = _REPLICATED
+            self.deadline = 0
+            self.image = b""
+            self.owner.on_replicated(self, now)
+        elif self.preempted_by != NO_NODE:
+            self._give_up(State.PREEMPTED, now)
 
     def on_timeout(self, now: Micros) -> None:
         """The wave took too long, or it is time to look for a copyset again."""
-        if self.state not in _RUNNING:
+        if self.state not in RUNNING:
             return
         if self.preempted_by != NO_NODE:
             self._give_up(State.PREEMPTED, now)
             return
-        context = self.owner.context
+        context = self.context
         if self.state is State.STORING:
             context.metrics.stores_timed_out += 1
             silent = [shard for at, shard in enumerate(self.copyset) if self._expected >> at & 1]
@@ -205,7 +210,7 @@ class Appender:
 
     def on_peer_down(self, node: NodeId, now: Micros) -> None:
         """STOREs to a node, or their answers, may have been lost."""
-        if self.state not in _RUNNING:
+        if self.state not in RUNNING:
             return
         if self._late:
             self._maybe_stored = True
@@ -224,7 +229,7 @@ class Appender:
 
     def abort(self, now: Micros) -> None:
         """The owner gives the entry up."""
-        if self.state in _RUNNING:
+        if self.state in RUNNING:
             self._give_up(State.ABORTED, now)
 
     def _on_late(self, message: Stored, now: Micros) -> None:
@@ -249,7 +254,7 @@ class Appender:
         return bool(message.flags & _SOFT_PREEMPTED and self.owner.store_flags & _DRAINING)
 
     def _on_refused(self, message: Stored, now: Micros) -> None:
-        status, availability = message.status, self.owner.context.availability
+        status, availability = message.status, self.context.availability
         if status is Status.PREEMPTED:
             if not self._refused_softly(message):
                 self._on_preempted(message, now)
@@ -265,16 +270,16 @@ class Appender:
 
     def _on_preempted(self, message: Stored, now: Micros) -> None:
         marks.hit("appender_preempted")
-        self.preempted_by = message.seal_node if message.seal_node != NO_NODE else self.owner.context.node
+        self.preempted_by = message.seal_node if message.seal_node != NO_NODE else self.context.node
         self.owner.on_sealed(message.seal_epoch, message.seal_node, now)
 
     def _recipient_failed(self, now: Micros) -> None:
-        if self.state not in _RUNNING:
+        if self.state not in RUNNING:
             return
         if self.preempted_by != NO_NODE:
             if self.stored or not self._expected:
                 self._give_up(State.PREEMPTED, now)
-        elif self.wave <= self.owner.context.settings.immediate_waves:
+        elif self.wave <= self.context.settings.immediate_waves:
             self._next_wave(now)
 
     def _next_wave(self, now: Micros) -> None:
@@ -287,7 +292,7 @@ class Appender:
                     self._amendable.add(shard)
         self._expected = 0
         copyset = self.owner.pick_copyset(self.size, self.copyset, now)
-        context = self.owner.context
+        context = self.context
         context.metrics.waves_repeated += 1
         if copyset is None:
             marks.hit("no_copyset")
@@ -300,15 +305,13 @@ class Appender:
 
     def _send(self, copyset: tuple[ShardId, ...], body: bytes, length: int, crc: int, now: Micros) -> None:
         owner = self.owner
-        context = owner.context
-        self.state = State.STORING
-        self.wave += 1
+        context, log, lsn, flags = self.context, owner.log, self.lsn, owner.store_flags
+        wave = self.wave = self.wave + 1
+        self.state = _STORING
         self.copyset = copyset
         self._missing = self._expected = (1 << len(copyset)) - 1
         self._sent_at = now
-        header = EntryHeader(
-            owner.log, self.lsn, self.timestamp, self.wave, copyset, owner.lng, self.records, self.flags, length, crc
-        )
+        header = EntryHeader(log, lsn, self.timestamp, wave, copyset, owner.lng, self.records, self.flags, length, crc)
         self.image = image = encode_header(header) + body
         amendable, amend = self._amendable, b""
         if amendable:
@@ -318,29 +321,30 @@ class Appender:
         for shard in copyset:
             effects.append(
                 Send(
-                    PeerId(shard >> 8),
+                    shard >> 8,  # type: ignore[arg-type]  # a call of the NewType would cost 40 ns a copy
                     Store(
-                        log=owner.log,
-                        lsn=self.lsn,
+                        log=log,
+                        lsn=lsn,
                         shard=shard,
                         generation=generations[shard],
-                        wave=self.wave,
-                        flags=owner.store_flags,
-                        seal_epoch=EPOCH_INVALID,
+                        wave=wave,
+                        flags=flags,
+                        seal_epoch=_NO_EPOCH,
                         recovery_id=0,
                         image=amend if amendable and shard in amendable else image,
                     ),
                 )
             )
-        self._arm(now + context.store_timeouts.timeout(copyset, self.wave))
+        self.deadline = now + context.store_timeouts.timeout(copyset, wave)
+        context.store_timers.add(self)
 
     def _arm(self, deadline: int) -> None:
         self.deadline = deadline
-        self.owner.context.store_timers.add(self)
+        self.context.store_timers.add(self)
 
     def _give_up(self, state: State, now: Micros) -> None:
         self.state = state
         self.deadline = 0
         self.image = b""
-        self.owner.context.metrics.entries_given_up += 1
+        self.context.metrics.entries_given_up += 1
         self.owner.on_given_up(self, now)

@@ -12,12 +12,12 @@ from logdevice_py.config.attributes import Durability, LogAttributes
 from logdevice_py.core import marks
 from logdevice_py.core.entry import EntryFlags, encode_body
 from logdevice_py.core.ids import USER_LOG_ID_MAX, Generation, LogId, NodeId, ShardId
-from logdevice_py.core.lsn import ESN_INVALID, ESN_MAX, Epoch, Esn, Lsn, compose_lsn, esn_of
+from logdevice_py.core.lsn import ESN_INVALID, ESN_MAX, Epoch, Esn, Lsn, compose_lsn
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros, Timestamp
 from logdevice_py.metadata.epoch_metadata import EpochInterval
 from logdevice_py.placement.copyset import CopysetSelector
-from logdevice_py.protocol.messages import Stored, StoreFlags
+from logdevice_py.protocol.messages import StoreFlags
 from sequencer.appender import Appender
 from sequencer.appender import State as AppenderState
 from sequencer.context import SequencerContext
@@ -28,6 +28,8 @@ from sequencer.write_streams import WriteStreams
 
 _STREAM_ENTRY = int(EntryFlags.WRITE_STREAM)
 _EPOCH_BEGIN = int(EntryFlags.EPOCH_BEGIN)
+_REPLICATED = AppenderState.REPLICATED
+_OK = Status.OK
 _ENTRY_OVERHEAD = 256
 """Bytes that an entry counts for beside its payloads."""
 
@@ -39,6 +41,9 @@ class State(enum.IntEnum):
     DRAINING = 1  # gives none; its entries are still stored, past soft seals of later epochs
     DYING = 2  # its entries are being given up
     QUIESCENT = 3  # no entry is on its way
+
+
+_ACTIVE = State.ACTIVE
 
 
 class EpochOwner(Protocol):
@@ -162,10 +167,10 @@ class EpochSequencer:
         Statuses: OK; SEQNOBUFS, the window is full; TOOBIG, the epoch has no LSN left; otherwise why no copyset can be made. Unless OK nothing
         has happened.
         """
-        assert self.state is State.ACTIVE, self.state
+        assert self.state is _ACTIVE, self.state
         size += _ENTRY_OVERHEAD
-        status = Status.OK if room_checked else self.room(1, size)
-        if status is not Status.OK:
+        status = _OK if room_checked else self.room(1, size)
+        if status is not _OK:
             return status
         copyset = self.pick_copyset(size, None, now)
         if copyset is None:
@@ -173,7 +178,7 @@ class EpochSequencer:
         window = self._window
         assert window is not None
         esn = window.next_esn
-        lsn = compose_lsn(self.epoch, esn)
+        lsn = Lsn(self.epoch << 32 | esn)
         offset = 0
         for frame in frames:
             frame.offset = offset
@@ -194,11 +199,10 @@ class EpochSequencer:
         appender.start(copyset, body, crc32c(body), now)
         return status
 
-    def on_stored(self, message: Stored, now: Micros) -> None:
-        """A shard answered a STORE of this epoch."""
-        appender = self._window.get(esn_of(message.lsn)) if self._window is not None else None
-        if appender is not None:
-            appender.on_stored(message, now)
+    def appender(self, esn: int) -> Appender | None:
+        """The appender of an ESN, unless it was reaped or never began."""
+        window = self._window
+        return window.appenders.get(esn) if window is not None else None
 
     def pick_copyset(self, size: int, tried: tuple[ShardId, ...] | None, now: Micros) -> tuple[ShardId, ...] | None:
         """The copyset for a wave."""
@@ -217,13 +221,13 @@ class EpochSequencer:
         self.context.metrics.entries_replicated += 1
         if not appender.flags & _STREAM_ENTRY:
             self._acknowledge(appender)
-        if esn_of(appender.lsn) == self._reapable():
+        if appender.lsn & 0xFFFFFFFF == self._window.tail:  # type: ignore[union-attr]
             self._reap(now)
 
     def on_given_up(self, appender: Appender, now: Micros) -> None:
         """An entry was preempted or aborted: the LNG stops before it for ever."""
         self._refuse(appender)
-        if esn_of(appender.lsn) == self._reapable():
+        if appender.lsn & 0xFFFFFFFF == self._window.tail:  # type: ignore[union-attr]
             self._reap(now)
 
     def on_sealed(self, epoch: Epoch, node: NodeId, now: Micros) -> None:
@@ -260,13 +264,9 @@ class EpochSequencer:
         if window is not None:
             assert self.lng < window.tail <= window.next_esn, (self.lng, window.tail, window.next_esn)
             assert len(list(window)) == len(window)
-            oldest = window.get(window.tail)
+            oldest = window.appenders.get(window.tail)
             assert oldest is None or oldest.running
         assert self.state is not State.QUIESCENT or self.in_flight == 0
-
-    def _reapable(self) -> int:
-        assert self._window is not None
-        return self._window.tail
 
     def _reap(self, now: Micros) -> None:
         window = self._window
@@ -276,7 +276,7 @@ class EpochSequencer:
         while (appender := window.reap()) is not None:
             metrics.bytes_in_flight -= appender.size
             esn = appender.lsn & 0xFFFFFFFF
-            if appender.state is AppenderState.REPLICATED:
+            if appender.state is _REPLICATED:
                 if self.lng == esn - 1:
                     self.lng = Esn(esn)
                     last = appender
@@ -291,7 +291,7 @@ class EpochSequencer:
             self.owner.on_lng_moved(self, last.copyset, now)
         if not len(window):
             self.context.busy.pop(self, None)
-        if self.state is not State.ACTIVE:
+        if self.state is not _ACTIVE:
             self._check_quiescent(now)
 
     def _acknowledge(self, appender: Appender) -> None:

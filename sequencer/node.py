@@ -247,7 +247,9 @@ class SequencerNode:
         log = message.log
         sequencer = self.sequencers.get(log)
         if sequencer is not None:
-            sequencer.on_stored(message, now)
+            appender = sequencer.appender(message.lsn)
+            if appender is not None:
+                appender.on_stored(message, now)
         elif is_metadata_log(log):
             sequencer = self.sequencers.get(data_log_of(log))
             if sequencer is not None:

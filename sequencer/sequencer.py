@@ -16,6 +16,7 @@ from logdevice_py.core.units import Micros, Timestamp
 from logdevice_py.metadata.epoch_metadata import EpochMetaData
 from logdevice_py.protocol.messages import Append, Stored
 from sequencer.activation import Activation, wanted_placement
+from sequencer.appender import Appender
 from sequencer.batching import OpenBatch
 from sequencer.context import SequencerContext
 from sequencer.epoch_sequencer import EpochSequencer
@@ -32,6 +33,9 @@ class State(enum.Enum):
     ACTIVE = enum.auto()  # the current epoch gives LSNs
     PREEMPTED = enum.auto()  # another sequencer has a later epoch
     REFUSED = enum.auto()  # the epoch store gives no epoch until an operator has helped
+
+
+_ACTIVE = State.ACTIVE
 
 
 class SequencerHooks(Protocol):
@@ -326,9 +330,9 @@ class Sequencer:
 
     def on_lng_moved(self, epoch: EpochSequencer, copyset: tuple[ShardId, ...], now: Micros) -> None:
         """More of an epoch is fully replicated."""
-        if self.last_released >> 32 != epoch.epoch or self.state is not State.ACTIVE:
+        if self.last_released >> 32 != epoch.epoch or self.state is not _ACTIVE:
             return
-        self.last_released = self.tail_lsn = compose_lsn(epoch.epoch, epoch.lng)
+        self.last_released = self.tail_lsn = Lsn(epoch.epoch << 32 | epoch.lng)
         self.tail_timestamp = epoch.lng_timestamp
         self.release_copyset = copyset
         self.context.releases.moved(self, copyset, now)
@@ -356,14 +360,14 @@ class Sequencer:
 
     # Storage
 
-    def on_stored(self, message: Stored, now: Micros) -> None:
-        """A shard answered a STORE of the data log."""
-        epoch = message.lsn >> 32
-        current = self.current
-        if current is not None and current.epoch == epoch:
-            current.on_stored(message, now)
-        elif self.draining is not None and self.draining.epoch == epoch:
-            self.draining.on_stored(message, now)
+    def appender(self, lsn: Lsn) -> Appender | None:
+        """The appender of an LSN, unless it came to its end."""
+        epoch = self.current
+        if epoch is None or epoch.epoch != lsn >> 32:
+            epoch = self.draining
+            if epoch is None or epoch.epoch != lsn >> 32:
+                return None
+        return epoch.appender(lsn & 0xFFFFFFFF)
 
     def on_metadata_stored(self, message: Stored, now: Micros) -> None:
         """A shard answered a STORE of the metadata log."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from logdevice_py.core.lsn import ESN_MAX, ESN_MIN, Esn
+from logdevice_py.core.lsn import ESN_MAX, ESN_MIN
 from logdevice_py.core.status import Status
-from sequencer.appender import Appender
+from sequencer.appender import RUNNING, Appender
 
 
 class SlidingWindow:
@@ -15,10 +15,11 @@ class SlidingWindow:
     `tail` is the oldest ESN not yet reaped; everything from `tail` to `next_esn` - 1 is in the window.
     """
 
-    __slots__ = ("_appenders", "bytes", "next_esn", "tail")
+    __slots__ = ("appenders", "bytes", "next_esn", "tail")
 
     def __init__(self) -> None:
-        self._appenders: dict[int, Appender] = {}
+        self.appenders: dict[int, Appender] = {}
+        """By ESN."""
         self.next_esn = int(ESN_MIN)
         self.tail = int(ESN_MIN)
         self.bytes = 0
@@ -28,7 +29,7 @@ class SlidingWindow:
 
     def __iter__(self) -> Iterator[Appender]:
         """The appenders in order of LSN. They may come to their end and be reaped meanwhile."""
-        return iter(list(self._appenders.values()))
+        return iter(list(self.appenders.values()))
 
     def room(self, entries: int, size: int, entries_max: int, bytes_max: int, esn_max: int = ESN_MAX) -> Status:
         """Whether that many entries of `size` bytes in all fit: OK, SEQNOBUFS (later) or TOOBIG (never in this epoch).
@@ -44,20 +45,16 @@ class SlidingWindow:
 
     def grow(self, appender: Appender) -> None:
         """Take in the entry that got `next_esn`."""
-        self._appenders[self.next_esn] = appender
+        self.appenders[self.next_esn] = appender
         self.next_esn += 1
         self.bytes += appender.size
 
-    def get(self, esn: int) -> Appender | None:
-        """The appender of an ESN, unless it was reaped."""
-        return self._appenders.get(esn)
-
     def reap(self) -> Appender | None:
         """Remove and return the oldest appender if it came to its end."""
-        appender = self._appenders.get(self.tail)
-        if appender is None or appender.running:
+        appender = self.appenders.get(self.tail)
+        if appender is None or appender.state in RUNNING:
             return None
-        del self._appenders[self.tail]
-        self.tail = Esn(self.tail + 1)
+        del self.appenders[self.tail]
+        self.tail += 1
         self.bytes -= appender.size
         return appender

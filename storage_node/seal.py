@@ -191,7 +191,13 @@ class SealHandler:
                 )
             )
         self._shard.out.send(
-            answer.peer, Sealed(request_id=answer.message.request_id, shard=answer.message.shard, logs=logs)
+            answer.peer,
+            Sealed(
+                request_id=answer.message.request_id,
+                shard=answer.message.shard,
+                logs=logs,
+                generation=self._shard.generation,
+            ),
         )
 
 

@@ -382,7 +382,7 @@ class ShardService:
         """Execute a read; returns what it cost of the turn's budget, in bytes."""
         began = time.monotonic_ns()
         if isinstance(request, ReadShard):
-            limit = min(request.bytes_max, self._settings.read_bytes_max)
+            limit = min(request.bytes_max, self._settings.disk_read_bytes_max)
             bounded = ReadShard(
                 request.token, request.shard, request.log, request.first, request.last, limit, request.entries_max
             )

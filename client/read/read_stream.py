@@ -146,12 +146,13 @@ class ReadStream:
         """What was taken so far."""
         return self._queue.proof()
 
-    def stop(self, now: Micros) -> None:
-        """Give up. Harmless when it has finished."""
+    def stop(self) -> None:
+        """Give up: what is there is dropped, and `take` has nothing more. Harmless when called again."""
         if self.state is not StreamState.STOPPED:
             self._close(StreamState.STOPPED)
             self._queue.clear()
             self._note_queue()
+            self._on_ready()
 
     def take(self, records_max: int, now: Micros) -> RecordBatch:
         """Up to so many records and the gaps between them, in order; what is taken gives the shards credit to send on."""

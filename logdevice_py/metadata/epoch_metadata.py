@@ -10,6 +10,7 @@ import itertools
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 import msgpack
@@ -201,7 +202,14 @@ def _interval(raw: Any) -> EpochInterval:
     if len(_list(raw, "interval", 3)) != 3:
         raise ValueError("an interval has three fields")
     since = _integer(raw[0], "since", EPOCH_MIN, EPOCH_MAX)
-    flat = _list(raw[1], "nodeset", 2 * NODESET_SIZE_MAX)
+    nodeset = _nodeset(_integers(raw[1], "nodeset", 2 * NODESET_SIZE_MAX))
+    factors = tuple(_integers(pair, "factor", 2) for pair in _list(raw[2], "replication", 16))
+    return EpochInterval(Epoch(since), nodeset, _replication(factors))
+
+
+# Cached, so that the logs of a node that have equal nodesets share them in memory.
+@lru_cache(maxsize=8192)
+def _nodeset(flat: tuple[int, ...]) -> tuple[tuple[ShardId, Generation], ...]:
     if not flat or len(flat) % 2:
         raise ValueError("a nodeset is a shard and a generation in turn")
     nodeset = tuple(
@@ -213,7 +221,19 @@ def _interval(raw: Any) -> EpochInterval:
     )
     if len({shard for shard, _ in nodeset}) != len(nodeset):
         raise ValueError("a shard is twice in a nodeset")
-    return EpochInterval(Epoch(since), nodeset, ReplicationProperty.from_wire(_list(raw[2], "replication", 16)))
+    return nodeset
+
+
+@lru_cache(maxsize=256)
+def _replication(factors: tuple[tuple[int, ...], ...]) -> ReplicationProperty:
+    return ReplicationProperty.from_wire(factors)
+
+
+def _integers(value: Any, name: str, size_max: int) -> tuple[int, ...]:
+    numbers = tuple(_list(value, name, size_max))
+    if any(type(number) is not int for number in numbers):
+        raise ValueError(f"{name}: integers expected")
+    return numbers
 
 
 def _integer(value: Any, name: str, lo: int, hi: int) -> int:

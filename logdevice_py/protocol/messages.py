@@ -15,6 +15,7 @@ import enum
 from typing import Annotated, Final
 
 from logdevice_py.config.attributes import Durability as Durability
+from logdevice_py.core.ids import Generation
 from logdevice_py.protocol.declare import (
     EPOCH,
     ESN,
@@ -265,7 +266,8 @@ EPOCH_STATE = tuple_of(EPOCH, STATUS, ESN, ESN, STAMP, LSN, STAMP)
 @message(MessageType.SEALED)
 class Sealed:
     """Answer to SEAL, per log: (log, status, epoch of the seal that holds, node that set it, trim point, states of the epochs in
-    (last clean epoch, seal epoch]). PREEMPTED: a higher seal holds. REBUILDING for an epoch: not authoritative for it."""
+    (last clean epoch, seal epoch]; one that is left out holds nothing here, unless the list is full and ends before it). PREEMPTED: a higher
+    seal holds. REBUILDING for an epoch: not authoritative for it."""
 
     request_id: U64
     shard: Shard
@@ -273,6 +275,7 @@ class Sealed:
         list[tuple[int, int, int, int, int, list[tuple[int, int, int, int, int, int, int]]]],
         list_of(tuple_of(LOG, STATUS, EPOCH, NODE, LSN, list_of(EPOCH_STATE, 4096)), 4096),
     ]
+    generation: GenerationField = Generation(0)  # of the shard that answers; 0: not told
 
 
 @message(MessageType.DIGEST)

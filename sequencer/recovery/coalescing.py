@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
 
-from logdevice_py.core.ids import LogId, NodeId, PeerId, ShardId, node_peer
+from logdevice_py.core.ids import Generation, LogId, NodeId, PeerId, ShardId, node_peer
 from logdevice_py.core.lsn import Epoch, Lsn
 from logdevice_py.core.machine import Outbox
 from logdevice_py.core.status import Status
@@ -29,8 +29,8 @@ _PAIRS_PER_FRAME: Final = 3000
 class AnswerSink(Protocol):
     """Who asked, and gets the answer."""
 
-    def on_sealed(self, shard: ShardId, row: SealedRow, now: Micros) -> None:
-        """The log's part of a SEALED."""
+    def on_sealed(self, shard: ShardId, generation: Generation, row: SealedRow, now: Micros) -> None:
+        """The log's part of a SEALED; the generation of the shard, 0 if it did not tell."""
 
     def on_digested(
         self, shard: ShardId, status: Status, covered: Lsn, images: list[tuple[Lsn, bytes]], now: Micros
@@ -163,7 +163,7 @@ class RequestCoalescer:
         for row in message.logs:
             sink = self._answered(_Kind.SEAL, message.shard, row[0], message.request_id)
             if sink is not None:
-                sink.on_sealed(message.shard, row, now)
+                sink.on_sealed(message.shard, message.generation, row, now)
 
     def on_digested(self, message: Digested, now: Micros) -> None:
         """Hand each log's part to its recovery."""

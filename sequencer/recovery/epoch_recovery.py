@@ -7,22 +7,23 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from epoch_store.interface import Result, SetLastCleanEpoch
-from logdevice_py.core.ids import Generation, LogId, NodeId, PeerId, ShardId, format_shard, node_of, node_peer
-from logdevice_py.core.lsn import ESN_MAX, ESN_MIN, Epoch, Esn, Lsn, compose_lsn, format_lsn
+from logdevice_py.core.ids import Generation, LogId, NodeId, PeerId, ShardId, node_of, node_peer
+from logdevice_py.core.lsn import ESN_MAX, ESN_MIN, Epoch, Esn, Lsn, compose_lsn
 from logdevice_py.core.machine import Timer
 from logdevice_py.core.marks import hit
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros
 from logdevice_py.metadata.epoch_metadata import EpochInterval, TailRecord
-from logdevice_py.placement.failure_domains import Authority, FailureDomains, FMajority
+from logdevice_py.placement.failure_domains import FMajority
 from logdevice_py.protocol.messages import Mutated
+from sequencer.recovery.cleaner import Cleaner
 from sequencer.recovery.coalescing import AnswerSink, CleanedRow
 from sequencer.recovery.context import RecoveryContext
 from sequencer.recovery.digest import Digest, Kind
 from sequencer.recovery.epoch_store_call import EpochStoreCall
 from sequencer.recovery.mutator import Mutation, Mutator, must_be_stored
-from sequencer.recovery.plan import Decision, Plan
-from sequencer.recovery.recovery_shard import RecoveryShard, SealedEpoch, ShardState
+from sequencer.recovery.plan import Decision, Plan, latest
+from sequencer.recovery.recovery_shard import RecoveryShard, RecoveryShards, SealedEpoch, ShardState
 from sequencer.recovery.result import RecoveredEpoch
 
 
@@ -76,10 +77,9 @@ class EpochRecovery:
         self._context = context
         self._owner = owner
         self._previous_tail = previous_tail
-        self._replication = interval.replication
-        self._shards = {shard: RecoveryShard(shard, generation) for shard, generation in interval.nodeset}
-        self._rebuilding: set[ShardId] = set()
-        self._domains = FailureDomains(self._shards, self._replication, context.cluster.location)
+        self._shards = RecoveryShards(interval, context.cluster)
+        self._members = self._shards.members
+        self._domains = self._shards.domains
         self._digest = Digest(log, epoch)
         self._digest_start = ESN_MIN
         # True for ever, even if the shard that said so is lost.
@@ -88,47 +88,51 @@ class EpochRecovery:
         self._plan: Plan | None = None
         self._complete = False
         self._mutator: Mutator | None = None
-        self._grace: Timer | None = None
-        self._grace_over = False
+        self._cleaner: Cleaner | None = None
+        self._grace: dict[FMajority, Timer] = {}
         self._phase: Timer | None = None
         self._progress_at = Micros(0)
         self._store_call: EpochStoreCall | None = None
         self._bytes_accounted = 0
-        self._refresh_authority()
 
     # --- what the shards say -----------------------------------------------------------------------------------------------
 
     def generation(self, shard: ShardId) -> Generation | None:
         """Which generation of the shard takes part; None: the shard does not."""
-        member = self._shards.get(shard)
+        member = self._members.get(shard)
         return member.generation if member is not None else None
 
     def on_sealed(self, sealed: SealedEpoch, shard: ShardId, now: Micros) -> None:
-        """A shard was sealed and told of the epoch; status REBUILDING: it lost what it had of it."""
-        member = self._shards.get(shard)
+        """A shard was sealed and told of the epoch; status REBUILDING: it lost all or some of what it had of it."""
+        member = self._members.get(shard)
         if member is None or self.state is State.DONE:
             return
-        if sealed.status is not Status.OK:
-            self._on_rebuilding(member, now)
+        if sealed.status is not Status.OK and sealed.generation != member.generation:
+            self._exclude(member, now)
             return
         if member.state is not ShardState.SEALING:
             return
-        self._rebuilding.discard(shard)
+        if sealed.status is Status.OK:
+            self._shards.rebuilding.discard(shard)
+        else:
+            hit("recovery_shard_lacks_entries")
+            self._shards.rebuilding.add(shard)
         member.state = ShardState.SEALED
         self._learn(sealed)
-        self._refresh_authority()
+        self._shards.refresh_authority()
         if self.state is State.DIGEST:
             hit("recovery_late_sealer")
             self._ask_digest(member, compose_lsn(self.epoch, self._digest_start), now)
         self._advance(now)
 
-    def _on_rebuilding(self, member: RecoveryShard, now: Micros) -> None:
+    def _exclude(self, member: RecoveryShard, now: Micros) -> None:
+        """The shard is another one than the epoch knew."""
         hit("recovery_shard_rebuilding")
-        known = member.shard in self._rebuilding
-        self._rebuilding.add(member.shard)
+        known = member.shard in self._shards.rebuilding
+        self._shards.rebuilding.add(member.shard)
         taking_part = member.state >= ShardState.SEALED
         self._lose(member)
-        self._refresh_authority()
+        self._shards.refresh_authority()
         if taking_part and self.state in (State.MUTATION, State.CLEAN):
             self._restart(now)
         elif not known:
@@ -138,14 +142,15 @@ class EpochRecovery:
         self, shard: ShardId, status: Status, covered: Lsn, images: list[tuple[Lsn, bytes]], now: Micros
     ) -> None:
         """A part of what the shard holds, up to `covered`."""
-        member = self._shards.get(shard)
+        member = self._members.get(shard)
         if member is None or member.state is not ShardState.DIGESTING or self.state is not State.DIGEST:
             hit("recovery_digest_stale")
             return
         if status is Status.REBUILDING:
-            self._on_rebuilding(member, now)
-            return
-        if status is not Status.OK:
+            # What it shows was stored; what it does not show proves nothing.
+            self._shards.rebuilding.add(shard)
+            self._shards.refresh_authority()
+        elif status is not Status.OK:
             hit("recovery_digest_refused")
             return  # asked again when the timer fires
         end = compose_lsn(self.epoch, ESN_MAX)
@@ -170,27 +175,13 @@ class EpochRecovery:
 
     def on_cleaned(self, shard: ShardId, row: CleanedRow, now: Micros) -> None:
         """Answer to CLEAN."""
-        _, epoch, status, seal_epoch, node = row
-        member = self._shards.get(shard)
-        if (
-            member is None
-            or epoch != self.epoch
-            or member.state is not ShardState.CLEANING
-            or self.state is not State.CLEAN
-        ):
-            return
-        if status == Status.OK:
-            member.cancel_timer()
-            member.state = ShardState.CLEAN
-            self._progress_at = now
-            self._advance(now)
-        elif status == Status.PREEMPTED and seal_epoch > self.seal_epoch:
-            self._owner.on_preempted(Epoch(seal_epoch), NodeId(node), now)
-        elif status in (Status.AGAIN, Status.OVERLOADED, Status.PREEMPTED):
-            hit("recovery_clean_again")  # repeated when the timer fires
-        else:
-            hit("recovery_clean_refused")
-            self._fail(member, now)
+        if self._cleaner is not None:
+            self._cleaner.on_cleaned(shard, row, now)
+
+    def on_shard_cleaned(self, now: Micros) -> None:
+        """A member of the mutation set knows that the epoch is final."""
+        self._progress_at = now
+        self._advance(now)
 
     # --- what happens to the shards ----------------------------------------------------------------------------------------
 
@@ -199,11 +190,11 @@ class EpochRecovery:
         if self.state is State.DONE:
             return
         hurt = False
-        for shard, member in self._shards.items():
+        for shard, member in self._members.items():
             if node_peer(shard) == peer and member.state not in (ShardState.SEALING, ShardState.CLEAN):
                 hurt = hurt or member.state >= ShardState.MUTATABLE
                 self._lose(member)
-        self._refresh_authority()
+        self._shards.refresh_authority()
         if hurt and self.state in (State.MUTATION, State.CLEAN):
             hit("recovery_member_died")
             self._restart(now)
@@ -213,11 +204,11 @@ class EpochRecovery:
         cluster = self._context.cluster
         if self.state is State.DONE:
             return
-        self._refresh_authority()
+        self._shards.refresh_authority()
         if self.state in (State.MUTATION, State.CLEAN):
             gone = [
                 member
-                for shard, member in self._shards.items()
+                for shard, member in self._members.items()
                 if member.state in (ShardState.MUTATABLE, ShardState.CLEANING)
                 and not (cluster.in_cluster(shard) and cluster.is_alive(node_of(shard)))
             ]
@@ -232,9 +223,10 @@ class EpochRecovery:
 
     def on_shard_refused(self, shard: ShardId, status: Status, now: Micros) -> None:
         """A member of the mutation set does not store what it must."""
-        member = self._shards[shard]
+        member = self._members[shard]
         if status is Status.REBUILDING:
-            self._on_rebuilding(member, now)
+            self._owner.reseal(shard, now)
+            self._exclude(member, now)
         else:
             hit("recovery_member_refused")
             self._fail(member, now)
@@ -250,19 +242,6 @@ class EpochRecovery:
             self._digest.drop_shard(member.shard)
         member.fall_back(ShardState.SEALING)
 
-    def _refresh_authority(self) -> None:
-        cluster = self._context.cluster
-        for shard, member in self._shards.items():
-            if shard in self._rebuilding or not cluster.in_cluster(shard):
-                authority = Authority.UNDERREPLICATION
-            elif member.state >= ShardState.SEALED:
-                authority = Authority.FULLY_AUTHORITATIVE  # it says so itself
-            else:
-                authority = cluster.authority(shard)
-                if authority is Authority.UNAVAILABLE:
-                    authority = Authority.UNDERREPLICATION  # recovery does not wait for its data
-            self._domains.set_authority(shard, authority)
-
     # --- progress ----------------------------------------------------------------------------------------------------------
 
     def start(self, now: Micros) -> None:
@@ -273,28 +252,20 @@ class EpochRecovery:
         """Stop without a result."""
         self.state = State.DONE
         self._stop_phase()
-        for member in self._shards.values():
+        for member in self._members.values():
             member.cancel_timer()
         if self._store_call is not None:
             self._store_call.cancel()
         self._account(0)
 
-    def _at_least(self, state: ShardState) -> list[ShardId]:
-        return [shard for shard, member in self._shards.items() if member.state >= state]
-
     def _advance(self, now: Micros) -> None:
-        if self.state is State.SEAL_OR_INACTIVE:
-            sealed = self._at_least(ShardState.SEALED)
-            result = self._domains.f_majority(sealed)
-            if result is FMajority.NONE:
-                return
-            if result is FMajority.INCOMPLETE and not self._domains.can_replicate(sealed):
-                return
+        if self.state is State.SEAL_OR_INACTIVE and self._shards.enough(ShardState.SEALED) is not FMajority.NONE:
             self._start_digest(now)
         if self.state is State.DIGEST:
             self._check_digest(now)
-        elif self.state is State.CLEAN:
-            self._check_clean(now)
+        elif self.state is State.CLEAN and self._cleaner is not None and self._cleaner.finished:
+            self._stop_phase()
+            self._set_last_clean_epoch()
 
     def _start_digest(self, now: Micros) -> None:
         self.state = State.DIGEST
@@ -302,7 +273,7 @@ class EpochRecovery:
         # The entry at the LNG is read once more when nobody knows its timestamp.
         known = tail is not None and tail.lsn == compose_lsn(self.epoch, lng)
         self._digest_start = ESN_MIN if lng == 0 else Esn(lng + 1 if known and lng < ESN_MAX else lng)
-        for member in self._shards.values():
+        for member in self._members.values():
             if member.state is ShardState.SEALED:
                 self._ask_digest(member, compose_lsn(self.epoch, self._digest_start), now)
 
@@ -325,26 +296,19 @@ class EpochRecovery:
     def _learn(self, sealed: SealedEpoch) -> None:
         self._lng = max(self._lng, sealed.lng)
         if sealed.tail_lsn >> 32 == self.epoch:
-            self._sealed_tail = _later(self._sealed_tail, TailRecord(sealed.tail_lsn, sealed.tail_timestamp))
+            self._sealed_tail = latest(self._sealed_tail, TailRecord(sealed.tail_lsn, sealed.tail_timestamp))
 
     def _check_digest(self, now: Micros) -> None:
-        digested = self._at_least(ShardState.DIGESTED)
-        result = self._domains.f_majority(digested)
+        result = self._shards.enough(ShardState.DIGESTED)
         if result is FMajority.NONE:
             return
+        digested = self._shards.at_least(ShardState.DIGESTED)
         unreadable = self._unreadable(digested)
-        if result is FMajority.INCOMPLETE:
-            if not self._domains.can_replicate(digested):
-                return
-            if unreadable:
-                hit("recovery_damage_waits")  # another shard may have a good copy
-                return
-            if not self._grace_over:
-                if self._grace is None:
-                    self._grace = self._context.timers.at(
-                        now + self._context.settings.grace_period_us, self._on_grace_over
-                    )
-                return
+        if result is FMajority.INCOMPLETE and unreadable:
+            hit("recovery_damage_waits")  # another shard may have a good copy
+            return
+        if self._stragglers(result) and not self._waited(result, now):
+            return
         self._start_mutation(digested, result, unreadable, now)
 
     def _unreadable(self, digested: list[ShardId]) -> set[Esn]:
@@ -355,17 +319,32 @@ class EpochRecovery:
             if not self._domains.f_majority([shard for shard in digested if shard not in damaged]).is_authoritative
         }
 
+    def _stragglers(self, result: FMajority) -> bool:
+        """Whether waiting may bring more: shards not heard, or shards that lack entries but may still show some."""
+        if result is FMajority.INCOMPLETE:
+            return True
+        return any(member.state in (ShardState.SEALED, ShardState.DIGESTING) for member in self._members.values())
+
+    def _waited(self, result: FMajority, now: Micros) -> bool:
+        """Whether stragglers had their time. Where entries may be lost for ever they get more of it."""
+        timer = self._grace.get(result)
+        if timer is None:
+            settings = self._context.settings
+            lossy = result is FMajority.NON_AUTHORITATIVE
+            delay = settings.phase_timeout_us if lossy else settings.grace_period_us
+            self._grace[result] = self._context.timers.at(now + delay, self._on_grace_over)
+            return False
+        return not timer.pending
+
     def _on_grace_over(self, now: Micros) -> None:
         hit("recovery_grace_over")
-        self._grace_over = True
-        self._grace = None
         if self.state is State.DIGEST:
             self._check_digest(now)
 
     def _start_mutation(self, digested: list[ShardId], result: FMajority, unreadable: set[Esn], now: Micros) -> None:
         self.state = State.MUTATION
         self._cancel_grace()
-        for member in self._shards.values():
+        for member in self._members.values():
             if member.state is ShardState.DIGESTING:
                 member.fall_back(ShardState.SEALED)  # too late for this attempt
         first = self._plan is None
@@ -396,7 +375,7 @@ class EpochRecovery:
             return
         generations: dict[ShardId, Generation] = {}
         for shard in members:
-            member = self._shards[shard]
+            member = self._members[shard]
             member.state = ShardState.MUTATABLE
             generations[shard] = member.generation
         if not self._domains.can_replicate(members):
@@ -412,7 +391,7 @@ class EpochRecovery:
         """What must be stored, ascending."""
         plan = self._plan
         assert plan is not None
-        for esn, decision in plan.positions(_later(self._sealed_tail, self._previous_tail)):
+        for esn, decision in plan.positions(latest(self._sealed_tail, self._previous_tail)):
             entry = self._digest.entries.get(esn)
             copies = {} if entry is None else {s: copy for s, copy in entry.copies.items() if s in members}
             if not must_be_stored(
@@ -458,38 +437,9 @@ class EpochRecovery:
         """The members of the mutation set agree."""
         self._mutator = None
         self.state = State.CLEAN
-        for member in self._shards.values():
-            if member.state is ShardState.MUTATABLE:
-                member.state = ShardState.CLEANING
-                member.delay = self._context.settings.clean_retry_initial_us
-                self._ask_clean(member, now)
-
-    def _ask_clean(self, member: RecoveryShard, now: Micros) -> None:
-        plan = self._plan
-        assert plan is not None
-        tail = plan.tail_record
-        row = (
-            self.log,
-            self.epoch,
-            plan.lng,
-            plan.last,
-            tail.lsn if tail is not None else 0,
-            tail.timestamp if tail is not None else 0,
-            int(plan.authoritative),
-        )
-        self._context.requests.clean(self._owner, member.shard, self.seal_epoch, row)
-
-        def again(now: Micros) -> None:
-            hit("recovery_clean_repeated")
-            member.delay = min(2 * member.delay, self._context.settings.clean_retry_max_us)
-            self._ask_clean(member, now)
-
-        member.timer = self._context.timers.at(now + member.delay, again)
-
-    def _check_clean(self, now: Micros) -> None:
-        if not any(member.state is ShardState.CLEANING for member in self._shards.values()):
-            self._stop_phase()
-            self._set_last_clean_epoch()
+        assert self._plan is not None
+        self._cleaner = Cleaner(self._context, self, self._owner, self._plan, self._shards)
+        self._cleaner.start(now)
 
     def _set_last_clean_epoch(self) -> None:
         self.state = State.ADVANCE_LCE
@@ -538,7 +488,7 @@ class EpochRecovery:
         self._context.metrics.epoch_restarts += 1
         self.recovery_id = self._context.rng.getrandbits(63)
         self._stop_phase()
-        for member in self._shards.values():
+        for member in self._members.values():
             if member.state > ShardState.SEALED:
                 member.fall_back(ShardState.SEALED)
         self._digest = Digest(self.log, self.epoch)
@@ -554,12 +504,12 @@ class EpochRecovery:
         if self._mutator is not None:
             self._mutator.cancel()
             self._mutator = None
+        self._cleaner = None
 
     def _cancel_grace(self) -> None:
-        self._grace_over = False
-        if self._grace is not None:
-            self._grace.cancel()
-            self._grace = None
+        for timer in self._grace.values():
+            timer.cancel()
+        self._grace = {}
 
     def _account(self, held: int) -> None:
         self._context.metrics.digest_bytes += held - self._bytes_accounted
@@ -567,14 +517,5 @@ class EpochRecovery:
 
     def explain(self) -> str:
         """What is waited for, for people."""
-        text = f"{format_lsn(compose_lsn(self.epoch, 0))[:-2]} {self.state.name}: " + ", ".join(
-            f"{format_shard(shard)} {'REBUILDING' if shard in self._rebuilding else member.state.name}"
-            for shard, member in sorted(self._shards.items())
-        )
+        text = f"e{self.epoch} {self.state.name}: {self._shards.explain()}"
         return text if self._mutator is None else "; ".join([text, *self._mutator.explain()])
-
-
-def _later(one: TailRecord | None, other: TailRecord | None) -> TailRecord | None:
-    if one is None or other is None:
-        return one or other
-    return max(one, other, key=lambda tail: tail.lsn)

@@ -23,7 +23,7 @@ from sequencer.recovery.context import RecoveryContext
 from sequencer.recovery.epoch_recovery import EpochRecovery
 from sequencer.recovery.epoch_store_call import EpochStoreCall
 from sequencer.recovery.result import Outcome, RecoveredEpoch, RecoveryResult
-from sequencer.recovery.seal_request import SealRequest
+from sequencer.recovery.seal_request import SealRequest, SealState
 
 
 class State(enum.Enum):
@@ -116,7 +116,7 @@ class LogRecovery:
         else:
             self._begin(now)
 
-    def on_sealed(self, shard: ShardId, row: SealedRow, now: Micros) -> None:
+    def on_sealed(self, shard: ShardId, generation: Generation, row: SealedRow, now: Micros) -> None:
         """The log's part of a SEALED."""
         seal = self._seals.get(shard)
         if self.state is not State.RECOVERING or seal is None:
@@ -124,7 +124,7 @@ class LogRecovery:
         _, status, seal_epoch, node, _, _ = row
         if status == Status.PREEMPTED and seal_epoch > self.seal_epoch:
             self._finish_preempted(Epoch(seal_epoch), NodeId(node), now)
-        elif seal.on_sealed(row, now):
+        elif seal.on_sealed(generation, row, now):
             self._tell_epoch(shard, seal, now)
 
     def on_digested(
@@ -155,7 +155,7 @@ class LogRecovery:
     def on_peer_up(self, peer: PeerId, now: Micros) -> None:
         """A node can be reached again."""
         for shard, seal in self._seals.items():
-            if node_peer(shard) == peer and not seal.epochs:
+            if node_peer(shard) == peer and seal.state is SealState.UNSEALED:
                 seal.send_at_once(now)
 
     def on_cluster_changed(self, now: Micros) -> None:
@@ -249,7 +249,7 @@ class LogRecovery:
         sealed = seal.sealed_epoch(current.epoch)
         if sealed is not None:
             current.on_sealed(sealed, shard, now)
-        elif seal.epochs:
+        elif seal.state is SealState.SEALED:
             hit("recovery_seal_answer_too_short")  # too many epochs for one answer: the next one begins further up
             seal.send_later(now)
 

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from epoch_store.interface import Result
-from logdevice_py.core.ids import LogId, NodeId, PeerId
+from logdevice_py.core.ids import LogId, NodeId, PeerId, node_peer
 from logdevice_py.core.lsn import Epoch
 from logdevice_py.core.machine import Outbox, Rng, TimerWheel
+from logdevice_py.core.marks import hit
 from logdevice_py.core.units import Micros
 from logdevice_py.metadata.epoch_metadata import EpochMetaData
 from logdevice_py.protocol.messages import Cleaned, Digested, Mutated, Sealed
@@ -93,7 +94,10 @@ class NodeRecoveries:
         self._fill(now)
 
     def on_message(self, peer: PeerId, message: Any, now: Micros) -> None:
-        """SEALED, DIGESTED, MUTATED or CLEANED."""
+        """SEALED, DIGESTED, MUTATED or CLEANED, from the node of the shard that it names; from others it is ignored."""
+        if node_peer(message.shard) != peer:
+            hit("recovery_answer_of_other_peer")
+            return
         if isinstance(message, Mutated):
             recovery = self._running.get(message.log)
             if recovery is not None:

@@ -95,7 +95,7 @@ class Plan:
             sealed_tail: the last entry up to the LNG that a shard knows.
             previous_tail: the last entry of earlier epochs.
         """
-        fallback = _latest(sealed_tail, previous_tail)
+        fallback = latest(sealed_tail, previous_tail)
         if first and self.lng:
             self.tail_record = self._tail_at_lng(digest.entries.get(self.lng), sealed_tail, fallback)
         elif first:
@@ -240,7 +240,8 @@ class Plan:
         )
 
 
-def _latest(one: TailRecord | None, other: TailRecord | None) -> TailRecord | None:
+def latest(one: TailRecord | None, other: TailRecord | None) -> TailRecord | None:
+    """The later of two tail records that may be missing."""
     if one is None or other is None:
         return one or other
     return one if one.lsn >= other.lsn else other

@@ -1,15 +1,18 @@
-"""One shard as the recovery of an epoch sees it."""
+"""The shards of an epoch's nodeset as its recovery sees them."""
 
 from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
 
-from logdevice_py.core.ids import Generation, ShardId
+from logdevice_py.core.ids import Generation, ShardId, format_shard
 from logdevice_py.core.lsn import LSN_INVALID, Epoch, Esn, Lsn
 from logdevice_py.core.machine import Timer
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Timestamp
+from logdevice_py.metadata.epoch_metadata import EpochInterval
+from logdevice_py.placement.failure_domains import Authority, FailureDomains, FMajority
+from sequencer.recovery.context import RecoveryCluster
 
 
 class ShardState(enum.IntEnum):
@@ -35,6 +38,8 @@ class SealedEpoch:
     last_timestamp: Timestamp
     tail_lsn: Lsn
     tail_timestamp: Timestamp
+    generation: Generation
+    """Of the shard; 0 when it did not tell."""
 
 
 @dataclass(slots=True)
@@ -62,3 +67,48 @@ class RecoveryShard:
         self.cancel_timer()
         self.state = state
         self.delay = 0
+
+
+class RecoveryShards:
+    """The nodeset of one epoch, with what the answers of its shards are worth."""
+
+    def __init__(self, interval: EpochInterval, cluster: RecoveryCluster) -> None:
+        self.members = {shard: RecoveryShard(shard, generation) for shard, generation in interval.nodeset}
+        self.rebuilding: set[ShardId] = set()
+        """Shards that said that they may lack entries of the epoch: what they hold is used, but that they hold nothing proves nothing."""
+        self.domains = FailureDomains(self.members, interval.replication, cluster.location)
+        self._cluster = cluster
+        self.refresh_authority()
+
+    def refresh_authority(self) -> None:
+        """Work out anew what the silence of each shard proves."""
+        for shard, member in self.members.items():
+            if shard in self.rebuilding or not self._cluster.in_cluster(shard):
+                authority = Authority.UNDERREPLICATION
+            elif member.state >= ShardState.SEALED:
+                authority = Authority.FULLY_AUTHORITATIVE  # it says so itself
+            else:
+                authority = self._cluster.authority(shard)
+                if authority is Authority.UNAVAILABLE:
+                    authority = Authority.UNDERREPLICATION  # recovery does not wait for its data
+            self.domains.set_authority(shard, authority)
+
+    def at_least(self, state: ShardState) -> list[ShardId]:
+        """The shards that came as far as `state`."""
+        return [shard for shard, member in self.members.items() if member.state >= state]
+
+    def enough(self, state: ShardState) -> FMajority:
+        """What the shards that came as far as `state` prove. An INCOMPLETE set that could not also store an entry is as good as NONE: it might
+        miss the mutation set of an earlier recovery."""
+        shards = self.at_least(state)
+        result = self.domains.f_majority(shards)
+        if result is FMajority.INCOMPLETE and not self.domains.can_replicate(shards):
+            return FMajority.NONE
+        return result
+
+    def explain(self) -> str:
+        """The state of each shard, for people."""
+        return ", ".join(
+            f"{format_shard(shard)} {'REBUILDING' if shard in self.rebuilding else member.state.name}"
+            for shard, member in sorted(self.members.items())
+        )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
+from typing import Final
 
 from logdevice_py.core.ids import Generation, LogId, ShardId
 from logdevice_py.core.lsn import Epoch, Esn, Lsn
@@ -14,6 +15,9 @@ from logdevice_py.core.units import Micros, Timestamp
 from sequencer.recovery.coalescing import AnswerSink, SealedRow
 from sequencer.recovery.context import RecoveryContext
 from sequencer.recovery.recovery_shard import SealedEpoch
+
+EPOCHS_PER_ANSWER_MAX: Final = 4096
+"""An answer that lists so many epochs of a log may have left out later ones."""
 
 
 class SealState(enum.Enum):
@@ -47,6 +51,8 @@ class SealRequest:
         self._context = context
         self._sink = sink
         self._last_clean_epoch = last_clean_epoch
+        self._generation = Generation(0)
+        self._full_up_to: Epoch | None = None
         self._delay = 0
         self._timer: Timer | None = None
 
@@ -95,17 +101,20 @@ class SealRequest:
         hit("recovery_seal_repeated")
         self.send(now)
 
-    def on_sealed(self, row: SealedRow, now: Micros) -> bool:
+    def on_sealed(self, generation: Generation, row: SealedRow, now: Micros) -> bool:
         """An answer other than PREEMPTED. True: it says something of the epochs."""
         _, status, _, _, _, states = row
         if status == Status.REBUILDING:
             self.state = SealState.REBUILDING
             self.epochs = {}
+            self._full_up_to = None
             return True
         if status != Status.OK:
             hit("recovery_seal_refused")
             return False
         self.state = SealState.SEALED
+        self._generation = generation
+        self._full_up_to = Epoch(states[-1][0]) if len(states) >= EPOCHS_PER_ANSWER_MAX else None
         self.epochs = {
             Epoch(epoch): SealedEpoch(
                 Epoch(epoch),
@@ -115,6 +124,7 @@ class SealRequest:
                 Timestamp(last_timestamp),
                 Lsn(tail_lsn),
                 Timestamp(tail_timestamp),
+                generation,
             )
             for epoch, status_of_epoch, lng, last, last_timestamp, tail_lsn, tail_timestamp in states
         }
@@ -127,7 +137,16 @@ class SealRequest:
 
     def sealed_epoch(self, epoch: Epoch) -> SealedEpoch | None:
         """What the shard said of an epoch; None: nothing."""
+        if self.state is SealState.UNSEALED:
+            return None
         if self.state is SealState.REBUILDING:
-            zero = Lsn(0)
-            return SealedEpoch(epoch, Status.REBUILDING, Esn(0), Esn(0), Timestamp(0), zero, Timestamp(0))
-        return self.epochs.get(epoch)
+            return _silent(epoch, Status.REBUILDING, Generation(0))
+        told = self.epochs.get(epoch)
+        if told is None and (self._full_up_to is None or epoch < self._full_up_to):
+            return _silent(epoch, Status.OK, self._generation)
+        return told
+
+
+def _silent(epoch: Epoch, status: Status, generation: Generation) -> SealedEpoch:
+    """Nothing is stored."""
+    return SealedEpoch(epoch, status, Esn(0), Esn(0), Timestamp(0), Lsn(0), Timestamp(0), generation)

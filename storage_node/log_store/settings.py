@@ -69,7 +69,7 @@ class LogStoreSettings:
     sync_delay_us: int = setting(
         0, unit="us", lo=0, hi=10_000_000, doc="Every sync takes this much longer: to see how slower disks would do."
     )
-    read_bytes_max: int = setting(
+    disk_read_bytes_max: int = setting(
         256 << 10,
         unit="bytes",
         lo=4096,

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 import pytest
+from kazoo.client import KazooClient
 
 from epoch_store.interface import GetLastCleanEpoch, ReadMetadata, Result
 from epoch_store.zookeeper import ZooKeeperEpochStore, ZooKeeperEpochStoreSettings
@@ -257,3 +258,30 @@ async def test_a_lost_write_without_answer_until_the_deadline_may_have_been_appl
     proxy.cut()
     proxy.lose_answers = False
     assert given(await until_ok(store)) == 3
+
+
+async def test_a_client_that_gave_up_is_replaced(open_store: OpenStore) -> None:
+    store = open_store()
+    await until_ok(store)
+    marks.HITS.clear()
+    await asyncio.to_thread(store._client.stop)
+    assert given(await until_ok(store)) == 2
+    assert marks.HITS["zookeeper_client_died"] == 1
+
+
+async def test_a_znode_that_somebody_else_wrote_fails_and_is_left_alone(
+    server: ZooKeeperServer, open_store: OpenStore
+) -> None:
+    def overwrite() -> None:
+        client = KazooClient(server.address)
+        client.start()
+        client.set("/logdevice/test/logs/7/sequencer", b"not ours")
+        client.stop()
+        client.close()
+
+    store = open_store()
+    await until_ok(store)
+    await asyncio.to_thread(overwrite)
+    result = await run_one(store, next_epoch())
+    assert (result.status, result.version) == (Status.FAILED, 2)
+    assert "logs/7/sequencer" in result.detail

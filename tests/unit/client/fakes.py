@@ -15,7 +15,7 @@ from logdevice_py.core.lsn import Epoch, Lsn, compose_lsn
 from logdevice_py.core.machine import Send, TimerWheel
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import Micros, Timestamp
-from logdevice_py.protocol.framing import decode_frame, encode_frame
+from logdevice_py.protocol.framing import FrameReader, encode_frame
 from logdevice_py.protocol.messages import Append, Appended, ClusterState, GetSeqState, SeqState
 
 LOG = LogId(7)
@@ -66,7 +66,17 @@ class FakePromise:
 
 def encoded(message: Any) -> Any:
     """The message as the other side gets it."""
-    return decode_frame(b"".join(encode_frame(message)))
+    reader, frame, at = FrameReader(), b"".join(encode_frame(message)), 0
+    messages: list[Any] = []
+    while at < len(frame):
+        buffer = reader.get_buffer()
+        piece = frame[at : at + len(buffer)]
+        buffer[: len(piece)] = piece
+        del buffer
+        messages += reader.received(len(piece))
+        at += len(piece)
+    (decoded,) = messages
+    return decoded
 
 
 class Bench:

@@ -97,7 +97,7 @@ class TestFailedRecipients:
         world.answer = lambda store: None
         world.append(b"body")
         world.run()
-        first, second, third = world.held_stores
+        first, second, _ = world.held_stores
         world.reply(first)
         world.reply(second, Status.FAILED)
         world.run()

@@ -455,7 +455,7 @@ class TestFlowControl:
     def test_stopping_lets_everything_go(self) -> None:
         h = at_first_epoch()
         h.records(0, entry(1, 1), entry(1, 3))
-        h.stream.stop(h.now)
+        h.stream.stop()
         h.turn()
         assert h.metrics.bytes_buffered == 0
         assert len(h.stopped) == 3

@@ -228,12 +228,13 @@ def test_a_shard_that_lost_its_data_does_not_count() -> None:
     for node in range(2):
         reading.answer(node)
     reading.answer(2, image(metadata(1)), status=Status.REBUILDING)
-    assert reading.reader.state is ReaderState.READING
+    reading.advance(150 * MILLISECOND)
+    assert not reading.finished
     assert reading.reader.metadata == metadata(1)
     for node in (3, 4):
         reading.answer(node)
-    assert reading.reader.state is ReaderState.GRACE
     reading.advance(100 * MILLISECOND)
+    assert reading.finished
     assert reading.reader.authoritative
 
 

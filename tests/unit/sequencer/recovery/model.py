@@ -9,6 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from google_crc32c import value as crc32c
+
 from epoch_store.interface import GetLastCleanEpoch, LastCleanEpoch, Result, SetLastCleanEpoch
 from logdevice_py.config.location import Location
 from logdevice_py.config.replication import ReplicationProperty
@@ -81,6 +83,8 @@ class ModelShard:
     lng: dict[int, int] = field(default_factory=dict)
     last_clean: int = 0
     marks: dict[int, CleanMark] = field(default_factory=dict)
+    lossy: int = 0
+    """Up to this epoch entries may be missing."""
 
     def best(self, lsn: Lsn) -> bytes | None:
         """The copy of highest rank."""
@@ -114,7 +118,13 @@ class ModelShard:
             self.lng[epoch] = max(self.lng.get(epoch, 0), header.lng)
             if not recovery:
                 self.soft_seal = max(self.soft_seal, (epoch - 1, -1))
-        answer = dict(log=message.log, lsn=message.lsn, shard=self.shard, wave=message.wave, status=status)
+        answer: dict[str, Any] = {
+            "log": message.log,
+            "lsn": message.lsn,
+            "shard": self.shard,
+            "wave": message.wave,
+            "status": status,
+        }
         if recovery:
             return Mutated(recovery_id=message.recovery_id, seal_epoch=by[0], seal_node=by[1], **answer)
         return Stored(flags=0, seal_epoch=by[0], seal_node=by[1], **answer)
@@ -133,15 +143,18 @@ class ModelShard:
                 if not wanted or wanted[-1] != self.generation:
                     states.append((epoch, Status.REBUILDING, 0, 0, 0, 0, 0))
                     continue
+                status = Status.REBUILDING if epoch <= self.lossy else Status.OK
                 lng = self.lng.get(epoch, 0)
                 mine = sorted(esn_of(lsn) for lsn in self.entries if epoch_of(lsn) == epoch)
+                if not mine and not lng and status is Status.OK:
+                    continue
                 tails = [esn for esn in mine if esn <= lng]
                 tail = compose_lsn(epoch, tails[-1]) if tails else Lsn(0)
-                states.append(
-                    (epoch, Status.OK, lng, mine[-1] if mine else 0, 0, tail, self.stamp(tail) if tail else 0)
-                )
+                states.append((epoch, status, lng, mine[-1] if mine else 0, 0, tail, self.stamp(tail) if tail else 0))
             rows.append((log, Status.OK, self.seal[0], self.seal[1], 0, states))
-        return Sealed(request_id=message.request_id, shard=self.shard, logs=rows)
+        return Sealed(
+            request_id=message.request_id, shard=self.shard, logs=rows, generation=Generation(self.generation)
+        )
 
     def stamp(self, lsn: Lsn) -> int:
         image = self.best(lsn)
@@ -167,7 +180,7 @@ class ModelShard:
                 if size >= message.bytes_max:
                     covered = lsn
                     break
-            ranges.append((log, Status.OK, covered))
+            ranges.append((log, Status.REBUILDING if epoch_of(first) <= self.lossy else Status.OK, covered))
         return Digested(
             request_id=message.request_id, shard=self.shard, ranges=ranges, entries=entries, images=b"".join(images)
         )
@@ -240,8 +253,6 @@ class OldSequencer:
         header = EntryHeader(
             LOG, lsn, Timestamp(1000 * self.epoch + esn), wave, tuple(copyset), Esn(self.lng), 1, int(flags), len(body)
         )
-        from google_crc32c import value as crc32c
-
         header.body_crc = crc32c(body)
         image = encode_entry(header, body)
         for shard in copyset:
@@ -531,6 +542,18 @@ class World:
         generation = self.shards[shard].generation
         self.shards[shard] = ModelShard(shard, generation + 1)
 
+    def lose_unsynced(self, shard: ShardId) -> None:
+        """The power failed: some entries that were never synced are gone. What recovery stores always is."""
+        self.crash(shard)
+        self.wiped.add(shard)
+        model = self.shards[shard]
+        for lsn, copies in list(model.entries.items()):
+            model.lossy = max(model.lossy, epoch_of(lsn))
+            if self.rng.random() < 0.3:
+                model.entries[lsn] = {rank: image for rank, image in copies.items() if rank[0]}
+                if not model.entries[lsn]:
+                    del model.entries[lsn]
+
     def pause(self, shard: ShardId) -> None:
         if shard not in self.down:
             self.paused.setdefault(shard, [])
@@ -664,7 +687,10 @@ def run_world(seed: int) -> World:
             if keys:
                 world.break_link(*keys[rng.randrange(len(keys))])
         elif pick < 0.87 and (len(world.wiped | {shard}) < world.copies or rng.random() < 0.1):
-            world.wipe(shard)
+            if rng.random() < 0.5:
+                world.wipe(shard)
+            else:
+                world.lose_unsynced(shard)
             world.after(later, lambda: world.start_shard(shard))
         elif world.recoverers:
             peers = sorted(world.recoverers)

@@ -1,0 +1,193 @@
+"""Reading a log, on asyncio: hands what a `ReadStream` delivers to one application task."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from client.read.items import Item, RecordBatch
+from client.read.proof import Proof
+from client.read.read_set import ReadRequest
+from client.read.read_stream import ReadStream, StreamState
+from client.read.settings import ReadSettings
+from logdevice_py.core.ids import LogId
+from logdevice_py.core.lsn import LSN, LSN_MAX, LSN_OLDEST, Lsn
+from logdevice_py.core.status import LogDeviceError, Status
+
+if TYPE_CHECKING:
+    from client.client import Client
+    from client.session import HistoryRequest
+
+_ITERATED_AT_ONCE = 1000
+
+
+class Reader:
+    """Reads [start, until] of one log in order, with every missing LSN accounted for by a `Gap`.
+
+    Use it as ``async with client.reader(log, start=..., until=...) as reader`` and either iterate (``async for item in reader``) or call
+    `read`; not both, and from one task at a time. Reading starts with the first call or on entering the block. A reader never gives up:
+    while a record cannot be had although it may exist, it waits; `waiting_for` says for what.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        log: LogId,
+        start: int = LSN_OLDEST,
+        until: int = LSN_MAX,
+        *,
+        single_copy: bool | None = None,
+        settings: ReadSettings | None = None,
+    ) -> None:
+        """
+        Args:
+            client: an open client.
+            log: the id of a data log.
+            start: the first LSN to read.
+            until: the last LSN to read, inclusive; the greatest one follows the log for ever.
+            single_copy: whether each entry comes from one shard only; None: as the log's attributes say.
+            settings: in place of the client's.
+
+        Raises:
+            LogDeviceError: INVALID_PARAM, NOTFOUND.
+        """
+        if not 0 <= start <= LSN_MAX or not 0 <= until <= LSN_MAX:
+            raise LogDeviceError(Status.INVALID_PARAM, f"[{start}, {until}] is no range of LSNs")
+        attributes = client.config.log(log)
+        if attributes is None:
+            raise LogDeviceError(Status.NOTFOUND, f"log {log} is not in the cluster file")
+        self.log = log
+        self._client = client
+        self._waiter: asyncio.Future[None] | None = None
+        self._history: HistoryRequest | None = None
+        self._items: Iterator[Item] = iter(())
+        self._opened = False
+        self._closed = False
+        session = client.session
+        request = ReadRequest(
+            log=log,
+            stream=next(session.ids),
+            first=Lsn(max(start, LSN_OLDEST)),
+            until=Lsn(until),
+            single_copy=attributes.single_copy_delivery if single_copy is None else single_copy,
+        )
+        self._stream = ReadStream(
+            request,
+            config=session.config,
+            settings=settings or client.read_settings,
+            outbox=session.links,
+            timers=session.timers,
+            rng=session.rng,
+            metrics=client.read_metrics,
+            request_history=self._request_history,
+            on_ready=self._on_ready,
+        )
+
+    # Life
+
+    async def __aenter__(self) -> Reader:
+        self._open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def _open(self) -> None:
+        if self._closed:
+            raise LogDeviceError(Status.SHUTDOWN, "the reader was closed", retriable=False)
+        if not self._opened:
+            self._client.future().cancel()  # refuses when the client is not open
+            self._opened = True
+            self._client.session.add_stream(self._stream.request.stream, self._stream)
+            self._stream.start(self._client.now())
+            self._client.wake()
+
+    async def close(self) -> None:
+        """Stop reading. Harmless when called again."""
+        if self._opened and not self._closed:
+            self._stream.stop()
+            self._client.session.remove_stream(self._stream.request.stream)
+            if self._history is not None:
+                self._history.cancel()
+            self._client.wake()
+        self._closed = True
+        self._wake_waiter()
+
+    def _request_history(self) -> None:
+        if self._history is not None:
+            self._history.cancel()
+        self._history = self._client.session.read_history(self.log, self._client.now(), self._stream.on_history)
+
+    def _on_ready(self) -> None:
+        self._wake_waiter()
+
+    def _wake_waiter(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    # Reading
+
+    async def read(self, max_records: int = 10_000) -> RecordBatch:
+        """Up to `max_records` records, and the gaps between them, as columns.
+
+        Waits for at least one record or gap. Returns an empty batch only when everything up to `until` was read. Being cancelled loses
+        nothing.
+
+        Raises:
+            LogDeviceError: SHUTDOWN when the client or the reader was closed, INVALID_PARAM.
+        """
+        if max_records <= 0:
+            raise LogDeviceError(Status.INVALID_PARAM, f"max_records is {max_records}; it must be at least 1")
+        self._open()
+        stream = self._stream
+        while True:
+            if stream.ready:
+                batch = stream.take(max_records, self._client.now())
+                self._client.wake()
+                if batch or stream.finished:
+                    return batch
+            elif self._closed or stream.state is StreamState.STOPPED:
+                self._client.future().cancel()  # the client says why
+                raise LogDeviceError(Status.SHUTDOWN, "the reader was closed", retriable=False)
+            else:
+                await self._wait()
+
+    async def _wait(self) -> None:
+        if self._waiter is not None:
+            raise LogDeviceError(Status.INVALID_PARAM, "another task reads from this reader")
+        self._waiter = self._client.future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    def __aiter__(self) -> Reader:
+        return self
+
+    async def __anext__(self) -> Item:
+        while True:
+            for item in self._items:
+                return item
+            batch = await self.read(_ITERATED_AT_ONCE)
+            if not batch:
+                raise StopAsyncIteration
+            self._items = iter(batch)
+
+    # About it
+
+    def proof(self) -> Proof:
+        """What was read so far. While iterating it may be ahead by up to the thousand records that are fetched at once."""
+        return self._stream.proof()
+
+    @property
+    def next_lsn(self) -> LSN:
+        """Where to start another reader so that it goes on behind what this one has fetched."""
+        return LSN(self._stream.proof().last + 1)
+
+    def waiting_for(self) -> str:
+        """What holds the reader up at this moment, for people."""
+        return self._stream.waiting_for()

@@ -1,0 +1,420 @@
+"""BufferedWriter's machines: when frames are cut, what they carry, and what follows each answer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from client.settings import WriterSettings
+from client.write.finder import FoundFrames
+from client.write.frame import Position
+from client.write.write_stream import WriteStream
+from logdevice_py.core.batch import decode_batch
+from logdevice_py.core.ids import NodeId
+from logdevice_py.core.lsn import ESN_MAX, compose_lsn
+from logdevice_py.core.status import LogDeviceError, Status
+from logdevice_py.core.units import Timestamp
+from logdevice_py.protocol.messages import (
+    Append,
+    AppendedFlags,
+    AppendFlags,
+    Durability,
+    GetSeqState,
+    NodeState,
+    SeqStateFlags,
+)
+from tests.unit.client.fakes import LOG, Bench, FakePromise, appended, seq_state
+
+STREAM = int(AppendFlags.WRITE_STREAM)
+BATCH = int(AppendFlags.BATCH)
+RESUME = int(AppendFlags.RESUME)
+
+
+class Writing:
+    """A bench with one writer."""
+
+    def __init__(self, **options: Any) -> None:
+        self.bench = Bench()
+        self.searches: list[Any] = []
+        self.writer = self.bench.session.writer(WriterSettings(**options), self)
+        self.node = NodeId(-1)
+        self.epoch = 3
+
+    def find(self, log: Any, writer: Any, first: Any, until: Any, done: Any, now: Any) -> None:
+        self.searches.append((first, until, done))
+
+    def append(self, payload: bytes = b"x") -> FakePromise:
+        promise = FakePromise()
+        self.writer.append(LOG, payload, promise, self.bench.now)
+        return promise
+
+    def append_many(self, payloads: list[bytes]) -> FakePromise:
+        promise = FakePromise()
+        self.writer.append_many(LOG, payloads, promise, self.bench.now)
+        return promise
+
+    def frames(self) -> list[Append]:
+        return [message for _, message in self.bench.taken()]
+
+    def located(self, epoch: int = 3) -> list[Append]:
+        """Answer the question where the log is; the frames that follow."""
+        self.node, question = self.bench.one(GetSeqState)
+        self.bench.answer(self.node, seq_state(question, epoch=epoch))
+        self.epoch = epoch
+        return self.frames()
+
+    def answer(self, frame: Append, status: Status = Status.OK, *, esn: int = 0, **more: Any) -> None:
+        lsn = compose_lsn(self.epoch, esn) if esn else more.pop("lsn", 0)
+        self.bench.answer(self.node, appended(frame, status, lsn=lsn, **more))
+        self.writer.check()
+
+    def moved(self, epoch: int) -> GetSeqState:
+        """Answer the question that moves the log on."""
+        node, question = self.bench.one(GetSeqState)
+        self.node = node
+        self.bench.answer(node, seq_state(question, epoch=epoch, released=compose_lsn(epoch, 0)))
+        self.epoch = epoch
+        return question  # type: ignore[no-any-return]
+
+    def found(self, positions: dict[int, int], *, uncertain: bool = False) -> tuple[int, int]:
+        """Answer the search with LSNs by sequence number; the range that was searched."""
+        first, until, done = self.searches.pop()
+        done(
+            FoundFrames(
+                {number: Position(lsn, 0, Timestamp(7), (), Durability.SYNC) for number, lsn in positions.items()},  # type: ignore[arg-type]
+                uncertain=uncertain,
+            ),
+            self.bench.now,
+        )
+        return first, until
+
+    @property
+    def stream(self) -> WriteStream:
+        return self.writer._streams[LOG]
+
+
+class TestFrames:
+    def test_the_first_frame_of_an_epoch_resumes_and_every_frame_names_the_exact_epoch(self) -> None:
+        w = Writing(time_trigger_us=0)
+        w.append(b"a")
+        (first,) = w.located(epoch=3)
+        w.append(b"b")
+        (second,) = w.frames()
+        assert (first.flags, first.sequence, first.stream_epoch) == (STREAM | RESUME, 1, 3)
+        assert (second.flags, second.sequence, second.stream_epoch) == (STREAM, 2, 3)
+        assert len(first.writer) == 16
+        assert first.writer == second.writer
+
+    def test_receipts_count_records_within_the_frame(self) -> None:
+        w = Writing(time_trigger_us=0)
+        one, many = w.append(b"a"), w.append_many([b"b", b"", b"c"])
+        (frame,) = w.located()
+        assert frame.flags & BATCH
+        assert decode_batch(frame.payload, 4) == [b"a", b"b", b"", b"c"]
+        w.answer(frame, esn=8, offset=10)
+        assert one.result.batch_offset == 10
+        assert many.result.batch_offsets() == [11, 12, 13]
+        assert {receipt.lsn for receipt in many.result} == {compose_lsn(3, 8)}
+
+    def test_one_call_may_be_spread_over_frames_and_is_answered_once(self) -> None:
+        w = Writing(time_trigger_us=0, size_trigger_bytes=50)
+        many = w.append_many([b"0123456789"] * 10)
+        frames = w.located()
+        assert [frame.records for frame in frames] == [3, 3, 3, 1]
+        for esn, frame in enumerate(frames[:-1], 1):
+            w.answer(frame, esn=esn)
+            assert not many.done()
+        w.answer(frames[-1], esn=4)
+        assert [lsn & 0xFFFF for lsn in many.result.lsns()] == [1, 1, 1, 2, 2, 2, 3, 3, 3, 4]
+        assert many.result[-1].lsn == compose_lsn(3, 4)
+
+    def test_a_record_that_does_not_fit_begins_the_next_frame(self) -> None:
+        w = Writing(time_trigger_us=0)
+        limit = w.writer.payload_max(LOG)
+        w.append(b"small")
+        w.append(b"L" * limit)
+        first, second = w.located()
+        assert (first.records, second.records) == (1, 1)
+        assert len(second.payload) == limit
+
+    def test_a_record_over_the_limit_is_refused_and_nothing_is_taken(self) -> None:
+        w = Writing()
+        with pytest.raises(LogDeviceError) as caught:
+            w.append_many([b"ok", b"L" * (w.writer.payload_max(LOG) + 1)])
+        assert caught.value.status is Status.TOOBIG
+        assert w.writer.unacknowledged_bytes == 0
+
+    def test_text_is_no_record(self) -> None:
+        w = Writing()
+        with pytest.raises(LogDeviceError, match="INVALID_PARAM"):
+            w.append_many([b"ok", "no"])  # type: ignore[list-item]
+
+    def test_an_empty_call_is_done_at_once(self) -> None:
+        assert len(Writing().append_many([]).result) == 0
+
+    def test_compression_is_dropped_when_it_does_not_help(self) -> None:
+        w = Writing(time_trigger_us=0, compression="zstd")
+        w.append(b"q")
+        w.append(b"a" * 1000)
+        w.append(b"b" * 1000)
+        (frame,) = w.located()
+        assert len(frame.payload) < 200
+        w.append(b"z")
+        (lone,) = w.frames()
+        assert lone.payload == b"z"
+
+
+class TestTriggers:
+    def test_left_to_itself_a_stream_sends_at_once_when_idle_and_gathers_while_a_frame_is_under_way(self) -> None:
+        w = Writing()
+        w.append(b"1")
+        (first,) = w.located()
+        w.append(b"2")
+        w.append(b"3")
+        assert w.frames() == []
+        w.answer(first, esn=1)
+        (second,) = w.frames()
+        assert second.records == 2
+
+    def test_it_gathers_for_ten_milliseconds_at_most(self) -> None:
+        w = Writing()
+        w.append(b"1")
+        w.located()
+        w.append(b"2")
+        w.bench.pass_time(9_000)
+        assert w.frames() == []
+        w.bench.pass_time(2_000)
+        assert len(w.frames()) == 1
+
+    def test_a_time_trigger_waits_even_when_idle(self) -> None:
+        w = Writing(time_trigger_us=50_000)
+        w.append(b"1")
+        w.bench.pass_time(40_000)
+        w.append(b"2")
+        assert w.bench.taken(GetSeqState) == []
+        w.bench.pass_time(11_000)
+        (frame,) = w.located()
+        assert frame.records == 2
+
+    def test_flush_sends_what_is_open(self) -> None:
+        w = Writing(time_trigger_us=1_000_000)
+        w.append(b"1")
+        flushed = FakePromise()
+        w.writer.flush(flushed, w.bench.now)
+        (frame,) = w.located()
+        assert not flushed.done()
+        w.answer(frame, esn=1)
+        assert flushed.done()
+        assert flushed.error is None
+
+    def test_the_window_limits_frames_in_flight(self) -> None:
+        w = Writing(time_trigger_us=0, size_trigger_bytes=1, frames_in_flight_max=2)
+        w.append_many([b"a"] * 5)
+        frames = w.located()
+        assert len(frames) == 2
+        w.answer(frames[0], esn=1)
+        assert [frame.sequence for frame in w.frames()] == [3]
+
+
+class TestMemory:
+    def test_beyond_the_limit_records_are_refused_until_there_is_room(self) -> None:
+        w = Writing(memory_bytes_max=100)
+        w.append(b"x" * 100)
+        with pytest.raises(LogDeviceError) as caught:
+            w.append(b"y")
+        assert caught.value.status is Status.NOBUFS
+        ready = FakePromise()
+        w.writer.ready(ready)
+        (frame,) = w.located()
+        assert not ready.done()
+        w.answer(frame, esn=1)
+        assert ready.done()
+        w.append(b"y")
+
+
+class TestRefusals:
+    def test_a_stale_epoch_is_left_when_every_frame_in_flight_was_refused(self) -> None:
+        w = Writing(time_trigger_us=0, size_trigger_bytes=1)
+        many = w.append_many([b"a", b"b", b"c"])
+        frames = w.located(epoch=3)
+        for frame in frames[:-1]:
+            w.answer(frame, Status.STALE, lsn=compose_lsn(5, 0))
+            assert w.frames() == []
+        w.answer(frames[-1], Status.STALE, lsn=compose_lsn(5, 0))
+        again = w.frames()
+        assert [(frame.sequence, frame.stream_epoch) for frame in again] == [(1, 5), (2, 5), (3, 5)]
+        assert [bool(frame.flags & RESUME) for frame in again] == [True, False, False]
+        w.epoch = 5
+        for esn, frame in enumerate(again, 1):
+            w.answer(frame, esn=esn)
+        assert [lsn >> 32 for lsn in many.result.lsns()] == [5, 5, 5]
+
+    def test_a_stale_epoch_is_not_left_while_an_earlier_frame_is_in_doubt(self) -> None:
+        w = Writing(time_trigger_us=0, size_trigger_bytes=1)
+        many = w.append_many([b"a", b"b"])
+        first, second = w.located(epoch=3)
+        w.answer(first, Status.PREEMPTED, esn=7)
+        w.answer(second, Status.STALE, lsn=compose_lsn(5, 0))
+        question = w.moved(epoch=5)
+        assert question.min_epoch == 4
+        assert question.flags & SeqStateFlags.WAIT_FOR_RECOVERY
+        assert w.frames() == []
+        assert w.found({1: compose_lsn(3, 7)}) == (compose_lsn(3, 1), compose_lsn(3, ESN_MAX))
+        (again,) = w.frames()
+        assert (again.sequence, again.stream_epoch, bool(again.flags & RESUME)) == (2, 5, True)
+        w.answer(again, esn=1)
+        assert many.result.lsns() == [compose_lsn(3, 7), compose_lsn(5, 1)]
+
+    def test_a_full_sequencer_gets_the_same_numbers_again_after_a_pause(self) -> None:
+        w = Writing(time_trigger_us=0, size_trigger_bytes=1)
+        w.append_many([b"a", b"b", b"c"])
+        first, second, third = w.located()
+        w.answer(first, esn=1)
+        w.answer(second, Status.SEQNOBUFS)
+        w.answer(third, Status.WRITE_STREAM_BROKEN)
+        assert w.frames() == []
+        w.bench.pass_time(10_000)
+        again = w.frames()
+        assert [(frame.sequence, frame.stream_epoch, frame.flags & RESUME) for frame in again] == [(2, 3, 0), (3, 3, 0)]
+
+    def test_a_refused_first_frame_resumes_again(self) -> None:
+        w = Writing(time_trigger_us=0)
+        w.append()
+        (frame,) = w.located()
+        w.answer(frame, Status.NOTREADY)
+        w.bench.pass_time(10_000)
+        (again,) = w.located()
+        assert again.flags & RESUME
+
+    def test_a_sequencer_that_forgot_the_writer_loses_the_epoch(self) -> None:
+        w = Writing(time_trigger_us=0)
+        w.append()
+        (frame,) = w.located(epoch=3)
+        w.answer(frame, esn=1)
+        w.append()
+        (frame,) = w.frames()
+        w.answer(frame, Status.WRITE_STREAM_UNKNOWN, lsn=compose_lsn(3, 0))
+        assert w.moved(epoch=4).min_epoch == 4
+        assert w.searches == []  # nothing was in doubt
+        (again,) = w.frames()
+        assert (again.sequence, again.stream_epoch) == (2, 4)
+
+    def test_a_frame_that_can_never_be_taken_fails_and_the_next_takes_its_number(self) -> None:
+        w = Writing(time_trigger_us=0, size_trigger_bytes=1)
+        bad, good = w.append(b"bad"), w.append(b"good")
+        first, second = w.located()
+        w.answer(first, Status.TOOBIG)
+        w.answer(second, Status.WRITE_STREAM_UNKNOWN, lsn=compose_lsn(3, 0))
+        assert bad.failure.status is Status.TOOBIG
+        (again,) = w.frames()
+        assert (again.payload, again.sequence, bool(again.flags & RESUME)) == (b"good", 1, True)
+        w.answer(again, esn=1)
+        assert good.result is not None
+        flushed = FakePromise()
+        w.writer.flush(flushed, w.bench.now)
+        assert flushed.failure.status is Status.TOOBIG
+        twice = FakePromise()
+        w.writer.flush(twice, w.bench.now)
+        assert twice.error is None
+
+    def test_a_position_that_certainly_was_not_used_is_no_doubt(self) -> None:
+        w = Writing(time_trigger_us=0)
+        w.append()
+        (frame,) = w.located()
+        w.answer(frame, Status.PREEMPTED, esn=4, flags=int(AppendedFlags.NOT_REPLICATED))
+        w.bench.pass_time(10_000)
+        (again,) = w.located(epoch=4)
+        assert again.stream_epoch == 4
+        assert w.searches == []
+
+
+class TestDoubt:
+    def test_a_lost_connection_ends_the_epoch_and_only_the_missing_is_sent_again(self) -> None:
+        w = Writing(time_trigger_us=0, size_trigger_bytes=1)
+        many = w.append_many([b"a", b"b", b"c"])
+        frames = w.located(epoch=3)
+        w.answer(frames[0], esn=5)
+        w.bench.down(w.node)
+        w.moved(epoch=4)
+        assert w.found({2: compose_lsn(3, 6)})[0] == compose_lsn(3, 6)
+        (again,) = w.frames()
+        assert (again.payload, again.sequence, again.stream_epoch) == (b"c", 3, 4)
+        w.answer(again, esn=1)
+        assert many.result.lsns() == [compose_lsn(3, 5), compose_lsn(3, 6), compose_lsn(4, 1)]
+
+    def test_a_connection_that_was_never_made_leaves_nothing_in_doubt(self) -> None:
+        w = Writing(time_trigger_us=0)
+        w.append()
+        w.located(epoch=3)
+        w.bench.down(w.node)
+        assert w.stream.state.name == "MOVING"
+        other = Writing(time_trigger_us=0)
+        other.bench.connect = False
+        other.append()
+        other.bench.turn()
+        assert other.stream.state.name == "LOCATING"
+
+    def test_a_node_that_is_declared_dead_leaves_its_frames_in_doubt_and_late_answers_are_not_heard(self) -> None:
+        w = Writing(time_trigger_us=0)
+        promise = w.append()
+        (frame,) = w.located(epoch=3)
+        old = w.node
+        states = {node: int(NodeState.DEAD if node == old else NodeState.ALIVE) for node in range(3)}
+        w.bench.push(NodeId((old + 1) % 3), states)
+        w.bench.answer(old, appended(frame, lsn=compose_lsn(3, 1)))
+        assert not promise.done()
+        w.moved(epoch=4)
+        w.found({1: compose_lsn(3, 1)})
+        assert promise.result.lsn == compose_lsn(3, 1)
+
+    def test_a_silent_sequencer_is_given_up_in_time(self) -> None:
+        w = Writing(time_trigger_us=0, silence_us=2_000_000)
+        w.append()
+        w.located(epoch=3)
+        w.bench.pass_time(1_500_000)
+        assert w.stream.state.name == "STREAMING"
+        w.bench.pass_time(1_500_000)
+        assert w.stream.state.name == "MOVING"
+
+    def test_what_may_be_lost_fails_as_maybe_applied_and_later_records_go_on(self) -> None:
+        w = Writing(time_trigger_us=0)
+        lost = w.append(b"lost")
+        w.located(epoch=3)
+        w.bench.down(w.node)
+        w.moved(epoch=4)
+        later = w.append(b"later")
+        w.found({}, uncertain=True)
+        assert lost.failure.status is Status.DATALOSS
+        assert lost.failure.maybe_applied
+        (frame,) = w.frames()
+        assert (frame.payload, frame.sequence) == (b"later", 2)
+        w.answer(frame, esn=1)
+        assert later.result is not None
+        flushed = FakePromise()
+        w.writer.flush(flushed, w.bench.now)
+        assert flushed.failure.maybe_applied
+
+    def test_a_record_given_up_before_it_was_sent_is_never_sent(self) -> None:
+        w = Writing(time_trigger_us=0, give_up_us=500_000)
+        promise = w.append(b"old")
+        w.bench.pass_time(1_000_000)
+        assert promise.failure.status is Status.TIMEDOUT
+        assert not promise.failure.maybe_applied
+        w.append(b"fresh")
+        w.bench.turn()
+        questions = w.bench.taken(GetSeqState)
+        node, question = questions[-1]
+        w.node = node
+        w.bench.answer(node, seq_state(question, epoch=3))
+        assert [frame.payload for frame in w.frames()] == [b"fresh"]
+
+    def test_closing_without_waiting_tells_what_may_be_in_the_log(self) -> None:
+        w = Writing(time_trigger_us=0, frames_in_flight_max=1, size_trigger_bytes=1)
+        sent, queued = w.append(b"1"), w.append(b"2")
+        w.located()
+        w.writer.close()
+        assert sent.failure.maybe_applied
+        assert not queued.failure.maybe_applied
+        with pytest.raises(LogDeviceError, match="SHUTDOWN"):
+            w.append()

@@ -1,0 +1,169 @@
+"""Who serves a request."""
+
+from __future__ import annotations
+
+import pytest
+
+from logdevice_py.core.ids import LogId, NodeId
+from logdevice_py.core.status import Status
+from logdevice_py.placement.sequencer_locator import locate_sequencer
+from logdevice_py.protocol.messages import AppendedFlags, AppendFlags, NodeState
+from sequencer.sequencer import State
+from tests.unit.sequencer.fakes import LOG, ME, World, active, make_config
+
+NO_REDIRECT = int(AppendFlags.NO_REDIRECT)
+REACTIVATE = int(AppendFlags.REACTIVATE_IF_PREEMPTED)
+
+
+def away() -> World:
+    """A world where other nodes sequence too."""
+    return World(make_config(sequencers=[0, 1, 2], logs=(1, 1000)))
+
+
+def foreign_log(world: World) -> LogId:
+    """A log whose home is another node."""
+    for number in range(1, 1000):
+        home = locate_sequencer(LogId(number), world.config, world.cluster.may_sequence)
+        if home is not None and home != ME:
+            return LogId(number)
+    raise AssertionError("no log has its home elsewhere")
+
+
+class TestNodesThatDoNotServe:
+    @pytest.mark.parametrize(
+        ("state", "status"),
+        [
+            (NodeState.STARTING, Status.NOTREADY),
+            (NodeState.LEAVING, Status.SHUTDOWN),
+            (NodeState.DEAD, Status.NOTREADY),
+        ],
+    )
+    def test_a_node_that_is_not_up_refuses(self, state: NodeState, status: Status) -> None:
+        world = World()
+        world.cluster.states[ME] = state
+        request = world.append()
+        world.run()
+        assert world.answer_to(request).status is status
+
+    def test_an_isolated_node_refuses_even_logs_that_it_served(self) -> None:
+        world = active()
+        world.cluster.is_isolated = True
+        world.node.on_cluster_state(world.now)
+        request = world.append()
+        world.run()
+        assert world.answer_to(request).status is Status.ISOLATED
+
+    def test_a_node_that_only_stores_redirects(self) -> None:
+        world = World(make_config(sequencers=[1]))
+        request = world.append(flags=NO_REDIRECT)
+        world.run()
+        assert (world.answer_to(request).status, world.answer_to(request).redirect) == (Status.REDIRECTED, 1)
+
+    def test_without_a_sequencer_node_there_is_none(self) -> None:
+        world = World(make_config(sequencers=[1]))
+        world.cluster.states[NodeId(1)] = NodeState.DEAD
+        request = world.append()
+        world.run()
+        assert world.answer_to(request).status is Status.NOSEQUENCER
+
+
+class TestRedirects:
+    def test_an_append_for_another_home_is_redirected_there(self) -> None:
+        world = away()
+        log = foreign_log(world)
+        request = world.append(log=log)
+        world.run()
+        answer = world.answer_to(request)
+        assert answer.status is Status.REDIRECTED
+        assert answer.redirect == locate_sequencer(log, world.config, world.cluster.may_sequence)
+        assert answer.flags & AppendedFlags.NOT_REPLICATED
+
+    def test_unless_it_forbids_that(self) -> None:
+        world = away()
+        log = foreign_log(world)
+        request = world.append(log=log, flags=NO_REDIRECT)
+        world.run()
+        assert world.answer_to(request).status is Status.OK
+
+    def test_after_which_others_are_not_redirected_for_a_while(self) -> None:
+        world = away()
+        log = foreign_log(world)
+        world.append(log=log, flags=NO_REDIRECT)
+        world.run(1_000_000)
+        soon = world.append(log=log)
+        world.run(6_000_000)
+        late = world.append(log=log)
+        world.run()
+        assert world.answer_to(soon).status is Status.OK
+        assert world.answer_to(late).status is Status.REDIRECTED
+
+    def test_a_log_moves_here_when_its_home_dies(self) -> None:
+        world = away()
+        log = foreign_log(world)
+        for node in (1, 2):
+            world.cluster.states[NodeId(node)] = NodeState.DEAD
+        world.node.on_cluster_state(world.now)
+        world.append(log=log)
+        world.run()
+        assert world.node.sequencers[log].epoch == 1
+
+
+class TestPreempted:
+    def preempted(self) -> World:
+        world = active()
+        world.store.take_over(LOG, NodeId(2))
+        world.sequencer.activate(world.now)
+        world.run()
+        assert world.sequencer.state is State.PREEMPTED
+        return world
+
+    def test_appends_are_sent_to_the_one_that_took_over(self) -> None:
+        world = self.preempted()
+        request = world.append()
+        world.run()
+        assert (world.answer_to(request).status, world.answer_to(request).redirect) == (Status.PREEMPTED, 2)
+
+    def test_unless_it_is_dead(self) -> None:
+        world = self.preempted()
+        world.cluster.states[NodeId(2)] = NodeState.DEAD
+        world.node.on_cluster_state(world.now)
+        request = world.append()
+        world.run()
+        assert world.answer_to(request).lsn >> 32 == 3
+        assert world.sequencer.state is State.ACTIVE
+
+    def test_or_the_client_wants_it_back(self) -> None:
+        world = self.preempted()
+        request = world.append(flags=NO_REDIRECT | REACTIVATE)
+        world.run()
+        assert world.answer_to(request).lsn >> 32 == 3
+
+    def test_an_open_batch_is_refused_and_not_applied(self) -> None:
+        world = active(config=make_config(batching_time_us=1_000_000))
+        request = world.append()
+        world.store.take_over(LOG, NodeId(2))
+        world.sequencer.activate(world.now)
+        world.run()
+        answer = world.answer_to(request)
+        assert (answer.status, answer.redirect) == (Status.PREEMPTED, 2)
+        assert answer.flags & AppendedFlags.NOT_REPLICATED
+
+    def test_the_release_pointer_stays(self) -> None:
+        world = active()
+        world.answer = lambda store: None
+        world.append()
+        world.run()
+        before = world.sequencer.last_released
+        world.store.take_over(LOG, NodeId(2))
+        world.sequencer.activate(world.now)
+        world.run()
+        world.reply_to_held()
+        assert world.sequencer.last_released == before
+
+    def test_recovery_is_stopped(self) -> None:
+        world = active()
+        world.recoveries.held = True
+        world.sequencer.activate(world.now)
+        world.run()
+        world.sequencer.on_sealed(world.store.take_over(LOG, NodeId(2)), NodeId(2), world.now)
+        assert world.recoveries.started == {}

@@ -1,0 +1,194 @@
+"""GET_SEQ_STATE: what it waits for, and that a tail is never older than what was acknowledged."""
+
+from __future__ import annotations
+
+from epoch_store.interface import ReadMetadata
+from logdevice_py.core.ids import LogId, NodeId, shard_id
+from logdevice_py.core.lsn import compose_lsn
+from logdevice_py.core.status import Status
+from logdevice_py.core.units import Timestamp
+from logdevice_py.metadata.epoch_metadata import TailRecord
+from logdevice_py.protocol.messages import SeqStateFlags
+from sequencer.sequencer import State
+from sequencer.settings import SequencerSettings
+from tests.unit.sequencer.fakes import LOG, World, active
+
+TAIL = int(SeqStateFlags.TAIL)
+WAIT = int(SeqStateFlags.WAIT_FOR_RECOVERY)
+
+
+class TestState:
+    def test_it_activates_the_log(self) -> None:
+        world = World()
+        request = world.ask_state()
+        world.run()
+        state = world.state_of(request)
+        assert (state.status, state.epoch, state.next_lsn) == (Status.OK, 1, compose_lsn(1, 1))
+
+    def test_an_unknown_log_is_not_found(self) -> None:
+        world = World()
+        request = world.ask_state(log=LogId(5000))
+        world.run()
+        assert world.state_of(request).status is Status.NOTFOUND
+
+    def test_a_minimal_epoch_makes_it_reactivate(self) -> None:
+        world = active()
+        request = world.ask_state(min_epoch=2)
+        world.run()
+        assert world.state_of(request).epoch == 2
+
+    def test_an_epoch_that_was_never_given_costs_one_activation(self) -> None:
+        world = active()
+        request = world.ask_state(min_epoch=1000)
+        world.run(6_000_000)
+        assert world.state_of(request).status is Status.STALE
+        assert world.sequencer.epoch == 2
+
+    def test_waiting_for_recovery_ends_when_the_epoch_is_released(self) -> None:
+        world = active()
+        world.recoveries.held = True
+        request = world.ask_state(WAIT, min_epoch=2)
+        world.run(1_000_000)
+        assert world.states == []
+        world.recoveries.finish(LOG, world.now)
+        world.run()
+        assert (world.state_of(request).status, world.state_of(request).last_released) == (Status.OK, compose_lsn(2, 0))
+
+    def test_or_with_again_at_the_deadline(self) -> None:
+        world = active()
+        world.recoveries.held = True
+        request = world.ask_state(WAIT, min_epoch=2)
+        world.run(5_000_000)
+        assert world.state_of(request).status is Status.AGAIN
+
+    def test_the_tail_of_an_empty_epoch_is_that_of_recovery(self) -> None:
+        world = active()
+        world.recoveries.held = True
+        request = world.ask_state(WAIT, min_epoch=2)
+        world.run()
+        world.recoveries.finish(LOG, world.now, tail=TailRecord(compose_lsn(1, 1), Timestamp(77)))
+        world.run()
+        state = world.state_of(request)
+        assert (state.tail_lsn, state.tail_timestamp) == (compose_lsn(1, 1), 77)
+
+    def test_preemption_ends_the_waiting(self) -> None:
+        world = active()
+        world.recoveries.held = True
+        request = world.ask_state(WAIT, min_epoch=2)
+        world.run()
+        world.sequencer.on_sealed(world.store.take_over(LOG, NodeId(2)), NodeId(2), world.now)
+        world.run()
+        assert (world.state_of(request).status, world.state_of(request).redirect) == (Status.PREEMPTED, 2)
+
+    def test_the_number_of_waiting_requests_is_bounded(self) -> None:
+        world = World(settings=SequencerSettings(sequencer_state_waiters=2))
+        world.store.silent = True
+        requests = [world.ask_state() for _ in range(3)]
+        world.run()
+        assert world.state_of(requests[2]).status is Status.AGAIN
+
+
+class TestTail:
+    def test_it_covers_everything_acknowledged_before(self) -> None:
+        world = active()
+        world.answer = lambda store: None
+        world.append(b"slow")
+        world.run()
+        slow, world.held_stores = world.held_stores, []
+        world.answer = lambda store: Status.OK
+        acknowledged = world.append(b"quick")
+        world.run()
+        request = world.ask_state(TAIL)
+        world.run()
+        assert world.states == []
+        for store in slow:
+            world.reply(store)
+        world.run()
+        assert world.state_of(request).last_released >= world.answer_to(acknowledged).lsn
+
+    def test_it_does_not_wait_for_what_nobody_was_told_of(self) -> None:
+        world = active()
+        world.answer = lambda store: None
+        world.append(b"slow")
+        world.run()
+        request = world.ask_state(TAIL)
+        world.run()
+        assert world.state_of(request).last_released == compose_lsn(1, 1)
+
+    def test_it_makes_sure_that_nobody_took_the_log_over(self) -> None:
+        world = active()
+        world.store.take_over(LOG, NodeId(2))
+        request = world.ask_state(TAIL)
+        world.run()
+        assert (world.state_of(request).status, world.state_of(request).redirect) == (Status.PREEMPTED, 2)
+        assert world.sequencer.state is State.PREEMPTED
+
+    def test_one_reading_serves_all_that_came_before_it(self) -> None:
+        world = active()
+        world.store.silent = True
+        requests = [world.ask_state(TAIL) for _ in range(5)]
+        world.run()
+        assert len(world.store.held) == 1
+        world.store.silent = False
+        self.answer_held(world)
+        readings = [operation for operation in world.store.operations if isinstance(operation, ReadMetadata)]
+        assert len(readings) == 2  # the first came when only one request waited
+        assert all(world.state_of(request).status is Status.OK for request in requests)
+
+    def answer_held(self, world: World) -> None:
+        held, world.store.held = world.store.held, []
+        for effect in held:
+            result = world.store.run(effect.operation)
+            assert result is not None
+            world.node.on_epoch_store(effect.token, result, world.now)
+        world.run()
+
+    def test_a_reading_sent_before_the_request_came_does_not_count(self) -> None:
+        world = active()
+        world.store.silent = True
+        first = world.ask_state(TAIL)
+        world.run()
+        early = world.store.held[0]
+        result = world.store.run(early.operation)
+        second = world.ask_state(TAIL)
+        world.store.take_over(LOG, NodeId(2))
+        world.store.silent = False
+        assert result is not None
+        world.node.on_epoch_store(early.token, result, world.now)
+        world.run()
+        assert world.state_of(first).status is Status.OK
+        assert world.state_of(second).status is Status.PREEMPTED
+
+    def test_shards_are_asked_when_the_epoch_store_is_silent(self) -> None:
+        world = active()
+        world.store.silent = True
+        request = world.ask_state(TAIL)
+        world.run(500_000)
+        assert world.states == []
+        world.run(1_000_000)
+        assert world.state_of(request).status is Status.OK
+
+    def test_the_seals_of_a_later_sequencer_end_it(self) -> None:
+        world = active()
+        world.store.silent = True
+        world.seals = {shard_id(NodeId(node)): (1, 3) for node in (1, 2, 3)}
+        request = world.ask_state(TAIL)
+        world.run(2_000_000)
+        assert (world.state_of(request).status, world.state_of(request).redirect) == (Status.PREEMPTED, 3)
+
+    def test_too_few_shards_prove_nothing(self) -> None:
+        world = active()
+        world.store.silent = True
+        for node in (1, 2, 3):
+            del world.cluster.states[NodeId(node)]
+        request = world.ask_state(TAIL)
+        world.run(6_000_000)
+        assert world.state_of(request).status is Status.AGAIN
+
+    def test_a_lost_answer_to_an_activation_is_made_good_by_another(self) -> None:
+        world = active()
+        world.store.take_over(LOG, NodeId(0))
+        request = world.ask_state(TAIL)
+        world.run(1_000_000)
+        assert world.state_of(request).status is Status.OK
+        assert world.sequencer.epoch == 3
