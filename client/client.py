@@ -17,6 +17,7 @@ from client.links import Links
 from client.read.metrics import ReadMetrics
 from client.read.settings import ReadSettings
 from client.receipt import Receipt
+from client.sequencer_state import SequencerState
 from client.session import ClientSession
 from client.settings import ClientSettings, WriterSettings, split_section
 from client.write.frame_reader import FrameReader
@@ -338,6 +339,19 @@ class Client:
         tail = await future
         assert isinstance(tail, LSN)
         return tail
+
+    async def sequencer(self, log: int | str, *, timeout: float | None = None) -> SequencerState:
+        """Which node sequences the log, and how far it is. Activates the log when nobody sequences it.
+
+        Raises:
+            LogDeviceError: a retriable status when no sequencer could be asked in time.
+        """
+        future = self.future()
+        self.session.sequencer(self.log_id(log), future, monotonic_us(), _us(timeout))
+        self.wake()
+        state = await future
+        assert isinstance(state, SequencerState)
+        return state
 
     async def trim(self, log: int | str, lsn: int, *, timeout: float | None = None) -> None:
         """Give up everything up to `lsn`, inclusive; done when every shard has made it durable.

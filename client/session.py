@@ -17,6 +17,7 @@ from client.known_cluster import KnownCluster
 from client.links import Links
 from client.metrics import ClientMetrics, WriterMetrics
 from client.promise import Promise, break_, keep
+from client.sequencer_state import SequencerState
 from client.settings import ClientSettings, WriterSettings
 from client.trim_request import TrimRequest
 from client.write.finder import FrameFinder
@@ -329,6 +330,21 @@ class ClientSession:
                 keep(promise, LSN(answer.last_released))
 
         self.questions.ask(log, now, answered, flags=_TAIL, min_epoch=self.routes.epoch(log), deadline=now + timeout)
+
+    def sequencer(self, log: LogId, promise: Promise, now: Micros, timeout_us: int | None = None) -> None:
+        """Who sequences the log and how far it is, `SequencerState`; activates the log when nobody sequences it."""
+        timeout = self.settings.request_timeout_us if timeout_us is None else timeout_us
+
+        def answered(answer: SeqState | Status, at: Micros) -> None:
+            if isinstance(answer, Status):
+                break_(promise, LogDeviceError(answer, f"sequencer of log {log}", maybe_applied=False))
+            else:
+                keep(
+                    promise,
+                    SequencerState(request.node, answer.epoch, LSN(answer.last_released), LSN(answer.next_lsn)),
+                )
+
+        request = self.questions.ask(log, now, answered, min_epoch=self.routes.epoch(log), deadline=now + timeout)
 
     def trim(
         self, log: LogId, lsn: int, shards: list[ShardId], promise: Promise, now: Micros, timeout_us: int | None = None

@@ -138,7 +138,7 @@ async def write(
         order: list[asyncio.Task[Receipts]] = []
         for at in range(0, len(lines), CHUNK):
             if at <= kill_at < at + CHUNK:
-                node = await client.sequencer_node(LOG)
+                node = (await client.sequencer(LOG)).node
                 await supervisor.kill(node)
                 outcome.killed = f"N{node}"
                 progress.say(f"N{node}, which sequences the log, is killed (SIGKILL); writing goes on")

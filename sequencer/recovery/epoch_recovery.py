@@ -21,6 +21,7 @@ from sequencer.recovery.coalescing import AnswerSink, CleanedRow
 from sequencer.recovery.context import RecoveryContext
 from sequencer.recovery.digest import Digest, Kind
 from sequencer.recovery.epoch_store_call import EpochStoreCall
+from sequencer.recovery.grace import Grace
 from sequencer.recovery.mutator import Mutation, Mutator, must_be_stored
 from sequencer.recovery.plan import Decision, Plan, latest
 from sequencer.recovery.recovery_shard import RecoveryShard, RecoveryShards, SealedEpoch, ShardState
@@ -89,7 +90,7 @@ class EpochRecovery:
         self._complete = False
         self._mutator: Mutator | None = None
         self._cleaner: Cleaner | None = None
-        self._grace: dict[FMajority, Timer] = {}
+        self._grace = Grace(context, self._on_grace_over)
         self._phase: Timer | None = None
         self._progress_at = Micros(0)
         self._store_call: EpochStoreCall | None = None
@@ -307,7 +308,7 @@ class EpochRecovery:
         if result is FMajority.INCOMPLETE and unreadable:
             hit("recovery_damage_waits")  # another shard may have a good copy
             return
-        if self._stragglers(result) and not self._waited(result, now):
+        if self._stragglers(result) and not self._grace.is_over(result, now):
             return
         self._start_mutation(digested, result, unreadable, now)
 
@@ -325,17 +326,6 @@ class EpochRecovery:
             return True
         return any(member.state in (ShardState.SEALED, ShardState.DIGESTING) for member in self._members.values())
 
-    def _waited(self, result: FMajority, now: Micros) -> bool:
-        """Whether stragglers had their time. Where entries may be lost for ever they get more of it."""
-        timer = self._grace.get(result)
-        if timer is None:
-            settings = self._context.settings
-            lossy = result is FMajority.NON_AUTHORITATIVE
-            delay = settings.phase_timeout_us if lossy else settings.grace_period_us
-            self._grace[result] = self._context.timers.at(now + delay, self._on_grace_over)
-            return False
-        return not timer.pending
-
     def _on_grace_over(self, now: Micros) -> None:
         hit("recovery_grace_over")
         if self.state is State.DIGEST:
@@ -343,7 +333,7 @@ class EpochRecovery:
 
     def _start_mutation(self, digested: list[ShardId], result: FMajority, unreadable: set[Esn], now: Micros) -> None:
         self.state = State.MUTATION
-        self._cancel_grace()
+        self._grace.cancel()
         for member in self._members.values():
             if member.state is ShardState.DIGESTING:
                 member.fall_back(ShardState.SEALED)  # too late for this attempt
@@ -497,7 +487,7 @@ class EpochRecovery:
         self._advance(now)
 
     def _stop_phase(self) -> None:
-        self._cancel_grace()
+        self._grace.cancel()
         if self._phase is not None:
             self._phase.cancel()
             self._phase = None
@@ -505,11 +495,6 @@ class EpochRecovery:
             self._mutator.cancel()
             self._mutator = None
         self._cleaner = None
-
-    def _cancel_grace(self) -> None:
-        for timer in self._grace.values():
-            timer.cancel()
-        self._grace = {}
 
     def _account(self, held: int) -> None:
         self._context.metrics.digest_bytes += held - self._bytes_accounted

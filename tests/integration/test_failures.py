@@ -22,7 +22,7 @@ async def test_a_killed_sequencer_node_costs_a_moment_and_no_record(tmp_path: Pa
     async with process_cluster(tmp_path) as cluster, Client(cluster.file) as client:
         stream, direct = StreamWorkload(client, 1), DirectWorkload(client, 1, tasks=4)
         await stream.more(500)
-        node = await client.sequencer_node(LogId(1))
+        node = (await client.sequencer(LogId(1))).node
         await cluster.kill(node)
         await stream.more(500)
         await cluster.start(node)
@@ -49,7 +49,7 @@ async def test_a_paused_sequencer_that_wakes_up_is_fenced(tmp_path: Path) -> Non
     async with process_cluster(tmp_path) as cluster, Client(cluster.file) as client:
         stream, direct = StreamWorkload(client, 1), DirectWorkload(client, 1, tasks=8)
         await stream.more(300)
-        node = await client.sequencer_node(LogId(1))
+        node = (await client.sequencer(LogId(1))).node
         await cluster.supervisor.pause(node)
         await stream.more(500)
         await asyncio.sleep(4)  # longer than every failure detector: the log has moved, its epoch is sealed
@@ -64,7 +64,7 @@ async def test_a_wiped_shard_does_not_vote_for_what_it_lost(tmp_path: Path) -> N
     async with process_cluster(tmp_path) as cluster, Client(cluster.file) as client:
         stream = StreamWorkload(client, 1)
         await stream.more(500)
-        sequencer = await client.sequencer_node(LogId(1))
+        sequencer = (await client.sequencer(LogId(1))).node
         others = [node for node in range(5) if node != sequencer]
         wiped, slow = others[0], others[1:3]
         await cluster.kill(wiped)
@@ -85,7 +85,7 @@ async def test_a_whole_rack_may_be_down_from_begin_to_end_of_a_recovery(tmp_path
     async with process_cluster(tmp_path) as cluster, Client(cluster.file) as client:
         stream = StreamWorkload(client, 1)
         await stream.more(300)
-        sequencer = await client.sequencer_node(LogId(1))
+        sequencer = (await client.sequencer(LogId(1))).node
         rack = cluster.rack(sequencer)
         await cluster.kill(*rack)
         await stream.more(500)
@@ -118,7 +118,7 @@ async def test_readers_that_start_at_different_times_prove_the_same(tmp_path: Pa
         readings = []
         for _ in range(5):
             await stream.more(100)
-            node = await client.sequencer_node(LogId(1))
+            node = (await client.sequencer(LogId(1))).node
             await cluster.kill(node)
             await stream.more(100)
             await cluster.start(node)
@@ -136,7 +136,7 @@ async def test_a_hundred_writers_to_one_log(tmp_path: Path) -> None:
         streams = [StreamWorkload(client, 1, name=f"s{n}", batch=5) for n in range(50)]
         direct = DirectWorkload(client, 1, tasks=50)
         await asyncio.gather(*(stream.more(20) for stream in streams))
-        node = await client.sequencer_node(LogId(1))
+        node = (await client.sequencer(LogId(1))).node
         await cluster.kill(node)
         await asyncio.gather(*(stream.more(20) for stream in streams))
         journals = [await stream.finish() for stream in streams]
@@ -176,9 +176,9 @@ async def test_nodes_added_and_removed_during_writing(tmp_path: Path) -> None:
                 await cluster.supervisor.add(None)
             else:
                 await cluster.supervisor.set_replication("rack:2,node:3" if change % 4 == 1 else "rack:3,node:3")
-            before = await client.epoch_of(LogId(1))
+            before = (await client.sequencer(LogId(1))).epoch
             async with asyncio.timeout(30):
-                while await client.epoch_of(LogId(1)) == before:
+                while (await client.sequencer(LogId(1))).epoch == before:
                     await asyncio.sleep(0.05)
             await stream.more(100)
         journal = await stream.finish()

@@ -615,6 +615,7 @@ class World:
             if shard.generation == 1 and epoch in shard.marks and shard.marks[epoch].seal_epoch >= seal_epoch
         ]
         holders: dict[int, list[ShardId]] = {}
+        copies: dict[int, dict[ShardId, tuple[ShardId, ...]]] = {}
         for shard in clean:
             for lsn in shard.entries:
                 if epoch_of(lsn) != epoch or esn_of(lsn) <= lng:
@@ -629,10 +630,14 @@ class World:
                     assert f"{epoch}.{esn}".encode() in body_of(image)
                 assert esn <= shard.marks[epoch].last
                 holders.setdefault(esn, []).append(shard.shard)
+                copies.setdefault(esn, {})[shard.shard] = parse_header(image).copyset
         whole = [shard for shard, model in self.shards.items() if model.generation == 1]
         if self.domains.can_replicate(whole):
             for esn in range(lng + 1, bridge + 1):
                 # A shard may have been wiped since it was cleaned.
+                # One copyset is complete, so that one of its members feels called to deliver the entry.
+                held = copies.get(esn, {})
+                assert self.wiped or any(all(held.get(s) == copyset for s in copyset) for copyset in held.values())
                 assert self.domains.can_replicate([*holders.get(esn, []), *self.wiped]), (esn, holders)
 
     def check_end(self) -> None:

@@ -1,0 +1,91 @@
+"""``ldcat``: prints a range of a log."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+
+from client.cli.output import Printer
+from client.cli.positions import HELP, Anchor, Position, parse_position, resolve
+from client.cli.reading import READ_AT_ONCE, common_options, run_program
+from logdevice_py.core.lsn import LSN
+
+_PROGRESS_SECONDS = 1.0
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options."""
+    options = argparse.ArgumentParser(
+        prog="ldcat",
+        description="Print the records of a log, up to its tail at the start of the program. Gaps go to standard error. "
+        "Exits with 3 when data loss was reported.",
+    )
+    common_options(options)
+    options.add_argument(
+        "--from",
+        dest="start",
+        type=parse_position,
+        default=Position(Anchor.LSN, LSN.OLDEST),
+        metavar="P",
+        help=f"first position (default: oldest): {HELP}",
+    )
+    options.add_argument(
+        "--until",
+        type=parse_position,
+        default=Position(Anchor.TAIL),
+        metavar="P",
+        help="last position, inclusive (default: tail)",
+    )
+    options.add_argument(
+        "--proof",
+        action="store_true",
+        help="print no records but one JSON object that sums up the range: equal for all readers that saw the same",
+    )
+    return options
+
+
+async def run(arguments: argparse.Namespace) -> int:
+    """The program, with the options parsed."""
+    from client.client import Client
+
+    printer = Printer(
+        "ldcat",
+        as_json=arguments.format == "json",
+        terminator=b"\0" if arguments.null else b"\n",
+        verbose=arguments.verbose,
+    )
+    shows_progress = sys.stderr.isatty() and (arguments.proof or not sys.stdout.isatty())
+    shown_at = time.monotonic()
+    async with Client(arguments.config, name="ldcat") as client:
+        log = client.log_id(arguments.log)
+        tail = await client.tail_lsn(log)
+        start = await resolve(client, log, arguments.start, tail)
+        until = await resolve(client, log, arguments.until, tail)
+        async with client.reader(log, start, until) as reader:
+            while batch := await reader.read(READ_AT_ONCE):
+                if arguments.proof:
+                    for gap in batch.gaps:
+                        printer.print_gap(gap)
+                    printer.records += len(batch)
+                else:
+                    printer.print_batch(batch)
+                if shows_progress and time.monotonic() - shown_at > _PROGRESS_SECONDS:
+                    shown_at = time.monotonic()
+                    print(f"\r{printer.records:,} records, at {reader.next_lsn}\x1b[K", end="", file=sys.stderr)
+            if shows_progress:
+                print("\r\x1b[K", end="", file=sys.stderr)
+            if arguments.proof:
+                print(json.dumps(reader.proof().as_json()), flush=True)
+    return printer.status
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Entry point; the exit status."""
+    arguments = parser().parse_args(argv)
+    return run_program("ldcat", lambda: run(arguments))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

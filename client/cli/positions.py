@@ -1,0 +1,69 @@
+"""Positions in a log as people write them on a command line."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import enum
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from logdevice_py.core.lsn import LSN
+
+if TYPE_CHECKING:
+    from client.client import Client
+    from logdevice_py.core.ids import LogId
+
+HELP = "e3n17, an integer, oldest, tail, or a time with its zone like 2026-01-31T12:00:00Z"
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+
+
+class Anchor(enum.Enum):
+    """What a position is counted from."""
+
+    LSN = enum.auto()  # itself
+    TAIL = enum.auto()  # the last LSN that can be read when the program starts
+    TIME = enum.auto()  # the first entry that is not older
+
+
+@dataclass(frozen=True)
+class Position:
+    """A position before it is looked up."""
+
+    anchor: Anchor
+    value: int = 0
+    """An LSN, or Unix UTC microseconds."""
+
+
+def parse_position(text: str) -> Position:
+    """``e3n17``, an integer, ``oldest``, ``tail`` or an ISO 8601 time with a zone; for `argparse`."""
+    word = text.strip().lower()
+    if word == "oldest":
+        return Position(Anchor.LSN, LSN.OLDEST)
+    if word == "tail":
+        return Position(Anchor.TAIL)
+    try:
+        return Position(Anchor.LSN, LSN.parse(word))
+    except ValueError as error:
+        if "range" in str(error):
+            raise argparse.ArgumentTypeError(str(error)) from None
+    try:
+        when = datetime.datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no position: write {HELP}") from None
+    if when.tzinfo is None:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} has no time zone: write {text.strip()}Z for UTC, or +02:00 and the like"
+        )
+    return Position(Anchor.TIME, (when - _EPOCH) // datetime.timedelta(microseconds=1))
+
+
+async def resolve(client: Client, log: LogId, position: Position, tail: LSN) -> LSN:
+    """The LSN of a position; `tail` is what `Anchor.TAIL` stands for."""
+    if position.anchor is Anchor.TAIL:
+        return tail
+    if position.anchor is Anchor.LSN:
+        return LSN(position.value)
+    from client.reader import find_time
+
+    return await find_time(client, log, position.value)

@@ -1,0 +1,108 @@
+"""``ldtail``: prints the end of a log, and what is appended to it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING
+
+from client.cli.output import Printer
+from client.cli.positions import HELP, parse_position, resolve
+from client.cli.reading import READ_AT_ONCE, common_options, run_program
+from client.read.items import RecordBatch, RecordRun
+from logdevice_py.core.lsn import LSN, LSN_MAX, compose_lsn
+
+if TYPE_CHECKING:
+    from client.client import Client
+    from logdevice_py.core.ids import LogId
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options."""
+    options = argparse.ArgumentParser(
+        prog="ldtail",
+        description="Print the last records of a log; with -f go on with what is appended, until interrupted. Gaps go to standard error.",
+    )
+    common_options(options)
+    options.add_argument("-f", "--follow", action="store_true", help="wait for further records")
+    where = options.add_mutually_exclusive_group()
+    where.add_argument(
+        "-n", "--lines", type=_count, default=10, metavar="N", help="how many records to begin with (default: 10)"
+    )
+    where.add_argument("--from", dest="start", type=parse_position, metavar="P", help=f"begin here instead: {HELP}")
+    return options
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of records")
+    return int(text)
+
+
+async def last_records(client: Client, log: LogId, tail: LSN, count: int) -> RecordBatch:
+    """The last records up to the tail. Looks through the tail's epoch first, then from ever earlier ones on."""
+    if not count or not tail.epoch:
+        return RecordBatch(log)
+    starts = [compose_lsn(tail.epoch, max(1, tail.esn - count + 1))]
+    starts += [compose_lsn(epoch, 1) for epoch in range(tail.epoch, max(0, tail.epoch - 3), -1)] + [compose_lsn(0, 1)]
+    kept = RecordBatch(log)
+    for start in starts:
+        kept = RecordBatch(log)
+        async with client.reader(log, start, tail) as reader:
+            while batch := await reader.read(READ_AT_ONCE):
+                kept = _last(kept, batch, count)
+        if len(kept) >= count:
+            break
+    return kept
+
+
+def _last(kept: RecordBatch, batch: RecordBatch, count: int) -> RecordBatch:
+    """The last records of two batches; gaps are dropped."""
+    merged = RecordBatch(kept.log)
+    surplus = len(kept) + len(batch) - count
+    for part in (kept, batch):
+        at = 0
+        for run in part.runs:
+            payloads = part.payloads[at : at + run.count]
+            at += run.count
+            skip = min(max(surplus, 0), run.count)
+            surplus -= skip
+            if skip < run.count:
+                merged.add_records(
+                    payloads[skip:], RecordRun(run.lsn, run.timestamp, run.batch_offset + skip, run.count - skip)
+                )
+    return merged
+
+
+async def run(arguments: argparse.Namespace) -> int:
+    """The program, with the options parsed."""
+    from client.client import Client
+
+    printer = Printer(
+        "ldtail",
+        as_json=arguments.format == "json",
+        terminator=b"\0" if arguments.null else b"\n",
+        verbose=arguments.verbose,
+    )
+    async with Client(arguments.config, name="ldtail") as client:
+        log = client.log_id(arguments.log)
+        tail = await client.tail_lsn(log)
+        start = LSN(tail + 1)
+        if arguments.start is None:
+            printer.print_batch(await last_records(client, log, tail, arguments.lines))
+        else:
+            start = await resolve(client, log, arguments.start, start)
+        async with client.reader(log, start, LSN_MAX if arguments.follow else tail) as reader:
+            while batch := await reader.read(READ_AT_ONCE):
+                printer.print_batch(batch)
+    return printer.status
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Entry point; the exit status."""
+    arguments = parser().parse_args(argv)
+    return run_program("ldtail", lambda: run(arguments))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
