@@ -18,9 +18,9 @@ class Receipt:
     lsn: LSN
     batch_offset: int
     timestamp: Timestamp
-    """Given by the sequencer, Unix UTC microseconds."""
+    """Given by the sequencer, Unix UTC microseconds; 0 when the append was completed by recovery, and only its position is known."""
     copyset: tuple[int, ...]
-    """The shards that hold a copy (node << 8 | shard index)."""
+    """The shards that hold a copy (node << 8 | shard index); empty when the append was completed by recovery."""
     durability: Durability
     """SYNC: every copy was synced to disk before the acknowledgement."""
 

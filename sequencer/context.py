@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Protocol
+from dataclasses import replace
+from typing import Final, Protocol
 
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.config.location import Location
@@ -24,6 +25,7 @@ from sequencer.settings import SequencerSettings
 from sequencer.store_availability import StoreAvailability
 from sequencer.store_timeouts import StoreTimeouts, StoreTimers
 
+_INTERNED_MAX: Final = 10_000
 WallClock = Callable[[], Timestamp]
 
 
@@ -55,6 +57,7 @@ class SequencerContext:
     """Seams and shared tables of one node's sequencers."""
 
     __slots__ = (
+        "_histories",
         "_intervals",
         "_selectors",
         "_shard_sets",
@@ -114,6 +117,7 @@ class SequencerContext:
         """Grows with every change of cluster state or configuration: what it decided must be decided again."""
         self._selectors: dict[tuple[tuple[ShardId, ...], ReplicationProperty], CopysetSelector] = {}
         self._intervals: dict[tuple[tuple[ShardId, Generation], ...], Mapping[ShardId, Generation]] = {}
+        self._histories: dict[tuple[EpochInterval, ...], tuple[EpochInterval, ...]] = {}
         self._shard_sets: dict[tuple[ShardId, ...], tuple[ShardId, ...]] = {}
 
     def selector(self, shards: tuple[ShardId, ...], replication: ReplicationProperty) -> CopysetSelector:
@@ -121,6 +125,8 @@ class SequencerContext:
         key = (shards, replication)
         selector = self._selectors.get(key)
         if selector is None:
+            if len(self._selectors) >= _INTERNED_MAX:
+                self._selectors.clear()
             config = self.config
             selector = self._selectors[key] = CopysetSelector(
                 shards,
@@ -141,12 +147,23 @@ class SequencerContext:
         """The generation of each shard of an interval; equal nodesets share one mapping."""
         known = self._intervals.get(interval.nodeset)
         if known is None:
+            if len(self._intervals) >= _INTERNED_MAX:
+                self._intervals.clear()
             known = self._intervals[interval.nodeset] = dict(interval.nodeset)
         return known
+
+    def interned(self, metadata: EpochMetaData) -> EpochMetaData:
+        """The same metadata; logs with equal histories share one object of them."""
+        if len(self._histories) >= _INTERNED_MAX:
+            self._histories.clear()
+        history = self._histories.setdefault(metadata.history, metadata.history)
+        return replace(metadata, history=history)
 
     def all_shards(self, metadata: EpochMetaData) -> tuple[ShardId, ...]:
         """The shards of all nodesets that a log ever had, ascending; equal sets share one tuple."""
         shards = tuple(sorted({shard for interval in metadata.history for shard in interval.shards}))
+        if len(self._shard_sets) >= _INTERNED_MAX:
+            self._shard_sets.clear()
         return self._shard_sets.setdefault(shards, shards)
 
     def forget_placement(self) -> None:

@@ -248,10 +248,11 @@ class EpochSequencer:
         self.store_flags |= int(StoreFlags.DRAINING)
         self._check_quiescent(now)
 
-    def destroy(self, now: Micros) -> None:
-        """Give up everything that is on its way."""
+    def destroy(self, successor: NodeId, now: Micros) -> None:
+        """Give up everything that is on its way. `successor`: the node whose recovery of the epoch knows what became of it; -1 if none."""
         if self.state is State.QUIESCENT:
             return
+        self.preempted_by = successor
         self.state = State.DYING
         if self._window is not None:
             for appender in self._window:
@@ -305,8 +306,8 @@ class EpochSequencer:
             acknowledge(frame, self.log, appender.lsn, appender.timestamp, durability, copyset)
 
     def _refuse(self, appender: Appender) -> None:
-        preempted = appender.state is not AppenderState.ABORTED
         redirect = appender.preempted_by if appender.preempted_by != NO_NODE else self.preempted_by
+        preempted = appender.state is not AppenderState.ABORTED or redirect != NO_NODE
         for frame in appender.frames:
             self._answers.fail(
                 frame,

@@ -162,7 +162,16 @@ class Answers:
                 return
             lsn, not_replicated = split.lsn, split.not_replicated
         for peer, request_id in ((frame.peer, frame.request_id), *frame.repeats):
-            self.refuse(peer, request_id, log, status, lsn=lsn, not_replicated=not_replicated, redirect=redirect)
+            self.refuse(
+                peer,
+                request_id,
+                log,
+                status,
+                lsn=lsn,
+                batch_offset=frame.offset,
+                not_replicated=not_replicated,
+                redirect=redirect,
+            )
         frame.repeats = []
 
     def refuse(
@@ -173,11 +182,13 @@ class Answers:
         status: Status,
         *,
         lsn: Lsn = LSN_INVALID,
+        batch_offset: int = 0,
         not_replicated: bool = False,
         redirect: NodeId = NO_NODE,
         redirect_not_alive: bool = False,
     ) -> None:
-        """Anything but OK. `not_replicated`: the append is certainly not applied."""
+        """Anything but OK. `not_replicated`: the append is certainly not applied. With an LSN that it may have got, `batch_offset` completes
+        the position."""
         self._metrics.frames_refused += 1
         flags = (int(AppendedFlags.NOT_REPLICATED) if not_replicated else 0) | (
             int(AppendedFlags.REDIRECT_NOT_ALIVE) if redirect_not_alive else 0
@@ -190,7 +201,7 @@ class Answers:
                 status=status,
                 flags=flags,
                 lsn=lsn,
-                batch_offset=0,
+                batch_offset=batch_offset,
                 timestamp=Timestamp(0),
                 redirect=redirect,
                 durability=0,

@@ -40,8 +40,8 @@ class State(enum.Enum):
 class MetadataOwner(Protocol):
     """Who wants to know."""
 
-    def on_metadata_written(self, metadata: EpochMetaData, now: Micros) -> None:
-        """The epoch store holds these metadata, marked as written."""
+    def on_metadata_written(self, now: Micros) -> None:
+        """The metadata are in the metadata log, and the epoch store knows it."""
 
     def on_sealed(self, epoch: Epoch, node: NodeId, now: Micros) -> None:
         """Somebody else got a later epoch: up to `epoch`, all are over."""
@@ -163,10 +163,10 @@ class MetadataLogWrite:
             stored = result.value
             assert isinstance(stored, EpochMetaData), stored
             self.state = State.DONE
-            if stored.given_epoch > self._epoch:
+            if stored.given_epoch > self._epoch and stored.writer != self.context.node:
                 self._owner.on_sealed(Epoch(stored.given_epoch - 1), stored.writer, now)
-            # A later interval in the store could only be put there after this one was known to be written.
-            self._owner.on_metadata_written(stored, now)
+            # STALE is as good as OK: a later interval could only be put there after this one was known to be written.
+            self._owner.on_metadata_written(now)
             return
         marks.hit("metadata_note_failed")
         self._timer = self.context.timers.at(now + next(self._delays), self._note)

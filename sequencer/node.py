@@ -111,6 +111,11 @@ class SequencerNode:
         """What this node's sequencers count."""
         return self.context.metrics
 
+    @property
+    def drained(self) -> bool:
+        """No append is under way."""
+        return not self.context.busy
+
     # Events
 
     def on_message(self, peer: PeerId, message: Any, now: Micros) -> None:

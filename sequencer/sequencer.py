@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
@@ -190,7 +191,7 @@ class Sequencer:
         old, oldest = self.current, self.draining
         interval = metadata.interval(epoch)
         assert interval is not None
-        self.metadata = metadata
+        self.metadata = metadata = self.context.interned(metadata)
         self.release_shards = self.context.all_shards(metadata)
         self.current = EpochSequencer(
             self, self.context, self.context.answers, self.log, epoch, interval, self.attributes
@@ -204,7 +205,7 @@ class Sequencer:
             self._metadata_write = None
         self.context.recoveries.abort(self.log, now)
         if oldest is not None:
-            oldest.destroy(now)
+            oldest.destroy(self.context.node, now)
         if not metadata.written:
             self._metadata_write = MetadataLogWrite(self.log, metadata, self.context, self)
             self._metadata_write.start(now)
@@ -245,6 +246,8 @@ class Sequencer:
     def on_attributes(self, attributes: LogAttributes) -> None:
         """The configuration gives the log other attributes. Nodeset and replication follow by `reconsider`."""
         self.attributes = attributes
+        if self.state is State.REFUSED:
+            self.state = State.UNAVAILABLE  # perhaps that is how an operator helped
         for epoch in (self.current, self.draining):
             if epoch is not None:
                 epoch.set_attributes(attributes)
@@ -259,7 +262,7 @@ class Sequencer:
         self.state = State.UNAVAILABLE
         for epoch in (self.draining, self.current):
             if epoch is not None:
-                epoch.destroy(now)
+                epoch.destroy(NO_NODE, now)
         self._hooks.on_unavailable(self, Status.NOTFOUND, now)
         self._hooks.on_changed(self, now)
 
@@ -300,19 +303,18 @@ class Sequencer:
             self.tail_lsn, self.tail_timestamp = result.tail.lsn, result.tail.timestamp
             self.last_timestamp = max(self.last_timestamp, result.tail.timestamp)
         if self.draining is not None:
-            self.draining.destroy(now)
+            self.draining.destroy(self.context.node, now)
         self._try_release(now)
         self._hooks.on_recovered(self, now)
 
-    def on_metadata_written(self, metadata: EpochMetaData, now: Micros) -> None:
+    def on_metadata_written(self, now: Micros) -> None:
         """The metadata of the current epoch are in the metadata log."""
         assert self.metadata is not None
         self._metadata_write = None
-        if self.state is not State.ACTIVE or metadata.given_epoch != self.epoch:
-            return
-        self.metadata = metadata
-        self._try_release(now)
-        self.reconsider(now)
+        self.metadata = replace(self.metadata, written=True)
+        if self.state is State.ACTIVE:
+            self._try_release(now)
+            self.reconsider(now)
 
     def _try_release(self, now: Micros) -> None:
         """Release the current epoch up to its LNG once nothing stands in the way."""

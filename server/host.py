@@ -326,10 +326,13 @@ class NodeHost:
         self.driver.event(self.node.leave)
         if self.node.sequencer is not None and not self.crashed.done():
             sequencer = self.node.sequencer
-            self.driver.event(sequencer.shut_down)
+            await asyncio.sleep(0)  # the turn in which requests begin to be refused
             deadline = monotonic_us() + int(DRAIN_TIMEOUT * 1e6)
             while not sequencer.drained and monotonic_us() < deadline and not self.crashed.done():
                 await asyncio.sleep(0.01)  # noqa: ASYNC110 - at shutdown; a machine has no event to wait for
+        if self.node.storage is not None:
+            self.driver.event(self.node.storage.shut_down)
+            await asyncio.sleep(0.01)  # answers that this turn still puts out
         self._closed = True
         for task in self._tasks:
             task.cancel()

@@ -130,7 +130,8 @@ class Shard:
             state.epochs = None
 
     def persist_releases(self) -> None:
-        """Put the release pointers that moved into the turn's batch."""
+        """Put the release pointers that moved, and whatever else is written lazily, into the turn's batch."""
+        self.writes.pay_owed()
         group = None
         for log, state in self._released_dirty.items():
             if group is None or group.batch.full:

@@ -57,6 +57,7 @@ class ShardWrites:
         "_metrics",
         "_on_stores",
         "_out",
+        "_owed",
         "_shard",
         "_tokens",
         "bytes_in_flight",
@@ -77,6 +78,7 @@ class ShardWrites:
         self._groups: list[WriteGroup | None] = [None, None]
         self._closed: list[WriteGroup] = []
         self._in_flight: dict[int, WriteGroup] = {}
+        self._owed: dict[tuple[LogId, Epoch], LogState] = {}
         self.bytes_in_flight = 0
         """Images accepted and not yet answered by the disk."""
 
@@ -130,13 +132,19 @@ class ShardWrites:
             for state, value in group.written_seals:
                 state.soft_durable = max(state.soft_durable, value.epoch)
                 state.unsynced_durable = state.unsynced_durable or value.answered_unsynced
-        elif group.epochs:
-            # The next batch tries again; without it, a later crash would hide that the epochs have something stored.
-            self.group(False).epochs.update(group.epochs)
+        elif status is not Status.FAILED:
+            # A later batch tries again; without it, a crash would hide that the epochs have something stored.
+            self._owed.update(group.epochs)
         if group.stores and self._on_stores is not None:
             self._on_stores(group, status, now)
         for done in group.done:
             done(status, now)
+
+    def pay_owed(self) -> None:
+        """Put what refused batches should have written of epochs into the turn's batch."""
+        if self._owed:
+            self.group(False).epochs.update(self._owed)
+            self._owed.clear()
 
     def account(self, group: WriteGroup, size: int) -> None:
         """Note that an image was put into the group."""
@@ -146,6 +154,9 @@ class ShardWrites:
 
     def _close(self, group: WriteGroup) -> None:
         batch = group.batch
+        if self._owed and group.stores:
+            group.epochs.update(self._owed)
+            self._owed.clear()
         for log, state in group.soft_seals.items():
             value = state.soft_seal_value()
             batch.put_log_metadata(log, LogMetadataKind.SOFT_SEAL, value.encode())

@@ -199,18 +199,19 @@ class AppendRequests:
             self._acknowledge(frame, answer)
             return True
         frame.status = answer.status
-        replicated = bool(answer.lsn) and not answer.flags & _NOT_REPLICATED and answer.status is not Status.STALE
-        if replicated:
+        not_replicated = bool(answer.flags & _NOT_REPLICATED)
+        if TRAITS[answer.status].maybe_applied and not not_replicated:
+            self._fail(frame, answer.status, maybe_applied=True)
+            return True
+        has_position = bool(answer.lsn) and not not_replicated and answer.status is not Status.STALE
+        if has_position and answer.lsn != message.previous_lsn:
             # The next sequencer finds out what became of this position before it gives another one.
             marks.hit("client_append_previous_lsn")
             message.previous_lsn = answer.lsn
             frame.previous_offset = answer.batch_offset
-        elif TRAITS[answer.status].maybe_applied and not answer.flags & _NOT_REPLICATED:
-            self._fail(frame, answer.status, maybe_applied=True)
-            return True
         if answer.status in (Status.REDIRECTED, Status.PREEMPTED):
             self._follow(frame, answer, now)
-        elif answer.status in REFUSALS or replicated:
+        elif answer.status in REFUSALS or has_position or TRAITS[answer.status].maybe_applied:
             self._routes.forget(message.log, frame.node)
             self._hold(frame, now)
         else:

@@ -117,7 +117,7 @@ class Printer:
     def _as_bytes(self, batch: RecordBatch, corrupt: int) -> bytes:
         end = self._terminator
         if self._as_json:
-            text = "".join(record_as_json(item) + "\n" for item in batch if type(item) is not Gap)
+            text = "".join(record_as_json(item) + "\n" for item in batch if not isinstance(item, Gap))
             if self._is_terminal:
                 text = "\n".join(make_safe(line.encode()) for line in text.split("\n"))
             return text.encode("utf-8", "backslashreplace")

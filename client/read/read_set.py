@@ -41,12 +41,19 @@ class ReadPosition:
     """The last LSN to deliver."""
     held_from: Lsn | None = None
     """The first LSN delivered and not handed to the application, if it keeps the window from moving."""
+    look_back: Lsn = LSN_INVALID
+    """Before anything is delivered: where the shards begin, to find a bridge that lies before the first LSN; 0: at the first LSN."""
     limit: Lsn = LSN_INVALID
     """The last LSN that the shards of the present interval may have."""
     wide: bool = False
     """The shards look up to `limit` rather than to the end of the window: something is missing and the next entry may be far away."""
     queued_bytes: int = 0
     """Delivered and not handed to the application."""
+
+    @property
+    def first(self) -> Lsn:
+        """Where the shards begin."""
+        return self.look_back or self.next
 
     def window_high(self, window: int) -> Lsn:
         """The last LSN that the shards may send at present."""
@@ -144,7 +151,7 @@ class ReadSet:
             self._known_down = [shard for shard, sender in self.senders.items() if sender.down or sender.lost]
         for sender in self.senders.values():
             # What it sent is forgotten, so what it said must be too, even if it cannot be asked again yet.
-            sender.next_lsn = self._position.next
+            sender.next_lsn = self._position.first
             sender.under_replicated_until = LSN_INVALID
             if sender.status not in (SenderStatus.WAITING, SenderStatus.ABSENT):
                 self.start(sender, now)
@@ -156,7 +163,7 @@ class ReadSet:
         sender.cancel_timer()
         sender.status = SenderStatus.STARTING
         sender.version = self._version
-        sender.next_lsn = position.next
+        sender.next_lsn = position.first
         sender.under_replicated_until = LSN_INVALID
         sender.received = 0
         sender.granted = self._room(sender)
@@ -171,7 +178,7 @@ class ReadSet:
                 stream=self._request.stream,
                 shard=sender.shard,
                 generation=sender.generation,
-                first=position.next,
+                first=position.first,
                 until=position.limit,
                 window_high=sender.window_high,
                 bytes_credit=sender.granted,

@@ -97,6 +97,10 @@ class ReadStream:
         self._read_set = ReadSet(
             request, self._position, settings=settings, outbox=outbox, timers=timers, rng=rng, metrics=metrics
         )
+        if esn_of(request.first) > 1:
+            # The entry before the first LSN may be the bridge of the epoch.
+            self._position.look_back = Lsn(request.first - 1)
+        self._entry_before = self._bridge_before = False
         self._buffer = ReadBuffer()
         self._queue = ReadyQueue(request.log, request.first, metrics)
 
@@ -323,8 +327,20 @@ class ReadStream:
                 self._note_released(Lsn(lsn), now)
             if lsn < position.next:
                 metrics.duplicate_copies += 1
+                if position.look_back:
+                    self._note_before(Lsn(lsn), image)
             else:
                 self._take_copy(sender, Lsn(lsn), image)
+
+    def _note_before(self, lsn: Lsn, image: bytes) -> None:
+        """An entry before the first LSN: after a bridge its epoch holds nothing, after any other entry no bridge lies before it."""
+        if epoch_of(lsn) == epoch_of(self.request.first):
+            try:
+                header = verify_image(self.request.log, lsn, image)
+            except CorruptEntryError:
+                return
+            self._entry_before = True
+            self._bridge_before = self._bridge_before or header.is_bridge
 
     def _take_copy(self, sender: Sender, lsn: Lsn, image: bytes) -> None:
         other = self._buffer.get(lsn)
@@ -432,6 +448,10 @@ class ReadStream:
         if buffered is not None:
             self._deliver(lsn, buffered)
             return True
+        if self._bridge_before and lsn == self.request.first:
+            hit("read_begins_behind_bridge")
+            self._deliver_gap(GapKind.BRIDGE, compose_lsn(epoch_of(lsn) + 1, 0))
+            return True
         return self._account_for_missing(lsn, now)
 
     def _deliver(self, lsn: Lsn, copy: Buffered) -> None:
@@ -450,6 +470,7 @@ class ReadStream:
         if position.held_from is None:
             position.held_from = lsn
         position.next = Lsn(lsn + 1)
+        position.look_back = LSN_INVALID
 
     def _deliver_gap(self, kind: GapKind, last: int) -> None:
         position = self._position
@@ -457,6 +478,7 @@ class ReadStream:
         assert last >= position.next, (kind, last, position.next)
         self._queue.put_gap(GapItem(kind, LSN(position.next), LSN(last)))
         position.next = Lsn(last + 1)
+        position.look_back = LSN_INVALID
         if position.held_from is None and len(self._queue) > GAPS_MAX:
             position.held_from = self._queue.held_from()
 
@@ -488,7 +510,20 @@ class ReadStream:
         first_buffered = self._buffer.first()
         if first_buffered is not None:
             last = min(last, first_buffered - 1)
+        if self._looks_further_back():
+            return False
         self._deliver_loss(last)
+        return True
+
+    def _looks_further_back(self) -> bool:
+        """Nothing was found from the first LSN on: perhaps its epoch had ended before it. Whether that remains to be found out."""
+        position, first = self._position, self.request.first
+        begin = compose_lsn(epoch_of(first), 1)
+        if not position.look_back or self._entry_before or position.look_back <= begin:
+            return False
+        hit("read_looks_back_for_bridge")
+        position.look_back = Lsn(max(begin, first - 64 * (first - position.look_back)))
+        self._want_rewind()
         return True
 
     def _account_for_lost_nodeset(self, lsn: Lsn) -> bool:

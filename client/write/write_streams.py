@@ -14,7 +14,6 @@ from logdevice_py.core.ids import LogId, NodeId, PeerId, WriterId
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import Micros
 
-
 _BYTES = {bytes}
 
 

@@ -77,6 +77,7 @@ class EpochRecovery:
         self.recovery_id = context.rng.getrandbits(63)
         self._context = context
         self._owner = owner
+        self.on_preempted = owner.on_preempted
         self._previous_tail = previous_tail
         self._shards = RecoveryShards(interval, context.cluster)
         self._members = self._shards.members
@@ -418,10 +419,6 @@ class EpochRecovery:
         """Every f-majority holds it: it will be found again if it is needed again."""
         self._account(self._bytes_accounted - len(decision.image))
         decision.image = b""
-
-    def on_preempted(self, epoch: Epoch, node: NodeId, now: Micros) -> None:
-        """A shard was sealed by a later sequencer."""
-        self._owner.on_preempted(epoch, node, now)
 
     def on_mutator_finished(self, now: Micros) -> None:
         """The members of the mutation set agree."""

@@ -326,7 +326,9 @@ class TestService:
         await shell.service.close()
 
     async def test_slow_reads_are_warmed_by_another_process(self, tmp_path: Path) -> None:
-        settings = LogStoreSettings(free_space_min=0, memtable_bytes=1 << 20, disk_read_bytes_max=8192, slow_read_us=100)
+        settings = LogStoreSettings(
+            free_space_min=0, memtable_bytes=1 << 20, disk_read_bytes_max=8192, slow_read_us=100
+        )
         shell = await open_service(tmp_path / "shard", settings)
         batch = WriteBatch()
         for esn in range(1, 200):

@@ -140,9 +140,11 @@ class Bench:
         self.session.on_peer_down(PeerId(node), self.now, refused=refused)
         self.turn()
 
-    def push(self, node: NodeId, states: dict[int, int], version: int = 1) -> None:
+    def push(self, node: int, states: dict[int, int], version: int = 1) -> None:
         """A CLUSTER_STATE of a node."""
-        self.answer(node, ClusterState(version=version, config_version=1, nodes=[(n, s, 1) for n, s in states.items()]))
+        self.answer(
+            NodeId(node), ClusterState(version=version, config_version=1, nodes=[(n, s, 1) for n, s in states.items()])
+        )
 
 
 def appended(

@@ -190,8 +190,9 @@ class TestReactivation:
         world.run()
         world.sequencer.activate(world.now)
         world.run()
-        assert world.answer_to(old).status is Status.ABORTED
-        assert not world.answer_to(old).flags & AppendedFlags.NOT_REPLICATED
+        answer = world.answer_to(old)
+        assert (answer.status, answer.redirect, answer.lsn) == (Status.PREEMPTED, 0, compose_lsn(1, 2))
+        assert not answer.flags & AppendedFlags.NOT_REPLICATED
         assert not world.is_answered(middle)
         assert world.sequencer.draining is not None
         assert world.sequencer.draining.state is EpochState.DRAINING
@@ -226,6 +227,17 @@ class TestReactivation:
         assert lsns == sorted(set(lsns))
         assert lsns[3] == compose_lsn(2, 1)
         assert lsns[6] == compose_lsn(3, 1)
+
+    def test_what_recovery_overtakes_is_told_to_ask_again(self) -> None:
+        world = active()
+        world.answer = lambda store: None
+        old = world.append(b"old")
+        world.run()
+        world.sequencer.activate(world.now)
+        world.run(3_000_000)
+        answer = world.answer_to(old)
+        assert (answer.status, answer.redirect, answer.lsn) == (Status.PREEMPTED, 0, compose_lsn(1, 2))
+        assert world.sequencer.draining is None
 
 
 class TestTakenOver:

@@ -18,6 +18,7 @@ from tests.unit.storage_node.fakes import (
     SHARDS,
     SYNC_LOG,
     Driver,
+    clean,
     image,
     lsn,
     recovery_store,
@@ -52,7 +53,7 @@ class TestDelivery:
         driver.turn(start())
         started = driver.take_one(Started)
         assert (started.status, started.last_released) == (Status.OK, lsn(1, 3))
-        assert told(driver) == [("NO_RECORDS", 1, lsn(1, 0)), lsn(1, 1), lsn(1, 2), lsn(1, 3)][1:] or True
+        assert told(driver) == [lsn(1, 1), lsn(1, 2), lsn(1, 3)]
         assert (driver.reads > 0) == (recent.recent_entries_bytes_max == 0)
 
     def test_records_speak_for_what_lies_before_them_and_gaps_for_what_lies_behind(
@@ -78,8 +79,8 @@ class TestDelivery:
         driver = Driver()
         driver.turn(start())
         for esn in range(1, 20):
-            driver.turn(*stores([lsn(1, esn)]), release(lsn(1, esn)))
-        driver.turn(release(lsn(1, 19)))
+            driver.turn(*stores([lsn(1, esn)]))
+            driver.turn(release(lsn(1, esn)))
         assert [item for item in told(driver) if isinstance(item, int)] == [lsn(1, esn) for esn in range(1, 20)]
         assert driver.reads == 0
 
@@ -103,8 +104,6 @@ class TestDelivery:
         driver = filled(2, recent)
         bridge = EntryFlags.HOLE | EntryFlags.BRIDGE
         driver.turn((SEQUENCER, recovery_store(lsn(1, 3), 1, flags=bridge)), *stores([lsn(2, 1)]))
-        from tests.unit.storage_node.fakes import clean
-
         driver.turn(clean(1, 1, lng=2, last=3))
         driver.turn(release(lsn(2, 1)), start())
         assert told(driver) == [lsn(1, 1), lsn(1, 2), lsn(1, 3), lsn(2, 1)]

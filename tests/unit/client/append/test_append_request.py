@@ -9,6 +9,7 @@ import pytest
 from client.settings import ClientSettings
 from logdevice_py.core import marks
 from logdevice_py.core.batch import decode_batch
+from logdevice_py.core.ids import LogId, NodeId, PeerId
 from logdevice_py.core.lsn import LSN, compose_lsn
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.protocol.messages import AppendedFlags, AppendFlags, GetSeqState, NodeState
@@ -72,7 +73,7 @@ class TestCoalescing:
     def test_an_unknown_log_is_refused_at_once(self) -> None:
         bench = Bench()
         with pytest.raises(LogDeviceError) as caught:
-            bench.session.append(9999, b"", FakePromise(), bench.now)  # type: ignore[arg-type]
+            bench.session.append(LogId(9999), b"", FakePromise(), bench.now)
         assert caught.value.status is Status.NOTFOUND
 
 
@@ -102,6 +103,20 @@ class TestRedirects:
         bench.answer(target, appended(again, lsn=lsn))
         assert (promise.result.lsn, promise.result.batch_offset) == (lsn, 3)
 
+    def test_a_refusal_on_the_way_does_not_lose_what_is_known_of_the_position(self) -> None:
+        bench = Bench()
+        promise = append(bench)
+        node, message = bench.one()
+        lsn = compose_lsn(4, 2)
+        bench.answer(node, appended(message, Status.PREEMPTED, lsn=lsn, offset=3, redirect=others(node)[0]))
+        node, again = bench.one()
+        bench.answer(node, appended(again, Status.SEQNOBUFS, lsn=lsn))
+        bench.pass_time(10_000)
+        node, again = bench.one()
+        assert again.previous_lsn == lsn
+        bench.answer(node, appended(again, lsn=lsn))
+        assert (promise.result.lsn, promise.result.batch_offset) == (lsn, 3)
+
     def test_a_position_that_was_certainly_not_used_is_not_carried_on(self) -> None:
         bench = Bench()
         append(bench)
@@ -120,7 +135,7 @@ class TestRedirects:
         other = others(node)[0]
         bench.answer(node, appended(message, Status.REDIRECTED, redirect=other))
         _, message = bench.one()
-        bench.answer(other, appended(message, Status.REDIRECTED, redirect=node))
+        bench.answer(NodeId(other), appended(message, Status.REDIRECTED, redirect=node))
         target, message = bench.one()
         assert target == max(node, other)
         assert message.flags == AppendFlags.NO_REDIRECT
@@ -185,11 +200,12 @@ class TestRetries:
         assert not promise.failure.maybe_applied
 
     @pytest.mark.parametrize("status", [Status.ABORTED, Status.INTERNAL, Status.TIMEDOUT])
-    def test_an_unknown_outcome_is_not_tried_again(self, status: Status) -> None:
+    @pytest.mark.parametrize("lsn", [0, compose_lsn(3, 4)])
+    def test_an_unknown_outcome_is_not_tried_again(self, status: Status, lsn: int) -> None:
         bench = Bench()
         promise = append(bench)
         node, message = bench.one()
-        bench.answer(node, appended(message, status))
+        bench.answer(node, appended(message, status, lsn=lsn))
         assert promise.failure.maybe_applied
         bench.pass_time(1_000_000)
         assert bench.taken() == []
@@ -283,18 +299,18 @@ class TestView:
         bench = Bench()
         bench.push(0, {0: 1, 1: 0, 2: 1}, version=5)
         bench.push(0, {0: 1, 1: 1, 2: 1}, version=4)
-        assert not bench.session.view.is_alive(1)  # type: ignore[arg-type]
-        bench.down(0)  # type: ignore[arg-type]
-        bench.session.on_peer_up(0, bench.now)  # type: ignore[arg-type]
+        assert not bench.session.view.is_alive(NodeId(1))
+        bench.down(NodeId(0))
+        bench.session.on_peer_up(PeerId(0), bench.now)
         bench.push(0, {0: 1, 1: 1, 2: 1}, version=1)
-        assert bench.session.view.is_alive(1)  # type: ignore[arg-type]
+        assert bench.session.view.is_alive(NodeId(1))
 
     def test_a_refusal_is_forgotten_after_a_while(self) -> None:
         bench = Bench()
-        bench.down(1, refused=True)  # type: ignore[arg-type]
-        assert not bench.session.view.is_alive(1)  # type: ignore[arg-type]
+        bench.down(NodeId(1), refused=True)
+        assert not bench.session.view.is_alive(NodeId(1))
         bench.pass_time(4_000_000)
-        assert bench.session.view.is_alive(1)  # type: ignore[arg-type]
+        assert bench.session.view.is_alive(NodeId(1))
 
     def test_leaving_and_starting_nodes_sequence_nothing(self) -> None:
         bench = Bench()

@@ -195,6 +195,9 @@ class World:
         self.timers = TimerWheel()
         self.metrics = ReadMetrics()
         self.first = rng.choice([1, lsn(1, 1), self.truth.order[rng.randrange(len(self.truth.order))]])
+        behind = sorted(self.truth.bridges)
+        if behind and rng.random() < 0.3:
+            self.first = rng.choice(behind) + rng.choice([1, 2, 100, 5000])
         self.until = self.truth.order[-1]
         self.settings = ReadSettings(
             buffer_bytes=rng.choice([1500, 10_000, 1 << 20]),

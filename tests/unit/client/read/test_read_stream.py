@@ -92,6 +92,29 @@ class TestDelivery:
         h.history()
         assert text(h.take()) == ["BRIDGE e2n1-e3n0", "e3n1:c"]
 
+    def test_reading_may_begin_right_behind_a_bridge(self) -> None:
+        h = Harness(first=lsn(1, 6)).begin()
+        assert h.starts[shard(0)].first == lsn(1, 5)
+        h.records(0, bridge(1, 5))
+        assert text(h.take()) == ["BRIDGE e1n6-e2n0"]
+
+    def test_an_entry_right_before_the_first_lsn_is_not_delivered(self) -> None:
+        h = Harness(first=lsn(1, 6)).begin()
+        h.records(0, entry(1, 5), entry(1, 6, b"first"))
+        assert text(h.take()) == ["e1n6:first"]
+
+    def test_reading_may_begin_far_behind_a_bridge(self) -> None:
+        h = Harness(first=lsn(1, 1000), single_copy=False).begin()
+        while not h.stream.ready:
+            for node in range(3):
+                if h.starts[shard(node)].first <= lsn(1, 5) and node < 2:
+                    h.records(node, bridge(1, 5))
+                h.gap(node, h.starts[shard(node)].first, lsn(2, 0) - 1)
+            h.history()
+            h.advance(100_000)
+            h.restarted()
+        assert text(h.take()) == ["BRIDGE e1n1000-e2n0"]
+
     def test_a_bridge_is_cut_at_until(self) -> None:
         h = Harness(first=lsn(1, 1), until=lsn(1, 10)).begin()
         h.records(0, bridge(1, 1))

@@ -265,8 +265,8 @@ class Model:
             if verdict is Status.OK:
                 mine.waiting.append((connection, request))
             else:
-                lsn = compose_lsn(mine.number, 0) if verdict is Status.WRITE_STREAM_UNKNOWN else 0
-                self.appended(connection, request, verdict, lsn=lsn)
+                known = compose_lsn(mine.number, 0) if verdict is Status.WRITE_STREAM_UNKNOWN else 0
+                self.appended(connection, request, verdict, lsn=known)
 
     def take(self, epoch: ModelEpoch, message: Append) -> Status:
         last = epoch.last.get(message.writer)
@@ -330,7 +330,7 @@ class Model:
 
     def content(self) -> list[tuple[int, int, int]]:
         """(record, LSN, batch offset) of everything in the log, in order."""
-        rows = []
+        rows: list[tuple[int, int, int]] = []
         for epoch in self.epochs:
             for index, entry in enumerate(epoch.entries, 1):
                 batch = (

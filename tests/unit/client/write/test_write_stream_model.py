@@ -8,7 +8,7 @@ from client.receipt import Receipts
 from tests.unit.client.fakes import FakePromise
 from tests.unit.client.write.model import Model
 
-SEEDS = 3_000
+SEEDS = 1_800
 BLOCKS = 6
 
 
@@ -32,7 +32,7 @@ def test_every_record_is_stored_once_in_order_at_the_position_of_its_receipt(blo
 
 
 def test_with_lost_or_expired_frames_nothing_is_stored_twice_or_out_of_order_and_the_answers_are_true() -> None:
-    for seed in range(1_000):
+    for seed in range(600):
         model = Model(seed, give_up_us=400_000 if seed % 2 else 0)
         model.uncertain = seed % 3 != 0
         model.run()

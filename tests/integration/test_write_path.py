@@ -1,0 +1,85 @@
+"""The client's write path against real nodes, sockets and disks in this process, with connections that break."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+
+import pytest
+
+from client.client import Client
+from client.sync import SyncClient
+from logdevice_py.core.ids import PeerId
+from logdevice_py.core.status import LogDeviceError, Status
+from server.local_cluster import LocalCluster
+
+LOG = 1
+
+
+async def read_all(client: Client, log: int) -> list[tuple[bytes | None, int, int]]:
+    """(payload, LSN, batch offset) of everything up to the tail."""
+    rows: list[tuple[bytes | None, int, int]] = []
+    async with client.reader(log, until=await client.tail_lsn(log)) as reader:
+        while batch := await reader.read():
+            rows += zip(batch.payloads, batch.lsns, batch.batch_offsets, strict=True)
+    return rows
+
+
+@pytest.mark.slow
+async def test_a_buffered_writer_keeps_every_record_once_and_in_order_while_connections_break() -> None:
+    rng = random.Random(5)
+    async with LocalCluster(nodes=3) as cluster, Client(cluster.config_file, seed=5) as client:
+        written, calls = 0, []
+        async with client.buffered_writer(size_trigger=2000) as writer:
+            for round_ in range(250):
+                await writer.ready()
+                count = rng.randrange(1, 500)
+                payloads = [number.to_bytes(8, "big") for number in range(written, written + count)]
+                calls.append((written, count, writer.append_many(LOG, payloads)))
+                written += count
+                await asyncio.sleep(rng.random() * 0.01)
+                if round_ % 20 == 10:
+                    assert client._transport is not None
+                    for node in list(client.config.nodes):
+                        client._transport.disconnect(PeerId(node))
+        rows = await read_all(client, LOG)
+        assert [row[0] for row in rows] == [number.to_bytes(8, "big") for number in range(written)]
+        for first, count, outcome in calls:
+            receipts = await outcome
+            positions = list(zip(receipts.lsns(), receipts.batch_offsets(), strict=True))
+            assert positions == [row[1:] for row in rows[first : first + count]]
+
+
+async def test_what_is_appended_directly_is_at_the_position_of_its_receipt_and_trimming_needs_a_tail_above() -> None:
+    async with LocalCluster(nodes=3) as cluster, Client(cluster.config_file) as client:
+        receipts = await asyncio.gather(*(client.append(LOG, b"%d" % number) for number in range(100)))
+        rows = await read_all(client, LOG)
+        assert [(receipt.lsn, receipt.batch_offset) for receipt in receipts] == [row[1:] for row in rows]
+        tail = await client.tail_lsn(LOG)
+        with pytest.raises(LogDeviceError) as caught:
+            await client.trim(LOG, tail + 1)
+        assert caught.value.status is Status.TOOBIG
+        await client.trim(LOG, tail)
+
+
+async def test_the_blocking_twin_writes_and_reads_from_another_thread() -> None:
+    async with LocalCluster(nodes=3) as cluster:
+        outcome: list[object] = []
+
+        def script() -> None:
+            with SyncClient(cluster.config_file) as client:
+                receipt = client.append(LOG, b"first")
+                with client.buffered_writer() as writer:
+                    many = writer.append_many(LOG, [b"second", b"third"])
+                    last = writer.append(LOG, b"fourth")
+                assert len(many.result()) == 2
+                assert last.result().lsn >= many.result()[0].lsn > receipt.lsn
+                with client.reader(LOG, until=client.tail_lsn(LOG)) as reader:
+                    outcome.extend(getattr(item, "payload", None) for item in reader)
+
+        thread = threading.Thread(target=script)
+        thread.start()
+        while thread.is_alive():
+            await asyncio.sleep(0.01)
+        assert [payload for payload in outcome if payload is not None] == [b"first", b"second", b"third", b"fourth"]

@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+import argparse
+
+import pytest
+
+from client.cli.positions import Anchor, Position, parse_position
+
+
+@pytest.mark.parametrize(
+    ("text", "position"),
+    [
+        ("e3n17", Position(Anchor.LSN, 3 << 32 | 17)),
+        ("12884901905", Position(Anchor.LSN, 3 << 32 | 17)),
+        ("oldest", Position(Anchor.LSN, 1)),
+        ("Tail", Position(Anchor.TAIL)),
+        ("1970-01-01T00:00:01Z", Position(Anchor.TIME, 1_000_000)),
+        ("1970-01-01T02:00:00.5+02:00", Position(Anchor.TIME, 500_000)),
+        ("1969-12-31T23:59:59+00:00", Position(Anchor.TIME, -1_000_000)),
+    ],
+)
+def test_a_position_is_an_lsn_a_word_or_a_time(text: str, position: Position) -> None:
+    assert parse_position(text) == position
+
+
+def test_a_time_without_zone_is_refused_and_told_how_to_write_it() -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="2026-01-31T12:00:00Z"):
+        parse_position("2026-01-31T12:00:00")
+
+
+@pytest.mark.parametrize("text", ["", "e3", "now", "-5", "e99999999999n1", "e3n4294967296", str(1 << 64)])
+def test_anything_else_is_refused(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError):
+        parse_position(text)

@@ -1,0 +1,74 @@
+"""Own frames are recognised in the entries that a reader gets."""
+
+from __future__ import annotations
+
+from google_crc32c import value as crc32c
+
+from client.read.metrics import ReadMetrics
+from client.read.read_set import ReadRequest
+from client.read.settings import ReadSettings
+from client.write.finder import FoundFrames
+from client.write.frame_reader import _Search
+from logdevice_py.core.entry import (
+    Constituent,
+    ConstituentFlags,
+    EntryFlags,
+    EntryHeader,
+    encode_body,
+    encode_entry,
+)
+from logdevice_py.core.ids import ShardId, WriterId
+from logdevice_py.core.lsn import Esn, Lsn, compose_lsn
+from logdevice_py.core.units import Micros, Timestamp
+from tests.unit.client.fakes import LOG, Bench
+
+OURS, THEIRS = WriterId(b"o" * 16), WriterId(b"t" * 16)
+STREAM = int(ConstituentFlags.WRITE_STREAM)
+
+
+def search() -> _Search:
+    found: list[FoundFrames] = []
+
+    def done(frames: FoundFrames, now: Micros) -> None:
+        found.append(frames)
+
+    request = ReadRequest(log=LOG, stream=1, first=compose_lsn(2, 1), until=compose_lsn(2, 9))
+    return _Search(Bench().session, request, OURS, done, ReadSettings(), ReadMetrics())
+
+
+def frame(writer: WriterId, sequence: int, records: int) -> Constituent:
+    payload = b"x" * records
+    return Constituent(payload, records, crc32c(payload), STREAM, writer, sequence)
+
+
+def entry(lsn: Lsn, *parts: Constituent) -> tuple[EntryHeader, bytes]:
+    body = encode_body(parts)
+    header = EntryHeader(
+        log=LOG,
+        lsn=lsn,
+        timestamp=Timestamp(77),
+        wave=1,
+        copyset=(ShardId(0), ShardId(256)),
+        lng=Esn(0),
+        records=sum(part.records for part in parts),
+        flags=int(EntryFlags.WRITE_STREAM),
+        body_length=len(body),
+        body_crc=crc32c(body),
+    )
+    return header, encode_entry(header, body)
+
+
+def test_a_frame_is_found_by_writer_and_number_and_its_offset_counts_the_records_before_it() -> None:
+    looking = search()
+    looking._note(*entry(compose_lsn(2, 4), frame(THEIRS, 8, 3), frame(OURS, 8, 2), frame(OURS, 9, 1)))
+    places = {number: (place.lsn, place.batch_offset) for number, place in looking._found.items()}
+    assert places == {8: (compose_lsn(2, 4), 3), 9: (compose_lsn(2, 4), 5)}
+    assert looking._found[8].timestamp == 77
+    assert looking._found[8].copyset == (0, 256)
+
+
+def test_a_body_that_cannot_be_taken_apart_may_have_held_our_frames() -> None:
+    looking = search()
+    header, image = entry(compose_lsn(2, 4), frame(OURS, 8, 2))
+    looking._note(header, image[:-1])
+    assert looking._uncertain

@@ -1,0 +1,546 @@
+"""Recovery of one epoch, phase by phase, with every answer scripted."""
+
+from __future__ import annotations
+
+import pytest
+
+from logdevice_py.core.entry import body_of, parse_header
+from logdevice_py.core.lsn import ESN_MAX, compose_lsn
+from logdevice_py.core.status import Status
+from logdevice_py.core.units import MILLISECOND, SECOND
+from logdevice_py.protocol.messages import Digest, Seal, Store
+from sequencer.recovery.result import Found, Outcome
+from tests.unit.sequencer.recovery.bench import BRIDGE, ENTRY, HOLE, STREAM, Bench, image, shard
+
+
+def sealed_bench(nodes: int = 3, answering: int | None = None, **settings: int) -> Bench:
+    """A recovery of epoch 1 on `nodes` shards with two copies, of which the first `answering` are sealed."""
+    bench = Bench(nodes, **settings)
+    bench.start()
+    for node in range(nodes if answering is None else answering):
+        bench.sealed(node)
+    return bench
+
+
+def test_an_empty_epoch_ends_in_a_bridge_on_a_valid_copyset() -> None:
+    bench = sealed_bench()
+    for node in range(3):
+        bench.digested(node)
+    stored = bench.stored()
+    assert list(stored) == [1]
+    assert set(stored[1].values()) == {BRIDGE}
+    assert len(stored[1]) == 2
+    bench.answer_stores()
+    for node in range(3):
+        assert bench.cleaned(node) == (7, 1, 0, 1, 0, 0, 1)
+    assert bench.last_clean_epoch_set().tail is None
+    assert bench.results[0].outcome is Outcome.OK
+    assert bench.results[0].authoritative
+
+
+def test_a_wiped_shard_and_a_slow_one_are_no_proof_that_nothing_was_acknowledged() -> None:
+    bench = Bench(3)
+    bench.start()
+    bench.sealed(0, status=Status.REBUILDING, generation=2)
+    bench.sealed(1)
+    bench.advance(20 * SECOND)
+    # N0 and N2 may have held an entry that N1 never saw.
+    assert not bench.take(Store)
+    bench.sealed(2)
+    bench.digested(1)
+    bench.advance(SECOND)
+    assert not bench.take(Store)
+    bench.digested(2, image(1, copyset=(0, 2)))
+    assert bench.stored() == {1: {1: ENTRY, 2: ENTRY}, 2: {1: BRIDGE, 2: BRIDGE}}
+
+
+def test_a_shard_that_does_not_tell_its_generation_and_rebuilds_is_left_out() -> None:
+    bench = Bench(3)
+    bench.start()
+    bench.sealed(0, status=Status.REBUILDING, generation=0)
+    bench.sealed(1)
+    bench.sealed(2)
+    assert [digest.shard for digest in bench.take(Digest)] == [shard(1), shard(2)]
+
+
+def test_an_f_majority_gives_stragglers_the_grace_period() -> None:
+    bench = sealed_bench(3, 2)
+    bench.digested(0)
+    bench.digested(1)
+    bench.advance(99 * MILLISECOND)
+    assert not bench.take(Store)
+    bench.advance(MILLISECOND)
+    assert bench.stored() == {1: {0: BRIDGE, 1: BRIDGE}}
+
+
+def test_a_shard_that_is_sealed_late_joins_the_digest() -> None:
+    bench = sealed_bench(3, 2)
+    bench.digested(0)
+    bench.sealed(2)
+    bench.digested(1)
+    bench.digested(2, image(1, copyset=(1, 2)))
+    stored = bench.stored()
+    assert stored[1][2] == ENTRY
+    bench.answer_stores()
+    for node in range(3):
+        bench.cleaned(node)
+
+
+def test_gaps_are_plugged_and_plugs_take_the_timestamp_of_the_entry_before() -> None:
+    bench = sealed_bench()
+    bench.digested(0, image(2), image(5))
+    bench.digested(1, image(2))
+    bench.digested(2)
+    stored = bench.stored()
+    kinds = {esn: set(nodes.values()) for esn, nodes in stored.items()}
+    # The second entry is where it should be already.
+    assert kinds == {1: {HOLE}, 3: {HOLE}, 4: {HOLE}, 5: {ENTRY}, 6: {BRIDGE}}
+    stamps = {store.lsn & 0xFFFFFFFF: parse_header(store.image).timestamp for store in bench.stores}
+    assert stamps == {1: 1002, 3: 1002, 4: 1002, 5: 1005, 6: 1005}
+    body = {body_of(store.image) for store in bench.stores if store.lsn == compose_lsn(1, 5)}
+    assert body == {body_of(image(5))}
+    bench.answer_stores()
+    for node in range(3):
+        bench.cleaned(node)
+    tail = bench.last_clean_epoch_set().tail
+    assert tail is not None
+    assert (tail.lsn, tail.timestamp) == (compose_lsn(1, 5), 1005)
+    result = bench.results[0]
+    assert [result.find(compose_lsn(1, esn)) for esn in (1, 2, 5, 6, 99)] == [
+        Found.HOLE,
+        Found.ENTRY,
+        Found.ENTRY,
+        Found.HOLE,
+        Found.HOLE,
+    ]
+    assert result.find(compose_lsn(0, 1)) is Found.UNKNOWN
+
+
+def test_the_digest_starts_behind_the_lng_and_the_tail_is_taken_from_the_seal() -> None:
+    bench = Bench(3)
+    bench.start()
+    bench.sealed(0, lng=3, tail=2)
+    bench.sealed(1, lng=9, tail=9)
+    assert {digest.ranges[0][1] for digest in bench.take(Digest)} == {compose_lsn(1, 10)}
+    bench.sealed(2)
+    assert bench.take(Digest)[0].ranges[0][1] == compose_lsn(1, 10)
+
+
+def test_the_entry_at_the_lng_is_read_when_nobody_knows_its_timestamp() -> None:
+    bench = Bench(2)
+    bench.start()
+    bench.sealed(0, lng=9, tail=8)
+    bench.sealed(1)
+    assert {digest.ranges[0][1] for digest in bench.sent if type(digest) is Digest} == {compose_lsn(1, 9)}
+    bench.digested(0)
+    bench.digested(1, image(9))
+    tail = bench.finish_epoch(0, 1).tail
+    assert tail is not None
+    assert (tail.lsn, tail.timestamp) == (compose_lsn(1, 9), 1009)
+
+
+def test_the_lng_of_a_shard_that_died_still_holds() -> None:
+    bench = Bench(3)
+    bench.start()
+    bench.sealed(0, lng=9, tail=9)
+    bench.sealed(1)
+    bench.peer_down(0)
+    bench.sealed(2)
+    bench.digested(1)
+    bench.digested(2)
+    bench.advance(100 * MILLISECOND)
+    assert list(bench.stored()) == [10]
+
+
+def test_too_much_lost_makes_no_plugs_and_no_bridge() -> None:
+    bench = Bench(3)
+    bench.start()
+    bench.sealed(0, status=Status.REBUILDING, generation=2)
+    bench.sealed(1, status=Status.REBUILDING, generation=2)
+    bench.sealed(2)
+    bench.digested(2, image(3, copyset=(1, 2)), image(5, HOLE, seal=1))
+    # There is nobody who could keep a second copy. The hole was there before.
+    assert bench.stored() == {3: {2: ENTRY}, 5: {2: HOLE}}
+    bench.answer_stores()
+    assert bench.cleaned(2) == (7, 1, 0, 5, compose_lsn(1, 3), 1003, 0)
+    bench.last_clean_epoch_set()
+    result = bench.results[0]
+    assert not result.authoritative
+    assert result.find(compose_lsn(1, 3)) is Found.ENTRY
+    assert result.find(compose_lsn(1, 1)) is Found.UNKNOWN
+    assert bench.metrics.entries_under_replicated == 2
+
+
+def test_shards_that_lost_unsynced_writes_keep_what_they_still_have() -> None:
+    bench = Bench(3)
+    bench.start()
+    for node in range(3):
+        bench.sealed(node, status=Status.REBUILDING)
+    bench.digested(0, status=Status.REBUILDING)
+    bench.digested(1, image(1), image(3), status=Status.REBUILDING)
+    bench.advance(SECOND)
+    assert not bench.take(Store), "the third shard may still show something"
+    bench.digested(2, image(4), status=Status.REBUILDING)
+    stored = bench.stored()
+    assert list(stored) == [1, 3, 4]
+    assert all(len(nodes) == 2 for nodes in stored.values())
+    bench.answer_stores()
+    for node in range(3):
+        assert bench.cleaned(node)[-1] == 0
+    bench.last_clean_epoch_set()
+    assert not bench.results[0].authoritative
+
+
+def test_entries_behind_the_bridge_of_an_earlier_recovery_become_holes() -> None:
+    bench = Bench(3, next_epoch=4)
+    bench.start(last_clean=2)
+    for node in range(3):
+        bench.sealed(node, epochs=(3,))
+    bench.digested(0, image(1, epoch=3), image(2, BRIDGE, epoch=3, seal=2), epoch=3)
+    bench.digested(1, image(1, epoch=3), image(3, epoch=3), epoch=3)
+    bench.digested(2, epoch=3)
+    kinds = {esn: set(nodes.values()) for esn, nodes in bench.stored().items()}
+    assert kinds == {2: {BRIDGE}, 3: {HOLE}}
+    assert bench.metrics.late_entries_dropped == 1
+
+
+def test_entries_that_a_later_recovery_kept_outlive_an_older_bridge() -> None:
+    bench = Bench(3, next_epoch=6)
+    bench.start(last_clean=4)
+    for node in range(3):
+        bench.sealed(node, epochs=(5,))
+    bench.digested(0, image(2, BRIDGE, epoch=5, seal=3), epoch=5)
+    bench.digested(1, image(3, epoch=5, seal=4), epoch=5)
+    bench.digested(2, epoch=5)
+    kinds = {esn: set(nodes.values()) for esn, nodes in bench.stored().items()}
+    assert kinds == {1: {HOLE}, 2: {HOLE}, 3: {ENTRY}, 4: {BRIDGE}}
+
+
+def test_frames_of_write_streams_behind_a_hole_become_holes() -> None:
+    bench = sealed_bench()
+    bench.digested(0, image(1, STREAM), image(3, STREAM), image(4, ENTRY))
+    bench.digested(1, image(1, STREAM))
+    bench.digested(2)
+    stored = bench.stored()
+    assert {esn: set(nodes.values()) for esn, nodes in stored.items()} == {
+        2: {HOLE},
+        3: {HOLE},
+        4: {ENTRY},
+        5: {BRIDGE},
+    }
+    assert stored[3][0] == HOLE, "the shard that holds the frame must not keep it"
+
+
+def test_copies_of_highest_rank_win() -> None:
+    bench = sealed_bench(3)
+    bench.digested(0, image(1, HOLE, seal=1, copyset=(0, 2)))
+    bench.digested(1, image(1, wave=9))
+    bench.digested(2, image(1, HOLE, seal=1, copyset=(0, 2)))
+    stored = bench.stored()
+    assert set(stored[1].values()) <= {HOLE, BRIDGE}
+    assert set(stored[1]) == {0, 1, 2}
+
+
+def test_without_every_shard_heard_copies_of_sequencers_are_stored_again() -> None:
+    bench = sealed_bench(3, 2)
+    bench.digested(0, image(1))
+    bench.digested(1, image(1))
+    bench.advance(100 * MILLISECOND)
+    assert bench.stored() == {1: {0: ENTRY, 1: ENTRY}, 2: {0: BRIDGE, 1: BRIDGE}}
+
+
+def test_there_is_no_bridge_behind_the_last_esn() -> None:
+    bench = Bench(2)
+    bench.start()
+    bench.sealed(0, lng=ESN_MAX, tail=ESN_MAX)
+    bench.sealed(1)
+    bench.digested(0)
+    bench.digested(1)
+    assert bench.stored() == {}
+    assert bench.cleaned(0)[3] == ESN_MAX
+
+
+@pytest.mark.parametrize("chunk", [1, 2])
+def test_a_digest_comes_in_pieces(chunk: int) -> None:
+    bench = sealed_bench(2)
+    images = [image(esn) for esn in range(1, 5)]
+    for node in (0, 1):
+        for at in range(0, 4, chunk):
+            bench.digested(node, *images[at : at + chunk], until=at + chunk)
+        bench.digested(node)
+    assert list(bench.stored()) == [5]
+
+
+def test_an_unanswered_digest_is_asked_again_from_where_it_was() -> None:
+    bench = sealed_bench(2)
+    bench.digested(0)
+    bench.digested(1, image(1), until=1)
+    bench.take(Digest)
+    bench.advance(2 * SECOND)
+    assert bench.take(Digest)[0].ranges[0][1] == compose_lsn(1, 2)
+
+
+def test_a_damaged_copy_waits_for_a_shard_that_may_have_a_good_one() -> None:
+    bench = sealed_bench()
+    bad = image(1)[:-1] + b"?"
+    bench.digested(0, bad)
+    bench.digested(1)
+    bench.advance(SECOND)
+    assert not bench.take(Store)
+    bench.digested(2, image(1, copyset=(0, 2)))
+    stored = bench.stored()
+    assert stored[1][2] == ENTRY
+    assert len(stored[1]) == 2
+
+
+def test_a_position_whose_only_copies_are_damaged_is_neither_stored_nor_plugged() -> None:
+    bench = sealed_bench()
+    bad = image(2)[:-1] + b"?"
+    bench.digested(0, image(1), bad)
+    bench.digested(1, image(1), bad)
+    bench.digested(2)
+    assert list(bench.stored()) == [3]
+    bench.answer_stores()
+    for node in range(3):
+        bench.cleaned(node)
+    bench.last_clean_epoch_set()
+    assert bench.results[0].find(compose_lsn(1, 2)) is Found.UNKNOWN
+    assert bench.metrics.entries_lost == 1
+
+
+def test_a_wave_that_times_out_goes_to_others_but_holders_stay() -> None:
+    bench = sealed_bench(4)
+    bench.digested(0, image(1, copyset=(0, 3)))
+    for node in (1, 2, 3):
+        bench.digested(node)
+    first = bench.stored()[1]
+    (other,) = set(first) - {0}
+    wave_one = [store for store in bench.stores if store.lsn == compose_lsn(1, 1)]
+    for store in bench.stores:
+        if store not in wave_one:
+            bench.mutated(store)
+    bench.advance(500 * MILLISECOND)
+    second = bench.stored()[1]
+    assert 0 in second, "the holder must get what was decided"
+    wave_two = bench.stores
+    assert {store.wave for store in wave_two} == {2}
+    for store in wave_one:
+        bench.mutated(store)
+    assert "MUTATION" in bench.explain(), "answers to the first wave do not count any more"
+    for store in wave_two:
+        bench.mutated(store)
+    assert "CLEAN:" in bench.explain()
+    copysets = {parse_header(store.image).copyset for store in wave_two}
+    assert len(copysets) == 1
+    assert other in first
+
+
+def test_a_shard_without_space_is_replaced_at_once() -> None:
+    bench = sealed_bench(4)
+    for node in range(4):
+        bench.digested(node)
+    first = bench.stored()[1]
+    bench.mutated(bench.stores[0], Status.NOSPC)
+    second = bench.stored()[1]
+    assert len(second) == 2
+    assert list(first)[0] not in second
+    bench.answer_stores()
+    assert "CLEAN:" in bench.explain()
+
+
+def test_a_holder_without_space_is_left_out_of_the_next_attempt() -> None:
+    bench = sealed_bench(3)
+    bench.digested(0, image(1, copyset=(0, 2)))
+    bench.digested(1)
+    bench.digested(2)
+    bench.stored()
+    bench.answer_stores(Status.NOSPC, nodes=(0,))
+    bench.digested(1)
+    bench.digested(2)
+    bench.advance(100 * MILLISECOND)
+    assert bench.stored() == {1: {1: ENTRY, 2: ENTRY}, 2: {1: BRIDGE, 2: BRIDGE}}
+
+
+def test_a_member_that_dies_restarts_at_once_and_what_was_decided_stays() -> None:
+    bench = sealed_bench(3)
+    bench.digested(0, image(1, copyset=(0, 2)))
+    bench.digested(1)
+    bench.digested(2)
+    old = bench.stored()
+    assert old[1][0] == ENTRY
+    stores = bench.stores
+    bench.peer_down(0)
+    assert bench.metrics.epoch_restarts == 1
+    # The entry was seen on the dead shard only, and a STORE of it may be on its way: it must not become a hole.
+    bench.digested(1)
+    bench.digested(2)
+    bench.advance(100 * MILLISECOND)
+    assert bench.stored() == {1: {1: ENTRY, 2: ENTRY}, 2: {1: BRIDGE, 2: BRIDGE}}
+    for store in stores:
+        bench.mutated(store)
+    assert "MUTATION" in bench.explain(), "answers to the attempt before do not count"
+    bench.answer_stores()
+    bench.cleaned(1)
+    bench.cleaned(2)
+    bench.last_clean_epoch_set()
+    assert bench.results[0].find(compose_lsn(1, 1)) is Found.ENTRY
+
+
+def test_an_entry_that_turns_up_after_the_first_attempt_is_a_hole() -> None:
+    bench = sealed_bench(3, 2)
+    bench.digested(0)
+    bench.digested(1)
+    bench.advance(100 * MILLISECOND)
+    assert bench.stored() == {1: {0: BRIDGE, 1: BRIDGE}}
+    bench.sealed(2)
+    bench.peer_down(0)
+    bench.digested(1)
+    bench.digested(2, image(1), image(2), image(4))
+    bench.advance(100 * MILLISECOND)
+    stored = bench.stored()
+    assert stored == {1: {1: BRIDGE, 2: BRIDGE}, 2: {1: HOLE, 2: HOLE}, 3: {1: HOLE, 2: HOLE}, 4: {1: HOLE, 2: HOLE}}
+
+
+def test_a_member_that_is_known_dead_restarts_without_a_broken_connection() -> None:
+    bench = sealed_bench(3)
+    for node in range(3):
+        bench.digested(node)
+    bench.stored()
+    bench.dead.add(2)  # type: ignore[arg-type]
+    bench.recoveries.on_cluster_state(bench.now)
+    bench.end_turn()
+    assert bench.metrics.epoch_restarts == 1
+    assert [digest.shard for digest in bench.take(Digest)] == [shard(0), shard(1)]
+
+
+def test_a_phase_without_progress_restarts_from_the_sealed_shards() -> None:
+    bench = sealed_bench(3)
+    for node in range(3):
+        bench.digested(node)
+    bench.stored()
+    bench.answer_stores()
+    bench.cleaned(0)
+    bench.cleaned(1)
+    bench.advance(9 * SECOND)
+    assert "CLEAN:" in bench.explain()
+    bench.advance(SECOND)
+    assert "DIGEST" in bench.explain()
+    # The silent shard does not answer DIGEST either: the others go on without it. What they hold needs no second STORE.
+    bridge = image(1, BRIDGE, seal=1)
+    bench.digested(0, bridge)
+    bench.digested(1, bridge)
+    bench.advance(100 * MILLISECOND)
+    assert bench.stored() == {}
+    bench.cleaned(0)
+    bench.cleaned(1)
+    bench.last_clean_epoch_set()
+    assert bench.results[0].outcome is Outcome.OK
+
+
+def test_a_dead_shard_that_was_cleaned_does_not_restart_anything() -> None:
+    bench = sealed_bench(3)
+    for node in range(3):
+        bench.digested(node)
+    bench.stored()
+    bench.answer_stores()
+    bench.cleaned(0)
+    bench.peer_down(0)
+    bench.cleaned(1)
+    bench.cleaned(2)
+    bench.last_clean_epoch_set()
+    assert bench.metrics.epoch_restarts == 0
+
+
+def test_an_unanswered_clean_is_repeated() -> None:
+    bench = sealed_bench(2)
+    bench.digested(0)
+    bench.digested(1)
+    bench.stored()
+    bench.answer_stores()
+    bench.cleaned(0, Status.AGAIN)
+    bench.advance(500 * MILLISECOND)
+    bench.cleaned(0)
+    bench.cleaned(1)
+    bench.last_clean_epoch_set()
+
+
+def test_a_later_seal_preempts_in_every_phase() -> None:
+    for phase in ("seal", "mutation", "clean"):
+        bench = Bench(2)
+        bench.start()
+        if phase == "seal":
+            bench.seal_preempted(0, 8, 3)
+        else:
+            for node in (0, 1):
+                bench.sealed(node)
+            for node in (0, 1):
+                bench.digested(node)
+            bench.stored()
+            if phase == "mutation":
+                bench.mutated(bench.stores[0], Status.PREEMPTED, 8, 3)
+            else:
+                bench.answer_stores()
+                bench.cleaned(1, Status.PREEMPTED, 8, 3)
+        (result,) = bench.results
+        assert (result.outcome, result.preempted_by_epoch, result.preempted_by_node) == (Outcome.PREEMPTED, 8, 3)
+        bench.advance(60 * SECOND)
+        assert not bench.take(Store)
+        assert not bench.take(Seal) or phase == "seal"
+
+
+def test_stale_from_the_epoch_store_is_as_good_as_ok() -> None:
+    bench = sealed_bench(2)
+    bench.digested(0)
+    bench.digested(1)
+    bench.stored()
+    bench.answer_stores()
+    bench.cleaned(0)
+    bench.cleaned(1)
+    bench.last_clean_epoch_set(Status.STALE)
+    assert bench.results[0].outcome is Outcome.OK
+
+
+def test_the_epoch_store_is_asked_until_it_answers() -> None:
+    bench = sealed_bench(2)
+    bench.digested(0)
+    bench.digested(1)
+    bench.stored()
+    bench.answer_stores()
+    bench.cleaned(0)
+    bench.cleaned(1)
+    bench.last_clean_epoch_set(Status.TIMEDOUT)
+    assert not bench.results
+    bench.advance(SECOND)
+    bench.last_clean_epoch_set(Status.OK)
+    assert bench.results
+
+
+def test_read_only_shards_keep_what_nobody_else_can() -> None:
+    bench = Bench(3)
+    bench.read_only = {shard(0), shard(1)}
+    bench.start()
+    for node in range(3):
+        bench.sealed(node)
+    for node in range(3):
+        bench.digested(node)
+    assert len(bench.stored()[1]) == 2
+
+
+def test_read_only_shards_are_spared_when_others_suffice() -> None:
+    bench = Bench(4)
+    bench.read_only = {shard(0), shard(1)}
+    bench.start()
+    for node in range(4):
+        bench.sealed(node)
+    for node in range(4):
+        bench.digested(node)
+    assert bench.stored() == {1: {2: BRIDGE, 3: BRIDGE}}
+
+
+def test_an_epoch_of_which_nobody_has_anything_is_given_up() -> None:
+    bench = Bench(2)
+    bench.start()
+    bench.sealed(0, status=Status.REBUILDING, generation=2)
+    bench.sealed(1, status=Status.REBUILDING, generation=2)
+    assert bench.last_clean_epoch_set().tail is None
+    assert not bench.results[0].authoritative

@@ -1,0 +1,137 @@
+"""Many recoveries at one node: limits, merged requests, and answers that nobody waits for."""
+
+from __future__ import annotations
+
+from logdevice_py.core.ids import LogId
+from logdevice_py.core.status import Status
+from logdevice_py.core.units import SECOND
+from logdevice_py.protocol.messages import LOGS_PER_FRAME, Digest, Digested, Mutated, Seal, Sealed
+from tests.unit.sequencer.recovery.bench import LOG, Bench, image, parse_lsn
+
+
+def start_many(bench: Bench, logs: range) -> None:
+    """Recoveries of many logs, begun in one turn."""
+    for log in logs:
+        bench.start(log=LogId(log), last_clean=None)
+    for request in list(bench.requests):
+        bench.requests.remove(request)
+        # The answers come in one turn.
+        from epoch_store.interface import LastCleanEpoch, Result
+
+        bench.recoveries.on_epoch_store(request.token, Result(Status.OK, LastCleanEpoch()), bench.now)
+    bench.end_turn()
+
+
+def seal_row(log: int) -> tuple[int, int, int, int, int, list[tuple[int, int, int, int, int, int, int]]]:
+    return (log, Status.OK, 1, 50, 0, [])
+
+
+def test_requests_of_many_logs_to_one_shard_share_frames() -> None:
+    bench = Bench(1, "node:1", concurrent_log_recoveries=1000)
+    start_many(bench, range(1, LOGS_PER_FRAME + 101))
+    seals = bench.take(Seal)
+    assert [len(seal.logs) for seal in seals] == [LOGS_PER_FRAME, 100]
+    for seal in seals:
+        rows = [seal_row(row[0]) for row in seal.logs]
+        bench.deliver(Sealed(request_id=seal.request_id, shard=seal.shard, logs=rows, generation=1))  # type: ignore[arg-type]
+    digests = bench.take(Digest)
+    assert [len(digest.ranges) for digest in digests] == [LOGS_PER_FRAME, 100]
+
+
+def test_the_answer_of_one_frame_is_split_among_the_logs() -> None:
+    bench = Bench(1, "node:1")
+    start_many(bench, range(1, 4))
+    (seal,) = bench.take(Seal)
+    # A node may answer one request by several frames.
+    for row in seal.logs:
+        bench.recoveries.on_message(
+            0,  # type: ignore[arg-type]
+            Sealed(request_id=seal.request_id, shard=seal.shard, logs=[seal_row(row[0])]),
+            bench.now,
+        )
+    bench.end_turn()
+    (digest,) = bench.take(Digest)
+    images = {
+        1: [image(1, log=1, copyset=(0,))],
+        2: [],
+        3: [image(1, log=3, copyset=(0,)), image(2, log=3, copyset=(0,))],
+    }
+    bench.deliver(
+        Digested(
+            request_id=digest.request_id,
+            shard=digest.shard,
+            ranges=[(log, Status.OK, until) for log, _, until, _ in digest.ranges],
+            entries=[(log, parse_lsn(one), len(one)) for log, ones in images.items() for one in ones],
+            images=b"".join(one for ones in images.values() for one in ones),
+        )
+    )
+    bench.stored()
+    assert sorted((store.log, store.lsn & 0xFFFFFFFF) for store in bench.stores) == [(1, 2), (2, 1), (3, 3)]
+
+
+def test_only_so_many_run_at_the_same_time_and_the_rest_follow_in_order() -> None:
+    bench = Bench(1, "node:1", concurrent_log_recoveries=2)
+    start_many(bench, range(1, 5))
+    assert [row[0] for row in bench.take(Seal)[0].logs] == [1, 2]
+    assert bench.metrics.log_recoveries_queued == 2
+    bench.recoveries.abort(LogId(3), bench.now)
+    bench.recoveries.abort(LogId(1), bench.now)
+    assert bench.recoveries.logs() == [2, 4]
+
+
+def test_an_answer_counts_only_for_the_latest_request() -> None:
+    bench = Bench(1, "node:1")
+    bench.start()
+    (first,) = bench.take(Seal)
+    bench.advance(SECOND)
+    (second,) = bench.take(Seal)
+    bench.deliver(Sealed(request_id=first.request_id, shard=first.shard, logs=[seal_row(LOG)]))
+    assert not bench.take(Digest)
+    bench.deliver(Sealed(request_id=second.request_id, shard=second.shard, logs=[seal_row(LOG)]))
+    assert bench.take(Digest)
+
+
+def test_an_answer_from_before_the_connection_broke_does_not_count() -> None:
+    bench = Bench(1, "node:1")
+    bench.start()
+    (seal,) = bench.take(Seal)
+    bench.peer_down(0)
+    bench.deliver(Sealed(request_id=seal.request_id, shard=seal.shard, logs=[seal_row(LOG)]))
+    assert not bench.take(Digest)
+
+
+def test_nobody_answers_for_the_shard_of_another_node() -> None:
+    bench = Bench(2, "node:1")
+    bench.start()
+    seal = bench.take(Seal, 0)[0]
+    bench.deliver(Sealed(request_id=seal.request_id, shard=seal.shard, logs=[seal_row(LOG)]), peer=1)
+    bench.deliver(Sealed(request_id=seal.request_id, shard=seal.shard, logs=[seal_row(LOG)]), peer=-4)
+    assert not bench.take(Digest)
+
+
+def test_answers_about_unknown_logs_are_ignored() -> None:
+    bench = Bench(1, "node:1")
+    bench.start()
+    bench.deliver(
+        Mutated(
+            recovery_id=1,
+            log=99,
+            lsn=5,
+            shard=0,
+            wave=1,
+            status=Status.OK,
+            seal_epoch=0,
+            seal_node=-1,  # type: ignore[arg-type]
+        )
+    )
+    assert not bench.recoveries.on_epoch_store(12345, None, bench.now)  # type: ignore[arg-type]
+
+
+def test_a_new_activation_replaces_the_recovery_of_the_one_before() -> None:
+    bench = Bench(1, "node:1")
+    bench.start()
+    bench.next_epoch = 3
+    bench.start()
+    seals = [row for seal in bench.take(Seal) for row in seal.logs]
+    assert seals[-1][1] == 2
+    assert bench.recoveries.logs() == [LOG]

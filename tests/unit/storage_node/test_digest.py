@@ -1,0 +1,198 @@
+"""DIGEST and TRIM."""
+
+from __future__ import annotations
+
+import pytest
+
+from logdevice_py.core.entry import EntryFlags
+from logdevice_py.core.ids import LogId, PeerId, metadata_log_of
+from logdevice_py.core.lsn import LSN_MAX, Lsn
+from logdevice_py.core.status import Status
+from logdevice_py.protocol.messages import Digest, Digested, Trim, Trimmed
+from storage_node.settings import StorageSettings
+from tests.unit.storage_node.fakes import (
+    ASYNC_LOG,
+    ME,
+    READER,
+    SEQUENCER,
+    SYNC_LOG,
+    Driver,
+    clean,
+    digest,
+    headers,
+    image,
+    lsn,
+    recovery_store,
+    release,
+    stores,
+)
+
+
+@pytest.fixture(params=["from memory", "from disk"])
+def recent(request: pytest.FixtureRequest) -> StorageSettings:
+    return StorageSettings(recent_entries_bytes_max=1 << 20 if request.param == "from memory" else 0)
+
+
+class TestDigest:
+    def test_unreleased_entries_are_shown(self, recent: StorageSettings) -> None:
+        driver = Driver(recent)
+        driver.turn(*stores([lsn(1, 1), lsn(1, 3)]))
+        driver.turn(digest(lsn(1, 1), lsn(1, 99)))
+        answer = driver.take_one(Digested)
+        assert answer.ranges == [(SYNC_LOG, Status.OK, lsn(1, 99))]
+        assert [header.lsn for header in headers(answer)] == [lsn(1, 1), lsn(1, 3)]
+
+    def test_the_copy_of_highest_rank_is_shown_with_its_body(self, recent: StorageSettings) -> None:
+        driver = Driver(recent)
+        driver.turn(*stores([lsn(1, 1)], wave=2))
+        driver.turn(*stores([lsn(1, 1)], wave=1))
+        driver.turn((SEQUENCER, recovery_store(lsn(1, 1), 1, flags=EntryFlags.AMEND)))
+        driver.turn(digest(lsn(1, 1), lsn(1, 1)))
+        [header] = headers(driver.take_one(Digested))
+        assert header.rank == (1, 1)
+        assert not header.is_amend
+        assert header.body_length > 0
+
+    def test_an_answer_is_cut_at_the_limit_and_goes_on_from_there(self, recent: StorageSettings) -> None:
+        driver = Driver(recent)
+        driver.turn(*stores([lsn(1, esn) for esn in range(1, 8)]))
+        size = len(image(lsn(1, 1)))
+        found: list[Lsn] = []
+        position = lsn(1, 1)
+        while position <= lsn(1, 9):
+            driver.turn(digest(position, lsn(1, 9), bytes_max=2 * size))
+            answer = driver.take_one(Digested)
+            assert len(answer.images) <= 2 * size
+            found += [header.lsn for header in headers(answer)]
+            [(_, status, through)] = answer.ranges
+            assert status == Status.OK
+            assert through >= position
+            position = Lsn(through + 1)
+        assert found == [lsn(1, esn) for esn in range(1, 8)]
+
+    def test_one_entry_is_shown_however_large(self, recent: StorageSettings) -> None:
+        driver = Driver(recent)
+        driver.turn(*stores([lsn(1, 1), lsn(1, 2)]))
+        driver.turn(digest(lsn(1, 1), lsn(1, 9), bytes_max=1))
+        assert len(driver.take_one(Digested).entries) == 1
+
+    def test_many_ranges_in_one_request(self, recent: StorageSettings) -> None:
+        driver = Driver(recent)
+        driver.turn(*stores([lsn(1, 1)]), *stores([lsn(2, 1)], log=LogId(8)))
+        ranges = [(int(SYNC_LOG), lsn(1, 1), lsn(1, 9), 1), (99, lsn(1, 1), lsn(1, 9), 1), (8, lsn(1, 1), lsn(2, 9), 1)]
+        driver.turn((PeerId(2), Digest(request_id=8, shard=ME, bytes_max=1 << 20, ranges=ranges)))  # type: ignore[arg-type]
+        answer = driver.take_one(Digested)
+        assert [(log, through) for log, _, through in answer.ranges] == [
+            (7, lsn(1, 9)),
+            (99, lsn(1, 9)),
+            (8, lsn(2, 9)),
+        ]
+        assert [(log, at) for log, at, _ in answer.entries] == [(7, lsn(1, 1)), (8, lsn(2, 1))]
+        assert LogId(99) not in driver.machines.shard.logs
+
+    def test_another_generation_is_rebuilding(self) -> None:
+        driver = Driver(generation=2)
+        driver.turn(digest(lsn(1, 1), lsn(1, 9), generation=1))
+        assert driver.take_one(Digested).ranges == [(SYNC_LOG, Status.REBUILDING, lsn(1, 9))]
+
+    def test_damage_is_rebuilding_and_the_rest_is_shown(self) -> None:
+        driver = Driver(StorageSettings(recent_entries_bytes_max=0))
+        driver.turn(*stores([lsn(1, 1), lsn(1, 2), lsn(1, 3)]))
+        driver.disk.corrupt(SYNC_LOG, lsn(1, 2))
+        driver.turn(digest(lsn(1, 1), lsn(1, 9)))
+        answer = driver.take_one(Digested)
+        assert answer.ranges[0][1] == Status.REBUILDING
+        assert [header.lsn for header in headers(answer)] == [lsn(1, 1), lsn(1, 3)]
+
+    def test_epochs_that_lost_entries_are_rebuilding(self, recent: StorageSettings) -> None:
+        driver = Driver(recent)
+        driver.turn(*stores([lsn(1, 1)], log=ASYNC_LOG))
+        driver.power_cut()
+        driver.turn(digest(lsn(1, 1), lsn(1, 9), log=ASYNC_LOG))
+        answer = driver.take_one(Digested)
+        assert answer.ranges[0][1] == Status.REBUILDING
+        assert len(answer.entries) == 1
+        driver.turn(digest(lsn(2, 1), lsn(2, 9), log=ASYNC_LOG))
+        assert driver.take_one(Digested).ranges[0][1] == Status.OK
+
+    def test_metadata_logs_are_shown_whole(self, recent: StorageSettings) -> None:
+        driver = Driver(recent)
+        log = metadata_log_of(SYNC_LOG)
+        driver.turn(*stores([lsn(1, 1), lsn(4, 1)], log=log, flags=0))
+        driver.turn(digest(Lsn(1), LSN_MAX, log=log, generation=0))
+        answer = driver.take_one(Digested)
+        assert answer.ranges == [(log, Status.OK, LSN_MAX)]
+        assert [header.lsn for header in headers(answer)] == [lsn(1, 1), lsn(4, 1)]
+
+    def test_a_copy_that_the_disk_has_not_taken_is_not_shown(self) -> None:
+        driver = Driver()
+        driver.hold = True
+        driver.turn(*stores([lsn(1, 1)]), digest(lsn(1, 1), lsn(1, 9)))
+        assert driver.take_one(Digested).entries == []
+
+    def test_requests_under_way_are_bounded(self) -> None:
+        driver = Driver(StorageSettings(recent_entries_bytes_max=0, digests_waiting_max=1))
+        driver.turn(*stores([lsn(1, 1)]))
+        driver.hold = True
+        driver.turn(*[digest(lsn(1, 1), lsn(1, 9)) for _ in range(7)])
+        refused = driver.take(Digested)
+        assert [answer.ranges for answer in refused] == [[(SYNC_LOG, Status.OVERLOADED, lsn(1, 0))]] * 2
+        driver.let_go()
+        assert [len(answer.entries) for answer in driver.take(Digested)] == [1] * 5
+
+    def test_a_failed_disk_says_so(self) -> None:
+        driver = Driver()
+        driver.disk.fail_write = True
+        driver.turn(*stores([lsn(1, 1)]))
+        driver.turn(digest(lsn(1, 1), lsn(1, 9)))
+        assert driver.take_one(Digested).ranges[0][1] == Status.FAILED
+
+
+def trim(position: Lsn, log: LogId = SYNC_LOG) -> tuple[PeerId, Trim]:
+    return (READER, Trim(request_id=4, log=log, shard=ME, lsn=position))
+
+
+class TestTrim:
+    def test_it_is_durable_before_the_answer_and_never_goes_back(self) -> None:
+        driver = Driver()
+        driver.turn(*stores([lsn(1, esn) for esn in range(1, 5)]))
+        driver.turn(release(lsn(1, 4)))
+        driver.hold = True
+        driver.turn(trim(lsn(1, 2)))
+        assert driver.held[0][0].sync
+        assert not driver.take(Trimmed)
+        driver.let_go()
+        driver.turn(trim(lsn(1, 1)))
+        assert [answer.status for answer in driver.take(Trimmed)] == [Status.OK] * 2
+        driver.power_cut()
+        assert driver.log().trim_point == lsn(1, 2)
+        assert driver.stored() == [lsn(1, 3), lsn(1, 4)]
+
+    def test_what_is_not_released_is_kept_for_recovery(self) -> None:
+        driver = Driver()
+        driver.turn(*stores([lsn(1, esn) for esn in range(1, 5)]))
+        driver.turn(release(lsn(1, 2)))
+        driver.turn(trim(lsn(1, 4)))
+        assert driver.stored() == [lsn(1, 3), lsn(1, 4)]
+
+    def test_recovery_metadata_of_trimmed_epochs_is_forgotten(self) -> None:
+        driver = Driver()
+        for epoch in (1, 2, 3):
+            driver.turn(*stores([lsn(epoch, 1)]))
+            driver.turn(clean(epoch, epoch, lng=1, last=2))
+        driver.turn(release(lsn(4, 0)))
+        driver.turn(trim(lsn(2, 1)))
+        assert list(driver.log().recovered) == [2, 3]
+        driver.restart()
+        assert list(driver.log().recovered) == [2, 3]
+
+    def test_a_log_that_nobody_knows_is_not_found(self) -> None:
+        driver = Driver()
+        driver.turn(trim(lsn(1, 2), log=LogId(5000)))
+        assert driver.take_one(Trimmed).status is Status.NOTFOUND
+        assert driver.machines.shard.logs == {}
+
+    def test_beyond_every_position_is_invalid(self) -> None:
+        driver = Driver()
+        driver.turn(trim(LSN_MAX))
+        assert driver.take_one(Trimmed).status is Status.INVALID_PARAM
