@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from client.buffered_writer import BufferedWriter
 from client.effects import Connect
 from client.links import Links
+from client.read.items import GapKind
 from client.read.metrics import ReadMetrics
 from client.read.settings import ReadSettings
 from client.receipt import Receipt
@@ -26,7 +27,7 @@ from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.config.parse import load_cluster
 from logdevice_py.core.declare import parse_setting, settings_from
 from logdevice_py.core.ids import InstanceId, LogId, NodeId, ShardId
-from logdevice_py.core.lsn import LSN
+from logdevice_py.core.lsn import ESN_MAX, LSN
 from logdevice_py.core.machine import TimerWheel
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import Micros
@@ -161,8 +162,6 @@ class Client:
             await asyncio.gather(self._watcher, return_exceptions=True)
             self._watcher = None
         self.session.close()
-        # The last turn runs what readers still had to say.
-        self.session.on_turn_end(monotonic_us())
         driver.stop()
         self._driver = None
         self._crashed = self._crashed or LogDeviceError(Status.SHUTDOWN, "the client was closed", retriable=False)
@@ -361,14 +360,35 @@ class Client:
         """
         log_id = self.log_id(log)
         deadline = None if timeout is None else monotonic_us() + round(timeout * 1e6)
-        if lsn > await self.tail_lsn(log_id, timeout=timeout):
+        tail = await self.tail_lsn(log_id, timeout=timeout)
+        if lsn > tail:
             raise LogDeviceError(Status.TOOBIG, f"{LSN(lsn)} lies above the tail of the log")
+        try:
+            async with asyncio.timeout(None if deadline is None else max(0, deadline - monotonic_us()) / 1e6):
+                lsn = await self._beside_bridge(log_id, lsn, tail)
+        except TimeoutError:
+            raise LogDeviceError(Status.TIMEDOUT, f"{LSN(lsn)} could not be read", maybe_applied=False) from None
+        if lsn <= 0:
+            return
         left = None if deadline is None else max(0, deadline - monotonic_us())
         shards = await self._shards_of(log_id, left)
         future = self.future()
         self.session.trim(log_id, lsn, shards, future, monotonic_us(), left)
         self.wake()
         await future
+
+    async def _beside_bridge(self, log: LogId, lsn: int, tail: LSN) -> int:
+        """Where to trim so that the end of an epoch stays explained: the rest of an epoch whose bridge is gone would look lost.
+
+        From a bridge on, the whole rest of the epoch goes with it, or the bridge stays when it is the tail.
+        """
+        if lsn & ESN_MAX == 0:
+            return lsn - 1
+        async with self.reader(log, lsn, lsn) as reader:
+            bridged = any(gap.kind is GapKind.BRIDGE for gap in (await reader.read()).gaps)
+        if not bridged:
+            return lsn
+        return lsn | ESN_MAX if LSN(lsn).epoch < tail.epoch else lsn - 1
 
     async def _shards_of(self, log: LogId, left: int | None) -> list[ShardId]:
         """Every shard that an epoch of the log ever listed and that the cluster file still has."""

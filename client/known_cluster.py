@@ -11,7 +11,7 @@ from logdevice_py.protocol.messages import ClusterState, NodeState
 class KnownCluster:
     """A `ClusterView` made of CLUSTER_STATE pushes.
 
-    Until the first push every node counts as alive. Each node numbers its own pushes; an older one of the same node is ignored, and the
+    Until the first push, and while no node is connected, every node counts as alive. Each node numbers its own pushes; an older one of the same node is ignored, and the
     latest that arrived from anybody holds. A refused dial marks the node dead at once, until a push or an established connection
     says otherwise, or `refusal_us` later: when nothing changes, nobody pushes.
     """
@@ -63,8 +63,9 @@ class KnownCluster:
             NodeId(node): (NodeState(state) if state in _STATES else NodeState.DEAD, InstanceId(instance))
             for node, state, instance in message.nodes
         }
-        self._refused.clear()
-        self.changes += 1
+        if self._refused or self._states != before:
+            self._refused.clear()
+            self.changes += 1
         return [
             node
             for node, (state, _) in sorted(self._states.items())
@@ -81,6 +82,13 @@ class KnownCluster:
         """The node could not be dialled."""
         self._refused[NodeId(peer)] = Micros(now + self._settings.refusal_us)
         self.changes += 1
+
+    def on_alone(self) -> None:
+        """No node is connected any more: nobody would push what changes, so what was pushed tells nothing."""
+        if self._states:
+            self._states = {}
+            self._versions.clear()
+            self.changes += 1
 
     def expire(self, now: Micros) -> None:
         """Forget refusals that are long past."""

@@ -21,7 +21,7 @@ from client.sequencer_state import SequencerState
 from client.settings import ClientSettings, WriterSettings
 from client.trim_request import TrimRequest
 from client.write.finder import FrameFinder
-from client.write.write_stream import StreamGround
+from client.write.ground import StreamGround
 from client.write.write_streams import WriteStreams
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.core.ids import LogId, NodeId, PeerId, ShardId, format_shard
@@ -192,6 +192,8 @@ class ClientSession:
         if refused or not was_up:
             self.view.on_refused(peer, now)
             self.timers.at(now + self.settings.refusal_us, self._expire_refusals)
+        if not self.links.connected():
+            self.view.on_alone()
         # Questions first: what the others ask because of this loss is not lost with it.
         self.questions.on_peer_down(peer, now)
         self.appends.on_peer_down(peer, was_up, now)

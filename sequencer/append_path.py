@@ -146,9 +146,13 @@ class AppendPath:
             sequencer.stop_activation(now)
 
     def _take_back(self, sequencer: Sequencer) -> list[tuple[PeerId, Append]]:
-        buffer, sequencer.buffer = sequencer.buffer or [], None
-        self._context.metrics.bytes_buffered -= sum(len(append.payload) for _, append in buffer)
-        return buffer
+        buffer, sequencer.buffer = sequencer.buffer, None
+        if buffer is None:
+            return []
+        taken = list(buffer)
+        buffer.clear()  # its timer still refers to it, and must not keep payloads
+        self._context.metrics.bytes_buffered -= sum(len(append.payload) for _, append in taken)
+        return taken
 
     def before_new_epoch(self, sequencer: Sequencer, now: Micros) -> None:
         """What is open goes into the old epoch; write streams could not go anywhere else."""
@@ -257,7 +261,7 @@ class AppendPath:
             if first.timestamp:
                 self._context.answers.repeat(peer, append.request_id, append.log, first, current.durability)
             else:
-                first.repeats.append((peer, append.request_id))
+                first.repeats = [*(first.repeats or ()), (peer, append.request_id)]
         elif verdict is Verdict.UNKNOWN:
             self._stale(sequencer, peer, append, Status.WRITE_STREAM_UNKNOWN)
         else:

@@ -78,6 +78,9 @@ class AppenderOwner(Protocol):
     def on_sealed(self, epoch: Epoch, node: NodeId, now: Micros) -> None:
         """A shard refused a STORE because of a seal."""
 
+    def on_shard_lost(self, shard: ShardId) -> None:
+        """A shard is of another generation than the epoch lists: it takes nothing of this epoch any more."""
+
     def on_given_up(self, appender: Appender, now: Micros) -> None:
         """The appender came to a state other than REPLICATED."""
 
@@ -262,6 +265,9 @@ class Appender:
             marks.hit("store_checksum_mismatch")
             check_body(self.image, parse_header(self.image))  # a damaged copy here must not be spread any further
             availability.block(message.shard, Reason.SLOW, now)
+        elif status is Status.REBUILDING:
+            marks.hit("shard_lost_its_data")
+            self.owner.on_shard_lost(message.shard)
         else:
             if status in _UNKNOWN_OUTCOME:
                 self._maybe_stored = True

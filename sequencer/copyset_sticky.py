@@ -32,9 +32,11 @@ class StickyCopyset:
         attributes: LogAttributes,
         selector: CopysetSelector,
         availability: StoreAvailability,
+        lost: frozenset[ShardId],
         now: Micros,
     ) -> Copyset | None:
-        """The copyset for an entry of `size` bytes whose last wave, if any, went to `tried`. None: there is none at present."""
+        """The copyset for an entry of `size` bytes whose last wave, if any, went to `tried`, without the shards of `lost`. None: there is none at
+        present."""
         copyset = self.copyset
         if (
             copyset is not None
@@ -45,13 +47,17 @@ class StickyCopyset:
         ):
             self._bytes += size
             return copyset
-        copyset = select(selector, availability)
+        copyset = select(selector, availability, lost)
         if copyset is not None and attributes.sticky_copysets:
             self.copyset = copyset
             self._bytes = size
             self._started = now
             self._version = availability.version
         return copyset
+
+    def end_block(self) -> None:
+        """The next entry begins another block."""
+        self.copyset = None
 
     def _still_available(self, availability: StoreAvailability) -> bool:
         assert self.copyset is not None
@@ -61,9 +67,15 @@ class StickyCopyset:
         return True
 
 
-def select(selector: CopysetSelector, availability: StoreAvailability) -> Copyset | None:
+def select(
+    selector: CopysetSelector, availability: StoreAvailability, lost: frozenset[ShardId] = frozenset()
+) -> Copyset | None:
     """A copyset of available shards; the graylist gives way when there is none without its shards."""
-    copyset = selector.select(availability.is_available)
+
+    def is_available(shard: ShardId) -> bool:
+        return shard not in lost and availability.is_available(shard)
+
+    copyset = selector.select(is_available)
     if copyset is None and availability.forgive_slow(selector.nodeset):
-        copyset = selector.select(availability.is_available)
+        copyset = selector.select(is_available)
     return copyset

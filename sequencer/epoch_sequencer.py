@@ -78,6 +78,7 @@ class EpochSequencer:
         "lng",
         "lng_timestamp",
         "log",
+        "lost",
         "owner",
         "preempted_by",
         "state",
@@ -111,6 +112,8 @@ class EpochSequencer:
         """Greatest ESN that a client was told of."""
         self.preempted_by = NO_NODE
         self.streams: WriteStreams | None = None
+        self.lost: frozenset[ShardId] = frozenset()
+        """Shards of another generation than the epoch lists."""
         self._answers = answers
         self._window: SlidingWindow | None = None
         self._sticky: StickyCopyset | None = None
@@ -174,7 +177,7 @@ class EpochSequencer:
             return status
         copyset = self.pick_copyset(size, None, now)
         if copyset is None:
-            return self.context.availability.refusal(self.interval.shards)
+            return Status.DISABLED if self.lost else self.context.availability.refusal(self.interval.shards)
         window = self._window
         assert window is not None
         esn = window.next_esn
@@ -214,7 +217,7 @@ class EpochSequencer:
         sticky = self._sticky
         if sticky is None:
             sticky = self._sticky = StickyCopyset()
-        return sticky.pick(size, tried, self.attributes, selector, context.availability, now)
+        return sticky.pick(size, tried, self.attributes, selector, context.availability, self.lost, now)
 
     def on_replicated(self, appender: Appender, now: Micros) -> None:
         """An entry is fully replicated: acknowledge it, and reap what can be reaped."""
@@ -234,6 +237,12 @@ class EpochSequencer:
         """A shard holds a seal."""
         self.preempted_by = node
         self.owner.on_sealed(epoch, node, now)
+
+    def on_shard_lost(self, shard: ShardId) -> None:
+        """A shard has lost what it had of this epoch and takes nothing of it any more; other epochs may use it."""
+        self.lost |= {shard}
+        if self._sticky is not None:
+            self._sticky.end_block()
 
     def on_peer_down(self, node: NodeId, now: Micros) -> None:
         """The connection to a node broke."""
@@ -299,7 +308,7 @@ class EpochSequencer:
         esn = appender.lsn & 0xFFFFFFFF
         if esn > self.acknowledged:
             self.acknowledged = Esn(esn)
-        copyset = list(appender.copyset)
+        copyset: list[int] = list(appender.copyset)
         durability = self.durability
         acknowledge = self._answers.acknowledge
         for frame in appender.frames:

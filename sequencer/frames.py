@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from logdevice_py.core.entry import Constituent, ConstituentFlags
 from logdevice_py.core.ids import LogId, NodeId, PeerId, WriterId
@@ -47,7 +47,7 @@ class Frame(Constituent):
     """Write streams only: the position, once it is known."""
     timestamp: Timestamp = NO_TIMESTAMP
     """Write streams only: that of the entry, once the frame was acknowledged; 0 before."""
-    repeats: list[tuple[PeerId, int]] = field(default_factory=list)
+    repeats: list[tuple[PeerId, int]] | None = None
     """Write streams only: requests that repeat this frame and wait for its answer."""
 
 
@@ -119,9 +119,9 @@ class Answers:
         )
         if frame.lsn:
             frame.timestamp = timestamp
-            for peer, request_id in frame.repeats:
+            for peer, request_id in frame.repeats or ():
                 self.repeat(peer, request_id, log, frame, durability)
-            frame.repeats = []
+            frame.repeats = None
 
     def repeat(self, peer: PeerId, request_id: int, log: LogId, frame: Frame, durability: int) -> None:
         """A write stream's frame that was acknowledged before came once more: it has its first position."""
@@ -161,7 +161,7 @@ class Answers:
             if split.missing > 0:
                 return
             lsn, not_replicated = split.lsn, split.not_replicated
-        for peer, request_id in ((frame.peer, frame.request_id), *frame.repeats):
+        for peer, request_id in ((frame.peer, frame.request_id), *(frame.repeats or ())):
             self.refuse(
                 peer,
                 request_id,
@@ -172,7 +172,7 @@ class Answers:
                 not_replicated=not_replicated,
                 redirect=redirect,
             )
-        frame.repeats = []
+        frame.repeats = None
 
     def refuse(
         self,

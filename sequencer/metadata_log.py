@@ -143,6 +143,9 @@ class MetadataLogWrite:
         """A later sequencer wrote to the metadata log."""
         self._owner.on_sealed(epoch, node, now)
 
+    def on_shard_lost(self, shard: ShardId) -> None:
+        """The generation that gossip told was too old; the next wave asks for it again."""
+
     def on_given_up(self, appender: Appender, now: Micros) -> None:
         """The entry was preempted or aborted."""
         self.state = State.STOPPED

@@ -48,10 +48,10 @@ class MetadataLogReading:
             if reader is not None:
                 reader.on_digested(message, now)
 
-    def on_peer_down(self, node: NodeId) -> None:
+    def on_peer_down(self, node: NodeId, now: Micros) -> None:
         """The connection to a node broke."""
         for reader in list(self._readers.values()):
-            reader.on_peer_down(PeerId(node))
+            reader.on_peer_down(PeerId(node), now)
 
     def _on_read(self, done: EmptyAnswer, reader: MetadataHistoryReader, now: Micros) -> None:
         log = data_log_of(reader.log)

@@ -147,7 +147,7 @@ class SequencerNode:
         context.releases.on_peer_down(node)
         for busy in list(context.busy):
             busy.on_peer_down(node, now)
-        self._metadata_logs.on_peer_down(node)
+        self._metadata_logs.on_peer_down(node, now)
         self.recoveries.on_peer_down(peer, now)
 
     def on_peer_up(self, peer: PeerId, now: Micros) -> None:
@@ -173,16 +173,8 @@ class SequencerNode:
         context.placement_version += 1
         context.forget_placement()
         context.availability.on_config(config)
-        for log, sequencer in list(self.sequencers.items()):
-            attributes = config.log(log)
-            if attributes is None:
-                sequencer.remove(now)
-                del self.sequencers[log]
-            elif attributes is not sequencer.attributes:
-                sequencer.on_attributes(attributes)
-        context.metrics.sequencers = len(self.sequencers)
         self.recoveries.on_shard_status(now)
-        self._reconfiguration.start(now)
+        self._reconfiguration.on_config(now)
 
     # Messages
 
@@ -238,6 +230,8 @@ class SequencerNode:
         if sequencer is None:
             sequencer = self.sequencers[log] = Sequencer(log, attributes, context, self)
             context.metrics.sequencers = len(self.sequencers)
+        elif sequencer.attributes is not attributes:
+            sequencer.on_attributes(attributes)
         if decision.action is Action.REACTIVATE:
             sequencer.activate(now)
         elif decision.home:

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 from collections import deque
+from typing import Final
 
 from logdevice_py.core.ids import Generation, LogId, ShardId
 from logdevice_py.core.units import Micros
 from sequencer.context import SequencerContext
 from sequencer.sequencer import Sequencer
 
+_TICK_US: Final = 20_000
+
 
 class Reconfiguration:
     """A sweep over all logs: each is asked whether it wants another epoch. A change during a sweep begins another one after it."""
 
-    __slots__ = ("_again", "_context", "_generations", "_logs", "_sequencers")
+    __slots__ = ("_again", "_context", "_generations", "_logs", "_sequencers", "_unread")
 
     def __init__(self, context: SequencerContext, sequencers: dict[LogId, Sequencer]) -> None:
         self._context = context
         self._sequencers = sequencers
         self._logs: deque[LogId] = deque()
+        self._unread: deque[LogId] = deque()
+        """Logs whose attributes were not compared with the latest configuration."""
         self._again = False
         self._generations = self._known_generations()
 
@@ -28,6 +33,31 @@ class Reconfiguration:
         if generations != self._generations:
             self._generations = generations
             self.start(now)
+
+    def on_config(self, now: Micros) -> None:
+        """There is another configuration: logs may have gone, or have other attributes."""
+        waiting = bool(self._unread)
+        self._unread = deque(self._sequencers)
+        if not waiting:
+            self._read_attributes(now)
+        self._generations = self._known_generations()
+        self.start(now)
+
+    def _read_attributes(self, now: Micros) -> None:
+        context = self._context
+        for _ in range(min(context.settings.configuration_logs, len(self._unread))):
+            log = self._unread.popleft()
+            sequencer, attributes = self._sequencers.get(log), context.config.log(log)
+            if sequencer is None:
+                continue
+            if attributes is None:
+                sequencer.remove(now)
+                del self._sequencers[log]
+            elif attributes is not sequencer.attributes:
+                sequencer.on_attributes(attributes)
+        context.metrics.sequencers = len(self._sequencers)
+        if self._unread:
+            context.timers.at(now + _TICK_US, self._read_attributes)
 
     def start(self, now: Micros) -> None:
         """Look at all logs."""

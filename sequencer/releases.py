@@ -20,7 +20,7 @@ from logdevice_py.membership.cluster_view import ClusterView
 from logdevice_py.protocol.messages import LOGS_PER_FRAME, Release
 from sequencer.settings import SequencerSettings
 
-_CATCH_UP_TICK_US: Final = 20_000
+_TICK_US: Final = 20_000
 
 
 class Released(Protocol):
@@ -45,6 +45,7 @@ class Releases:
         "_catching_up",
         "_cluster",
         "_connected",
+        "_due",
         "_logs",
         "_outbox",
         "_recent",
@@ -71,7 +72,11 @@ class Releases:
         self._connected = {node}
         self._batch: dict[ShardId, dict[LogId, Lsn]] = {}
         self._behind: dict[LogId, None] = {}
+        """Released to the copyset of their last entry only."""
         self._recent: dict[LogId, None] = {}
+        """Released since the last broadcast."""
+        self._due: dict[LogId, None] = {}
+        """What is left of the last broadcast."""
         self._sweep: deque[LogId] = deque()
         self._catching_up: dict[NodeId, deque[LogId]] = {}
         self._retry_waiting = False
@@ -125,34 +130,42 @@ class Releases:
 
     def _on_retry(self, now: Micros) -> None:
         self._retry_waiting = False
-        behind, self._behind = self._behind, {}
-        for log_id in behind:
+        behind = self._behind
+        for log_id in list(islice(behind, self._settings.release_sweep_logs)):
+            del behind[log_id]
             log = self._logs.get(log_id)
             if log is not None:
                 self._tell(log, log.release_copyset)
                 self._recent[log_id] = None
+        if behind:
+            self._retry_waiting = True
+            self._timers.at(now + _TICK_US, self._on_retry)
         if not self._broadcast_waiting:
             self._broadcast_waiting = True
             self._timers.at(now + self._settings.release_broadcast_us, self._on_broadcast)
 
     def _on_broadcast(self, now: Micros) -> None:
-        recent, self._recent = self._recent, {}
-        for log_id in recent:
-            self._tell_again(log_id)
+        if not self._due:
+            self._timers.at(now, self._on_due)
         if not self._sweep:
             self._sweep.extend(self._logs)
-        for _ in range(min(self._settings.release_sweep_logs, len(self._sweep))):
-            log_id = self._sweep.popleft()
-            if log_id not in recent:
-                self._tell_again(log_id)
+        idle = [self._sweep.popleft() for _ in range(min(self._settings.release_idle_logs, len(self._sweep)))]
+        self._due.update(self._recent)
+        self._due.update(dict.fromkeys(idle))
+        self._recent = {}
         self._broadcast_waiting = bool(self._logs)
         if self._broadcast_waiting:
             self._timers.at(now + self._settings.release_broadcast_us, self._on_broadcast)
 
-    def _tell_again(self, log_id: LogId) -> None:
-        log = self._logs.get(log_id)
-        if log is not None and log.last_released:
-            self._tell(log)
+    def _on_due(self, now: Micros) -> None:
+        due = self._due
+        for log_id in list(islice(due, self._settings.release_sweep_logs)):
+            del due[log_id]
+            log = self._logs.get(log_id)
+            if log is not None and log.last_released:
+                self._tell(log)
+        if due:
+            self._timers.at(now + _TICK_US, self._on_due)
 
     def _on_catch_up(self, now: Micros) -> None:
         for node in sorted(self._catching_up):
@@ -168,4 +181,4 @@ class Releases:
             if not waiting:
                 del self._catching_up[node]
         if self._catching_up:
-            self._timers.at(now + _CATCH_UP_TICK_US, self._on_catch_up)
+            self._timers.at(now + _TICK_US, self._on_catch_up)

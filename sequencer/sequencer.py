@@ -189,9 +189,9 @@ class Sequencer:
         self._hooks.before_new_epoch(self, now)
         self.activation = None
         old, oldest = self.current, self.draining
+        self.metadata = metadata = self.context.interned(metadata)
         interval = metadata.interval(epoch)
         assert interval is not None
-        self.metadata = metadata = self.context.interned(metadata)
         self.release_shards = self.context.all_shards(metadata)
         self.current = EpochSequencer(
             self, self.context, self.context.answers, self.log, epoch, interval, self.attributes

@@ -63,7 +63,7 @@ class SequencerSettings:
         unit="us",
         lo=_MS,
         hi=3600 * _S,
-        doc="A shard that said DISABLED, REBUILDING or FAILED is not picked for this long.",
+        doc="A shard that said DISABLED or FAILED is not picked for this long.",
     )
     unroutable_us: int = setting(
         1 * _S,
@@ -83,7 +83,18 @@ class SequencerSettings:
         5 * _S, unit="us", lo=_MS, hi=3600 * _S, doc="Releases of this long are sent to all shards once more."
     )
     release_sweep_logs: int = setting(
-        5000, unit="logs", lo=1, hi=1_000_000, doc="How many logs a sweep over all logs looks at in one turn."
+        500,
+        unit="logs",
+        lo=1,
+        hi=1_000_000,
+        doc="How many logs a sweep over logs looks at in one turn; it goes on 20 ms later.",
+    )
+    release_idle_logs: int = setting(
+        2000,
+        unit="logs",
+        lo=1,
+        hi=1_000_000,
+        doc="How many idle logs are released once more with each broadcast, in turn.",
     )
     epoch_draining_timeout_us: int = setting(
         2 * _S,
@@ -188,6 +199,9 @@ class SequencerSettings:
         lo=1,
         hi=100_000,
         doc="How many recent positions of a write stream are kept for repeated frames.",
+    )
+    configuration_logs: int = setting(
+        2000, unit="logs", lo=1, hi=1_000_000, doc="How many logs are compared with a new cluster file in one turn."
     )
     reconfiguration_tick_us: int = setting(
         50 * _MS,

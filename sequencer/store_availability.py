@@ -25,7 +25,7 @@ class Reason(enum.Enum):
 
     OVERLOADED = enum.auto()  # it said so
     NO_SPACE = enum.auto()  # its disk is full
-    DISABLED = enum.auto()  # it takes no writes, lost its data, or its disk failed
+    DISABLED = enum.auto()  # it takes no writes, or its disk failed
     UNROUTABLE = enum.auto()  # the connection to its node broke
     SLOW = enum.auto()  # graylisted: a STORE timed out while others answered
     PROBING = enum.auto()  # the graylist expired; a probe is out
@@ -43,7 +43,6 @@ REASON_OF: Final = {
     Status.OVERLOADED: Reason.OVERLOADED,
     Status.NOSPC: Reason.NO_SPACE,
     Status.DISABLED: Reason.DISABLED,
-    Status.REBUILDING: Reason.DISABLED,
     Status.FAILED: Reason.DISABLED,
     Status.NOTSTORAGE: Reason.DISABLED,
     Status.SHUTDOWN: Reason.UNROUTABLE,

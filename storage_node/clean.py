@@ -65,7 +65,8 @@ class CleanHandler:
                 answers.append(self._answer(state, epoch, Status.PREEMPTED))
             elif epoch <= state.clean_epoch:
                 answers.append(self._answer(state, epoch, Status.OK))
-            elif epoch > state.clean_epoch + 1:
+            elif epoch > state.clean_epoch + 1 or self._purges.is_purging(state):
+                # Beside a purge, whose write may be on its way, that of a lower epoch would turn the last clean epoch back.
                 hit("clean_waits_for_purge")
                 state.fence = max(state.fence, Epoch(epoch - 1))
                 self._hold(peer, message, state, item, now)
@@ -84,7 +85,7 @@ class CleanHandler:
             state.held_cleans = {}
         epoch = Epoch(item[1])
         state.held_cleans[epoch] = partial(self._clean, peer, message, [item])
-        if not state.clean_in_flight:
+        if not state.clean_in_flight and epoch > state.clean_epoch + 1:
             self._purges.start(state, Epoch(epoch - 1), now)
 
     @staticmethod

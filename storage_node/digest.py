@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-from logdevice_py.core.ids import LogId, PeerId
+from logdevice_py.core.ids import LogId, PeerId, is_metadata_log
 from logdevice_py.core.lsn import Lsn, epoch_of
 from logdevice_py.core.marks import hit
 from logdevice_py.core.status import Status
@@ -97,6 +97,9 @@ class DigestHandler:
                 job.status = Status.REBUILDING
                 self._finish_range(job, log, last)
                 continue
+            if is_metadata_log(LogId(log)) and self._shard.generation > 1:
+                # An earlier generation may have held copies; metadata logs have no list of generations that could tell.
+                job.status = Status.REBUILDING
             state = self._shard.find(LogId(log))
             if state is None or job.position > last:
                 self._finish_range(job, log, last)

@@ -51,8 +51,9 @@ from storage_node.shard import Shard
 from storage_node.store import StoreHandler, store_answer
 from storage_node.trim import TrimHandler, check_seals
 
-FIRST_REQUEST_ID: Final = 1 << 62
-"""Request ids of the storage part begin here, so that a node's other askers of the same message can tell theirs."""
+REQUEST_ID_BIT: Final = 1 << 63
+"""Set in every request id of the storage part: the sequencers of the same node ask some of the same questions (DIGEST), with ids of their own,
+and every answer is shown to both."""
 
 
 class ShardMachines:
@@ -78,13 +79,16 @@ class ShardMachines:
         self.catchup.run(now)
         shard.reads.flush()
 
-    def fail(self) -> None:
+    def fail(self, now: Micros) -> None:
         """The disk failed: the shard answers nothing but FAILED from here on."""
         if self.shard.failed:
             return
         self.shard.fail()
         self.purges.stop_all()
         self.catchup.fail_all()
+        for state in self.shard.logs.values():
+            if state.held_cleans is not None:
+                self.clean.retry(state, now)
 
     def _clean_moved(self, state: LogState, now: Micros) -> None:
         self.clean.retry(state, now)
@@ -98,7 +102,8 @@ class StorageNode:
         shards: what each shard of the node holds, as its store was loaded.
         cluster: not consulted so far: purges ask every shard that may know, alive or not.
         start_reader: begins to read a log's metadata history; None: from the metadata nodeset.
-        request_ids: for the questions of purges; None: from `FIRST_REQUEST_ID`.
+        request_ids: for the questions of purges, below 2^63; different in every run of the node, so that a late answer to an
+            earlier run is not taken for one to this.
     """
 
     def __init__(
@@ -122,7 +127,8 @@ class StorageNode:
         self._timers = timers
         self._rng = rng
         tokens = itertools.count(1)
-        self._request_ids = itertools.count(FIRST_REQUEST_ID) if request_ids is None else request_ids
+        ids = itertools.count(1) if request_ids is None else request_ids
+        self._request_ids = (number | REQUEST_ID_BIT for number in ids)
         reader = self._start_reader if start_reader is None else start_reader
         self.shards: dict[ShardId, ShardMachines] = {}
         for contents in shards:
@@ -200,7 +206,7 @@ class StorageNode:
         for machines in self.shards.values():
             if machines.shard.writes.awaits(token):
                 if status is Status.FAILED:
-                    machines.fail()
+                    machines.fail(now)
                 machines.shard.writes.on_written(token, status, now)
                 return
 
@@ -209,7 +215,7 @@ class StorageNode:
         for machines in self.shards.values():
             if machines.shard.reads.awaits(token):
                 if result.status is not Status.OK:
-                    machines.fail()
+                    machines.fail(now)
                 machines.shard.reads.on_read(token, result, now)
                 return
 

@@ -315,6 +315,10 @@ class PurgeQueue:
         self._running.clear()
         self._waiting.clear()
 
+    def is_purging(self, state: LogState) -> bool:
+        """Whether a purge of the log is at work or waits for its turn."""
+        return state.log in self._running or state.log in self._waiting
+
     def find(self, log: LogId) -> LogPurge | None:
         """The purge of a log that is at work."""
         return self._running.get(log)

@@ -24,6 +24,9 @@ class PurgeStarter(Protocol):
     def start(self, state: LogState, until: Epoch, now: Micros) -> None:
         """Make everything up to `until` clean; harmless when a purge of the log is under way."""
 
+    def is_purging(self, state: LogState) -> bool:
+        """Whether a purge of the log is at work or waits for its turn."""
+
 
 class ReleaseHandler:
     """Takes the RELEASEs of one shard."""

@@ -81,8 +81,7 @@ class SealHandler:
             refused: list[SealedLog] = [(log, int(status), 0, -1, 0, []) for log, _, _, _ in message.logs]
             shard.out.send(peer, Sealed(request_id=message.request_id, shard=message.shard, logs=refused))
             return
-        shard.writes.close()
-        group = shard.writes.group(True)
+        accepted: list[LogState] = []
         for number, epoch, _, _ in message.logs:
             state = shard.log(LogId(number))
             if epoch < max(state.sealed, state.soft_epoch):
@@ -90,6 +89,13 @@ class SealHandler:
             shard.metrics.seals += 1
             if epoch > state.seal_epoch:
                 state.seal_epoch, state.seal_node = Epoch(epoch), NodeId(message.node)
+            accepted.append(state)
+        if not accepted:
+            self._on_sealed(peer, message, Status.OK)
+            return
+        shard.writes.close()
+        group = shard.writes.group(True)
+        for state in accepted:
             # A repeated SEAL is written again: the first one may not be durable yet.
             group.batch.put_log_metadata(
                 state.log, LogMetadataKind.SEAL, encode_seal(state.seal_epoch, state.seal_node)

@@ -175,7 +175,7 @@ class Shard:
         for log, lsn in contents.highest:
             state = self.log(log)
             state.highest = lsn
-            if epoch_of(lsn) > state.clean_epoch:
+            if epoch_of(lsn) > state.clean_epoch and not is_metadata_log(log):
                 if state.epochs is None:
                     state.epochs = {}
                 state.epochs.setdefault(epoch_of(lsn), Esn(0))

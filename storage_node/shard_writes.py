@@ -166,5 +166,6 @@ class ShardWrites:
             lng = None if state.epochs is None else state.epochs.get(epoch)
             if lng is not None:
                 batch.put_epoch_metadata(log, epoch, EpochMetadataKind.MUTABLE, encode_lng(lng))
+        assert not batch.empty or not (group.stores or group.done), "somebody waits for a batch that is never written"
         if not batch.empty:
             self._closed.append(group)

@@ -87,8 +87,8 @@ class StoreHandler:
             return Status.SHUTDOWN
         if message.generation != shard.generation and message.generation != 0:
             return Status.REBUILDING
-        if not shard.writable:
-            return Status.DISABLED
+        if not shard.writable and not message.flags & _RECOVERY:
+            return Status.DISABLED  # recovery must be able to end an epoch whose whole nodeset takes nothing new
         if shard.writes.bytes_in_flight >= shard.settings.write_bytes_in_flight_max:
             return Status.OVERLOADED
         return Status.OK

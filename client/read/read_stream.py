@@ -22,10 +22,12 @@ from typing import Any, Final
 
 from client.read.decoding import rank_of, verify_image
 from client.read.epochs import EpochHistory
+from client.read.fail_over import FailOver
 from client.read.gap_detection import GapDetector, Verdict
 from client.read.items import Gap as GapItem
 from client.read.items import GapKind, RecordBatch
 from client.read.metrics import ReadMetrics
+from client.read.named_timers import NamedTimers
 from client.read.proof import Proof
 from client.read.read_buffer import Buffered, ReadBuffer
 from client.read.read_set import ReadPosition, ReadRequest, ReadSet
@@ -36,7 +38,7 @@ from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.core.entry import EntryFlags, EntryHeader
 from logdevice_py.core.ids import PeerId, ShardId, format_shard
 from logdevice_py.core.lsn import ESN_MAX, LSN, LSN_INVALID, Lsn, compose_lsn, epoch_of, esn_of, format_lsn
-from logdevice_py.core.machine import Outbox, Rng, Timer, TimerWheel, backoff
+from logdevice_py.core.machine import Outbox, Rng, TimerWheel, backoff
 from logdevice_py.core.marks import hit
 from logdevice_py.core.status import CorruptEntryError, Status
 from logdevice_py.core.units import Micros
@@ -88,7 +90,6 @@ class ReadStream:
         self.state = StreamState.LOOKING_UP
         self._config = config
         self._settings = settings
-        self._timers = timers
         self._rng = rng
         self._metrics = metrics
         self._request_history = request_history
@@ -114,14 +115,19 @@ class ReadStream:
         self._released: Lsn = LSN_INVALID
         self._trim_point: Lsn = LSN_INVALID
 
-        self._all_send_all = not request.single_copy
+        self._named = NamedTimers(timers, self._on_timer)
+        self._fail_over = FailOver(
+            self._position,
+            self._read_set,
+            self._named,
+            single_copy=request.single_copy,
+            settings=settings,
+            rng=rng,
+            metrics=metrics,
+        )
         self._dirty = False
-        self._rewind_due = False
-        self._rewound_at: Micros | None = None
-        self._trust_delays = self._new_trust_delays()
         self._grace: tuple[Lsn, Micros] | None = None
         self._stalled_at: Lsn = LSN_INVALID
-        self._timer: dict[str, Timer] = {}
 
     # Face of the owner
 
@@ -201,6 +207,9 @@ class ReadStream:
         assert self._queue.bytes == position.queued_bytes
         assert all(sender.held >= 0 for sender in self._read_set.senders.values())
 
+    def _on_timer(self) -> None:
+        self._dirty = True
+
     def _is_open(self) -> bool:
         return self.state in (StreamState.LOOKING_UP, StreamState.READING)
 
@@ -218,7 +227,7 @@ class ReadStream:
 
     def _ask_history(self, now: Micros) -> None:
         if self._history_asked is None and self._is_open():
-            self._cancel("history")
+            self._named.cancel("history")
             self._history_asked = epoch_of(self._released)
             self._history_asked_at = now
             self._metrics.history_reads += 1
@@ -230,7 +239,7 @@ class ReadStream:
         if asked is None or not self._is_open():
             return
         if not intervals:
-            self._set("history", now + next(self._history_delays), self._ask_history)
+            self._named.set("history", now + next(self._history_delays), self._ask_history)
             return
         self._history_delays = self._new_history_delays()
         self._history.update(intervals, certain=asked)
@@ -252,10 +261,11 @@ class ReadStream:
         self._certain_end = self._history.certain_end_of(index)
         self._position.limit = Lsn(min(self._position.until, self._history.end_of(index)))
         self._position.wide = False
-        self._all_send_all = not self.request.single_copy
+        self._fail_over.enter_interval()
         self._read_set.enter(interval, self._present())
         self._make_detector()
         self._rewind(now)
+        self._fail_over.enter_interval()
 
     def _make_detector(self) -> None:
         interval = self._history.interval(self._interval_index)
@@ -272,7 +282,7 @@ class ReadStream:
         if self.state is StreamState.READING and self._interval_index >= 0:
             self._read_set.set_present(self._present())
             self._make_detector()
-            self._want_rewind()
+            self._fail_over.want_rewind()
             self._dirty = True
 
     # What shards send
@@ -298,7 +308,7 @@ class ReadStream:
         else:
             sender.lost = message.status is Status.REBUILDING
             self._read_set.wait(sender, now)
-            self._failed(sender)
+            self._fail_over.failed(sender)
         self._detector.set_lost(sender.shard, sender.lost)
 
     def on_records(self, message: Records, now: Micros) -> None:
@@ -317,7 +327,7 @@ class ReadStream:
             if not allowed or sender.status is not SenderStatus.READING:
                 hit("read_unasked_records")
                 self._read_set.violated(sender, now)
-                self._failed(sender)
+                self._fail_over.failed(sender)
                 return
             image = images if length == size else images[at:end]
             at = end
@@ -353,7 +363,7 @@ class ReadStream:
             hit("read_corrupt_copy")
             self._metrics.corrupt_copies += 1
             sender.under_replicated_until = Lsn(lsn + 1)
-            self._failed(sender)
+            self._fail_over.failed(sender)
             return
         size = len(image)
         sender.held += size
@@ -392,7 +402,7 @@ class ReadStream:
             if message.reason in (GapReason.UNDER_REPLICATED, GapReason.CHECKSUM_FAIL):
                 sender.under_replicated_until = Lsn(max(sender.under_replicated_until, last + 1))
                 if message.reason == GapReason.CHECKSUM_FAIL:
-                    self._failed(sender)
+                    self._fail_over.failed(sender)
         if last >= sender.next_lsn:
             sender.next_lsn = Lsn(last + 1)
 
@@ -413,10 +423,11 @@ class ReadStream:
         if position.next > position.until and self._is_open():
             self._close(StreamState.FINISHED)
         if self.state is StreamState.READING:
-            self._run_rewind(now)
-            if "stall" not in self._timer and (self._released >= position.next or not self._anyone_reads()):
+            if self._fail_over.is_time(now):
+                self._rewind(now)
+            if "stall" not in self._named and (self._released >= position.next or not self._anyone_reads()):
                 self._stalled_at = position.next
-                self._set("stall", now + self._settings.single_copy_failover_us, self._on_stall)
+                self._named.set("stall", now + self._settings.single_copy_failover_us, self._on_stall)
             self._read_set.refresh_all()
         if self.ready:
             self._on_ready()
@@ -489,22 +500,25 @@ class ReadStream:
         passed = [sender for sender in senders if sender.next_lsn > lsn]
         if not passed:
             return self._account_for_lost_nodeset(lsn)
-        if self._released < lsn or self._rewind_due:
+        if self._released < lsn or self._fail_over.rewind_due:
             return False
         if read_set.single_copy:
             if all(sender.next_lsn > lsn for sender in read_set.owing()):
                 hit("read_single_copy_owed")
-                self._fall_back()
+                self._fail_over.fall_back()
             return False
         verdict = self._detector.verdict(lsn, senders)
         if verdict is Verdict.WAIT:
             return False
+        settings = self._settings
         if not self._position.wide:
+            if not self._grace_is_over(lsn, settings.rewind_interval_us, now):
+                return False
             # The next entry may lie beyond the window, and what was said so far was said to another question.
             self._position.wide = True
-            self._fall_back()
+            self._fail_over.fall_back()
             return False
-        if verdict is Verdict.GRACE and not self._grace_is_over(lsn, now):
+        if verdict is Verdict.GRACE and not self._grace_is_over(lsn, settings.gap_grace_period_us, now):
             return False
         last = min(min(sender.next_lsn for sender in passed) - 1, self._certain_end)
         first_buffered = self._buffer.first()
@@ -523,7 +537,7 @@ class ReadStream:
             return False
         hit("read_looks_back_for_bridge")
         position.look_back = Lsn(max(begin, first - 64 * (first - position.look_back)))
-        self._want_rewind()
+        self._fail_over.want_rewind()
         return True
 
     def _account_for_lost_nodeset(self, lsn: Lsn) -> bool:
@@ -543,10 +557,10 @@ class ReadStream:
         self._metrics.gaps_dataloss += 1
         self._deliver_gap(GapKind.DATALOSS, min(last, compose_lsn(epoch_of(self._position.next), ESN_MAX)))
 
-    def _grace_is_over(self, lsn: Lsn, now: Micros) -> bool:
+    def _grace_is_over(self, lsn: Lsn, period: int, now: Micros) -> bool:
         if self._grace is None or self._grace[0] != lsn:
-            self._grace = (lsn, Micros(now + self._settings.gap_grace_period_us))
-            self._set("grace", self._grace[1])
+            self._grace = (lsn, Micros(now + period))
+            self._named.set("grace", self._grace[1])
         return now >= self._grace[1]
 
     def _close(self, state: StreamState) -> None:
@@ -554,8 +568,7 @@ class ReadStream:
         self._read_set.stop_all()
         for copy in self._buffer.clear():
             self._let_go(copy)
-        for name in sorted(self._timer):
-            self._cancel(name)
+        self._named.cancel_all()
 
     # Failure and rewinding
 
@@ -566,7 +579,7 @@ class ReadStream:
         for sender in self._read_set.of_peer(peer):
             if sender.status in (SenderStatus.STARTING, SenderStatus.READING):
                 self._read_set.wait(sender, now)
-                self._failed(sender)
+                self._fail_over.failed(sender)
                 self._dirty = True
 
     def on_peer_up(self, peer: PeerId, now: Micros) -> None:
@@ -577,113 +590,21 @@ class ReadStream:
             if sender.status is SenderStatus.WAITING and not sender.lost:
                 self._read_set.start(sender, now)
 
-    def _failed(self, sender: Sender) -> None:
-        """With single-copy delivery others must send what this shard should have sent."""
-        if self._read_set.single_copy and not sender.down:
-            sender.down = True
-            self._metrics.failovers += 1
-            self._want_rewind()
-
-    def _fall_back(self) -> None:
-        self._all_send_all = True
-        self._want_rewind()
-
-    def _want_rewind(self) -> None:
-        self._rewind_due = True
-
-    def _run_rewind(self, now: Micros) -> None:
-        if not self._rewind_due:
-            return
-        if self._rewound_at is None or now >= self._rewound_at + self._settings.rewind_interval_us:
-            self._rewind(now)
-        elif "rewind" not in self._timer:
-            self._set("rewind", self._rewound_at + self._settings.rewind_interval_us)
-
     def _rewind(self, now: Micros) -> None:
-        """Start all shards anew at the next LSN, with a filter that fits who is up."""
+        """Start all shards anew at the next LSN; what they sent is forgotten."""
         assert self._detector is not None
-        self._cancel("rewind")
-        self._rewind_due = False
-        self._rewound_at = now
         self._grace = None
-        self._metrics.rewinds += 1
         for copy in self._buffer.clear():
             self._let_go(copy)
-        if self.request.single_copy:
-            for sender in self._read_set.senders.values():
-                sender.down = sender.down or sender.status is SenderStatus.WAITING
-        owing = [sender.shard for sender in self._read_set.owing()]
-        single_copy = not self._all_send_all and self._detector.can_replicate(owing)
-        if not single_copy:
-            self._all_send_all = True
-        self._read_set.start_all(now, single_copy=single_copy)
-        in_trouble = self._position.wide or any(sender.down for sender in self._read_set.senders.values())
-        if in_trouble or (self.request.single_copy and not single_copy):
-            self._set("trust", now + next(self._trust_delays), self._on_trust)
-
-    def _new_trust_delays(self) -> Any:
-        settings = self._settings
-        return backoff(self._rng, initial_us=settings.single_copy_retry_us, max_us=settings.single_copy_retry_us_max)
-
-    def _on_trust(self, now: Micros) -> None:
-        """Count shards as up again that keep up with the others, and go back to single-copy delivery."""
-        lsn = self._position.next
-        healthy = [
-            sender
-            for sender in self._read_set.senders.values()
-            if sender.down and sender.status is SenderStatus.READING and sender.next_lsn >= lsn
-        ]
-        for sender in healthy:
-            sender.down = False
-        if not any(sender.down for sender in self._read_set.senders.values()):
-            self._trust_delays = self._new_trust_delays()
-        was_wide, self._position.wide = self._position.wide, False
-        self._all_send_all = not self.request.single_copy
-        if healthy or was_wide or (self.request.single_copy and not self._read_set.single_copy):
-            hit("read_trust_again")
-            self._want_rewind()
-        elif any(sender.down for sender in self._read_set.senders.values()):
-            self._set("trust", now + next(self._trust_delays), self._on_trust)
+        self._fail_over.rewind(self._detector, now)
 
     def _on_stall(self, now: Micros) -> None:
         """Something is released that nobody sent: find out who holds it up."""
         lsn = self._position.next
         if lsn == self._stalled_at and self._released >= lsn:
-            self._fail_over(lsn)
+            self._fail_over.on_stall(lsn)
         if not self._anyone_reads() and now >= self._history_asked_at + self._settings.nodeset_lookup_us:
             self._ask_history(now)
 
     def _anyone_reads(self) -> bool:
         return any(sender.status is SenderStatus.READING for sender in self._read_set.senders.values())
-
-    def _fail_over(self, lsn: Lsn) -> None:
-        read_set = self._read_set
-        stuck = [
-            sender
-            for sender in read_set.owing()
-            if sender.next_lsn <= lsn
-            and (sender.status is not SenderStatus.READING or (sender.has_credit and sender.window_high >= lsn))
-        ]
-        if read_set.single_copy:
-            for sender in stuck:
-                hit("read_single_copy_failover")
-                self._failed(sender)
-
-    # Timers
-
-    def _set(self, name: str, deadline: int, handler: Callable[[Micros], None] | None = None) -> None:
-        """At the deadline, call the handler and look again at what can be delivered."""
-        self._cancel(name)
-
-        def fire(now: Micros) -> None:
-            self._timer.pop(name, None)
-            self._dirty = True
-            if handler is not None:
-                handler(now)
-
-        self._timer[name] = self._timers.at(deadline, fire)
-
-    def _cancel(self, name: str) -> None:
-        timer = self._timer.pop(name, None)
-        if timer is not None:
-            timer.cancel()

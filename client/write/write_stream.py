@@ -18,58 +18,36 @@ before its outcome in the first one is known.
 from __future__ import annotations
 
 import enum
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
 
 from client.append.append_request import DURABILITY
-from client.append.router import Routes
-from client.append.seq_state_request import SeqStateRequest, SeqStateRequests
-from client.links import Links
-from client.metrics import WriterMetrics
+from client.append.seq_state_request import SeqStateRequest
 from client.promise import Promise
-from client.settings import ClientSettings, WriterSettings
 from client.write.batching import OpenBatch, ends_of
-from client.write.finder import FoundFrames, FrameFinder
+from client.write.finder import FoundFrames
 from client.write.frame import Collector, Fate, Position, StreamFrame
+from client.write.frame_queue import FrameQueue
+from client.write.ground import StreamGround, StreamOwner
+from client.write.refusals import FATAL, HERE, is_certain
 from logdevice_py.core import marks
 from logdevice_py.core.ids import LogId, NodeId, PeerId, WriterId
-from logdevice_py.core.lsn import EPOCH_INVALID, ESN_MAX, Epoch, Lsn, compose_lsn, epoch_of, esn_of
-from logdevice_py.core.machine import Rng, Timer, TimerWheel, backoff
-from logdevice_py.core.status import TRAITS, LogDeviceError, Status
+from logdevice_py.core.lsn import EPOCH_INVALID, ESN_MAX, Epoch, Lsn, compose_lsn, epoch_of
+from logdevice_py.core.machine import Timer, backoff
+from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import Micros
 from logdevice_py.protocol.messages import (
     Append,
     Appended,
-    AppendedFlags,
     AppendFlags,
     Durability,
     SeqState,
     SeqStateFlags,
 )
 
-_NOT_REPLICATED = int(AppendedFlags.NOT_REPLICATED)
 _RESUME = int(AppendFlags.RESUME)
 _WAIT_FOR_RECOVERY = int(SeqStateFlags.WAIT_FOR_RECOVERY)
 LINGER_US = 10_000
 """Longest wait of a record for others while frames are unacknowledged, when the time trigger is left to the stream."""
-
-_FATAL = frozenset(
-    {
-        Status.TOOBIG,
-        Status.BADPAYLOAD,
-        Status.NOTFOUND,
-        Status.INVALID_PARAM,
-        Status.INVALID_CLUSTER,
-        Status.NOTSUPPORTED,
-        Status.NOTINCONFIG,
-        Status.PROTO,
-    }
-)
-"""Refusals that another try would not change: the frame fails."""
-_HERE = frozenset({Status.SEQNOBUFS, Status.OVERLOADED, Status.NOSPC, Status.UNROUTABLE, Status.DISABLED, Status.AGAIN})
-"""Refusals by a sequencer that goes on in its epoch."""
 
 
 class StreamState(enum.Enum):
@@ -84,59 +62,16 @@ class StreamState(enum.Enum):
     CLOSED = enum.auto()  # given up
 
 
-@dataclass(slots=True)
-class StreamGround:
-    """What the streams of a client share."""
-
-    routes: Routes
-    links: Links
-    timers: TimerWheel
-    rng: Rng
-    ids: Iterator[int]
-    questions: SeqStateRequests
-    finder: FrameFinder
-    frames: dict[int, Any]
-    """Every APPEND frame of a stream that awaits its answer: request id -> (stream, frame)."""
-    probe: Callable[[LogId, NodeId, int], None]
-    """Ask another node than this one where a log is."""
-    settings: ClientSettings
-
-
-class StreamOwner:
-    """What a stream reports to the writer that it belongs to."""
-
-    __slots__ = ("failures", "first_error", "metrics", "settings", "unacknowledged_bytes")
-
-    def __init__(self, settings: WriterSettings, metrics: WriterMetrics) -> None:
-        self.settings = settings
-        self.metrics = metrics
-        self.unacknowledged_bytes = 0
-        self.failures = 0
-        """Records that failed since the last flush told it."""
-        self.first_error: LogDeviceError | None = None
-
-    def on_failed(self, records: int, error: LogDeviceError) -> None:
-        """Remember it for flush and close."""
-        self.metrics.records_failed += records
-        self.failures += records
-        if self.first_error is None or (error.maybe_applied and not self.first_error.maybe_applied):
-            self.first_error = error
-
-
 class WriteStream:
     """The frames of one writer for one log."""
 
     __slots__ = (
         "_accepted",
-        "_acked",
         "_batch",
         "_batch_timer",
         "_frames",
         "_ground",
-        "_in_flight",
-        "_in_flight_bytes",
         "_last_lsn",
-        "_last_sequence",
         "_look_timer",
         "_min_epoch",
         "_node",
@@ -168,11 +103,7 @@ class WriteStream:
         self.payload_max = payload_max
         self._batch = OpenBatch(owner.settings, payload_max)
         self._batch_timer: Timer | None = None
-        self._frames: deque[StreamFrame] = deque()
-        self._acked = 0
-        self._in_flight = 0
-        self._in_flight_bytes = 0
-        self._last_sequence = 0
+        self._frames = FrameQueue(self._complete)
         self._last_lsn = Lsn(0)
         self._node = NodeId(-1)
         self._accepted = False
@@ -229,9 +160,8 @@ class WriteStream:
         if self._batch_timer is not None:
             self._batch_timer.cancel()
             self._batch_timer = None
-        previous = self._frames[-1].sequence if self._frames else self._last_sequence
-        frame = self._batch.cut(previous + 1, now)
-        self._frames.append(frame)
+        frame = self._batch.cut(self._frames.next_sequence, now)
+        self._frames.put(frame)
         metrics = self._owner.metrics
         metrics.bytes_before_compression += frame.size
         metrics.bytes_of_frames += len(frame.payload)
@@ -258,17 +188,15 @@ class WriteStream:
         """The answer to a frame in flight."""
         if frame.fate is not Fate.SENT or NodeId(peer) != self._node:
             return
-        self._landed(frame)
+        self._ground.frames.pop(frame.request_id, None)
         if answer.status is Status.OK and epoch_of(answer.lsn) == self.epoch:
             durability = DURABILITY.get(answer.durability, Durability.ASYNC)
-            frame.position = Position(
-                answer.lsn, answer.batch_offset, answer.timestamp, tuple(answer.copyset), durability
-            )
-            frame.fate = Fate.ACKED
-            self._acked += 1
+            position = Position(answer.lsn, answer.batch_offset, answer.timestamp, tuple(answer.copyset), durability)
+            self._frames.landed(frame, Fate.DOUBT)
+            self._frames.acknowledged(frame, position)
             self._accepted = True
             self._pauses = None
-            self._pop_acknowledged()
+            self._frames.pop_acknowledged()
             if self.state is StreamState.STREAMING:
                 if self._batch and not self._frames and self._owner.settings.time_trigger_us < 0:
                     self._cut(now)
@@ -276,14 +204,14 @@ class WriteStream:
                 return
         else:
             self._refused(frame, answer)
-        if not self._in_flight:
+        if not self._frames.in_flight:
             self._drained(now)
 
     def _refused(self, frame: StreamFrame, answer: Appended) -> None:
         """Not OK. Every further frame in flight will be refused too, or is in doubt."""
         status = answer.status
-        certain = bool(answer.flags & _NOT_REPLICATED) or (not TRAITS[status].maybe_applied and esn_of(answer.lsn) == 0)
-        frame.fate = Fate.QUEUED if certain else Fate.DOUBT
+        certain = is_certain(answer)
+        self._frames.landed(frame, Fate.QUEUED if certain else Fate.DOUBT)
         self._owner.metrics.refusals += 1
         if answer.lsn:
             self._ground.routes.saw_epoch(self.log, epoch_of(answer.lsn))
@@ -293,26 +221,26 @@ class WriteStream:
             self.state = StreamState.DRAINING
             self._reason = status
             self._reason_epoch = epoch_of(answer.lsn)
-        if certain and status in _FATAL:
+        if certain and status in FATAL:
             self._fail(frame, LogDeviceError(status, maybe_applied=False))
 
     def on_peer_down(self, peer: PeerId, was_up: bool, now: Micros) -> None:
         """A connection broke, or a dial failed and nothing was sent."""
-        if NodeId(peer) == self._node and self._in_flight:
+        if NodeId(peer) == self._node and self._frames.in_flight:
             self._lost(now, doubt=was_up)
 
     def on_node_dead(self, node: NodeId, now: Micros) -> None:
         """The cluster says that the node is dead; its connection may look alive for long."""
-        if node == self._node and self._in_flight:
+        if node == self._node and self._frames.in_flight:
             self._lost(now, doubt=True)
 
     def _lost(self, now: Micros, *, doubt: bool) -> None:
         """No answers will come to what is in flight."""
         for frame in self._frames:
             if frame.fate is Fate.SENT:
-                withdrawn = self._withdraw(frame)
-                self._landed(frame)
-                frame.fate = Fate.DOUBT if doubt and not withdrawn else Fate.QUEUED
+                certain = not doubt or self._withdraw(frame)
+                self._ground.frames.pop(frame.request_id, None)
+                self._frames.landed(frame, Fate.QUEUED if certain else Fate.DOUBT)
         self.state = StreamState.DRAINING
         self._reason = Status.CONNFAILED
         self._ground.routes.forget(self.log, self._node)
@@ -321,12 +249,6 @@ class WriteStream:
     def _withdraw(self, frame: StreamFrame) -> bool:
         found = self._ground.frames.get(frame.request_id)
         return found is not None and self._ground.links.withdraw(PeerId(self._node), found[2])
-
-    def _landed(self, frame: StreamFrame) -> None:
-        """It is not in flight any more."""
-        self._ground.frames.pop(frame.request_id, None)
-        self._in_flight -= 1
-        self._in_flight_bytes -= len(frame.payload)
 
     # Sending
 
@@ -342,16 +264,11 @@ class WriteStream:
         if self.state is not StreamState.STREAMING:
             return
         settings = self._owner.settings
-        frames, room = self._frames, settings.frames_in_flight_max
-        # What was sent leads the queue: in flight, or acknowledged before one that it follows.
-        index = self._in_flight + self._acked
-        while index < len(frames) and self._in_flight < room:
-            frame = frames[index]
-            if self._in_flight and self._in_flight_bytes + len(frame.payload) > settings.bytes_in_flight_max:
+        frames = self._frames
+        while frames.in_flight < settings.frames_in_flight_max and (frame := frames.next_to_send()) is not None:
+            if frames.in_flight and frames.in_flight_bytes + len(frame.payload) > settings.bytes_in_flight_max:
                 break
-            assert frame.fate is Fate.QUEUED, frame.fate
             self._send(frame, now)
-            index += 1
 
     def _send(self, frame: StreamFrame, now: Micros) -> None:
         ground = self._ground
@@ -373,10 +290,7 @@ class WriteStream:
             stream_epoch=self.epoch,
             payload=frame.payload,
         )
-        frame.fate = Fate.SENT
-        frame.sent_at = now
-        self._in_flight += 1
-        self._in_flight_bytes += len(frame.payload)
+        self._frames.sent(frame, now)
         self._owner.metrics.frames_sent += 1
         ground.frames[frame.request_id] = (self, frame, message)
         ground.links.send(PeerId(self._node), message)
@@ -385,12 +299,11 @@ class WriteStream:
 
     def _drained(self, now: Micros) -> None:
         """Nothing is in flight: every frame is queued, acknowledged or in doubt."""
-        assert self._in_flight == 0
-        assert self._in_flight_bytes == 0
+        assert self._frames.in_flight == 0
         self._resume_sent = False
-        self._pop_acknowledged()
+        self._frames.pop_acknowledged()
         reason = self._reason
-        if any(frame.fate is Fate.DOUBT for frame in self._frames):
+        if self._frames.in_doubt():
             self._owner.metrics.doubts += 1
             self._move(now)
             return
@@ -401,31 +314,12 @@ class WriteStream:
         elif reason is Status.STALE and self._reason_epoch > self.epoch:
             marks.hit("stream_adopts_epoch")
             self._enter(self._reason_epoch, self._node, now)
-        elif reason in _HERE:
+        elif reason in HERE:
             self._pause(StreamState.STREAMING, now)
-        elif reason in _FATAL:
+        elif reason in FATAL:
             self._enter(self.epoch, self._node, now)
         else:
             self._pause(StreamState.LOCATING, now)
-
-    def _settle(self) -> None:
-        """Once all is certain: drop what was given up, and number what is left without a gap behind what was stored."""
-        kept = deque(frame for frame in self._frames if frame.fate is Fate.ACKED or not frame.given_up)
-        self._frames = kept
-        self._pop_acknowledged()
-        ahead = next((index for index, frame in enumerate(kept) if frame.fate is Fate.QUEUED), len(kept))
-        for frame in [frame for index, frame in enumerate(kept) if index > ahead and frame.fate is Fate.ACKED]:
-            marks.hit(
-                "stream_overtaken"
-            )  # no sequencer that keeps the rules does this; the position holds all the same
-            self._last_sequence = max(self._last_sequence, frame.sequence)
-            self._frames.remove(frame)
-            self._complete(frame)
-        sequence = self._last_sequence
-        for frame in self._frames:
-            assert frame.fate is Fate.QUEUED, frame.fate
-            sequence += 1
-            frame.sequence = sequence
 
     def _locate(self, now: Micros) -> None:
         self.state = StreamState.LOCATING
@@ -461,7 +355,7 @@ class WriteStream:
             return
         epoch, node = answer.epoch, question.node
         assert epoch > self.epoch
-        if not any(frame.fate is Fate.DOUBT for frame in self._frames):
+        if not self._frames.in_doubt():
             self._enter(epoch, node, now)
             return
         self.state = StreamState.READING
@@ -479,34 +373,27 @@ class WriteStream:
         """What the recovered epoch holds of ours."""
         if self.state is not StreamState.READING:
             return
-        assert self._in_flight == 0
-        for frame in self._frames:
-            position = found.positions.get(frame.sequence) if frame.fate is Fate.DOUBT else None
+        assert self._frames.in_flight == 0
+        frames = self._frames
+        for frame in frames.in_doubt():
+            position = found.positions.get(frame.sequence)
             if position is not None:
                 marks.hit("stream_frame_found")
                 self._owner.metrics.frames_found += 1
-                frame.position, frame.fate = position, Fate.ACKED
-                self._acked += 1
-        stored = max((frame.sequence for frame in self._frames if frame.fate is Fate.ACKED), default=0)
-        lost: list[StreamFrame] = []
-        for frame in self._frames:
-            if frame.fate is not Fate.DOUBT:
-                continue
+                frames.acknowledged(frame, position)
+        stored = frames.last_acknowledged()
+        for frame in frames.in_doubt():
             frame.fate = Fate.QUEUED
             if found.uncertain:
                 marks.hit("stream_frame_uncertain")
-                lost.append(frame)
-                error = LogDeviceError(
-                    Status.DATALOSS, "a part of the epoch in which it was sent cannot be read", maybe_applied=True
-                )
-                self._fail(frame, error)
+                # Its number may be stored for good, so nothing else may have it.
+                frames.last_sequence = max(frames.last_sequence, frame.sequence)
+                detail = "a part of the epoch in which it was sent cannot be read"
+                self._fail(frame, LogDeviceError(Status.DATALOSS, detail, maybe_applied=True))
             elif frame.sequence < stored:
                 # Sending it now would put it behind a later one.
-                lost.append(frame)
-                self._fail(
-                    frame, LogDeviceError(Status.ABORTED, "a later frame is stored without it", maybe_applied=False)
-                )
-        self._last_sequence = max([self._last_sequence, stored, *(frame.sequence for frame in lost)])
+                detail = "a later frame is stored without it"
+                self._fail(frame, LogDeviceError(Status.ABORTED, detail, maybe_applied=False))
         self._enter(epoch, node, now)
 
     def _enter(self, epoch: Epoch, node: NodeId, now: Micros) -> None:
@@ -521,7 +408,7 @@ class WriteStream:
         self._node = node
         self._probes = 0
         self.state = StreamState.STREAMING
-        self._settle()
+        self._frames.settle()
         self._pump(now)
 
     def _pause(self, then: StreamState, now: Micros) -> None:
@@ -536,22 +423,13 @@ class WriteStream:
     def _resume(self, then: StreamState, now: Micros) -> None:
         if self.state is StreamState.PAUSED:
             self.state = then
-            self._settle()
+            self._frames.settle()
             self._pump(now)
 
     # Outcomes
 
-    def _pop_acknowledged(self) -> None:
-        """Complete the frames at the head whose position is known: receipts come in order."""
-        frames = self._frames
-        while frames and frames[0].fate is Fate.ACKED:
-            frame = frames.popleft()
-            self._last_sequence = max(self._last_sequence, frame.sequence)
-            self._complete(frame)
-
     def _complete(self, frame: StreamFrame) -> None:
         assert frame.position is not None
-        self._acked -= 1
         self._last_lsn = max(self._last_lsn, frame.position.lsn)
         metrics = self._owner.metrics
         metrics.frames_acknowledged += 1
@@ -573,12 +451,10 @@ class WriteStream:
         """The log cannot be written at all."""
         for frame in self._frames:
             self._fail(frame, LogDeviceError(status, maybe_applied=frame.fate is Fate.DOUBT))
-        if any(frame.fate is Fate.DOUBT for frame in self._frames):
+        if self._frames.in_doubt():
             # Nothing of this epoch may be sent again, and it cannot be told what it holds.
             self._min_epoch = Epoch(self.epoch + 1)
-        self._last_sequence = max([self._last_sequence, *(frame.sequence for frame in self._frames)])
         self._frames.clear()
-        self._acked = 0
         self._accepted = False
         self.state = StreamState.LOCATING
 
@@ -597,7 +473,6 @@ class WriteStream:
             self._ground.frames.pop(frame.request_id, None)
             self._fail(frame, LogDeviceError(Status.SHUTDOWN, "the writer was closed", maybe_applied=not certain))
         self._frames.clear()
-        self._in_flight = self._in_flight_bytes = 0
 
     # Time
 
@@ -612,7 +487,7 @@ class WriteStream:
             return
         self._arm_look(now)
         self._expire(now)
-        if not self._in_flight:
+        if not self._frames.in_flight:
             return
         oldest = next(frame for frame in self._frames if frame.fate is Fate.SENT)
         silent = now - oldest.sent_at
@@ -640,30 +515,11 @@ class WriteStream:
                 certain = frame.fate is Fate.QUEUED
                 self._fail(frame, LogDeviceError(Status.TIMEDOUT, maybe_applied=not certain))
         if self.state is StreamState.STREAMING:
-            self._drop_queued()
-
-    def _drop_queued(self) -> None:
-        """Drop what was given up before it was sent. Nothing behind the frames in flight was sent, so their numbers close up."""
-        sequence, kept = self._last_sequence, deque[StreamFrame]()
-        for frame in self._frames:
-            if frame.fate is Fate.QUEUED:
-                if frame.given_up:
-                    continue
-                frame.sequence = sequence + 1
-            sequence = frame.sequence
-            kept.append(frame)
-        self._frames = kept
+            self._frames.drop_queued()
 
     def check(self) -> None:
         """What must hold between events."""
-        sent = [frame for frame in self._frames if frame.fate is Fate.SENT]
-        assert len(sent) == self._in_flight
-        assert sum(len(frame.payload) for frame in sent) == self._in_flight_bytes
-        assert not sent or self.state in (StreamState.STREAMING, StreamState.DRAINING), self.state
-        assert self._acked == sum(1 for frame in self._frames if frame.fate is Fate.ACKED)
-        assert all(a.sequence < b.sequence for a, b in zip(self._frames, list(self._frames)[1:], strict=False))
+        self._frames.check()
+        assert not self._frames.in_flight or self.state in (StreamState.STREAMING, StreamState.DRAINING), self.state
         if self.state is StreamState.STREAMING:
-            fates = [frame.fate for frame in self._frames]
-            sent_before = self._in_flight + self._acked
-            assert all(fate in (Fate.SENT, Fate.ACKED) for fate in fates[:sent_before]), fates
-            assert all(fate is Fate.QUEUED for fate in fates[sent_before:]), fates
+            self._frames.check_streaming()

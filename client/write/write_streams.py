@@ -9,7 +9,8 @@ from client.promise import Promise, break_, keep
 from client.receipt import Receipts
 from client.settings import WriterSettings
 from client.write.batching import COMPRESSIONS
-from client.write.write_stream import StreamGround, StreamOwner, WriteStream
+from client.write.ground import StreamGround, StreamOwner
+from client.write.write_stream import WriteStream
 from logdevice_py.core.ids import LogId, NodeId, PeerId, WriterId
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import Micros

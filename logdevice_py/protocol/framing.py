@@ -43,11 +43,15 @@ def encode_frame(message: Any) -> list[bytes]:
 
 def decode_frame(frame: bytes) -> Any:
     """The message of one complete frame."""
-    reader = FrameReader()
-    view = reader.get_buffer(len(frame))
-    view[: len(frame)] = frame
-    del view
-    messages = reader.received(len(frame))
+    reader, at = FrameReader(), 0
+    messages: list[Any] = []
+    while at < len(frame):
+        view = reader.get_buffer()
+        count = min(len(view), len(frame) - at)
+        view[:count] = frame[at : at + count]
+        del view
+        messages += reader.received(count)
+        at += count
     if len(messages) != 1 or reader.pending:
         raise ProtocolError("not exactly one frame")
     return messages[0]

@@ -130,14 +130,13 @@ class EpochRecovery:
     def _exclude(self, member: RecoveryShard, now: Micros) -> None:
         """The shard is another one than the epoch knew."""
         hit("recovery_shard_rebuilding")
-        known = member.shard in self._shards.rebuilding
-        self._shards.rebuilding.add(member.shard)
         taking_part = member.state >= ShardState.SEALED
+        self._shards.rebuilding.add(member.shard)
         self._lose(member)
         self._shards.refresh_authority()
         if taking_part and self.state in (State.MUTATION, State.CLEAN):
             self._restart(now)
-        elif not known:
+        else:
             self._advance(now)
 
     def on_digested(
@@ -189,8 +188,6 @@ class EpochRecovery:
 
     def on_peer_down(self, peer: PeerId, now: Micros) -> None:
         """Messages may be lost, and the shard may be another one when it returns."""
-        if self.state is State.DONE:
-            return
         hurt = False
         for shard, member in self._members.items():
             if node_peer(shard) == peer and member.state not in (ShardState.SEALING, ShardState.CLEAN):
@@ -204,8 +201,6 @@ class EpochRecovery:
     def on_cluster_changed(self, now: Micros) -> None:
         """Nodes died, were removed or changed their status."""
         cluster = self._context.cluster
-        if self.state is State.DONE:
-            return
         self._shards.refresh_authority()
         if self.state in (State.MUTATION, State.CLEAN):
             gone = [

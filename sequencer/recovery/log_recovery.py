@@ -100,6 +100,7 @@ class LogRecovery:
             seal.cancel()
         if self._epoch is not None:
             self._epoch.cancel()
+            self._epoch = None
         self._context.requests.forget(self.log)
 
     # --- events ------------------------------------------------------------------------------------------------------------
@@ -146,6 +147,8 @@ class LogRecovery:
 
     def on_peer_down(self, peer: PeerId, now: Micros) -> None:
         """The connection to a node was lost: its shards are sealed again, for they may have lost what they held."""
+        if self.state is not State.RECOVERING:
+            return
         for shard, seal in self._seals.items():
             if node_peer(shard) == peer:
                 seal.send_later(now)
@@ -154,6 +157,8 @@ class LogRecovery:
 
     def on_peer_up(self, peer: PeerId, now: Micros) -> None:
         """A node can be reached again."""
+        if self.state is not State.RECOVERING:
+            return
         for shard, seal in self._seals.items():
             if node_peer(shard) == peer and seal.state is SealState.UNSEALED:
                 seal.send_at_once(now)

@@ -75,7 +75,11 @@ class NodeRecoveries:
 
     def _fill(self, now: Micros) -> None:
         metrics = self._context.metrics
-        while self._queue and len(self._running) < self._context.settings.concurrent_log_recoveries:
+        settings = self._context.settings
+        while self._queue and len(self._running) < settings.concurrent_log_recoveries:
+            if self._running and metrics.digest_bytes >= settings.digest_memory_bytes_max:
+                hit("recovery_waits_for_memory")
+                break
             log, recovery = next(iter(self._queue.items()))
             del self._queue[log]
             self._running[log] = recovery

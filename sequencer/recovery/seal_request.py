@@ -73,8 +73,7 @@ class SealRequest:
     def send_later(self, now: Micros) -> None:
         """Its answer no longer counts; ask again after a while."""
         self.reset()
-        self._delay = 0
-        self._set_timer(now + self._context.settings.seal_retry_initial_us)
+        self._set_timer(now + max(self._delay, self._context.settings.seal_retry_initial_us))
 
     def send_at_once(self, now: Micros) -> None:
         """The shard can be reached again, or must tell more."""

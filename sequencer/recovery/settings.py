@@ -30,6 +30,12 @@ class RecoverySettings:
     digest_bytes_max: int = setting(
         1 << 20, unit="bytes", lo=1, hi=64 << 20, doc="How many bytes of images one DIGEST asks for."
     )
+    digest_memory_bytes_max: int = setting(
+        256 << 20,
+        unit="bytes",
+        lo=1,
+        doc="No further recovery starts while those in progress hold so many bytes of images; one always runs.",
+    )
     grace_period_us: int = setting(
         100 * MILLISECOND,
         unit="us",

@@ -201,26 +201,35 @@ class Reading:
 
     records: dict[Position, bytes]
     gaps: list[tuple[str, int, int]]
+    """Maximal runs of one kind."""
     proof: object
     epochs: list[int]
 
 
-async def read_all(client: Client, log: int, *, timeout: float = 60) -> Reading:
+async def tail_of(client: Client, log: int) -> LSN:
+    """The tail, asked for until there is an answer."""
+    while True:
+        try:
+            return await client.tail_lsn(LogId(log))
+        except LogDeviceError as error:
+            if not error.retriable:
+                raise
+
+
+async def read_all(client: Client, log: int, *, until: LSN | None = None, timeout: float = 60) -> Reading:
     """From the oldest to the tail; positions strictly ascend."""
     async with asyncio.timeout(timeout):
-        while True:
-            try:
-                tail = await client.tail_lsn(LogId(log))
-                break
-            except LogDeviceError as error:
-                if not error.retriable:
-                    raise
+        tail = await tail_of(client, log) if until is None else until
         records: dict[Position, bytes] = {}
         gaps: list[tuple[str, int, int]] = []
         last: Position = (0, -1)
         async with client.reader(LogId(log), start=LSN.OLDEST, until=tail) as reader:
             while batch := await reader.read(max_records=5000):
-                gaps += [(gap.kind.value, int(gap.lo), int(gap.hi)) for gap in batch.gaps]
+                for gap in batch.gaps:
+                    lo = int(gap.lo)
+                    if gaps and gaps[-1][0] == gap.kind.value and gaps[-1][2] + 1 == lo:
+                        lo = gaps.pop()[1]
+                    gaps.append((gap.kind.value, lo, int(gap.hi)))
                 for payload, lsn, offset in zip(batch.payloads, batch.lsns, batch.batch_offsets, strict=True):
                     assert (lsn, offset) > last, f"out of order: {(lsn, offset)} after {last}"
                     last = (lsn, offset)

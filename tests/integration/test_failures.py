@@ -15,6 +15,7 @@ from tests.integration.process_cluster import (
     compare,
     process_cluster,
     read_all,
+    tail_of,
 )
 
 
@@ -119,7 +120,6 @@ async def test_all_nodes_killed_at_once_lose_nothing_acknowledged(tmp_path: Path
 async def test_readers_that_start_at_different_times_prove_the_same(tmp_path: Path) -> None:
     async with process_cluster(tmp_path) as cluster, Client(cluster.file) as client:
         stream = StreamWorkload(client, 1)
-        readings = []
         for _ in range(5):
             await stream.more(100)
             node = (await client.sequencer(LogId(1))).node
@@ -127,7 +127,8 @@ async def test_readers_that_start_at_different_times_prove_the_same(tmp_path: Pa
             await stream.more(100)
             await cluster.start(node)
         journal = await stream.finish()
-        readings = [await read_all(client, 1), await read_all(client, 1)]
+        tail = await tail_of(client, 1)
+        readings = [await read_all(client, 1, until=tail), await read_all(client, 1, until=tail)]
         compare(readings[0], journal)
         assert len(readings[0].epochs) >= 5
         assert readings[0].records == readings[1].records
@@ -180,7 +181,7 @@ async def test_nodes_added_and_removed_during_writing(tmp_path: Path) -> None:
             if change % 2 == 0:
                 await cluster.supervisor.add(None)
             else:
-                await cluster.supervisor.set_replication("rack:2,node:3" if change % 4 == 1 else "rack:3,node:3")
+                await cluster.supervisor.set_replication("rack:3,node:3" if change % 4 == 1 else "rack:2,node:3")
             before = (await client.sequencer(LogId(1))).epoch
             async with asyncio.timeout(30):
                 while (await client.sequencer(LogId(1))).epoch == before:

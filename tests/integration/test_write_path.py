@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import threading
 
 import pytest
 
@@ -78,8 +77,5 @@ async def test_the_blocking_twin_writes_and_reads_from_another_thread() -> None:
                 with client.reader(LOG, until=client.tail_lsn(LOG)) as reader:
                     outcome.extend(getattr(item, "payload", None) for item in reader)
 
-        thread = threading.Thread(target=script)
-        thread.start()
-        while thread.is_alive():
-            await asyncio.sleep(0.01)
+        await asyncio.to_thread(script)
         assert [payload for payload in outcome if payload is not None] == [b"first", b"second", b"third", b"fourth"]

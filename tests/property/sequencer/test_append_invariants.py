@@ -9,10 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logdevice_py.core.ids import NodeId, PeerId, ShardId
-from logdevice_py.core.lsn import Lsn
+from logdevice_py.core.lsn import Epoch, Lsn
 from logdevice_py.core.status import Status
 from logdevice_py.protocol.messages import Append, Appended, AppendedFlags, Release, Store
-from sequencer.recovery.result import Outcome
 from tests.unit.sequencer.fakes import CLIENT, LOG, World, make_config
 
 REFUSALS = [Status.NOSPC, Status.DISABLED, Status.OVERLOADED, Status.FAILED, Status.SHUTDOWN, Status.REBUILDING]
@@ -30,11 +29,17 @@ class Chaos:
         self.stored: dict[tuple[Lsn, int], set[ShardId]] = defaultdict(set)
         self.copysets: dict[tuple[Lsn, int], set[ShardId]] = defaultdict(set)
         self.payloads: dict[int, bytes] = {}
+        self.streams: dict[int, tuple[int, int]] = {}
+        """By request of a write stream's frame: its epoch and its number."""
+        self.sequences: dict[int, int] = {}
+        self.sealed = 0
         self.trouble = 0.3
         self.count = 0
 
     def answer(self, store: Store) -> Status | None:
         self.copysets[store.lsn, store.wave].add(store.shard)
+        if store.lsn >> 32 <= self.sealed:
+            return Status.PREEMPTED
         if self.rng.random() < self.trouble:
             if self.rng.random() < 0.4:
                 return None
@@ -48,6 +53,8 @@ class Chaos:
             return
         store = world.held_stores.pop(self.rng.randrange(len(world.held_stores)))
         status = self.rng.choice([Status.OK, Status.OK, Status.NOSPC])
+        if store.lsn >> 32 <= self.sealed:
+            status = Status.PREEMPTED
         if status is Status.OK:
             self.stored[store.lsn, store.wave].add(store.shard)
         world.reply(store, status)
@@ -62,7 +69,15 @@ class Chaos:
 
     def step(self) -> None:
         world, roll = self.world, self.rng.random()
-        if roll < 0.6:
+        if roll < 0.1 and LOG in world.node.sequencers:
+            epoch = world.sequencer.epoch
+            number = self.sequences.get(epoch, 0) + 1
+            self.sequences[epoch] = number
+            payload = b"stream %d" % number
+            request_id = world.stream_append(number, epoch=epoch, resume=number == 1, payload=payload)
+            self.payloads[request_id] = payload
+            self.streams[request_id] = (epoch, number)
+        elif roll < 0.6:
             for _ in range(self.rng.randrange(1, 4)):
                 self.count += 1
                 payload = b"%d" % self.count * self.rng.choice([1, 1, 1, 2000])
@@ -76,7 +91,10 @@ class Chaos:
             world.sequencer.activate(world.now)
         elif roll < 0.92 and LOG in world.store.metadata:
             epoch = world.store.take_over(LOG, NodeId(3))
-            world.sequencer.on_sealed(epoch, NodeId(3), world.now)
+            self.sealed = world.seal_epoch = epoch - 1
+            world.seal_node = 3
+            if self.rng.random() < 0.5:
+                world.sequencer.on_sealed(Epoch(epoch - 1), NodeId(3), world.now)
             world.cluster.states.pop(NodeId(3), None)
             world.node.on_cluster_state(world.now)
         world.run(self.rng.randrange(30_000))
@@ -105,10 +123,23 @@ class Chaos:
                 assert entries[answer.lsn][1][answer.batch_offset].payload == self.payloads[request_id]
             elif answer.flags & AppendedFlags.NOT_REPLICATED and answer.lsn & 0xFFFFFFFF:
                 assert not any(shards for (lsn, _), shards in self.stored.items() if lsn == answer.lsn)
+        self.check_streams(answers, full)
         for release in world.messages(Release):
             for _, lsn in release.logs:
                 for esn in range(1, (lsn & 0xFFFFFFFF) + 1):
                     assert (lsn >> 32 << 32 | esn) in full, "released beyond what is fully replicated"
+
+    def check_streams(self, answers: dict[int, Appended], full: set[Lsn]) -> None:
+        last: dict[int, tuple[Lsn, int]] = {}
+        for request_id, (epoch, _) in self.streams.items():
+            answer = answers[request_id]
+            if answer.status is not Status.OK:
+                continue
+            assert answer.lsn >> 32 == epoch
+            for esn in range(1, (answer.lsn & 0xFFFFFFFF) + 1):
+                assert Lsn(epoch << 32 | esn) in full, "a stream was acknowledged behind a hole"
+            assert last.get(epoch, (0, 0)) < (answer.lsn, answer.batch_offset), "a stream was reordered"
+            last[epoch] = (answer.lsn, answer.batch_offset)
 
 
 @given(st.integers(0, 2**32))
@@ -129,4 +160,3 @@ def test_nothing_but_documented_messages_goes_to_clients() -> None:
     to_clients = {type(send.message) for send in chaos.world.sent if send.to == CLIENT}
     assert to_clients == {Appended}
     assert Append not in {type(send.message) for send in chaos.world.sent}
-    assert Outcome.OK

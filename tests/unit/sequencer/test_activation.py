@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from epoch_store.interface import ReadMetadata, UpdateMetadata
-from logdevice_py.core.ids import Generation, NodeId, shard_id
+from logdevice_py.core.ids import Generation, NodeId, PeerId, shard_id
 from logdevice_py.core.lsn import compose_lsn
 from logdevice_py.core.status import Status
 from logdevice_py.protocol.messages import AppendedFlags, Digest, Store
@@ -42,6 +42,19 @@ class TestFirstActivation:
         assert again.answer_to(request).status is Status.NOSEQUENCER
         assert again.sequencer.state is State.REFUSED
         assert LOG not in again.store.metadata
+
+    def test_a_connection_that_breaks_meanwhile_costs_a_retry(self) -> None:
+        world = World()
+        answer = world._run_digest
+        world._run_digest = lambda to, digest: None  # type: ignore[method-assign]
+        request = world.append()
+        world.run()
+        for node in range(4):
+            world.node.on_peer_down(PeerId(node), world.now)
+            world.node.on_peer_up(PeerId(node), world.now)
+        world._run_digest = answer  # type: ignore[method-assign]
+        world.run(3_000_000)
+        assert world.answer_to(request).status is Status.OK
 
     def test_the_nodeset_lists_the_generations_that_the_cluster_knows(self) -> None:
         world = World()
@@ -361,6 +374,18 @@ class TestNodesetChanges:
         late = world.append()
         world.run()
         assert world.answer_to(late).status is Status.NOTFOUND
+
+    def test_a_sweep_over_many_logs_finds_all_that_are_gone(self) -> None:
+        world = World(settings=SequencerSettings(configuration_logs=3))
+        for log in range(1, 11):
+            world.append(log=log)  # type: ignore[arg-type]
+        world.run(1_000_000)
+        world.node.on_config(make_config(logs=(8, 60), version=2), world.now)
+        world.run()
+        gone = world.append(log=LOG)
+        world.run(500_000)
+        assert world.answer_to(gone).status is Status.NOTFOUND
+        assert sorted(world.node.sequencers) == [8, 9, 10]
 
     def test_logs_are_reactivated_a_few_at_a_time(self) -> None:
         world = World(settings=SequencerSettings(reconfiguration_logs=2))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from logdevice_py.core.entry import EntryFlags, parse_header
-from logdevice_py.core.ids import NodeId, PeerId, ShardId, shard_id
+from logdevice_py.core.ids import Generation, NodeId, PeerId, ShardId, shard_id
 from logdevice_py.core.lsn import compose_lsn
 from logdevice_py.core.status import Status
 from logdevice_py.protocol.messages import AppendedFlags, CheckSeal, NodeState, Store, StoredFlags
@@ -137,6 +137,25 @@ class TestFailedRecipients:
         world.run()
         assert not world.is_answered(request)
 
+    def test_a_shard_of_another_generation_is_left_out_of_this_epoch_only(self) -> None:
+        world = active(config=make_config(3))
+        wiped = shard_id(NodeId(1))
+        world.answer = lambda store: Status.REBUILDING if store.shard == wiped and store.generation == 1 else Status.OK
+        request = world.append()
+        world.run()
+        assert not world.is_answered(request)
+        refused = world.append()
+        world.run()
+        assert world.answer_to(refused).status is Status.DISABLED
+        world.cluster.generations[wiped] = Generation(2)
+        world.node.on_cluster_state(world.now)
+        world.run(3_000_000)
+        taken = world.append()
+        world.run()
+        assert world.answer_to(taken).lsn >> 32 == 2
+        assert wiped in world.answer_to(taken).copyset
+        assert world.answer_to(request).status is Status.PREEMPTED
+
 
 class TestTimeouts:
     def test_a_silent_shard_is_graylisted_when_others_answered(self) -> None:
@@ -226,7 +245,7 @@ class TestConnections:
 
 
 class TestPreemption:
-    def preempted(self, world: World, answer: object = None) -> World:
+    def preempted(self, world: World) -> World:
         world.seal_epoch, world.seal_node = 1, 2
         return world
 
@@ -248,6 +267,14 @@ class TestPreemption:
         world.run()
         assert world.answer_to(request).status is Status.PREEMPTED
         assert not world.answer_to(request).flags & AppendedFlags.NOT_REPLICATED
+
+    def test_the_position_that_it_may_have_is_told(self) -> None:
+        world = self.preempted(active())
+        answers = iter([Status.OK, Status.PREEMPTED, Status.PREEMPTED])
+        world.answer = lambda store: next(answers)
+        requests = [world.append(), world.append()]
+        world.run()
+        assert [world.answer_to(request).batch_offset for request in requests] == [0, 1]
 
     def test_it_waits_for_the_other_answers_before_it_says_not_applied(self) -> None:
         world = self.preempted(active())

@@ -75,13 +75,30 @@ class TestLater:
         assert len(told(world)) == 4
 
     def test_idle_logs_are_swept_a_part_at_a_time(self) -> None:
-        world = World(settings=SequencerSettings(release_sweep_logs=10))
+        world = World(settings=SequencerSettings(release_idle_logs=10))
         for log in range(1, 31):
             world.append(log=LogId(log))
         world.run(6_000_000)
         told(world)
         world.run(5_000_000)
         assert all(len(pairs) == 10 for pairs in told(world).values())
+
+    def test_many_logs_at_once_are_told_in_several_turns(self) -> None:
+        world = World(settings=SequencerSettings(release_sweep_logs=10))
+        for log in range(1, 31):
+            world.append(log=LogId(log))
+        world.run(1_000_000)
+        world.sent.clear()
+        for log in range(1, 31):
+            world.append(log=LogId(log))
+        world.run(100_000)
+        told(world)
+        world.run(101_000)
+        first = {log for pairs in told(world).values() for log, _ in pairs}
+        world.run(50_000)
+        rest = {log for pairs in told(world).values() for log, _ in pairs}
+        assert len(first) == 10
+        assert first | rest == set(range(1, 31))
 
     def test_nothing_is_armed_for_a_node_without_logs(self) -> None:
         world = World()

@@ -10,6 +10,7 @@ from logdevice_py.protocol.messages import Cleaned, EpochRecoveryMetadata, GetEp
 from storage_node.purge import PurgeState
 from storage_node.settings import StorageSettings
 from tests.unit.storage_node.fakes import (
+    ASYNC_LOG,
     ME,
     SEQUENCER,
     SHARDS,
@@ -162,6 +163,23 @@ class TestClean:
         assert cleaned(driver) == [(1, Status.AGAIN)]
         driver.disk.overloaded = False
         assert driver.log().clean_epoch == 0
+
+    def test_a_clean_of_a_lower_epoch_does_not_turn_back_a_purge_that_is_written(self) -> None:
+        driver = Driver()
+        driver.hold = True
+        driver.turn(clean(3, 3))
+        driver.turn(clean(1, 3))
+        driver.let_go()
+        assert sorted(cleaned(driver)) == [(1, Status.OK), (3, Status.OK)]
+        driver.power_cut()
+        assert driver.log().clean_epoch == 3
+
+    def test_a_clean_that_waits_is_answered_when_the_disk_fails(self) -> None:
+        driver = missed((1, 2))
+        driver.turn(clean(2, 2))
+        driver.disk.fail_write = True
+        driver.turn(*stores([lsn(3, 1)]))
+        assert cleaned(driver) == [(2, Status.FAILED)]
 
     def test_lower_ranks_go_when_the_epoch_is_clean(self) -> None:
         driver = missed()
@@ -326,8 +344,6 @@ class TestEpochRecoveryMetadata:
 
 
 def test_lossy_epochs_are_not_claimed_to_be_empty_by_read_streams() -> None:
-    from tests.unit.storage_node.fakes import ASYNC_LOG
-
     driver = Driver()
     driver.turn(*stores([lsn(1, 1)], log=ASYNC_LOG))
     driver.power_cut()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from logdevice_py.core.entry import EntryFlags
@@ -25,10 +27,10 @@ from tests.unit.storage_node.fakes import (
 )
 
 
-def sealed(driver: Driver) -> tuple[int, ...]:
+def sealed(driver: Driver) -> tuple[Any, ...]:
     """(status, epoch of the seal, node, trim point, epochs) of the only log."""
-    [(_, *rest)] = driver.take_one(Sealed).logs
-    return tuple(rest)
+    [described] = driver.take_one(Sealed).logs
+    return described[1:]
 
 
 @pytest.fixture(params=["from memory", "from disk"])
@@ -53,7 +55,7 @@ class TestAnswer:
         driver = Driver()
         driver.turn(*stores([lsn(epoch, 1) for epoch in (1, 2, 3, 4)]))
         driver.turn(seal(3, clean=1))
-        assert [epoch[0] for epoch in sealed(driver)[4]] == [2, 3]  # type: ignore[attr-defined]
+        assert [epoch[0] for epoch in sealed(driver)[4]] == [2, 3]
 
     def test_what_is_known_survives_a_restart(self) -> None:
         driver = Driver()
@@ -66,21 +68,21 @@ class TestAnswer:
         driver = Driver()
         driver.turn(*stores([lsn(1, 1)]), (SEQUENCER, recovery_store(lsn(1, 2), 1, flags=EntryFlags.HOLE)))
         driver.turn(seal(2))
-        assert sealed(driver)[4][0][3] == 2  # type: ignore[index]
+        assert sealed(driver)[4][0][3] == 2
 
     def test_a_recovered_epoch_tells_the_lng_that_recovery_agreed_on(self) -> None:
         driver = Driver()
         driver.turn(*stores([lsn(1, 1), lsn(1, 2)]))
         driver.turn(clean(1, 1, lng=2, last=3))
         driver.turn(seal(1))
-        assert sealed(driver)[4][0][:3] == (1, Status.OK, 2)  # type: ignore[index]
+        assert sealed(driver)[4][0][:3] == (1, Status.OK, 2)
 
     def test_damage_makes_an_epoch_doubtful(self) -> None:
         driver = Driver(StorageSettings(recent_entries_bytes_max=0))
         driver.turn(*stores([lsn(1, 1), lsn(1, 2)]))
         driver.disk.corrupt(SYNC_LOG, lsn(1, 2))
         driver.turn(seal(1))
-        assert sealed(driver)[4][0][1] == Status.REBUILDING  # type: ignore[index]
+        assert sealed(driver)[4][0][1] == Status.REBUILDING
 
 
 class TestSealing:
@@ -146,7 +148,7 @@ class TestAuthority:
     def test_epochs_of_another_generation_are_rebuilding_even_with_nothing_stored(self) -> None:
         driver = Driver(generation=2)
         driver.turn(seal(4, generations=[(1, 1), (4, 2)]))
-        assert [epoch[:2] for epoch in sealed(driver)[4]] == [(e, Status.REBUILDING) for e in (1, 2, 3)]  # type: ignore[attr-defined]
+        assert [epoch[:2] for epoch in sealed(driver)[4]] == [(e, Status.REBUILDING) for e in (1, 2, 3)]
 
     @pytest.mark.parametrize(("epoch", "generation"), [(1, 0), (2, 5), (3, 5), (4, 6), (9, 6)])
     def test_which_generation_holds(self, epoch: int, generation: int) -> None:
@@ -158,7 +160,7 @@ class TestAuthority:
         driver.turn(*stores([lsn(2, 2)], log=ASYNC_LOG))
         driver.power_cut()
         driver.turn(seal(2, log=ASYNC_LOG))
-        [first, second] = sealed(driver)[4]  # type: ignore[misc]
+        [first, second] = sealed(driver)[4]
         assert first[:2] == (1, Status.REBUILDING)
         assert second[:4] == (2, Status.REBUILDING, 0, 1)
 
@@ -168,7 +170,19 @@ class TestAuthority:
         driver.power_cut()
         driver.turn(*stores([lsn(3, 1)], log=ASYNC_LOG))
         driver.turn(seal(3, clean=2, log=ASYNC_LOG))
-        assert sealed(driver)[4][0][:2] == (3, Status.OK)  # type: ignore[index]
+        assert sealed(driver)[4][0][:2] == (3, Status.OK)
+
+    def test_entries_after_a_refused_soft_seal_are_answered_only_with_a_durable_one(self) -> None:
+        driver = Driver()
+        driver.turn(*stores([lsn(1, 1)], log=ASYNC_LOG))
+        driver.disk.overloaded = True
+        driver.turn(*stores([lsn(3, 1)], log=ASYNC_LOG))
+        driver.disk.overloaded = False
+        driver.turn(*stores([lsn(3, 2)], log=ASYNC_LOG))
+        driver.turn(*stores([lsn(3, 3)], log=ASYNC_LOG))
+        driver.power_cut()
+        assert driver.stored(ASYNC_LOG) == [lsn(1, 1), lsn(3, 2)]
+        assert driver.log(ASYNC_LOG).is_lossy(3)
 
     def test_a_lossy_epoch_stays_doubtful_after_an_orderly_restart(self) -> None:
         driver = Driver()

@@ -177,7 +177,7 @@ class TestSeals:
         driver.power_cut()
         driver.turn(*stores([lsn(4, 9), lsn(5, 2)]))
         refused, taken = driver.take(Stored)
-        assert (refused.status, refused.seal_epoch, refused.seal_node) == (Status.PREEMPTED, 4, SEQUENCER)
+        assert (refused.status, refused.seal_epoch, refused.seal_node) == (Status.PREEMPTED, 4, 1)
         assert refused.flags & StoredFlags.SOFT_PREEMPTED
         assert taken.status is Status.OK
 

@@ -21,6 +21,7 @@ from logdevice_py.metadata.epoch_metadata import EpochInterval, EpochMetaData, T
 from logdevice_py.placement.failure_domains import Authority
 from logdevice_py.protocol.messages import Clean, Cleaned, Digest, Digested, Mutated, Seal, Sealed, Store
 from sequencer.effects import EpochStoreRequest
+from sequencer.recovery.coalescing import SealedRow
 from sequencer.recovery.digest import kind_of
 from sequencer.recovery.metrics import RecoveryMetrics
 from sequencer.recovery.node_recoveries import NodeRecoveries
@@ -173,17 +174,17 @@ class Bench:
     ) -> None:
         """The shard answers its last SEAL; `status` is that of each epoch."""
         seal = self.take(Seal, node)[-1]
-        states = [
+        states: list[tuple[int, int, int, int, int, int, int]] = [
             (epoch, status, lng, lng, 0, compose_lsn(epoch, tail) if tail else 0, 1000 + tail) for epoch in epochs
         ]
-        row = (LOG, Status.OK, self.next_epoch - 1, 50, 0, states)
+        row: SealedRow = (LOG, Status.OK, self.next_epoch - 1, 50, 0, states)
         self.deliver(
             Sealed(request_id=seal.request_id, shard=seal.shard, logs=[row], generation=Generation(generation))
         )
 
     def seal_preempted(self, node: int, epoch: int, by: int) -> None:
         seal = self.take(Seal, node)[-1]
-        row = (LOG, Status.PREEMPTED, epoch, by, 0, [])
+        row: SealedRow = (LOG, Status.PREEMPTED, epoch, by, 0, [])
         self.deliver(Sealed(request_id=seal.request_id, shard=seal.shard, logs=[row]))
 
     def digested(

@@ -126,8 +126,8 @@ class ModelShard:
             "status": status,
         }
         if recovery:
-            return Mutated(recovery_id=message.recovery_id, seal_epoch=by[0], seal_node=by[1], **answer)
-        return Stored(flags=0, seal_epoch=by[0], seal_node=by[1], **answer)
+            return Mutated(recovery_id=message.recovery_id, seal_epoch=Epoch(by[0]), seal_node=NodeId(by[1]), **answer)
+        return Stored(flags=0, seal_epoch=Epoch(by[0]), seal_node=NodeId(by[1]), **answer)
 
     def on_seal(self, message: Seal) -> Sealed:
         rows: list[Any] = []
@@ -260,10 +260,10 @@ class OldSequencer:
                 log=LOG,
                 lsn=lsn,
                 shard=shard,
-                generation=1,
+                generation=Generation(1),
                 wave=wave,
                 flags=0,
-                seal_epoch=0,
+                seal_epoch=Epoch(0),
                 recovery_id=0,
                 image=image,
             )
@@ -633,7 +633,8 @@ class World:
                 copies.setdefault(esn, {})[shard.shard] = parse_header(image).copyset
         whole = [shard for shard, model in self.shards.items() if model.generation == 1]
         if self.domains.can_replicate(whole):
-            for esn in range(lng + 1, bridge + 1):
+            for number in range(lng + 1, bridge + 1):
+                esn = Esn(number)
                 # A shard may have been wiped since it was cleaned.
                 # One copyset is complete, so that one of its members feels called to deliver the entry; unless a later recovery is at work.
                 held = copies.get(esn, {})

@@ -8,6 +8,7 @@ from logdevice_py.core.status import Status
 from logdevice_py.core.units import SECOND, Timestamp
 from logdevice_py.metadata.epoch_metadata import TailRecord
 from logdevice_py.protocol.messages import Seal, Sealed, Store
+from sequencer.recovery.coalescing import SealedRow
 from sequencer.recovery.result import Outcome
 from tests.unit.sequencer.recovery.bench import LOG, Bench, image, shard
 
@@ -69,7 +70,9 @@ def test_a_seal_answer_that_is_full_does_not_speak_of_later_epochs() -> None:
     assert seal.logs[0][1:3] == (5001, 1)
     recovery = bench.recoveries.recovery(LOG)
     assert recovery is not None
-    states = [(epoch, Status.OK, 0, 0, 0, 0, 0) for epoch in range(3, 3 + 4096)]
+    states: list[tuple[int, int, int, int, int, int, int]] = [
+        (epoch, Status.OK, 0, 0, 0, 0, 0) for epoch in range(3, 3 + 4096)
+    ]
     bench.deliver(Sealed(request_id=seal.request_id, shard=seal.shard, logs=[(LOG, Status.OK, 5001, 50, 0, states)]))
     request = recovery._seals[shard(0)]
     assert request.sealed_epoch(Epoch(2)) is not None
@@ -132,7 +135,7 @@ def test_an_aborted_recovery_does_nothing_more() -> None:
     seals = bench.take(Seal)
     bench.recoveries.abort(LOG, bench.now)
     for seal in seals:
-        row = (LOG, Status.OK, 1, 50, 0, [])
+        row: SealedRow = (LOG, Status.OK, 1, 50, 0, [])
         bench.deliver(Sealed(request_id=seal.request_id, shard=seal.shard, logs=[row]))
     bench.advance(60 * SECOND)
     assert not bench.sent

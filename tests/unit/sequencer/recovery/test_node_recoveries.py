@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from logdevice_py.core.ids import LogId
+from epoch_store.interface import LastCleanEpoch, Result
+from logdevice_py.core.ids import LogId, NodeId
+from logdevice_py.core.lsn import Epoch, Lsn
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import SECOND
 from logdevice_py.protocol.messages import LOGS_PER_FRAME, Digest, Digested, Mutated, Seal, Sealed
-from tests.unit.sequencer.recovery.bench import LOG, Bench, image, parse_lsn
+from tests.unit.sequencer.recovery.bench import LOG, Bench, image, parse_lsn, shard
 
 
 def start_many(bench: Bench, logs: range) -> None:
@@ -16,8 +18,6 @@ def start_many(bench: Bench, logs: range) -> None:
     for request in list(bench.requests):
         bench.requests.remove(request)
         # The answers come in one turn.
-        from epoch_store.interface import LastCleanEpoch, Result
-
         bench.recoveries.on_epoch_store(request.token, Result(Status.OK, LastCleanEpoch()), bench.now)
     bench.end_turn()
 
@@ -79,6 +79,21 @@ def test_only_so_many_run_at_the_same_time_and_the_rest_follow_in_order() -> Non
     assert bench.recoveries.logs() == [2, 4]
 
 
+def test_none_is_started_while_those_in_progress_hold_too_much() -> None:
+    bench = Bench(1, "node:1", digest_memory_bytes_max=1)
+    bench.start()
+    bench.sealed(0)
+    bench.digested(0, image(1, copyset=(0,)), until=1)
+    assert bench.metrics.digest_bytes > 1
+    bench.start(log=LogId(9), last_clean=None)
+    assert bench.metrics.log_recoveries_queued == 1
+    bench.digested(0)
+    bench.finish_epoch(0)
+    assert bench.metrics.digest_bytes == 0
+    assert bench.recoveries.logs() == [9]
+    assert bench.metrics.log_recoveries_queued == 0
+
+
 def test_an_answer_counts_only_for_the_latest_request() -> None:
     bench = Bench(1, "node:1")
     bench.start()
@@ -115,13 +130,13 @@ def test_answers_about_unknown_logs_are_ignored() -> None:
     bench.deliver(
         Mutated(
             recovery_id=1,
-            log=99,
-            lsn=5,
-            shard=0,
+            log=LogId(99),
+            lsn=Lsn(5),
+            shard=shard(0),
             wave=1,
             status=Status.OK,
-            seal_epoch=0,
-            seal_node=-1,  # type: ignore[arg-type]
+            seal_epoch=Epoch(0),
+            seal_node=NodeId(-1),
         )
     )
     assert not bench.recoveries.on_epoch_store(12345, None, bench.now)  # type: ignore[arg-type]

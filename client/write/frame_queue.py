@@ -1,0 +1,136 @@
+"""The unacknowledged frames of a write stream, in the order of their numbers."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+
+from client.write.frame import Fate, Position, StreamFrame
+from logdevice_py.core import marks
+
+
+class FrameQueue:
+    """Frames in order: first those that were sent (in flight, in doubt, or acknowledged before one that they follow), then queued ones.
+
+    A frame that is acknowledged or dropped leaves; acknowledged ones leave in order, through `complete`.
+    """
+
+    __slots__ = ("_acked", "_complete", "frames", "in_flight", "in_flight_bytes", "last_sequence")
+
+    def __init__(self, complete: Callable[[StreamFrame], None]) -> None:
+        self._complete = complete
+        self._acked = 0
+        self.frames: deque[StreamFrame] = deque()
+        self.in_flight = 0
+        self.in_flight_bytes = 0
+        self.last_sequence = 0
+        """The greatest number that is stored, or may be stored for good; those left are numbered from here on."""
+
+    def __bool__(self) -> bool:
+        return bool(self.frames)
+
+    def __iter__(self) -> Iterator[StreamFrame]:
+        return iter(self.frames)
+
+    @property
+    def next_sequence(self) -> int:
+        """The number of a further frame."""
+        return (self.frames[-1].sequence if self.frames else self.last_sequence) + 1
+
+    def put(self, frame: StreamFrame) -> None:
+        """A further frame, queued."""
+        assert frame.sequence == self.next_sequence, (frame.sequence, self.next_sequence)
+        self.frames.append(frame)
+
+    def next_to_send(self) -> StreamFrame | None:
+        """The first queued frame. Only while everything before it is in flight or acknowledged."""
+        index = self.in_flight + self._acked
+        if index >= len(self.frames):
+            return None
+        frame = self.frames[index]
+        assert frame.fate is Fate.QUEUED, frame.fate
+        return frame
+
+    def sent(self, frame: StreamFrame, now: int) -> None:
+        """The frame was given to the connection."""
+        frame.fate, frame.sent_at = Fate.SENT, now
+        self.in_flight += 1
+        self.in_flight_bytes += len(frame.payload)
+
+    def landed(self, frame: StreamFrame, fate: Fate) -> None:
+        """The frame is not in flight any more: QUEUED when it certainly is stored nowhere, else DOUBT."""
+        assert frame.fate is Fate.SENT, frame.fate
+        frame.fate = fate
+        self.in_flight -= 1
+        self.in_flight_bytes -= len(frame.payload)
+
+    def acknowledged(self, frame: StreamFrame, position: Position) -> None:
+        """The position of a frame that is not in flight is known."""
+        frame.fate, frame.position = Fate.ACKED, position
+        self._acked += 1
+
+    def pop_acknowledged(self) -> None:
+        """Complete the frames at the head whose position is known: receipts come in order."""
+        frames = self.frames
+        while frames and frames[0].fate is Fate.ACKED:
+            self._finish(frames.popleft())
+
+    def _finish(self, frame: StreamFrame) -> None:
+        self._acked -= 1
+        self.last_sequence = max(self.last_sequence, frame.sequence)
+        self._complete(frame)
+
+    def in_doubt(self) -> list[StreamFrame]:
+        """Frames that may be stored."""
+        return [frame for frame in self.frames if frame.fate is Fate.DOUBT]
+
+    def last_acknowledged(self) -> int:
+        """The greatest number whose position is known; 0 if none."""
+        return max((frame.sequence for frame in self.frames if frame.fate is Fate.ACKED), default=0)
+
+    def settle(self) -> None:
+        """Once all is certain: drop what was given up, and number what is left without a gap behind what was stored."""
+        self.frames = deque(frame for frame in self.frames if frame.fate is Fate.ACKED or not frame.given_up)
+        self.pop_acknowledged()
+        for frame in [frame for frame in self.frames if frame.fate is Fate.ACKED]:
+            marks.hit(
+                "stream_overtaken"
+            )  # no sequencer that keeps the rules does this; the position holds all the same
+            self.frames.remove(frame)
+            self._finish(frame)
+        self._number(self.last_sequence)
+
+    def drop_queued(self) -> None:
+        """Drop what was given up before it was sent. Nothing behind the frames in flight was sent, so their numbers close up."""
+        kept = [frame for frame in self.frames if frame.fate is not Fate.QUEUED or not frame.given_up]
+        if len(kept) < len(self.frames):
+            self.frames = deque(kept)
+            self._number(self.last_sequence)
+
+    def _number(self, sequence: int) -> None:
+        for frame in self.frames:
+            if frame.fate is Fate.QUEUED:
+                frame.sequence = sequence + 1
+            sequence = frame.sequence
+
+    def clear(self) -> None:
+        """Forget all frames."""
+        self.last_sequence = max([self.last_sequence, *(frame.sequence for frame in self.frames)])
+        self.frames.clear()
+        self._acked = self.in_flight = self.in_flight_bytes = 0
+
+    def check(self) -> None:
+        """What must hold between events."""
+        sent = [frame for frame in self.frames if frame.fate is Fate.SENT]
+        assert len(sent) == self.in_flight
+        assert sum(len(frame.payload) for frame in sent) == self.in_flight_bytes
+        assert self._acked == sum(1 for frame in self.frames if frame.fate is Fate.ACKED)
+        numbers = [frame.sequence for frame in self.frames]
+        assert numbers == sorted(set(numbers)), numbers
+
+    def check_streaming(self) -> None:
+        """What must hold besides while frames are being sent."""
+        fates = [frame.fate for frame in self.frames]
+        before = self.in_flight + self._acked
+        assert all(fate in (Fate.SENT, Fate.ACKED) for fate in fates[:before]), fates
+        assert all(fate is Fate.QUEUED for fate in fates[before:]), fates

@@ -1,0 +1,56 @@
+"""What write streams share: the machines of their client, and the writer that they belong to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from client.append.router import Routes
+from client.append.seq_state_request import SeqStateRequests
+from client.links import Links
+from client.metrics import WriterMetrics
+from client.settings import ClientSettings, WriterSettings
+from client.write.finder import FrameFinder
+from logdevice_py.core.ids import LogId, NodeId
+from logdevice_py.core.machine import Rng, TimerWheel
+from logdevice_py.core.status import LogDeviceError
+
+
+@dataclass(slots=True)
+class StreamGround:
+    """What the streams of a client share."""
+
+    routes: Routes
+    links: Links
+    timers: TimerWheel
+    rng: Rng
+    ids: Iterator[int]
+    questions: SeqStateRequests
+    finder: FrameFinder
+    frames: dict[int, Any]
+    """Every APPEND frame of a stream that awaits its answer: request id -> (stream, frame)."""
+    probe: Callable[[LogId, NodeId, int], None]
+    """Ask another node than this one where a log is."""
+    settings: ClientSettings
+
+
+class StreamOwner:
+    """What a stream reports to the writer that it belongs to."""
+
+    __slots__ = ("failures", "first_error", "metrics", "settings", "unacknowledged_bytes")
+
+    def __init__(self, settings: WriterSettings, metrics: WriterMetrics) -> None:
+        self.settings = settings
+        self.metrics = metrics
+        self.unacknowledged_bytes = 0
+        self.failures = 0
+        """Records that failed since the last flush told it."""
+        self.first_error: LogDeviceError | None = None
+
+    def on_failed(self, records: int, error: LogDeviceError) -> None:
+        """Remember it for flush and close."""
+        self.metrics.records_failed += records
+        self.failures += records
+        if self.first_error is None or (error.maybe_applied and not self.first_error.maybe_applied):
+            self.first_error = error
