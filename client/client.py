@@ -7,6 +7,7 @@ import logging
 import random
 import time
 from collections.abc import Awaitable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -30,7 +31,7 @@ from logdevice_py.core.ids import InstanceId, LogId, NodeId, ShardId
 from logdevice_py.core.lsn import ESN_MAX, LSN
 from logdevice_py.core.machine import TimerWheel
 from logdevice_py.core.status import LogDeviceError, Status
-from logdevice_py.core.units import Micros
+from logdevice_py.core.units import Micros, Timestamp
 from logdevice_py.metadata.epoch_metadata import EpochInterval
 from logdevice_py.runtime.clock import monotonic_us
 from logdevice_py.runtime.driver import Driver
@@ -40,6 +41,7 @@ from logdevice_py.runtime.transport import Identity, Transport
 if TYPE_CHECKING:
     from client.reader import Reader
 
+_UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 log_ = logging.getLogger("logdevice.client")
 
 
@@ -352,6 +354,20 @@ class Client:
         assert isinstance(state, SequencerState)
         return state
 
+    async def find_time(self, log: int | str, when: datetime | int) -> LSN:
+        """The first LSN whose entry is not older than `when`; one behind the tail when there is none.
+
+        Args:
+            log: id or path.
+            when: an aware datetime, or microseconds since the Unix epoch, UTC.
+
+        Raises:
+            LogDeviceError: INVALID_PARAM for a naive datetime; as `tail_lsn`.
+        """
+        from client.reader import find_time
+
+        return await find_time(self, self.log_id(log), timestamp_of(when))
+
     async def trim(self, log: int | str, lsn: int, *, timeout: float | None = None) -> None:
         """Give up everything up to `lsn`, inclusive; done when every shard has made it durable.
 
@@ -409,6 +425,19 @@ class Client:
             request.cancel()
         present = set(self.session.config.storage_shards())
         return sorted(shards & present)
+
+
+def timestamp_of(when: datetime | int) -> Timestamp:
+    """Microseconds since the Unix epoch of a point in time.
+
+    Raises:
+        LogDeviceError: INVALID_PARAM for a naive datetime: it names no point in time.
+    """
+    if isinstance(when, datetime):
+        if when.tzinfo is None:
+            raise LogDeviceError(Status.INVALID_PARAM, f"{when} has no time zone: give an aware datetime")
+        return Timestamp((when - _UNIX_EPOCH) // timedelta(microseconds=1))
+    return Timestamp(when)
 
 
 def _nothing(now: Micros) -> None:

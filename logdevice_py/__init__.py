@@ -7,9 +7,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from client.buffered_writer import BufferedWriter as BufferedWriter
     from client.client import Client as Client
+    from client.read.items import CorruptRecord as CorruptRecord
     from client.read.items import Gap as Gap
     from client.read.items import GapKind as GapKind
     from client.read.items import Record as Record
+    from client.read.items import RecordBatch as RecordBatch
+    from client.read.proof import Proof as Proof
+    from client.reader import Reader as Reader
     from client.receipt import Receipt as Receipt
     from client.receipt import Receipts as Receipts
     from client.sync import SyncClient as SyncClient
@@ -21,6 +25,7 @@ if TYPE_CHECKING:
 _HOME = {
     "BufferedWriter": "client.buffered_writer",
     "Client": "client.client",
+    "CorruptRecord": "client.read.items",
     "Gap": "client.read.items",
     "GapKind": "client.read.items",
     "LSN": "logdevice_py.core.lsn",
@@ -28,7 +33,10 @@ _HOME = {
     "LogDeviceError": "logdevice_py.core.status",
     "Receipt": "client.receipt",
     "Receipts": "client.receipt",
+    "Proof": "client.read.proof",
+    "Reader": "client.reader",
     "Record": "client.read.items",
+    "RecordBatch": "client.read.items",
     "Status": "logdevice_py.core.status",
     "SyncClient": "client.sync",
 }
@@ -37,13 +45,17 @@ __all__ = [
     "LSN",
     "BufferedWriter",
     "Client",
+    "CorruptRecord",
     "Gap",
     "GapKind",
     "LocalCluster",
     "LogDeviceError",
+    "Proof",
+    "Reader",
     "Receipt",
     "Receipts",
     "Record",
+    "RecordBatch",
     "Status",
     "SyncClient",
 ]

@@ -10,6 +10,7 @@ import contextlib
 import logging
 import random
 import secrets
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -225,7 +226,7 @@ class NodeHost:
         waited = False
         while True:
             answer: asyncio.Future[list[Result]] = self._loop.create_future()
-            self._epoch_store.submit([operation], lambda results, to=answer: _resolve(to, results))
+            self._epoch_store.submit([operation], partial(_resolve, answer))
             result = (await answer)[0]
             if result.status is Status.OK:
                 assert isinstance(result.value, ShardIdentity)
@@ -254,7 +255,7 @@ class NodeHost:
 
         def hand_over(now: Micros) -> None:
             for each in done:
-                if type(each) is Written:
+                if isinstance(each, Written):
                     storage.on_written(each.token, each.status, now)
                 else:
                     storage.on_read(each.token, each.result, now)
@@ -328,8 +329,8 @@ class NodeHost:
             sequencer = self.node.sequencer
             await asyncio.sleep(0)  # the turn in which requests begin to be refused
             deadline = monotonic_us() + int(DRAIN_TIMEOUT * 1e6)
-            while not sequencer.drained and monotonic_us() < deadline and not self.crashed.done():
-                await asyncio.sleep(0.01)  # noqa: ASYNC110 - at shutdown; a machine has no event to wait for
+            while not (sequencer.drained or monotonic_us() > deadline or self.crashed.done()):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
         if self.node.storage is not None:
             self.driver.event(self.node.storage.shut_down)
             await asyncio.sleep(0.01)  # answers that this turn still puts out

@@ -9,6 +9,7 @@ import logging
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 import uvloop
 
@@ -60,19 +61,22 @@ async def _serve(config: Path, node: NodeId, data: Path | None) -> int:
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    host = await NodeHost.open(config, node, data)
+    stopping = asyncio.create_task(stop.wait())
+    opening = asyncio.create_task(NodeHost.open(config, node, data))
+    await asyncio.wait([opening, stopping], return_when=asyncio.FIRST_COMPLETED)
+    if not opening.done():
+        opening.cancel()  # it may wait for an epoch store that is away
+        await asyncio.gather(opening, return_exceptions=True)
+        return 0
+    host = opening.result()
     loop.add_signal_handler(signal.SIGHUP, host.reload_config)
     gc.collect()
     gc.freeze()
     log.info("serving at %s:%d", *host.address)
-    crashed = asyncio.ensure_future(host.crashed)
-    stopping = asyncio.create_task(stop.wait())
-    await asyncio.wait([crashed, stopping], return_when=asyncio.FIRST_COMPLETED)
-    if crashed.done():
-        log.critical(
-            "a protocol machine failed; the process ends at once so that nothing goes on half-way",
-            exc_info=crashed.result(),
-        )
+    waiting: list[asyncio.Future[Any]] = [host.crashed, stopping]
+    await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    if host.crashed.done():
+        log.critical("the process ends at once so that nothing goes on half-way")
         return 1
     log.info("stopping")
     await host.close()

@@ -137,7 +137,7 @@ class Node:
         route(peer, message, now)
 
     def _on_gossip(self, peer: PeerId, message: m.Gossip, now: Micros) -> None:
-        if message.node == peer:
+        if PeerId(message.node) == peer:
             self.gossip.on_gossip(message, now)
         else:
             self.metrics.misdirected += 1

@@ -13,8 +13,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from client.metrics import ClientMetrics
-from client.settings import ClientSettings
+from client.metrics import ClientMetrics, WriterMetrics
+from client.read.metrics import ReadMetrics
+from client.read.settings import ReadSettings
+from client.settings import ClientSettings, WriterSettings
+from epoch_store.interface import EpochStoreMetrics
 from logdevice_py.config.attributes import LogAttributes
 from logdevice_py.core.declare import declarations, render_value
 from logdevice_py.core.status import TRAITS
@@ -25,22 +28,32 @@ from sequencer.metrics import SequencerMetrics
 from sequencer.recovery.metrics import RecoveryMetrics
 from sequencer.recovery.settings import RecoverySettings
 from sequencer.settings import SequencerSettings
+from storage_node.log_store.metrics import LogStoreMetrics
+from storage_node.log_store.settings import LogStoreSettings
 from storage_node.metrics import StorageMetrics
 from storage_node.settings import StorageSettings
 
-SETTINGS: dict[str, type[Any]] = {
-    "settings.sequencer": SequencerSettings,
-    "settings.recovery": RecoverySettings,
-    "settings.storage": StorageSettings,
-    "settings.client": ClientSettings,
-    "settings.membership": MembershipSettings,
-    "settings.runtime": RuntimeSettings,
-}
+SETTINGS: list[tuple[str, str, str, type[Any]]] = [
+    ("settings.sequencer", "", "Sequencers", SequencerSettings),
+    ("settings.recovery", "", "Epoch recovery", RecoverySettings),
+    ("settings.storage", "", "Storage nodes: protocol", StorageSettings),
+    ("settings.storage", "", "Storage nodes: disk", LogStoreSettings),
+    ("settings.client", "", "Clients", ClientSettings),
+    ("settings.client", "writer_", "BufferedWriter", WriterSettings),
+    ("settings.client", "read_", "Readers", ReadSettings),
+    ("settings.membership", "", "Failure detection", MembershipSettings),
+    ("settings.runtime", "", "Connections", RuntimeSettings),
+]
+"""Section of the cluster file, prefix of the names in it, title, declaration."""
 METRICS: dict[str, type[Any]] = {
     "sequencer": SequencerMetrics,
     "recovery": RecoveryMetrics,
     "storage": StorageMetrics,
+    "log store": LogStoreMetrics,
+    "epoch store": EpochStoreMetrics,
     "client": ClientMetrics,
+    "BufferedWriter": WriterMetrics,
+    "reader": ReadMetrics,
     "membership": MembershipMetrics,
     "transport": TransportMetrics,
 }
@@ -81,13 +94,13 @@ def settings_page() -> str:
         "# Settings\n",
         'In the cluster file. Durations and sizes are written in quotes with a unit, like `"10ms"` and `"64MiB"`.\n',
     ]
-    for section, cls in SETTINGS.items():
-        parts += [f"## `[{section}]`\n", _settings_table(cls)]
+    for section, prefix, title, cls in SETTINGS:
+        parts += [f"## {title}: `[{section}]`\n", _settings_table(cls, prefix)]
     parts += ["## Log attributes (`[defaults]`, directories and groups of `[logs]`)\n", _settings_table(LogAttributes)]
     return "\n".join(parts)
 
 
-def _settings_table(cls: type[Any]) -> str:
+def _settings_table(cls: type[Any], prefix: str = "") -> str:
     def rows() -> Iterator[list[str]]:
         for field in dataclasses.fields(cls):
             meta = field.metadata
@@ -97,7 +110,7 @@ def _settings_table(cls: type[Any]) -> str:
             bounds = ["" if meta[key] is None else render_value(unit, meta[key]) for key in ("lo", "hi")]
             default = "" if field.default is dataclasses.MISSING else render_value(unit, field.default)
             allowed = " to ".join(bounds) if any(bounds) else ""
-            yield [f"`{field.name}`", default, unit, allowed, meta["doc"]]
+            yield [f"`{prefix}{field.name}`", default, unit, allowed, meta["doc"]]
 
     return _table(["name", "default", "unit", "allowed", "meaning"], rows())
 

@@ -145,14 +145,21 @@ class LogPurge:
         if self.state is not PurgeState.READING_HISTORY:
             return
         self.reader = None
+        self._asked.clear()
+        everybody = {shard for shard in self._shard.config.storage_shards() if shard != self._shard.shard}
         for epoch in self._stored_epochs():
             interval = interval_at(history, epoch)
-            if interval is None or not complete:
+            if not complete:
+                # Too many shards of the metadata nodeset have lost their data to trust the history, and waiting may not bring it back. Who
+                # knows how an epoch ended tells the truth, whether it was in the nodeset or not.
+                hit("purge_with_incomplete_metadata")
+                self._asked[epoch] = set(everybody)
+            elif interval is None:
                 # The metadata entry was written before anything of the epoch was released, so it is only hidden for the moment.
                 hit("purge_without_metadata")
                 self._timer = self._shard.timers.at(now + next(self._delays), self._read_history)
                 return
-            if interval.generation(self._shard.shard) == self._shard.generation:
+            elif interval.generation(self._shard.shard) == self._shard.generation:
                 self._asked[epoch] = {shard for shard in interval.shards if shard != self._shard.shard}
         self.state = PurgeState.ASKING
         self._ask(now)

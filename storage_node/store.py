@@ -15,16 +15,18 @@ The soft seal, the LNG and the highest LSN advance in memory when the STORE is a
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
-from logdevice_py.core.entry import EntryFlags, EntryHeader, check_body, parse_header
+from logdevice_py.core.entry import EntryFlags, EntryHeader, check_body, encode_entry, header_size, parse_header
 from logdevice_py.core.ids import NodeId, PeerId, is_metadata_log
-from logdevice_py.core.lsn import EPOCH_INVALID, EPOCH_MAX, Epoch, Lsn
+from logdevice_py.core.lsn import EPOCH_INVALID, EPOCH_MAX, Epoch, Lsn, epoch_of
 from logdevice_py.core.marks import hit
 from logdevice_py.core.status import CorruptEntryError, Status
 from logdevice_py.core.units import Micros
 from logdevice_py.protocol.messages import Mutated, Store, Stored, StoredFlags, StoreFlags
 from storage_node.log_state import NO_NODE, LogState
+from storage_node.log_store.interface import ReadResult
 from storage_node.recent_entries import RecentLogEntries
 from storage_node.shard import Shard
 from storage_node.shard_writes import WriteGroup
@@ -34,6 +36,7 @@ _DRAINING: Final = int(StoreFlags.DRAINING)
 _SYNCED_ALWAYS: Final = int(StoreFlags.RECOVERY | StoreFlags.SYNC)
 _SOFT_ONLY: Final = int(StoredFlags.SOFT_PREEMPTED)
 _BY_RECOVERY: Final = int(EntryFlags.WRITTEN_BY_RECOVERY)
+_AMEND: Final = int(EntryFlags.AMEND)
 _NONE: Final = 0
 
 
@@ -77,7 +80,10 @@ class StoreHandler:
         state = shard.logs.get(log) or shard.log(log)
         if self._is_preempted(peer, message, state, epoch):
             return
-        self._accept(peer, message, state, epoch, header)
+        if header.flags & _AMEND:
+            self._amend(peer, message, state, header)
+        else:
+            self._accept(peer, message, state, header, image)
 
     def _refusal(self, message: Store) -> Status:
         shard = self._shard
@@ -113,9 +119,31 @@ class StoreHandler:
             return True
         return False
 
-    def _accept(self, peer: PeerId, message: Store, state: LogState, epoch: Epoch, header: EntryHeader) -> None:
+    def _amend(self, peer: PeerId, message: Store, state: LogState, header: EntryHeader) -> None:
+        """Join the header with the body that is here, and store that as a full copy.
+
+        Stored on its own, an AMEND would replace a full copy of the same rank, as when a recovery that begins again amends what it stored in
+        full before: the body would be lost.
+        """
+        if message.lsn >= state.in_memory_from:
+            held = None if state.recent is None else state.recent.images.get(message.lsn)
+            self._accept(peer, message, state, header, amended(message.image, header, held))
+            return
+
+        def done(result: ReadResult, now: Micros) -> None:
+            refusal = self._refusal(message)
+            if refusal is not Status.OK:
+                self._refuse(peer, message, refusal)
+            elif not self._is_preempted(peer, message, state, epoch_of(message.lsn)):
+                held = result.entries[0][1] if result.entries else None
+                self._accept(peer, message, state, header, amended(message.image, header, held))
+
+        self._shard.reads.read(message.log, message.lsn, message.lsn, 1, 1, done)
+
+    def _accept(self, peer: PeerId, message: Store, state: LogState, header: EntryHeader, image: bytes) -> None:
         shard = self._shard
-        log, lsn, image = message.log, message.lsn, message.image
+        log, lsn = message.log, message.lsn
+        epoch = epoch_of(lsn)
         synced = bool(message.flags & _SYNCED_ALWAYS) or shard.is_sync(log)
         soft_seal = False
         if not message.flags & _RECOVERY:
@@ -170,6 +198,18 @@ class StoreHandler:
     def _refuse(self, peer: PeerId, message: Store, status: Status) -> None:
         self._shard.metrics.stores_refused += 1
         self._shard.out.send(peer, store_answer(message, status))
+
+
+def amended(amend: bytes, header: EntryHeader, held: bytes | None) -> bytes:
+    """The copy held under the header of the AMEND; the AMEND itself when no copy with the body that it speaks for is held."""
+    if held is None:
+        hit("amend_without_body")
+        return amend
+    before = parse_header(held)
+    if before.is_amend or (before.body_length, before.body_crc) != (header.body_length, header.body_crc):
+        hit("amend_of_another_body")
+        return amend
+    return encode_entry(replace(header, flags=header.flags & ~_AMEND), held[header_size(held) :])
 
 
 def store_answer(

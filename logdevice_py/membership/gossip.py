@@ -33,7 +33,7 @@ _STARTING = 2
 class _Known:
     """What is known of one node."""
 
-    instance: InstanceId = InstanceId(0)
+    instance: InstanceId
     counter: int = 0
     flags: int = _STARTING
     generations: tuple[int, ...] = ()
@@ -110,7 +110,7 @@ class GossipMachine:
         sender = message.node
         if sender == self.node or sender not in self._config.nodes:
             return
-        known = self._known.setdefault(sender, _Known())
+        known = self._known.setdefault(sender, _Known(InstanceId(0)))
         if message.instance < known.instance or (
             message.instance == known.instance and message.sequence <= known.sequence
         ):
@@ -127,7 +127,7 @@ class GossipMachine:
     def _merge(
         self, node: NodeId, instance: InstanceId, counter: int, flags: int, generations: tuple[int, ...]
     ) -> None:
-        known = self._known.setdefault(node, _Known())
+        known = self._known.setdefault(node, _Known(InstanceId(0)))
         if instance < known.instance or instance == 0:
             return
         if instance > known.instance:

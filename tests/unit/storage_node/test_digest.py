@@ -124,6 +124,12 @@ class TestDigest:
         assert answer.ranges == [(log, Status.OK, LSN_MAX)]
         assert [header.lsn for header in headers(answer)] == [lsn(1, 1), lsn(4, 1)]
 
+    def test_a_shard_that_lost_its_data_does_not_vouch_for_metadata_logs(self) -> None:
+        driver = Driver(generation=2)
+        log = metadata_log_of(SYNC_LOG)
+        driver.turn(digest(Lsn(1), LSN_MAX, log=log, generation=0))
+        assert driver.take_one(Digested).ranges == [(log, Status.REBUILDING, LSN_MAX)]
+
     def test_a_copy_that_the_disk_has_not_taken_is_not_shown(self) -> None:
         driver = Driver()
         driver.hold = True

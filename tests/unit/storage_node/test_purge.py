@@ -234,16 +234,23 @@ class TestPurge:
         assert driver.log().last_released == lsn(2, 1)
         assert driver.node.metrics.purge_epochs_skipped == 1
 
-    def test_a_history_that_may_be_incomplete_is_read_again(self) -> None:
+    def test_a_history_without_the_epoch_is_read_again(self) -> None:
         driver = missed()
         driver.turn(release(lsn(2, 1)))
-        driver.tell_history([interval()], complete=False)
-        driver.advance(300_000)
         driver.tell_history([])
-        driver.advance(600_000)
-        assert len(driver.readers) == 3
+        driver.advance(300_000)
+        assert len(driver.readers) == 2
         driver.tell_history([interval()])
         assert driver.take(GetEpochRecoveryMetadata)
+
+    def test_with_a_history_that_may_be_incomplete_everybody_is_asked(self) -> None:
+        driver = missed()
+        driver.turn(release(lsn(2, 1)))
+        driver.tell_history([interval(1, SHARDS[:3])], complete=False)
+        requests = driver.take(GetEpochRecoveryMetadata)
+        assert [request.shard for request in requests] == list(SHARDS[1:])
+        driver.turn(answer(requests[-1], {1: 2}))
+        assert driver.stored() == [lsn(1, 1), lsn(1, 2)]
 
     def test_a_later_release_while_purging_is_applied_after_another_purge(self) -> None:
         driver = missed((1, 2))

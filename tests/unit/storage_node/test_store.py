@@ -228,6 +228,30 @@ class TestSeals:
         [(_, held)] = driver.log().recent.between(lsn(1, 1), lsn(1, 1))
         assert held == image(lsn(1, 1), wave=1, flags=EntryFlags.WRITTEN_BY_RECOVERY, copyset=(*SHARDS[3:], ME))
 
+    @pytest.mark.parametrize("recent_bytes", [0, 1 << 20])
+    def test_an_amend_of_the_same_rank_keeps_the_body(self, recent_bytes: int) -> None:
+        driver = Driver(StorageSettings(recent_entries_bytes_max=recent_bytes))
+        driver.turn((SEQUENCER, recovery_store(lsn(1, 1), 1)))
+        driver.turn((SEQUENCER, recovery_store(lsn(1, 1), 1, flags=EntryFlags.AMEND, copyset=(*SHARDS[3:], ME))))
+        assert [answer.status for answer in driver.take(Mutated)] == [Status.OK] * 2
+        assert driver.stored() == [lsn(1, 1)]
+
+    def test_an_amend_that_waits_for_its_body_meets_seals_that_come_meanwhile(self) -> None:
+        driver = Driver(StorageSettings(recent_entries_bytes_max=0))
+        driver.turn(*stores([lsn(1, 1)]))
+        driver.hold = True
+        driver.turn((SEQUENCER, recovery_store(lsn(1, 1), 1, flags=EntryFlags.AMEND)))
+        driver.turn(seal(4))
+        driver.let_go()
+        assert driver.take_one(Mutated).status is Status.PREEMPTED
+
+    def test_an_amend_of_what_is_not_here_is_kept_for_a_body_to_come(self) -> None:
+        driver = Driver()
+        driver.turn((SEQUENCER, recovery_store(lsn(1, 1), 1, flags=EntryFlags.AMEND)))
+        assert driver.stored() == []
+        driver.turn(*stores([lsn(1, 1)]))
+        assert driver.stored() == [lsn(1, 1)]
+
     def test_a_store_accepted_before_a_seal_is_written_before_it(self) -> None:
         driver = Driver()
         driver.hold = True

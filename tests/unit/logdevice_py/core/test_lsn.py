@@ -25,7 +25,7 @@ class TestLsn:
         "text", ["", "e1", "n1", "e1n", "e-1n2", "e4294967296n1", "e1n4294967296", "x", "1.5", "-3"]
     )
     def test_refuses_what_is_no_lsn_and_says_why(self, text: str) -> None:
-        with pytest.raises(ValueError, match="LSN|range"):
+        with pytest.raises(ValueError, match=r"LSN|range"):
             LSN.parse(text)
 
     def test_format_of_a_bare_int(self) -> None:
