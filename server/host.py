@@ -181,6 +181,7 @@ class NodeHost:
             own_peer=PeerId(self.node_id),
             on_crash=self._on_crash,
             on_config_version=self._on_config_version,
+            on_congestion=self.node.on_congestion,
         )
         self.transport = Transport(
             Identity(config.name, config.uuid, self.node_id, self.instance, config.version),

@@ -30,6 +30,15 @@ class Role(Protocol):
 
     def on_peer_down(self, peer: PeerId, now: Micros) -> None: ...
 
+    def on_congestion(self, peer: PeerId, congested: bool, now: Micros) -> None:
+        """A peer does not read what waits for it, or reads again: its read streams pause meanwhile."""
+        if self.storage is None:
+            return
+        if congested:
+            self.storage.on_peer_congested(peer, now)
+        else:
+            self.storage.on_peer_drained(peer, now)
+
     def on_config(self, config: ClusterConfig, now: Micros) -> None: ...
 
     def on_turn_end(self, now: Micros) -> None: ...

@@ -231,9 +231,8 @@ class ShardService:
         try:
             found = store.found
             judgement = judge(found, empty=store.empty, cluster=cluster, shard=shard)
-            if judgement.verdict is not Verdict.KEEP:
-                report(judgement.reason)
             if judgement.verdict is Verdict.MOVE_ASIDE:
+                report(judgement.reason)
                 store.abandon()
                 report(f"the foreign store lies in {await asyncio.to_thread(move_aside, directory)}")
                 store = await asyncio.to_thread(RocksLogStore, directory, settings)
@@ -241,6 +240,8 @@ class ShardService:
             generation = await register(kept)
             if kept is not None and generation != kept:
                 report(f"the store in {directory} had generation {kept} and has {generation} from here on")
+            if judgement.verdict is Verdict.START_AFRESH and generation > 1:
+                report(f"{judgement.reason}, and was not before: it begins as generation {generation}")
             marker = ShardMarker(cluster, shard, generation)
             status = await asyncio.to_thread(store.adopt, marker, boot=boot_id(), now=wall())
             if status is not Status.OK:

@@ -47,6 +47,7 @@ class Driver:
         own_peer: PeerId | None = None,
         on_crash: Callable[[BaseException], None],
         on_config_version: Callable[[int], None] = lambda version: None,
+        on_congestion: Callable[[PeerId, bool, Micros], None] = lambda peer, congested, now: None,
     ) -> None:
         """
         Args:
@@ -58,6 +59,7 @@ class Driver:
             own_peer: messages to this peer are delivered to the machine itself.
             on_crash: called once, with the exception that left the machine.
             on_config_version: a peer has this version of the cluster file.
+            on_congestion: an event of the machine: a peer does not read what waits for it, or reads again.
         """
         self._machine = machine
         self._outbox = outbox
@@ -66,6 +68,7 @@ class Driver:
         self._own_peer = own_peer
         self._on_crash = on_crash
         self._on_config_version = on_config_version
+        self._on_congestion = on_congestion
         self._loop = asyncio.get_running_loop()
         self._transport: Transport | None = None
         self._turn_scheduled = False
@@ -111,6 +114,9 @@ class Driver:
 
     def on_peer_down(self, peer: PeerId, *, refused: bool) -> None:
         self.event(lambda now: self._machine.on_peer_down(peer, now, refused=refused))
+
+    def on_peer_congested(self, peer: PeerId, *, congested: bool) -> None:
+        self.event(lambda now: self._on_congestion(peer, congested, now))
 
     def on_config_version(self, version: int) -> None:
         self._on_config_version(version)

@@ -30,6 +30,12 @@ class RuntimeSettings:
         lo=1 << 20,
         doc="A peer that lets more than this pile up unread is disconnected; nothing is lost, it may come back.",
     )
+    output_bytes_congested: int = setting(
+        4 << 20,
+        unit="bytes",
+        lo=64 << 10,
+        doc="Read streams of a peer pause while more than this waits unread, until a quarter of it is left.",
+    )
     connections_max: int = setting(
         10_000, unit="connections", lo=1, doc="Further incoming connections are refused while this many are open."
     )

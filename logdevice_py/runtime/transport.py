@@ -52,6 +52,9 @@ class TransportEvents(Protocol):
     def on_peer_down(self, peer: PeerId, *, refused: bool) -> None:
         """Messages under way to or from the peer may be lost. refused: nobody listens there."""
 
+    def on_peer_congested(self, peer: PeerId, *, congested: bool) -> None:
+        """Much waits for a peer that does not read, or no longer does: who can should hold back."""
+
     def on_config_version(self, version: int) -> None:
         """A peer has this version of the cluster file."""
 
@@ -74,7 +77,8 @@ class _Connection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)  # uvloop has classes of its own
-        self.transport.set_write_buffer_limits(high=self._owner.settings.output_bytes_max)
+        high = self._owner.settings.output_bytes_congested
+        self.transport.set_write_buffer_limits(high=high, low=high // 4)
         _tune(transport.get_extra_info("socket"), self._owner.settings)
         loop = self._owner.loop
         self._timer = loop.call_later(self._owner.settings.hello_timeout_us / 1e6, self._silent)
@@ -126,6 +130,14 @@ class _Connection(asyncio.BufferedProtocol):
             self._owner.settings.hello_timeout_us / 1e6,
         )
         self.abort()
+
+    def pause_writing(self) -> None:
+        if self.up and self.peer is not None:
+            self._owner.events.on_peer_congested(self.peer, congested=True)
+
+    def resume_writing(self) -> None:
+        if self.up and self.peer is not None:
+            self._owner.events.on_peer_congested(self.peer, congested=False)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._timer is not None:

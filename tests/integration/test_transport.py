@@ -29,6 +29,7 @@ class Recorder:
         self.messages: list[tuple[PeerId, Any]] = []
         self.up: list[PeerId] = []
         self.down: list[tuple[PeerId, bool]] = []
+        self.congested: list[bool] = []
         self._changed = asyncio.Event()
 
     def on_message(self, peer: PeerId, message: Any) -> None:
@@ -42,6 +43,9 @@ class Recorder:
     def on_peer_down(self, peer: PeerId, *, refused: bool) -> None:
         self.down.append((peer, refused))
         self._changed.set()
+
+    def on_peer_congested(self, peer: PeerId, *, congested: bool) -> None:
+        self.congested.append(congested)
 
     def on_config_version(self, version: int) -> None:
         pass
@@ -188,7 +192,7 @@ async def test_a_newcomer_that_stays_silent_is_disconnected() -> None:
 async def test_a_client_that_never_reads_is_disconnected_with_memory_bounded() -> None:
     addresses: dict[int, tuple[str, int]] = {}
     limit = 1 << 20
-    async with process(0, addresses, output_bytes_max=limit) as (node, seen):
+    async with process(0, addresses, output_bytes_max=limit, output_bytes_congested=limit // 4) as (node, seen):
         with socket.create_connection(addresses[0]) as deaf:
             deaf.sendall(hello())
             await seen.until(lambda: len(seen.up) == 1)
@@ -200,6 +204,7 @@ async def test_a_client_that_never_reads_is_disconnected_with_memory_bounded() -
                 sent += 50_000
                 await asyncio.sleep(0)
             assert node.metrics.slow_peers_closed == 1
+            assert seen.congested[:1] == [True]
             await seen.until(lambda: bool(seen.down))
 
 
