@@ -30,15 +30,6 @@ class Role(Protocol):
 
     def on_peer_down(self, peer: PeerId, now: Micros) -> None: ...
 
-    def on_congestion(self, peer: PeerId, congested: bool, now: Micros) -> None:
-        """A peer does not read what waits for it, or reads again: its read streams pause meanwhile."""
-        if self.storage is None:
-            return
-        if congested:
-            self.storage.on_peer_congested(peer, now)
-        else:
-            self.storage.on_peer_drained(peer, now)
-
     def on_config(self, config: ClusterConfig, now: Micros) -> None: ...
 
     def on_turn_end(self, now: Micros) -> None: ...
@@ -167,6 +158,15 @@ class Node:
             self.gossip.on_refused(NodeId(peer), now)
         for role in self._roles:
             role.on_peer_down(peer, now)
+
+    def on_congestion(self, peer: PeerId, congested: bool, now: Micros) -> None:
+        """A peer does not read what waits for it, or reads again: its read streams pause meanwhile."""
+        if self.storage is None:
+            return
+        if congested:
+            self.storage.on_peer_congested(peer, now)
+        else:
+            self.storage.on_peer_drained(peer, now)
 
     def on_config(self, config: ClusterConfig, now: Micros) -> None:
         """A newer version of the cluster file; older ones are never used after it."""

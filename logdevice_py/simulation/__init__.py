@@ -1,0 +1,1 @@
+"""Deterministic simulation: whole clusters in one process, under virtual time, from one seed."""
