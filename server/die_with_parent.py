@@ -1,4 +1,7 @@
-"""Ties the life of a process to that of its parent, however the parent ends."""
+"""Ties the life of a process to that of its parent, however the parent ends.
+
+``python -m server.die_with_parent PARENT PROGRAM [ARGUMENT...]`` becomes another program that is tied in the same way.
+"""
 
 from __future__ import annotations
 
@@ -21,3 +24,9 @@ def die_with_parent(parent: int) -> None:
             raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
     if os.getppid() != parent:
         sys.exit(f"the parent process {parent} is gone")
+
+
+if __name__ == "__main__":
+    # the kernel keeps the signal over exec
+    die_with_parent(int(sys.argv[1]))
+    os.execvp(sys.argv[2], sys.argv[2:])

@@ -13,6 +13,7 @@ from logdevice_py.core.ids import NodeId
 
 NODE_PORT = 4440
 CONTROL_PORT = 4439
+ZOOKEEPER_PORT = 2181
 NODES_MAX = 250
 
 
@@ -30,6 +31,16 @@ def node_host(directory: Path, node: NodeId) -> str:
 def control_host(directory: Path) -> str:
     """Where the cluster's supervisor listens."""
     return f"{address_range(directory)}.254"
+
+
+def zookeeper_host(directory: Path) -> str:
+    """Where a ZooKeeper server of the cluster's own listens."""
+    return f"{address_range(directory)}.253"
+
+
+def zookeeper_directory(directory: Path) -> Path:
+    """The data of that server."""
+    return directory / "zookeeper"
 
 
 def cluster_file(directory: Path) -> Path:

@@ -23,6 +23,7 @@ from logdevice_py.core.declare import declarations, render_value
 from logdevice_py.core.status import TRAITS
 from logdevice_py.membership.settings import MembershipMetrics, MembershipSettings
 from logdevice_py.protocol.declare import CODECS
+from logdevice_py.protocol.messages import MessageType
 from logdevice_py.runtime.settings import RuntimeSettings, TransportMetrics
 from sequencer.metrics import SequencerMetrics
 from sequencer.recovery.metrics import RecoveryMetrics
@@ -77,8 +78,9 @@ def messages_page() -> str:
         "# Messages\n",
         "Every message is one frame; see [protocol.md](protocol.md) for when each is sent.\n",
     ]
-    for number, codec in sorted(CODECS.items()):
-        parts.append(f"## {number} {codec.name}\n")
+    for number in sorted(MessageType):
+        codec = CODECS[number]
+        parts.append(f"## {int(number)} {codec.name}\n")
         parts.append(" ".join(inspect.cleandoc(codec.cls.__doc__ or "").split()) + "\n")
         rows = [[f"`{name}`", kind.name] for name, kind in codec.fields]
         if codec.payload is not None:

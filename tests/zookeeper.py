@@ -1,109 +1,14 @@
-"""A real ZooKeeper server for tests, run from the jars in the pyspark package, and a proxy that can lose answers."""
+"""A proxy before a ZooKeeper server that can lose answers. The server itself is `server.zookeeper_server`."""
 
 from __future__ import annotations
 
 import contextlib
-import os
-import shutil
-import signal
 import socket
-import subprocess
 import threading
-import time
-from pathlib import Path
 
-import pyspark
-
-_JARS = ("zookeeper-3", "zookeeper-jute-", "slf4j-api-", "metrics-core-", "snappy-java-", "netty-")
 HOST = "127.0.0.1"
 _WRITES = (1, 5)
 """Numbers of ZooKeeper's create and setData."""
-
-
-def why_no_zookeeper() -> str | None:
-    """Why no server can be started here; None when it can."""
-    if shutil.which("java") is None:
-        return "there is no java on the PATH, which a ZooKeeper server needs"
-    if not _jars():
-        return f"the pyspark package has no ZooKeeper in {_jar_directory()}"
-    return None
-
-
-def _jar_directory() -> Path:
-    return Path(pyspark.__file__).parent / "jars"
-
-
-def _jars() -> list[str]:
-    return [str(path) for path in sorted(_jar_directory().glob("*.jar")) if path.name.startswith(_JARS)]
-
-
-def free_port() -> int:
-    """A port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-class ZooKeeperServer:
-    """One standalone server; its data stay in `directory` over restarts."""
-
-    def __init__(self, directory: Path, *, tick_ms: int = 200) -> None:
-        self.port = free_port()
-        self._process: subprocess.Popen[bytes] | None = None
-        directory.mkdir(parents=True, exist_ok=True)
-        self._log = directory / "server.log"
-        self._config = directory / "zoo.cfg"
-        self._config.write_text(
-            f"dataDir={directory / 'data'}\nclientPort={self.port}\nclientPortAddress={HOST}\ntickTime={tick_ms}\n"
-            "admin.enableServer=false\n4lw.commands.whitelist=srvr\n"
-        )
-
-    @property
-    def address(self) -> str:
-        """``host:port``."""
-        return f"{HOST}:{self.port}"
-
-    def start(self) -> None:
-        """Start it and wait until it serves."""
-        assert self._process is None
-        command = ["java", "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", ":".join(_jars())]
-        command += ["org.apache.zookeeper.server.ZooKeeperServerMain", str(self._config)]
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(command, stdout=log, stderr=log)
-        for _ in range(400):
-            if self._serves():
-                return
-            if self._process.poll() is not None:
-                break
-            time.sleep(0.025)
-        self.kill()
-        raise RuntimeError(f"ZooKeeper did not start:\n{self._log.read_text()[-4000:]}")
-
-    def kill(self) -> None:
-        """SIGKILL."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            self._process = None
-
-    def freeze(self) -> None:
-        """SIGSTOP: connections stay open, nothing is answered."""
-        assert self._process is not None
-        os.kill(self._process.pid, signal.SIGSTOP)
-
-    def thaw(self) -> None:
-        """SIGCONT."""
-        assert self._process is not None
-        os.kill(self._process.pid, signal.SIGCONT)
-
-    def _serves(self) -> bool:
-        try:
-            with socket.create_connection((HOST, self.port), timeout=1) as connection:
-                connection.sendall(b"srvr")
-                return b"Mode:" in connection.recv(4096)
-        except OSError:
-            return False
 
 
 class LosingProxy:

@@ -11,7 +11,7 @@ from logdevice_py.config.table import invalid
 from logdevice_py.core.ids import NODESET_SIZE_MAX, ShardId, node_of
 
 _SQLITE = re.compile(r"sqlite:///.+")
-_ZOOKEEPER = re.compile(r"zookeeper://[^/,:]+:\d{1,5}(,[^/,:]+:\d{1,5})*/\S+")
+_ZOOKEEPER = re.compile(r"zookeeper://[^/,:]+:\d{1,5}(,[^/,:]+:\d{1,5})*(/\S*)?")
 _MEMORY = re.compile(r"memory:.*")
 _LOOPBACK = re.compile(r"127\.\d+\.\d+\.\d+|localhost|::1")
 

@@ -70,7 +70,7 @@ class Host:
 class End:
     """One end of a connection. `other` is the other one."""
 
-    __slots__ = ("_network", "arrival", "broken", "held", "host", "known_lost", "listener", "on_ack", "other")
+    __slots__ = ("_network", "arrival", "broken", "held", "host", "known_lost", "listener", "on_ack", "on_lost", "other")
 
     def __init__(self, network: Network, host: Host) -> None:
         self._network = network
@@ -85,6 +85,8 @@ class End:
         self.known_lost = False
         """This end has learnt that the connection is gone."""
         self.on_ack: Callable[[], None] | None = None
+        self.on_lost: Callable[[], None] | None = None
+        """Called in place of the listener while the introduction is not answered."""
 
     def send(self, frame: Any) -> None:
         """Send a frame (bytes), or a step of the introduction (a callable)."""
@@ -122,7 +124,9 @@ class End:
             return
         self.known_lost = True
         self.host.ends.pop(self, None)
-        if self.listener is not None:
+        if self.on_lost is not None:
+            self.on_lost()
+        elif self.listener is not None:
             self.listener.lost(self)
 
     def abort(self) -> None:
@@ -290,6 +294,7 @@ class _Attempt:
         source.ends[end] = host.ends[other] = None
         self.end = end
         end.on_ack = self._acknowledged
+        end.on_lost = lambda: self._finish(None, False)
         end.send(lambda: self._introduce(other))
         network.scheduler.after(network.settings.hello_timeout, self._silent)
 
@@ -298,6 +303,8 @@ class _Attempt:
             other.listener.accepted(other, self._source)
 
     def _acknowledged(self) -> None:
+        assert self.end is not None
+        self.end.on_lost = None
         self._finish(self.end, False)
 
     def timeout(self) -> None:

@@ -16,8 +16,9 @@ from logdevice_py.core import marks
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import MILLISECOND
+from server.zookeeper_server import ZooKeeperServer, free_port, why_no_zookeeper
 from tests.epoch_stores import LOG, given, identity, next_epoch, run_batch, run_one
-from tests.zookeeper import LosingProxy, ZooKeeperServer, free_port, why_no_zookeeper
+from tests.zookeeper import LosingProxy
 
 OpenStore: TypeAlias = Callable[..., ZooKeeperEpochStore]
 SETTINGS = ZooKeeperEpochStoreSettings(

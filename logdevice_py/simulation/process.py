@@ -1,0 +1,353 @@
+"""A simulated process: runs one machine as the production driver does, over simulated connections and clocks.
+
+A turn: events are handed to the machine as they come, a little later `on_turn_end` is called once, then all effects are run in order.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from logdevice_py.core.ids import PeerId
+from logdevice_py.core.machine import Outbox, Rng, Send, TimerWheel, backoff
+from logdevice_py.core.units import MILLISECOND, SECOND, Micros
+from logdevice_py.protocol.framing import FrameReader, encode_frame
+from logdevice_py.simulation.clock import SimClock
+from logdevice_py.simulation.network import End, Network
+from logdevice_py.simulation.scheduler import Scheduled, Scheduler
+from logdevice_py.simulation.trace import Trace
+
+LOCAL_ROUNDS_MAX = 4
+REDIAL_MIN = 50 * MILLISECOND
+REDIAL_MAX = SECOND
+WAITING_MAX = 10_000
+
+
+class Machine(Protocol):
+    """A pure root."""
+
+    def on_message(self, peer: PeerId, message: Any, now: Micros) -> None: ...
+
+    def on_peer_up(self, peer: PeerId, now: Micros) -> None: ...
+
+    def on_peer_down(self, peer: PeerId, now: Micros, *, refused: bool) -> None: ...
+
+    def on_turn_end(self, now: Micros) -> None: ...
+
+
+@dataclass(slots=True)
+class _Route:
+    """How a node is reached, and what waits for it while it is dialled."""
+
+    end: End | None = None
+    dialling: bool = False
+    waiting: list[Any] = field(default_factory=list)
+    pauses: Iterator[int] | None = None
+    not_before: int = 0
+
+
+class Process:
+    """One run of a machine, until `kill`."""
+
+    def __init__(
+        self,
+        name: str,
+        address: int,
+        machine: Machine,
+        outbox: Outbox,
+        timers: TimerWheel,
+        *,
+        effects: Mapping[type, Callable[[list[Any]], None]],
+        network: Network,
+        clock: SimClock,
+        rng: Rng,
+        trace: Trace,
+        turn_max: int,
+        check: Callable[[], None] | None = None,
+    ) -> None:
+        """
+        Args:
+            name: in the trace.
+            address: of its machine in the network; its peer id, if it is a node.
+            machine: the root whose events and effects are run.
+            outbox: where the machine puts its effects.
+            timers: the machine's timers.
+            effects: for each type of effect but `Send`, what runs all effects of that type of one turn. An outcome that is known at
+                once goes through `complete`, a later one through `event`.
+            turn_max: a turn ends up to so many microseconds after its first event.
+            check: called after every turn: asserts what must hold.
+        """
+        self.name = name
+        self.address = address
+        self.machine = machine
+        self.alive = True
+        self._outbox = outbox
+        self._timers = timers
+        self._effects = effects
+        self._network = network
+        self._scheduler: Scheduler = network.scheduler
+        self._clock = clock
+        self._rng = rng
+        self._trace = trace
+        self._turn_max = turn_max
+        self._check = check
+        self._turn_scheduled = False
+        self._wake: Scheduled | None = None
+        self._wake_at = 0
+        self._local: deque[Any] = deque()
+        self._completions: deque[Callable[[Micros], None]] = deque()
+        self._backlog: list[Callable[[], None]] | None = None
+        self._routes: dict[PeerId, _Route] = {}
+        self._clients: dict[PeerId, End] = {}
+        self._peers: dict[End, PeerId] = {}
+        self._readers: dict[End, FrameReader] = {}
+        self._next_client = -1
+        network.listen(address, self)
+
+    # Life
+
+    @property
+    def paused(self) -> bool:
+        """It does not run at present; what comes for it waits."""
+        return self._backlog is not None
+
+    def pause(self) -> None:
+        """Stop running until `resume`."""
+        if self._backlog is None:
+            self._backlog = []
+
+    def resume(self) -> None:
+        """Run on, first with what came in the meantime."""
+        backlog, self._backlog = self._backlog, None
+        for action in backlog or ():
+            self._run(action)
+
+    def kill(self, *, machine: bool) -> None:
+        """No event reaches the machine any more, no effect is run."""
+        self.alive = False
+        self._backlog = None
+        if self._wake is not None:
+            self._wake.cancel()
+        self._network.die(self.address, machine=machine)
+
+    def _run(self, action: Callable[[], None]) -> None:
+        if not self.alive:
+            return
+        if self._backlog is not None:
+            self._backlog.append(action)
+        else:
+            action()
+
+    # Events
+
+    def now(self) -> Micros:
+        """What the process takes for the time."""
+        return self._clock.monotonic()
+
+    def event(self, handler: Callable[[Micros], None]) -> None:
+        """Hand one event to the machine: ``handler(now)`` calls one of its methods."""
+
+        def run() -> None:
+            handler(self.now())
+            self._schedule()
+
+        self._run(run)
+
+    def complete(self, handler: Callable[[Micros], None]) -> None:
+        """Hand over the outcome of an effect from within the function that runs it."""
+        self._completions.append(handler)
+
+    # Turns
+
+    def _schedule(self) -> None:
+        if not self._turn_scheduled:
+            self._turn_scheduled = True
+            self._scheduler.after(self._rng.randrange(self._turn_max + 1), lambda: self._run(self._end_turn))
+
+    def _end_turn(self) -> None:
+        self._turn_scheduled = False
+        machine, local, completions = self.machine, self._local, self._completions
+        for _ in range(LOCAL_ROUNDS_MAX):
+            now = self.now()
+            while completions:
+                completions.popleft()(now)
+            while local:
+                machine.on_message(PeerId(self.address), local.popleft(), now)
+            machine.on_turn_end(now)
+            self._run_effects()
+            if not self.alive:
+                return
+            if not local and not completions:
+                break
+        if self._check is not None:
+            self._check()
+        if local or completions:
+            self._schedule()
+        self._arm()
+
+    def _run_effects(self) -> None:
+        grouped: dict[type, list[Any]] = {}
+        for effect in self._outbox.take():
+            if type(effect) is Send:
+                if effect.to == self.address and self.address >= 0:
+                    self._local.append(effect.message)
+                else:
+                    self._send(effect.to, effect.message)
+            else:
+                grouped.setdefault(type(effect), []).append(effect)
+        for kind, effects in grouped.items():
+            self._effects[kind](effects)
+
+    def _arm(self) -> None:
+        deadline = self._timers.next_deadline()
+        if deadline is None:
+            return
+        if self._wake is not None:
+            if self._wake_at <= deadline:
+                return
+            self._wake.cancel()
+        self._wake_at = deadline
+        self._wake = self._scheduler.at(self._clock.true_time(deadline), self._on_wake)
+
+    def _on_wake(self) -> None:
+        self._wake = None
+
+        def run() -> None:
+            self._timers.advance(self.now())
+            self._schedule()
+
+        self._run(run)
+
+    # Messages out
+
+    def _send(self, to: PeerId, message: Any) -> None:
+        if to < 0:
+            end = self._clients.get(to)
+            if end is not None:
+                self._transmit(end, message)
+            return
+        route = self._route(to)
+        if route.end is not None:
+            self._transmit(route.end, message)
+            return
+        if not route.dialling and self._scheduler.now < route.not_before:
+            return  # it was refused a moment ago and the loss was reported then
+        if len(route.waiting) < WAITING_MAX:
+            route.waiting.append(message)
+        if not route.dialling:
+            self._dial(to, route)
+
+    def _transmit(self, end: End, message: Any) -> None:
+        end.send(b"".join(encode_frame(message)))
+
+    def connect(self, node: int) -> None:
+        """Dial a node if there is no connection to it."""
+        route = self._route(PeerId(node))
+        if route.end is None and not route.dialling:
+            self._dial(PeerId(node), route)
+
+    def _route(self, peer: PeerId) -> _Route:
+        route = self._routes.get(peer)
+        if route is None:
+            route = self._routes[peer] = _Route()
+        return route
+
+    def _dial(self, peer: PeerId, route: _Route) -> None:
+        route.dialling = True
+
+        def outcome(end: End | None, refused: bool) -> None:
+            self._run(lambda: self._dialled(peer, route, end, refused))
+
+        self._network.dial(self.address, peer, outcome)
+
+    def _dialled(self, peer: PeerId, route: _Route, end: End | None, refused: bool) -> None:
+        route.dialling = False
+        if end is None:
+            if route.pauses is None:
+                route.pauses = backoff(self._rng, initial_us=REDIAL_MIN, max_us=REDIAL_MAX)
+            route.not_before = self._scheduler.now + next(route.pauses)
+            route.waiting = []
+            self._trace.note(self._scheduler.now, self.name, "no connection" if not refused else "refused", peer)
+            self.machine.on_peer_down(peer, self.now(), refused=refused)
+            self._schedule()
+            return
+        route.end = end
+        route.pauses, route.not_before = None, 0
+        self._peers[end] = peer
+        waiting, route.waiting = route.waiting, []
+        self._trace.note(self._scheduler.now, self.name, "connected", peer)
+        self.machine.on_peer_up(peer, self.now())
+        for message in waiting:
+            self._transmit(end, message)
+        self._schedule()
+
+    # Listener
+
+    def accepted(self, end: End, dialler: int) -> None:
+        """See `Listener`."""
+
+        def run() -> None:
+            if end.known_lost:
+                return
+            end.acknowledge()
+            if dialler >= 0:
+                self._peers[end] = PeerId(dialler)
+                return
+            peer = PeerId(self._next_client)
+            self._next_client -= 1
+            self._peers[end] = peer
+            self._clients[peer] = end
+            self.machine.on_peer_up(peer, self.now())
+            self._schedule()
+
+        self._run(run)
+
+    def received(self, end: End, frame: bytes) -> None:
+        """See `Listener`."""
+        self._run(lambda: self._received(end, frame))
+
+    def _received(self, end: End, frame: bytes) -> None:
+        peer = self._peers.get(end)
+        if peer is None:
+            return  # a connection that ended while the process was paused
+        reader = self._readers.get(end)
+        if reader is None:
+            reader = self._readers[end] = FrameReader()
+        messages: list[Any] = []
+        at = 0
+        while at < len(frame):
+            view = reader.get_buffer()
+            count = min(len(view), len(frame) - at)
+            view[:count] = frame[at : at + count]
+            del view
+            messages += reader.received(count)
+            at += count
+        for message in messages:
+            self._trace.note(self._scheduler.now, self.name, f"<- {peer}", message, frame[8:12])
+            self.machine.on_message(peer, message, self.now())
+        self._schedule()
+
+    def lost(self, end: End) -> None:
+        """See `Listener`."""
+        self._run(lambda: self._lost(end))
+
+    def _lost(self, end: End) -> None:
+        peer = self._peers.pop(end, None)
+        self._readers.pop(end, None)
+        if peer is None:
+            return
+        self._trace.note(self._scheduler.now, self.name, "lost", peer)
+        if peer < 0:
+            del self._clients[peer]
+            self.machine.on_peer_down(peer, self.now(), refused=False)
+        else:
+            route = self._routes.get(peer)
+            if route is not None and route.end is end:
+                route.end = None
+                self.machine.on_peer_down(peer, self.now(), refused=False)
+                self._dial(peer, route)  # as in production: a reset is redialled at once
+            else:
+                self.machine.on_peer_down(peer, self.now(), refused=False)
+        self._schedule()
