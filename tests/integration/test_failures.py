@@ -206,3 +206,21 @@ async def test_stopped_in_order_and_started_again(tmp_path: Path, durability: st
         await asyncio.gather(*(cluster.supervisor.stop(node) for node in range(3)))
         await cluster.start(0, 1, 2)
         compare(await read_all(client, 1), journal)
+
+
+async def test_the_node_that_sequences_a_log_may_be_taken_out_of_the_cluster(tmp_path: Path) -> None:
+    async with process_cluster(tmp_path, logs=2) as cluster, Client(cluster.file) as client:
+        streams = [StreamWorkload(client, log, name=f"s{log}") for log in (1, 2)]
+        direct = DirectWorkload(client, 1, tasks=3)
+        for stream in streams:
+            await stream.more(100)
+        await cluster.supervisor.add(None)
+        for log in (1, 2):
+            await cluster.supervisor.remove((await client.sequencer(LogId(log))).node)
+            for stream in streams:
+                await stream.more(100)
+        journals = [await stream.finish() for stream in streams]
+        appended = await direct.finish()
+        async with Client(cluster.file) as fresh:
+            compare(await read_all(fresh, 1), journals[0], appended)
+            compare(await read_all(fresh, 2), journals[1])
