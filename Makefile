@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 PACKAGES := logdevice_py epoch_store client sequencer storage_node server benchmarks tests
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java format check lint types imports unit property simulation process zookeeper test demo docs clean
+.PHONY: help setup java format check lint types imports unit property simulation sim process test soak demo docs clean
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -52,15 +52,25 @@ property: $(STAMP)
 conformance: $(STAMP)
 	@$(PY) -m pytest -q tests/conformance
 
+simulation: $(STAMP)
+	@$(PY) -m pytest -q -n 2 tests/simulation
+
+sim: $(STAMP) ## simulate a cluster: SEED=n shows one run, RUNS=n looks for seeds that fail
+	@$(PY) -m tests.simulation $(if $(SEED),--seed $(SEED)) $(if $(RUNS),--runs $(RUNS),$(if $(SEED),--trace)) $(SIM_FLAGS)
+
 process: $(STAMP)
-	@$(PY) -m pytest -q tests/integration
+	@$(PY) -m pytest -q -m "not slow" tests/integration
 
-test: $(STAMP) java check ## everything: check, then property, conformance, ZooKeeper and process tests
+soak: $(STAMP) java ## longer failure tests: pauses and outages of 30 s, the whole cluster killed again and again
+	@$(PY) -m pytest -q -m slow tests/integration
+
+test: $(STAMP) java check ## everything: check, then property, simulation, conformance, ZooKeeper and process tests
 	@$(PY) -m pytest -q -n 2 tests/property
-	@$(PY) -m pytest -q tests/conformance tests/integration
+	@$(PY) -m pytest -q -n 2 tests/simulation
+	@$(PY) -m pytest -q -m "not slow" tests/conformance tests/integration
 
-demo: $(STAMP) ## five nodes, real input, the sequencer's node killed half-way, everything read back and compared
-	@$(PY) -m server.demo $(if $(FILE),--file $(FILE)) $(DEMO_FLAGS)
+demo: $(STAMP) $(if $(ZOOKEEPER),java) ## five nodes, real input, the sequencer's node killed half-way, all read back; ZOOKEEPER=1: ZooKeeper is killed too
+	@$(PY) -m server.demo $(if $(FILE),--file $(FILE)) $(if $(ZOOKEEPER),--epoch-store zookeeper --stop-epoch-store) $(DEMO_FLAGS)
 
 docs: $(STAMP) ## render the docs that follow from declarations
 	@$(PY) -m server.render_docs

@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import gc
 import json
+import os
 import sys
 import time
 from collections import deque
@@ -29,9 +30,8 @@ CHUNKS = 24
 """Under way at once: 4.8 MB."""
 
 
-async def lone(client: Client, count: int) -> dict[str, float]:
+async def lone(client: Client, count: int, payload: bytes) -> dict[str, float]:
     """Direct appends, each after the receipt of the one before."""
-    payload = b"x" * SMALL
     took = []
     append, clock = client.append, time.perf_counter
     for _ in range(count):
@@ -42,9 +42,9 @@ async def lone(client: Client, count: int) -> dict[str, float]:
     return {"records": count, "p50_ms": took[count // 2] * 1e3, "p99_ms": took[int(count * 0.99)] * 1e3}
 
 
-async def stream(client: Client, count: int, size: int) -> dict[str, float]:
+async def stream(client: Client, count: int, payload: bytes) -> dict[str, float]:
     """Records through a BufferedWriter, until the last one is acknowledged."""
-    payload = b"x" * size
+    size = len(payload)
     chunk = [payload] * min(count, max(1, CHUNK_BYTES // size))
     async with client.buffered_writer() as writer:
         await writer.append(LOG, payload)  # finds the log
@@ -66,13 +66,12 @@ async def stream(client: Client, count: int, size: int) -> dict[str, float]:
     return {"records": count, "seconds": took}
 
 
-async def verify(client: Client, first: LSN, size: int, expected: int) -> int:
+async def verify(client: Client, first: LSN, payload: bytes, expected: int) -> int:
     """Read everything from `first` to the tail and compare number and content.
 
     Raises:
         RuntimeError: something is missing, too much, or changed.
     """
-    payload = b"x" * size
     found = 0
     async with client.reader(LOG, start=first, until=await client.tail_lsn(LOG)) as reader:
         while batch := await reader.read(max_records=20_000):
@@ -91,20 +90,18 @@ async def run(arguments: argparse.Namespace) -> dict[str, Any]:
     result: dict[str, Any] = {"verified_records": 0}
     gc.collect()
     gc.freeze()
+    small, large = (os.urandom(size) if arguments.random else b"x" * size for size in (SMALL, LARGE))
     async with Client(str(arguments.config)) as client:
-        begin = LSN(await client.tail_lsn(LOG) + 1)
         if arguments.lone:
-            await client.append(LOG, b"x" * SMALL)
-            result["lone"] = await lone(client, arguments.lone)
-            result["verified_records"] += await verify(client, begin, SMALL, arguments.lone + 1)
             begin = LSN(await client.tail_lsn(LOG) + 1)
-        if arguments.records:
-            result["small"] = await stream(client, arguments.records, SMALL)
-            result["verified_records"] += await verify(client, begin, SMALL, arguments.records + 1)
-            begin = LSN(await client.tail_lsn(LOG) + 1)
-        if arguments.large:
-            result["large"] = await stream(client, arguments.large, LARGE)
-            result["verified_records"] += await verify(client, begin, LARGE, arguments.large + 1)
+            await client.append(LOG, small)
+            result["lone"] = await lone(client, arguments.lone, small)
+            result["verified_records"] += await verify(client, begin, small, arguments.lone + 1)
+        for name, count, payload in (("small", arguments.records, small), ("large", arguments.large, large)):
+            if count:
+                begin = LSN(await client.tail_lsn(LOG) + 1)
+                result[name] = await stream(client, count, payload)
+                result["verified_records"] += await verify(client, begin, payload, count + 1)
     return result
 
 
@@ -115,6 +112,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--lone", type=int, default=0, help="appends made one at a time")
     parser.add_argument("--records", type=int, default=0, help=f"records of {SMALL} B")
     parser.add_argument("--large", type=int, default=0, help=f"records of {LARGE} B")
+    parser.add_argument("--random", action="store_true", help="bytes that cannot be compressed; otherwise all are x")
     arguments = parser.parse_args(argv)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         print(json.dumps(runner.run(run(arguments))), flush=True)

@@ -256,15 +256,15 @@ def verdicts(run: Run, durability: str) -> list[tuple[str, bool]]:
     found = []
     for name, title in (("small_per_second", "small records"), ("large_mb_per_second", "large records")):
         ratio = statistics.median(_ratio(run.product[name], run.bare[name]))
-        found.append((f"throughput of {title} {ratio:.2f} of bare, at least {THROUGHPUT_GOAL}", ratio >= THROUGHPUT_GOAL))
+        found.append(
+            (f"throughput of {title} {ratio:.2f} of bare, at least {THROUGHPUT_GOAL}", ratio >= THROUGHPUT_GOAL)
+        )
     lone, bare = run.product["lone_p50_ms"], run.bare["lone_p50_ms"]
     if durability == "async":
         ratio = statistics.median(_ratio(lone, bare))
         found.append((f"lone append {ratio:.2f} of bare, at most {ASYNC_LATENCY_GOAL}", ratio <= ASYNC_LATENCY_GOAL))
     else:
-        allowed = [
-            SYNC_LATENCY_GOAL * (each + cost.hop_p50 / 1e3) for each, cost in zip(bare, run.sync, strict=True)
-        ]
+        allowed = [SYNC_LATENCY_GOAL * (each + cost.hop_p50 / 1e3) for each, cost in zip(bare, run.sync, strict=True)]
         ratio = statistics.median(_ratio(lone, allowed))
         text = (
             f"lone append {statistics.median(lone):.3f} ms, at most {statistics.median(allowed):.3f} ms = "

@@ -15,6 +15,7 @@ import argparse
 import asyncio
 import collections
 import json
+import os
 import queue
 import socket
 import struct
@@ -212,10 +213,10 @@ class _Sequencer:
 class _Client:
     """Keeps a window of records under way and notes the latency of each."""
 
-    def __init__(self, records: int, size: int, window: int) -> None:
+    def __init__(self, records: int, payload: bytes, window: int) -> None:
         self._records = records
         self._window = window
-        self._payload = b"x" * size
+        self._payload = payload
         self._waiting: dict[int, float] = {}
         self._sent = 0
         self.latencies: list[float] = []
@@ -259,9 +260,9 @@ async def _serve_sequencer(port: int, storage_ports: list[int]) -> None:
     await asyncio.Event().wait()
 
 
-async def _run_client(port: int, records: int, size: int, window: int) -> None:
+async def _run_client(port: int, records: int, payload: bytes, window: int) -> None:
     loop = asyncio.get_running_loop()
-    client = _Client(records, size, window)
+    client = _Client(records, payload, window)
     _, client.peer = await loop.create_connection(lambda: Peer(loop, client.on_message), _HOST, port)
     began = time.perf_counter()
     client.pump()
@@ -294,6 +295,7 @@ def main(argv: list[str] | None = None) -> int:
     client.add_argument("records", type=int)
     client.add_argument("size", type=int)
     client.add_argument("window", type=int)
+    client.add_argument("--random", action="store_true", help="bytes that cannot be compressed; otherwise all are x")
     arguments = parser.parse_args(argv)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         if arguments.role == "storage":
@@ -302,7 +304,8 @@ def main(argv: list[str] | None = None) -> int:
         elif arguments.role == "sequencer":
             runner.run(_serve_sequencer(arguments.port, arguments.storage_ports))
         else:
-            runner.run(_run_client(arguments.port, arguments.records, arguments.size, arguments.window))
+            payload = os.urandom(arguments.size) if arguments.random else b"x" * arguments.size
+            runner.run(_run_client(arguments.port, arguments.records, payload, arguments.window))
     return 0
 
 

@@ -101,7 +101,12 @@ class AppendPath:
             else:
                 self._wait_for_epoch(sequencer, peer, append, now)
         elif append.flags & _WRITE_STREAM:
-            self._take_stream(sequencer, peer, append, now)
+            if self._ends_batch(sequencer, peer, append):
+                # First: the batch may be refused, and then this frame of the same writer is no longer the next one.
+                self.cut(sequencer, now)
+                self._take(sequencer, peer, append, again, now)
+            else:
+                self._take_stream(sequencer, peer, append, now)
         elif append.previous_lsn:
             self._take_redirected(sequencer, peer, append, now)
         else:
@@ -266,6 +271,16 @@ class AppendPath:
             self._stale(sequencer, peer, append, Status.WRITE_STREAM_UNKNOWN)
         else:
             self._stale(sequencer, peer, append, Status.WRITE_STREAM_BROKEN)
+
+    def _ends_batch(self, sequencer: Sequencer, peer: PeerId, append: Append) -> bool:
+        """Whether the open batch must become an entry before this frame gets its place."""
+        open_batch, attributes = sequencer.open_batch, sequencer.attributes
+        if open_batch is None:
+            return False
+        alone = (
+            not is_batched(sequencer.log, attributes) or len(append.payload) >= attributes.batching_passthrough_bytes
+        )
+        return alone or not open_batch.fits(frame_of(peer, append), attributes)
 
     def _give_back(self, sequencer: Sequencer, frames: list[Frame]) -> None:
         current = sequencer.current

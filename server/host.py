@@ -34,7 +34,7 @@ from sequencer.recovery.settings import RecoverySettings
 from sequencer.settings import SequencerSettings
 from server.instance import next_instance
 from server.node import Node
-from storage_node.log_store.interface import Completion, ReadLast, ReadShard, WriteShard, Written
+from storage_node.log_store.interface import Completion, ReadDone, ReadLast, ReadShard, WriteShard, Written
 from storage_node.log_store.settings import LogStoreSettings
 from storage_node.node import StorageNode
 from storage_node.service import ShardService
@@ -242,26 +242,29 @@ class NodeHost:
     def _run_shards(self, effects: list[Any]) -> None:
         if len(self.shards) == 1:
             for service in self.shards.values():
-                service.run(effects, self._deliver)
+                service.run(effects, self._deliver, self._complete)
             return
         by_shard: dict[ShardId, list[Any]] = {}
         for effect in effects:
             by_shard.setdefault(effect.shard, []).append(effect)
         for shard, group in by_shard.items():
-            self.shards[shard].run(group, self._deliver)
+            self.shards[shard].run(group, self._deliver, self._complete)
 
     def _deliver(self, done: list[Completion]) -> None:
+        self.driver.event(partial(self._hand_over, done))
+
+    def _complete(self, done: list[Completion]) -> None:
+        self.driver.complete(partial(self._hand_over, done))
+
+    def _hand_over(self, done: list[Completion], now: Micros) -> None:
         storage = self.node.storage
         assert storage is not None
-
-        def hand_over(now: Micros) -> None:
-            for each in done:
-                if isinstance(each, Written):
-                    storage.on_written(each.token, each.status, now)
-                else:
-                    storage.on_read(each.token, each.result, now)
-
-        self.driver.event(hand_over)
+        for each in done:
+            if type(each) is Written:
+                storage.on_written(each.token, each.status, now)
+            else:
+                assert type(each) is ReadDone
+                storage.on_read(each.token, each.result, now)
 
     # Epoch store
 

@@ -21,6 +21,9 @@ from server.host import NodeHost
 SWITCH_INTERVAL = 0.0002
 """Seconds. With the default of 5 ms the thread that syncs starves beside a busy event loop: p99 of 41 ms instead of 11 ms, measured."""
 
+GC_THRESHOLDS = (20_000, 20, 50)
+"""Messages are freed by their reference counts; the default of 700 looks for cycles several times a millisecond under load."""
+
 log = logging.getLogger("logdevice")
 
 
@@ -45,6 +48,7 @@ def main(argv: list[str] | None = None) -> int:
     )
     logging.getLogger("kazoo").setLevel(logging.WARNING)
     sys.setswitchinterval(SWITCH_INTERVAL)
+    gc.set_threshold(*GC_THRESHOLDS)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(_serve(arguments.config, NodeId(arguments.node), arguments.data))

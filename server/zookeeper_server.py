@@ -7,6 +7,7 @@ started again.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib.util
 import os
 import shutil
@@ -116,10 +117,8 @@ class ZooKeeperServer:
         """Stop it in order."""
         if self._process is not None:
             self._process.terminate()
-            try:
+            with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(STOP_TIMEOUT)
-            except subprocess.TimeoutExpired:
-                pass
             self.kill()
 
     def kill(self) -> None:
@@ -156,7 +155,9 @@ class ZooKeeperServer:
         if not self.running or time.monotonic() > deadline:
             self.kill()
             printed = self.log.read_text(errors="replace")[-2000:].strip()
-            raise ZooKeeperUnavailableError(f"ZooKeeper did not start at {self.address}; {self.log} ends with\n{printed}")
+            raise ZooKeeperUnavailableError(
+                f"ZooKeeper did not start at {self.address}; {self.log} ends with\n{printed}"
+            )
 
     def _serves(self) -> bool:
         """The port opens before it serves: only an answer tells."""

@@ -18,7 +18,7 @@ from logdevice_py.core.units import Micros
 from logdevice_py.protocol.messages import Start, Started, Stop, Window
 from storage_node.log_store.interface import ReadResult
 from storage_node.read_stream import ServerReadStream, StreamState
-from storage_node.shard import Shard
+from storage_node.shard import Shard, begin_turn
 
 _READ_ENTRIES_MAX: Final = 4096
 _Key = tuple[LogId, int]
@@ -140,7 +140,7 @@ class CatchupQueue:
                 budget -= self._serve(stream)
         if line:
             hit("read_streams_go_on_next_turn")
-            self._shard.timers.at(now, _begin_turn)
+            self._shard.timers.at(now, begin_turn)
 
     def _serve(self, stream: ServerReadStream) -> int:
         """Give a stream its piece; it ends up waiting, queued, reading or closed. Returns what the piece costs."""
@@ -265,7 +265,3 @@ class CatchupQueue:
             for stream in streams.values():
                 assert stream.peer == peer, "a stream is filed under its reader"
                 assert stream.state is not StreamState.CLOSED, "closed streams are forgotten"
-
-
-def _begin_turn(now: Micros) -> None:
-    """A timer that is due makes the shell begin another turn, in which the line is served on."""

@@ -7,6 +7,7 @@ generation, unsynced writes lost in a crash, damage) is answered REBUILDING: wha
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from typing import Final
 
 from logdevice_py.core.ids import LogId, PeerId, is_metadata_log
@@ -14,25 +15,33 @@ from logdevice_py.core.lsn import Lsn, epoch_of
 from logdevice_py.core.marks import hit
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros
-from logdevice_py.protocol.messages import Digest, Digested
+from logdevice_py.protocol.messages import FIELDS_BUDGET, Digest, Digested
 from storage_node.log_state import LogState
 from storage_node.log_store.interface import ReadResult
-from storage_node.shard import Shard
+from storage_node.shard import Shard, begin_turn
 
-ENTRIES_PER_MESSAGE_MAX: Final = 4000
+_ENTRY_SIZE: Final = 24
+_RANGE_SIZE: Final = 22
+"""Bytes that an entry's row and a range's row take in a message at most."""
+RANGES_PER_MESSAGE_MAX: Final = 2000
+ENTRIES_PER_MESSAGE_MAX: Final = (FIELDS_BUDGET - _RANGE_SIZE) // _ENTRY_SIZE
 _JOBS_AT_WORK_MAX: Final = 4
+_RANGES_WAITING_MAX: Final = 200_000
+_RANGE_COST: Final = 256
+"""What a range costs of a turn, in bytes of images."""
 
 
 class _Job:
     """A DIGEST under way."""
 
-    __slots__ = ("entries", "images", "index", "message", "peer", "position", "ranges", "room", "status")
+    __slots__ = ("entries", "entries_max", "images", "index", "message", "peer", "position", "ranges", "room", "status")
 
     def __init__(self, peer: PeerId, message: Digest, room: int) -> None:
         self.peer = peer
         self.message = message
         self.room = room
         """Bytes of images that may still be added; an answer holds at least one entry all the same."""
+        self.entries_max = (FIELDS_BUDGET - _RANGE_SIZE * len(message.ranges)) // _ENTRY_SIZE
         self.ranges: list[tuple[int, int, int]] = []
         self.entries: list[tuple[int, int, int]] = []
         self.images: list[bytes] = []
@@ -44,42 +53,77 @@ class _Job:
 
     @property
     def full(self) -> bool:
-        return self.room <= 0 or len(self.entries) >= ENTRIES_PER_MESSAGE_MAX
+        return self.room <= 0 or len(self.entries) >= self.entries_max
 
 
 class DigestHandler:
     """Takes the DIGESTs of one shard."""
 
-    __slots__ = ("_at_work", "_shard", "_waiting")
+    __slots__ = ("_at_work", "_budget", "_held", "_ranges", "_shard", "_waiting")
 
     def __init__(self, shard: Shard) -> None:
         self._shard = shard
         self._waiting: deque[_Job] = deque()
+        self._held: dict[PeerId, list[_Job]] = {}
+        """What is left waiting for each peer that does not read its answers."""
         self._at_work = 0
+        self._ranges = 0
+        """Of all that waits."""
+        self._budget = 0
+        """What this turn may still send, in bytes."""
 
     def on_digest(self, peer: PeerId, message: Digest, now: Micros) -> None:
-        """Answer now if all is in memory, else when the disk has answered."""
+        """Put it in line; it is begun when the turn ends."""
         shard = self._shard
         status = shard.status()
-        if status is Status.OK and len(self._waiting) >= shard.settings.digests_waiting_max:
+        if status is Status.OK and self._is_full(peer):
             hit("too_many_digests")
             status = Status.OVERLOADED
+        if len(message.ranges) > RANGES_PER_MESSAGE_MAX:
+            status = Status.INVALID_PARAM
         if status is not Status.OK:
             ranges = [(int(log), int(status), max(first - 1, 0)) for log, first, _, _ in message.ranges]
             self._send(peer, message, ranges, [], [])
             return
         room = max(1, min(message.bytes_max, shard.settings.digest_bytes_max))
-        self._waiting.append(_Job(peer, message, room))
-        self._begin()
+        self._held.get(peer, self._waiting).append(_Job(peer, message, room))
+        self._ranges += len(message.ranges)
+
+    def _is_full(self, peer: PeerId) -> bool:
+        under_way = len(self._held.get(peer, self._waiting)) + self._at_work
+        most = self._shard.settings.digests_waiting_max + _JOBS_AT_WORK_MAX
+        return under_way >= most or self._ranges >= _RANGES_WAITING_MAX
 
     def on_peer_down(self, peer: PeerId) -> None:
         """Nobody waits for the answers any more."""
+        self._forget(self._held.pop(peer, ()))
+        self._forget(job for job in self._waiting if job.peer == peer)
         self._waiting = deque(job for job in self._waiting if job.peer != peer)
 
-    def _begin(self) -> None:
-        while self._waiting and self._at_work < _JOBS_AT_WORK_MAX:
+    def on_peer_congested(self, peer: PeerId) -> None:
+        """The connection does not keep up: nothing is begun for it until it is drained."""
+        self._held.setdefault(peer, []).extend(job for job in self._waiting if job.peer == peer)
+        self._waiting = deque(job for job in self._waiting if job.peer != peer)
+
+    def on_peer_drained(self, peer: PeerId) -> None:
+        """The connection takes more."""
+        self._waiting.extend(self._held.pop(peer, ()))
+
+    def run(self, now: Micros) -> None:
+        """Begin what waits, as far as one turn may go: what piles up for a peer that does not read is noticed between turns."""
+        shard = self._shard
+        self._budget = shard.settings.read_bytes_per_turn_max
+        while self._waiting and self._at_work < _JOBS_AT_WORK_MAX and self._budget > 0:
             self._at_work += 1
-            self._go_on(self._waiting.popleft())
+            job = self._waiting.popleft()
+            self._forget((job,))
+            self._go_on(job)
+        if self._waiting and self._at_work < _JOBS_AT_WORK_MAX:
+            hit("digests_go_on_next_turn")
+            shard.timers.at(now, begin_turn)
+
+    def _forget(self, jobs: Iterable[_Job]) -> None:
+        self._ranges -= sum(len(job.message.ranges) for job in jobs)
 
     def _go_on(self, job: _Job) -> None:
         """Work through the ranges until the answer is full or the disk is needed."""
@@ -110,7 +154,7 @@ class DigestHandler:
                 self._from_memory(job, state, last)
                 continue
             room = max(job.room, 1)
-            entries_max = ENTRIES_PER_MESSAGE_MAX - len(job.entries)
+            entries_max = max(1, job.entries_max - len(job.entries))
 
             def done(result: ReadResult, now: Micros, job: _Job = job, log: int = log, last: Lsn = Lsn(last)) -> None:
                 self._on_read(job, log, last, result)
@@ -148,7 +192,6 @@ class DigestHandler:
             else:
                 job.position = Lsn(result.through + 1)
         self._go_on(job)
-        self._begin()
 
     @staticmethod
     def _add(job: _Job, log: int, lsn: Lsn, image: bytes) -> None:
@@ -174,6 +217,7 @@ class DigestHandler:
         payload = images[0] if len(images) == 1 else b"".join(images)
         self._shard.metrics.digests += 1
         self._shard.metrics.digest_bytes += len(payload)
+        self._budget -= len(payload) + _RANGE_COST * len(ranges)
         self._shard.out.send(
             peer,
             Digested(

@@ -76,6 +76,7 @@ class ShardMachines:
         """Give writes to the disk, then reads: a read sees every write of its turn."""
         shard = self.shard
         shard.writes.flush()
+        self.digest.run(now)
         self.catchup.run(now)
         shard.reads.flush()
 
@@ -195,11 +196,13 @@ class StorageNode:
         """The connection's send buffer is full: read streams pause until `on_peer_drained`."""
         for machines in self.shards.values():
             machines.catchup.on_peer_congested(peer)
+            machines.digest.on_peer_congested(peer)
 
     def on_peer_drained(self, peer: PeerId, now: Micros) -> None:
         """The connection takes more."""
         for machines in self.shards.values():
             machines.catchup.on_peer_drained(peer)
+            machines.digest.on_peer_drained(peer)
 
     def on_written(self, token: int, status: Status, now: Micros) -> None:
         """Outcome of a `WriteShard`."""

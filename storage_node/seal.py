@@ -11,19 +11,22 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from logdevice_py.core.entry import parse_header
-from logdevice_py.core.ids import LogId, NodeId, PeerId
+from logdevice_py.core.ids import Generation, LogId, NodeId, PeerId
 from logdevice_py.core.lsn import ESN_INVALID, ESN_MAX, ESN_MIN, LSN_INVALID, Epoch, Esn, Lsn, compose_lsn, esn_of
 from logdevice_py.core.marks import hit
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros, Timestamp
-from logdevice_py.protocol.messages import Seal, Sealed
+from logdevice_py.protocol.messages import FIELDS_BUDGET, Seal, Sealed
 from storage_node.log_state import LogState
 from storage_node.log_store.interface import LogMetadataKind, ReadResult
 from storage_node.shard import Shard
 from storage_node.stored_metadata import RecoveredEpoch, encode_seal
 
 _NO_TIME: Final = Timestamp(0)
-EPOCHS_PER_LOG_MAX: Final = 4096
+EPOCHS_PER_LOG_MAX: Final = 1300
+_STATE_SIZE: Final = 45
+_ROW_SIZE: Final = 33
+"""Bytes that a state of an epoch, and a row without its states, take in a message at most."""
 """How many epochs of a log one SEALED can describe."""
 SealedLog = tuple[int, int, int, int, int, list[tuple[int, int, int, int, int, int, int]]]
 Generations = Sequence[tuple[int, int]]
@@ -79,7 +82,7 @@ class SealHandler:
         status = shard.status()
         if status is not Status.OK:
             refused: list[SealedLog] = [(log, int(status), 0, -1, 0, []) for log, _, _, _ in message.logs]
-            shard.out.send(peer, Sealed(request_id=message.request_id, shard=message.shard, logs=refused))
+            self._send(peer, message, refused, Generation(0))
             return
         accepted: list[LogState] = []
         for number, epoch, _, _ in message.logs:
@@ -196,15 +199,25 @@ class SealHandler:
                     [fact.wire() for fact in facts],
                 )
             )
-        self._shard.out.send(
-            answer.peer,
-            Sealed(
-                request_id=answer.message.request_id,
-                shard=answer.message.shard,
-                logs=logs,
-                generation=self._shard.generation,
-            ),
-        )
+        self._send(answer.peer, answer.message, logs, self._shard.generation)
+
+    def _send(self, peer: PeerId, message: Seal, logs: list[SealedLog], generation: Generation) -> None:
+        """One SEALED, or several when one could not hold all: each log is in one of them."""
+        parts: list[list[SealedLog]] = [[]]
+        size = 0
+        for row in logs:
+            cost = _ROW_SIZE + _STATE_SIZE * len(row[5])
+            if size + cost > FIELDS_BUDGET and parts[-1]:
+                hit("sealed_split")
+                parts.append([])
+                size = 0
+            parts[-1].append(row)
+            size += cost
+        for part in parts:
+            self._shard.out.send(
+                peer,
+                Sealed(request_id=message.request_id, shard=message.shard, logs=part, generation=generation),
+            )
 
 
 def generation_at(generations: Generations, epoch: int) -> int:

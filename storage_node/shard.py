@@ -250,3 +250,7 @@ class Shard:
                 self.timers.at(now + delay, lambda _: self._write_lossy(states))
 
         group.done.append(written)
+
+
+def begin_turn(now: Micros) -> None:
+    """A timer that is due makes the shell begin another turn, in which what was left over is gone on with."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from logdevice_py.core.ids import LogId, PeerId
+from logdevice_py.core.ids import LogId, PeerId, is_metadata_log
 from logdevice_py.core.lsn import LSN_MAX, LSN_OLDEST, Epoch, epoch_of
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros
@@ -27,7 +27,9 @@ class TrimHandler:
         """Move the trim point."""
         shard = self._shard
         status = shard.status()
-        if status is Status.OK and shard.find(message.log) is None and not shard.is_configured(message.log):
+        unknown = shard.find(message.log) is None and not shard.is_configured(message.log)
+        if status is Status.OK and (unknown or is_metadata_log(message.log)):
+            # a metadata log is the history of its log: nobody may give up a part of it
             status = Status.NOTFOUND
         if status is Status.OK and message.lsn >= LSN_MAX:
             status = Status.INVALID_PARAM

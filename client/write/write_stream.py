@@ -359,7 +359,8 @@ class WriteStream:
             self._enter(epoch, node, now)
             return
         self.state = StreamState.READING
-        first = max(self._last_lsn + 1, compose_lsn(self.epoch, 1))
+        # Frames may share an LSN: of those that share it with the last acknowledged one, some may be in doubt.
+        first = max(self._last_lsn, compose_lsn(self.epoch, 1))
         self._ground.finder.find(
             self.log,
             self.writer,

@@ -7,7 +7,8 @@ disk, so production and simulation run the very same objects.
 Rules:
   - Effects are data. A machine never learns within a call whether an effect worked; the outcome is an event later.
   - Every asynchronous effect carries a token chosen by its sender; an outcome whose token is not awaited is ignored.
-  - Effects are run in the order in which they were put out.
+  - Messages to one peer leave in the order in which they were put out, and so are the effects of each other kind run. Between kinds there is no
+    order: what must follow another effect waits for its outcome.
   - Sets are iterated through ``sorted()`` wherever the order can be seen.
 """
 

@@ -244,7 +244,7 @@ def _unpacker(
 ) -> Callable[[Any, bytes], Any]:
     """Straight-line code for each message: integers are checked inline, the rest by its kind."""
     names = [name for name, _ in wire]
-    scope: dict[str, Any] = {"cls": cls, "ProtocolError": ProtocolError}
+    scope: dict[str, Any] = {"cls": cls, "new": object.__new__, "ProtocolError": ProtocolError}
     lines = ["def unpack(f, payload):", "    n = len(f)"]
     lines.append(
         f"    if n < {required}: raise ProtocolError('{cls.__name__}: %d fields, at least {required} needed' % n)"
@@ -274,10 +274,12 @@ def _unpacker(
     lines.append(f"        raise ProtocolError('{cls.__name__}: %s' % error) from None")
     if payload is None:
         lines.append(f"    if payload: raise ProtocolError('{cls.__name__} carries no payload')")
-    arguments = [f"{name}=v{index}" for index, name in enumerate(names)]
+    # Every field is set here, so `__init__` with its keywords is left out: that is a third of the time.
+    lines.append("    m = new(cls)")
+    lines += [f"    m.{name} = v{index}" for index, name in enumerate(names)]
     if payload is not None:
-        arguments.append(f"{payload}=payload")
-    lines.append(f"    return cls({', '.join(arguments)})")
+        lines.append(f"    m.{payload} = payload")
+    lines.append("    return m")
     exec("\n".join(lines), scope)
     return typing.cast(Callable[[Any, bytes], Any], scope["unpack"])
 

@@ -10,10 +10,11 @@ nobody else notices.
 from __future__ import annotations
 
 import struct
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import msgpack
 from google_crc32c import extend, value
+from msgpack import unpackb
 
 from logdevice_py.core.entry import BODY_SIZE_MAX
 from logdevice_py.core.status import ProtocolError
@@ -21,24 +22,38 @@ from logdevice_py.protocol.declare import CODEC_OF, CODECS
 
 _HEAD: Final = struct.Struct(">IHBB")
 _CRC: Final = struct.Struct(">I")
-HEAD_SIZE: Final = _HEAD.size + _CRC.size
+_FRAME_HEAD: Final = struct.Struct(">IHBBI")
+HEAD_SIZE: Final = _FRAME_HEAD.size
+_CRC_AT: Final = _HEAD.size
+_LENGTH_MIN: Final = HEAD_SIZE - 4
 FRAME_SIZE_MAX: Final = BODY_SIZE_MAX + (1 << 20)
 """Of any frame, length field included."""
 FRAME_SIZE_MAX_BEFORE_HELLO: Final = 4096
 """Of a frame from a peer that has not introduced itself."""
 FIELDS_SIZE_MAX: Final = 65_535
+_JOINED_PAYLOAD_MAX: Final = 4096
+"""One piece costs less than two up to here."""
 _BUFFER_SIZE: Final = 1 << 18
+_BUFFER_SIZE_BUSY: Final = 1 << 21
+"""Of a connection that carries large frames: with less room most of them arrive in pieces that have to be moved."""
 
 
 def encode_frame(message: Any) -> list[bytes]:
-    """The frame of a message as one or two pieces; the payload is passed on, not copied."""
+    """The frame of a message as one or two pieces; a payload that is not small is passed on, not copied."""
     codec = CODEC_OF[type(message)]
     fields = codec.pack(message)
-    assert len(fields) <= FIELDS_SIZE_MAX, f"{codec.name}: {len(fields)} bytes of fields"
-    payload = b"" if codec.payload is None else getattr(message, codec.payload)
-    head = _HEAD.pack(HEAD_SIZE - 4 + len(fields) + len(payload), len(fields), codec.number, 0)
-    first = head + _CRC.pack(value(head + fields)) + fields
-    return [first, payload] if payload else [first]
+    size = len(fields)
+    assert size <= FIELDS_SIZE_MAX, f"{codec.name}: {size} bytes of fields"
+    if codec.payload is None:
+        head = _HEAD.pack(_LENGTH_MIN + size, size, codec.number, 0)
+        return [head + _CRC.pack(extend(value(head), fields)) + fields]
+    payload = getattr(message, codec.payload)
+    length = len(payload)
+    head = _HEAD.pack(_LENGTH_MIN + size + length, size, codec.number, 0)
+    crc = _CRC.pack(extend(value(head), fields))
+    if length <= _JOINED_PAYLOAD_MAX:
+        return [b"".join((head, crc, fields, payload))]
+    return [head + crc + fields, payload]
 
 
 def decode_frame(frame: bytes) -> Any:
@@ -94,7 +109,8 @@ class FrameReader:
     def _make_room(self, wanted: int) -> None:
         """Move what is pending to the front; grow only for a frame that is within the limit."""
         pending = bytes(memoryview(self._buffer)[self._read : self._write])
-        size = max(_BUFFER_SIZE, len(pending) + wanted)
+        needed = len(pending) + wanted
+        size = max(_BUFFER_SIZE_BUSY if needed > _BUFFER_SIZE // 4 else _BUFFER_SIZE, needed)
         if size > len(self._buffer) or len(self._buffer) > 4 * size:
             self._buffer = bytearray(size)
         self._buffer[: len(pending)] = pending
@@ -102,21 +118,32 @@ class FrameReader:
 
     def received(self, count: int) -> list[Any]:
         """The messages completed by `count` further bytes."""
-        self._write += count
+        write = self._write = self._write + count
         messages: list[Any] = []
-        buffer, read, write = self._buffer, self._read, self._write
-        view = memoryview(buffer)
+        read, largest = self._read, self.frame_size_max - 4
+        view = memoryview(self._buffer)
         try:
-            while write - read >= 4:
-                length = int.from_bytes(view[read : read + 4], "big")
-                if not HEAD_SIZE - 4 <= length <= self.frame_size_max - 4:
-                    raise ProtocolError(
-                        f"a frame of {length + 4} bytes; {HEAD_SIZE} to {self.frame_size_max} are allowed"
-                    )
-                if write - read < length + 4:
+            while write - read >= HEAD_SIZE:
+                length, fields_length, type_, flags, crc = _FRAME_HEAD.unpack_from(view, read)
+                if not _LENGTH_MIN <= length <= largest:
+                    self._refuse(length)
+                end = read + 4 + length
+                if write < end:
                     break
-                messages.append(_decode(view, read, length + 4))
-                read += length + 4
+                at = read + HEAD_SIZE + fields_length
+                if at > end:
+                    raise ProtocolError(f"{fields_length} bytes of fields do not fit a frame of {length + 4}")
+                head = bytes(view[read:at])
+                fields = head[HEAD_SIZE:]
+                if crc != extend(value(head[:_CRC_AT]), fields):
+                    raise ProtocolError("the frame does not match its checksum")
+                messages.append(_decode(type_, flags, fields, bytes(view[at:end]) if at < end else b""))
+                read = end
+            else:
+                if write - read >= 4:
+                    length = int.from_bytes(view[read : read + 4], "big")
+                    if not _LENGTH_MIN <= length <= largest:
+                        self._refuse(length)
         finally:
             view.release()
             if read == write:
@@ -124,26 +151,20 @@ class FrameReader:
             self._read = read
         return messages
 
+    def _refuse(self, length: int) -> NoReturn:
+        raise ProtocolError(f"a frame of {length + 4} bytes; {HEAD_SIZE} to {self.frame_size_max} are allowed")
 
-def _decode(view: memoryview, at: int, size: int) -> Any:
-    _, fields_length, type_, flags = _HEAD.unpack_from(view, at)
-    if HEAD_SIZE + fields_length > size:
-        raise ProtocolError(f"{fields_length} bytes of fields do not fit a frame of {size}")
-    start = at + HEAD_SIZE
-    end = start + fields_length
-    fields = bytes(view[start:end])
-    (crc,) = _CRC.unpack_from(view, at + _HEAD.size)
-    if crc != extend(value(bytes(view[at : at + _HEAD.size])), fields):
-        raise ProtocolError("the frame does not match its checksum")
+
+def _decode(type_: int, flags: int, fields: bytes, payload: bytes) -> Any:
     if flags:
         raise ProtocolError(f"frame flags {flags:#x} are not known")
     codec = CODECS.get(type_)
     if codec is None:
         raise ProtocolError(f"message type {type_} is not known")
     try:
-        array = msgpack.unpackb(fields, use_list=True, max_map_len=0, max_ext_len=0)
+        array = unpackb(fields, max_map_len=0, max_ext_len=0)
     except (ValueError, msgpack.UnpackException, RecursionError) as error:
         raise ProtocolError(f"{codec.name}: fields cannot be unpacked: {error}") from None
     if type(array) is not list:
         raise ProtocolError(f"{codec.name}: fields are no array")
-    return codec.unpack(array, bytes(view[end : at + size]))
+    return codec.unpack(array, payload)

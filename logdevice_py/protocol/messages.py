@@ -54,6 +54,8 @@ PROTOCOL_VERSION_MIN: Final = 1
 PROTOCOL_VERSION_MAX: Final = 1
 LOGS_PER_FRAME: Final = 500
 """How many logs a sender puts into one message at most."""
+FIELDS_BUDGET: Final = 65_000
+"""Bytes that the lists of one message may take; what is left of 64 KiB is for its other fields."""
 
 
 class MessageType(enum.IntEnum):
@@ -558,3 +560,7 @@ class Shutdown:
     """The sender is about to stop in order."""
 
     reason: Bool  # true: for good, false: to restart
+
+
+PATIENT: Final[frozenset[type]] = frozenset({Release})
+"""Messages that nobody waits for urgently: they may wait a moment for another message to the same peer and leave in the same write."""

@@ -15,11 +15,14 @@ from typing import Any, Protocol
 from logdevice_py.core.ids import PeerId
 from logdevice_py.core.machine import Outbox, Send, TimerWheel
 from logdevice_py.core.units import Micros
+from logdevice_py.protocol.messages import PATIENT
 from logdevice_py.runtime.clock import monotonic_us
 from logdevice_py.runtime.transport import Transport
 
-LOCAL_ROUNDS_MAX = 4
+LOCAL_ROUNDS_MAX = 6
 """How often messages to the own node and outcomes are delivered within a turn before other events get their share."""
+LOCAL_PATIENCE = 0.001
+"""Seconds that a patient message to the own node waits for another turn."""
 
 
 class Machine(Protocol):
@@ -75,6 +78,9 @@ class Driver:
         self._wake: asyncio.TimerHandle | None = None
         self._wake_at: int = 0
         self._local: deque[Any] = deque()
+        self._patient: list[Any] = []
+        """Messages to the own node that wait for the next turn."""
+        self._patience: asyncio.TimerHandle | None = None
         self._completions: deque[Callable[[Micros], None]] = deque()
         self._stopped = False
 
@@ -107,7 +113,9 @@ class Driver:
         except BaseException as error:
             self._crash(error)
             raise
-        self._schedule()
+        if not self._turn_scheduled:
+            self._turn_scheduled = True
+            self._loop.call_soon(self._end_turn)
 
     def on_peer_up(self, peer: PeerId) -> None:
         self.event(lambda now: self._machine.on_peer_up(peer, now))
@@ -140,7 +148,10 @@ class Driver:
         self._arm()
 
     def _run_turn(self) -> None:
-        machine, local, completions, transport = self._machine, self._local, self._completions, self._transport
+        machine, local, completions = self._machine, self._local, self._completions
+        if self._patient:
+            local.extend(self._patient)
+            self._patient.clear()
         for _ in range(LOCAL_ROUNDS_MAX):
             now = monotonic_us()
             while completions:
@@ -151,25 +162,44 @@ class Driver:
             machine.on_turn_end(now)
             self._run_effects()
             if not local and not completions:
-                break
-        if transport is not None:
-            transport.flush()
-        if local or completions:
-            self._schedule()
+                return
+        self._schedule()
 
     def _run_effects(self) -> None:
-        grouped: dict[type, list[Any]] = {}
+        """Messages leave before anything else is done: others work on them meanwhile."""
+        grouped: dict[type, list[Any]] | None = None
         transport, own = self._transport, self._own_peer
         for effect in self._outbox.take():
-            if type(effect) is Send:
+            kind = type(effect)
+            if kind is Send:
+                message = effect.message
                 if effect.to == own:
-                    self._local.append(effect.message)
+                    if type(message) in PATIENT:
+                        self._wait_patiently(message)
+                    else:
+                        self._local.append(message)
                 elif transport is not None:
-                    transport.send(effect.to, effect.message)
+                    transport.send(effect.to, message)
+            elif grouped is None:
+                grouped = {kind: [effect]}
             else:
-                grouped.setdefault(type(effect), []).append(effect)
-        for kind, effects in grouped.items():
-            self._effects[kind](effects)
+                grouped.setdefault(kind, []).append(effect)
+        if transport is not None:
+            transport.flush()
+        if grouped is not None:
+            for kind, effects in grouped.items():
+                self._effects[kind](effects)
+
+    def _wait_patiently(self, message: Any) -> None:
+        """The next turn takes it along; if there is none for a moment, it gets one of its own."""
+        self._patient.append(message)
+        if self._patience is None:
+            self._patience = self._loop.call_later(LOCAL_PATIENCE, self._on_patience)
+
+    def _on_patience(self) -> None:
+        self._patience = None
+        if self._patient:
+            self._schedule()
 
     def _arm(self) -> None:
         """One timer handle for all of the machine's timers; it is set anew only for an earlier deadline."""
@@ -201,8 +231,9 @@ class Driver:
     def stop(self) -> None:
         """No event reaches the machine any more, no effect is run."""
         self._stopped = True
-        if self._wake is not None:
-            self._wake.cancel()
+        for handle in (self._wake, self._patience):
+            if handle is not None:
+                handle.cancel()
 
     def _crash(self, error: BaseException) -> None:
         if not self._stopped:

@@ -57,6 +57,9 @@ class TransportMetrics:
     dials_failed: int = counter("Outgoing connections that were refused or timed out.", unit="connections")
     protocol_errors: int = counter("Connections closed because of bytes that are no message.", unit="connections")
     slow_peers_closed: int = counter("Connections closed because the peer did not read.", unit="connections")
+    reading_paused: int = counter(
+        "Times that requests were left unread because their sender did not read answers.", unit="times"
+    )
     messages_received: int = counter("Messages received.", unit="messages")
     messages_sent: int = counter("Messages sent.", unit="messages")
     bytes_received: int = counter("Bytes received.", unit="bytes")

@@ -15,17 +15,26 @@ import logging
 import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import Any, Final, Protocol, cast
 
 from logdevice_py.core.ids import InstanceId, NodeId, PeerId, format_peer
 from logdevice_py.core.machine import Rng, backoff
 from logdevice_py.core.status import TRAITS, ProtocolError, Status
 from logdevice_py.protocol.framing import FRAME_SIZE_MAX, FRAME_SIZE_MAX_BEFORE_HELLO, FrameReader, encode_frame
-from logdevice_py.protocol.messages import PROTOCOL_VERSION_MAX, PROTOCOL_VERSION_MIN, Ack, Hello
+from logdevice_py.protocol.messages import PATIENT, PROTOCOL_VERSION_MAX, PROTOCOL_VERSION_MIN, Ack, Hello
 from logdevice_py.runtime.clock import monotonic_us
+from logdevice_py.runtime.complaints import Complaints
 from logdevice_py.runtime.settings import RuntimeSettings, TransportMetrics
 
 log = logging.getLogger("logdevice.transport")
+
+_DEAF_FACTOR = 4
+"""A peer whose unread answers are this many times what pauses its read streams is not read from: what it asks for cannot pile up."""
+
+PATIENCE_US: Final = 1_000
+"""How long a patient message waits for another one to the same peer, where such have come lately. uvloop's timers tick in milliseconds."""
+_JOINED_MAX: Final = 32 << 10
+"""Writes up to this size are joined: copying is cheaper than a list of pieces."""
 
 
 @dataclass(slots=True)
@@ -62,18 +71,38 @@ class TransportEvents(Protocol):
 class _Connection(asyncio.BufferedProtocol):
     """One TCP connection, dialled or accepted."""
 
-    __slots__ = ("_owner", "_reader", "_timer", "dialled", "out", "peer", "queued", "transport", "up")
+    __slots__ = (
+        "_alone_at",
+        "_company",
+        "_deaf",
+        "_owner",
+        "_reader",
+        "_timer",
+        "_waits_since",
+        "dialled",
+        "out",
+        "peer",
+        "transport",
+        "up",
+    )
 
     def __init__(self, owner: Transport, peer: PeerId | None) -> None:
         self._owner = owner
         self._reader = FrameReader(FRAME_SIZE_MAX if peer is not None else FRAME_SIZE_MAX_BEFORE_HELLO)
         self._timer: asyncio.TimerHandle | None = None
+        self._deaf = False
+        """Its requests are left unread until it has read the answers to earlier ones."""
         self.peer = peer
         self.dialled = peer is not None
         self.transport: asyncio.Transport | None = None
         self.up = False
         self.out: list[bytes] = []
-        self.queued = 0
+        self._company = False
+        """The last patient message was followed by another message within the time that it may wait."""
+        self._alone_at = 0
+        """When a patient message was sent without company; 0 once it is known whether any followed in time."""
+        self._waits_since = 0
+        """When the first patient message was queued that waits."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)  # uvloop has classes of its own
@@ -96,7 +125,7 @@ class _Connection(asyncio.BufferedProtocol):
                 messages = self._introduce(messages)
         except ProtocolError as error:
             owner.metrics.protocol_errors += 1
-            log.warning("%s: %s; connection closed", self.describe(), error)
+            owner.complain("no valid messages", f"{self.describe()}: {error}; connection closed")
             self.abort()
             return
         owner.metrics.messages_received += len(messages)
@@ -124,10 +153,9 @@ class _Connection(asyncio.BufferedProtocol):
         return messages[1:] if self.up else []
 
     def _silent(self) -> None:
-        log.warning(
-            "%s: no introduction within %.1f s; connection closed",
-            self.describe(),
-            self._owner.settings.hello_timeout_us / 1e6,
+        seconds = self._owner.settings.hello_timeout_us / 1e6
+        self._owner.complain(
+            "no introduction", f"{self.describe()}: no introduction within {seconds:.1f} s; connection closed"
         )
         self.abort()
 
@@ -136,6 +164,9 @@ class _Connection(asyncio.BufferedProtocol):
             self._owner.events.on_peer_congested(self.peer, congested=True)
 
     def resume_writing(self) -> None:
+        if self._deaf and self.transport is not None:
+            self._deaf = False
+            self.transport.resume_reading()
         if self.up and self.peer is not None:
             self._owner.events.on_peer_congested(self.peer, congested=False)
 
@@ -148,7 +179,31 @@ class _Connection(asyncio.BufferedProtocol):
 
     def queue(self, message: Any) -> None:
         """Put a frame into this turn's write."""
+        if self._alone_at:
+            self._company = monotonic_us() - self._alone_at < PATIENCE_US
+            self._alone_at = 0
         self.out.extend(encode_frame(message))
+
+    def queue_patiently(self, message: Any) -> bool:
+        """Queue a patient message. False: it may wait for another message, since the last one would not have waited in vain."""
+        if self._company:
+            if not self.out:
+                self._waits_since = monotonic_us()
+            self.out.extend(encode_frame(message))
+            return False
+        self.out.extend(encode_frame(message))
+        self._alone_at = monotonic_us()
+        return True
+
+    def patience_ends(self, now: int) -> bool:
+        """Send what has waited long enough, and let the next patient message not wait. False: what is there may wait on."""
+        if not self.out:
+            return True
+        if now - self._waits_since < PATIENCE_US:
+            return False
+        self._company = False
+        self.flush()
+        return True
 
     def flush(self) -> None:
         """Hand this turn's frames to the socket in one write."""
@@ -159,15 +214,23 @@ class _Connection(asyncio.BufferedProtocol):
         self.out = []
         size = sum(map(len, out))
         self._owner.metrics.bytes_sent += size
-        transport.writelines(out)
-        if transport.get_write_buffer_size() > self._owner.settings.output_bytes_max:
+        if len(out) == 1:
+            transport.write(out[0])
+        elif size <= _JOINED_MAX:
+            transport.write(b"".join(out))
+        else:
+            transport.writelines(out)
+        waiting = transport.get_write_buffer_size()
+        if waiting > self._owner.settings.output_bytes_max:
             self._owner.metrics.slow_peers_closed += 1
-            log.warning(
-                "%s does not read: %d bytes wait for it; connection closed",
-                self.describe(),
-                transport.get_write_buffer_size(),
+            self._owner.complain(
+                "does not read", f"{self.describe()} does not read: {waiting} bytes wait for it; connection closed"
             )
             self.abort()
+        elif waiting > _DEAF_FACTOR * self._owner.settings.output_bytes_congested and not (self.dialled or self._deaf):
+            self._deaf = True
+            self._owner.metrics.reading_paused += 1
+            transport.pause_reading()
 
     def abort(self) -> None:
         """Close at once; queued bytes are dropped."""
@@ -210,6 +273,7 @@ class Transport:
         self.events = events
         self.settings = settings
         self.metrics = TransportMetrics()
+        self._complaints = Complaints(log)
         self.loop = asyncio.get_running_loop()
         self._address_of = address_of
         self._rng = rng
@@ -217,6 +281,8 @@ class Transport:
         self._clients: dict[PeerId, _Connection] = {}
         self._connections: set[_Connection] = set()
         self._dirty: dict[_Connection, None] = {}
+        self._patient: dict[_Connection, None] = {}
+        self._patience: asyncio.TimerHandle | None = None
         self._server: asyncio.Server | None = None
         self._next_client = -1
         self._closing = False
@@ -239,15 +305,36 @@ class Transport:
             if connection is None:
                 self._wait(to, message)
                 return
-        if connection is not None:
+        if connection is None:
+            return
+        if type(message) not in PATIENT or connection in self._dirty:
             connection.queue(message)
             self._dirty[connection] = None
+        elif connection.queue_patiently(message):
+            self._dirty[connection] = None
+        else:
+            self._patient[connection] = None
+            if self._patience is None:
+                self._patience = self.loop.call_later(PATIENCE_US / 1e6, self._patience_ends)
 
     def flush(self) -> None:
         """Write what was queued: one write a connection."""
-        dirty, self._dirty = self._dirty, {}
-        for connection in dirty:
-            connection.flush()
+        dirty = self._dirty
+        if dirty:
+            self._dirty = {}
+            for connection in dirty:
+                connection.flush()
+
+    def _patience_ends(self) -> None:
+        self._patience = None
+        now = monotonic_us()
+        self._patient = {connection: None for connection in self._patient if not connection.patience_ends(now)}
+        if self._patient and not self._closing:
+            self._patience = self.loop.call_later(PATIENCE_US / 1e6, self._patience_ends)
+
+    def complain(self, kind: str, text: str) -> None:
+        """Warn about a peer; lines of one kind are limited."""
+        self._complaints.warn(kind, text, monotonic_us())
 
     def connect(self, node: NodeId) -> None:
         """Dial a node if there is no connection to it."""
@@ -275,9 +362,14 @@ class Transport:
     async def close(self) -> None:
         """Close everything; nothing is reported any more."""
         self._closing = True
+        self._complaints.flush_all()
         if self._server is not None:
             self._server.close()
         self.flush()
+        if self._patience is not None:
+            self._patience.cancel()
+        for connection in self._patient:
+            connection.flush()
         tasks = [route.dialling for route in self._routes.values() if route.dialling is not None]
         for task in tasks:
             task.cancel()
@@ -369,7 +461,8 @@ class Transport:
             connection.flush()
         elif self.inbound() > self.settings.connections_max:
             self.metrics.connections_refused += 1
-            log.warning("%s refused: %d connections are open", connection.describe(), self.inbound() - 1)
+            others = self.inbound() - 1
+            self.complain("too many connections", f"{connection.describe()} refused: {others} connections are open")
             connection.abort()
         else:
             self.metrics.connections_accepted += 1
@@ -407,7 +500,7 @@ class Transport:
         )
         connection.flush()
         if status is not Status.OK:
-            log.warning("%s refused: %s: %s", connection.describe(), status.name, detail)
+            self.complain("introduction refused", f"{connection.describe()} refused: {status.name}: {detail}")
             if connection.transport is not None:
                 connection.transport.close()
             return
@@ -434,11 +527,20 @@ class Transport:
             return Status.INVALID_CLUSTER, f"this is a node of cluster {me.cluster_name} ({me.cluster_uuid.hex()})"
         if hello.destination not in (-1, me.node):
             return Status.NOTINCONFIG, f"this is N{me.node}, not N{hello.destination}"
+        if hello.node >= 0:
+            if self._address_of(hello.node) is None:
+                # it may have been added by a cluster file that is not read here yet
+                self.events.on_config_version(hello.config_version)
+            if self._address_of(hello.node) is None:
+                return Status.NOTINCONFIG, f"N{hello.node} is not in the cluster file"
+            if hello.node == me.node:
+                return Status.NOTINCONFIG, f"N{hello.node} is this node itself"
         return Status.OK, ""
 
     def disconnected(self, connection: _Connection) -> None:
         self._connections.discard(connection)
         self._dirty.pop(connection, None)
+        self._patient.pop(connection, None)
         peer = connection.peer
         if peer is None or self._closing:
             return

@@ -70,7 +70,18 @@ class Host:
 class End:
     """One end of a connection. `other` is the other one."""
 
-    __slots__ = ("_network", "arrival", "broken", "held", "host", "known_lost", "listener", "on_ack", "on_lost", "other")
+    __slots__ = (
+        "_network",
+        "arrival",
+        "broken",
+        "held",
+        "host",
+        "known_lost",
+        "listener",
+        "on_ack",
+        "on_lost",
+        "other",
+    )
 
     def __init__(self, network: Network, host: Host) -> None:
         self._network = network
@@ -261,9 +272,7 @@ class _Attempt:
 
     __slots__ = ("_dialler", "_network", "_outcome", "_source", "_target", "end", "reached")
 
-    def __init__(
-        self, network: Network, source: int, target: int, outcome: Callable[[End | None, bool], None]
-    ) -> None:
+    def __init__(self, network: Network, source: int, target: int, outcome: Callable[[End | None, bool], None]) -> None:
         self._network = network
         self._source = source
         self._target = target

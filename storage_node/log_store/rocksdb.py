@@ -42,6 +42,7 @@ _UNPARTITIONED: Final = "unpartitioned"
 _DATABASE: Final = "db"
 _FAILED: Final = "failed"
 _REFUSED: Final = "Result incomplete"
+_ASK_BYTES: Final = 64 << 10
 
 
 def fsync_directory(path: str) -> None:
@@ -140,6 +141,8 @@ class RocksLogStore:
             resume_percent=settings.free_space_resume_percent,
         )
         self._unmeasured = 0
+        self._unasked = 0
+        """Bytes that may be written before RocksDB is asked again whether it delays writes."""
         self.check_space()
         self._marker: ShardMarker | None = None
         self._stop = Stop.CLEAN
@@ -267,9 +270,7 @@ class RocksLogStore:
             return []
         if self._failed:
             return [Status.FAILED] * len(batches)
-        if self._data.property_int_value("rocksdb.is-write-stopped") or self._data.property_int_value(
-            "rocksdb.actual-delayed-write-rate"
-        ):
+        if self._unasked <= 0 and self._is_delayed():
             hit("log_store_write_delayed")
             return [Status.OVERLOADED] * len(batches)
         group = rocksdict.WriteBatch(raw_mode=True)
@@ -280,6 +281,7 @@ class RocksLogStore:
         status = self._commit(group)
         if status is Status.OK:
             self.bytes_written += size
+            self._unasked -= size
             self._unmeasured += size
             if self._unmeasured >= self._settings.free_space_check_bytes:
                 self.check_space()
@@ -288,6 +290,16 @@ class RocksLogStore:
                 for log, *_ in batch.entries:
                     self._directory.doubt(log)
         return [status] * len(batches)
+
+    def _is_delayed(self) -> bool:
+        """Ask RocksDB whether it delays writes. Only writing makes it begin to, so it is not asked for each small group; a write that it would
+        delay all the same is refused by it (`no_slowdown`)."""
+        if self._data.property_int_value("rocksdb.is-write-stopped") or self._data.property_int_value(
+            "rocksdb.actual-delayed-write-rate"
+        ):
+            return True
+        self._unasked = _ASK_BYTES
+        return False
 
     def _commit(self, group: Any) -> Status:
         """Write a group together with what is due of the directory and the marks."""

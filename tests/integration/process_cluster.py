@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import shutil
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from client.client import Client
 from logdevice_py.config.logs import Durability
@@ -38,6 +40,15 @@ class ProcessCluster:
     async def kill(self, *nodes: int) -> None:
         """SIGKILL, all at once."""
         await asyncio.gather(*(self.supervisor.kill(node) for node in nodes))
+
+    def peak_memory(self) -> dict[int, int]:
+        """Bytes that each running node held in memory at most."""
+        peaks = {}
+        for node, child in self.supervisor.children.items():
+            if child.process.returncode is None:
+                status = Path(f"/proc/{child.process.pid}/status").read_text()
+                peaks[int(node)] = int(status.partition("VmHWM:")[2].split()[0]) << 10
+        return peaks
 
     async def start(self, *nodes: int) -> None:
         """Start again."""
@@ -70,6 +81,7 @@ async def process_cluster(
     racks: int = 3,
     epoch_store: str | None = None,
     durability: Durability = Durability.SYNC,
+    settings: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> AsyncIterator[ProcessCluster]:
     """A cluster whose logs are writable. All processes are gone afterwards; assertions of nodes that ended by themselves fail the test."""
     config = make_config(
@@ -81,6 +93,8 @@ async def process_cluster(
         epoch_store=epoch_store,
         durability=durability,
     )
+    if settings is not None:
+        config = dataclasses.replace(config, settings=settings)
     supervisor = Supervisor(directory, config)
     write_cluster_file(directory, config)
     await supervisor.listen()

@@ -208,6 +208,52 @@ async def test_a_client_that_never_reads_is_disconnected_with_memory_bounded() -
             await seen.until(lambda: bool(seen.down))
 
 
+async def test_a_client_that_asks_without_reading_is_not_read_from_until_it_reads() -> None:
+    """What it asks for then cannot pile up, and it is not disconnected either."""
+    addresses: dict[int, tuple[str, int]] = {}
+    async with process(0, addresses, output_bytes_congested=64 << 10) as (node, seen):
+        answer = Release(shard=ShardId(0), logs=[(1 << 62, 1 << 62)] * 3000)
+        reader, writer = await asyncio.open_connection(*addresses[0], limit=1 << 10)
+        writer.write(hello())
+        await seen.until(lambda: len(seen.up) == 1)
+        for _ in range(400):  # each question is answered with 50 kB
+            if node.metrics.reading_paused:
+                break
+            node.send(seen.up[0], answer)
+            node.flush()
+            await asyncio.sleep(0)
+        assert node.metrics.reading_paused == 1
+        before = len(seen.messages)
+        writer.write(b"".join(encode_frame(release(1))))
+        await asyncio.sleep(0.1)
+        assert len(seen.messages) == before
+        while len(seen.messages) == before:
+            await reader.read(1 << 16)
+        assert not seen.down
+        writer.transport.abort()
+
+
+async def test_a_stranger_must_name_a_node_of_the_cluster_file_and_not_the_one_it_calls() -> None:
+    addresses: dict[int, tuple[str, int]] = {}
+    async with process(0, addresses), process(7, addresses, cluster="c") as (stranger, seen):
+        del addresses[7]
+        stranger.send(PeerId(0), release(1))
+        await seen.until(lambda: bool(seen.down))
+    async with process(0, addresses) as (node, at_node), process(8, addresses) as (member, _):
+        member.send(PeerId(0), release(1))
+        await at_node.until(lambda: len(at_node.messages) == 1)
+        assert not node.metrics.protocol_errors
+
+
+async def test_a_node_of_a_newer_cluster_file_is_let_in_once_that_is_read() -> None:
+    addresses: dict[int, tuple[str, int]] = {}
+    async with process(0, addresses) as (_, seen), process(5, addresses) as (added, _):
+        address = addresses.pop(5)
+        seen.on_config_version = lambda version: addresses.update({5: address})  # type: ignore[method-assign]
+        added.send(PeerId(0), release(3))
+        await seen.until(lambda: seen.messages == [(PeerId(5), release(3))])
+
+
 async def test_more_connections_than_allowed_are_turned_away() -> None:
     addresses: dict[int, tuple[str, int]] = {}
     async with process(0, addresses, connections_max=2) as (node, seen):

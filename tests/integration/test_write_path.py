@@ -25,7 +25,6 @@ async def read_all(client: Client, log: int) -> list[tuple[bytes | None, int, in
     return rows
 
 
-@pytest.mark.slow
 async def test_a_buffered_writer_keeps_every_record_once_and_in_order_while_connections_break() -> None:
     rng = random.Random(5)
     async with LocalCluster(nodes=3) as cluster, Client(cluster.config_file, seed=5) as client:

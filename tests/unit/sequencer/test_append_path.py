@@ -438,6 +438,18 @@ class TestWriteStreams:
         assert world.answer_to(late).status is Status.WRITE_STREAM_UNKNOWN
         assert world.answer_to(again).status is Status.OK
 
+    def test_a_frame_behind_a_batch_that_gets_no_lsn_is_refused_with_it(self) -> None:
+        world = active(config=make_config(max_writes_in_flight=2))
+        world.answer = lambda store: None
+        for _ in range(2):
+            world.append()
+            world.run()
+        batched = world.stream_append(1, resume=True)
+        alone = world.stream_append(2, payload=b"s" * 4096)
+        world.run()
+        assert world.answer_to(batched).status is Status.SEQNOBUFS
+        assert world.answer_to(alone).status is Status.WRITE_STREAM_UNKNOWN
+
     def test_the_longest_silent_writers_are_forgotten_when_there_are_too_many(self) -> None:
         world = active(settings=SequencerSettings(write_streams_per_log=10))
         writers = [bytes([number]) * 16 for number in range(11)]

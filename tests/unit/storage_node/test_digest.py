@@ -8,6 +8,7 @@ from logdevice_py.core.entry import EntryFlags
 from logdevice_py.core.ids import LogId, PeerId, metadata_log_of
 from logdevice_py.core.lsn import LSN_MAX, Lsn
 from logdevice_py.core.status import Status
+from logdevice_py.protocol.framing import encode_frame
 from logdevice_py.protocol.messages import Digest, Digested, Trim, Trimmed
 from storage_node.settings import StorageSettings
 from tests.unit.storage_node.fakes import (
@@ -146,6 +147,66 @@ class TestDigest:
         driver.let_go()
         assert [len(answer.entries) for answer in driver.take(Digested)] == [1] * 5
 
+    def test_a_peer_that_does_not_read_is_sent_no_more_answers_until_it_does(self, recent: StorageSettings) -> None:
+        driver = Driver(recent)
+        driver.turn(*stores([lsn(1, 1)]))
+        asked = digest(lsn(1, 1), lsn(1, 9))
+        driver.node.on_peer_congested(asked[0], driver.now)
+        driver.turn(asked, asked, (PeerId(-7), asked[1]))
+        assert len(driver.take(Digested, PeerId(-7))) == 1
+        assert driver.take(Digested) == []
+        driver.node.on_peer_drained(asked[0], driver.now)
+        driver.turn()
+        assert len(driver.take(Digested, asked[0])) == 2
+
+    def test_what_a_gone_peer_asked_for_is_forgotten(self) -> None:
+        driver = Driver(StorageSettings(digests_waiting_max=3))
+        driver.turn(*stores([lsn(1, 1)]))
+        asked = digest(lsn(1, 1), lsn(1, 9))
+        driver.node.on_peer_congested(asked[0], driver.now)
+        driver.turn(*[asked] * 7)
+        driver.node.on_peer_down(asked[0], driver.now)
+        driver.turn(*[asked] * 7)
+        assert [answer.ranges[0][1] for answer in driver.take(Digested)] == [Status.OK] * 7
+
+    def test_one_turn_sends_a_bounded_part_and_the_next_turn_goes_on(self) -> None:
+        driver = Driver(StorageSettings(read_bytes_per_turn_max=len(image(lsn(1, 1)))))
+        driver.turn(*stores([lsn(1, 1)]))
+        driver.turn(*[digest(lsn(1, 1), lsn(1, 9))] * 3)
+        for _ in range(3):
+            assert len(driver.take(Digested)) == 1
+            driver.turn()
+
+    def test_many_ranges_count_like_many_requests(self) -> None:
+        driver = Driver()
+        peer, request = digest(lsn(1, 1), lsn(1, 9))
+        request.ranges = request.ranges * 2000
+        driver.turn(*[(peer, request)] * 110)
+        refused = [answer for answer in driver.take(Digested) if answer.ranges[0][1] == Status.OVERLOADED]
+        assert len(refused) == 10
+
+    def test_whatever_is_asked_the_answer_fits_a_frame(self) -> None:
+        """Log ids, LSNs and lengths in their longest form, and more of them than one message holds."""
+        log = metadata_log_of(SYNC_LOG)
+        driver = Driver(StorageSettings(digest_bytes_max=64 << 20))
+        count = 3000
+        for first in range(0, count, 500):
+            driver.turn(*stores([lsn(1 + epoch, 1) for epoch in range(first, first + 500)], log=log, flags=0))
+        peer, request = digest(Lsn(1), LSN_MAX, log=log, generation=0)
+        request.bytes_max = 2**32 - 1
+        row = request.ranges[0]
+        for ranges in ([row], [row] * 2000):
+            request.ranges = ranges
+            driver.turn((peer, request))
+            [answer] = driver.take(Digested)
+            encode_frame(answer)
+            assert answer.entries
+        request.ranges = [(1, 1, 1, 0)] * 4000
+        driver.turn((peer, request))
+        [answer] = driver.take(Digested)
+        encode_frame(answer)
+        assert {status for _, status, _ in answer.ranges} == {Status.INVALID_PARAM}
+
     def test_a_failed_disk_says_so(self) -> None:
         driver = Driver()
         driver.disk.fail_write = True
@@ -202,3 +263,12 @@ class TestTrim:
         driver = Driver()
         driver.turn(trim(LSN_MAX))
         assert driver.take_one(Trimmed).status is Status.INVALID_PARAM
+
+    def test_nobody_may_trim_a_metadata_log(self) -> None:
+        driver = Driver()
+        log = metadata_log_of(SYNC_LOG)
+        driver.turn(*stores([lsn(1, 1)], log=log, flags=0))
+        driver.turn(trim(lsn(9, 9), log=log))
+        assert driver.take_one(Trimmed).status is Status.NOTFOUND
+        driver.turn(digest(Lsn(1), LSN_MAX, log=log, generation=0))
+        assert len(driver.take_one(Digested).entries) == 1

@@ -9,6 +9,7 @@ import pytest
 from logdevice_py.core.entry import EntryFlags
 from logdevice_py.core.lsn import Epoch
 from logdevice_py.core.status import Status
+from logdevice_py.protocol.framing import encode_frame
 from logdevice_py.protocol.messages import CheckSeal, SealChecked, Sealed
 from storage_node.seal import generation_at
 from storage_node.settings import StorageSettings
@@ -218,3 +219,20 @@ def test_check_seal_tells_the_greater_of_both_seals() -> None:
     driver.turn(*stores([lsn(9, 1)]))
     driver.turn((SEQUENCER, CheckSeal(request_id=1, shard=ME, logs=[SYNC_LOG])))
     assert driver.take_one(SealChecked).logs == [(SYNC_LOG, 8, SEQUENCER)]
+
+
+def test_an_answer_that_no_frame_could_hold_is_split_by_logs() -> None:
+    """Many logs of one node, each with several epochs that were not recovered before its sequencer died again."""
+    driver = Driver()
+    logs = [SYNC_LOG, ASYNC_LOG]
+    for log in logs:
+        for epoch in range(1, 1201):
+            driver.turn(*stores([lsn(epoch, 1)], log=log))
+    peer, message = seal(2**30)
+    message.logs = [(log, 2**30, 0, [(1, 1)]) for log in logs]
+    driver.turn((peer, message))
+    answers = driver.take(Sealed)
+    assert [[row[0] for row in answer.logs] for answer in answers] == [[log] for log in logs]
+    for answer in answers:
+        encode_frame(answer)
+        assert len(answer.logs[0][5]) == 1200

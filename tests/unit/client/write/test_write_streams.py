@@ -330,6 +330,19 @@ class TestRefusals:
 
 
 class TestDoubt:
+    def test_the_search_includes_the_lsn_of_the_last_acknowledged_frame_which_others_may_share(self) -> None:
+        w = Writing(time_trigger_us=0)
+        w.append(b"a")
+        (first,) = w.located(epoch=3)
+        doubtful = w.append(b"b")
+        w.frames()
+        w.answer(first, esn=8)
+        w.bench.down(w.node)
+        w.moved(epoch=4)
+        searched = w.found({2: compose_lsn(3, 8)})
+        assert searched == (compose_lsn(3, 8), compose_lsn(3, ESN_MAX))
+        assert doubtful.result.lsn == compose_lsn(3, 8)
+
     def test_a_lost_connection_ends_the_epoch_and_only_the_missing_is_sent_again(self) -> None:
         w = Writing(time_trigger_us=0, size_trigger_bytes=1)
         many = w.append_many([b"a", b"b", b"c"])
@@ -337,7 +350,7 @@ class TestDoubt:
         w.answer(frames[0], esn=5)
         w.bench.down(w.node)
         w.moved(epoch=4)
-        assert w.found({2: compose_lsn(3, 6)})[0] == compose_lsn(3, 6)
+        assert w.found({2: compose_lsn(3, 6)})[0] == compose_lsn(3, 5)
         (again,) = w.frames()
         assert (again.payload, again.sequence, again.stream_epoch) == (b"c", 3, 4)
         w.answer(again, esn=1)

@@ -152,7 +152,9 @@ class TestTop:
         assert old in GOOD
         assert error(GOOD.replace(old, new)).startswith(text)
 
-    @pytest.mark.parametrize("url", ["zookeeper://zk1:2181/root", "zookeeper://zk1:2181,zk2:2181/a/b", "memory:x"])
+    @pytest.mark.parametrize(
+        "url", ["zookeeper://zk1:2181/root", "zookeeper://zk1:2181", "zookeeper://zk1:2181,zk2:2181/a/b", "memory:x"]
+    )
     def test_epoch_stores_across_hosts(self, url: str) -> None:
         assert load_cluster(GOOD.replace("memory:", url)).epoch_store == url
 

@@ -1,0 +1,211 @@
+"""One run: a scenario under faults, then calm, then everything must work and agree."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from logdevice_py.core.ids import LogId
+from logdevice_py.core.lsn import LSN_OLDEST, format_lsn
+from logdevice_py.core.units import SECOND, Micros
+from logdevice_py.simulation.trace import Trace
+from server.sim_cluster import SimCluster, SimPromise
+from tests.simulation.faults import Nemesis
+from tests.simulation.history import Observation, Violation
+from tests.simulation.scenario import Scenario, draw
+from tests.simulation.workload import Applications, StreamWriter
+
+CALM_BOUND = 600 * SECOND
+"""Virtual time within which everything must be done after the last fault."""
+STANDSTILL = 45 * SECOND
+"""Virtual time without faults within which something must go on."""
+
+
+EVENTS_MAX = 3_000_000
+"""More than any run needs: something goes round in circles."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """Of one run."""
+
+    scenario: Scenario
+    digest: str
+    events: int
+    acknowledged: int
+    caused: dict[str, int]
+    failures: dict[str, int]
+    calm_after: dict[str, int] = field(default_factory=dict)
+    """How long after the last fault things worked again, in microseconds."""
+
+
+class Failure(Exception):
+    """A run failed; the text says how to replay it, `trace` how it came to it."""
+
+    def __init__(self, scenario: Scenario, at: int, trace: Trace) -> None:
+        super().__init__(f"{scenario}\nfailed at {at / 1e6:.6f} s; replay: make sim SEED={scenario.seed}")
+        self.trace = trace
+
+
+def run_seed(seed: int, *, echo: Callable[[str], None] | None = None) -> Outcome:
+    """Run the scenario of a seed; `Failure` when something was not as it must be."""
+    scenario = draw(seed)
+    trace = Trace(echo=echo)
+    cluster = SimCluster(
+        scenario.config,
+        seed,
+        network=scenario.network,
+        client_settings=scenario.client_settings,
+        read_settings=scenario.read_settings,
+        trace=trace,
+        turn_max=scenario.turn_max,
+    )
+    try:
+        return _Run(scenario, cluster).execute()
+    except Exception as error:
+        raise Failure(scenario, cluster.scheduler.now, trace) from error
+
+
+class _Run:
+    def __init__(self, scenario: Scenario, cluster: SimCluster) -> None:
+        self.scenario = scenario
+        self.cluster = cluster
+        self.apps = Applications(scenario, cluster, random.Random(cluster.rng.getrandbits(64)))
+        self.nemesis = Nemesis(scenario, cluster, self.apps, random.Random(cluster.rng.getrandbits(64)))
+        self.calm_after: dict[str, int] = {}
+        self.calm_since = 0
+
+    def execute(self) -> Outcome:
+        scenario, cluster = self.scenario, self.cluster
+        for node in cluster.nodes.values():
+            node.start()
+        self.apps.start()
+        self.nemesis.start()
+        while cluster.scheduler.now < scenario.duration:
+            self._advance(scenario.duration)
+        self.nemesis.stop()
+        self.apps.stopping = True
+        self.calm_since = cluster.scheduler.now
+        self._settle()
+        for log in scenario.logs:
+            self._examine(log)
+        return Outcome(
+            scenario,
+            cluster.trace.digest(),
+            cluster.scheduler.events,
+            sum(history.acknowledged for history in self.apps.histories.values()),
+            self.nemesis.caused,
+            {status.name: count for status, count in self.apps.failures.items()},
+            self.calm_after,
+        )
+
+    def _advance(self, bound: int) -> None:
+        scheduler = self.cluster.scheduler
+        stopped = scheduler.run_until(
+            min(bound, scheduler.now + SECOND // 10), stop=lambda: scheduler.events > EVENTS_MAX
+        )
+        if stopped:
+            raise Violation(f"{scheduler.events} events: something goes round in circles")
+
+    def _wait(
+        self, what: str, done: Callable[[], bool], waits_for: Callable[[], str], progress: Callable[[], object] = int
+    ) -> None:
+        """Until something is so; a violation when nothing changes on the way there for too long."""
+        scheduler = self.cluster.scheduler
+        since, reached = max(self.calm_since, scheduler.now), progress()
+        while not done():
+            if progress() != reached:
+                since, reached = scheduler.now, progress()
+            if scheduler.now >= since + STANDSTILL:
+                raise Violation(f"{what}: nothing for {STANDSTILL / 1e6:.0f} s without faults: {waits_for()}")
+            if scheduler.now >= self.calm_since + CALM_BOUND:
+                raise Violation(f"{what}: not within {CALM_BOUND / 1e6:.0f} s without faults: {waits_for()}")
+            self._advance(scheduler.now + SECOND // 10)
+        self.calm_after[what] = scheduler.now - self.calm_since
+
+    def _settle(self) -> None:
+        def waits_for() -> str:
+            writers = [app for app in self.apps.apps if app.alive and isinstance(app, StreamWriter)]
+            return f"{self.apps.unanswered()} appends; unacknowledged " + ", ".join(
+                f"{writer.name} {writer.streams.unacknowledged_bytes} bytes" for writer in writers
+            )
+
+        self._wait("answers to appends", lambda: self.apps.unanswered() == 0, waits_for, self.apps.unanswered)
+
+    def _examine(self, log: LogId) -> None:
+        """Append once more, read all of it in both ways, and compare."""
+        tail = self._tail(log, self._append(log))
+        self._read(log, tail, single_copy=True)
+        whole = self._read(log, tail, single_copy=False)
+        for app, reader in self.apps.tailing():
+            if app.log == log and app.seen is not None:
+                seen = app.seen
+                self._wait(
+                    "tailing readers",
+                    lambda seen=seen: seen.last >= tail,
+                    reader.stream.waiting_for,
+                    lambda seen=seen: seen.last,
+                )  # type: ignore[misc]
+        self.apps.histories[log].check_end(whole)
+
+    def _append(self, log: LogId) -> int:
+        """Append until it works; the LSN."""
+        cluster, history = self.cluster, self.apps.histories[log]
+        client = cluster.client()
+        lsns: list[int] = []
+        tries = 0
+        errors: list[str] = []
+
+        def attempt(now: Micros) -> None:
+            nonlocal tries
+            tries += 1
+            made = history.attempt(f"last-{log}-{tries}".encode(), (0, 0))
+
+            def done(promise: SimPromise) -> None:
+                if promise.error is None:
+                    history.acknowledge(made, promise.result.lsn, promise.result.batch_offset)
+                    lsns.append(int(promise.result.lsn))
+                else:
+                    history.give_up(made, maybe_applied=promise.error.maybe_applied)  # type: ignore[attr-defined]
+                    errors.append(str(promise.error))
+                    cluster.scheduler.after(SECOND // 10, lambda: client.event(attempt))
+
+            client.session.append(log, made.payload, SimPromise(done), now)
+
+        client.event(attempt)
+        self._wait("a last append", lambda: bool(lsns), lambda: f"{tries} tries: {errors[-1:]}")
+        return lsns[0]
+
+    def _tail(self, log: LogId, lsn: int) -> int:
+        cluster, history = self.cluster, self.apps.histories[log]
+        client = cluster.client()
+        tails: list[int] = []
+        errors: list[str] = []
+
+        def ask(now: Micros) -> None:
+            def done(promise: SimPromise) -> None:
+                if promise.error is None:
+                    tails.append(int(promise.result))
+                else:
+                    errors.append(str(promise.error))
+                    cluster.scheduler.after(SECOND // 10, lambda: client.event(ask))
+
+            client.session.tail_lsn(log, SimPromise(done), now)
+
+        client.event(ask)
+        self._wait("the tail", lambda: bool(tails), lambda: f"{errors[-1:]}")
+        history.check_tail(tails[0], max(history.acknowledged_max, (lsn, 0)))
+        return tails[0]
+
+    def _read(self, log: LogId, tail: int, *, single_copy: bool) -> Observation:
+        client = self.cluster.client()
+        name = "single-copy" if single_copy else "all-copies"
+        reader, seen = self.apps.reader(client, log, LSN_OLDEST, tail, name, single_copy=single_copy)
+        client.event(reader.start)
+        self._wait(
+            f"a {name} reader",
+            lambda: reader.finished,
+            lambda: f"at {format_lsn(seen.last)} of {format_lsn(tail)}: {reader.stream.waiting_for()}",
+        )
+        return seen
