@@ -112,10 +112,10 @@ class Bare:
         for process in self._processes:
             await process.wait()
 
-    async def measure(self, into: dict[str, list[float]], records: int, large: int) -> None:
+    async def measure(self, into: dict[str, list[float]], records: int, large: int, payload: Sequence[str]) -> None:
         """One round."""
         results = [
-            await _ask("benchmarks.bare_append_path", "client", self._ports[0], count, size, window)
+            await _ask("benchmarks.bare_append_path", "client", self._ports[0], count, size, window, *payload)
             for count, size, window in (
                 (LONE, SMALL, 1),
                 (records, SMALL, BARE_WINDOW),
@@ -164,7 +164,7 @@ class Product:
         """In order."""
         await self._supervisor.stop_all()
 
-    async def measure(self, run: Run, records: int, large: int) -> None:
+    async def measure(self, run: Run, records: int, large: int, payload: Sequence[str]) -> None:
         """One round."""
         result = await _ask(
             "benchmarks.append_client",
@@ -175,6 +175,7 @@ class Product:
             records,
             "--large",
             large,
+            *payload,
         )
         _note(run.product, result["small"], result["large"], result["lone"])
         run.verified_records += result["verified_records"]
@@ -185,6 +186,7 @@ async def measure(arguments: argparse.Namespace, directory: Path) -> Run:
     run = Run()
     durability = Durability[arguments.durability.upper()]
     delay_us = parse_duration(arguments.sync_delay)
+    payload = ["--random"] if arguments.payload == "random" else []
     bare = Bare(directory)
     product = Product(directory / "cluster", durability, delay_us)
     systems: list[Bare | Product] = [bare, product]
@@ -198,11 +200,11 @@ async def measure(arguments: argparse.Namespace, directory: Path) -> Run:
         for number in range(arguments.rounds):
             print(f"round {number + 1} of {arguments.rounds}", file=sys.stderr)
             run.load.append(os.getloadavg()[0])
-            await bare.measure(run.bare, arguments.records, arguments.large)
+            await bare.measure(run.bare, arguments.records, arguments.large, payload)
             run.sync.append(await asyncio.to_thread(measure_sync, directory, delay_us=delay_us))
-            await product.measure(run, arguments.records, arguments.large)
+            await product.measure(run, arguments.records, arguments.large, payload)
             if bare_sync is not None:
-                await bare_sync.measure(run.bare_sync, arguments.records, arguments.large)
+                await bare_sync.measure(run.bare_sync, arguments.records, arguments.large, payload)
     finally:
         for system in systems:
             await system.stop()
@@ -227,7 +229,7 @@ def report(run: Run, arguments: argparse.Namespace) -> str:
     }
     sync = arguments.durability == "sync"
     lines = [
-        f"durability {arguments.durability}, 3 copies, sync delay {arguments.sync_delay}, {arguments.rounds} rounds in alternation; "
+        f"durability {arguments.durability}, 3 copies, payload {arguments.payload}, sync delay {arguments.sync_delay}, {arguments.rounds} rounds in alternation; "
         "median (min..max)",
         f"Python {platform.python_version()}, uvloop {version('uvloop')}, rocksdict {version('rocksdict')}, "
         f"msgpack {version('msgpack')}, Linux {platform.release()}, {os.cpu_count()} cores, "
@@ -282,6 +284,12 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--sync-delay", default="0us", help="every sync takes this much longer, like 2ms")
     parser.add_argument("--records", type=int, default=400_000, help="small records a round (default 400000)")
     parser.add_argument("--large", type=int, default=2000, help="large records a round (default 2000)")
+    parser.add_argument(
+        "--payload",
+        choices=["x", "random"],
+        default="x",
+        help="records of x, as ever, or bytes that cannot be compressed",
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure there")
     parser.add_argument("--dir", type=Path, help="where the data go while it runs (default: a temporary directory)")
     arguments = parser.parse_args(argv)

@@ -251,7 +251,7 @@ class NodeHost:
             self.shards[shard].run(group, self._deliver, self._complete)
 
     def _deliver(self, done: list[Completion]) -> None:
-        self.driver.event(partial(self._hand_over, done))
+        self.driver.event_and_turn(partial(self._hand_over, done))
 
     def _complete(self, done: list[Completion]) -> None:
         self.driver.complete(partial(self._hand_over, done))

@@ -44,12 +44,6 @@ Deliver = Callable[[list[Completion]], None]
 Register = Callable[[Generation | None], Awaitable[Generation]]
 """Tells the epoch store the generation found on disk (None: none that counts) and returns the one that the shard has from here on."""
 Effect = WriteShard | ReadShard | ReadLast
-SYNC_HERE_US: Final = 250
-"""Syncs are made on the loop while they take no longer than this on average: a thread and back takes as long."""
-SYNC_HERE_BYTES: Final = 16 << 10
-"""And when no more than this was written since."""
-SYNC_LONG_US: Final = 50_000
-"""A sync counts for no more than this in the average. One of this length keeps about 85 further ones in the thread."""
 _WARMER_TIMEOUT: Final = 30.0
 _WARMER_STARTS_MAX: Final = 5
 _WARMER_MODULE: Final = "storage_node.log_store.rocksdb"
@@ -197,7 +191,6 @@ class ShardService:
         self._waiting: list[WriteShard] = []
         self._covered: list[WriteShard] = []
         self._syncing = False
-        self._recent_sync_us = float(SYNC_LONG_US)
         self._async_writes = False
         self._async_covered = False
         self._sync_began = Timestamp(0)
@@ -309,9 +302,7 @@ class ShardService:
             else:
                 self._count_refusal(status)
             self._done.append(Written(write.token, write.shard, status))
-        if wants_sync and self._is_sync_quick(writes):
-            self._sync_here()
-        elif wants_sync:
+        if wants_sync:
             self._start_sync()
         elif self._async_writes and self._async_timer is None:
             delay = self._settings.async_sync_interval_us / SECOND
@@ -334,22 +325,6 @@ class ShardService:
 
     # ---- group commit
 
-    def _is_sync_quick(self, writes: list[WriteShard]) -> bool:
-        """Whether syncing on the loop costs it less than handing the sync to the thread and back: little was written, nothing else is being
-        synced, and syncs have been very short lately."""
-        if self._syncing or self._recent_sync_us > SYNC_HERE_US or self._settings.sync_delay_us:
-            return False
-        return sum(write.batch.size for write in writes) <= SYNC_HERE_BYTES
-
-    def _sync_here(self) -> None:
-        self._covered, self._waiting = self._waiting, self._covered
-        self._async_covered, self._async_writes = self._async_writes, False
-        self._sync_began = self._wall()
-        began = time.monotonic_ns()
-        status = self._store.sync()
-        self.metrics.syncs_on_loop += 1
-        self._done += self._end_sync(status, (time.monotonic_ns() - began) // 1000)
-
     def _start_sync(self) -> None:
         if self._syncing:
             return
@@ -361,13 +336,12 @@ class ShardService:
         self.metrics.sync_waiters_max = max(self.metrics.sync_waiters_max, len(self._covered))
         self._sync_thread.request()
 
-    def _end_sync(self, status: Status, took: int) -> list[Completion]:
+    def _on_synced(self, status: Status, took: int) -> None:
         metrics = self.metrics
         metrics.syncs += 1
         metrics.sync_time += took
         metrics.sync_time_max = max(metrics.sync_time_max, took)
-        # one long sync keeps the next ones off the loop for a while
-        self._recent_sync_us += (min(took, SYNC_LONG_US) - self._recent_sync_us) / 16
+        self._syncing = False
         if status is Status.OK:
             if self._async_covered:
                 self._store.mark_durable(self._sync_began)
@@ -375,11 +349,6 @@ class ShardService:
             metrics.failed = 1
         completed: list[Completion] = [Written(write.token, write.shard, status) for write in self._covered]
         self._covered.clear()
-        return completed
-
-    def _on_synced(self, status: Status, took: int) -> None:
-        self._syncing = False
-        completed = self._end_sync(status, took)
         if self._waiting:
             self._start_sync()
         else:

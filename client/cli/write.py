@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Iterator
 from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from logdevice_py.core.status import LogDeviceError
+from logdevice_py.core.status import LogDeviceError, Status
 
 if TYPE_CHECKING:
     from client.buffered_writer import BufferedWriter
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 CHUNK = 1 << 20
 CHUNKS_IN_FLIGHT = 16
 EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 0, 1, 2, 130
+_USAGE = frozenset({Status.NOTFOUND, Status.INVALID_PARAM, Status.INVALID_CONFIG})
 
 
 def split_lines(chunks: Iterator[bytes]) -> Iterator[list[bytes]]:
@@ -57,6 +58,8 @@ class Progress:
         self.first: str | None = None
         self.last: str | None = None
         self.error = ""
+        self.misused = False
+        """The cluster file or the log does not exist."""
         self._start = time.monotonic()
         self._shown = shown
         self._drawn = False
@@ -161,7 +164,9 @@ async def run(arguments: argparse.Namespace) -> int:
                 await asyncio.gather(shower, return_exceptions=True)
                 progress.clear()
     except* LogDeviceError as errors:
-        progress.error = progress.error or str(errors.exceptions[0])
+        error = errors.exceptions[0]
+        progress.error = progress.error or str(error)
+        progress.misused = not progress.records and isinstance(error, LogDeviceError) and error.status in _USAGE
     except* (asyncio.CancelledError, KeyboardInterrupt):
         interrupted = True
     return report(progress, arguments, interrupted=interrupted)
@@ -169,6 +174,9 @@ async def run(arguments: argparse.Namespace) -> int:
 
 def report(progress: Progress, arguments: argparse.Namespace, *, interrupted: bool) -> int:
     """Say what came of it; the exit status."""
+    if progress.misused:
+        print(f"ldwrite: {progress.error}", file=sys.stderr)
+        return EXIT_USAGE
     if arguments.json:
         print(json.dumps(progress.summary()), flush=True)
     elif not arguments.quiet or progress.error:

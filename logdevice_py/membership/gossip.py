@@ -27,6 +27,8 @@ from logdevice_py.protocol.messages import ClusterState, Gossip, NodeState
 
 _LEAVING = 1
 _STARTING = 2
+_COUNTER_MAX = 1 << 20
+"""Dead for that long is dead for good. What is told must stay in the range that others take, whatever was told here."""
 
 
 @dataclass(slots=True)
@@ -119,7 +121,9 @@ class GossipMachine:
         self.metrics.gossips_received += 1
         for node, instance, counter, flags, generations in message.nodes:
             if node != self.node and node in self._config.nodes:
-                self._merge(NodeId(node), InstanceId(instance), counter, flags, tuple(generations))
+                # more shards than the node has would pile up in every gossip from here on
+                shards = tuple(generations[: self._config.nodes[NodeId(node)].shards])
+                self._merge(NodeId(node), InstanceId(instance), counter, flags, shards)
         known.sequence = message.sequence
         known.refused = False  # its process was there to send this
         self._refresh()
@@ -185,7 +189,7 @@ class GossipMachine:
         self._ticks += 1
         for node in sorted(self._known):
             if node != self.node:
-                self._known[node].counter += 1
+                self._known[node].counter = min(self._known[node].counter + 1, _COUNTER_MAX)
         if self._ticks > self._settings.starting_intervals or len(self._config.nodes) == 1:
             self._me.flags &= ~_STARTING
         self._refresh()

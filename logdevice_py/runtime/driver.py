@@ -101,6 +101,11 @@ class Driver:
             raise
         self._schedule()
 
+    def event_and_turn(self, handler: Callable[[Micros], None]) -> None:
+        """As `event`, for one that brings much at once or is waited for: the turn ends with it, not after other callbacks of the loop."""
+        self.event(handler)
+        self._end_turn()
+
     def complete(self, handler: Callable[[Micros], None]) -> None:
         """Hand over the outcome of an effect from within the function that runs it; it is delivered later in the same turn."""
         self._completions.append(handler)
@@ -137,9 +142,9 @@ class Driver:
             self._loop.call_soon(self._end_turn)
 
     def _end_turn(self) -> None:
-        self._turn_scheduled = False
-        if self._stopped:
+        if not self._turn_scheduled or self._stopped:
             return
+        self._turn_scheduled = False
         try:
             self._run_turn()
         except BaseException as error:

@@ -207,5 +207,6 @@ class _Run:
             f"a {name} reader",
             lambda: reader.finished,
             lambda: f"at {format_lsn(seen.last)} of {format_lsn(tail)}: {reader.stream.waiting_for()}",
+            lambda: seen.last,
         )
         return seen

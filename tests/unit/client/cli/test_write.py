@@ -39,5 +39,5 @@ def test_without_a_log_it_explains_itself(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_a_cluster_file_that_is_not_there_is_said_so(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["-c", "/nowhere/cluster.toml", "7"]) == 1
+    assert main(["-c", "/nowhere/cluster.toml", "7"]) == 2
     assert "/nowhere/cluster.toml" in capsys.readouterr().err
