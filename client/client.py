@@ -95,9 +95,12 @@ class Client:
             self.settings = settings or settings_from(ClientSettings, client_section)
             settings_from(WriterSettings, self._writer_section)
             self.read_settings = settings_from(ReadSettings, self._read_section)
-            self._runtime_settings = settings_from(RuntimeSettings, self._initial.settings.get("runtime", {}))
         except ValueError as error:
             raise LogDeviceError(Status.INVALID_CONFIG, f"settings.client: {error}") from None
+        try:
+            self._runtime_settings = settings_from(RuntimeSettings, self._initial.settings.get("runtime", {}))
+        except ValueError as error:
+            raise LogDeviceError(Status.INVALID_CONFIG, f"settings.runtime: {error}") from None
         self.read_metrics = ReadMetrics()
         self.name = name
         self._rng = random.Random(seed)

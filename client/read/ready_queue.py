@@ -18,6 +18,10 @@ GAPS_MAX: Final = 1000
 """Items in a queue from which on even gaps hold the shards up."""
 
 
+TAKEN_BYTES_MAX: Final = 16 << 20
+"""Unpacked bytes at which a batch ends before it has the records asked for: compressed entries may be a thousand times larger unpacked."""
+
+
 class ReadyQueue:
     """Entries and gaps in log order; touching gaps of one kind are one. Records are unpacked when they are taken."""
 
@@ -60,10 +64,11 @@ class ReadyQueue:
         return None
 
     def take(self, records_max: int) -> RecordBatch:
-        """Up to so many records, with the gaps before, between and behind them."""
+        """Up to so many records, with the gaps before, between and behind them; fewer when they are very large."""
         batch = RecordBatch(self._log)
         items = self._items
         room = records_max
+        bytes_left = TAKEN_BYTES_MAX
         while items:
             head = items[0]
             if type(head) is Gap:
@@ -72,12 +77,13 @@ class ReadyQueue:
                 continue
             assert type(head) is Buffered
             header = head.header
-            if not room and header.records:
+            if header.records and (not room or bytes_left <= 0):
                 break
             records, offset = self._partial or (entry_records(header, head.image), 0)
             part = records if not offset and len(records) <= room else records[offset : offset + room]
             if part:
                 batch.add_records(part, RecordRun(header.lsn, header.timestamp, offset, len(part)))
+                bytes_left -= _size(part)
             room -= len(part)
             if offset + len(part) < len(records):
                 self._partial = (records, offset + len(part))
@@ -138,3 +144,11 @@ class ReadyQueue:
     def check(self) -> None:
         """What must hold between two events."""
         assert self.bytes == sum(len(item.image) for item in self._items if type(item) is Buffered)
+
+
+def _size(records: list[bytes | None]) -> int:
+    """Bytes of the records that can be read."""
+    try:
+        return sum(map(len, records))  # type: ignore[arg-type]
+    except TypeError:
+        return sum(len(record) for record in records if record is not None)

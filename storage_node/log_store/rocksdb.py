@@ -316,6 +316,7 @@ class RocksLogStore:
         except RocksDBError as error:
             if str(error).startswith(_REFUSED):
                 hit("log_store_write_stalled")
+                self._unasked = 0
                 return Status.OVERLOADED
             self._fail(str(error))
             return Status.FAILED

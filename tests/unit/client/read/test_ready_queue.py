@@ -1,0 +1,31 @@
+from __future__ import annotations
+
+from google_crc32c import value as crc32c
+
+from client.read.metrics import ReadMetrics
+from client.read.read_buffer import Buffered
+from client.read.ready_queue import TAKEN_BYTES_MAX, ReadyQueue
+from client.read.sender_state import Sender
+from logdevice_py.core.batch import Compression, encode_batch
+from logdevice_py.core.entry import Constituent, ConstituentFlags, EntryHeader, encode_body, encode_entry
+from logdevice_py.core.ids import Generation, LogId, NodeId, shard_id
+from logdevice_py.core.lsn import Esn, compose_lsn
+from logdevice_py.core.units import Timestamp
+
+
+def compressed_entry(esn: int, size: int) -> Buffered:
+    """One record of `size` zero bytes, which takes next to nothing packed."""
+    batch = encode_batch([bytes(size)], Compression.ZSTD)
+    body = encode_body([Constituent(batch, 1, crc32c(batch), int(ConstituentFlags.BATCH))])
+    header = EntryHeader(
+        LogId(1), compose_lsn(1, esn), Timestamp(1), 1, (), Esn(0), 1, body_length=len(body), body_crc=crc32c(body)
+    )
+    return Buffered(header, encode_entry(header, body), Sender(shard_id(NodeId(0)), Generation(1)))
+
+
+def test_a_batch_of_large_compressed_records_ends_before_it_fills_the_memory() -> None:
+    queue = ReadyQueue(LogId(1), compose_lsn(1, 1), ReadMetrics())
+    size = TAKEN_BYTES_MAX // 2
+    for esn in range(1, 6):
+        queue.put_entry(compressed_entry(esn, size))
+    assert [len(queue.take(1000)) for _ in range(3)] == [2, 2, 1]
