@@ -106,7 +106,14 @@ class Client:
         self._rng = random.Random(seed)
         self._timers = TimerWheel()
         self._links = Links()
-        self.session = ClientSession(self._initial, self._timers, self._rng, settings=self.settings, links=self._links)
+        self.session = ClientSession(
+            self._initial,
+            self._timers,
+            self._rng,
+            settings=self.settings,
+            read_settings=self.read_settings,
+            links=self._links,
+        )
         """The machines of this client."""
         self._finder = FrameReader(self.session, self.read_settings, self.read_metrics)
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -17,6 +17,8 @@ from client.known_cluster import KnownCluster
 from client.links import Links
 from client.metrics import ClientMetrics, WriterMetrics
 from client.promise import Promise, break_, keep
+from client.read.release_lookup import ReleaseLookup, StandingStream
+from client.read.settings import ReadSettings
 from client.sequencer_state import SequencerState
 from client.settings import ClientSettings, WriterSettings
 from client.trim_request import TrimRequest
@@ -47,7 +49,7 @@ from logdevice_py.protocol.messages import (
 _TAIL = int(SeqStateFlags.TAIL)
 
 
-class StreamMessages(Protocol):
+class StreamMessages(StandingStream, Protocol):
     """A read stream, as the session sees it."""
 
     def on_started(self, message: Started, now: Micros) -> None: ...
@@ -107,6 +109,7 @@ class ClientSession:
         rng: Rng,
         *,
         settings: ClientSettings | None = None,
+        read_settings: ReadSettings | None = None,
         links: Links | None = None,
     ) -> None:
         self.settings = settings or ClientSettings()
@@ -129,6 +132,7 @@ class ClientSession:
         self._streams: dict[int, StreamMessages] = {}
         self._digests: list[DigestMessages] = []
         self._listeners: list[NodeStateListener] = []
+        self._release_lookup = ReleaseLookup(self._streams, self._wake_log, timers, read_settings or ReadSettings())
         self._handlers: dict[type, Callable[[PeerId, Any, Micros], None]] = {
             Appended: self._on_appended,
             SeqState: self._on_seq_state,
@@ -166,6 +170,7 @@ class ClientSession:
         self.appends.on_turn_end(now)
         for writer in self._writers:
             writer.on_turn_end(now)
+        self._release_lookup.on_turn_end(now)
         if self._streams:
             for stream in list(self._streams.values()):
                 stream.on_turn_end(now)
@@ -271,6 +276,11 @@ class ClientSession:
     def remove_stream(self, stream_id: int) -> None:
         """The stream is closed; messages under way to it are dropped."""
         self._streams.pop(stream_id, None)
+
+    def _wake_log(self, log: LogId, now: Micros) -> None:
+        """Have the log sequenced by somebody; what the answer is does not matter."""
+        deadline = now + self.settings.request_timeout_us
+        self.questions.ask(log, now, lambda answer, at: None, min_epoch=self.routes.epoch(log), deadline=deadline)
 
     def add_digest(self, reader: DigestMessages) -> None:
         """From here on a machine that reads by DIGEST gets the answers."""

@@ -373,7 +373,14 @@ class SimClient:
         rng = random.Random(cluster.rng.getrandbits(64))
         clock = SimClock(cluster.scheduler, offset=cluster.rng.randrange(1_000_000_000))
         links = Links()
-        self.session = ClientSession(cluster.config, self.timers, rng, settings=cluster.client_settings, links=links)
+        self.session = ClientSession(
+            cluster.config,
+            self.timers,
+            rng,
+            settings=cluster.client_settings,
+            read_settings=cluster.read_settings,
+            links=links,
+        )
         self.read_settings = cluster.read_settings
         self.read_metrics = ReadMetrics()
         self.finder = FrameReader(self.session, self.read_settings, self.read_metrics)

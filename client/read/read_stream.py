@@ -36,7 +36,7 @@ from client.read.sender_state import Sender, SenderStatus
 from client.read.settings import ReadSettings
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.core.entry import EntryFlags, EntryHeader
-from logdevice_py.core.ids import PeerId, ShardId, format_shard
+from logdevice_py.core.ids import LogId, PeerId, ShardId, format_shard
 from logdevice_py.core.lsn import ESN_MAX, LSN, LSN_INVALID, Lsn, compose_lsn, epoch_of, esn_of, format_lsn
 from logdevice_py.core.machine import Outbox, Rng, TimerWheel, backoff
 from logdevice_py.core.marks import hit
@@ -136,6 +136,11 @@ class ReadStream:
         assert self.state is StreamState.LOOKING_UP, self.state
         self._ask_history(now)
         self._dirty = True
+
+    @property
+    def log(self) -> LogId:
+        """The log that is read."""
+        return self.request.log
 
     @property
     def ready(self) -> bool:

@@ -68,6 +68,15 @@ class ReadSettings:
         lo=100,
         doc="Longest pause before nodesets of a log that has none yet are looked up again.",
     )
+    release_lookup_us: int = setting(
+        2_000_000,
+        unit="us",
+        lo=1_000,
+        doc="A stream that stands still for this long asks for the log's sequencer, which releases what was acknowledged.",
+    )
+    release_lookup_us_max: int = setting(
+        60_000_000, unit="us", lo=1_000, doc="Longest pause between such questions of a stream that still stands still."
+    )
     nodeset_lookup_us: int = setting(
         5_000_000,
         unit="us",

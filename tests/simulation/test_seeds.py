@@ -11,7 +11,7 @@ import pytest
 
 from tests.simulation.run import Failure, run_seed
 
-SEEDS = range(60)
+SEEDS = range(100)
 ROOT = Path(__file__).parents[2]
 
 

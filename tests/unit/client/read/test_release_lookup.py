@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+from client.read.release_lookup import ReleaseLookup
+from client.read.settings import ReadSettings
+from logdevice_py.core.ids import LogId
+from logdevice_py.core.lsn import Lsn, compose_lsn
+from logdevice_py.core.machine import TimerWheel
+from logdevice_py.core.units import SECOND, Micros
+
+
+class Stream:
+    """As much of a read stream as is looked at."""
+
+    def __init__(self) -> None:
+        self.log = LogId(7)
+        self.next_lsn: Lsn = compose_lsn(1, 1)
+        self.ready = False
+
+
+class Bench:
+    """Streams that are looked at under virtual time, and what was asked when."""
+
+    def __init__(self) -> None:
+        self.wheel = TimerWheel()
+        self.streams: dict[int, Stream] = {}
+        self.asked: list[int] = []
+        self.now = Micros(0)
+        self.lookup = ReleaseLookup(
+            self.streams, lambda log, now: self.asked.append(now // SECOND), self.wheel, ReadSettings()
+        )
+
+    def pass_seconds(self, seconds: int) -> None:
+        for _ in range(seconds):
+            self.lookup.on_turn_end(self.now)
+            self.now = Micros(self.now + SECOND)
+            self.wheel.advance(self.now)
+
+
+def test_a_stream_that_stands_still_asks_and_then_less_and_less_often() -> None:
+    bench = Bench()
+    bench.streams[1] = Stream()
+    bench.pass_seconds(200)
+    assert bench.asked[0] == 4
+    pauses = [later - earlier for earlier, later in zip(bench.asked, bench.asked[1:], strict=False)]
+    assert pauses == [4, 8, 16, 32, 60, 60]
+
+
+def test_a_stream_that_moves_never_asks() -> None:
+    bench = Bench()
+    stream = bench.streams[1] = Stream()
+    for esn in range(2, 100):
+        stream.next_lsn = compose_lsn(1, esn)
+        bench.pass_seconds(1)
+    assert bench.asked == []
+
+
+def test_a_stream_whose_application_does_not_take_what_is_there_never_asks() -> None:
+    bench = Bench()
+    bench.streams[1] = Stream()
+    bench.streams[1].ready = True
+    bench.pass_seconds(100)
+    assert bench.asked == []
+
+
+def test_nothing_is_looked_at_without_streams() -> None:
+    bench = Bench()
+    bench.streams[1] = Stream()
+    bench.pass_seconds(3)
+    del bench.streams[1]
+    bench.pass_seconds(5)
+    assert bench.wheel.next_deadline() is None
