@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from logdevice_py.core.ids import ShardId, format_shard
 from logdevice_py.core.lsn import LSN
 from logdevice_py.core.units import Timestamp
 from logdevice_py.protocol.messages import Durability
@@ -23,6 +24,10 @@ class Receipt:
     """The shards that hold a copy (node << 8 | shard index); empty when the append was completed by recovery."""
     durability: Durability
     """SYNC: every copy was synced to disk before the acknowledgement."""
+
+    def __str__(self) -> str:
+        shards = ", ".join(format_shard(ShardId(shard)) for shard in self.copyset)
+        return f"{self.lsn}+{self.batch_offset} on {shards or 'shards not told'}, {self.durability.name.lower()}"
 
 
 @dataclass(slots=True)
