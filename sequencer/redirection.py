@@ -75,6 +75,9 @@ def route(
     if config is None or Roles.SEQUENCER not in config.roles:
         return _redirect(located)
     if located != me and not _served_away_from_home(standing, located, no_redirect, reactivate_if_preempted, now):
+        if no_redirect and standing.preempted and located is not None:
+            # REDIRECTED would not tell who insists that it takes more than that here: he would be sent in circles for ever.
+            return Route(Action.REFUSE, Status.PREEMPTED, located)
         return _redirect(located)
     if not standing.preempted:
         return _HOME if located == me else _SERVE

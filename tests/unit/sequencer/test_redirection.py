@@ -8,6 +8,7 @@ from logdevice_py.core.ids import LogId, NodeId
 from logdevice_py.core.status import Status
 from logdevice_py.placement.sequencer_locator import locate_sequencer
 from logdevice_py.protocol.messages import AppendedFlags, AppendFlags, NodeState
+from sequencer.redirection import Action, Route, Standing, route
 from sequencer.sequencer import State
 from tests.unit.sequencer.fakes import LOG, ME, World, active, make_config
 
@@ -167,3 +168,27 @@ class TestPreempted:
         world.run()
         world.sequencer.on_sealed(world.store.take_over(LOG, NodeId(2)), NodeId(2), world.now)
         assert world.recoveries.started == {}
+
+
+class TestWhoInsists:
+    def test_a_preempted_node_away_from_home_says_that_it_is_preempted(self) -> None:
+        """The log's home was preempted too: only whoever knows of both can break the circle, by telling this one to take the log back."""
+        world = away()
+        log = foreign_log(world)
+        home = locate_sequencer(log, world.config, world.cluster.may_sequence)
+        assert home is not None
+        standing = Standing(accepts=True, preempted=True, preempted_by=NodeId(1), no_redirect_until=0)
+
+        def answer(*, no_redirect: bool, reactivate: bool) -> Route:
+            return route(
+                world.node.context,
+                log,
+                standing,
+                no_redirect=no_redirect,
+                reactivate_if_preempted=reactivate,
+                now=world.now,
+            )
+
+        assert answer(no_redirect=False, reactivate=False).status is Status.REDIRECTED
+        assert answer(no_redirect=True, reactivate=False) == Route(Action.REFUSE, Status.PREEMPTED, home)
+        assert answer(no_redirect=True, reactivate=True).action is Action.REACTIVATE
