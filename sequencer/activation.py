@@ -118,7 +118,7 @@ class Activation:
     what it had, and epochs would be given a second time.
     """
 
-    __slots__ = ("_acceptable", "_delays", "_owner", "_provision", "_timer", "context", "state")
+    __slots__ = ("_acceptable", "_delays", "_owner", "_provision", "_timer", "_was_written", "context", "state")
 
     def __init__(self, owner: ActivationOwner, acceptable_epoch: Epoch | None, context: SequencerContext) -> None:
         self.state = State.WAITING
@@ -126,6 +126,8 @@ class Activation:
         self._owner = owner
         self._acceptable = acceptable_epoch
         self._provision = False
+        self._was_written = False
+        """The metadata log holds something: the epoch store knew the log before that was written."""
         self._timer: Timer | None = None
         self._delays = backoff(
             context.rng,
@@ -167,8 +169,8 @@ class Activation:
             self._owner.on_epoch_taken(metadata, now)
             return
         self.context.metrics.activation_failures += 1
-        if status is Status.EMPTY and self._acceptable is not None:
-            # An epoch of the log is open here, so the epoch store once had it.
+        if status is Status.EMPTY and (self._acceptable is not None or self._was_written):
+            # An epoch of the log is open here, or was somewhere, so the epoch store once had it.
             marks.hit("epoch_store_wiped")
             self.state = State.DONE
             self._owner.on_epoch_refused(Status.INTERNAL, None, now)
@@ -197,9 +199,9 @@ class Activation:
             self._provision = True
             self._ask(now)
         else:
-            marks.hit("epoch_store_wiped")
-            self.state = State.DONE
-            self._owner.on_epoch_refused(Status.INTERNAL, None, now)
+            # Another node may have provisioned the log since the epoch store was asked: only its answer from here on tells.
+            self._was_written = True
+            self._ask(now)
 
     def _retry(self, now: Micros) -> None:
         self.state = State.WAITING

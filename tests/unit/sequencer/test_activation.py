@@ -43,6 +43,18 @@ class TestFirstActivation:
         assert again.sequencer.state is State.REFUSED
         assert LOG not in again.store.metadata
 
+    def test_a_log_that_another_node_provisions_meanwhile_is_taken_from_there(self) -> None:
+        """Between the epoch store's "nothing there" and the look at the metadata log."""
+        other = active()
+        world = World()
+        world.store.failures = [Status.EMPTY]
+        world.store.metadata = other.store.metadata
+        world.metadata_stores = other.metadata_stores
+        request = world.append()
+        world.run()
+        assert world.answer_to(request).lsn == compose_lsn(2, 1)
+        assert world.sequencer.state is State.ACTIVE
+
     def test_a_connection_that_breaks_meanwhile_costs_a_retry(self) -> None:
         world = World()
         answer = world._run_digest
