@@ -10,6 +10,7 @@ import contextlib
 import logging
 import random
 import secrets
+import socket
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from logdevice_py.membership.settings import MembershipSettings
 from logdevice_py.runtime.clock import monotonic_us, wall_us
 from logdevice_py.runtime.driver import Driver
 from logdevice_py.runtime.settings import RuntimeSettings
-from logdevice_py.runtime.transport import Identity, Transport
+from logdevice_py.runtime.transport import Identity, Transport, bind
 from sequencer.effects import EpochStoreRequest
 from sequencer.node import SequencerNode
 from sequencer.recovery.settings import RecoverySettings
@@ -83,6 +84,7 @@ class NodeHost:
         self._tasks: list[asyncio.Task[None]] = []
         self._modified: tuple[int, int] = (0, 0)
         self._closed = False
+        self._sock: socket.socket | None = None
         self.driver: Driver
         self.transport: Transport
         self.node: Node
@@ -121,6 +123,8 @@ class NodeHost:
             self._loop,
             hosts=[each.host for each in config.nodes.values()],
         )
+        # Before the shards: a second process of the node must not have its own empty ones registered in place of the real ones.
+        self._sock = bind(*self.address)
         store_settings, storage_settings = _storage_settings(settings.get("storage", {}))
         for shard in member.shard_ids():
             await self._open_shard(directory, shard, store_settings)
@@ -191,7 +195,8 @@ class NodeHost:
             rng=rng,
         )
         self.driver.attach(self.transport)
-        await self.transport.listen(*self.address)
+        await self.transport.listen_on(self._sock)
+        self._sock = None
         self.driver.event(self.node.start)
         self._tasks.append(self._loop.create_task(self._watch_config(), name=f"N{self.node_id} config"))
 
@@ -349,6 +354,8 @@ class NodeHost:
     async def _abandon(self) -> None:
         """Close what is open of stores."""
         self._closed = True
+        if self._sock is not None:
+            self._sock.close()
         for service in self.shards.values():
             with contextlib.suppress(LogDeviceError):
                 await service.close()

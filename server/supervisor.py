@@ -134,6 +134,7 @@ class Supervisor:
         with open(layout.node_log(self.directory, known), "ab") as output:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
+                "-P",  # a server.py in the working directory is none of ours
                 "-m",
                 "server.logdeviced",
                 "--config",

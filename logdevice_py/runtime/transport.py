@@ -289,9 +289,11 @@ class Transport:
 
     async def listen(self, host: str, port: int) -> int:
         """Accept connections; the port, also when 0 asked for a free one. OSError when the address is taken."""
-        self._server = await self.loop.create_server(
-            lambda: _Connection(self, None), host, port, reuse_address=True, backlog=1024
-        )
+        return await self.listen_on(bind(host, port))
+
+    async def listen_on(self, sock: socket.socket) -> int:
+        """Accept connections on an address that `bind` has taken; its port."""
+        self._server = await self.loop.create_server(lambda: _Connection(self, None), sock=sock, backlog=1024)
         return int(self._server.sockets[0].getsockname()[1])
 
     def send(self, to: PeerId, message: Any) -> None:
@@ -557,6 +559,19 @@ class Transport:
             self.events.on_peer_down(peer, refused=False)
         elif peer >= 0 and connection.up:
             self.events.on_peer_down(peer, refused=False)
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """Take an address without accepting connections yet: who dials it is refused. OSError when it is taken."""
+    family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    sock = socket.socket(family, kind, protocol)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(address)
+    except OSError as error:
+        sock.close()
+        raise OSError(error.errno, f"cannot listen at {host}:{port}: {error.strerror}") from None
+    return sock
 
 
 def _tune(sock: socket.socket, settings: RuntimeSettings) -> None:

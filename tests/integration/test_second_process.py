@@ -1,0 +1,32 @@
+"""A second process of a running node must not do any harm before it finds out."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+from server.local_cluster import LocalCluster
+
+
+async def test_its_empty_shards_do_not_take_the_place_of_the_real_ones(tmp_path: Path) -> None:
+    async with LocalCluster(nodes=2, replicate="node:2", directory=tmp_path / "c") as cluster:
+        async with cluster.client() as client:
+            await client.append(1, b"kept")
+        for node in ("0", "1"):
+            second = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "server.logdeviced",
+                *("--config", cluster.config_file, "--node", node, "--data", str(tmp_path / "other")),
+                stderr=asyncio.subprocess.PIPE,
+            )
+            _, errors = await second.communicate()
+            assert second.returncode == 1
+            assert b"cannot listen at" in errors, errors
+    async with LocalCluster(nodes=2, directory=tmp_path / "c") as cluster, cluster.client() as client:
+        payloads: list[bytes | None] = []
+        async with client.reader(1, until=await client.tail_lsn(1)) as reader:
+            while batch := await reader.read():
+                payloads += batch.payloads
+        assert payloads == [b"kept"]
