@@ -22,7 +22,7 @@ from client.receipt import Receipt
 from client.sequencer_state import SequencerState
 from client.session import ClientSession
 from client.settings import ClientSettings, WriterSettings, split_section
-from client.write.frame_reader import FrameReader
+from client.write.frame_reader import StreamFrameReader
 from client.write.write_streams import WriteStreams
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.config.parse import load_cluster
@@ -115,7 +115,7 @@ class Client:
             links=self._links,
         )
         """The machines of this client."""
-        self._finder = FrameReader(self.session, self.read_settings, self.read_metrics)
+        self._finder = StreamFrameReader(self.session, self.read_settings, self.read_metrics)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._driver: Driver | None = None
         self._transport: Transport | None = None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from client.read.items import Item, RecordBatch
 from client.read.proof import Proof
 from client.read.read_set import ReadRequest
-from client.read.read_stream import ReadStream, StreamState
+from client.read.read_stream import ReadStream, ReadStreamState
 from client.read.settings import ReadSettings
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.lsn import LSN, LSN_MAX, LSN_OLDEST, Lsn
@@ -150,7 +150,7 @@ class Reader:
                 self._client.wake()
                 if batch or stream.finished:
                     return batch
-            elif self._closed or stream.state is StreamState.STOPPED:
+            elif self._closed or stream.state is ReadStreamState.STOPPED:
                 self._client.future().cancel()  # the client says why
                 raise LogDeviceError(Status.SHUTDOWN, "the reader was closed", retriable=False)
             else:

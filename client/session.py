@@ -37,11 +37,11 @@ from logdevice_py.protocol.messages import (
     Appended,
     ClusterState,
     Digested,
-    Gap,
     NodeState,
     Records,
     SeqState,
     SeqStateFlags,
+    ShardGap,
     Started,
     Trimmed,
 )
@@ -56,7 +56,7 @@ class StreamMessages(StandingStream, Protocol):
 
     def on_records(self, message: Records, now: Micros) -> None: ...
 
-    def on_gap(self, message: Gap, now: Micros) -> None: ...
+    def on_gap(self, message: ShardGap, now: Micros) -> None: ...
 
     def on_turn_end(self, now: Micros) -> None: ...
 
@@ -140,7 +140,7 @@ class ClientSession:
             Trimmed: self._on_trimmed,
             Started: self._on_started,
             Records: self._on_records,
-            Gap: self._on_gap,
+            ShardGap: self._on_gap,
             Digested: self._on_digested,
         }
 
@@ -258,7 +258,7 @@ class ClientSession:
         if stream is not None:
             stream.on_records(message, now)
 
-    def _on_gap(self, peer: PeerId, message: Gap, now: Micros) -> None:
+    def _on_gap(self, peer: PeerId, message: ShardGap, now: Micros) -> None:
         stream = self._streams.get(message.stream)
         if stream is not None:
             stream.on_gap(message, now)

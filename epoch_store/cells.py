@@ -16,7 +16,7 @@ from epoch_store.interface import (
     LastCleanEpoch,
     Operation,
     ReadMetadata,
-    ReadShard,
+    ReadShardIdentity,
     RegisterShard,
     Result,
     SetLastCleanEpoch,
@@ -65,7 +65,7 @@ class ConditionalWrite:
 
 def key_of(operation: Operation) -> str:
     """The name of the operation's cell below the cluster's root."""
-    if isinstance(operation, ReadShard | RegisterShard):
+    if isinstance(operation, ReadShardIdentity | RegisterShard):
         return f"shards/{format_shard(operation.shard)}"
     if isinstance(operation, ReadMetadata | UpdateMetadata):
         return f"logs/{operation.log}/sequencer"
@@ -74,7 +74,7 @@ def key_of(operation: Operation) -> str:
 
 def is_read(operation: Operation) -> bool:
     """Whether the operation never writes."""
-    return isinstance(operation, ReadMetadata | GetLastCleanEpoch | ReadShard)
+    return isinstance(operation, ReadMetadata | GetLastCleanEpoch | ReadShardIdentity)
 
 
 def encode_cell(write: WriteId, payload: bytes) -> bytes:
@@ -106,7 +106,7 @@ def decide(operation: Operation, cell: Cell | None, write: WriteId) -> Result | 
             return Result(Status.OK, _decode_last_clean_epoch(payload), version)
         if isinstance(operation, SetLastCleanEpoch):
             return _set_last_clean_epoch(operation, payload, version, write)
-        if isinstance(operation, ReadShard):
+        if isinstance(operation, ReadShardIdentity):
             if payload is None:
                 return Result(Status.EMPTY)
             return Result(Status.OK, _decode_shard(operation, payload), version)
@@ -191,7 +191,7 @@ def _decode_last_clean_epoch(payload: bytes | None) -> LastCleanEpoch:
     return LastCleanEpoch(Epoch(epoch), TailRecord(Lsn(lsn), Timestamp(timestamp)) if lsn else None)
 
 
-def _decode_shard(operation: ReadShard | RegisterShard, payload: bytes) -> ShardIdentity:
+def _decode_shard(operation: ReadShardIdentity | RegisterShard, payload: bytes) -> ShardIdentity:
     cluster, shard, generation = _unpack(payload, [bytes, int, int], 64)
     if len(cluster) != 16 or shard != operation.shard or not 1 <= generation <= _GENERATION_MAX:
         raise CorruptEntryError("this is not the identity of the shard")

@@ -108,7 +108,7 @@ class SetLastCleanEpoch:
 
 
 @dataclass(frozen=True, slots=True)
-class ReadShard:
+class ReadShardIdentity:
     """Read the identity of a shard. Value: `ShardIdentity`. EMPTY when it was never registered."""
 
     node: NodeId
@@ -150,7 +150,9 @@ class RegisterShard:
         return shard_id(self.node, self.index)
 
 
-Operation: TypeAlias = ReadMetadata | UpdateMetadata | GetLastCleanEpoch | SetLastCleanEpoch | ReadShard | RegisterShard
+Operation: TypeAlias = (
+    ReadMetadata | UpdateMetadata | GetLastCleanEpoch | SetLastCleanEpoch | ReadShardIdentity | RegisterShard
+)
 Value: TypeAlias = EpochMetaData | LastCleanEpoch | ShardIdentity
 
 

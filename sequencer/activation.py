@@ -86,7 +86,7 @@ class TakeEpoch:
         return ToNextEpoch(interval, self.acceptable_epoch, provision, self.timestamp)(current)
 
 
-class State(enum.Enum):
+class ActivationState(enum.Enum):
     """Where an activation is."""
 
     WAITING = enum.auto()  # until the limit of activations, or the delay after a failure, has passed
@@ -121,7 +121,7 @@ class Activation:
     __slots__ = ("_acceptable", "_delays", "_owner", "_provision", "_timer", "_was_written", "context", "state")
 
     def __init__(self, owner: ActivationOwner, acceptable_epoch: Epoch | None, context: SequencerContext) -> None:
-        self.state = State.WAITING
+        self.state = ActivationState.WAITING
         self.context = context
         self._owner = owner
         self._acceptable = acceptable_epoch
@@ -145,12 +145,12 @@ class Activation:
 
     def stop(self) -> None:
         """Forget about it; an epoch that is given all the same is never used."""
-        self.state = State.DONE
+        self.state = ActivationState.DONE
         if self._timer is not None:
             self._timer.cancel()
 
     def _ask(self, now: Micros) -> None:
-        self.state = State.ASKING
+        self.state = ActivationState.ASKING
         owner, context = self._owner, self.context
         placement = wanted_placement(owner.log, owner.attributes, context)
         acceptable = EPOCH_MIN if self._provision else self._acceptable
@@ -158,13 +158,13 @@ class Activation:
         context.epoch_store.submit(UpdateMetadata(owner.log, updater, context.node), self._on_answer, now)
 
     def _on_answer(self, result: Result | None, now: Micros) -> None:
-        if self.state is not State.ASKING:
+        if self.state is not ActivationState.ASKING:
             return
         status = result.status if result is not None else Status.TIMEDOUT
         metadata = result.value if result is not None and isinstance(result.value, EpochMetaData) else None
         if status is Status.OK:
             assert metadata is not None
-            self.state = State.DONE
+            self.state = ActivationState.DONE
             self.context.metrics.activations += 1
             self._owner.on_epoch_taken(metadata, now)
             return
@@ -172,10 +172,10 @@ class Activation:
         if status is Status.EMPTY and (self._acceptable is not None or self._was_written):
             # An epoch of the log is open here, or was somewhere, so the epoch store once had it.
             marks.hit("epoch_store_wiped")
-            self.state = State.DONE
+            self.state = ActivationState.DONE
             self._owner.on_epoch_refused(Status.INTERNAL, None, now)
         elif status is Status.EMPTY and not self._provision:
-            self.state = State.READING_METADATA_LOG
+            self.state = ActivationState.READING_METADATA_LOG
             self._owner.read_metadata_log(self._on_metadata_log, now)
         elif status is Status.ABORTED and self._provision and self._acceptable is None:
             # Another node provisioned the log in between; its epoch is as good a predecessor as any.
@@ -187,13 +187,13 @@ class Activation:
             self._acceptable = metadata.epoch
             self._ask(now)
         elif status in (Status.ABORTED, Status.DISABLED, Status.TOOBIG):
-            self.state = State.DONE
+            self.state = ActivationState.DONE
             self._owner.on_epoch_refused(status, metadata, now)
         else:
             self._retry(now)
 
     def _on_metadata_log(self, empty: bool, now: Micros) -> None:
-        if self.state is not State.READING_METADATA_LOG:
+        if self.state is not ActivationState.READING_METADATA_LOG:
             return
         if empty:
             self._provision = True
@@ -204,7 +204,7 @@ class Activation:
             self._ask(now)
 
     def _retry(self, now: Micros) -> None:
-        self.state = State.WAITING
+        self.state = ActivationState.WAITING
         self._timer = self.context.timers.at(now + next(self._delays), self._ask)
 
 

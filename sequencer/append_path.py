@@ -15,19 +15,19 @@ from logdevice_py.core.lsn import LSN_INVALID, compose_lsn, epoch_of, esn_of
 from logdevice_py.core.status import CorruptEntryError, Status
 from logdevice_py.core.units import Micros
 from logdevice_py.protocol.messages import Append, AppendFlags
-from sequencer.batching import OpenBatch, is_batched, is_split, split
+from sequencer.batching import OpenEntry, is_batched, is_split, split
 from sequencer.context import SequencerContext
 from sequencer.frames import NO_NODE, Frame, SplitAppend, frame_of
 from sequencer.recovery.result import Found
 from sequencer.redirection import Action, Route
-from sequencer.sequencer import Sequencer, State
-from sequencer.write_streams import Verdict, WriteStreams
+from sequencer.sequencer import Sequencer, SequencerPhase
+from sequencer.write_streams import FrameVerdict, KnownWriters
 
 _BATCH = int(AppendFlags.BATCH)
 _WRITE_STREAM = int(AppendFlags.WRITE_STREAM)
 _RESUME = int(AppendFlags.RESUME)
 _OK = Status.OK
-_ACTIVE = State.ACTIVE
+_ACTIVE = SequencerPhase.ACTIVE
 _EXHAUSTION_MARGIN = 100_000
 """An epoch with fewer ESNs left is replaced before it runs out of them."""
 
@@ -119,7 +119,7 @@ class AppendPath:
     # Waiting for an epoch
 
     def _wait_for_epoch(self, sequencer: Sequencer, peer: PeerId, append: Append, now: Micros) -> None:
-        if sequencer.state is State.REFUSED:
+        if sequencer.state is SequencerPhase.REFUSED:
             self._refuse(peer, append, Status.NOSEQUENCER)
             return
         if not self._has_room(sequencer.buffer, append):
@@ -253,21 +253,21 @@ class AppendPath:
             self._stale(sequencer, peer, append)
             return
         if current.streams is None:
-            current.streams = WriteStreams(self._context.settings)
+            current.streams = KnownWriters(self._context.settings)
         streams, writer = current.streams, WriterId(append.writer)
         verdict = streams.judge(writer, append.sequence, bool(append.flags & _RESUME))
-        if verdict is Verdict.NEXT:
+        if verdict is FrameVerdict.NEXT:
             frame = frame_of(peer, append)
             streams.take(frame)
             self._add(sequencer, frame, now)
-        elif verdict is Verdict.REPEATED:
+        elif verdict is FrameVerdict.REPEATED:
             marks.hit("write_stream_frame_repeated")
             first = streams.first(writer, append.sequence)
             if first.timestamp:
                 self._context.answers.repeat(peer, append.request_id, append.log, first, current.durability)
             else:
                 first.repeats = [*(first.repeats or ()), (peer, append.request_id)]
-        elif verdict is Verdict.UNKNOWN:
+        elif verdict is FrameVerdict.UNKNOWN:
             self._stale(sequencer, peer, append, Status.WRITE_STREAM_UNKNOWN)
         else:
             self._stale(sequencer, peer, append, Status.WRITE_STREAM_BROKEN)
@@ -303,7 +303,7 @@ class AppendPath:
             self.cut(sequencer, now)
             open_batch = None
         if open_batch is None:
-            open_batch = sequencer.open_batch = OpenBatch(bool(frame.writer))
+            open_batch = sequencer.open_batch = OpenEntry(bool(frame.writer))
             if attributes.batching_time_us == 0:
                 self._turn.append(sequencer)
             else:
@@ -314,7 +314,7 @@ class AppendPath:
         if open_batch.bytes >= attributes.batching_size_bytes:
             self.cut(sequencer, now)
 
-    def _on_batch_time(self, sequencer: Sequencer, open_batch: OpenBatch, now: Micros) -> None:
+    def _on_batch_time(self, sequencer: Sequencer, open_batch: OpenEntry, now: Micros) -> None:
         if sequencer.open_batch is open_batch:
             self.cut(sequencer, now)
 

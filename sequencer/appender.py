@@ -39,7 +39,7 @@ _UNKNOWN_OUTCOME = frozenset({Status.FAILED, Status.SHUTDOWN, Status.INTERNAL})
 """Refusals after which a copy may exist all the same: the write may have come before the failure."""
 
 
-class State(enum.Enum):
+class AppenderState(enum.Enum):
     """Where an appender is."""
 
     STORING = enum.auto()  # a wave is out
@@ -49,9 +49,9 @@ class State(enum.Enum):
     ABORTED = enum.auto()  # given up by its owner
 
 
-RUNNING = (State.STORING, State.BLOCKED)
-_STORING = State.STORING
-_REPLICATED = State.REPLICATED
+RUNNING = (AppenderState.STORING, AppenderState.BLOCKED)
+_STORING = AppenderState.STORING
+_REPLICATED = AppenderState.REPLICATED
 _NO_EPOCH = EPOCH_INVALID
 
 
@@ -131,7 +131,7 @@ class Appender:
         self.flags = flags
         self.size = size
         """Bytes that it counts for in windows."""
-        self.state = State.STORING
+        self.state = AppenderState.STORING
         self.image = b""
         """Of the latest wave; empty when the appender came to its end."""
         self.wave = 0
@@ -191,17 +191,17 @@ class Appender:
             self.image = b""
             self.owner.on_replicated(self, now)
         elif self.preempted_by != NO_NODE:
-            self._give_up(State.PREEMPTED, now)
+            self._give_up(AppenderState.PREEMPTED, now)
 
     def on_timeout(self, now: Micros) -> None:
         """The wave took too long, or it is time to look for a copyset again."""
         if self.state not in RUNNING:
             return
         if self.preempted_by != NO_NODE:
-            self._give_up(State.PREEMPTED, now)
+            self._give_up(AppenderState.PREEMPTED, now)
             return
         context = self.context
-        if self.state is State.STORING:
+        if self.state is AppenderState.STORING:
             context.metrics.stores_timed_out += 1
             silent = [shard for at, shard in enumerate(self.copyset) if self._expected >> at & 1]
             for shard in silent:
@@ -233,10 +233,10 @@ class Appender:
     def abort(self, now: Micros) -> None:
         """The owner gives the entry up."""
         if self.state in RUNNING:
-            self._give_up(State.ABORTED, now)
+            self._give_up(AppenderState.ABORTED, now)
 
     def _on_late(self, message: Stored, now: Micros) -> None:
-        if message.wave < self.wave or self.state is State.BLOCKED:
+        if message.wave < self.wave or self.state is AppenderState.BLOCKED:
             self._late = max(0, self._late - 1)
         if message.status is _OK:
             self.stored = True
@@ -245,12 +245,12 @@ class Appender:
             self._amendable.add(message.shard)
         elif message.status in _UNKNOWN_OUTCOME:
             self._maybe_stored = True
-        if self.state is not State.STORING and self.state is not State.BLOCKED:
+        if self.state is not AppenderState.STORING and self.state is not AppenderState.BLOCKED:
             return
         if message.status is Status.PREEMPTED and not self._refused_softly(message):
             self._on_preempted(message, now)
         if self.preempted_by != NO_NODE and (self.stored or not self._expected):
-            self._give_up(State.PREEMPTED, now)
+            self._give_up(AppenderState.PREEMPTED, now)
 
     def _refused_softly(self, message: Stored) -> bool:
         """A soft seal stopped it, but the epoch drains: the next wave says so and is taken."""
@@ -284,13 +284,13 @@ class Appender:
             return
         if self.preempted_by != NO_NODE:
             if self.stored or not self._expected:
-                self._give_up(State.PREEMPTED, now)
+                self._give_up(AppenderState.PREEMPTED, now)
         elif self.wave <= self.context.settings.immediate_waves:
             self._next_wave(now)
 
     def _next_wave(self, now: Micros) -> None:
         self._late += self._expected.bit_count()
-        if self.state is State.STORING:
+        if self.state is AppenderState.STORING:
             for at, shard in enumerate(self.copyset):
                 if not self._missing >> at & 1:
                     if self._amendable is None:
@@ -302,7 +302,7 @@ class Appender:
         context.metrics.waves_repeated += 1
         if copyset is None:
             marks.hit("no_copyset")
-            self.state = State.BLOCKED
+            self.state = AppenderState.BLOCKED
             self._missing = 0
             self._arm(now + context.store_timeouts.timeout(self.copyset, self.wave + 1))
             return
@@ -348,7 +348,7 @@ class Appender:
         self.deadline = deadline
         self.context.store_timers.add(self)
 
-    def _give_up(self, state: State, now: Micros) -> None:
+    def _give_up(self, state: AppenderState, now: Micros) -> None:
         self.state = state
         self.deadline = 0
         self.image = b""

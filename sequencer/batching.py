@@ -16,7 +16,7 @@ _STREAM: Final = int(ConstituentFlags.WRITE_STREAM)
 _BATCH: Final = int(ConstituentFlags.BATCH)
 
 
-class OpenBatch:
+class OpenEntry:
     """The frames of one log that arrived since the last entry was cut. All of them are frames of write streams, or none is."""
 
     __slots__ = ("bytes", "frames", "records", "stream")

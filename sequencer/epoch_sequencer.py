@@ -18,13 +18,12 @@ from logdevice_py.core.units import Micros, Timestamp
 from logdevice_py.metadata.epoch_metadata import EpochInterval
 from logdevice_py.placement.copyset import CopysetSelector
 from logdevice_py.protocol.messages import StoreFlags
-from sequencer.appender import Appender
-from sequencer.appender import State as AppenderState
+from sequencer.appender import Appender, AppenderState
 from sequencer.context import SequencerContext
 from sequencer.copyset_sticky import StickyCopyset
 from sequencer.frames import NO_NODE, Answers, Frame
 from sequencer.sliding_window import SlidingWindow
-from sequencer.write_streams import WriteStreams
+from sequencer.write_streams import KnownWriters
 
 _STREAM_ENTRY = int(EntryFlags.WRITE_STREAM)
 _EPOCH_BEGIN = int(EntryFlags.EPOCH_BEGIN)
@@ -34,7 +33,7 @@ _ENTRY_OVERHEAD = 256
 """Bytes that an entry counts for beside its payloads."""
 
 
-class State(enum.IntEnum):
+class EpochSequencerState(enum.IntEnum):
     """Life of an epoch; it only moves upward."""
 
     ACTIVE = 0  # gives LSNs
@@ -43,7 +42,7 @@ class State(enum.IntEnum):
     QUIESCENT = 3  # no entry is on its way
 
 
-_ACTIVE = State.ACTIVE
+_ACTIVE = EpochSequencerState.ACTIVE
 
 
 class EpochOwner(Protocol):
@@ -104,14 +103,14 @@ class EpochSequencer:
         self.attributes = attributes
         self.generations: Mapping[ShardId, Generation] = context.generations(interval)
         self.store_flags = 0
-        self.state = State.ACTIVE
+        self.state = EpochSequencerState.ACTIVE
         self.lng = ESN_INVALID
         self.lng_timestamp = Timestamp(0)
         """Of the entry at the LNG."""
         self.acknowledged = ESN_INVALID
         """Greatest ESN that a client was told of."""
         self.preempted_by = NO_NODE
-        self.streams: WriteStreams | None = None
+        self.streams: KnownWriters | None = None
         self.lost: frozenset[ShardId] = frozenset()
         """Shards of another generation than the epoch lists."""
         self._answers = answers
@@ -252,17 +251,17 @@ class EpochSequencer:
 
     def start_draining(self, now: Micros) -> None:
         """Give no more LSNs. Tells the owner when nothing is on its way, perhaps at once."""
-        assert self.state is State.ACTIVE, self.state
-        self.state = State.DRAINING
+        assert self.state is EpochSequencerState.ACTIVE, self.state
+        self.state = EpochSequencerState.DRAINING
         self.store_flags |= int(StoreFlags.DRAINING)
         self._check_quiescent(now)
 
     def destroy(self, successor: NodeId, now: Micros) -> None:
         """Give up everything that is on its way. `successor`: the node whose recovery of the epoch knows what became of it; -1 if none."""
-        if self.state is State.QUIESCENT:
+        if self.state is EpochSequencerState.QUIESCENT:
             return
         self.preempted_by = successor
-        self.state = State.DYING
+        self.state = EpochSequencerState.DYING
         if self._window is not None:
             for appender in self._window:
                 appender.abort(now)
@@ -276,7 +275,7 @@ class EpochSequencer:
             assert len(list(window)) == len(window)
             oldest = window.appenders.get(window.tail)
             assert oldest is None or oldest.running
-        assert self.state is not State.QUIESCENT or self.in_flight == 0
+        assert self.state is not EpochSequencerState.QUIESCENT or self.in_flight == 0
 
     def _reap(self, now: Micros) -> None:
         window = self._window
@@ -328,6 +327,6 @@ class EpochSequencer:
             )
 
     def _check_quiescent(self, now: Micros) -> None:
-        if self.in_flight == 0 and self.state in (State.DRAINING, State.DYING):
-            self.state = State.QUIESCENT
+        if self.in_flight == 0 and self.state in (EpochSequencerState.DRAINING, EpochSequencerState.DYING):
+            self.state = EpochSequencerState.QUIESCENT
             self.owner.on_quiescent(self, now)

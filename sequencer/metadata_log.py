@@ -28,7 +28,7 @@ from sequencer.context import SequencerContext
 from sequencer.copyset_sticky import select
 
 
-class State(enum.Enum):
+class MetadataLogState(enum.Enum):
     """Where the write is."""
 
     STORING = enum.auto()  # the entry is being replicated, or waits for a copyset
@@ -69,7 +69,7 @@ class MetadataLogWrite:
         self.context = context
         self.store_flags = int(StoreFlags.SYNC)
         self.generations: Mapping[ShardId, Generation] = {}
-        self.state = State.STORING
+        self.state = MetadataLogState.STORING
         self._owner = owner
         self._metadata = metadata
         self._epoch = metadata.given_epoch
@@ -85,7 +85,7 @@ class MetadataLogWrite:
     def start(self, now: Micros) -> None:
         """Store the entry (epoch, 1) of the metadata log."""
         self._timer = None
-        if self.state is not State.STORING:
+        if self.state is not MetadataLogState.STORING:
             return
         copyset = self.pick_copyset(0, None, now)
         if copyset is None:
@@ -102,9 +102,9 @@ class MetadataLogWrite:
 
     def stop(self, now: Micros) -> None:
         """Give up, without telling the owner."""
-        if self.state in (State.DONE, State.STOPPED):
+        if self.state in (MetadataLogState.DONE, MetadataLogState.STOPPED):
             return
-        self.state = State.STOPPED
+        self.state = MetadataLogState.STOPPED
         if self._timer is not None:
             self._timer.cancel()
         if self._appender is not None:
@@ -134,8 +134,8 @@ class MetadataLogWrite:
         self.context.metrics.metadata_entries_written += 1
         self._appender = None
         self.context.busy.pop(self, None)
-        if self.state is State.STORING:
-            self.state = State.NOTING
+        if self.state is MetadataLogState.STORING:
+            self.state = MetadataLogState.NOTING
             self._delays = self._fresh_delays()
             self._note(now)
 
@@ -148,24 +148,24 @@ class MetadataLogWrite:
 
     def on_given_up(self, appender: Appender, now: Micros) -> None:
         """The entry was preempted or aborted."""
-        self.state = State.STOPPED
+        self.state = MetadataLogState.STOPPED
         self._appender = None
         self.context.busy.pop(self, None)
 
     def _note(self, now: Micros) -> None:
         self._timer = None
-        if self.state is State.NOTING:
+        if self.state is MetadataLogState.NOTING:
             updater = ToWritten(self._metadata.current)
             operation = UpdateMetadata(data_log_of(self.log), updater, self.context.node)
             self.context.epoch_store.submit(operation, self._on_noted, now)
 
     def _on_noted(self, result: Result | None, now: Micros) -> None:
-        if self.state is not State.NOTING:
+        if self.state is not MetadataLogState.NOTING:
             return
         if result is not None and result.status in (Status.OK, Status.STALE):
             stored = result.value
             assert isinstance(stored, EpochMetaData), stored
-            self.state = State.DONE
+            self.state = MetadataLogState.DONE
             if stored.given_epoch > self._epoch and stored.writer != self.context.node:
                 self._owner.on_sealed(Epoch(stored.given_epoch - 1), stored.writer, now)
             # STALE is as good as OK: a later interval could only be put there after this one was known to be written.

@@ -44,7 +44,7 @@ from sequencer.recovery.settings import RecoverySettings
 from sequencer.recovery_cluster import NodeRecoveryCluster
 from sequencer.redirection import NO_STANDING, Action, Route, route
 from sequencer.releases import Releases
-from sequencer.seq_state import SeqStateRequests
+from sequencer.seq_state import SeqStateService
 from sequencer.sequencer import Sequencer
 from sequencer.settings import SequencerSettings
 
@@ -92,7 +92,7 @@ class SequencerNode:
         context.recoveries = self.recoveries
         context.releases = Releases(node, self.sequencers, settings, outbox, timers, cluster)
         self._appends = AppendPath(context)
-        self._seq_states = SeqStateRequests(context, self.sequencers)
+        self._seq_states = SeqStateService(context, self.sequencers)
         self._reconfiguration = Reconfiguration(context, self.sequencers)
         self._metadata_logs = MetadataLogReading(context)
         self._handlers: dict[type[Any], Callable[[PeerId, Any, Micros], None]] = {

@@ -22,14 +22,14 @@ from logdevice_py.protocol.messages import GetSeqState, SeqState, SeqStateFlags
 from sequencer.context import SequencerContext
 from sequencer.frames import NO_NODE
 from sequencer.seal_check import SealChecks
-from sequencer.sequencer import Sequencer, State
+from sequencer.sequencer import Sequencer, SequencerPhase
 
 _TAIL = int(SeqStateFlags.TAIL)
 _WAIT_FOR_RECOVERY = int(SeqStateFlags.WAIT_FOR_RECOVERY)
 
 
 @dataclass(slots=True)
-class SeqStateRequest:
+class WaitingSeqState:
     """One request that waits."""
 
     peer: PeerId
@@ -51,12 +51,12 @@ class _LogRequests:
     __slots__ = ("asking", "waiting")
 
     def __init__(self) -> None:
-        self.waiting: list[SeqStateRequest] = []
-        self.asking: list[SeqStateRequest] | None = None
+        self.waiting: list[WaitingSeqState] = []
+        self.asking: list[WaitingSeqState] | None = None
         """The requests that the reading in progress serves; None when there is none."""
 
 
-class SeqStateRequests:
+class SeqStateService:
     """The waiting requests of all logs of a node."""
 
     __slots__ = ("_context", "_count", "_deadlines", "_logs", "_seal_checks", "_sequencers", "_timer_waiting")
@@ -84,7 +84,7 @@ class SeqStateRequests:
         current = sequencer.current
         acknowledged = compose_lsn(current.epoch, current.acknowledged) if current is not None else LSN_INVALID
         deadline = now + self._context.settings.sequencer_state_timeout_us
-        request = SeqStateRequest(peer, message.request_id, message.flags, message.min_epoch, deadline, acknowledged)
+        request = WaitingSeqState(peer, message.request_id, message.flags, message.min_epoch, deadline, acknowledged)
         if self._answer_if_ready(sequencer, request, now):
             return
         requests = self._logs.get(sequencer.log)
@@ -131,12 +131,12 @@ class SeqStateRequests:
         requests.waiting = []
         self._forget_if_empty(sequencer, requests)
 
-    def _answer_if_ready(self, sequencer: Sequencer, request: SeqStateRequest, now: Micros) -> bool:
+    def _answer_if_ready(self, sequencer: Sequencer, request: WaitingSeqState, now: Micros) -> bool:
         current = sequencer.current
-        if sequencer.state is State.REFUSED:
+        if sequencer.state is SequencerPhase.REFUSED:
             self._send(None, request.peer, request.request_id, sequencer.log, Status.NOSEQUENCER, NO_NODE)
             return True
-        if current is None or sequencer.state is not State.ACTIVE:
+        if current is None or sequencer.state is not SequencerPhase.ACTIVE:
             sequencer.activate(now)
             return False
         if current.epoch < request.min_epoch:
@@ -164,7 +164,11 @@ class SeqStateRequests:
     # Who has the log
 
     def _read_if_needed(self, sequencer: Sequencer, requests: _LogRequests, now: Micros) -> None:
-        if requests.asking is not None or sequencer.state is not State.ACTIVE or sequencer.activation is not None:
+        if (
+            requests.asking is not None
+            or sequencer.state is not SequencerPhase.ACTIVE
+            or sequencer.activation is not None
+        ):
             return
         epoch = sequencer.epoch
         unverified = [request for request in requests.waiting if request.flags & _TAIL and request.verified != epoch]
@@ -181,7 +185,7 @@ class SeqStateRequests:
         self,
         log: LogId,
         requests: _LogRequests,
-        served: list[SeqStateRequest],
+        served: list[WaitingSeqState],
         result: Result | None,
         now: Micros,
     ) -> None:
@@ -209,11 +213,11 @@ class SeqStateRequests:
                 sequencer.on_sealed(Epoch(metadata.given_epoch - 1), metadata.writer, now)
         self.on_changed(sequencer, now)
 
-    def _on_silence(self, log: LogId, requests: _LogRequests, served: list[SeqStateRequest], now: Micros) -> None:
+    def _on_silence(self, log: LogId, requests: _LogRequests, served: list[WaitingSeqState], now: Micros) -> None:
         if requests.asking is not served:
             return
         sequencer = self._sequencers.get(log)
-        if sequencer is None or sequencer.state is not State.ACTIVE:
+        if sequencer is None or sequencer.state is not SequencerPhase.ACTIVE:
             requests.asking = None
             return
         marks.hit("tail_checked_by_seals")
@@ -224,7 +228,7 @@ class SeqStateRequests:
         self,
         log: LogId,
         requests: _LogRequests,
-        served: list[SeqStateRequest],
+        served: list[WaitingSeqState],
         epoch: Epoch,
         unsealed: bool,
         now: Micros,

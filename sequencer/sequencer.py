@@ -18,16 +18,16 @@ from logdevice_py.metadata.epoch_metadata import EpochMetaData
 from logdevice_py.protocol.messages import Append, Stored
 from sequencer.activation import Activation, wanted_placement
 from sequencer.appender import Appender
-from sequencer.batching import OpenBatch
+from sequencer.batching import OpenEntry
 from sequencer.context import SequencerContext
 from sequencer.epoch_sequencer import EpochSequencer
 from sequencer.frames import NO_NODE
 from sequencer.metadata_log import MetadataLogWrite
-from sequencer.recovery.result import Outcome, RecoveryResult
+from sequencer.recovery.result import RecoveryOutcome, RecoveryResult
 from sequencer.redirection import Standing
 
 
-class State(enum.Enum):
+class SequencerPhase(enum.Enum):
     """Whether the log can be sequenced here. An activation may be under way in any state but REFUSED."""
 
     UNAVAILABLE = enum.auto()  # no epoch was got yet
@@ -36,7 +36,7 @@ class State(enum.Enum):
     REFUSED = enum.auto()  # the epoch store gives no epoch until an operator has helped
 
 
-_ACTIVE = State.ACTIVE
+_ACTIVE = SequencerPhase.ACTIVE
 
 
 class SequencerHooks(Protocol):
@@ -99,7 +99,7 @@ class Sequencer:
         self.attributes = attributes
         self.context = context
         self._hooks = hooks
-        self.state = State.UNAVAILABLE
+        self.state = SequencerPhase.UNAVAILABLE
         self.metadata: EpochMetaData | None = None
         """Of the current epoch."""
         self.current: EpochSequencer | None = None
@@ -118,7 +118,7 @@ class Sequencer:
         self.home_version = 0
         """`placement_version` under which every request for the log is served here; 0: each must be looked at."""
         self.no_redirect_until = 0
-        self.open_batch: OpenBatch | None = None
+        self.open_batch: OpenEntry | None = None
         self.buffer: list[tuple[PeerId, Append]] | None = None
         """Frames that wait for an epoch."""
         self.held: list[tuple[PeerId, Append]] | None = None
@@ -143,7 +143,7 @@ class Sequencer:
 
     def standing(self) -> Standing:
         """For routing."""
-        preempted = self.state is State.PREEMPTED
+        preempted = self.state is SequencerPhase.PREEMPTED
         accepts = self.current is not None or self.activation is not None
         return Standing(accepts, preempted, self.preempted_by, self.no_redirect_until)
 
@@ -151,10 +151,10 @@ class Sequencer:
 
     def activate(self, now: Micros) -> None:
         """Get another epoch. Nothing happens when an activation is under way; the current epoch goes on until there is the next."""
-        if self.activation is not None or self.state is State.REFUSED:
+        if self.activation is not None or self.state is SequencerPhase.REFUSED:
             return
         acceptable = None
-        if self.state is State.ACTIVE:
+        if self.state is SequencerPhase.ACTIVE:
             assert self.current is not None
             acceptable = Epoch(self.current.epoch + 1)
         self.activation = Activation(self, acceptable, self.context)
@@ -197,7 +197,7 @@ class Sequencer:
             self, self.context, self.context.answers, self.log, epoch, interval, self.attributes
         )
         self.draining = old
-        self.state = State.ACTIVE
+        self.state = SequencerPhase.ACTIVE
         self.preempted_by = NO_NODE
         self.recovery = None
         if self._metadata_write is not None:
@@ -228,14 +228,19 @@ class Sequencer:
             self.on_sealed(Epoch(metadata.given_epoch - 1), metadata.writer, now)
             return
         if self.current is None:
-            self.state = State.UNAVAILABLE if status is Status.DISABLED else State.REFUSED
+            self.state = SequencerPhase.UNAVAILABLE if status is Status.DISABLED else SequencerPhase.REFUSED
         self._hooks.on_unavailable(self, status, now)
         self._hooks.on_changed(self, now)
 
     def reconsider(self, now: Micros) -> None:
         """Cluster state or configuration changed: take another epoch if its nodeset, generations or replication would differ."""
         metadata = self.metadata
-        if self.state is not State.ACTIVE or metadata is None or not metadata.written or self.activation is not None:
+        if (
+            self.state is not SequencerPhase.ACTIVE
+            or metadata is None
+            or not metadata.written
+            or self.activation is not None
+        ):
             return
         placement = wanted_placement(self.log, self.attributes, self.context)
         wanted = placement.interval(metadata.current) if placement is not None else None
@@ -246,8 +251,8 @@ class Sequencer:
     def on_attributes(self, attributes: LogAttributes) -> None:
         """The configuration gives the log other attributes. Nodeset and replication follow by `reconsider`."""
         self.attributes = attributes
-        if self.state is State.REFUSED:
-            self.state = State.UNAVAILABLE  # perhaps that is how an operator helped
+        if self.state is SequencerPhase.REFUSED:
+            self.state = SequencerPhase.UNAVAILABLE  # perhaps that is how an operator helped
         for epoch in (self.current, self.draining):
             if epoch is not None:
                 epoch.set_attributes(attributes)
@@ -259,7 +264,7 @@ class Sequencer:
         self.context.recoveries.abort(self.log, now)
         if self._metadata_write is not None:
             self._metadata_write.stop(now)
-        self.state = State.UNAVAILABLE
+        self.state = SequencerPhase.UNAVAILABLE
         for epoch in (self.draining, self.current):
             if epoch is not None:
                 epoch.destroy(NO_NODE, now)
@@ -280,21 +285,21 @@ class Sequencer:
             self._start_recovery(now)
 
     def _start_recovery(self, now: Micros) -> None:
-        if self._drained or self.state is not State.ACTIVE:
+        if self._drained or self.state is not SequencerPhase.ACTIVE:
             return
         assert self.metadata is not None
         self._drained = True
         epoch = self.epoch
         if epoch == EPOCH_MIN:
-            self.on_recovery_done(RecoveryResult(self.log, epoch, Outcome.OK), now)
+            self.on_recovery_done(RecoveryResult(self.log, epoch, RecoveryOutcome.OK), now)
         else:
             self.context.recoveries.start(self.log, epoch, self.metadata, self.on_recovery_done, now)
 
     def on_recovery_done(self, result: RecoveryResult, now: Micros) -> None:
         """All epochs below the current one are clean, or somebody took the log over."""
-        if result.next_epoch != self.epoch or self.state is not State.ACTIVE:
+        if result.next_epoch != self.epoch or self.state is not SequencerPhase.ACTIVE:
             return
-        if result.outcome is Outcome.PREEMPTED:
+        if result.outcome is RecoveryOutcome.PREEMPTED:
             self.on_sealed(result.preempted_by_epoch, result.preempted_by_node, now)
             return
         self.context.metrics.recoveries_completed += 1
@@ -312,7 +317,7 @@ class Sequencer:
         assert self.metadata is not None
         self._metadata_write = None
         self.metadata = replace(self.metadata, written=True)
-        if self.state is State.ACTIVE:
+        if self.state is SequencerPhase.ACTIVE:
             self._try_release(now)
             self.reconsider(now)
 
@@ -321,7 +326,7 @@ class Sequencer:
         current, metadata = self.current, self.metadata
         assert current is not None
         assert metadata is not None
-        if self.recovery is None or not metadata.written or self.state is not State.ACTIVE or self.is_released:
+        if self.recovery is None or not metadata.written or self.state is not SequencerPhase.ACTIVE or self.is_released:
             return
         self.last_released = compose_lsn(current.epoch, current.lng)
         if current.lng:
@@ -345,11 +350,11 @@ class Sequencer:
 
     def on_sealed(self, epoch: Epoch, node: NodeId, now: Micros) -> None:
         """Somebody sealed everything up to `epoch`. If that includes the current one, another sequencer has the log."""
-        if self.current is None or epoch < self.current.epoch or self.state is not State.ACTIVE:
+        if self.current is None or epoch < self.current.epoch or self.state is not SequencerPhase.ACTIVE:
             return
         marks.hit("sequencer_preempted")
         self.context.metrics.preemptions += 1
-        self.state = State.PREEMPTED
+        self.state = SequencerPhase.PREEMPTED
         self.preempted_by = node
         self.home_version = 0
         self.context.recoveries.abort(self.log, now)
@@ -387,13 +392,13 @@ class Sequencer:
     def check(self) -> None:
         """Invariants; the simulator calls it."""
         current = self.current
-        assert (self.state is State.ACTIVE) <= (current is not None)
+        assert (self.state is SequencerPhase.ACTIVE) <= (current is not None)
         if current is not None:
             current.check()
             assert epoch_of(self.last_released) <= current.epoch
             if self.is_released:
                 assert self.last_released <= compose_lsn(current.epoch, current.lng)
-                assert self.state is not State.ACTIVE or self.recovery is not None
+                assert self.state is not SequencerPhase.ACTIVE or self.recovery is not None
         if self.draining is not None:
             self.draining.check()
             assert current is not None

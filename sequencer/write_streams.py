@@ -11,7 +11,7 @@ from sequencer.frames import Frame
 from sequencer.settings import SequencerSettings
 
 
-class Verdict(enum.Enum):
+class FrameVerdict(enum.Enum):
     """What becomes of a frame."""
 
     NEXT = enum.auto()  # it is the next one: take it
@@ -20,7 +20,7 @@ class Verdict(enum.Enum):
     BROKEN = enum.auto()  # a frame before it is missing, or it is older than what is remembered
 
 
-class WriteStream:
+class KnownWriter:
     """One writer in one epoch."""
 
     __slots__ = ("last", "recent")
@@ -31,25 +31,25 @@ class WriteStream:
         self.recent: OrderedDict[int, Frame] = OrderedDict()
 
 
-class WriteStreams:
+class KnownWriters:
     """The writers of one epoch. When there are too many, those that were silent the longest are forgotten."""
 
     __slots__ = ("_settings", "_streams")
 
     def __init__(self, settings: SequencerSettings) -> None:
         self._settings = settings
-        self._streams: OrderedDict[WriterId, WriteStream] = OrderedDict()
+        self._streams: OrderedDict[WriterId, KnownWriter] = OrderedDict()
 
-    def judge(self, writer: WriterId, sequence: int, resume: bool) -> Verdict:
+    def judge(self, writer: WriterId, sequence: int, resume: bool) -> FrameVerdict:
         """Whether the frame `sequence` of a writer may be taken."""
         stream = self._streams.get(writer)
         if stream is None:
-            return Verdict.NEXT if resume else Verdict.UNKNOWN
+            return FrameVerdict.NEXT if resume else FrameVerdict.UNKNOWN
         if sequence == stream.last + 1:
-            return Verdict.NEXT
+            return FrameVerdict.NEXT
         if sequence in stream.recent:
-            return Verdict.REPEATED
-        return Verdict.BROKEN
+            return FrameVerdict.REPEATED
+        return FrameVerdict.BROKEN
 
     def first(self, writer: WriterId, sequence: int) -> Frame:
         """The frame that a REPEATED one repeats."""
@@ -63,7 +63,7 @@ class WriteStreams:
                 marks.hit("write_streams_forgotten")
                 for _ in range(max(1, self._settings.write_streams_per_log // 10)):
                     self._streams.popitem(last=False)
-            stream = self._streams[frame.writer] = WriteStream(frame.sequence)
+            stream = self._streams[frame.writer] = KnownWriter(frame.sequence)
         else:
             assert frame.sequence == stream.last + 1, (frame.sequence, stream.last)
             self._streams.move_to_end(frame.writer)

@@ -46,7 +46,7 @@ _STORE_NAMES = {"sqlite": "SQLite", "zookeeper": "ZooKeeper", "memory": "memory"
 
 
 @dataclass(slots=True)
-class Outcome:
+class DemoOutcome:
     """What was counted."""
 
     records: int = 0
@@ -73,7 +73,7 @@ class Outcome:
         return not (self.lost or self.duplicated or self.out_of_order or self.altered or self.gaps["dataloss"])
 
 
-class Progress:
+class DemoProgress:
     """One line that is rewritten, on a terminal; plain lines now and then elsewhere."""
 
     def __init__(self, what: str, total: int) -> None:
@@ -150,14 +150,19 @@ class Writing:
     """Appends everything and breaks things meanwhile."""
 
     def __init__(
-        self, client: Client, lines: list[bytes], supervisor: Supervisor, outcome: Outcome, outage: StoreOutage | None
+        self,
+        client: Client,
+        lines: list[bytes],
+        supervisor: Supervisor,
+        outcome: DemoOutcome,
+        outage: StoreOutage | None,
     ) -> None:
         self._client = client
         self._lines = lines
         self._supervisor = supervisor
         self._outcome = outcome
         self._outage = outage
-        self._progress = Progress("write", len(lines))
+        self._progress = DemoProgress("write", len(lines))
         self._acknowledged = 0
         self._start = self._last = time.monotonic()
         self._away_from = 0
@@ -236,7 +241,7 @@ class Writing:
         self._progress.say(f"ZooKeeper is back after {self._outcome.away_seconds:.1f} s")
 
 
-async def read_back(client: Client, lines: list[bytes], receipts: list[Receipts], outcome: Outcome) -> None:
+async def read_back(client: Client, lines: list[bytes], receipts: list[Receipts], outcome: DemoOutcome) -> None:
     """Read the log from its begin to its tail and compare."""
     expected: dict[tuple[int, int], int] = {}
     for index, position in enumerate(
@@ -244,7 +249,7 @@ async def read_back(client: Client, lines: list[bytes], receipts: list[Receipts]
     ):
         expected[position] = index
     outcome.duplicated += len(lines) - len(expected)
-    progress = Progress("read", len(lines))
+    progress = DemoProgress("read", len(lines))
     start = time.monotonic()
     seen = bytearray(len(lines))
     last = -1
@@ -272,7 +277,7 @@ async def read_back(client: Client, lines: list[bytes], receipts: list[Receipts]
     progress.end()
 
 
-def summary(outcome: Outcome, durability: str, epoch_store: str) -> str:
+def summary(outcome: DemoOutcome, durability: str, epoch_store: str) -> str:
     """What was counted, for people."""
     size = outcome.bytes / 1e6
     gaps = ", ".join(f"{count} {kind}" for kind, count in sorted(outcome.gaps.items()) if count) or "none"
@@ -306,7 +311,7 @@ def summary(outcome: Outcome, durability: str, epoch_store: str) -> str:
 async def run(arguments: argparse.Namespace, directory: Path) -> int:
     """The demo; its exit status."""
     lines = await asyncio.to_thread(lines_of, arguments.file)
-    outcome = Outcome(records=len(lines), bytes=sum(map(len, lines)))
+    outcome = DemoOutcome(records=len(lines), bytes=sum(map(len, lines)))
     server: ZooKeeperServer | None = None
     url: str | None = arguments.epoch_store
     if url == "zookeeper":

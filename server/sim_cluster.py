@@ -20,7 +20,7 @@ from client.read.read_stream import ReadStream
 from client.read.settings import ReadSettings
 from client.session import ClientSession, HistoryRequest
 from client.settings import ClientSettings, WriterSettings
-from client.write.frame_reader import FrameReader
+from client.write.frame_reader import StreamFrameReader
 from client.write.write_streams import WriteStreams
 from epoch_store.interface import Operation, RegisterShard, Result, ShardIdentity, WriterIdentity
 from epoch_store.memory import Fault, MemoryCells, MemoryEpochStore
@@ -43,7 +43,7 @@ from sequencer.recovery.settings import RecoverySettings
 from sequencer.settings import SequencerSettings
 from server.node import Node
 from server.sim_disk import DiskSettings, SimShard
-from storage_node.log_store.identity import ShardMarker, Verdict, judge
+from storage_node.log_store.identity import IdentityVerdict, ShardMarker, judge
 from storage_node.log_store.interface import Completion, ReadLast, ReadShard, WriteShard, Written
 from storage_node.log_store.memory import MemoryDisk, MemoryLogStore
 from storage_node.node import StorageNode
@@ -54,7 +54,7 @@ CLIENT_ADDRESS = -1000
 """The first client's; later ones count down."""
 
 
-class NodeState(enum.Enum):
+class SimNodeState(enum.Enum):
     """What a simulated node does."""
 
     DOWN = enum.auto()  # no process
@@ -82,7 +82,7 @@ class SimNode:
     def __init__(self, cluster: SimCluster, node: NodeId) -> None:
         self.id = node
         self.name = f"N{node}"
-        self.state = NodeState.DOWN
+        self.state = SimNodeState.DOWN
         self.disk_settings = DiskSettings()
         rng = cluster.rng
         self.clock = SimClock(
@@ -105,9 +105,9 @@ class SimNode:
 
     def start(self) -> None:
         """Start the process; it serves when all its shards are registered."""
-        assert self.state is NodeState.DOWN, self.state
+        assert self.state is SimNodeState.DOWN, self.state
         cluster = self._cluster
-        self.state = NodeState.STARTING
+        self.state = SimNodeState.STARTING
         self.starts += 1
         self._instance = max(self.clock.wall(), self._instance + 1)
         writer = WriterIdentity(self.id, InstanceId(self._instance))
@@ -122,7 +122,7 @@ class SimNode:
         found: dict[ShardId, MemoryLogStore] = {}
 
         def open_next() -> None:
-            if self.starts != run or self.state is not NodeState.STARTING:
+            if self.starts != run or self.state is not SimNodeState.STARTING:
                 return
             for shard in self.disks:
                 if shard not in found:
@@ -144,12 +144,12 @@ class SimNode:
         disk = self.disks[shard]
         store = MemoryLogStore(disk)
         judgement = judge(store.found, empty=store.empty, cluster=cluster.config.uuid, shard=shard)
-        assert judgement.verdict is not Verdict.MOVE_ASIDE, judgement.reason
-        kept = store.found.generation if store.found is not None and judgement.verdict is Verdict.KEEP else None
+        assert judgement.verdict is not IdentityVerdict.MOVE_ASIDE, judgement.reason
+        kept = store.found.generation if store.found is not None and judgement.verdict is IdentityVerdict.KEEP else None
         operation = RegisterShard(cluster.config.uuid, self.id, shard_index_of(shard), kept)
 
         def done(results: list[Result]) -> None:
-            if self.starts != run or self.state is not NodeState.STARTING:
+            if self.starts != run or self.state is not SimNodeState.STARTING:
                 return
             result = results[0]
             if result.status is not Status.OK:
@@ -272,7 +272,7 @@ class SimNode:
             turn_max=cluster.turn_max,
             check=check if cluster.checks else None,
         )
-        self.state = NodeState.RUNNING
+        self.state = SimNodeState.RUNNING
         cluster.note(
             self.name, "serves", {shard: each.contents.marker.generation for shard, each in self.shards.items()}
         )
@@ -289,11 +289,11 @@ class SimNode:
 
     def crash(self, *, machine: bool) -> None:
         """End the process at this instant; with `machine` unsynced writes are lost, all or the later ones."""
-        if self.state is NodeState.DOWN:
+        if self.state is SimNodeState.DOWN:
             return
         cluster = self._cluster
         cluster.note(self.name, "machine dies" if machine else "process dies")
-        self.state = NodeState.DOWN
+        self.state = SimNodeState.DOWN
         self.starts += 1
         if self.process is not None:
             self.process.kill(machine=machine)
@@ -307,23 +307,23 @@ class SimNode:
 
     def pause(self) -> None:
         """Stop the process; it keeps its memory and its connections."""
-        if self.state is NodeState.RUNNING:
+        if self.state is SimNodeState.RUNNING:
             assert self.process is not None
             self._cluster.note(self.name, "paused")
-            self.state = NodeState.PAUSED
+            self.state = SimNodeState.PAUSED
             self.process.pause()
 
     def resume(self) -> None:
         """Let a paused process run on."""
-        if self.state is NodeState.PAUSED:
+        if self.state is SimNodeState.PAUSED:
             assert self.process is not None
             self._cluster.note(self.name, "resumed")
-            self.state = NodeState.RUNNING
+            self.state = SimNodeState.RUNNING
             self.process.resume()
 
     def wipe(self) -> None:
         """Replace the disks of a node that is down by empty ones."""
-        assert self.state is NodeState.DOWN, self.state
+        assert self.state is SimNodeState.DOWN, self.state
         self._cluster.note(self.name, "wiped")
         self.lost_data = True
         for disk in self.disks.values():
@@ -383,7 +383,7 @@ class SimClient:
         )
         self.read_settings = cluster.read_settings
         self.read_metrics = ReadMetrics()
-        self.finder = FrameReader(self.session, self.read_settings, self.read_metrics)
+        self.finder = StreamFrameReader(self.session, self.read_settings, self.read_metrics)
 
         def run_connects(effects: list[Any]) -> None:
             for effect in effects:
@@ -565,5 +565,5 @@ class SimCluster:
                 disk.overloaded = False
                 disk.free = disk.total
             node.resume()
-            if node.state is NodeState.DOWN:
+            if node.state is SimNodeState.DOWN:
                 node.start()

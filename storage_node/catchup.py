@@ -17,7 +17,7 @@ from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros
 from logdevice_py.protocol.messages import Start, Started, Stop, Window
 from storage_node.log_store.interface import ReadResult
-from storage_node.read_stream import ServerReadStream, StreamState
+from storage_node.read_stream import ServerReadStream, ServerStreamState
 from storage_node.shard import Shard, begin_turn
 
 _READ_ENTRIES_MAX: Final = 4096
@@ -124,8 +124,8 @@ class CatchupQueue:
 
     def push(self, stream: ServerReadStream) -> None:
         """Put a stream at the end of the line."""
-        if stream.state is StreamState.WAITING:
-            stream.state = StreamState.QUEUED
+        if stream.state is ServerStreamState.WAITING:
+            stream.state = ServerStreamState.QUEUED
             self._line.append(stream)
 
     def run(self, now: Micros) -> None:
@@ -135,8 +135,8 @@ class CatchupQueue:
         line = self._line
         while line and budget > 0:
             stream = line.popleft()
-            if stream.state is StreamState.QUEUED:
-                stream.state = StreamState.WAITING
+            if stream.state is ServerStreamState.QUEUED:
+                stream.state = ServerStreamState.WAITING
                 budget -= self._serve(stream)
         if line:
             hit("read_streams_go_on_next_turn")
@@ -153,7 +153,7 @@ class CatchupQueue:
             return 0
         state, settings = stream.log, self._shard.settings
         if stream.position < state.in_memory_from:
-            stream.state = StreamState.READING
+            stream.state = ServerStreamState.READING
             self._wanting_disk.append(stream)
             self._start_reads()
             return 0
@@ -174,12 +174,12 @@ class CatchupQueue:
         settings = self._shard.settings
         while self._wanting_disk and self._reading < settings.catchup_reads_in_flight_max:
             stream = self._wanting_disk.popleft()
-            if stream.state is not StreamState.READING:
+            if stream.state is not ServerStreamState.READING:
                 continue
             limit = stream.limit
             if stream.position > limit:
                 # It was rewound to where nothing is released, while it stood in line for the disk.
-                stream.state = StreamState.WAITING
+                stream.state = ServerStreamState.WAITING
                 continue
             self._reading += 1
             self._read(stream, limit)
@@ -196,9 +196,9 @@ class CatchupQueue:
         self._shard.reads.read(stream.log.log, position, limit, bytes_max, _READ_ENTRIES_MAX, done)
 
     def _on_read(self, stream: ServerReadStream, version: int, position: Lsn, result: ReadResult) -> None:
-        if stream.state is not StreamState.READING:
+        if stream.state is not ServerStreamState.READING:
             return
-        stream.state = StreamState.WAITING
+        stream.state = ServerStreamState.WAITING
         if result.status is not Status.OK:
             return  # the shard fails as a whole, and its streams with it
         if stream.filter_version != version:
@@ -244,9 +244,9 @@ class CatchupQueue:
         )
 
     def _close(self, stream: ServerReadStream) -> None:
-        if stream.state is StreamState.CLOSED:
+        if stream.state is ServerStreamState.CLOSED:
             return
-        stream.state = StreamState.CLOSED
+        stream.state = ServerStreamState.CLOSED
         self._shard.metrics.read_streams -= 1
         streams = self._by_peer[stream.peer]
         del streams[stream.log.log, stream.stream]
@@ -264,4 +264,4 @@ class CatchupQueue:
         for peer, streams in self._by_peer.items():
             for stream in streams.values():
                 assert stream.peer == peer, "a stream is filed under its reader"
-                assert stream.state is not StreamState.CLOSED, "closed streams are forgotten"
+                assert stream.state is not ServerStreamState.CLOSED, "closed streams are forgotten"

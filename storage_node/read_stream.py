@@ -16,7 +16,7 @@ from logdevice_py.core.entry import HEADER_SIZE_MIN, EntryFlags, encode_header, 
 from logdevice_py.core.ids import PeerId, ShardId
 from logdevice_py.core.lsn import Lsn, compose_lsn
 from logdevice_py.core.machine import Outbox
-from logdevice_py.protocol.messages import Gap, GapReason, Records, Start, StartFlags, Window
+from logdevice_py.protocol.messages import GapReason, Records, ShardGap, Start, StartFlags, Window
 from storage_node.log_state import LogState
 from storage_node.metrics import StorageMetrics
 
@@ -28,7 +28,7 @@ ENTRIES_PER_MESSAGE_MAX: Final = 4000
 """Below what the declaration of RECORDS allows, so that its fields stay small."""
 
 
-class StreamState(enum.Enum):
+class ServerStreamState(enum.Enum):
     """What a read stream is doing."""
 
     WAITING = "waiting"  # for RELEASE, WINDOW or TRIM: nothing can be sent
@@ -98,7 +98,7 @@ class ServerReadStream:
         self.peer = peer
         self.log = log
         self.stream = start.stream
-        self.state = StreamState.WAITING
+        self.state = ServerStreamState.WAITING
         self._shard = start.shard
         self._queue = queue
         self._out = out
@@ -123,7 +123,7 @@ class ServerReadStream:
 
     def wake(self) -> None:
         """Something moved that the stream may have waited for."""
-        if self.state is StreamState.WAITING:
+        if self.state is ServerStreamState.WAITING:
             self._queue.push(self)
 
     def on_window(self, message: Window) -> None:
@@ -271,7 +271,7 @@ class ServerReadStream:
         self._metrics.gaps_sent += 1
         self._out.send(
             self.peer,
-            Gap(
+            ShardGap(
                 log=self.log.log,
                 stream=self.stream,
                 shard=self._shard,

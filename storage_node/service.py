@@ -24,7 +24,7 @@ from logdevice_py.core.lsn import Lsn
 from logdevice_py.core.marks import hit
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import SECOND, Timestamp
-from storage_node.log_store.identity import ShardMarker, Verdict, judge
+from storage_node.log_store.identity import IdentityVerdict, ShardMarker, judge
 from storage_node.log_store.interface import (
     Completion,
     Contents,
@@ -231,16 +231,16 @@ class ShardService:
         try:
             found = store.found
             judgement = judge(found, empty=store.empty, cluster=cluster, shard=shard)
-            if judgement.verdict is Verdict.MOVE_ASIDE:
+            if judgement.verdict is IdentityVerdict.MOVE_ASIDE:
                 report(judgement.reason)
                 store.abandon()
                 report(f"the foreign store lies in {await asyncio.to_thread(move_aside, directory)}")
                 store = await asyncio.to_thread(RocksLogStore, directory, settings)
-            kept = found.generation if found is not None and judgement.verdict is Verdict.KEEP else None
+            kept = found.generation if found is not None and judgement.verdict is IdentityVerdict.KEEP else None
             generation = await register(kept)
             if kept is not None and generation != kept:
                 report(f"the store in {directory} had generation {kept} and has {generation} from here on")
-            if judgement.verdict is Verdict.START_AFRESH and generation > 1:
+            if judgement.verdict is IdentityVerdict.START_AFRESH and generation > 1:
                 report(f"{judgement.reason}, and was not before: it begins as generation {generation}")
             marker = ShardMarker(cluster, shard, generation)
             status = await asyncio.to_thread(store.adopt, marker, boot=boot_id(), now=wall())

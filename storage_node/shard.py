@@ -14,7 +14,7 @@ from logdevice_py.core.marks import hit
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros
 from storage_node.log_state import LogState
-from storage_node.log_store.identity import Stop
+from storage_node.log_store.identity import PreviousEnd
 from storage_node.log_store.interface import Contents, EpochMetadataKind, LogMetadataKind
 from storage_node.metrics import StorageMetrics
 from storage_node.recent_entries import RecentEntries
@@ -181,7 +181,7 @@ class Shard:
                 state.epochs.setdefault(epoch_of(lsn), Esn(0))
         for log, value in released:
             self._load_release(self.log(log), value)
-        if contents.last_stop is Stop.MACHINE_DIED:
+        if contents.last_stop is PreviousEnd.MACHINE_DIED:
             self._mark_lossy(unsynced_logs)
 
     def _load_log_metadata(self, contents: Contents, released: list[tuple[LogId, bytes]]) -> list[LogState]:

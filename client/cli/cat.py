@@ -8,7 +8,7 @@ import sys
 import time
 
 from client.cli.output import Printer
-from client.cli.positions import HELP, Anchor, Position, parse_position, resolve
+from client.cli.positions import HELP, Anchor, NamedPosition, parse_position, resolve
 from client.cli.reading import READ_AT_ONCE, common_options, run_program
 from logdevice_py.core.lsn import LSN
 
@@ -27,14 +27,14 @@ def parser() -> argparse.ArgumentParser:
         "--from",
         dest="start",
         type=parse_position,
-        default=Position(Anchor.LSN, LSN.OLDEST),
+        default=NamedPosition(Anchor.LSN, LSN.OLDEST),
         metavar="P",
         help=f"first position (default: oldest): {HELP}",
     )
     options.add_argument(
         "--until",
         type=parse_position,
-        default=Position(Anchor.TAIL),
+        default=NamedPosition(Anchor.TAIL),
         metavar="P",
         help="last position, inclusive (default: tail)",
     )

@@ -27,7 +27,7 @@ class Anchor(enum.Enum):
 
 
 @dataclass(frozen=True)
-class Position:
+class NamedPosition:
     """A position before it is looked up."""
 
     anchor: Anchor
@@ -35,15 +35,15 @@ class Position:
     """An LSN, or Unix UTC microseconds."""
 
 
-def parse_position(text: str) -> Position:
+def parse_position(text: str) -> NamedPosition:
     """``e3n17``, an integer, ``oldest``, ``tail`` or an ISO 8601 time with a zone; for `argparse`."""
     word = text.strip().lower()
     if word == "oldest":
-        return Position(Anchor.LSN, LSN.OLDEST)
+        return NamedPosition(Anchor.LSN, LSN.OLDEST)
     if word == "tail":
-        return Position(Anchor.TAIL)
+        return NamedPosition(Anchor.TAIL)
     try:
-        return Position(Anchor.LSN, LSN.parse(word))
+        return NamedPosition(Anchor.LSN, LSN.parse(word))
     except ValueError as error:
         if "range" in str(error):
             raise argparse.ArgumentTypeError(str(error)) from None
@@ -55,10 +55,10 @@ def parse_position(text: str) -> Position:
         raise argparse.ArgumentTypeError(
             f"{text!r} has no time zone: write {text.strip()}Z for UTC, or +02:00 and the like"
         )
-    return Position(Anchor.TIME, (when - _EPOCH) // datetime.timedelta(microseconds=1))
+    return NamedPosition(Anchor.TIME, (when - _EPOCH) // datetime.timedelta(microseconds=1))
 
 
-async def resolve(client: Client, log: LogId, position: Position, tail: LSN) -> LSN:
+async def resolve(client: Client, log: LogId, position: NamedPosition, tail: LSN) -> LSN:
     """The LSN of a position; `tail` is what `Anchor.TAIL` stands for."""
     if position.anchor is Anchor.TAIL:
         return tail

@@ -50,7 +50,7 @@ def read_chunks(stream: BinaryIO) -> Iterator[bytes]:
         yield chunk
 
 
-class Progress:
+class WriteProgress:
     """What was done so far; shown on a terminal four times a second."""
 
     def __init__(self, *, shown: bool) -> None:
@@ -115,7 +115,7 @@ def feed(stream: BinaryIO, loop: asyncio.AbstractEventLoop, queue: asyncio.Queue
         return  # the loop is gone: interrupted
 
 
-async def write_lines(writer: BufferedWriter, log: int, stream: BinaryIO, progress: Progress) -> None:
+async def write_lines(writer: BufferedWriter, log: int, stream: BinaryIO, progress: WriteProgress) -> None:
     """Append every line. Reading goes on while earlier lines are on their way."""
     batches: asyncio.Queue[list[bytes] | None] = asyncio.Queue(2)
     pending: asyncio.Queue[tuple[int, Awaitable[Receipts]] | None] = asyncio.Queue(CHUNKS_IN_FLIGHT)
@@ -132,7 +132,7 @@ async def write_lines(writer: BufferedWriter, log: int, stream: BinaryIO, progre
         await pending.put(None)
 
 
-async def collect(pending: asyncio.Queue[tuple[int, Awaitable[Receipts]] | None], progress: Progress) -> None:
+async def collect(pending: asyncio.Queue[tuple[int, Awaitable[Receipts]] | None], progress: WriteProgress) -> None:
     """Note what became of the lines, in order."""
     while (item := await pending.get()) is not None:
         count, outcome = item
@@ -150,7 +150,7 @@ async def run(arguments: argparse.Namespace) -> int:
     """The program, with the options parsed."""
     from client.client import Client
 
-    progress = Progress(shown=sys.stderr.isatty() and not arguments.quiet)
+    progress = WriteProgress(shown=sys.stderr.isatty() and not arguments.quiet)
     interrupted = False
     try:
         async with Client(arguments.config, name="ldwrite") as client:
@@ -172,7 +172,7 @@ async def run(arguments: argparse.Namespace) -> int:
     return report(progress, arguments, interrupted=interrupted)
 
 
-def report(progress: Progress, arguments: argparse.Namespace, *, interrupted: bool) -> int:
+def report(progress: WriteProgress, arguments: argparse.Namespace, *, interrupted: bool) -> int:
     """Say what came of it; the exit status."""
     if progress.misused:
         print(f"ldwrite: {progress.error}", file=sys.stderr)

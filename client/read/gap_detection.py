@@ -13,7 +13,7 @@ from logdevice_py.metadata.epoch_metadata import EpochInterval
 from logdevice_py.placement.failure_domains import Authority, FailureDomains, FMajority
 
 
-class Verdict(enum.Enum):
+class GapVerdict(enum.Enum):
     """What the shards' statements about the next LSN come to."""
 
     WAIT = enum.auto()  # a shard that has not spoken may hold the only copy
@@ -29,7 +29,7 @@ class GapDetector:
     def __init__(self, interval: EpochInterval, location: Callable[[ShardId], Location | None]) -> None:
         self._domains = FailureDomains(interval.shards, interval.replication, location)
         self._last: tuple[Lsn, tuple[ShardId, ...], tuple[ShardId, ...]] | None = None
-        self._verdict = Verdict.WAIT
+        self._verdict = GapVerdict.WAIT
 
     def set_lost(self, shard: ShardId, lost: bool) -> None:
         """The shard lost what it was given to keep (or, after all, did not)."""
@@ -42,7 +42,7 @@ class GapDetector:
         """Whether these shards alone could hold an entry, so that single-copy delivery among them makes sense."""
         return self._domains.can_replicate(list(shards))
 
-    def verdict(self, lsn: Lsn, senders: Iterable[Sender]) -> Verdict:
+    def verdict(self, lsn: Lsn, senders: Iterable[Sender]) -> GapVerdict:
         """What those senders that have passed `lsn` without an entry come to."""
         gap: list[ShardId] = []
         under_replicated: list[ShardId] = []
@@ -55,7 +55,7 @@ class GapDetector:
             self._verdict = self._decide(gap, under_replicated)
         return self._verdict
 
-    def _decide(self, gap: list[ShardId], under_replicated: list[ShardId]) -> Verdict:
+    def _decide(self, gap: list[ShardId], under_replicated: list[ShardId]) -> GapVerdict:
         domains = self._domains
         result = domains.f_majority(gap)
         if under_replicated and result in (FMajority.NONE, FMajority.INCOMPLETE):
@@ -63,7 +63,7 @@ class GapDetector:
             if wider in (FMajority.COMPLETE, FMajority.NON_AUTHORITATIVE):
                 result = FMajority.COMPLETE if result is FMajority.INCOMPLETE else FMajority.NON_AUTHORITATIVE
         if result is FMajority.NONE:
-            return Verdict.WAIT
+            return GapVerdict.WAIT
         if result is FMajority.INCOMPLETE:
-            return Verdict.GRACE
-        return Verdict.GAP
+            return GapVerdict.GRACE
+        return GapVerdict.GAP

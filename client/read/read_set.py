@@ -14,7 +14,7 @@ from logdevice_py.core.machine import Outbox, Rng, TimerWheel
 from logdevice_py.core.marks import hit
 from logdevice_py.core.units import Micros
 from logdevice_py.metadata.epoch_metadata import EpochInterval
-from logdevice_py.protocol.messages import Gap, Records, Start, Started, StartFlags, Stop, Window
+from logdevice_py.protocol.messages import Records, ShardGap, Start, Started, StartFlags, Stop, Window
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,7 +225,7 @@ class ReadSet:
 
     # What comes in
 
-    def accept(self, message: Started | Records | Gap) -> Sender | None:
+    def accept(self, message: Started | Records | ShardGap) -> Sender | None:
         """The sender whose present START a message answers; None when it answers an earlier one."""
         sender = self.senders.get(message.shard)
         if (

@@ -23,9 +23,8 @@ from typing import Any, Final
 from client.read.decoding import rank_of, verify_image
 from client.read.epochs import EpochHistory
 from client.read.fail_over import FailOver
-from client.read.gap_detection import GapDetector, Verdict
-from client.read.items import Gap as GapItem
-from client.read.items import GapKind, RecordBatch
+from client.read.gap_detection import GapDetector, GapVerdict
+from client.read.items import Gap, GapKind, RecordBatch
 from client.read.metrics import ReadMetrics
 from client.read.named_timers import NamedTimers
 from client.read.proof import Proof
@@ -43,13 +42,13 @@ from logdevice_py.core.marks import hit
 from logdevice_py.core.status import CorruptEntryError, Status
 from logdevice_py.core.units import Micros
 from logdevice_py.metadata.epoch_metadata import EpochInterval
-from logdevice_py.protocol.messages import Gap, GapReason, Records, Started
+from logdevice_py.protocol.messages import GapReason, Records, ShardGap, Started
 
 _HOLE: Final = int(EntryFlags.HOLE)
 _BRIDGE: Final = int(EntryFlags.BRIDGE)
 
 
-class StreamState(enum.Enum):
+class ReadStreamState(enum.Enum):
     """Where a stream stands."""
 
     LOOKING_UP = enum.auto()  # the nodesets of the log are not known yet
@@ -87,7 +86,7 @@ class ReadStream:
         on_ready: Callable[[], None],
     ) -> None:
         self.request = request
-        self.state = StreamState.LOOKING_UP
+        self.state = ReadStreamState.LOOKING_UP
         self._config = config
         self._settings = settings
         self._rng = rng
@@ -133,7 +132,7 @@ class ReadStream:
 
     def start(self, now: Micros) -> None:
         """Begin. Call once."""
-        assert self.state is StreamState.LOOKING_UP, self.state
+        assert self.state is ReadStreamState.LOOKING_UP, self.state
         self._ask_history(now)
         self._dirty = True
 
@@ -145,12 +144,12 @@ class ReadStream:
     @property
     def ready(self) -> bool:
         """`take` would return something, or nothing because the stream has finished."""
-        return bool(self._queue) or self.state is StreamState.FINISHED
+        return bool(self._queue) or self.state is ReadStreamState.FINISHED
 
     @property
     def finished(self) -> bool:
         """Everything up to `until` was taken."""
-        return self.state is StreamState.FINISHED and not self._queue
+        return self.state is ReadStreamState.FINISHED and not self._queue
 
     @property
     def next_lsn(self) -> Lsn:
@@ -163,8 +162,8 @@ class ReadStream:
 
     def stop(self) -> None:
         """Give up: what is there is dropped, and `take` has nothing more. Harmless when called again."""
-        if self.state is not StreamState.STOPPED:
-            self._close(StreamState.STOPPED)
+        if self.state is not ReadStreamState.STOPPED:
+            self._close(ReadStreamState.STOPPED)
             self._queue.clear()
             self._note_queue()
             self._on_ready()
@@ -176,7 +175,7 @@ class ReadStream:
         self._note_queue()
         return batch
 
-    def take_entries(self, entries_max: int, now: Micros) -> list[tuple[EntryHeader, bytes] | GapItem]:
+    def take_entries(self, entries_max: int, now: Micros) -> list[tuple[EntryHeader, bytes] | Gap]:
         """Like `take`, but whole entries as they are stored. A stream is read with one or the other."""
         taken = self._queue.take_entries(entries_max)
         self._note_queue()
@@ -185,9 +184,9 @@ class ReadStream:
     def waiting_for(self) -> str:
         """Why nothing is delivered at this moment, for people."""
         lsn = self._position.next
-        if self.state in (StreamState.FINISHED, StreamState.STOPPED):
+        if self.state in (ReadStreamState.FINISHED, ReadStreamState.STOPPED):
             return "nothing: the stream has ended"
-        if self.state is StreamState.LOOKING_UP:
+        if self.state is ReadStreamState.LOOKING_UP:
             return "the metadata log: no nodeset of the log is known yet"
         if self._queue:
             return f"the application: {self._queue.bytes} bytes are ready"
@@ -216,7 +215,7 @@ class ReadStream:
         self._dirty = True
 
     def _is_open(self) -> bool:
-        return self.state in (StreamState.LOOKING_UP, StreamState.READING)
+        return self.state in (ReadStreamState.LOOKING_UP, ReadStreamState.READING)
 
     def _note_queue(self) -> None:
         self._dirty = True
@@ -248,7 +247,7 @@ class ReadStream:
             return
         self._history_delays = self._new_history_delays()
         self._history.update(intervals, certain=asked)
-        self.state = StreamState.READING
+        self.state = ReadStreamState.READING
         if self._interval_index >= 0:
             self._certain_end = self._history.certain_end_of(self._interval_index)
         self._dirty = True
@@ -284,7 +283,7 @@ class ReadStream:
     def on_config(self, config: ClusterConfig, now: Micros) -> None:
         """A new version of the cluster file holds."""
         self._config = config
-        if self.state is StreamState.READING and self._interval_index >= 0:
+        if self.state is ReadStreamState.READING and self._interval_index >= 0:
             self._read_set.set_present(self._present())
             self._make_detector()
             self._fail_over.want_rewind()
@@ -292,8 +291,8 @@ class ReadStream:
 
     # What shards send
 
-    def _sender(self, message: Started | Records | Gap) -> Sender | None:
-        if self.state is not StreamState.READING:
+    def _sender(self, message: Started | Records | ShardGap) -> Sender | None:
+        if self.state is not ReadStreamState.READING:
             return None
         self._dirty = True
         return self._read_set.accept(message)
@@ -392,7 +391,7 @@ class ReadStream:
         copy.sender.held -= size
         self._metrics.bytes_buffered -= size
 
-    def on_gap(self, message: Gap, now: Micros) -> None:
+    def on_gap(self, message: ShardGap, now: Micros) -> None:
         """A shard said how far it has looked."""
         sender = self._sender(message)
         if sender is None:
@@ -422,12 +421,12 @@ class ReadStream:
     def _settle(self, now: Micros) -> None:
         """Deliver what can be delivered, then see to what holds the rest up."""
         position = self._position
-        if self.state is StreamState.READING:
+        if self.state is ReadStreamState.READING:
             while position.next <= position.until and self._step(now):
                 pass
         if position.next > position.until and self._is_open():
-            self._close(StreamState.FINISHED)
-        if self.state is StreamState.READING:
+            self._close(ReadStreamState.FINISHED)
+        if self.state is ReadStreamState.READING:
             if self._fail_over.is_time(now):
                 self._rewind(now)
             if "stall" not in self._named and (self._released >= position.next or not self._anyone_reads()):
@@ -492,7 +491,7 @@ class ReadStream:
         position = self._position
         last = min(last, position.until)
         assert last >= position.next, (kind, last, position.next)
-        self._queue.put_gap(GapItem(kind, LSN(position.next), LSN(last)))
+        self._queue.put_gap(Gap(kind, LSN(position.next), LSN(last)))
         position.next = Lsn(last + 1)
         position.look_back = LSN_INVALID
         if position.held_from is None and len(self._queue) > GAPS_MAX:
@@ -513,7 +512,7 @@ class ReadStream:
                 self._fail_over.fall_back()
             return False
         verdict = self._detector.verdict(lsn, senders)
-        if verdict is Verdict.WAIT:
+        if verdict is GapVerdict.WAIT:
             return False
         settings = self._settings
         if not self._position.wide:
@@ -523,7 +522,7 @@ class ReadStream:
             self._position.wide = True
             self._fail_over.fall_back()
             return False
-        if verdict is Verdict.GRACE and not self._grace_is_over(lsn, settings.gap_grace_period_us, now):
+        if verdict is GapVerdict.GRACE and not self._grace_is_over(lsn, settings.gap_grace_period_us, now):
             return False
         last = min(min(sender.next_lsn for sender in passed) - 1, self._certain_end)
         first_buffered = self._buffer.first()
@@ -568,7 +567,7 @@ class ReadStream:
             self._named.set("grace", self._grace[1])
         return now >= self._grace[1]
 
-    def _close(self, state: StreamState) -> None:
+    def _close(self, state: ReadStreamState) -> None:
         self.state = state
         self._read_set.stop_all()
         for copy in self._buffer.clear():
@@ -579,7 +578,7 @@ class ReadStream:
 
     def on_peer_down(self, peer: PeerId, now: Micros) -> None:
         """The connection to a node broke, or it could not be dialled."""
-        if self.state is not StreamState.READING:
+        if self.state is not ReadStreamState.READING:
             return
         for sender in self._read_set.of_peer(peer):
             if sender.status in (SenderStatus.STARTING, SenderStatus.READING):
@@ -589,7 +588,7 @@ class ReadStream:
 
     def on_peer_up(self, peer: PeerId, now: Micros) -> None:
         """A connection to a node is established."""
-        if self.state is not StreamState.READING:
+        if self.state is not ReadStreamState.READING:
             return
         for sender in self._read_set.of_peer(peer):
             if sender.status is SenderStatus.WAITING and not sender.lost:

@@ -10,7 +10,7 @@ from google_crc32c import value as crc32c
 
 from client.promise import Promise
 from client.settings import WriterSettings
-from client.write.frame import Collector, Share, Span, StreamFrame
+from client.write.frame import ReceiptCollector, Share, Span, StreamFrame
 from logdevice_py.core.batch import Compression, encode_batch
 from logdevice_py.core.entry import RECORDS_PER_ENTRY_MAX
 from logdevice_py.core.units import Micros
@@ -62,7 +62,7 @@ class OpenBatch:
         self._spans.append(promise)
         self.size += len(payload)
 
-    def add_many(self, payloads: Sequence[bytes], start: int, ends: Sequence[int], collector: Collector) -> int:
+    def add_many(self, payloads: Sequence[bytes], start: int, ends: Sequence[int], collector: ReceiptCollector) -> int:
         """Take as many records from `start` on as fill the batch, one at least when it is empty; how many were taken.
 
         Args:

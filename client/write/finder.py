@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from client.write.frame import Position
+from client.write.frame import FramePosition
 from logdevice_py.core.ids import LogId, WriterId
 from logdevice_py.core.lsn import Lsn
 from logdevice_py.core.units import Micros
@@ -16,7 +16,7 @@ class FoundFrames:
 
     __slots__ = ("positions", "uncertain")
 
-    def __init__(self, positions: dict[int, Position], *, uncertain: bool) -> None:
+    def __init__(self, positions: dict[int, FramePosition], *, uncertain: bool) -> None:
         self.positions = positions
         """By sequence number."""
         self.uncertain = uncertain

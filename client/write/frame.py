@@ -13,7 +13,7 @@ from logdevice_py.core.units import Timestamp
 from logdevice_py.protocol.messages import Durability
 
 
-class Fate(enum.Enum):
+class FrameFate(enum.Enum):
     """What is known of a frame."""
 
     QUEUED = enum.auto()  # certainly stored nowhere
@@ -22,7 +22,7 @@ class Fate(enum.Enum):
     ACKED = enum.auto()  # its position is known
 
 
-class Position:
+class FramePosition:
     """Where a frame is in the log."""
 
     __slots__ = ("batch_offset", "copyset", "durability", "lsn", "timestamp")
@@ -37,7 +37,7 @@ class Position:
         self.durability = durability
 
 
-class Collector:
+class ReceiptCollector:
     """Gathers the receipts of one `append_many`, whose records may be spread over several frames."""
 
     __slots__ = ("_error", "_failed", "_missing", "_promise", "_runs", "_total")
@@ -84,7 +84,7 @@ class Share:
 
     __slots__ = ("collector", "count")
 
-    def __init__(self, collector: Collector, count: int) -> None:
+    def __init__(self, collector: ReceiptCollector, count: int) -> None:
         self.collector = collector
         self.count = count
 
@@ -134,9 +134,9 @@ class StreamFrame:
         """Bytes of its records before packing."""
         self.cut_at = now
         self.sent_at = 0
-        self.fate = Fate.QUEUED
+        self.fate = FrameFate.QUEUED
         self.request_id = 0
-        self.position: Position | None = None
+        self.position: FramePosition | None = None
         self.given_up = False
         """Its records were reported as failed; it is kept only until it is known whether it was stored."""
         self.markers: list[Callable[[], None]] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 
-from client.write.frame import Fate, Position, StreamFrame
+from client.write.frame import FrameFate, FramePosition, StreamFrame
 from logdevice_py.core import marks
 
 
@@ -48,31 +48,31 @@ class FrameQueue:
         if index >= len(self.frames):
             return None
         frame = self.frames[index]
-        assert frame.fate is Fate.QUEUED, frame.fate
+        assert frame.fate is FrameFate.QUEUED, frame.fate
         return frame
 
     def sent(self, frame: StreamFrame, now: int) -> None:
         """The frame was given to the connection."""
-        frame.fate, frame.sent_at = Fate.SENT, now
+        frame.fate, frame.sent_at = FrameFate.SENT, now
         self.in_flight += 1
         self.in_flight_bytes += len(frame.payload)
 
-    def landed(self, frame: StreamFrame, fate: Fate) -> None:
+    def landed(self, frame: StreamFrame, fate: FrameFate) -> None:
         """The frame is not in flight any more: QUEUED when it certainly is stored nowhere, else DOUBT."""
-        assert frame.fate is Fate.SENT, frame.fate
+        assert frame.fate is FrameFate.SENT, frame.fate
         frame.fate = fate
         self.in_flight -= 1
         self.in_flight_bytes -= len(frame.payload)
 
-    def acknowledged(self, frame: StreamFrame, position: Position) -> None:
+    def acknowledged(self, frame: StreamFrame, position: FramePosition) -> None:
         """The position of a frame that is not in flight is known."""
-        frame.fate, frame.position = Fate.ACKED, position
+        frame.fate, frame.position = FrameFate.ACKED, position
         self._acked += 1
 
     def pop_acknowledged(self) -> None:
         """Complete the frames at the head whose position is known: receipts come in order."""
         frames = self.frames
-        while frames and frames[0].fate is Fate.ACKED:
+        while frames and frames[0].fate is FrameFate.ACKED:
             self._finish(frames.popleft())
 
     def _finish(self, frame: StreamFrame) -> None:
@@ -82,17 +82,17 @@ class FrameQueue:
 
     def in_doubt(self) -> list[StreamFrame]:
         """Frames that may be stored."""
-        return [frame for frame in self.frames if frame.fate is Fate.DOUBT]
+        return [frame for frame in self.frames if frame.fate is FrameFate.DOUBT]
 
     def last_acknowledged(self) -> int:
         """The greatest number whose position is known; 0 if none."""
-        return max((frame.sequence for frame in self.frames if frame.fate is Fate.ACKED), default=0)
+        return max((frame.sequence for frame in self.frames if frame.fate is FrameFate.ACKED), default=0)
 
     def settle(self) -> None:
         """Once all is certain: drop what was given up, and number what is left without a gap behind what was stored."""
-        self.frames = deque(frame for frame in self.frames if frame.fate is Fate.ACKED or not frame.given_up)
+        self.frames = deque(frame for frame in self.frames if frame.fate is FrameFate.ACKED or not frame.given_up)
         self.pop_acknowledged()
-        for frame in [frame for frame in self.frames if frame.fate is Fate.ACKED]:
+        for frame in [frame for frame in self.frames if frame.fate is FrameFate.ACKED]:
             marks.hit(
                 "stream_overtaken"
             )  # no sequencer that keeps the rules does this; the position holds all the same
@@ -102,14 +102,14 @@ class FrameQueue:
 
     def drop_queued(self) -> None:
         """Drop what was given up before it was sent. Nothing behind the frames in flight was sent, so their numbers close up."""
-        kept = [frame for frame in self.frames if frame.fate is not Fate.QUEUED or not frame.given_up]
+        kept = [frame for frame in self.frames if frame.fate is not FrameFate.QUEUED or not frame.given_up]
         if len(kept) < len(self.frames):
             self.frames = deque(kept)
             self._number(self.last_sequence)
 
     def _number(self, sequence: int) -> None:
         for frame in self.frames:
-            if frame.fate is Fate.QUEUED:
+            if frame.fate is FrameFate.QUEUED:
                 frame.sequence = sequence + 1
             sequence = frame.sequence
 
@@ -121,10 +121,10 @@ class FrameQueue:
 
     def check(self) -> None:
         """What must hold between events."""
-        sent = [frame for frame in self.frames if frame.fate is Fate.SENT]
+        sent = [frame for frame in self.frames if frame.fate is FrameFate.SENT]
         assert len(sent) == self.in_flight
         assert sum(len(frame.payload) for frame in sent) == self.in_flight_bytes
-        assert self._acked == sum(1 for frame in self.frames if frame.fate is Fate.ACKED)
+        assert self._acked == sum(1 for frame in self.frames if frame.fate is FrameFate.ACKED)
         numbers = [frame.sequence for frame in self.frames]
         assert numbers == sorted(set(numbers)), numbers
 
@@ -132,5 +132,5 @@ class FrameQueue:
         """What must hold besides while frames are being sent."""
         fates = [frame.fate for frame in self.frames]
         before = self.in_flight + self._acked
-        assert all(fate in (Fate.SENT, Fate.ACKED) for fate in fates[:before]), fates
-        assert all(fate is Fate.QUEUED for fate in fates[before:]), fates
+        assert all(fate in (FrameFate.SENT, FrameFate.ACKED) for fate in fates[:before]), fates
+        assert all(fate is FrameFate.QUEUED for fate in fates[before:]), fates

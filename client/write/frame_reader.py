@@ -12,7 +12,7 @@ from client.read.read_stream import ReadStream
 from client.read.settings import ReadSettings
 from client.session import ClientSession, HistoryRequest
 from client.write.finder import FoundFrames
-from client.write.frame import Position
+from client.write.frame import FramePosition
 from logdevice_py.core.entry import ConstituentFlags, EntryHeader, body_of, parse_constituents
 from logdevice_py.core.ids import LogId, WriterId
 from logdevice_py.core.lsn import Lsn
@@ -41,7 +41,7 @@ class _Search:
         self._session = session
         self._writer = writer
         self._done = done
-        self._found: dict[int, Position] = {}
+        self._found: dict[int, FramePosition] = {}
         self._uncertain = False
         self._history: HistoryRequest | None = None
         self._timer: Timer | None = None
@@ -101,13 +101,13 @@ class _Search:
         offset = 0
         for part in parts:
             if part.flags & _STREAM and part.writer == self._writer:
-                self._found[part.sequence] = Position(
+                self._found[part.sequence] = FramePosition(
                     header.lsn, offset, header.timestamp, tuple(header.copyset), self._durability
                 )
             offset += part.records
 
 
-class FrameReader:
+class StreamFrameReader:
     """The `FrameFinder` of a client."""
 
     __slots__ = ("_metrics", "_session", "_settings")

@@ -25,7 +25,7 @@ from client.append.seq_state_request import SeqStateRequest
 from client.promise import Promise
 from client.write.batching import OpenBatch, ends_of
 from client.write.finder import FoundFrames
-from client.write.frame import Collector, Fate, Position, StreamFrame
+from client.write.frame import FrameFate, FramePosition, ReceiptCollector, StreamFrame
 from client.write.frame_queue import FrameQueue
 from client.write.ground import StreamGround, StreamOwner
 from client.write.refusals import FATAL, HERE, is_certain
@@ -50,7 +50,7 @@ LINGER_US = 10_000
 """Longest wait of a record for others while frames are unacknowledged, when the time trigger is left to the stream."""
 
 
-class StreamState(enum.Enum):
+class WriteStreamState(enum.Enum):
     """Of a write stream. Frames are in flight in STREAMING and DRAINING only."""
 
     LOCATING = enum.auto()  # asks which epoch the log is in, and where
@@ -95,7 +95,7 @@ class WriteStream:
     ) -> None:
         self.log = log
         self.writer = writer
-        self.state = StreamState.LOCATING
+        self.state = WriteStreamState.LOCATING
         self.epoch = EPOCH_INVALID
         """The only epoch in which frames may be in flight or in doubt; 0: not known yet."""
         self._ground = ground
@@ -136,7 +136,7 @@ class WriteStream:
     def append_many(self, payloads: Sequence[bytes], promise: Promise, now: Micros) -> None:
         """Take many records, one at least. The promise gets their `Receipts`."""
         ends = ends_of(payloads)
-        collector = Collector(promise, len(payloads))
+        collector = ReceiptCollector(promise, len(payloads))
         start = 0
         while start < len(payloads):
             taken = self._batch.add_many(payloads, start, ends, collector)
@@ -186,18 +186,20 @@ class WriteStream:
 
     def on_appended(self, peer: PeerId, frame: StreamFrame, answer: Appended, now: Micros) -> None:
         """The answer to a frame in flight."""
-        if frame.fate is not Fate.SENT or NodeId(peer) != self._node:
+        if frame.fate is not FrameFate.SENT or NodeId(peer) != self._node:
             return
         self._ground.frames.pop(frame.request_id, None)
         if answer.status is Status.OK and epoch_of(answer.lsn) == self.epoch:
             durability = DURABILITY.get(answer.durability, Durability.ASYNC)
-            position = Position(answer.lsn, answer.batch_offset, answer.timestamp, tuple(answer.copyset), durability)
-            self._frames.landed(frame, Fate.DOUBT)
+            position = FramePosition(
+                answer.lsn, answer.batch_offset, answer.timestamp, tuple(answer.copyset), durability
+            )
+            self._frames.landed(frame, FrameFate.DOUBT)
             self._frames.acknowledged(frame, position)
             self._accepted = True
             self._pauses = None
             self._frames.pop_acknowledged()
-            if self.state is StreamState.STREAMING:
+            if self.state is WriteStreamState.STREAMING:
                 if self._batch and not self._frames and self._owner.settings.time_trigger_us < 0:
                     self._cut(now)
                 self._pump(now)
@@ -211,14 +213,14 @@ class WriteStream:
         """Not OK. Every further frame in flight will be refused too, or is in doubt."""
         status = answer.status
         certain = is_certain(answer)
-        self._frames.landed(frame, Fate.QUEUED if certain else Fate.DOUBT)
+        self._frames.landed(frame, FrameFate.QUEUED if certain else FrameFate.DOUBT)
         self._owner.metrics.refusals += 1
         if answer.lsn:
             self._ground.routes.saw_epoch(self.log, epoch_of(answer.lsn))
         if status is Status.REDIRECTED and answer.redirect >= 0:
             self._ground.routes.learned(self.log, answer.redirect)
-        if self.state is StreamState.STREAMING:
-            self.state = StreamState.DRAINING
+        if self.state is WriteStreamState.STREAMING:
+            self.state = WriteStreamState.DRAINING
             self._reason = status
             self._reason_epoch = epoch_of(answer.lsn)
         if certain and status in FATAL:
@@ -237,11 +239,11 @@ class WriteStream:
     def _lost(self, now: Micros, *, doubt: bool) -> None:
         """No answers will come to what is in flight."""
         for frame in self._frames:
-            if frame.fate is Fate.SENT:
+            if frame.fate is FrameFate.SENT:
                 certain = not doubt or self._withdraw(frame)
                 self._ground.frames.pop(frame.request_id, None)
-                self._frames.landed(frame, Fate.QUEUED if certain else Fate.DOUBT)
-        self.state = StreamState.DRAINING
+                self._frames.landed(frame, FrameFate.QUEUED if certain else FrameFate.DOUBT)
+        self.state = WriteStreamState.DRAINING
         self._reason = Status.CONNFAILED
         self._ground.routes.forget(self.log, self._node)
         self._drained(now)
@@ -257,11 +259,11 @@ class WriteStream:
         if not self._frames:
             return
         self._arm_look(now)
-        if self.state is StreamState.LOCATING:
+        if self.state is WriteStreamState.LOCATING:
             if self._question is None:
                 self._locate(now)
             return
-        if self.state is not StreamState.STREAMING:
+        if self.state is not WriteStreamState.STREAMING:
             return
         settings = self._owner.settings
         frames = self._frames
@@ -315,14 +317,14 @@ class WriteStream:
             marks.hit("stream_adopts_epoch")
             self._enter(self._reason_epoch, self._node, now)
         elif reason in HERE:
-            self._pause(StreamState.STREAMING, now)
+            self._pause(WriteStreamState.STREAMING, now)
         elif reason in FATAL:
             self._enter(self.epoch, self._node, now)
         else:
-            self._pause(StreamState.LOCATING, now)
+            self._pause(WriteStreamState.LOCATING, now)
 
     def _locate(self, now: Micros) -> None:
-        self.state = StreamState.LOCATING
+        self.state = WriteStreamState.LOCATING
         self._question = self._ground.questions.ask(
             self.log,
             now,
@@ -340,7 +342,7 @@ class WriteStream:
 
     def _move(self, now: Micros) -> None:
         """Frames are in doubt in our epoch: end it."""
-        self.state = StreamState.MOVING
+        self.state = WriteStreamState.MOVING
         self._min_epoch = Epoch(self.epoch + 1)
         self._question = self._ground.questions.ask(
             self.log, now, self._moved, flags=_WAIT_FOR_RECOVERY, min_epoch=self._min_epoch
@@ -358,7 +360,7 @@ class WriteStream:
         if not self._frames.in_doubt():
             self._enter(epoch, node, now)
             return
-        self.state = StreamState.READING
+        self.state = WriteStreamState.READING
         # Frames may share an LSN: of those that share it with the last acknowledged one, some may be in doubt.
         first = max(self._last_lsn, compose_lsn(self.epoch, 1))
         self._ground.finder.find(
@@ -372,7 +374,7 @@ class WriteStream:
 
     def _found(self, found: FoundFrames, epoch: Epoch, node: NodeId, now: Micros) -> None:
         """What the recovered epoch holds of ours."""
-        if self.state is not StreamState.READING:
+        if self.state is not WriteStreamState.READING:
             return
         assert self._frames.in_flight == 0
         frames = self._frames
@@ -384,7 +386,7 @@ class WriteStream:
                 frames.acknowledged(frame, position)
         stored = frames.last_acknowledged()
         for frame in frames.in_doubt():
-            frame.fate = Fate.QUEUED
+            frame.fate = FrameFate.QUEUED
             if found.uncertain:
                 marks.hit("stream_frame_uncertain")
                 # Its number may be stored for good, so nothing else may have it.
@@ -408,12 +410,12 @@ class WriteStream:
         self._resume_sent = False
         self._node = node
         self._probes = 0
-        self.state = StreamState.STREAMING
+        self.state = WriteStreamState.STREAMING
         self._frames.settle()
         self._pump(now)
 
-    def _pause(self, then: StreamState, now: Micros) -> None:
-        self.state = StreamState.PAUSED
+    def _pause(self, then: WriteStreamState, now: Micros) -> None:
+        self.state = WriteStreamState.PAUSED
         if self._pauses is None:
             settings = self._ground.settings
             self._pauses = backoff(self._ground.rng, initial_us=settings.retry_us_min, max_us=settings.retry_us_max)
@@ -421,8 +423,8 @@ class WriteStream:
             self._timer.cancel()
         self._timer = self._ground.timers.at(now + next(self._pauses), lambda at: self._resume(then, at))
 
-    def _resume(self, then: StreamState, now: Micros) -> None:
-        if self.state is StreamState.PAUSED:
+    def _resume(self, then: WriteStreamState, now: Micros) -> None:
+        if self.state is WriteStreamState.PAUSED:
             self.state = then
             self._frames.settle()
             self._pump(now)
@@ -451,17 +453,17 @@ class WriteStream:
     def _give_up_all(self, status: Status) -> None:
         """The log cannot be written at all."""
         for frame in self._frames:
-            self._fail(frame, LogDeviceError(status, maybe_applied=frame.fate is Fate.DOUBT))
+            self._fail(frame, LogDeviceError(status, maybe_applied=frame.fate is FrameFate.DOUBT))
         if self._frames.in_doubt():
             # Nothing of this epoch may be sent again, and it cannot be told what it holds.
             self._min_epoch = Epoch(self.epoch + 1)
         self._frames.clear()
         self._accepted = False
-        self.state = StreamState.LOCATING
+        self.state = WriteStreamState.LOCATING
 
     def close(self) -> None:
         """Fail what has no outcome."""
-        self.state = StreamState.CLOSED
+        self.state = WriteStreamState.CLOSED
         for timer in (self._timer, self._look_timer, self._batch_timer):
             if timer is not None:
                 timer.cancel()
@@ -470,7 +472,7 @@ class WriteStream:
         if self._batch:
             self._cut(Micros(0))
         for frame in self._frames:
-            certain = frame.fate is Fate.QUEUED or (frame.fate is Fate.SENT and self._withdraw(frame))
+            certain = frame.fate is FrameFate.QUEUED or (frame.fate is FrameFate.SENT and self._withdraw(frame))
             self._ground.frames.pop(frame.request_id, None)
             self._fail(frame, LogDeviceError(Status.SHUTDOWN, "the writer was closed", maybe_applied=not certain))
         self._frames.clear()
@@ -490,7 +492,7 @@ class WriteStream:
         self._expire(now)
         if not self._frames.in_flight:
             return
-        oldest = next(frame for frame in self._frames if frame.fate is Fate.SENT)
+        oldest = next(frame for frame in self._frames if frame.fate is FrameFate.SENT)
         silent = now - oldest.sent_at
         if silent < self._ground.settings.unanswered_us:
             self._probes = 0
@@ -511,16 +513,18 @@ class WriteStream:
         for frame in self._frames:
             if now - frame.cut_at < limit:
                 break
-            if not frame.given_up and frame.fate is not Fate.ACKED:
+            if not frame.given_up and frame.fate is not FrameFate.ACKED:
                 marks.hit("stream_gives_up")
-                certain = frame.fate is Fate.QUEUED
+                certain = frame.fate is FrameFate.QUEUED
                 self._fail(frame, LogDeviceError(Status.TIMEDOUT, maybe_applied=not certain))
-        if self.state is StreamState.STREAMING:
+        if self.state is WriteStreamState.STREAMING:
             self._frames.drop_queued()
 
     def check(self) -> None:
         """What must hold between events."""
         self._frames.check()
-        assert not self._frames.in_flight or self.state in (StreamState.STREAMING, StreamState.DRAINING), self.state
-        if self.state is StreamState.STREAMING:
+        assert not self._frames.in_flight or self.state in (WriteStreamState.STREAMING, WriteStreamState.DRAINING), (
+            self.state
+        )
+        if self.state is WriteStreamState.STREAMING:
             self._frames.check_streaming()

@@ -35,6 +35,18 @@ class Rng(Protocol):
     def shuffle(self, x: list[Any], /) -> None: ...
 
 
+class Machine(Protocol):
+    """A pure root: the object that a process runs, in production and in simulation."""
+
+    def on_message(self, peer: PeerId, message: Any, now: Micros) -> None: ...
+
+    def on_peer_up(self, peer: PeerId, now: Micros) -> None: ...
+
+    def on_peer_down(self, peer: PeerId, now: Micros, *, refused: bool) -> None: ...
+
+    def on_turn_end(self, now: Micros) -> None: ...
+
+
 @dataclass(slots=True)
 class Send:
     """Deliver `message` (an instance of a class declared in `logdevice_py.protocol.messages`) to `to`.

@@ -24,7 +24,7 @@ from logdevice_py.core.units import Timestamp
 T = TypeVar("T")
 
 
-class Kind(Protocol):
+class FieldKind(Protocol):
     """How one field looks on the wire, for the checker and for the docs."""
 
     @property
@@ -107,7 +107,7 @@ class ListKind:
     """Up to `hi` elements of one kind."""
 
     name: str
-    element: Kind
+    element: FieldKind
     hi: int
 
     def check(self, value: Any) -> list[Any]:
@@ -122,7 +122,7 @@ class TupleKind:
     """A fixed sequence of kinds."""
 
     name: str
-    elements: tuple[Kind, ...]
+    elements: tuple[FieldKind, ...]
 
     def check(self, value: Any) -> tuple[Any, ...]:
         if type(value) is not list or len(value) != len(self.elements):
@@ -140,12 +140,12 @@ class PayloadKind:
         raise AssertionError("payloads do not pass through the array")
 
 
-def list_of(element: Kind, hi: int) -> ListKind:
+def list_of(element: FieldKind, hi: int) -> ListKind:
     """A list kind."""
     return ListKind(f"list of {element.name}", element, hi)
 
 
-def tuple_of(*elements: Kind) -> TupleKind:
+def tuple_of(*elements: FieldKind) -> TupleKind:
     """A tuple kind."""
     return TupleKind("(" + ", ".join(kind.name for kind in elements) + ")", elements)
 
@@ -190,7 +190,7 @@ class MessageCodec:
     number: int
     name: str
     cls: type[Any]
-    fields: tuple[tuple[str, Kind], ...]
+    fields: tuple[tuple[str, FieldKind], ...]
     payload: str | None
     pack: Callable[[Any], bytes]
     """Fields of a message as a msgpack array."""
@@ -232,7 +232,7 @@ def _is_required(field: dataclasses.Field[Any]) -> bool:
     return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
 
 
-def _packer(wire: list[tuple[str, Kind]]) -> Callable[[Any], bytes]:
+def _packer(wire: list[tuple[str, FieldKind]]) -> Callable[[Any], bytes]:
     source = "def pack(m):\n    return packb((" + "".join(f"m.{name}, " for name, _ in wire) + "))\n"
     scope: dict[str, Any] = {"packb": msgpack.Packer(autoreset=True).pack}
     exec(source, scope)
@@ -240,7 +240,7 @@ def _packer(wire: list[tuple[str, Kind]]) -> Callable[[Any], bytes]:
 
 
 def _unpacker(
-    cls: type[Any], wire: list[tuple[str, Kind]], payload: str | None, required: int
+    cls: type[Any], wire: list[tuple[str, FieldKind]], payload: str | None, required: int
 ) -> Callable[[Any, bytes], Any]:
     """Straight-line code for each message: integers are checked inline, the rest by its kind."""
     names = [name for name, _ in wire]

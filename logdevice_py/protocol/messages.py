@@ -451,7 +451,7 @@ class GapReason(enum.IntEnum):
 
 
 @message(MessageType.GAP)
-class Gap:
+class ShardGap:
     """How far a shard has looked: it sends nothing in [first, last]."""
 
     log: Log

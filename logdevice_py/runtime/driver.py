@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from logdevice_py.core.ids import PeerId
-from logdevice_py.core.machine import Outbox, Send, TimerWheel
+from logdevice_py.core.machine import Machine, Outbox, Send, TimerWheel
 from logdevice_py.core.units import Micros
 from logdevice_py.protocol.messages import PATIENT
 from logdevice_py.runtime.clock import monotonic_us
@@ -23,18 +23,6 @@ LOCAL_ROUNDS_MAX = 6
 """How often messages to the own node and outcomes are delivered within a turn before other events get their share."""
 LOCAL_PATIENCE = 0.001
 """Seconds that a patient message to the own node waits for another turn."""
-
-
-class Machine(Protocol):
-    """A pure root."""
-
-    def on_message(self, peer: PeerId, message: Any, now: Micros) -> None: ...
-
-    def on_peer_up(self, peer: PeerId, now: Micros) -> None: ...
-
-    def on_peer_down(self, peer: PeerId, now: Micros, *, refused: bool) -> None: ...
-
-    def on_turn_end(self, now: Micros) -> None: ...
 
 
 class Driver:

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from logdevice_py.core.ids import PeerId
-from logdevice_py.core.machine import Outbox, Rng, Send, TimerWheel, backoff
+from logdevice_py.core.machine import Machine, Outbox, Rng, Send, TimerWheel, backoff
 from logdevice_py.core.units import MILLISECOND, SECOND, Micros
 from logdevice_py.protocol.framing import FrameReader, encode_frame
 from logdevice_py.simulation.clock import SimClock
@@ -23,18 +23,6 @@ LOCAL_ROUNDS_MAX = 4
 REDIAL_MIN = 50 * MILLISECOND
 REDIAL_MAX = SECOND
 WAITING_MAX = 10_000
-
-
-class Machine(Protocol):
-    """A pure root."""
-
-    def on_message(self, peer: PeerId, message: Any, now: Micros) -> None: ...
-
-    def on_peer_up(self, peer: PeerId, now: Micros) -> None: ...
-
-    def on_peer_down(self, peer: PeerId, now: Micros, *, refused: bool) -> None: ...
-
-    def on_turn_end(self, now: Micros) -> None: ...
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ from logdevice_py.core.units import Micros
 from sequencer.recovery.coalescing import AnswerSink, CleanedRow
 from sequencer.recovery.context import RecoveryContext
 from sequencer.recovery.plan import Plan
-from sequencer.recovery.recovery_shard import RecoveryShard, RecoveryShards, ShardState
+from sequencer.recovery.recovery_shard import RecoveryShard, RecoveryShards, RecoveryShardState
 
 
 class CleanerOwner(Protocol):
@@ -43,15 +43,15 @@ class Cleaner:
     def start(self, now: Micros) -> None:
         """Tell all members of the mutation set."""
         for member in self._shards.members.values():
-            if member.state is ShardState.MUTATABLE:
-                member.state = ShardState.CLEANING
+            if member.state is RecoveryShardState.MUTATABLE:
+                member.state = RecoveryShardState.CLEANING
                 member.delay = self._context.settings.clean_retry_initial_us
                 self._ask(member, now)
 
     @property
     def finished(self) -> bool:
         """Every member has it on disk."""
-        return not any(member.state is ShardState.CLEANING for member in self._shards.members.values())
+        return not any(member.state is RecoveryShardState.CLEANING for member in self._shards.members.values())
 
     def _ask(self, member: RecoveryShard, now: Micros) -> None:
         plan = self._plan
@@ -78,11 +78,11 @@ class Cleaner:
         """An answer."""
         _, epoch, status, seal_epoch, node = row
         member = self._shards.members.get(shard)
-        if member is None or epoch != self._plan.epoch or member.state is not ShardState.CLEANING:
+        if member is None or epoch != self._plan.epoch or member.state is not RecoveryShardState.CLEANING:
             hit("recovery_cleaned_stale")
         elif status == Status.OK:
             member.cancel_timer()
-            member.state = ShardState.CLEAN
+            member.state = RecoveryShardState.CLEAN
             self._owner.on_shard_cleaned(now)
         elif status == Status.PREEMPTED and seal_epoch > self._plan.seal_epoch:
             self._owner.on_preempted(Epoch(seal_epoch), NodeId(node), now)

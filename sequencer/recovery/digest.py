@@ -13,7 +13,7 @@ from logdevice_py.core.status import CorruptEntryError
 Rank = tuple[int, int]
 
 
-class Kind(enum.Enum):
+class CopyKind(enum.Enum):
     """What one ESN holds."""
 
     ENTRY = "entry"  # a record or a batch of them
@@ -21,18 +21,18 @@ class Kind(enum.Enum):
     BRIDGE = "bridge"  # nothing, and the epoch ends
 
 
-def kind_of(header: EntryHeader) -> Kind:
+def kind_of(header: EntryHeader) -> CopyKind:
     """What a copy says its ESN holds."""
     if header.is_bridge:
-        return Kind.BRIDGE
-    return Kind.HOLE if header.is_hole else Kind.ENTRY
+        return CopyKind.BRIDGE
+    return CopyKind.HOLE if header.is_hole else CopyKind.ENTRY
 
 
 @dataclass(slots=True)
 class Copy:
     """One shard's copy of one ESN."""
 
-    kind: Kind
+    kind: CopyKind
     rank: Rank
     copyset: tuple[ShardId, ...]
 
@@ -49,7 +49,7 @@ class DigestEntry:
     """Shards whose copy cannot be read."""
 
 
-class Digest:
+class EpochDigest:
     """Collects copies; of each ESN the image of highest rank is kept, the others are only remembered as headers.
 
     An old sequencer never had more bytes above the LNG than its window, so that is about what a digest holds.

@@ -19,16 +19,16 @@ from logdevice_py.protocol.messages import Mutated
 from sequencer.recovery.cleaner import Cleaner
 from sequencer.recovery.coalescing import AnswerSink, CleanedRow
 from sequencer.recovery.context import RecoveryContext
-from sequencer.recovery.digest import Digest, Kind
+from sequencer.recovery.digest import CopyKind, EpochDigest
 from sequencer.recovery.epoch_store_call import EpochStoreCall
 from sequencer.recovery.grace import Grace
 from sequencer.recovery.mutator import Mutation, Mutator, must_be_stored
 from sequencer.recovery.plan import Decision, Plan, latest
-from sequencer.recovery.recovery_shard import RecoveryShard, RecoveryShards, SealedEpoch, ShardState
-from sequencer.recovery.result import RecoveredEpoch
+from sequencer.recovery.recovery_shard import RecoveryShard, RecoveryShards, RecoveryShardState, SealedEpoch
+from sequencer.recovery.result import EpochContents
 
 
-class State(enum.Enum):
+class EpochRecoveryState(enum.Enum):
     """How far the recovery of an epoch is. A restart leads back to SEAL_OR_INACTIVE; ADVANCE_LCE is never left again."""
 
     SEAL_OR_INACTIVE = 1  # waits until enough shards are sealed
@@ -45,7 +45,7 @@ class EpochRecoveryOwner(AnswerSink, Protocol):
     def reseal(self, shard: ShardId, now: Micros) -> None:
         """Seal the shard again after a while: it does not do what it should."""
 
-    def on_epoch_recovered(self, recovered: RecoveredEpoch, tail: TailRecord | None, now: Micros) -> None:
+    def on_epoch_recovered(self, recovered: EpochContents, tail: TailRecord | None, now: Micros) -> None:
         """The epoch is clean. `tail`: the last entry of it and all earlier ones."""
 
     def on_preempted(self, epoch: Epoch, node: NodeId, now: Micros) -> None:
@@ -70,7 +70,7 @@ class EpochRecovery:
         owner: EpochRecoveryOwner,
         previous_tail: TailRecord | None,
     ) -> None:
-        self.state = State.SEAL_OR_INACTIVE
+        self.state = EpochRecoveryState.SEAL_OR_INACTIVE
         self.log = log
         self.epoch = epoch
         self.seal_epoch = seal_epoch
@@ -82,7 +82,7 @@ class EpochRecovery:
         self._shards = RecoveryShards(interval, context.cluster)
         self._members = self._shards.members
         self._domains = self._shards.domains
-        self._digest = Digest(log, epoch)
+        self._digest = EpochDigest(log, epoch)
         self._digest_start = ESN_MIN
         # True for ever, even if the shard that said so is lost.
         self._lng = Esn(0)
@@ -107,22 +107,22 @@ class EpochRecovery:
     def on_sealed(self, sealed: SealedEpoch, shard: ShardId, now: Micros) -> None:
         """A shard was sealed and told of the epoch; status REBUILDING: it lost all or some of what it had of it."""
         member = self._members.get(shard)
-        if member is None or self.state is State.DONE:
+        if member is None or self.state is EpochRecoveryState.DONE:
             return
         if sealed.status is not Status.OK and sealed.generation != member.generation:
             self._exclude(member, now)
             return
-        if member.state is not ShardState.SEALING:
+        if member.state is not RecoveryShardState.SEALING:
             return
         if sealed.status is Status.OK:
             self._shards.rebuilding.discard(shard)
         else:
             hit("recovery_shard_lacks_entries")
             self._shards.rebuilding.add(shard)
-        member.state = ShardState.SEALED
+        member.state = RecoveryShardState.SEALED
         self._learn(sealed)
         self._shards.refresh_authority()
-        if self.state is State.DIGEST:
+        if self.state is EpochRecoveryState.DIGEST:
             hit("recovery_late_sealer")
             self._ask_digest(member, compose_lsn(self.epoch, self._digest_start), now)
         self._advance(now)
@@ -130,11 +130,11 @@ class EpochRecovery:
     def _exclude(self, member: RecoveryShard, now: Micros) -> None:
         """The shard is another one than the epoch knew."""
         hit("recovery_shard_rebuilding")
-        taking_part = member.state >= ShardState.SEALED
+        taking_part = member.state >= RecoveryShardState.SEALED
         self._shards.rebuilding.add(member.shard)
         self._lose(member)
         self._shards.refresh_authority()
-        if taking_part and self.state in (State.MUTATION, State.CLEAN):
+        if taking_part and self.state in (EpochRecoveryState.MUTATION, EpochRecoveryState.CLEAN):
             self._restart(now)
         else:
             self._advance(now)
@@ -144,7 +144,11 @@ class EpochRecovery:
     ) -> None:
         """A part of what the shard holds, up to `covered`."""
         member = self._members.get(shard)
-        if member is None or member.state is not ShardState.DIGESTING or self.state is not State.DIGEST:
+        if (
+            member is None
+            or member.state is not RecoveryShardState.DIGESTING
+            or self.state is not EpochRecoveryState.DIGEST
+        ):
             hit("recovery_digest_stale")
             return
         if status is Status.REBUILDING:
@@ -166,7 +170,7 @@ class EpochRecovery:
             self._ask_digest(member, max(Lsn(covered + 1), member.digest_next), now)
             return
         member.cancel_timer()
-        member.state = ShardState.DIGESTED
+        member.state = RecoveryShardState.DIGESTED
         self._advance(now)
 
     def on_mutated(self, message: Mutated, now: Micros) -> None:
@@ -190,11 +194,11 @@ class EpochRecovery:
         """Messages may be lost, and the shard may be another one when it returns."""
         hurt = False
         for shard, member in self._members.items():
-            if node_peer(shard) == peer and member.state not in (ShardState.SEALING, ShardState.CLEAN):
-                hurt = hurt or member.state >= ShardState.MUTATABLE
+            if node_peer(shard) == peer and member.state not in (RecoveryShardState.SEALING, RecoveryShardState.CLEAN):
+                hurt = hurt or member.state >= RecoveryShardState.MUTATABLE
                 self._lose(member)
         self._shards.refresh_authority()
-        if hurt and self.state in (State.MUTATION, State.CLEAN):
+        if hurt and self.state in (EpochRecoveryState.MUTATION, EpochRecoveryState.CLEAN):
             hit("recovery_member_died")
             self._restart(now)
 
@@ -202,11 +206,11 @@ class EpochRecovery:
         """Nodes died, were removed or changed their status."""
         cluster = self._context.cluster
         self._shards.refresh_authority()
-        if self.state in (State.MUTATION, State.CLEAN):
+        if self.state in (EpochRecoveryState.MUTATION, EpochRecoveryState.CLEAN):
             gone = [
                 member
                 for shard, member in self._members.items()
-                if member.state in (ShardState.MUTATABLE, ShardState.CLEANING)
+                if member.state in (RecoveryShardState.MUTATABLE, RecoveryShardState.CLEANING)
                 and not (cluster.in_cluster(shard) and cluster.is_alive(node_of(shard)))
             ]
             for member in gone:
@@ -235,9 +239,9 @@ class EpochRecovery:
 
     def _lose(self, member: RecoveryShard) -> None:
         """What the shard told does not count any more."""
-        if member.state >= ShardState.DIGESTING:
+        if member.state >= RecoveryShardState.DIGESTING:
             self._digest.drop_shard(member.shard)
-        member.fall_back(ShardState.SEALING)
+        member.fall_back(RecoveryShardState.SEALING)
 
     # --- progress ----------------------------------------------------------------------------------------------------------
 
@@ -247,7 +251,7 @@ class EpochRecovery:
 
     def cancel(self) -> None:
         """Stop without a result."""
-        self.state = State.DONE
+        self.state = EpochRecoveryState.DONE
         self._stop_phase()
         for member in self._members.values():
             member.cancel_timer()
@@ -256,26 +260,29 @@ class EpochRecovery:
         self._account(0)
 
     def _advance(self, now: Micros) -> None:
-        if self.state is State.SEAL_OR_INACTIVE and self._shards.enough(ShardState.SEALED) is not FMajority.NONE:
+        if (
+            self.state is EpochRecoveryState.SEAL_OR_INACTIVE
+            and self._shards.enough(RecoveryShardState.SEALED) is not FMajority.NONE
+        ):
             self._start_digest(now)
-        if self.state is State.DIGEST:
+        if self.state is EpochRecoveryState.DIGEST:
             self._check_digest(now)
-        elif self.state is State.CLEAN and self._cleaner is not None and self._cleaner.finished:
+        elif self.state is EpochRecoveryState.CLEAN and self._cleaner is not None and self._cleaner.finished:
             self._stop_phase()
             self._set_last_clean_epoch()
 
     def _start_digest(self, now: Micros) -> None:
-        self.state = State.DIGEST
+        self.state = EpochRecoveryState.DIGEST
         lng, tail = self._lng, self._sealed_tail
         # The entry at the LNG is read once more when nobody knows its timestamp.
         known = tail is not None and tail.lsn == compose_lsn(self.epoch, lng)
         self._digest_start = ESN_MIN if lng == 0 else Esn(lng + 1 if known and lng < ESN_MAX else lng)
         for member in self._members.values():
-            if member.state is ShardState.SEALED:
+            if member.state is RecoveryShardState.SEALED:
                 self._ask_digest(member, compose_lsn(self.epoch, self._digest_start), now)
 
     def _ask_digest(self, member: RecoveryShard, start: Lsn, now: Micros) -> None:
-        member.state = ShardState.DIGESTING
+        member.state = RecoveryShardState.DIGESTING
         member.digest_next = start
         member.cancel_timer()
         settings = self._context.settings
@@ -296,10 +303,10 @@ class EpochRecovery:
             self._sealed_tail = latest(self._sealed_tail, TailRecord(sealed.tail_lsn, sealed.tail_timestamp))
 
     def _check_digest(self, now: Micros) -> None:
-        result = self._shards.enough(ShardState.DIGESTED)
+        result = self._shards.enough(RecoveryShardState.DIGESTED)
         if result is FMajority.NONE:
             return
-        digested = self._shards.at_least(ShardState.DIGESTED)
+        digested = self._shards.at_least(RecoveryShardState.DIGESTED)
         unreadable = self._unreadable(digested)
         if result is FMajority.INCOMPLETE and unreadable:
             hit("recovery_damage_waits")  # another shard may have a good copy
@@ -320,19 +327,22 @@ class EpochRecovery:
         """Whether waiting may bring more: shards not heard, or shards that lack entries but may still show some."""
         if result is FMajority.INCOMPLETE:
             return True
-        return any(member.state in (ShardState.SEALED, ShardState.DIGESTING) for member in self._members.values())
+        return any(
+            member.state in (RecoveryShardState.SEALED, RecoveryShardState.DIGESTING)
+            for member in self._members.values()
+        )
 
     def _on_grace_over(self, now: Micros) -> None:
         hit("recovery_grace_over")
-        if self.state is State.DIGEST:
+        if self.state is EpochRecoveryState.DIGEST:
             self._check_digest(now)
 
     def _start_mutation(self, digested: list[ShardId], result: FMajority, unreadable: set[Esn], now: Micros) -> None:
-        self.state = State.MUTATION
+        self.state = EpochRecoveryState.MUTATION
         self._grace.cancel()
         for member in self._members.values():
-            if member.state is ShardState.DIGESTING:
-                member.fall_back(ShardState.SEALED)  # too late for this attempt
+            if member.state is RecoveryShardState.DIGESTING:
+                member.fall_back(RecoveryShardState.SEALED)  # too late for this attempt
         first = self._plan is None
         if self._plan is None:
             self._plan = Plan(self.log, self.epoch, self.seal_epoch, self._lng, authoritative=result.is_authoritative)
@@ -362,7 +372,7 @@ class EpochRecovery:
         generations: dict[ShardId, Generation] = {}
         for shard in members:
             member = self._members[shard]
-            member.state = ShardState.MUTATABLE
+            member.state = RecoveryShardState.MUTATABLE
             generations[shard] = member.generation
         if not self._domains.can_replicate(members):
             hit("recovery_best_effort")
@@ -388,7 +398,7 @@ class EpochRecovery:
                 can_replicate=self._domains.can_replicate,
             ):
                 self._drop_image(decision)
-            elif decision.kind is Kind.ENTRY and not decision.image:
+            elif decision.kind is CopyKind.ENTRY and not decision.image:
                 hit("recovery_entry_gone")  # it was fully replicated when it was decided; more is gone than may be
                 plan.lost.add(esn)
             else:
@@ -399,11 +409,11 @@ class EpochRecovery:
         self._progress_at = now
         metrics = self._context.metrics
         kind = mutation.decision.kind
-        if kind is Kind.ENTRY:
+        if kind is CopyKind.ENTRY:
             metrics.entries_mutated += 1
             if replicated:
                 self._drop_image(mutation.decision)
-        elif kind is Kind.HOLE:
+        elif kind is CopyKind.HOLE:
             metrics.holes_plugged += 1
         else:
             metrics.bridges_stored += 1
@@ -418,13 +428,13 @@ class EpochRecovery:
     def on_mutator_finished(self, now: Micros) -> None:
         """The members of the mutation set agree."""
         self._mutator = None
-        self.state = State.CLEAN
+        self.state = EpochRecoveryState.CLEAN
         assert self._plan is not None
         self._cleaner = Cleaner(self._context, self, self._owner, self._plan, self._shards)
         self._cleaner.start(now)
 
     def _set_last_clean_epoch(self) -> None:
-        self.state = State.ADVANCE_LCE
+        self.state = EpochRecoveryState.ADVANCE_LCE
         plan = self._plan
         assert plan is not None
         self._store_call = EpochStoreCall(
@@ -444,8 +454,8 @@ class EpochRecovery:
         metrics.epochs_recovered_non_authoritatively += not plan.authoritative
         metrics.entries_lost += len(plan.lost)
         self.cancel()
-        entries = tuple(sorted(esn for esn, decision in plan.decisions.items() if decision.kind is Kind.ENTRY))
-        recovered = RecoveredEpoch(
+        entries = tuple(sorted(esn for esn, decision in plan.decisions.items() if decision.kind is CopyKind.ENTRY))
+        recovered = EpochContents(
             self.epoch,
             plan.lng,
             tuple(esn for esn in entries if esn not in plan.lost),
@@ -465,17 +475,17 @@ class EpochRecovery:
 
     def _restart(self, now: Micros) -> None:
         """Learn anew what the sealed shards hold. Answers to what was asked before do not count any more."""
-        assert self.state in (State.MUTATION, State.CLEAN), self.state
+        assert self.state in (EpochRecoveryState.MUTATION, EpochRecoveryState.CLEAN), self.state
         hit(f"recovery_restart_in_{self.state.name.lower()}")
         self._context.metrics.epoch_restarts += 1
         self.recovery_id = self._context.rng.getrandbits(63)
         self._stop_phase()
         for member in self._members.values():
-            if member.state > ShardState.SEALED:
-                member.fall_back(ShardState.SEALED)
-        self._digest = Digest(self.log, self.epoch)
+            if member.state > RecoveryShardState.SEALED:
+                member.fall_back(RecoveryShardState.SEALED)
+        self._digest = EpochDigest(self.log, self.epoch)
         self._account(self._plan.images_held if self._plan is not None else 0)
-        self.state = State.SEAL_OR_INACTIVE
+        self.state = EpochRecoveryState.SEAL_OR_INACTIVE
         self._advance(now)
 
     def _stop_phase(self) -> None:

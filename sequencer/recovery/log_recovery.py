@@ -22,11 +22,11 @@ from sequencer.recovery.coalescing import CleanedRow, SealedRow
 from sequencer.recovery.context import RecoveryContext
 from sequencer.recovery.epoch_recovery import EpochRecovery
 from sequencer.recovery.epoch_store_call import EpochStoreCall
-from sequencer.recovery.result import Outcome, RecoveredEpoch, RecoveryResult
+from sequencer.recovery.result import EpochContents, RecoveryOutcome, RecoveryResult
 from sequencer.recovery.seal_request import SealRequest, SealState
 
 
-class State(enum.Enum):
+class LogRecoveryState(enum.Enum):
     """How far the recovery of a log is."""
 
     IDLE = 1  # not started
@@ -64,7 +64,7 @@ class LogRecovery:
     ) -> None:
         assert not is_metadata_log(log), log
         assert next_epoch > 0
-        self.state = State.IDLE
+        self.state = LogRecoveryState.IDLE
         self.log = log
         self.next_epoch = next_epoch
         self.seal_epoch = Epoch(next_epoch - 1)
@@ -75,23 +75,23 @@ class LogRecovery:
         self._tail: TailRecord | None = None
         self._seals: dict[ShardId, SealRequest] = {}
         self._epoch: EpochRecovery | None = None
-        self._recovered: list[RecoveredEpoch] = []
+        self._recovered: list[EpochContents] = []
         self._store_call: EpochStoreCall | None = None
         self._next_epoch_timer: Timer | None = None
 
     def start(self, now: Micros) -> None:
         """Begin: ask for the last clean epoch."""
-        assert self.state is State.IDLE
-        self.state = State.READING_LAST_CLEAN_EPOCH
+        assert self.state is LogRecoveryState.IDLE
+        self.state = LogRecoveryState.READING_LAST_CLEAN_EPOCH
         self._store_call = EpochStoreCall(
             self._context, GetLastCleanEpoch(self.log), (Status.OK,), self._on_last_clean_epoch
         )
 
     def abort(self) -> None:
         """Stop without a result: cancels timers, ignores all that comes."""
-        if self.state is State.DONE:
+        if self.state is LogRecoveryState.DONE:
             return
-        self.state = State.DONE
+        self.state = LogRecoveryState.DONE
         if self._store_call is not None:
             self._store_call.cancel()
         if self._next_epoch_timer is not None:
@@ -120,7 +120,7 @@ class LogRecovery:
     def on_sealed(self, shard: ShardId, generation: Generation, row: SealedRow, now: Micros) -> None:
         """The log's part of a SEALED."""
         seal = self._seals.get(shard)
-        if self.state is not State.RECOVERING or seal is None:
+        if self.state is not LogRecoveryState.RECOVERING or seal is None:
             return
         _, status, seal_epoch, node, _, _ = row
         if status == Status.PREEMPTED and seal_epoch > self.seal_epoch:
@@ -147,7 +147,7 @@ class LogRecovery:
 
     def on_peer_down(self, peer: PeerId, now: Micros) -> None:
         """The connection to a node was lost: its shards are sealed again, for they may have lost what they held."""
-        if self.state is not State.RECOVERING:
+        if self.state is not LogRecoveryState.RECOVERING:
             return
         for shard, seal in self._seals.items():
             if node_peer(shard) == peer:
@@ -157,7 +157,7 @@ class LogRecovery:
 
     def on_peer_up(self, peer: PeerId, now: Micros) -> None:
         """A node can be reached again."""
-        if self.state is not State.RECOVERING:
+        if self.state is not LogRecoveryState.RECOVERING:
             return
         for shard, seal in self._seals.items():
             if node_peer(shard) == peer and seal.state is SealState.UNSEALED:
@@ -165,9 +165,9 @@ class LogRecovery:
 
     def on_cluster_changed(self, now: Micros) -> None:
         """Nodes died or came back, the cluster file or the authority of shards changed."""
-        if self.state is State.NO_SHARDS:
+        if self.state is LogRecoveryState.NO_SHARDS:
             self._begin(now)
-        elif self.state is State.RECOVERING:
+        elif self.state is LogRecoveryState.RECOVERING:
             self._seal_new_shards(now)
             if self._epoch is not None:
                 self._epoch.on_cluster_changed(now)
@@ -184,7 +184,7 @@ class LogRecovery:
         """A shard was sealed by a later sequencer."""
         self._finish_preempted(epoch, node, now)
 
-    def on_epoch_recovered(self, recovered: RecoveredEpoch, tail: TailRecord | None, now: Micros) -> None:
+    def on_epoch_recovered(self, recovered: EpochContents, tail: TailRecord | None, now: Micros) -> None:
         """An epoch is clean."""
         self._recovered.append(recovered)
         self._tail = tail
@@ -199,9 +199,9 @@ class LogRecovery:
         self._seal_new_shards(now)
         if not self._seals and self._shards_below():
             hit("recovery_no_shards")
-            self.state = State.NO_SHARDS
+            self.state = LogRecoveryState.NO_SHARDS
             return
-        self.state = State.RECOVERING
+        self.state = LogRecoveryState.RECOVERING
         self._recover_next_epoch(now)
 
     def _shards_below(self) -> dict[ShardId, list[tuple[Epoch, Generation]]]:
@@ -260,14 +260,16 @@ class LogRecovery:
 
     def _finish_ok(self, now: Micros) -> None:
         self.abort()
-        self._on_done(RecoveryResult(self.log, self.next_epoch, Outcome.OK, self._tail, tuple(self._recovered)), now)
+        self._on_done(
+            RecoveryResult(self.log, self.next_epoch, RecoveryOutcome.OK, self._tail, tuple(self._recovered)), now
+        )
 
     def _finish_preempted(self, epoch: Epoch, node: NodeId, now: Micros) -> None:
         hit("recovery_preempted")
         self.abort()
         self._on_done(
             RecoveryResult(
-                self.log, self.next_epoch, Outcome.PREEMPTED, preempted_by_epoch=epoch, preempted_by_node=node
+                self.log, self.next_epoch, RecoveryOutcome.PREEMPTED, preempted_by_epoch=epoch, preempted_by_node=node
             ),
             now,
         )

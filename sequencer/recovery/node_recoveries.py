@@ -17,7 +17,7 @@ from sequencer.recovery.coalescing import RequestCoalescer
 from sequencer.recovery.context import RecoveryCluster, RecoveryContext
 from sequencer.recovery.log_recovery import LogRecovery
 from sequencer.recovery.metrics import RecoveryMetrics
-from sequencer.recovery.result import Outcome, RecoveryResult
+from sequencer.recovery.result import RecoveryOutcome, RecoveryResult
 from sequencer.recovery.settings import RecoverySettings
 
 OnDone = Callable[[RecoveryResult, Micros], None]
@@ -91,7 +91,7 @@ class NodeRecoveries:
     def _on_done(self, recovery: LogRecovery, result: RecoveryResult, now: Micros) -> None:
         assert self._running.pop(recovery.log) is recovery
         metrics = self._context.metrics
-        if result.outcome is Outcome.OK:
+        if result.outcome is RecoveryOutcome.OK:
             metrics.log_recoveries_completed += 1
         else:
             metrics.log_recoveries_preempted += 1

@@ -11,7 +11,7 @@ from logdevice_py.core.lsn import ESN_INVALID, ESN_MAX, Epoch, Esn, compose_lsn
 from logdevice_py.core.marks import hit
 from logdevice_py.core.units import Timestamp
 from logdevice_py.metadata.epoch_metadata import TailRecord
-from sequencer.recovery.digest import Digest, DigestEntry, Kind, Rank, is_stream, kind_of
+from sequencer.recovery.digest import CopyKind, DigestEntry, EpochDigest, Rank, is_stream, kind_of
 
 _KEPT_FLAGS = int(EntryFlags.WRITE_STREAM | EntryFlags.EPOCH_BEGIN | EntryFlags.METADATA)
 
@@ -20,7 +20,7 @@ _KEPT_FLAGS = int(EntryFlags.WRITE_STREAM | EntryFlags.EPOCH_BEGIN | EntryFlags.
 class Decision:
     """What one ESN holds, for ever."""
 
-    kind: Kind
+    kind: CopyKind
     timestamp: Timestamp
     header: EntryHeader | None = None
     """Of an entry."""
@@ -79,7 +79,7 @@ class Plan:
 
     def decide(
         self,
-        digest: Digest,
+        digest: EpochDigest,
         *,
         first: bool,
         unreadable: Collection[Esn],
@@ -103,7 +103,7 @@ class Plan:
         self._walk(digest, first=first, unreadable=unreadable)
         for esn in sorted(self.decisions, reverse=True):
             decision = self.decisions[esn]
-            if decision.kind is Kind.ENTRY:
+            if decision.kind is CopyKind.ENTRY:
                 if esn > self.tail:
                     self.tail = esn
                     self.tail_record = TailRecord(compose_lsn(self.epoch, esn), decision.timestamp)
@@ -128,7 +128,7 @@ class Plan:
         hit("recovery_tail_lost")
         return TailRecord(lsn, fallback.timestamp if fallback is not None else Timestamp(0))
 
-    def _walk(self, digest: Digest, *, first: bool, unreadable: Collection[Esn]) -> None:
+    def _walk(self, digest: EpochDigest, *, first: bool, unreadable: Collection[Esn]) -> None:
         bridge_rank: Rank | None = None
         broken = False  # a hole was seen: frames of write streams behind it were never acknowledged
         expected = self.lng + 1
@@ -142,7 +142,7 @@ class Plan:
             if decided is not None:
                 if entry is not None:
                     self._refresh(decided, entry)
-                broken = broken or decided.kind is not Kind.ENTRY
+                broken = broken or decided.kind is not CopyKind.ENTRY
                 continue
             assert entry is not None
             if total and esn not in self.lost:
@@ -157,27 +157,32 @@ class Plan:
                     broken = True  # enough other shards hold nothing: it is plugged
                 continue
             kind = kind_of(entry.header)
-            if kind is Kind.BRIDGE:
+            if kind is CopyKind.BRIDGE:
                 rank = entry.header.rank
                 bridge_rank = rank if bridge_rank is None else max(bridge_rank, rank)
-            elif kind is Kind.ENTRY and bridge_rank is not None and entry.header.rank < bridge_rank:
+            elif kind is CopyKind.ENTRY and bridge_rank is not None and entry.header.rank < bridge_rank:
                 hit("recovery_entry_behind_bridge")
                 self.late += 1
-                kind = Kind.HOLE
-            elif kind is Kind.ENTRY and broken and is_stream(entry.header):
+                kind = CopyKind.HOLE
+            elif kind is CopyKind.ENTRY and broken and is_stream(entry.header):
                 hit("recovery_stream_broken")
                 self.late += 1
-                kind = Kind.HOLE
+                kind = CopyKind.HOLE
             self.lost.discard(esn)
-            if kind is Kind.ENTRY:
+            if kind is CopyKind.ENTRY:
                 self.decisions[esn] = Decision(kind, entry.header.timestamp, entry.header, entry.image)
             else:
                 broken = True
-                self.decisions[esn] = Decision(Kind.HOLE, entry.header.timestamp)
+                self.decisions[esn] = Decision(CopyKind.HOLE, entry.header.timestamp)
 
     def _refresh(self, decided: Decision, entry: DigestEntry) -> None:
         """A later attempt may need the image again: any copy of an entry has the same body."""
-        if decided.kind is Kind.ENTRY and not decided.image and entry.header is not None and not entry.header.is_hole:
+        if (
+            decided.kind is CopyKind.ENTRY
+            and not decided.image
+            and entry.header is not None
+            and not entry.header.is_hole
+        ):
             decided.header, decided.image = entry.header, entry.image
 
     def _stamp_plugs(self, fallback: TailRecord | None) -> None:
@@ -185,7 +190,7 @@ class Plan:
         stamp = self._stamp_before_first(fallback)
         for esn in sorted(self.decisions):
             decision = self.decisions[esn]
-            if decision.kind is Kind.ENTRY:
+            if decision.kind is CopyKind.ENTRY:
                 stamp = decision.timestamp
             else:
                 decision.timestamp = stamp
@@ -194,7 +199,7 @@ class Plan:
         if self.lng and self.tail_record is not None and self.tail_record.lsn == compose_lsn(self.epoch, self.lng):
             return self.tail_record.timestamp
         for esn in sorted(self.decisions):
-            if self.decisions[esn].kind is Kind.ENTRY:
+            if self.decisions[esn].kind is CopyKind.ENTRY:
                 return self.decisions[esn].timestamp
         return fallback.timestamp if fallback is not None else Timestamp(0)
 
@@ -207,20 +212,20 @@ class Plan:
         for number in range(self.lng + 1, self.last + 1):
             esn = Esn(number)
             decision = self.decisions.get(esn)
-            if decision is not None and decision.kind is Kind.ENTRY:
+            if decision is not None and decision.kind is CopyKind.ENTRY:
                 stamp = decision.timestamp
                 yield esn, decision
             elif esn == self.bridge:
-                yield esn, Decision(Kind.BRIDGE, stamp)
+                yield esn, Decision(CopyKind.BRIDGE, stamp)
             elif decision is not None:
                 yield esn, decision
             elif esn not in self.lost:
-                yield esn, Decision(Kind.HOLE, stamp)
+                yield esn, Decision(CopyKind.HOLE, stamp)
 
     def encode(self, esn: Esn, decision: Decision, copyset: tuple[ShardId, ...]) -> bytes:
         """The image that recovery stores on the shards of `copyset`."""
         flags = int(EntryFlags.WRITTEN_BY_RECOVERY)
-        if decision.kind is Kind.ENTRY:
+        if decision.kind is CopyKind.ENTRY:
             assert decision.header is not None
             assert decision.image, esn
             header = with_copyset(
@@ -232,7 +237,7 @@ class Plan:
             header.lng = self.lng
             return encode_entry(header, body_of(decision.image))
         flags |= int(EntryFlags.HOLE)
-        if decision.kind is Kind.BRIDGE:
+        if decision.kind is CopyKind.BRIDGE:
             flags |= int(EntryFlags.BRIDGE)
         lsn = compose_lsn(self.epoch, esn)
         return encode_entry(

@@ -15,7 +15,7 @@ from logdevice_py.placement.failure_domains import Authority, FailureDomains, FM
 from sequencer.recovery.context import RecoveryCluster
 
 
-class ShardState(enum.IntEnum):
+class RecoveryShardState(enum.IntEnum):
     """How far a shard is. It falls back to SEALING whenever it may have lost what it was told."""
 
     SEALING = 0  # no good answer to SEAL yet
@@ -48,7 +48,7 @@ class RecoveryShard:
 
     shard: ShardId
     generation: Generation
-    state: ShardState = ShardState.SEALING
+    state: RecoveryShardState = RecoveryShardState.SEALING
     digest_next: Lsn = LSN_INVALID
     """DIGESTING: the LSN to ask for."""
     delay: int = 0
@@ -62,7 +62,7 @@ class RecoveryShard:
             self.timer.cancel()
             self.timer = None
 
-    def fall_back(self, state: ShardState) -> None:
+    def fall_back(self, state: RecoveryShardState) -> None:
         """Go back to an earlier state."""
         self.cancel_timer()
         self.state = state
@@ -85,7 +85,7 @@ class RecoveryShards:
         for shard, member in self.members.items():
             if shard in self.rebuilding or not self._cluster.in_cluster(shard):
                 authority = Authority.UNDERREPLICATION
-            elif member.state >= ShardState.SEALED:
+            elif member.state >= RecoveryShardState.SEALED:
                 authority = Authority.FULLY_AUTHORITATIVE  # it says so itself
             else:
                 authority = self._cluster.authority(shard)
@@ -93,11 +93,11 @@ class RecoveryShards:
                     authority = Authority.UNDERREPLICATION  # recovery does not wait for its data
             self.domains.set_authority(shard, authority)
 
-    def at_least(self, state: ShardState) -> list[ShardId]:
+    def at_least(self, state: RecoveryShardState) -> list[ShardId]:
         """The shards that came as far as `state`."""
         return [shard for shard, member in self.members.items() if member.state >= state]
 
-    def enough(self, state: ShardState) -> FMajority:
+    def enough(self, state: RecoveryShardState) -> FMajority:
         """What the shards that came as far as `state` prove. An INCOMPLETE set that could not also store an entry is as good as NONE: it might
         miss the mutation set of an earlier recovery."""
         shards = self.at_least(state)

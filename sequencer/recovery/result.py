@@ -11,7 +11,7 @@ from logdevice_py.core.lsn import Epoch, Esn, Lsn, epoch_of, esn_of
 from logdevice_py.metadata.epoch_metadata import TailRecord
 
 
-class Outcome(enum.Enum):
+class RecoveryOutcome(enum.Enum):
     """How a recovery ended."""
 
     OK = "ok"  # every epoch below the one recovered for is clean
@@ -27,7 +27,7 @@ class Found(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class RecoveredEpoch:
+class EpochContents:
     """What one epoch holds after its recovery."""
 
     epoch: Epoch
@@ -57,10 +57,10 @@ class RecoveryResult:
 
     log: LogId
     next_epoch: Epoch
-    outcome: Outcome
+    outcome: RecoveryOutcome
     tail: TailRecord | None = None
     """OK: the last entry of the epochs below `next_epoch`; None if the log never held any."""
-    epochs: tuple[RecoveredEpoch, ...] = ()
+    epochs: tuple[EpochContents, ...] = ()
     """OK: the epochs that this recovery recovered, ascending. Earlier ones are not known."""
     preempted_by_epoch: Epoch = field(default=Epoch(0))
     """PREEMPTED: the seal epoch that holds: the sequencer that set it is in the epoch above."""

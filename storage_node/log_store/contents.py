@@ -10,7 +10,7 @@ from logdevice_py.core.ids import LogId
 from logdevice_py.core.lsn import Lsn
 from logdevice_py.core.units import Timestamp
 from storage_node.log_store import keys
-from storage_node.log_store.identity import Stop
+from storage_node.log_store.identity import PreviousEnd
 from storage_node.log_store.interface import Contents, EpochMetadataKind, LogMetadataKind
 
 _LOSSES_MAX: Final = 64
@@ -66,7 +66,7 @@ def encode_losses(losses: list[tuple[Timestamp, Timestamp]]) -> bytes:
 
 
 def decode_losses(
-    losses: bytes | None, durable: bytes | None, stop: Stop, now: Timestamp
+    losses: bytes | None, durable: bytes | None, stop: PreviousEnd, now: Timestamp
 ) -> list[tuple[Timestamp, Timestamp]]:
     """The spans of time whose unsynced writes may be missing, after the stop before this run.
 
@@ -77,7 +77,7 @@ def decode_losses(
         now: end of a span that begins with `durable`.
     """
     spans = [(Timestamp(first), Timestamp(last)) for first, last in msgpack.unpackb(losses)] if losses else []
-    if stop is Stop.MACHINE_DIED:
+    if stop is PreviousEnd.MACHINE_DIED:
         begin = Timestamp(msgpack.unpackb(durable)) if durable else Timestamp(0)
         spans.append((min(begin, now), now))
     if len(spans) > _LOSSES_MAX:

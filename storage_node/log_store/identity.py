@@ -83,7 +83,7 @@ class ShardMarker:
         return replace(self, clean=True)
 
 
-class Stop(enum.Enum):
+class PreviousEnd(enum.Enum):
     """How the run before this one ended."""
 
     CLEAN = "clean"  # in order, or there was none: nothing is missing
@@ -93,7 +93,7 @@ class Stop(enum.Enum):
     )
 
 
-class Verdict(enum.Enum):
+class IdentityVerdict(enum.Enum):
     """What to do with the store that was found."""
 
     KEEP = "keep"  # it is this shard's: open it in the generation that the epoch store gives for its own
@@ -105,7 +105,7 @@ class Verdict(enum.Enum):
 class Judgement:
     """A verdict and its reason, for the log and the operator."""
 
-    verdict: Verdict
+    verdict: IdentityVerdict
     reason: str
 
 
@@ -121,19 +121,21 @@ def judge(marker: ShardMarker | None, *, empty: bool, cluster: bytes, shard: Sha
     name = format_shard(shard)
     if marker is None:
         if empty:
-            return Judgement(Verdict.START_AFRESH, f"the store of {name} is empty")
-        return Judgement(Verdict.MOVE_ASIDE, f"the store of {name} holds data and no marker that says whose it is")
+            return Judgement(IdentityVerdict.START_AFRESH, f"the store of {name} is empty")
+        return Judgement(
+            IdentityVerdict.MOVE_ASIDE, f"the store of {name} holds data and no marker that says whose it is"
+        )
     if marker.cluster != cluster:
         return Judgement(
-            Verdict.MOVE_ASIDE,
+            IdentityVerdict.MOVE_ASIDE,
             f"the store of {name} belongs to cluster {marker.cluster.hex()}, the node to cluster {cluster.hex()}",
         )
     if marker.shard != shard:
-        return Judgement(Verdict.MOVE_ASIDE, f"the store of {name} belongs to {format_shard(marker.shard)}")
-    return Judgement(Verdict.KEEP, f"the store of {name} has generation {marker.generation}")
+        return Judgement(IdentityVerdict.MOVE_ASIDE, f"the store of {name} belongs to {format_shard(marker.shard)}")
+    return Judgement(IdentityVerdict.KEEP, f"the store of {name} has generation {marker.generation}")
 
 
-def judge_stop(marker: ShardMarker | None, *, boot: str, failed: bool) -> Stop:
+def judge_stop(marker: ShardMarker | None, *, boot: str, failed: bool) -> PreviousEnd:
     """How the last run ended.
 
     Args:
@@ -142,7 +144,7 @@ def judge_stop(marker: ShardMarker | None, *, boot: str, failed: bool) -> Stop:
         failed: the last run noted that its disk failed. The operating system may then have dropped what it could not write.
     """
     if marker is None or (marker.clean and not failed):
-        return Stop.CLEAN
+        return PreviousEnd.CLEAN
     if not failed and boot and marker.boot == boot:
-        return Stop.PROCESS_DIED
-    return Stop.MACHINE_DIED
+        return PreviousEnd.PROCESS_DIED
+    return PreviousEnd.MACHINE_DIED

@@ -24,8 +24,8 @@ from logdevice_py.core.ids import LogId, ShardId
 from logdevice_py.core.lsn import Epoch, Lsn
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Timestamp
+from storage_node.log_store.identity import PreviousEnd as PreviousEnd
 from storage_node.log_store.identity import ShardMarker
-from storage_node.log_store.identity import Stop as Stop
 
 BATCH_BYTES_SOFT_MAX: Final = 1 << 20
 """A machine begins another batch when `WriteBatch.size` has reached this: large batches hold up the event loop."""
@@ -200,7 +200,7 @@ class Contents:
     """What a shard holds when it is opened; machines keep the metadata in memory from then on."""
 
     marker: ShardMarker
-    last_stop: Stop
+    last_stop: PreviousEnd
     losses: list[tuple[Timestamp, Timestamp]] = field(default_factory=list)
     """Spans of the node's wall clock, of all runs so far: writes without sync that were taken within one may be missing. A span is added
     when a store is opened after MACHINE_DIED; it begins at 0 when nothing is known of its begin."""

@@ -10,9 +10,9 @@ from logdevice_py.core.status import Status
 from logdevice_py.core.units import Timestamp
 from storage_node.log_store import keys
 from storage_node.log_store.contents import ContentsBuilder, decode_losses, encode_durable, encode_losses
-from storage_node.log_store.identity import CorruptMarkerError, ShardMarker, Stop, judge_stop
+from storage_node.log_store.identity import CorruptMarkerError, PreviousEnd, ShardMarker, judge_stop
 from storage_node.log_store.interface import Contents, ReadLast, ReadResult, ReadShard, WriteBatch
-from storage_node.log_store.precedence import Collector, LastFinder, Missing, resolve
+from storage_node.log_store.precedence import LastFinder, Missing, PrecedenceCollector, resolve
 
 _Undo = list[tuple[bytes, bytes | None]]
 
@@ -119,7 +119,7 @@ class MemoryLogStore:
         self._durable: Timestamp | None = None
         self._found: ShardMarker | None = None
         self._marker: ShardMarker | None = None
-        self._stop = Stop.CLEAN
+        self._stop = PreviousEnd.CLEAN
         self._losses: list[tuple[Timestamp, Timestamp]] = []
         raw = disk.rows.get(keys.MARKER_KEY)
         if raw is not None:
@@ -234,7 +234,7 @@ class MemoryLogStore:
         """Execute a `ReadShard`."""
         if self._failed:
             return ReadResult(Status.FAILED, request.last)
-        collector = Collector(request.log, request.last, request.bytes_max, request.entries_max)
+        collector = PrecedenceCollector(request.log, request.last, request.bytes_max, request.entries_max)
         rows = self._disk.rows
         begin, end = keys.data_bounds(request.log, request.first, request.last)
         for key in rows.irange(begin, end, inclusive=(True, False)):

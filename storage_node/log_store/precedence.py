@@ -61,7 +61,7 @@ def _checked(log: LogId, lsn: Lsn, rank: int, image: bytes) -> EntryHeader | Non
     return header
 
 
-class Collector:
+class PrecedenceCollector:
     """Makes a `ReadResult` from copies that come by ascending (lsn, rank)."""
 
     __slots__ = ("_bytes_left", "_copies", "_entries_left", "_log", "_lsn", "result")

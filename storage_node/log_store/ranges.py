@@ -14,7 +14,7 @@ from logdevice_py.core.lsn import Lsn
 from logdevice_py.core.status import Status
 from storage_node.log_store import keys
 from storage_node.log_store.interface import ReadLast, ReadResult, ReadShard
-from storage_node.log_store.precedence import Collector, LastFinder
+from storage_node.log_store.precedence import LastFinder, PrecedenceCollector
 
 RocksDBError: Final = Exception
 """rocksdict has one exception for all that RocksDB reports: Exception itself, told apart by the beginning of its text."""
@@ -57,7 +57,7 @@ class RangeReader:
     def read(self, request: ReadShard) -> ReadResult:
         """Execute a `ReadShard`."""
         log, last = request.log, request.last
-        collector = Collector(log, last, request.bytes_max, request.entries_max)
+        collector = PrecedenceCollector(log, last, request.bytes_max, request.entries_max)
         position = request.first
         split = keys.split_data_key
         while position <= last:

@@ -30,7 +30,7 @@ from logdevice_py.core.units import Timestamp
 from storage_node.log_store import keys
 from storage_node.log_store.contents import ContentsBuilder, decode_losses, encode_durable, encode_losses
 from storage_node.log_store.directory import Directory
-from storage_node.log_store.identity import CorruptMarkerError, ShardMarker, Stop, judge_stop
+from storage_node.log_store.identity import CorruptMarkerError, PreviousEnd, ShardMarker, judge_stop
 from storage_node.log_store.interface import PER_ENTRY_BYTES, Contents, ReadLast, ReadResult, ReadShard, WriteBatch
 from storage_node.log_store.precedence import Missing, resolve
 from storage_node.log_store.ranges import DamagedError, RangeReader, RocksDBError
@@ -145,7 +145,7 @@ class RocksLogStore:
         """Bytes that may be written before RocksDB is asked again whether it delays writes."""
         self.check_space()
         self._marker: ShardMarker | None = None
-        self._stop = Stop.CLEAN
+        self._stop = PreviousEnd.CLEAN
         self._losses: list[tuple[Timestamp, Timestamp]] = []
 
     # ---- identity
@@ -219,7 +219,7 @@ class RocksLogStore:
             for log, rows in builder.directory.items():
                 first, _, highest, size = rows[-1]
                 self._directory.restore(log, min(first, rows[0][0]), highest, size)
-            if self._stop is not Stop.CLEAN:
+            if self._stop is not PreviousEnd.CLEAN:
                 # a guess that is too low could take acknowledged entries for never written: damage here is an error
                 for log, _ in list(self._directory.rows()):
                     self._directory.correct(log, self._ranges.find_highest(log))

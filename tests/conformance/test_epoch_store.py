@@ -15,7 +15,7 @@ from epoch_store.interface import (
     GetLastCleanEpoch,
     LastCleanEpoch,
     ReadMetadata,
-    ReadShard,
+    ReadShardIdentity,
     RegisterShard,
     Result,
     SetLastCleanEpoch,
@@ -194,11 +194,11 @@ class TestLastCleanEpoch:
 class TestShards:
     async def test_a_shard_keeps_its_generation_while_its_marker_has_it(self, open_store: OpenStore) -> None:
         store = open_store()
-        assert (await run_one(store, ReadShard(NODE, 0))).status is Status.EMPTY
+        assert (await run_one(store, ReadShardIdentity(NODE, 0))).status is Status.EMPTY
         first = await run_one(store, RegisterShard(CLUSTER, NODE, 0, None))
         assert (first.status, first.value) == (Status.OK, ShardIdentity(CLUSTER, shard_id(NODE), Generation(1)))
         assert await run_one(store, RegisterShard(CLUSTER, NODE, 0, Generation(1))) == first
-        assert await run_one(store, ReadShard(NODE, 0)) == first
+        assert await run_one(store, ReadShardIdentity(NODE, 0)) == first
 
     async def test_a_missing_or_older_marker_takes_the_next_generation(self, open_store: OpenStore) -> None:
         store = open_store()

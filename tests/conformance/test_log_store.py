@@ -14,7 +14,7 @@ from logdevice_py.core.ids import USER_LOG_ID_MAX, Generation, LogId, metadata_l
 from logdevice_py.core.lsn import Epoch, Lsn
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Timestamp
-from storage_node.log_store.identity import ShardMarker, Stop
+from storage_node.log_store.identity import PreviousEnd, ShardMarker
 from storage_node.log_store.interface import Contents, EpochMetadataKind, LogMetadataKind, WriteBatch
 from storage_node.log_store.memory import MemoryDisk, MemoryLogStore
 from storage_node.log_store.rocksdb import RocksLogStore
@@ -334,7 +334,7 @@ class TestReopen:
         write(harness, later)
         harness.close()
         contents = harness.open()
-        assert contents.last_stop is Stop.CLEAN
+        assert contents.last_stop is PreviousEnd.CLEAN
         assert contents.losses == []
         assert (contents.marker.generation, contents.marker.shard) == (2, SHARD)
         assert sorted(contents.log_metadata) == [
@@ -355,7 +355,7 @@ class TestReopen:
             write(harness, batch)
         harness.die()
         contents = harness.open()
-        assert contents.last_stop is Stop.PROCESS_DIED
+        assert contents.last_stop is PreviousEnd.PROCESS_DIED
         assert contents.losses == []
         assert contents.highest == [(LOG, at(19))]
 
@@ -377,17 +377,17 @@ class TestReopen:
         write(harness, WriteBatch())
         harness.die()
         contents = harness.open(boot="boot 2", now=9_000)
-        assert (contents.last_stop, contents.losses) == (Stop.MACHINE_DIED, [(5_000, 9_000)])
+        assert (contents.last_stop, contents.losses) == (PreviousEnd.MACHINE_DIED, [(5_000, 9_000)])
         harness.close()
         contents = harness.open(boot="boot 2", now=20_000)
-        assert (contents.last_stop, contents.losses) == (Stop.CLEAN, [(5_000, 9_000)])
+        assert (contents.last_stop, contents.losses) == (PreviousEnd.CLEAN, [(5_000, 9_000)])
         harness.die()
         contents = harness.open(boot="boot 3", now=30_000)
         assert contents.losses == [(5_000, 9_000), (20_000, 30_000)]
 
     def test_an_unknown_boot_counts_as_a_machine_that_died(self, harness: Harness) -> None:
         harness.die()
-        assert harness.open(boot="").last_stop is Stop.MACHINE_DIED
+        assert harness.open(boot="").last_stop is PreviousEnd.MACHINE_DIED
 
 
 def test_a_batch_without_changes_is_taken(harness: Harness) -> None:

@@ -15,8 +15,8 @@ from logdevice_py.protocol.declare import (
     CODECS,
     BoolKind,
     BytesKind,
+    FieldKind,
     IntKind,
-    Kind,
     ListKind,
     MessageCodec,
     StatusKind,
@@ -145,7 +145,7 @@ class Imagination:
         """A frame of such a message; lists are kept short enough for it."""
         return b"".join(encode_frame(self.message(codec)))
 
-    def _value(self, kind: Kind) -> Any:
+    def _value(self, kind: FieldKind) -> Any:
         rng = self._rng
         if isinstance(kind, IntKind):
             if kind.name == "log":

@@ -19,7 +19,7 @@ from logdevice_py.core.ids import Generation, LogId, shard_id
 from logdevice_py.core.lsn import Lsn
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import Timestamp
-from storage_node.log_store.identity import ShardMarker, Stop
+from storage_node.log_store.identity import PreviousEnd, ShardMarker
 from storage_node.log_store.interface import (
     Completion,
     Contents,
@@ -93,7 +93,7 @@ class TestKill:
             child.send_signal(signal.SIGKILL)
             child.communicate()
         store, contents = open_store(tmp_path)
-        assert contents.last_stop is Stop.PROCESS_DIED
+        assert contents.last_stop is PreviousEnd.PROCESS_DIED
         assert prefix_of(store, contents) >= synced
         store.close()
 
@@ -288,7 +288,7 @@ class TestService:
         assert shell.service.failed
         await shell.service.close()
         shell = await open_service(tmp_path / "shard")
-        assert shell.service.contents.last_stop is Stop.MACHINE_DIED
+        assert shell.service.contents.last_stop is PreviousEnd.MACHINE_DIED
         assert len(shell.service.contents.losses) == 1
         await shell.service.close()
 
@@ -312,7 +312,7 @@ class TestService:
         await shell.service.close()
         assert set(shell.statuses) | set(shell.results) == {1, 2, 3, 4}
         shell = await open_service(tmp_path / "shard")
-        assert shell.service.contents.last_stop is Stop.CLEAN
+        assert shell.service.contents.last_stop is PreviousEnd.CLEAN
         await shell.service.close()
 
     async def test_entries_are_refused_without_space_and_markers_are_not(self, tmp_path: Path) -> None:

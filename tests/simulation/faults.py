@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 
 from logdevice_py.core.units import MILLISECOND, SECOND
-from server.sim_cluster import NodeState, SimCluster, SimNode
+from server.sim_cluster import SimCluster, SimNode, SimNodeState
 from tests.simulation.scenario import Scenario
 from tests.simulation.workload import Applications
 
@@ -61,7 +61,7 @@ class Nemesis:
         return self._rng.choice(list(self._cluster.nodes.values()))
 
     def _restart(self, node: SimNode) -> None:
-        if node.state is NodeState.DOWN:
+        if node.state is SimNodeState.DOWN:
             node.start()
 
     # Processes

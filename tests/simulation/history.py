@@ -19,7 +19,7 @@ class Violation(AssertionError):
     """Something that must never happen."""
 
 
-class Fate(enum.Enum):
+class AttemptFate(enum.Enum):
     """What an application knows of one of its appends."""
 
     PENDING = enum.auto()  # no answer yet
@@ -38,7 +38,7 @@ class Attempt:
     stream: str = ""
     """The write stream that it is part of, and its place there."""
     sequence: int = 0
-    fate: Fate = Fate.PENDING
+    fate: AttemptFate = AttemptFate.PENDING
     position: Position | None = None
     """Where it is: by its receipt, or by what a reader saw."""
 
@@ -83,21 +83,21 @@ class LogHistory:
 
     def acknowledge(self, attempt: Attempt, lsn: int, offset: int) -> None:
         """It has a receipt."""
-        assert attempt.fate is Fate.PENDING, attempt
+        assert attempt.fate is AttemptFate.PENDING, attempt
         self._place(attempt, (int(lsn), offset), "its receipt")
-        attempt.fate = Fate.ACKNOWLEDGED
+        attempt.fate = AttemptFate.ACKNOWLEDGED
         self.acknowledged += 1
         self.acknowledged_max = max(self.acknowledged_max, (int(lsn), offset))
 
     def give_up(self, attempt: Attempt, *, maybe_applied: bool) -> None:
         """It failed."""
-        assert attempt.fate is Fate.PENDING, attempt
-        attempt.fate = Fate.DOUBTFUL if maybe_applied else Fate.FAILED
-        if attempt.fate is Fate.FAILED and attempt.position is not None:
+        assert attempt.fate is AttemptFate.PENDING, attempt
+        attempt.fate = AttemptFate.DOUBTFUL if maybe_applied else AttemptFate.FAILED
+        if attempt.fate is AttemptFate.FAILED and attempt.position is not None:
             self.fail(f"{_name(attempt)} failed as not applied, and is at {_at(attempt.position)}")
 
     def _place(self, attempt: Attempt, position: Position, by: str) -> None:
-        if attempt.fate is Fate.FAILED:
+        if attempt.fate is AttemptFate.FAILED:
             self.fail(f"{_name(attempt)} failed as not applied; {by} puts it at {_at(position)}")
         if attempt.position is not None and attempt.position != position:
             self.fail(f"{_name(attempt)} is at {_at(attempt.position)}; {by} puts it at {_at(position)}")
@@ -152,7 +152,7 @@ class LogHistory:
         """Compare everything with what a reader of the whole log saw at the end."""
         positions = {payload: (lsn, offset) for lsn, offset, payload in whole.records}
         for attempt in self.attempts.values():
-            if attempt.fate is Fate.ACKNOWLEDGED and positions.get(attempt.payload) != attempt.position:
+            if attempt.fate is AttemptFate.ACKNOWLEDGED and positions.get(attempt.payload) != attempt.position:
                 self.fail(
                     f"{_name(attempt)} was acknowledged at {_at(attempt.position)}, "
                     f"read at {_at(positions.get(attempt.payload))}"

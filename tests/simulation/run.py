@@ -27,7 +27,7 @@ EVENTS_MAX = 3_000_000
 
 
 @dataclass(slots=True)
-class Outcome:
+class RunOutcome:
     """Of one run."""
 
     scenario: Scenario
@@ -48,7 +48,7 @@ class Failure(Exception):
         self.trace = trace
 
 
-def run_seed(seed: int, *, echo: Callable[[str], None] | None = None) -> Outcome:
+def run_seed(seed: int, *, echo: Callable[[str], None] | None = None) -> RunOutcome:
     """Run the scenario of a seed; `Failure` when something was not as it must be."""
     scenario = draw(seed)
     trace = Trace(echo=echo)
@@ -76,7 +76,7 @@ class _Run:
         self.calm_after: dict[str, int] = {}
         self.calm_since = 0
 
-    def execute(self) -> Outcome:
+    def execute(self) -> RunOutcome:
         scenario, cluster = self.scenario, self.cluster
         for node in cluster.nodes.values():
             node.start()
@@ -90,7 +90,7 @@ class _Run:
         self._settle()
         for log in scenario.logs:
             self._examine(log)
-        return Outcome(
+        return RunOutcome(
             scenario,
             cluster.trace.digest(),
             cluster.scheduler.events,

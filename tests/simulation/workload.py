@@ -14,7 +14,7 @@ from logdevice_py.core.lsn import LSN_MAX, LSN_OLDEST
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import MILLISECOND, SECOND, Micros
 from server.sim_cluster import SimClient, SimCluster, SimPromise, SimReader
-from tests.simulation.history import Attempt, Fate, LogHistory, Observation, Position
+from tests.simulation.history import Attempt, AttemptFate, LogHistory, Observation, Position
 from tests.simulation.scenario import Scenario
 
 WAITING_MAX = 40
@@ -129,7 +129,7 @@ class StreamWriter(Application):
                 history.give_up(attempt, maybe_applied=False)
 
 
-class Appender(Application):
+class PlainWriter(Application):
     """Appends directly; some wait for each answer before the next record."""
 
     def __init__(self, run: Applications, name: str) -> None:
@@ -245,7 +245,7 @@ class Applications:
         for _ in range(scenario.stream_writers):
             self.add(StreamWriter, "w", scenario.write_interval)
         for _ in range(scenario.appenders):
-            self.add(Appender, "a", scenario.write_interval)
+            self.add(PlainWriter, "a", scenario.write_interval)
         for _ in range(scenario.readers):
             self.add(TailReader, "r", 500 * MILLISECOND)
         self.add(TailAsker, "t", SECOND)
@@ -266,8 +266,8 @@ class Applications:
         victim.die()
         if isinstance(victim, StreamWriter):
             self.add(StreamWriter, "w", self.scenario.write_interval)
-        elif isinstance(victim, Appender):
-            self.add(Appender, "a", self.scenario.write_interval)
+        elif isinstance(victim, PlainWriter):
+            self.add(PlainWriter, "a", self.scenario.write_interval)
         elif isinstance(victim, TailReader):
             self.add(TailReader, "r", 500 * MILLISECOND)
         else:
@@ -303,7 +303,7 @@ class Applications:
             1
             for history in self.histories.values()
             for attempt in history.attempts.values()
-            if attempt.fate is Fate.PENDING and attempt.payload.split(b"-")[0].decode() in alive
+            if attempt.fate is AttemptFate.PENDING and attempt.payload.split(b"-")[0].decode() in alive
         )
 
     def tailing(self) -> list[tuple[TailReader, Any]]:

@@ -6,7 +6,7 @@ import msgpack
 import pytest
 
 from epoch_store.cells import Cell, ConditionalWrite, WriteId, decide, decode_cell, encode_cell, key_of, won_by
-from epoch_store.interface import GetLastCleanEpoch, ReadMetadata, ReadShard, RegisterShard, SetLastCleanEpoch
+from epoch_store.interface import GetLastCleanEpoch, ReadMetadata, ReadShardIdentity, RegisterShard, SetLastCleanEpoch
 from logdevice_py.core.ids import NodeId, metadata_log_of
 from logdevice_py.core.lsn import Epoch
 from logdevice_py.core.status import Status
@@ -37,7 +37,11 @@ def test_a_lost_write_is_won_only_with_our_id_at_our_version() -> None:
 def test_each_kind_of_operation_has_its_cell() -> None:
     assert key_of(ReadMetadata(LOG)) == key_of(next_epoch()) == "logs/7/sequencer"
     assert key_of(GetLastCleanEpoch(LOG)) == key_of(SetLastCleanEpoch(LOG, Epoch(1), None)) == "logs/7/lce"
-    assert key_of(ReadShard(NodeId(3), 2)) == key_of(RegisterShard(bytes(16), NodeId(3), 2, None)) == "shards/N3:S2"
+    assert (
+        key_of(ReadShardIdentity(NodeId(3), 2))
+        == key_of(RegisterShard(bytes(16), NodeId(3), 2, None))
+        == "shards/N3:S2"
+    )
 
 
 @pytest.mark.parametrize(
@@ -66,7 +70,7 @@ def test_a_damaged_cell_fails_and_is_never_overwritten(content: bytes) -> None:
         next_epoch(),
         GetLastCleanEpoch(LOG),
         SetLastCleanEpoch(LOG, Epoch(9), None),
-        ReadShard(NODE, 0),
+        ReadShardIdentity(NODE, 0),
         RegisterShard(bytes(16), NODE, 0, None),
     )
     for operation in operations:

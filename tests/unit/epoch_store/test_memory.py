@@ -15,7 +15,7 @@ from logdevice_py.core.status import Status
 from tests.epoch_stores import LOG, given, identity, next_epoch
 
 
-class Scheduler:
+class OperationOrder:
     """Runs what is scheduled in an order of its own."""
 
     def __init__(self, seed: int) -> None:
@@ -31,7 +31,7 @@ class Scheduler:
 
 
 def run_with(fault: Fault, *operations: Operation) -> tuple[list[Result], MemoryCells]:
-    scheduler, cells = Scheduler(1), MemoryCells()
+    scheduler, cells = OperationOrder(1), MemoryCells()
     answers: list[list[Result]] = []
     MemoryEpochStore(cells, identity(), scheduler.add, lambda operation: fault).submit(operations, answers.append)
     assert not answers
@@ -71,7 +71,7 @@ def test_what_is_under_way_when_a_store_is_closed_may_have_been_applied() -> Non
 
 @generated(st.integers(0, 2**32), st.integers(1, 5), st.integers(1, 30))
 def test_no_epoch_is_given_twice_whatever_is_lost_and_reordered(seed: int, nodes: int, activations: int) -> None:
-    rng, scheduler, cells = random.Random(seed), Scheduler(seed), MemoryCells()
+    rng, scheduler, cells = random.Random(seed), OperationOrder(seed), MemoryCells()
 
     def fault(operation: Operation) -> Fault:
         return rng.choice(list(Fault))

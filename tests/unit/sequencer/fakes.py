@@ -35,7 +35,7 @@ from logdevice_py.protocol.messages import (
     Stored,
 )
 from sequencer.node import SequencerNode
-from sequencer.recovery.result import Outcome, RecoveryResult
+from sequencer.recovery.result import RecoveryOutcome, RecoveryResult
 from sequencer.sequencer import Sequencer
 from sequencer.settings import SequencerSettings
 
@@ -162,7 +162,7 @@ class FakeRecoveries:
         started = self.started.pop(log, None)
         if started is not None:
             epoch, done = started
-            done(RecoveryResult(log, epoch, result.pop("outcome", Outcome.OK), **result), now)
+            done(RecoveryResult(log, epoch, result.pop("outcome", RecoveryOutcome.OK), **result), now)
 
 
 class World:

@@ -7,8 +7,8 @@ from logdevice_py.core.ids import Generation, NodeId, PeerId, shard_id
 from logdevice_py.core.lsn import compose_lsn
 from logdevice_py.core.status import Status
 from logdevice_py.protocol.messages import AppendedFlags, Digest, Store
-from sequencer.epoch_sequencer import State as EpochState
-from sequencer.sequencer import State
+from sequencer.epoch_sequencer import EpochSequencerState
+from sequencer.sequencer import SequencerPhase
 from sequencer.settings import SequencerSettings
 from tests.unit.sequencer.fakes import LOG, World, active, make_config
 
@@ -40,7 +40,7 @@ class TestFirstActivation:
         request = again.append()
         again.run()
         assert again.answer_to(request).status is Status.NOSEQUENCER
-        assert again.sequencer.state is State.REFUSED
+        assert again.sequencer.state is SequencerPhase.REFUSED
         assert LOG not in again.store.metadata
 
     def test_a_log_that_another_node_provisions_meanwhile_is_taken_from_there(self) -> None:
@@ -53,7 +53,7 @@ class TestFirstActivation:
         request = world.append()
         world.run()
         assert world.answer_to(request).lsn == compose_lsn(2, 1)
-        assert world.sequencer.state is State.ACTIVE
+        assert world.sequencer.state is SequencerPhase.ACTIVE
 
     def test_a_connection_that_breaks_meanwhile_costs_a_retry(self) -> None:
         world = World()
@@ -148,7 +148,7 @@ class TestEpochStoreTrouble:
         world.sequencer.activate(world.now)
         world.run(5_000_000)
         assert world.sequencer.epoch == 3
-        assert world.sequencer.state is State.ACTIVE
+        assert world.sequencer.state is SequencerPhase.ACTIVE
 
 
 class TestReactivation:
@@ -220,7 +220,7 @@ class TestReactivation:
         assert not answer.flags & AppendedFlags.NOT_REPLICATED
         assert not world.is_answered(middle)
         assert world.sequencer.draining is not None
-        assert world.sequencer.draining.state is EpochState.DRAINING
+        assert world.sequencer.draining.state is EpochSequencerState.DRAINING
 
     def test_stores_of_a_draining_epoch_say_so(self) -> None:
         world = active()
@@ -271,7 +271,7 @@ class TestTakenOver:
         world.store.take_over(LOG, NodeId(2))
         world.sequencer.activate(world.now)
         world.run()
-        assert world.sequencer.state is State.PREEMPTED
+        assert world.sequencer.state is SequencerPhase.PREEMPTED
         assert world.sequencer.preempted_by == 2
 
     def test_a_disabled_log_refuses_appends(self) -> None:
@@ -280,7 +280,7 @@ class TestTakenOver:
         request = world.append()
         world.run()
         assert world.answer_to(request).status is Status.NOSEQUENCER
-        assert world.sequencer.state is State.UNAVAILABLE
+        assert world.sequencer.state is SequencerPhase.UNAVAILABLE
 
 
 class TestMetadataLog:

@@ -11,7 +11,7 @@ from logdevice_py.core.lsn import Epoch, Esn, compose_lsn
 from logdevice_py.core.status import Status
 from logdevice_py.protocol.messages import AppendedFlags, AppendFlags
 from sequencer.batching import is_batched
-from sequencer.recovery.result import RecoveredEpoch
+from sequencer.recovery.result import EpochContents
 from sequencer.settings import SequencerSettings
 from tests.unit.sequencer.fakes import LOG, World, active, make_config
 
@@ -247,7 +247,7 @@ class TestAppendsThatMayHaveAnLsn:
         return world
 
     def finish(self, world: World, *, authoritative: bool = True, lost: frozenset[Esn] = frozenset()) -> None:
-        epoch = RecoveredEpoch(Epoch(1), Esn(3), (Esn(5),), lost, Esn(5), authoritative)
+        epoch = EpochContents(Epoch(1), Esn(3), (Esn(5),), lost, Esn(5), authoritative)
         world.recoveries.finish(LOG, world.now, epochs=(epoch,))
         world.run()
 

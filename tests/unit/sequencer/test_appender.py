@@ -7,7 +7,7 @@ from logdevice_py.core.ids import Generation, NodeId, PeerId, ShardId, shard_id
 from logdevice_py.core.lsn import compose_lsn
 from logdevice_py.core.status import Status
 from logdevice_py.protocol.messages import AppendedFlags, CheckSeal, NodeState, Store, StoredFlags
-from sequencer.sequencer import State
+from sequencer.sequencer import SequencerPhase
 from sequencer.settings import SequencerSettings
 from sequencer.store_availability import Reason
 from tests.unit.sequencer.fakes import World, active, make_config
@@ -257,7 +257,7 @@ class TestPreemption:
         answer = world.answer_to(request)
         assert (answer.status, answer.redirect, answer.lsn) == (Status.PREEMPTED, 2, compose_lsn(1, 2))
         assert answer.flags & AppendedFlags.NOT_REPLICATED
-        assert world.sequencer.state is State.PREEMPTED
+        assert world.sequencer.state is SequencerPhase.PREEMPTED
 
     def test_with_a_copy_somewhere_it_may_be_applied(self) -> None:
         world = self.preempted(active())

@@ -9,7 +9,7 @@ from logdevice_py.core.status import Status
 from logdevice_py.placement.sequencer_locator import locate_sequencer
 from logdevice_py.protocol.messages import AppendedFlags, AppendFlags, NodeState
 from sequencer.redirection import Action, Route, Standing, route
-from sequencer.sequencer import State
+from sequencer.sequencer import SequencerPhase
 from tests.unit.sequencer.fakes import LOG, ME, World, active, make_config
 
 NO_REDIRECT = int(AppendFlags.NO_REDIRECT)
@@ -115,7 +115,7 @@ class TestPreempted:
         world.store.take_over(LOG, NodeId(2))
         world.sequencer.activate(world.now)
         world.run()
-        assert world.sequencer.state is State.PREEMPTED
+        assert world.sequencer.state is SequencerPhase.PREEMPTED
         return world
 
     def test_appends_are_sent_to_the_one_that_took_over(self) -> None:
@@ -131,7 +131,7 @@ class TestPreempted:
         request = world.append()
         world.run()
         assert world.answer_to(request).lsn >> 32 == 3
-        assert world.sequencer.state is State.ACTIVE
+        assert world.sequencer.state is SequencerPhase.ACTIVE
 
     def test_or_the_client_wants_it_back(self) -> None:
         world = self.preempted()

@@ -9,7 +9,7 @@ from logdevice_py.core.status import Status
 from logdevice_py.core.units import Timestamp
 from logdevice_py.metadata.epoch_metadata import TailRecord
 from logdevice_py.protocol.messages import SeqStateFlags
-from sequencer.sequencer import State
+from sequencer.sequencer import SequencerPhase
 from sequencer.settings import SequencerSettings
 from tests.unit.sequencer.fakes import LOG, World, active
 
@@ -121,7 +121,7 @@ class TestTail:
         request = world.ask_state(TAIL)
         world.run()
         assert (world.state_of(request).status, world.state_of(request).redirect) == (Status.PREEMPTED, 2)
-        assert world.sequencer.state is State.PREEMPTED
+        assert world.sequencer.state is SequencerPhase.PREEMPTED
 
     def test_one_reading_serves_all_that_came_before_it(self) -> None:
         world = active()

@@ -26,12 +26,12 @@ from logdevice_py.protocol.messages import (
     Clean,
     Digest,
     Digested,
-    Gap,
     GapReason,
     NodeState,
     Records,
     Release,
     Seal,
+    ShardGap,
     Start,
     StartFlags,
     Store,
@@ -118,7 +118,7 @@ class FakeHistoryReader:
         self.cancelled = True
 
 
-class Driver:
+class ShardDriver:
     """Runs a storage node of one shard. `sent` collects what it sends; completions come at once unless `hold` is set."""
 
     def __init__(
@@ -419,14 +419,14 @@ def window(
     return (READER, message)
 
 
-def told(driver: Driver, peer: PeerId = READER, stream: int = 1) -> list[Any]:
+def told(driver: ShardDriver, peer: PeerId = READER, stream: int = 1) -> list[Any]:
     """What a reader was told since last asked, in order: the LSN of an entry, or (reason, first, last)."""
     story: list[Any] = []
     rest = []
     for to, message in driver.sent:
-        if to != peer or not isinstance(message, (Records, Gap)) or message.stream != stream:
+        if to != peer or not isinstance(message, (Records, ShardGap)) or message.stream != stream:
             rest.append((to, message))
-        elif isinstance(message, Gap):
+        elif isinstance(message, ShardGap):
             story.append((GapReason(message.reason).name, message.first, message.last))
         else:
             at = 0

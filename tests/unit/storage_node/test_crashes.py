@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.lsn import Lsn, epoch_of
 from logdevice_py.core.status import Status
-from logdevice_py.protocol.messages import Cleaned, Gap, Records, Sealed, Start, Stored, StoreFlags
+from logdevice_py.protocol.messages import Cleaned, Records, Sealed, ShardGap, Start, Stored, StoreFlags
 from tests.unit.storage_node.fakes import (
     ASYNC_LOG,
     SEQUENCER,
     SYNC_LOG,
-    Driver,
+    ShardDriver,
     clean,
     lsn,
     release,
@@ -48,7 +48,7 @@ class Model:
     """Watches the answers of a shard about one log."""
 
     def __init__(self, log: LogId) -> None:
-        self.driver = Driver()
+        self.driver = ShardDriver()
         self.driver.hold = True
         self.log = log
         self.wave = 0
@@ -116,7 +116,7 @@ class Model:
             if status == Status.OK:
                 self.clean = max(self.clean, epoch)
         released = driver.machines.shard.logs[self.log].last_released if self.log in driver.machines.shard.logs else 0
-        for gap in driver.take(Gap):
+        for gap in driver.take(ShardGap):
             assert gap.last <= released, "told of what is not released"
         for records in driver.take(Records):
             assert records.entries[-1][0] <= released, "sent what is not released"

@@ -17,7 +17,7 @@ from tests.unit.storage_node.fakes import (
     READER,
     SEQUENCER,
     SYNC_LOG,
-    Driver,
+    ShardDriver,
     clean,
     digest,
     headers,
@@ -36,7 +36,7 @@ def recent(request: pytest.FixtureRequest) -> StorageSettings:
 
 class TestDigest:
     def test_unreleased_entries_are_shown(self, recent: StorageSettings) -> None:
-        driver = Driver(recent)
+        driver = ShardDriver(recent)
         driver.turn(*stores([lsn(1, 1), lsn(1, 3)]))
         driver.turn(digest(lsn(1, 1), lsn(1, 99)))
         answer = driver.take_one(Digested)
@@ -44,7 +44,7 @@ class TestDigest:
         assert [header.lsn for header in headers(answer)] == [lsn(1, 1), lsn(1, 3)]
 
     def test_the_copy_of_highest_rank_is_shown_with_its_body(self, recent: StorageSettings) -> None:
-        driver = Driver(recent)
+        driver = ShardDriver(recent)
         driver.turn(*stores([lsn(1, 1)], wave=2))
         driver.turn(*stores([lsn(1, 1)], wave=1))
         driver.turn((SEQUENCER, recovery_store(lsn(1, 1), 1, flags=EntryFlags.AMEND)))
@@ -55,7 +55,7 @@ class TestDigest:
         assert header.body_length > 0
 
     def test_an_answer_is_cut_at_the_limit_and_goes_on_from_there(self, recent: StorageSettings) -> None:
-        driver = Driver(recent)
+        driver = ShardDriver(recent)
         driver.turn(*stores([lsn(1, esn) for esn in range(1, 8)]))
         size = len(image(lsn(1, 1)))
         found: list[Lsn] = []
@@ -72,13 +72,13 @@ class TestDigest:
         assert found == [lsn(1, esn) for esn in range(1, 8)]
 
     def test_one_entry_is_shown_however_large(self, recent: StorageSettings) -> None:
-        driver = Driver(recent)
+        driver = ShardDriver(recent)
         driver.turn(*stores([lsn(1, 1), lsn(1, 2)]))
         driver.turn(digest(lsn(1, 1), lsn(1, 9), bytes_max=1))
         assert len(driver.take_one(Digested).entries) == 1
 
     def test_many_ranges_in_one_request(self, recent: StorageSettings) -> None:
-        driver = Driver(recent)
+        driver = ShardDriver(recent)
         driver.turn(*stores([lsn(1, 1)]), *stores([lsn(2, 1)], log=LogId(8)))
         ranges = [(int(SYNC_LOG), lsn(1, 1), lsn(1, 9), 1), (99, lsn(1, 1), lsn(1, 9), 1), (8, lsn(1, 1), lsn(2, 9), 1)]
         driver.turn((PeerId(2), Digest(request_id=8, shard=ME, bytes_max=1 << 20, ranges=ranges)))  # type: ignore[arg-type]
@@ -92,12 +92,12 @@ class TestDigest:
         assert LogId(99) not in driver.machines.shard.logs
 
     def test_another_generation_is_rebuilding(self) -> None:
-        driver = Driver(generation=2)
+        driver = ShardDriver(generation=2)
         driver.turn(digest(lsn(1, 1), lsn(1, 9), generation=1))
         assert driver.take_one(Digested).ranges == [(SYNC_LOG, Status.REBUILDING, lsn(1, 9))]
 
     def test_damage_is_rebuilding_and_the_rest_is_shown(self) -> None:
-        driver = Driver(StorageSettings(recent_entries_bytes_max=0))
+        driver = ShardDriver(StorageSettings(recent_entries_bytes_max=0))
         driver.turn(*stores([lsn(1, 1), lsn(1, 2), lsn(1, 3)]))
         driver.disk.corrupt(SYNC_LOG, lsn(1, 2))
         driver.turn(digest(lsn(1, 1), lsn(1, 9)))
@@ -106,7 +106,7 @@ class TestDigest:
         assert [header.lsn for header in headers(answer)] == [lsn(1, 1), lsn(1, 3)]
 
     def test_epochs_that_lost_entries_are_rebuilding(self, recent: StorageSettings) -> None:
-        driver = Driver(recent)
+        driver = ShardDriver(recent)
         driver.turn(*stores([lsn(1, 1)], log=ASYNC_LOG))
         driver.power_cut()
         driver.turn(digest(lsn(1, 1), lsn(1, 9), log=ASYNC_LOG))
@@ -117,7 +117,7 @@ class TestDigest:
         assert driver.take_one(Digested).ranges[0][1] == Status.OK
 
     def test_metadata_logs_are_shown_whole(self, recent: StorageSettings) -> None:
-        driver = Driver(recent)
+        driver = ShardDriver(recent)
         log = metadata_log_of(SYNC_LOG)
         driver.turn(*stores([lsn(1, 1), lsn(4, 1)], log=log, flags=0))
         driver.turn(digest(Lsn(1), LSN_MAX, log=log, generation=0))
@@ -126,19 +126,19 @@ class TestDigest:
         assert [header.lsn for header in headers(answer)] == [lsn(1, 1), lsn(4, 1)]
 
     def test_a_shard_that_lost_its_data_does_not_vouch_for_metadata_logs(self) -> None:
-        driver = Driver(generation=2)
+        driver = ShardDriver(generation=2)
         log = metadata_log_of(SYNC_LOG)
         driver.turn(digest(Lsn(1), LSN_MAX, log=log, generation=0))
         assert driver.take_one(Digested).ranges == [(log, Status.REBUILDING, LSN_MAX)]
 
     def test_a_copy_that_the_disk_has_not_taken_is_not_shown(self) -> None:
-        driver = Driver()
+        driver = ShardDriver()
         driver.hold = True
         driver.turn(*stores([lsn(1, 1)]), digest(lsn(1, 1), lsn(1, 9)))
         assert driver.take_one(Digested).entries == []
 
     def test_requests_under_way_are_bounded(self) -> None:
-        driver = Driver(StorageSettings(recent_entries_bytes_max=0, digests_waiting_max=1))
+        driver = ShardDriver(StorageSettings(recent_entries_bytes_max=0, digests_waiting_max=1))
         driver.turn(*stores([lsn(1, 1)]))
         driver.hold = True
         driver.turn(*[digest(lsn(1, 1), lsn(1, 9)) for _ in range(7)])
@@ -148,7 +148,7 @@ class TestDigest:
         assert [len(answer.entries) for answer in driver.take(Digested)] == [1] * 5
 
     def test_a_peer_that_does_not_read_is_sent_no_more_answers_until_it_does(self, recent: StorageSettings) -> None:
-        driver = Driver(recent)
+        driver = ShardDriver(recent)
         driver.turn(*stores([lsn(1, 1)]))
         asked = digest(lsn(1, 1), lsn(1, 9))
         driver.node.on_peer_congested(asked[0], driver.now)
@@ -160,7 +160,7 @@ class TestDigest:
         assert len(driver.take(Digested, asked[0])) == 2
 
     def test_what_a_gone_peer_asked_for_is_forgotten(self) -> None:
-        driver = Driver(StorageSettings(digests_waiting_max=3))
+        driver = ShardDriver(StorageSettings(digests_waiting_max=3))
         driver.turn(*stores([lsn(1, 1)]))
         asked = digest(lsn(1, 1), lsn(1, 9))
         driver.node.on_peer_congested(asked[0], driver.now)
@@ -170,7 +170,7 @@ class TestDigest:
         assert [answer.ranges[0][1] for answer in driver.take(Digested)] == [Status.OK] * 7
 
     def test_one_turn_sends_a_bounded_part_and_the_next_turn_goes_on(self) -> None:
-        driver = Driver(StorageSettings(read_bytes_per_turn_max=len(image(lsn(1, 1)))))
+        driver = ShardDriver(StorageSettings(read_bytes_per_turn_max=len(image(lsn(1, 1)))))
         driver.turn(*stores([lsn(1, 1)]))
         driver.turn(*[digest(lsn(1, 1), lsn(1, 9))] * 3)
         for _ in range(3):
@@ -178,7 +178,7 @@ class TestDigest:
             driver.turn()
 
     def test_many_ranges_count_like_many_requests(self) -> None:
-        driver = Driver()
+        driver = ShardDriver()
         peer, request = digest(lsn(1, 1), lsn(1, 9))
         request.ranges = request.ranges * 2000
         driver.turn(*[(peer, request)] * 110)
@@ -188,7 +188,7 @@ class TestDigest:
     def test_whatever_is_asked_the_answer_fits_a_frame(self) -> None:
         """Log ids, LSNs and lengths in their longest form, and more of them than one message holds."""
         log = metadata_log_of(SYNC_LOG)
-        driver = Driver(StorageSettings(digest_bytes_max=64 << 20))
+        driver = ShardDriver(StorageSettings(digest_bytes_max=64 << 20))
         count = 3000
         for first in range(0, count, 500):
             driver.turn(*stores([lsn(1 + epoch, 1) for epoch in range(first, first + 500)], log=log, flags=0))
@@ -208,7 +208,7 @@ class TestDigest:
         assert {status for _, status, _ in answer.ranges} == {Status.INVALID_PARAM}
 
     def test_a_failed_disk_says_so(self) -> None:
-        driver = Driver()
+        driver = ShardDriver()
         driver.disk.fail_write = True
         driver.turn(*stores([lsn(1, 1)]))
         driver.turn(digest(lsn(1, 1), lsn(1, 9)))
@@ -221,7 +221,7 @@ def trim(position: Lsn, log: LogId = SYNC_LOG) -> tuple[PeerId, Trim]:
 
 class TestTrim:
     def test_it_is_durable_before_the_answer_and_never_goes_back(self) -> None:
-        driver = Driver()
+        driver = ShardDriver()
         driver.turn(*stores([lsn(1, esn) for esn in range(1, 5)]))
         driver.turn(release(lsn(1, 4)))
         driver.hold = True
@@ -236,14 +236,14 @@ class TestTrim:
         assert driver.stored() == [lsn(1, 3), lsn(1, 4)]
 
     def test_what_is_not_released_is_kept_for_recovery(self) -> None:
-        driver = Driver()
+        driver = ShardDriver()
         driver.turn(*stores([lsn(1, esn) for esn in range(1, 5)]))
         driver.turn(release(lsn(1, 2)))
         driver.turn(trim(lsn(1, 4)))
         assert driver.stored() == [lsn(1, 3), lsn(1, 4)]
 
     def test_recovery_metadata_of_trimmed_epochs_is_forgotten(self) -> None:
-        driver = Driver()
+        driver = ShardDriver()
         for epoch in (1, 2, 3):
             driver.turn(*stores([lsn(epoch, 1)]))
             driver.turn(clean(epoch, epoch, lng=1, last=2))
@@ -254,18 +254,18 @@ class TestTrim:
         assert list(driver.log().recovered) == [2, 3]
 
     def test_a_log_that_nobody_knows_is_not_found(self) -> None:
-        driver = Driver()
+        driver = ShardDriver()
         driver.turn(trim(lsn(1, 2), log=LogId(5000)))
         assert driver.take_one(Trimmed).status is Status.NOTFOUND
         assert driver.machines.shard.logs == {}
 
     def test_beyond_every_position_is_invalid(self) -> None:
-        driver = Driver()
+        driver = ShardDriver()
         driver.turn(trim(LSN_MAX))
         assert driver.take_one(Trimmed).status is Status.INVALID_PARAM
 
     def test_nobody_may_trim_a_metadata_log(self) -> None:
-        driver = Driver()
+        driver = ShardDriver()
         log = metadata_log_of(SYNC_LOG)
         driver.turn(*stores([lsn(1, 1)], log=log, flags=0))
         driver.turn(trim(lsn(9, 9), log=log))

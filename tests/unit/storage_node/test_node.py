@@ -24,8 +24,8 @@ from tests.unit.storage_node.fakes import (
     SEQUENCER,
     SHARDS,
     SYNC_LOG,
-    Driver,
     EverybodyIsAlive,
+    ShardDriver,
     lsn,
     make_config,
     release,
@@ -68,7 +68,7 @@ def effects(outbox: Outbox, kind: type[Any]) -> list[Any]:
 
 
 def test_shards_fail_apart() -> None:
-    driver = Driver()
+    driver = ShardDriver()
     node, outbox = two_shards()
     del driver
     node.on_message(SEQUENCER, store(lsn(1, 1)), NOW)
@@ -89,7 +89,7 @@ def test_completions_of_another_run_are_ignored() -> None:
 
 
 def test_requests_for_shards_that_are_not_here_are_answered() -> None:
-    driver = Driver()
+    driver = ShardDriver()
     message = start()[1]
     message.shard = SHARDS[2]
     driver.turn((READER, message), (READER, Trim(request_id=1, log=SYNC_LOG, shard=SHARDS[2], lsn=lsn(1, 1))))
@@ -110,7 +110,7 @@ def test_a_purge_reads_the_metadata_log_from_its_nodeset() -> None:
 def test_a_newer_cluster_file_counts_at_once() -> None:
     from logdevice_py.config.cluster import ShardState
 
-    driver = Driver()
+    driver = ShardDriver()
     driver.node.on_config(make_config(ShardState.READ_ONLY), driver.now)
     driver.turn(*stores([lsn(1, 1)]))
     assert driver.take_one(Stored).status is Status.DISABLED

@@ -15,7 +15,7 @@ from tests.unit.storage_node.fakes import (
     SEQUENCER,
     SHARDS,
     SYNC_LOG,
-    Driver,
+    ShardDriver,
     clean,
     interval,
     lsn,
@@ -43,23 +43,23 @@ def answer(
     return (PeerId(request.shard >> 8), message)
 
 
-def missed(epochs: tuple[int, ...] = (1,), settings: StorageSettings | None = None) -> Driver:
+def missed(epochs: tuple[int, ...] = (1,), settings: StorageSettings | None = None) -> ShardDriver:
     """A shard with e*n1 to e*n4 of some epochs, whose recovery it missed."""
-    driver = Driver(settings)
+    driver = ShardDriver(settings)
     for epoch in epochs:
         driver.turn(*stores([lsn(epoch, esn) for esn in range(1, 5)]))
     driver.sent.clear()
     return driver
 
 
-def cleaned(driver: Driver) -> list[tuple[int, int]]:
+def cleaned(driver: ShardDriver) -> list[tuple[int, int]]:
     """(epoch, status) of what was answered."""
     return [(epoch, status) for message in driver.take(Cleaned) for _, epoch, status, _, _ in message.logs]
 
 
 class TestRelease:
     def test_the_pointer_never_goes_back(self) -> None:
-        driver = Driver()
+        driver = ShardDriver()
         driver.turn(release(lsn(1, 5)), release(lsn(1, 3)))
         assert driver.log().last_released == lsn(1, 5)
 
@@ -79,7 +79,7 @@ class TestRelease:
         assert told(driver) == [lsn(1, 1), lsn(1, 2), ("NO_RECORDS", lsn(1, 3), lsn(2, 1))]
 
     def test_a_shard_without_anything_stored_needs_no_purge(self) -> None:
-        driver = Driver()
+        driver = ShardDriver()
         driver.turn(release(lsn(9, 1)))
         assert driver.log().last_released == lsn(9, 1)
         assert driver.log().clean_epoch == 8
@@ -88,7 +88,7 @@ class TestRelease:
         assert driver.log().clean_epoch == 8
 
     def test_the_pointer_is_written_lazily_and_is_a_hint_after_a_restart(self) -> None:
-        driver = Driver()
+        driver = ShardDriver()
         driver.turn(release(lsn(1, 5)))
         assert driver.disk.unsynced == 0
         driver.advance(2_000_000)
@@ -165,7 +165,7 @@ class TestClean:
         assert driver.log().clean_epoch == 0
 
     def test_a_clean_of_a_lower_epoch_does_not_turn_back_a_purge_that_is_written(self) -> None:
-        driver = Driver()
+        driver = ShardDriver()
         driver.hold = True
         driver.turn(clean(3, 3))
         driver.turn(clean(1, 3))
@@ -292,7 +292,7 @@ class TestPurge:
         assert driver.log().last_released == lsn(2, 1)
 
     def test_purges_are_bounded(self) -> None:
-        driver = Driver(StorageSettings(purges_max=1))
+        driver = ShardDriver(StorageSettings(purges_max=1))
         for log in (1, 2):
             driver.turn(*stores([lsn(1, 1)], log=log))
         driver.turn(*[release(lsn(2, 1), log=log) for log in (1, 2)])  # type: ignore[arg-type]
@@ -325,7 +325,7 @@ class TestPurge:
 
 
 class TestEpochRecoveryMetadata:
-    def ask(self, driver: Driver, first: int, last: int, shard: ShardId = ME) -> list[tuple[int, int]]:
+    def ask(self, driver: ShardDriver, first: int, last: int, shard: ShardId = ME) -> list[tuple[int, int]]:
         question = GetEpochRecoveryMetadata(
             request_id=3, shard=shard, log=SYNC_LOG, first=Epoch(first), last=Epoch(last)
         )
@@ -333,15 +333,15 @@ class TestEpochRecoveryMetadata:
         return [epoch[:2] for epoch in driver.take_one(EpochRecoveryMetadata).epochs]
 
     def test_epochs_that_were_passed_without_metadata_are_not_called_empty(self) -> None:
-        driver = Driver()
+        driver = ShardDriver()
         driver.turn(release(lsn(4, 1)))
         assert self.ask(driver, 1, 3) == [(epoch, Status.NOTREADY) for epoch in (1, 2, 3)]
 
     def test_a_huge_range_is_answered_in_part(self) -> None:
-        assert len(self.ask(Driver(), 1, 2**30)) == 1024
+        assert len(self.ask(ShardDriver(), 1, 2**30)) == 1024
 
     def test_a_failed_shard_keeps_silent(self) -> None:
-        driver = Driver()
+        driver = ShardDriver()
         driver.disk.fail_sync = True
         driver.turn(seal(1))
         driver.take(Sealed)
@@ -351,7 +351,7 @@ class TestEpochRecoveryMetadata:
 
 
 def test_lossy_epochs_are_not_claimed_to_be_empty_by_read_streams() -> None:
-    driver = Driver()
+    driver = ShardDriver()
     driver.turn(*stores([lsn(1, 1)], log=ASYNC_LOG))
     driver.power_cut()
     driver.turn(*stores([lsn(1, 3)], log=ASYNC_LOG))

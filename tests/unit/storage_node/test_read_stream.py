@@ -17,7 +17,7 @@ from tests.unit.storage_node.fakes import (
     SEQUENCER,
     SHARDS,
     SYNC_LOG,
-    Driver,
+    ShardDriver,
     clean,
     image,
     lsn,
@@ -33,9 +33,9 @@ from tests.unit.storage_node.fakes import (
 FOREVER = Lsn(2**62)
 
 
-def filled(count: int = 5, settings: StorageSettings | None = None, payload: bytes = b"payload") -> Driver:
+def filled(count: int = 5, settings: StorageSettings | None = None, payload: bytes = b"payload") -> ShardDriver:
     """A shard with entries e1n1, e1n2, ... all released."""
-    driver = Driver(settings)
+    driver = ShardDriver(settings)
     driver.turn(*stores([lsn(1, esn) for esn in range(1, count + 1)], payload=payload))
     driver.turn(release(lsn(1, count)))
     driver.sent.clear()
@@ -59,13 +59,13 @@ class TestDelivery:
     def test_records_speak_for_what_lies_before_them_and_gaps_for_what_lies_behind(
         self, recent: StorageSettings
     ) -> None:
-        driver = Driver(recent)
+        driver = ShardDriver(recent)
         driver.turn(*stores([lsn(1, 2), lsn(1, 4)]))
         driver.turn(release(lsn(1, 6)), start())
         assert told(driver) == [lsn(1, 2), lsn(1, 4), ("NO_RECORDS", lsn(1, 5), lsn(1, 6))]
 
     def test_nothing_beyond_the_release_pointer_is_spoken_of(self, recent: StorageSettings) -> None:
-        driver = Driver(recent)
+        driver = ShardDriver(recent)
         driver.turn(*stores([lsn(1, esn) for esn in range(1, 9)]), start())
         assert told(driver) == []
         driver.turn(release(lsn(1, 2)))
@@ -76,7 +76,7 @@ class TestDelivery:
         assert told(driver) == [lsn(1, 3), lsn(1, 4), lsn(1, 5)]
 
     def test_tailing_reads_need_no_disk(self) -> None:
-        driver = Driver()
+        driver = ShardDriver()
         driver.turn(start())
         for esn in range(1, 20):
             driver.turn(*stores([lsn(1, esn)]))
@@ -91,7 +91,7 @@ class TestDelivery:
         assert driver.node.metrics.read_streams == 0
 
     def test_small_entries_are_joined_and_large_ones_travel_alone(self, recent: StorageSettings) -> None:
-        driver = Driver(recent)
+        driver = ShardDriver(recent)
         driver.turn(*stores([lsn(1, 1), lsn(1, 2)]), *stores([lsn(1, 3)], payload=b"x" * 100_000), *stores([lsn(1, 4)]))
         driver.turn(release(lsn(1, 4)), start())
         assert [[at for at, _ in message.entries] for message in driver.take(Records)] == [
@@ -125,7 +125,7 @@ class TestDelivery:
         assert story[-1] == lsn(1, 3)
 
     def test_a_stream_reads_from_disk_what_memory_has_forgotten_and_goes_on_from_memory(self) -> None:
-        driver = Driver(StorageSettings(recent_entries_bytes_max=2_000))
+        driver = ShardDriver(StorageSettings(recent_entries_bytes_max=2_000))
         driver.turn(*stores([lsn(1, esn) for esn in range(1, 21)]))
         driver.turn(release(lsn(1, 20)), start())
         assert told(driver) == [lsn(1, esn) for esn in range(1, 21)]
@@ -257,14 +257,14 @@ class TestLife:
         assert driver.take_one(Started).status is Status.OK
 
     def test_another_generation_is_rebuilding(self) -> None:
-        driver = Driver(generation=3)
+        driver = ShardDriver(generation=3)
         driver.turn(start(generation=2))
         assert driver.take_one(Started).status is Status.REBUILDING
         assert driver.node.metrics.read_streams == 0
 
     @pytest.mark.parametrize("log", [LogId(5000), metadata_log_of(SYNC_LOG)])
     def test_logs_without_readers_are_not_found_and_leave_no_trace(self, log: LogId) -> None:
-        driver = Driver()
+        driver = ShardDriver()
         driver.turn(start(log=log))
         assert driver.take_one(Started).status is Status.NOTFOUND
         assert driver.machines.shard.logs == {}
@@ -322,7 +322,7 @@ class TestSingleCopyDelivery:
         assert ships(copyset, shard, frozenset(down), 3) is ships_it
 
     def test_what_others_ship_is_passed_over_with_a_gap(self, recent: StorageSettings) -> None:
-        driver = Driver(recent)
+        driver = ShardDriver(recent)
         mine, other = (A, B, C), (B, A, C)
         for esn, copyset in enumerate([mine, other, mine, other, other], 1):
             driver.turn((SEQUENCER, store(lsn(1, esn), copyset=copyset)))
@@ -332,7 +332,7 @@ class TestSingleCopyDelivery:
         assert told(driver) == [lsn(1, esn) for esn in range(1, 6)]
 
     def test_every_holder_of_a_hole_ships_it(self, recent: StorageSettings) -> None:
-        driver = Driver(recent)
+        driver = ShardDriver(recent)
         driver.turn((SEQUENCER, recovery_store(lsn(1, 1), 1, flags=EntryFlags.HOLE, copyset=(B, A, C))))
         driver.turn(release(lsn(1, 1)), start(lsn(1, 1), single_copy=True))
         assert told(driver) == [lsn(1, 1)]

@@ -18,7 +18,7 @@ from tests.unit.storage_node.fakes import (
     READER,
     SEQUENCER,
     SYNC_LOG,
-    Driver,
+    ShardDriver,
     digest,
     image,
     lsn,
@@ -100,7 +100,7 @@ _ACTIONS = st.lists(
 
 @given(_ACTIONS, st.sampled_from([0, 700, 1500, 1 << 20]))
 def test_a_digest_shows_what_the_disk_holds(actions: list[tuple[str, int, int]], bytes_max: int) -> None:
-    driver = Driver(StorageSettings(recent_entries_bytes_max=bytes_max))
+    driver = ShardDriver(StorageSettings(recent_entries_bytes_max=bytes_max))
     stored: set[int] = set()
     for action, esn, rank in actions:
         position = lsn(1, esn)

@@ -18,7 +18,7 @@ from tests.unit.storage_node.fakes import (
     ME,
     SEQUENCER,
     SYNC_LOG,
-    Driver,
+    ShardDriver,
     clean,
     lsn,
     recovery_store,
@@ -28,7 +28,7 @@ from tests.unit.storage_node.fakes import (
 )
 
 
-def sealed(driver: Driver) -> tuple[Any, ...]:
+def sealed(driver: ShardDriver) -> tuple[Any, ...]:
     """(status, epoch of the seal, node, trim point, epochs) of the only log."""
     [described] = driver.take_one(Sealed).logs
     return described[1:]
@@ -41,7 +41,7 @@ def recent(request: pytest.FixtureRequest) -> StorageSettings:
 
 class TestAnswer:
     def test_each_epoch_with_something_stored_is_described(self, recent: StorageSettings) -> None:
-        driver = Driver(recent)
+        driver = ShardDriver(recent)
         driver.turn(*stores([lsn(1, 1), lsn(1, 2), lsn(1, 5)], lng=3), *stores([lsn(3, 1)], lng=0))
         driver.turn(seal(3))
         assert sealed(driver) == (
@@ -53,33 +53,33 @@ class TestAnswer:
         )
 
     def test_epochs_outside_the_asked_range_are_left_out(self) -> None:
-        driver = Driver()
+        driver = ShardDriver()
         driver.turn(*stores([lsn(epoch, 1) for epoch in (1, 2, 3, 4)]))
         driver.turn(seal(3, clean=1))
         assert [epoch[0] for epoch in sealed(driver)[4]] == [2, 3]
 
     def test_what_is_known_survives_a_restart(self) -> None:
-        driver = Driver()
+        driver = ShardDriver()
         driver.turn(*stores([lsn(1, 1), lsn(1, 2)], lng=1))
         driver.restart()
         driver.turn(seal(1))
         assert sealed(driver)[4] == [(1, Status.OK, 1, 2, 1002, lsn(1, 1), 1001)]
 
     def test_holes_count_as_stored(self) -> None:
-        driver = Driver()
+        driver = ShardDriver()
         driver.turn(*stores([lsn(1, 1)]), (SEQUENCER, recovery_store(lsn(1, 2), 1, flags=EntryFlags.HOLE)))
         driver.turn(seal(2))
         assert sealed(driver)[4][0][3] == 2
 
     def test_a_recovered_epoch_tells_the_lng_that_recovery_agreed_on(self) -> None:
-        driver = Driver()
+        driver = ShardDriver()
         driver.turn(*stores([lsn(1, 1), lsn(1, 2)]))
         driver.turn(clean(1, 1, lng=2, last=3))
         driver.turn(seal(1))
         assert sealed(driver)[4][0][:3] == (1, Status.OK, 2)
 
     def test_damage_makes_an_epoch_doubtful(self) -> None:
-        driver = Driver(StorageSettings(recent_entries_bytes_max=0))
+        driver = ShardDriver(StorageSettings(recent_entries_bytes_max=0))
         driver.turn(*stores([lsn(1, 1), lsn(1, 2)]))
         driver.disk.corrupt(SYNC_LOG, lsn(1, 2))
         driver.turn(seal(1))
@@ -88,7 +88,7 @@ class TestAnswer:
 
 class TestSealing:
     def test_sealed_is_sent_after_the_sync_and_the_seal_survives(self) -> None:
-        driver = Driver()
+        driver = ShardDriver()
         driver.hold = True
         driver.turn(seal(3))
         assert driver.held[0][0].sync
@@ -98,7 +98,7 @@ class TestSealing:
         assert (driver.log().seal_epoch, driver.log().seal_node) == (3, 2)
 
     def test_the_same_epoch_is_sealed_again_by_a_write_of_its_own(self) -> None:
-        driver = Driver()
+        driver = ShardDriver()
         driver.hold = True
         driver.turn(seal(3))
         driver.turn(seal(3))
@@ -107,7 +107,7 @@ class TestSealing:
         assert [answer.logs[0][1] for answer in driver.take(Sealed)] == [Status.OK] * 2
 
     def test_a_lower_seal_is_preempted_by_normal_and_soft_seals(self) -> None:
-        driver = Driver()
+        driver = ShardDriver()
         driver.turn(seal(5))
         driver.take(Sealed)
         driver.turn(seal(4, node=3))
@@ -117,20 +117,20 @@ class TestSealing:
         assert sealed(driver)[:3] == (Status.PREEMPTED, 8, SEQUENCER)
 
     def test_a_soft_seal_that_comes_while_the_seal_is_written_preempts_it(self) -> None:
-        driver = Driver()
+        driver = ShardDriver()
         driver.hold = True
         driver.turn(seal(3), *stores([lsn(6, 1)]))
         driver.let_go()
         assert sealed(driver)[:3] == (Status.PREEMPTED, 5, SEQUENCER)
 
     def test_recovery_that_ended_elsewhere_preempts(self) -> None:
-        driver = Driver()
+        driver = ShardDriver()
         driver.turn(release(lsn(7, 1)))
         driver.turn(seal(5))
         assert sealed(driver)[:3] == (Status.PREEMPTED, 6, -1)
 
     def test_a_failed_disk_says_so(self) -> None:
-        driver = Driver()
+        driver = ShardDriver()
         driver.disk.fail_sync = True
         driver.turn(seal(3))
         assert sealed(driver)[0] == Status.FAILED
@@ -138,7 +138,7 @@ class TestSealing:
         assert sealed(driver)[0] == Status.FAILED
 
     def test_an_overloaded_disk_refuses_and_stores_stay_fenced(self) -> None:
-        driver = Driver()
+        driver = ShardDriver()
         driver.disk.overloaded = True
         driver.turn(seal(3))
         assert sealed(driver)[0] == Status.OVERLOADED
@@ -147,7 +147,7 @@ class TestSealing:
 
 class TestAuthority:
     def test_epochs_of_another_generation_are_rebuilding_even_with_nothing_stored(self) -> None:
-        driver = Driver(generation=2)
+        driver = ShardDriver(generation=2)
         driver.turn(seal(4, generations=[(1, 1), (4, 2)]))
         assert [epoch[:2] for epoch in sealed(driver)[4]] == [(e, Status.REBUILDING) for e in (1, 2, 3)]
 
@@ -156,7 +156,7 @@ class TestAuthority:
         assert generation_at([(2, 5), (4, 6)], epoch) == generation
 
     def test_epochs_that_lost_unsynced_entries_are_doubtful_but_tell_what_they_have(self) -> None:
-        driver = Driver()
+        driver = ShardDriver()
         driver.turn(*stores([lsn(2, 1)], log=ASYNC_LOG))
         driver.turn(*stores([lsn(2, 2)], log=ASYNC_LOG))
         driver.power_cut()
@@ -166,7 +166,7 @@ class TestAuthority:
         assert second[:4] == (2, Status.REBUILDING, 0, 1)
 
     def test_an_epoch_begun_after_the_power_cut_is_not_doubtful(self) -> None:
-        driver = Driver()
+        driver = ShardDriver()
         driver.turn(*stores([lsn(2, 1)], log=ASYNC_LOG))
         driver.power_cut()
         driver.turn(*stores([lsn(3, 1)], log=ASYNC_LOG))
@@ -174,7 +174,7 @@ class TestAuthority:
         assert sealed(driver)[4][0][:2] == (3, Status.OK)
 
     def test_entries_after_a_refused_soft_seal_are_answered_only_with_a_durable_one(self) -> None:
-        driver = Driver()
+        driver = ShardDriver()
         driver.turn(*stores([lsn(1, 1)], log=ASYNC_LOG))
         driver.disk.overloaded = True
         driver.turn(*stores([lsn(3, 1)], log=ASYNC_LOG))
@@ -186,14 +186,14 @@ class TestAuthority:
         assert driver.log(ASYNC_LOG).is_lossy(3)
 
     def test_a_lossy_epoch_stays_doubtful_after_an_orderly_restart(self) -> None:
-        driver = Driver()
+        driver = ShardDriver()
         driver.turn(*stores([lsn(2, 1)], log=ASYNC_LOG))
         driver.power_cut()
         driver.restart()
         assert driver.log(ASYNC_LOG).is_lossy(2)
 
     def test_synced_logs_and_orderly_stops_lose_nothing(self) -> None:
-        driver = Driver()
+        driver = ShardDriver()
         driver.turn(*stores([lsn(2, 1)]))
         driver.power_cut()
         assert not driver.log().is_lossy(2)
@@ -202,7 +202,7 @@ class TestAuthority:
         assert not driver.log(ASYNC_LOG).is_lossy(2)
 
     def test_clean_epochs_are_not_doubtful_because_clean_is_synced(self) -> None:
-        driver = Driver()
+        driver = ShardDriver()
         driver.turn(*stores([lsn(1, 1)], log=ASYNC_LOG))
         driver.turn(clean(1, 1, lng=1, last=2, log=ASYNC_LOG))
         driver.turn(*stores([lsn(2, 1)], log=ASYNC_LOG))
@@ -212,7 +212,7 @@ class TestAuthority:
 
 
 def test_check_seal_tells_the_greater_of_both_seals() -> None:
-    driver = Driver()
+    driver = ShardDriver()
     driver.turn(seal(3))
     driver.turn((SEQUENCER, CheckSeal(request_id=1, shard=ME, logs=[SYNC_LOG, 8])))
     assert driver.take_one(SealChecked).logs == [(SYNC_LOG, 3, 2), (8, 0, -1)]
@@ -223,7 +223,7 @@ def test_check_seal_tells_the_greater_of_both_seals() -> None:
 
 def test_an_answer_that_no_frame_could_hold_is_split_by_logs() -> None:
     """Many logs of one node, each with several epochs that were not recovered before its sequencer died again."""
-    driver = Driver()
+    driver = ShardDriver()
     logs = [SYNC_LOG, ASYNC_LOG]
     for log in logs:
         for epoch in range(1, 1201):

@@ -18,7 +18,7 @@ from tests.unit.storage_node.fakes import (
     SEQUENCER,
     SHARDS,
     SYNC_LOG,
-    Driver,
+    ShardDriver,
     clean,
     image,
     lsn,
@@ -30,13 +30,13 @@ from tests.unit.storage_node.fakes import (
 )
 
 
-def statuses(driver: Driver) -> list[Status]:
+def statuses(driver: ShardDriver) -> list[Status]:
     return [message.status for message in driver.take(Stored)]
 
 
 class TestDurability:
     def test_stores_of_a_turn_are_one_synced_batch_and_are_answered_after_it(self) -> None:
-        driver = Driver()
+        driver = ShardDriver()
         driver.hold = True
         driver.turn(*stores(lsn(1, esn) for esn in range(1, 6)))
         [(effect, _)] = driver.held
@@ -48,7 +48,7 @@ class TestDurability:
         assert statuses(driver) == [Status.OK] * 5
 
     def test_a_log_without_sync_is_synced_only_until_its_soft_seal_is_durable(self) -> None:
-        driver = Driver()
+        driver = ShardDriver()
         driver.hold = True
         driver.turn(*stores([lsn(1, 1)], log=ASYNC_LOG))
         driver.turn(*stores([lsn(1, 2)], log=ASYNC_LOG))
@@ -59,7 +59,7 @@ class TestDurability:
         assert [effect.sync for effect, _ in driver.held] == [False]
 
     def test_the_sync_flag_overrides_the_log(self) -> None:
-        driver = Driver()
+        driver = ShardDriver()
         driver.turn(*stores([lsn(1, 1)], log=ASYNC_LOG))
         driver.hold = True
         driver.turn(
@@ -68,13 +68,13 @@ class TestDurability:
         assert [effect.sync for effect, _ in driver.held] == [False, True]
 
     def test_metadata_logs_are_always_synced(self) -> None:
-        driver = Driver()
+        driver = ShardDriver()
         driver.hold = True
         driver.turn(*stores([lsn(1, 1)], log=metadata_log_of(ASYNC_LOG)))
         assert driver.held[0][0].sync
 
     def test_an_acknowledged_store_survives_a_power_cut(self) -> None:
-        driver = Driver()
+        driver = ShardDriver()
         driver.turn(*stores([lsn(1, 1), lsn(1, 2)]))
         driver.power_cut()
         assert driver.stored() == [lsn(1, 1), lsn(1, 2)]
@@ -83,25 +83,25 @@ class TestDurability:
 class TestRefusals:
     @pytest.mark.parametrize("state", [ShardState.READ_ONLY, ShardState.DISABLED])
     def test_a_shard_that_is_not_read_write_takes_no_store(self, state: ShardState) -> None:
-        driver = Driver(shard_state=state)
+        driver = ShardDriver(shard_state=state)
         driver.turn(*stores([lsn(1, 1)]))
         assert statuses(driver) == [Status.DISABLED]
 
     def test_another_generation_is_rebuilding(self) -> None:
-        driver = Driver(generation=2)
+        driver = ShardDriver(generation=2)
         driver.turn((SEQUENCER, store(lsn(1, 1), generation=1)), (SEQUENCER, store(lsn(1, 2), generation=2)))
         assert statuses(driver) == [Status.REBUILDING, Status.OK]
         assert driver.stored() == [lsn(1, 2)]
 
     def test_a_shard_of_another_node_is_not_storage(self) -> None:
-        driver = Driver()
+        driver = ShardDriver()
         message = store(lsn(1, 1))
         message.shard = SHARDS[3]
         driver.turn((SEQUENCER, message))
         assert statuses(driver) == [Status.NOTSTORAGE]
 
     def test_damage_of_header_or_body_is_found(self) -> None:
-        driver = Driver()
+        driver = ShardDriver()
         for at in (5, -1):
             message = store(lsn(1, 1))
             damaged = bytearray(message.image)
@@ -112,7 +112,7 @@ class TestRefusals:
         assert driver.stored() == []
 
     def test_an_image_of_another_entry_is_refused(self) -> None:
-        driver = Driver()
+        driver = ShardDriver()
         wrong = [image(lsn(1, 2)), image(lsn(1, 1), log=LogId(8)), image(lsn(1, 1), copyset=SHARDS[1:4])]
         for other in wrong:
             message = store(lsn(1, 1))
@@ -122,12 +122,12 @@ class TestRefusals:
 
     @pytest.mark.parametrize("position", [Lsn(5), lsn(3, 0)])
     def test_positions_that_cannot_hold_an_entry_are_refused(self, position: Lsn) -> None:
-        driver = Driver()
+        driver = ShardDriver()
         driver.turn((SEQUENCER, store(position)))
         assert statuses(driver) == [Status.BADPAYLOAD]
 
     def test_too_much_waiting_for_the_disk_is_overload(self) -> None:
-        driver = Driver(StorageSettings(write_bytes_in_flight_max=1 << 20))
+        driver = ShardDriver(StorageSettings(write_bytes_in_flight_max=1 << 20))
         driver.hold = True
         big = b"x" * (1 << 20)
         driver.turn(*stores([lsn(1, 1), lsn(1, 2)], payload=big))
@@ -139,13 +139,13 @@ class TestRefusals:
         assert driver.node.metrics.write_bytes_in_flight == 0
 
     def test_a_stopping_node_refuses(self) -> None:
-        driver = Driver()
+        driver = ShardDriver()
         driver.node.shut_down(driver.now)
         driver.turn(*stores([lsn(1, 1)]))
         assert statuses(driver) == [Status.SHUTDOWN]
 
     def test_a_failed_sync_is_final(self) -> None:
-        driver = Driver()
+        driver = ShardDriver()
         driver.disk.fail_sync = True
         driver.turn(*stores([lsn(1, 1)]))
         assert statuses(driver) == [Status.FAILED]
@@ -154,7 +154,7 @@ class TestRefusals:
         assert statuses(driver) == [Status.FAILED]
 
     def test_a_full_disk_refuses_entries_and_the_copy_is_not_shown(self) -> None:
-        driver = Driver()
+        driver = ShardDriver()
         driver.disk.free = 0
         driver.turn(*stores([lsn(1, 1)]))
         assert statuses(driver) == [Status.NOSPC]
@@ -163,7 +163,7 @@ class TestRefusals:
 
 class TestSeals:
     def test_a_sealed_epoch_takes_no_store(self) -> None:
-        driver = Driver()
+        driver = ShardDriver()
         driver.turn(seal(3))
         driver.turn(*stores([lsn(3, 1), lsn(4, 1)]))
         refused, taken = driver.take(Stored)
@@ -172,7 +172,7 @@ class TestSeals:
         assert taken.status is Status.OK
 
     def test_the_first_store_of_a_later_epoch_is_a_soft_seal_that_survives_a_power_cut(self) -> None:
-        driver = Driver()
+        driver = ShardDriver()
         driver.turn(*stores([lsn(5, 1)]))
         driver.power_cut()
         driver.turn(*stores([lsn(4, 9), lsn(5, 2)]))
@@ -182,7 +182,7 @@ class TestSeals:
         assert taken.status is Status.OK
 
     def test_the_soft_seal_is_in_the_batch_of_its_store(self) -> None:
-        driver = Driver()
+        driver = ShardDriver()
         driver.hold = True
         driver.turn(*stores([lsn(5, 1), lsn(5, 2)]))
         [(effect, _)] = driver.held
@@ -192,7 +192,7 @@ class TestSeals:
         assert driver.log().soft_durable == 4
 
     def test_a_refused_soft_seal_is_written_with_the_next_store(self) -> None:
-        driver = Driver()
+        driver = ShardDriver()
         driver.disk.overloaded = True
         driver.turn(*stores([lsn(5, 1)], log=ASYNC_LOG))
         driver.disk.overloaded = False
@@ -203,7 +203,7 @@ class TestSeals:
         assert statuses(driver) == [Status.PREEMPTED]
 
     def test_a_draining_sequencer_passes_soft_seals_only(self) -> None:
-        driver = Driver()
+        driver = ShardDriver()
         driver.turn(*stores([lsn(5, 1)]))
         draining = StoreFlags.DRAINING
         driver.turn((SEQUENCER, store(lsn(4, 1), flags=draining)))
@@ -212,7 +212,7 @@ class TestSeals:
         assert statuses(driver) == [Status.OK, Status.OK, Status.PREEMPTED]
 
     def test_recovery_passes_its_own_and_lower_seals(self) -> None:
-        driver = Driver()
+        driver = ShardDriver()
         driver.turn(seal(4))
         for seal_epoch in (3, 4, 5):
             driver.turn((SEQUENCER, recovery_store(lsn(2, 1), seal_epoch)))
@@ -221,7 +221,7 @@ class TestSeals:
         assert (answers[0].recovery_id, answers[0].seal_epoch, answers[0].seal_node) == (9, 4, 2)
 
     def test_an_amend_of_recovery_replaces_the_header(self) -> None:
-        driver = Driver()
+        driver = ShardDriver()
         driver.turn(*stores([lsn(1, 1)]))
         driver.turn((SEQUENCER, recovery_store(lsn(1, 1), 1, flags=EntryFlags.AMEND, copyset=(*SHARDS[3:], ME))))
         assert driver.take_one(Mutated).status is Status.OK
@@ -230,14 +230,14 @@ class TestSeals:
 
     @pytest.mark.parametrize("recent_bytes", [0, 1 << 20])
     def test_an_amend_of_the_same_rank_keeps_the_body(self, recent_bytes: int) -> None:
-        driver = Driver(StorageSettings(recent_entries_bytes_max=recent_bytes))
+        driver = ShardDriver(StorageSettings(recent_entries_bytes_max=recent_bytes))
         driver.turn((SEQUENCER, recovery_store(lsn(1, 1), 1)))
         driver.turn((SEQUENCER, recovery_store(lsn(1, 1), 1, flags=EntryFlags.AMEND, copyset=(*SHARDS[3:], ME))))
         assert [answer.status for answer in driver.take(Mutated)] == [Status.OK] * 2
         assert driver.stored() == [lsn(1, 1)]
 
     def test_an_amend_that_waits_for_its_body_meets_seals_that_come_meanwhile(self) -> None:
-        driver = Driver(StorageSettings(recent_entries_bytes_max=0))
+        driver = ShardDriver(StorageSettings(recent_entries_bytes_max=0))
         driver.turn(*stores([lsn(1, 1)]))
         driver.hold = True
         driver.turn((SEQUENCER, recovery_store(lsn(1, 1), 1, flags=EntryFlags.AMEND)))
@@ -246,14 +246,14 @@ class TestSeals:
         assert driver.take_one(Mutated).status is Status.PREEMPTED
 
     def test_an_amend_of_what_is_not_here_is_kept_for_a_body_to_come(self) -> None:
-        driver = Driver()
+        driver = ShardDriver()
         driver.turn((SEQUENCER, recovery_store(lsn(1, 1), 1, flags=EntryFlags.AMEND)))
         assert driver.stored() == []
         driver.turn(*stores([lsn(1, 1)]))
         assert driver.stored() == [lsn(1, 1)]
 
     def test_a_store_accepted_before_a_seal_is_written_before_it(self) -> None:
-        driver = Driver()
+        driver = ShardDriver()
         driver.hold = True
         driver.turn(*stores([lsn(3, 1)]), seal(3), *stores([lsn(3, 2)]))
         assert statuses(driver) == [Status.PREEMPTED]
@@ -267,7 +267,7 @@ class TestSeals:
         assert driver.take_one(Sealed)
 
     def test_unsynced_stores_before_a_seal_are_answered_before_it(self) -> None:
-        driver = Driver()
+        driver = ShardDriver()
         driver.turn(*stores([lsn(3, 1)], log=ASYNC_LOG))
         driver.take(Stored)
         driver.hold = True
@@ -278,7 +278,7 @@ class TestSeals:
         assert order == [Stored, Sealed]
 
     def test_epochs_known_to_be_recovered_are_fenced(self) -> None:
-        driver = Driver()
+        driver = ShardDriver()
         driver.turn(release(lsn(6, 1)))
         driver.turn(*stores([lsn(5, 1), lsn(6, 2)]))
         assert statuses(driver) == [Status.PREEMPTED, Status.OK]
@@ -286,7 +286,7 @@ class TestSeals:
         assert driver.take_one(Mutated).status is Status.PREEMPTED
 
     def test_clean_epochs_take_no_store_even_when_the_seal_never_came(self) -> None:
-        driver = Driver()
+        driver = ShardDriver()
         driver.turn(*stores([lsn(1, 1)]))
         driver.turn(clean(1, 1, lng=1, last=2))
         driver.take(Stored)
@@ -294,7 +294,7 @@ class TestSeals:
         assert statuses(driver) == [Status.PREEMPTED]
 
     def test_metadata_logs_are_sealed_by_later_epochs_only(self) -> None:
-        driver = Driver()
+        driver = ShardDriver()
         log = metadata_log_of(SYNC_LOG)
         driver.turn(*stores([lsn(4, 1)], log=log))
         driver.turn(*stores([lsn(3, 1), lsn(5, 1)], log=log))
@@ -304,7 +304,7 @@ class TestSeals:
 
 class TestLng:
     def test_the_lng_is_written_once_a_turn_and_only_when_it_grew(self) -> None:
-        driver = Driver()
+        driver = ShardDriver()
         driver.hold = True
         driver.turn(*[event for esn in range(1, 4) for event in stores([lsn(1, esn)], lng=esn - 1)])
         assert [value[1:2] for value in driver.held[0][0].batch.epoch_metadata] == [(1,)]
@@ -318,7 +318,7 @@ class TestLng:
         assert driver.log().epochs == {1: 2}
 
     def test_an_lng_in_a_refused_batch_is_written_later(self) -> None:
-        driver = Driver()
+        driver = ShardDriver()
         driver.disk.overloaded = True
         driver.hold = True
         driver.turn(*stores([lsn(1, 1)]))

@@ -4,22 +4,22 @@ import argparse
 
 import pytest
 
-from client.cli.positions import Anchor, Position, parse_position
+from client.cli.positions import Anchor, NamedPosition, parse_position
 
 
 @pytest.mark.parametrize(
     ("text", "position"),
     [
-        ("e3n17", Position(Anchor.LSN, 3 << 32 | 17)),
-        ("12884901905", Position(Anchor.LSN, 3 << 32 | 17)),
-        ("oldest", Position(Anchor.LSN, 1)),
-        ("Tail", Position(Anchor.TAIL)),
-        ("1970-01-01T00:00:01Z", Position(Anchor.TIME, 1_000_000)),
-        ("1970-01-01T02:00:00.5+02:00", Position(Anchor.TIME, 500_000)),
-        ("1969-12-31T23:59:59+00:00", Position(Anchor.TIME, -1_000_000)),
+        ("e3n17", NamedPosition(Anchor.LSN, 3 << 32 | 17)),
+        ("12884901905", NamedPosition(Anchor.LSN, 3 << 32 | 17)),
+        ("oldest", NamedPosition(Anchor.LSN, 1)),
+        ("Tail", NamedPosition(Anchor.TAIL)),
+        ("1970-01-01T00:00:01Z", NamedPosition(Anchor.TIME, 1_000_000)),
+        ("1970-01-01T02:00:00.5+02:00", NamedPosition(Anchor.TIME, 500_000)),
+        ("1969-12-31T23:59:59+00:00", NamedPosition(Anchor.TIME, -1_000_000)),
     ],
 )
-def test_a_position_is_an_lsn_a_word_or_a_time(text: str, position: Position) -> None:
+def test_a_position_is_an_lsn_a_word_or_a_time(text: str, position: NamedPosition) -> None:
     assert parse_position(text) == position
 
 

@@ -28,8 +28,7 @@ from logdevice_py.core.machine import Outbox, Send, TimerWheel
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros, Timestamp
 from logdevice_py.metadata.epoch_metadata import EpochInterval
-from logdevice_py.protocol.messages import Gap as GapMessage
-from logdevice_py.protocol.messages import GapReason, Records, Start, Started, StartFlags, Stop, Window
+from logdevice_py.protocol.messages import GapReason, Records, ShardGap, Start, Started, StartFlags, Stop, Window
 
 LOG = LogId(7)
 HOLE = int(EntryFlags.HOLE | EntryFlags.WRITTEN_BY_RECOVERY)
@@ -210,7 +209,7 @@ class Harness:
 
     def gap(self, node: int, first: int, last: int, reason: GapReason = GapReason.NO_RECORDS) -> None:
         self.stream.on_gap(
-            GapMessage(
+            ShardGap(
                 log=LOG,
                 stream=5,
                 shard=shard(node),

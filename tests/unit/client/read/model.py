@@ -18,15 +18,14 @@ from logdevice_py.core.machine import Outbox, TimerWheel
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros
 from logdevice_py.metadata.epoch_metadata import EpochInterval
-from logdevice_py.protocol.messages import Gap as GapMessage
-from logdevice_py.protocol.messages import GapReason, Records, Start, Started, StartFlags, Stop, Window
+from logdevice_py.protocol.messages import GapReason, Records, ShardGap, Start, Started, StartFlags, Stop, Window
 from tests.unit.client.read.fakes import BRIDGE, HOLE, LOG, damaged, lsn, make_config, make_image, make_interval, shard
 
 MILLISECOND = 1000
 
 
 @dataclass
-class Stored:
+class StoredEntry:
     image: bytes
     copyset: tuple[int, ...]
     is_hole: bool
@@ -53,7 +52,7 @@ class ModelShard:
     def __init__(self, node: int) -> None:
         self.node = node
         self.generation = 1
-        self.stored: dict[int, Stored] = {}
+        self.stored: dict[int, StoredEntry] = {}
         self.released = 0
         self.trim_point = 0
         self.stream: ModelStream | None = None
@@ -139,7 +138,7 @@ class ModelShard:
             out.append(self._gap(stream, through, GapReason.NO_RECORDS))
         return out
 
-    def _ships(self, stream: ModelStream, copy: Stored) -> bool:
+    def _ships(self, stream: ModelStream, copy: StoredEntry) -> bool:
         for member in copy.copyset:
             if member == shard(self.node):
                 return True
@@ -147,9 +146,9 @@ class ModelShard:
                 return False
         return False
 
-    def _gap(self, stream: ModelStream, last: int, reason: GapReason) -> GapMessage:
+    def _gap(self, stream: ModelStream, last: int, reason: GapReason) -> ShardGap:
         first, stream.position = stream.position, last + 1
-        return GapMessage(
+        return ShardGap(
             log=LOG,
             stream=stream.start.stream,
             shard=shard(self.node),
@@ -257,7 +256,7 @@ class World:
     def _store(self, truth: Truth, at: int, image: bytes, copyset: tuple[int, ...], is_hole: bool) -> None:
         truth.order.append(at)
         for member in copyset:
-            self.shards[member >> 8].stored[at] = Stored(image, copyset, is_hole)
+            self.shards[member >> 8].stored[at] = StoredEntry(image, copyset, is_hole)
 
     # The reader's side
 
@@ -334,7 +333,7 @@ class World:
                 self.stream.on_started(message, self.now)
             elif type(message) is Records:
                 self.stream.on_records(message, self.now)
-            elif type(message) is GapMessage:
+            elif type(message) is ShardGap:
                 self.stream.on_gap(message, self.now)
         self._turn()
 

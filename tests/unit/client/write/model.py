@@ -15,7 +15,7 @@ from client.effects import Connect
 from client.session import ClientSession
 from client.settings import ClientSettings, WriterSettings
 from client.write.finder import FoundFrames
-from client.write.frame import Position
+from client.write.frame import FramePosition
 from logdevice_py.core.batch import decode_batch
 from logdevice_py.core.ids import LogId, NodeId, PeerId, WriterId
 from logdevice_py.core.lsn import Epoch, Lsn, compose_lsn, epoch_of, esn_of
@@ -320,7 +320,7 @@ class Model:
         uncertain = self.uncertain and self.rng.random() < 0.5
         lost = self.rng.randrange(len(epoch.entries) + 1) if uncertain else 0
         found = {
-            entry.sequence: Position(compose_lsn(epoch.number, index), 0, Timestamp(0), (), Durability.SYNC)
+            entry.sequence: FramePosition(compose_lsn(epoch.number, index), 0, Timestamp(0), (), Durability.SYNC)
             for index, entry in enumerate(epoch.entries, 1)
             if entry.writer == writer and esn_of(first) <= index and not (uncertain and index <= lost)
         }

@@ -8,7 +8,7 @@ import pytest
 
 from client.settings import WriterSettings
 from client.write.finder import FoundFrames
-from client.write.frame import Position
+from client.write.frame import FramePosition
 from client.write.write_stream import WriteStream
 from logdevice_py.core.batch import decode_batch
 from logdevice_py.core.ids import NodeId
@@ -31,7 +31,7 @@ BATCH = int(AppendFlags.BATCH)
 RESUME = int(AppendFlags.RESUME)
 
 
-class Writing:
+class WritingClient:
     """A bench with one writer."""
 
     def __init__(self, **options: Any) -> None:
@@ -82,7 +82,7 @@ class Writing:
         first, until, done = self.searches.pop()
         done(
             FoundFrames(
-                {number: Position(lsn, 0, Timestamp(7), (), Durability.SYNC) for number, lsn in positions.items()},  # type: ignore[arg-type]
+                {number: FramePosition(lsn, 0, Timestamp(7), (), Durability.SYNC) for number, lsn in positions.items()},  # type: ignore[arg-type]
                 uncertain=uncertain,
             ),
             self.bench.now,
@@ -96,7 +96,7 @@ class Writing:
 
 class TestFrames:
     def test_the_first_frame_of_an_epoch_resumes_and_every_frame_names_the_exact_epoch(self) -> None:
-        w = Writing(time_trigger_us=0)
+        w = WritingClient(time_trigger_us=0)
         w.append(b"a")
         (first,) = w.located(epoch=3)
         w.append(b"b")
@@ -107,7 +107,7 @@ class TestFrames:
         assert first.writer == second.writer
 
     def test_receipts_count_records_within_the_frame(self) -> None:
-        w = Writing(time_trigger_us=0)
+        w = WritingClient(time_trigger_us=0)
         one, many = w.append(b"a"), w.append_many([b"b", b"", b"c"])
         (frame,) = w.located()
         assert frame.flags & BATCH
@@ -118,7 +118,7 @@ class TestFrames:
         assert {receipt.lsn for receipt in many.result} == {compose_lsn(3, 8)}
 
     def test_one_call_may_be_spread_over_frames_and_is_answered_once(self) -> None:
-        w = Writing(time_trigger_us=0, size_trigger_bytes=50)
+        w = WritingClient(time_trigger_us=0, size_trigger_bytes=50)
         many = w.append_many([b"0123456789"] * 10)
         frames = w.located()
         assert [frame.records for frame in frames] == [3, 3, 3, 1]
@@ -130,7 +130,7 @@ class TestFrames:
         assert many.result[-1].lsn == compose_lsn(3, 4)
 
     def test_a_record_that_does_not_fit_begins_the_next_frame(self) -> None:
-        w = Writing(time_trigger_us=0)
+        w = WritingClient(time_trigger_us=0)
         limit = w.writer.payload_max(LOG)
         w.append(b"small")
         w.append(b"L" * limit)
@@ -139,22 +139,22 @@ class TestFrames:
         assert len(second.payload) == limit
 
     def test_a_record_over_the_limit_is_refused_and_nothing_is_taken(self) -> None:
-        w = Writing()
+        w = WritingClient()
         with pytest.raises(LogDeviceError) as caught:
             w.append_many([b"ok", b"L" * (w.writer.payload_max(LOG) + 1)])
         assert caught.value.status is Status.TOOBIG
         assert w.writer.unacknowledged_bytes == 0
 
     def test_text_is_no_record(self) -> None:
-        w = Writing()
+        w = WritingClient()
         with pytest.raises(LogDeviceError, match="INVALID_PARAM"):
             w.append_many([b"ok", "no"])  # type: ignore[list-item]
 
     def test_an_empty_call_is_done_at_once(self) -> None:
-        assert len(Writing().append_many([]).result) == 0
+        assert len(WritingClient().append_many([]).result) == 0
 
     def test_compression_is_dropped_when_it_does_not_help(self) -> None:
-        w = Writing(time_trigger_us=0, compression="zstd")
+        w = WritingClient(time_trigger_us=0, compression="zstd")
         w.append(b"q")
         w.append(b"a" * 1000)
         w.append(b"b" * 1000)
@@ -167,7 +167,7 @@ class TestFrames:
 
 class TestTriggers:
     def test_left_to_itself_a_stream_sends_at_once_when_idle_and_gathers_while_a_frame_is_under_way(self) -> None:
-        w = Writing()
+        w = WritingClient()
         w.append(b"1")
         (first,) = w.located()
         w.append(b"2")
@@ -178,7 +178,7 @@ class TestTriggers:
         assert second.records == 2
 
     def test_it_gathers_for_ten_milliseconds_at_most(self) -> None:
-        w = Writing()
+        w = WritingClient()
         w.append(b"1")
         w.located()
         w.append(b"2")
@@ -188,7 +188,7 @@ class TestTriggers:
         assert len(w.frames()) == 1
 
     def test_a_time_trigger_waits_even_when_idle(self) -> None:
-        w = Writing(time_trigger_us=50_000)
+        w = WritingClient(time_trigger_us=50_000)
         w.append(b"1")
         w.bench.pass_time(40_000)
         w.append(b"2")
@@ -198,7 +198,7 @@ class TestTriggers:
         assert frame.records == 2
 
     def test_flush_sends_what_is_open(self) -> None:
-        w = Writing(time_trigger_us=1_000_000)
+        w = WritingClient(time_trigger_us=1_000_000)
         w.append(b"1")
         flushed = FakePromise()
         w.writer.flush(flushed, w.bench.now)
@@ -209,7 +209,7 @@ class TestTriggers:
         assert flushed.error is None
 
     def test_the_window_limits_frames_in_flight(self) -> None:
-        w = Writing(time_trigger_us=0, size_trigger_bytes=1, frames_in_flight_max=2)
+        w = WritingClient(time_trigger_us=0, size_trigger_bytes=1, frames_in_flight_max=2)
         w.append_many([b"a"] * 5)
         frames = w.located()
         assert len(frames) == 2
@@ -219,7 +219,7 @@ class TestTriggers:
 
 class TestMemory:
     def test_beyond_the_limit_records_are_refused_until_there_is_room(self) -> None:
-        w = Writing(memory_bytes_max=100)
+        w = WritingClient(memory_bytes_max=100)
         w.append(b"x" * 100)
         with pytest.raises(LogDeviceError) as caught:
             w.append(b"y")
@@ -235,7 +235,7 @@ class TestMemory:
 
 class TestRefusals:
     def test_a_stale_epoch_is_left_when_every_frame_in_flight_was_refused(self) -> None:
-        w = Writing(time_trigger_us=0, size_trigger_bytes=1)
+        w = WritingClient(time_trigger_us=0, size_trigger_bytes=1)
         many = w.append_many([b"a", b"b", b"c"])
         frames = w.located(epoch=3)
         for frame in frames[:-1]:
@@ -251,7 +251,7 @@ class TestRefusals:
         assert [lsn >> 32 for lsn in many.result.lsns()] == [5, 5, 5]
 
     def test_a_stale_epoch_is_not_left_while_an_earlier_frame_is_in_doubt(self) -> None:
-        w = Writing(time_trigger_us=0, size_trigger_bytes=1)
+        w = WritingClient(time_trigger_us=0, size_trigger_bytes=1)
         many = w.append_many([b"a", b"b"])
         first, second = w.located(epoch=3)
         w.answer(first, Status.PREEMPTED, esn=7)
@@ -267,7 +267,7 @@ class TestRefusals:
         assert many.result.lsns() == [compose_lsn(3, 7), compose_lsn(5, 1)]
 
     def test_a_full_sequencer_gets_the_same_numbers_again_after_a_pause(self) -> None:
-        w = Writing(time_trigger_us=0, size_trigger_bytes=1)
+        w = WritingClient(time_trigger_us=0, size_trigger_bytes=1)
         w.append_many([b"a", b"b", b"c"])
         first, second, third = w.located()
         w.answer(first, esn=1)
@@ -279,7 +279,7 @@ class TestRefusals:
         assert [(frame.sequence, frame.stream_epoch, frame.flags & RESUME) for frame in again] == [(2, 3, 0), (3, 3, 0)]
 
     def test_a_refused_first_frame_resumes_again(self) -> None:
-        w = Writing(time_trigger_us=0)
+        w = WritingClient(time_trigger_us=0)
         w.append()
         (frame,) = w.located()
         w.answer(frame, Status.NOTREADY)
@@ -288,7 +288,7 @@ class TestRefusals:
         assert again.flags & RESUME
 
     def test_a_sequencer_that_forgot_the_writer_loses_the_epoch(self) -> None:
-        w = Writing(time_trigger_us=0)
+        w = WritingClient(time_trigger_us=0)
         w.append()
         (frame,) = w.located(epoch=3)
         w.answer(frame, esn=1)
@@ -301,7 +301,7 @@ class TestRefusals:
         assert (again.sequence, again.stream_epoch) == (2, 4)
 
     def test_a_frame_that_can_never_be_taken_fails_and_the_next_takes_its_number(self) -> None:
-        w = Writing(time_trigger_us=0, size_trigger_bytes=1)
+        w = WritingClient(time_trigger_us=0, size_trigger_bytes=1)
         bad, good = w.append(b"bad"), w.append(b"good")
         first, second = w.located()
         w.answer(first, Status.TOOBIG)
@@ -319,7 +319,7 @@ class TestRefusals:
         assert twice.error is None
 
     def test_a_position_that_certainly_was_not_used_is_no_doubt(self) -> None:
-        w = Writing(time_trigger_us=0)
+        w = WritingClient(time_trigger_us=0)
         w.append()
         (frame,) = w.located()
         w.answer(frame, Status.PREEMPTED, esn=4, flags=int(AppendedFlags.NOT_REPLICATED))
@@ -331,7 +331,7 @@ class TestRefusals:
 
 class TestDoubt:
     def test_the_search_includes_the_lsn_of_the_last_acknowledged_frame_which_others_may_share(self) -> None:
-        w = Writing(time_trigger_us=0)
+        w = WritingClient(time_trigger_us=0)
         w.append(b"a")
         (first,) = w.located(epoch=3)
         doubtful = w.append(b"b")
@@ -344,7 +344,7 @@ class TestDoubt:
         assert doubtful.result.lsn == compose_lsn(3, 8)
 
     def test_a_lost_connection_ends_the_epoch_and_only_the_missing_is_sent_again(self) -> None:
-        w = Writing(time_trigger_us=0, size_trigger_bytes=1)
+        w = WritingClient(time_trigger_us=0, size_trigger_bytes=1)
         many = w.append_many([b"a", b"b", b"c"])
         frames = w.located(epoch=3)
         w.answer(frames[0], esn=5)
@@ -357,19 +357,19 @@ class TestDoubt:
         assert many.result.lsns() == [compose_lsn(3, 5), compose_lsn(3, 6), compose_lsn(4, 1)]
 
     def test_a_connection_that_was_never_made_leaves_nothing_in_doubt(self) -> None:
-        w = Writing(time_trigger_us=0)
+        w = WritingClient(time_trigger_us=0)
         w.append()
         w.located(epoch=3)
         w.bench.down(w.node)
         assert w.stream.state.name == "MOVING"
-        other = Writing(time_trigger_us=0)
+        other = WritingClient(time_trigger_us=0)
         other.bench.connect = False
         other.append()
         other.bench.turn()
         assert other.stream.state.name == "LOCATING"
 
     def test_a_node_that_is_declared_dead_leaves_its_frames_in_doubt_and_late_answers_are_not_heard(self) -> None:
-        w = Writing(time_trigger_us=0)
+        w = WritingClient(time_trigger_us=0)
         promise = w.append()
         (frame,) = w.located(epoch=3)
         old = w.node
@@ -382,7 +382,7 @@ class TestDoubt:
         assert promise.result.lsn == compose_lsn(3, 1)
 
     def test_a_silent_sequencer_is_given_up_in_time(self) -> None:
-        w = Writing(time_trigger_us=0, silence_us=2_000_000)
+        w = WritingClient(time_trigger_us=0, silence_us=2_000_000)
         w.append()
         w.located(epoch=3)
         w.bench.pass_time(1_500_000)
@@ -391,7 +391,7 @@ class TestDoubt:
         assert w.stream.state.name == "MOVING"
 
     def test_what_may_be_lost_fails_as_maybe_applied_and_later_records_go_on(self) -> None:
-        w = Writing(time_trigger_us=0)
+        w = WritingClient(time_trigger_us=0)
         lost = w.append(b"lost")
         w.located(epoch=3)
         w.bench.down(w.node)
@@ -409,7 +409,7 @@ class TestDoubt:
         assert flushed.failure.maybe_applied
 
     def test_a_record_given_up_before_it_was_sent_is_never_sent(self) -> None:
-        w = Writing(time_trigger_us=0, give_up_us=500_000)
+        w = WritingClient(time_trigger_us=0, give_up_us=500_000)
         promise = w.append(b"old")
         w.bench.pass_time(1_000_000)
         assert promise.failure.status is Status.TIMEDOUT
@@ -423,7 +423,7 @@ class TestDoubt:
         assert [frame.payload for frame in w.frames()] == [b"fresh"]
 
     def test_closing_without_waiting_tells_what_may_be_in_the_log(self) -> None:
-        w = Writing(time_trigger_us=0, frames_in_flight_max=1, size_trigger_bytes=1)
+        w = WritingClient(time_trigger_us=0, frames_in_flight_max=1, size_trigger_bytes=1)
         sent, queued = w.append(b"1"), w.append(b"2")
         w.located()
         w.writer.close()

@@ -31,7 +31,7 @@ def config_of(nodes: int) -> ClusterConfig:
     )
 
 
-class Network:
+class GossipNetwork:
     """Nodes that gossip under virtual time; `cut` says which messages are lost."""
 
     def __init__(self, nodes: int, **settings: int) -> None:
@@ -88,7 +88,7 @@ ALIVE, DEAD, STARTING, LEAVING = NodeState.ALIVE, NodeState.DEAD, NodeState.STAR
 
 
 def test_all_find_each_other_and_learn_generations() -> None:
-    net = Network(5)
+    net = GossipNetwork(5)
     net.run(6)
     for viewer in range(5):
         assert net.states(viewer) == [ALIVE] * 5
@@ -97,14 +97,14 @@ def test_all_find_each_other_and_learn_generations() -> None:
 
 
 def test_a_node_that_just_started_sequences_nothing() -> None:
-    net = Network(3)
+    net = GossipNetwork(3)
     assert net.states(0)[0] is STARTING
     assert not net.machines[0].may_sequence(NodeId(0))
     assert net.machines[0].isolated()
 
 
 def test_a_silent_node_is_dead_after_the_threshold_and_not_before() -> None:
-    net = Network(5)
+    net = GossipNetwork(5)
     net.run(6)
     net.die(4)
     net.run(THRESHOLD)
@@ -114,7 +114,7 @@ def test_a_silent_node_is_dead_after_the_threshold_and_not_before() -> None:
 
 
 def test_a_refused_connection_is_death_at_once_until_the_node_itself_speaks() -> None:
-    net = Network(5)
+    net = GossipNetwork(5)
     net.run(6)
     version = net.machines[0].version
     net.machines[0].on_refused(NodeId(4), net.now)
@@ -129,7 +129,7 @@ def test_a_refused_connection_is_death_at_once_until_the_node_itself_speaks() ->
 
 
 def test_a_later_run_of_a_node_is_told_apart_from_the_one_that_died() -> None:
-    net = Network(3)
+    net = GossipNetwork(3)
     net.run(6)
     net.die(2)
     net.machines[0].on_refused(NodeId(2), net.now)
@@ -143,7 +143,7 @@ def test_a_later_run_of_a_node_is_told_apart_from_the_one_that_died() -> None:
 
 
 def test_a_paused_node_does_not_find_everybody_dead_when_it_wakes_up() -> None:
-    net = Network(5)
+    net = GossipNetwork(5)
     net.run(6)
     net.paused.add(0)
     net.run(100)
@@ -157,7 +157,7 @@ def test_a_paused_node_does_not_find_everybody_dead_when_it_wakes_up() -> None:
 
 
 def test_a_node_that_only_some_can_reach_stays_alive_for_all() -> None:
-    net = Network(5)
+    net = GossipNetwork(5)
     net.run(6)
     net.cut = lambda sender, receiver: {sender, receiver} == {0, 4}
     net.run(50)
@@ -165,7 +165,7 @@ def test_a_node_that_only_some_can_reach_stays_alive_for_all() -> None:
 
 
 def test_the_smaller_side_of_a_partition_knows_that_it_is_isolated() -> None:
-    net = Network(5)
+    net = GossipNetwork(5)
     net.run(6)
     net.cut = lambda sender, receiver: (sender < 2) != (receiver < 2)
     net.run(THRESHOLD + 3)
@@ -173,7 +173,7 @@ def test_the_smaller_side_of_a_partition_knows_that_it_is_isolated() -> None:
 
 
 def test_a_leaving_node_is_still_reached_but_sequences_nothing() -> None:
-    net = Network(3)
+    net = GossipNetwork(3)
     net.run(6)
     net.machines[2].leave(net.now)
     net.deliver()
@@ -184,7 +184,7 @@ def test_a_leaving_node_is_still_reached_but_sequences_nothing() -> None:
 
 
 def test_large_clusters_gossip_to_a_few_and_nobody_living_is_declared_dead() -> None:
-    net = Network(40)
+    net = GossipNetwork(40)
     net.run(20)
     for _ in range(100):
         net.run(1)
@@ -196,7 +196,7 @@ def test_large_clusters_gossip_to_a_few_and_nobody_living_is_declared_dead() -> 
 
 
 def test_gossip_of_an_earlier_run_is_dropped() -> None:
-    net = Network(2)
+    net = GossipNetwork(2)
     net.run(6)
     net.machines[1]._send([NodeId(0)])
     old = net.outboxes[1].take()[-1].message
@@ -211,7 +211,7 @@ def test_gossip_of_an_earlier_run_is_dropped() -> None:
 
 def test_what_a_liar_tells_is_passed_on_in_a_form_that_others_take() -> None:
     """Values at the edge of what is declared must not make this node's own gossip invalid: all others would disconnect it."""
-    network = Network(5)
+    network = GossipNetwork(5)
     network.run(10)
     rows = [(node, 2**64 - 1, 2**32 - 1, 255, [2**32 - 1] * 128) for node in (0, 2, 3, 4, 77)]
     liar = Gossip(node=NodeId(1), instance=InstanceId(2**64 - 1), sequence=2**64 - 1, config_version=9, nodes=rows)

@@ -13,8 +13,8 @@ from logdevice_py.protocol.declare import (
     CODECS,
     BoolKind,
     BytesKind,
+    FieldKind,
     IntKind,
-    Kind,
     ListKind,
     StatusKind,
     TextKind,
@@ -24,7 +24,7 @@ from logdevice_py.protocol.framing import FRAME_SIZE_MAX_BEFORE_HELLO, FrameRead
 from logdevice_py.protocol.messages import MessageType, Release, Stored
 
 
-def sample(kind: Kind, rng: random.Random) -> Any:
+def sample(kind: FieldKind, rng: random.Random) -> Any:
     """A value that the declaration allows."""
     if isinstance(kind, IntKind):
         return rng.choice([kind.lo, kind.hi, rng.randint(kind.lo, kind.hi)])

@@ -43,10 +43,10 @@ from logdevice_py.protocol.messages import (
     StoreFlags,
 )
 from sequencer.effects import EpochStoreRequest
-from sequencer.recovery.digest import Kind, kind_of
+from sequencer.recovery.digest import CopyKind, kind_of
 from sequencer.recovery.metrics import RecoveryMetrics
 from sequencer.recovery.node_recoveries import NodeRecoveries
-from sequencer.recovery.result import Outcome, RecoveryResult
+from sequencer.recovery.result import RecoveryOutcome, RecoveryResult
 from sequencer.recovery.settings import RecoverySettings
 
 LOG = LogId(7)
@@ -589,7 +589,7 @@ class World:
         assert plan is not None
         assert plan.epoch == operation.epoch
         entries = set(range(1, plan.lng + 1)) | {
-            esn for esn, decision in plan.decisions.items() if decision.kind is Kind.ENTRY and esn not in plan.lost
+            esn for esn, decision in plan.decisions.items() if decision.kind is CopyKind.ENTRY and esn not in plan.lost
         }
         assert operation.tail == plan.tail_record
         if not plan.authoritative:
@@ -624,9 +624,9 @@ class World:
                 assert image is not None
                 esn = esn_of(lsn)
                 kind = kind_of(parse_header(image))
-                expected = Kind.ENTRY if esn in entries else Kind.BRIDGE if esn == bridge else Kind.HOLE
+                expected = CopyKind.ENTRY if esn in entries else CopyKind.BRIDGE if esn == bridge else CopyKind.HOLE
                 assert kind is expected, (esn, kind, expected)
-                if kind is Kind.ENTRY:
+                if kind is CopyKind.ENTRY:
                     assert f"{epoch}.{esn}".encode() in body_of(image)
                 assert esn <= shard.marks[epoch].last
                 holders.setdefault(esn, []).append(shard.shard)
@@ -719,7 +719,7 @@ def run_world(seed: int) -> World:
     last = world.recoverers[PeerId(100 + last_epoch)]
     recovery = last.recoveries.recovery(LOG)
     assert last.result is not None, recovery.explain() if recovery is not None else "no recovery"
-    assert last.result.outcome is Outcome.OK
+    assert last.result.outcome is RecoveryOutcome.OK
     assert world.last_clean.epoch == last_epoch - 1
     if world.tolerable:
         assert last.result.authoritative

@@ -11,7 +11,7 @@ from logdevice_py.core.lsn import ESN_MAX, compose_lsn
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import MILLISECOND, SECOND
 from logdevice_py.protocol.messages import Digest, Seal, Store
-from sequencer.recovery.result import Found, Outcome
+from sequencer.recovery.result import Found, RecoveryOutcome
 from tests.unit.sequencer.recovery.bench import BRIDGE, ENTRY, HOLE, STREAM, Bench, image, shard
 
 
@@ -36,7 +36,7 @@ def test_an_empty_epoch_ends_in_a_bridge_on_a_valid_copyset() -> None:
     for node in range(3):
         assert bench.cleaned(node) == (7, 1, 0, 1, 0, 0, 1)
     assert bench.last_clean_epoch_set().tail is None
-    assert bench.results[0].outcome is Outcome.OK
+    assert bench.results[0].outcome is RecoveryOutcome.OK
     assert bench.results[0].authoritative
 
 
@@ -437,7 +437,7 @@ def test_a_phase_without_progress_restarts_from_the_sealed_shards() -> None:
     bench.cleaned(0)
     bench.cleaned(1)
     bench.last_clean_epoch_set()
-    assert bench.results[0].outcome is Outcome.OK
+    assert bench.results[0].outcome is RecoveryOutcome.OK
 
 
 def test_a_dead_shard_that_was_cleaned_does_not_restart_anything() -> None:
@@ -485,7 +485,11 @@ def test_a_later_seal_preempts_in_every_phase() -> None:
                 bench.answer_stores()
                 bench.cleaned(1, Status.PREEMPTED, 8, 3)
         (result,) = bench.results
-        assert (result.outcome, result.preempted_by_epoch, result.preempted_by_node) == (Outcome.PREEMPTED, 8, 3)
+        assert (result.outcome, result.preempted_by_epoch, result.preempted_by_node) == (
+            RecoveryOutcome.PREEMPTED,
+            8,
+            3,
+        )
         bench.advance(60 * SECOND)
         assert not bench.take(Store)
         assert not bench.take(Seal) or phase == "seal"
@@ -500,7 +504,7 @@ def test_stale_from_the_epoch_store_is_as_good_as_ok() -> None:
     bench.cleaned(0)
     bench.cleaned(1)
     bench.last_clean_epoch_set(Status.STALE)
-    assert bench.results[0].outcome is Outcome.OK
+    assert bench.results[0].outcome is RecoveryOutcome.OK
 
 
 def test_the_epoch_store_is_asked_until_it_answers() -> None:

@@ -9,7 +9,7 @@ from logdevice_py.core.units import SECOND, Timestamp
 from logdevice_py.metadata.epoch_metadata import TailRecord
 from logdevice_py.protocol.messages import Seal, Sealed, Store
 from sequencer.recovery.coalescing import SealedRow
-from sequencer.recovery.result import Outcome
+from sequencer.recovery.result import RecoveryOutcome
 from tests.unit.sequencer.recovery.bench import LOG, Bench, image, shard
 
 TAIL = TailRecord(compose_lsn(1, 4), Timestamp(44))
@@ -18,7 +18,7 @@ TAIL = TailRecord(compose_lsn(1, 4), Timestamp(44))
 def test_nothing_is_to_be_done_when_the_epoch_before_is_clean() -> None:
     bench = Bench(next_epoch=3)
     bench.start(last_clean=2, tail=TAIL)
-    assert bench.results[0].outcome is Outcome.OK
+    assert bench.results[0].outcome is RecoveryOutcome.OK
     assert bench.results[0].tail == TAIL
     assert not bench.sent
 
@@ -26,7 +26,7 @@ def test_nothing_is_to_be_done_when_the_epoch_before_is_clean() -> None:
 def test_a_last_clean_epoch_beyond_ours_means_that_another_took_over() -> None:
     bench = Bench(next_epoch=3)
     bench.start(last_clean=3)
-    assert bench.results[0].outcome is Outcome.PREEMPTED
+    assert bench.results[0].outcome is RecoveryOutcome.PREEMPTED
 
 
 def test_an_epoch_store_that_is_away_is_asked_again() -> None:

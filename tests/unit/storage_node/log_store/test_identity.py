@@ -9,7 +9,14 @@ from logdevice_py.core.lsn import Lsn
 from logdevice_py.core.units import Timestamp
 from storage_node.log_store.contents import decode_losses, encode_durable, encode_losses
 from storage_node.log_store.directory import Directory
-from storage_node.log_store.identity import CorruptMarkerError, ShardMarker, Stop, Verdict, judge, judge_stop
+from storage_node.log_store.identity import (
+    CorruptMarkerError,
+    IdentityVerdict,
+    PreviousEnd,
+    ShardMarker,
+    judge,
+    judge_stop,
+)
 from storage_node.log_store.space import SpaceGuard
 
 CLUSTER = b"c" * 16
@@ -21,15 +28,17 @@ class TestJudge:
     @pytest.mark.parametrize(
         ("marker", "empty", "verdict"),
         [
-            (MARKER, False, Verdict.KEEP),
-            (None, True, Verdict.START_AFRESH),
-            (None, False, Verdict.MOVE_ASIDE),
-            (ShardMarker(b"x" * 16, SHARD, Generation(2)), False, Verdict.MOVE_ASIDE),
-            (ShardMarker(CLUSTER, shard_id(4), Generation(2)), False, Verdict.MOVE_ASIDE),  # type: ignore[arg-type]
-            (ShardMarker(CLUSTER, shard_id(3, 1), Generation(2)), False, Verdict.MOVE_ASIDE),  # type: ignore[arg-type]
+            (MARKER, False, IdentityVerdict.KEEP),
+            (None, True, IdentityVerdict.START_AFRESH),
+            (None, False, IdentityVerdict.MOVE_ASIDE),
+            (ShardMarker(b"x" * 16, SHARD, Generation(2)), False, IdentityVerdict.MOVE_ASIDE),
+            (ShardMarker(CLUSTER, shard_id(4), Generation(2)), False, IdentityVerdict.MOVE_ASIDE),  # type: ignore[arg-type]
+            (ShardMarker(CLUSTER, shard_id(3, 1), Generation(2)), False, IdentityVerdict.MOVE_ASIDE),  # type: ignore[arg-type]
         ],
     )
-    def test_only_its_own_store_is_kept(self, marker: ShardMarker | None, empty: bool, verdict: Verdict) -> None:
+    def test_only_its_own_store_is_kept(
+        self, marker: ShardMarker | None, empty: bool, verdict: IdentityVerdict
+    ) -> None:
         assert judge(marker, empty=empty, cluster=CLUSTER, shard=SHARD).verdict is verdict
 
     def test_the_reason_names_both_sides(self) -> None:
@@ -44,33 +53,33 @@ class TestStop:
     @pytest.mark.parametrize(
         ("marker", "boot", "failed", "stop"),
         [
-            (None, "boot", False, Stop.CLEAN),
-            (MARKER.closed(), "other", False, Stop.CLEAN),
-            (MARKER, "boot", False, Stop.PROCESS_DIED),
-            (MARKER, "other", False, Stop.MACHINE_DIED),
-            (MARKER, "", False, Stop.MACHINE_DIED),
-            (MARKER.opened(""), "", False, Stop.MACHINE_DIED),
-            (MARKER, "boot", True, Stop.MACHINE_DIED),
-            (MARKER.closed(), "boot", True, Stop.MACHINE_DIED),
+            (None, "boot", False, PreviousEnd.CLEAN),
+            (MARKER.closed(), "other", False, PreviousEnd.CLEAN),
+            (MARKER, "boot", False, PreviousEnd.PROCESS_DIED),
+            (MARKER, "other", False, PreviousEnd.MACHINE_DIED),
+            (MARKER, "", False, PreviousEnd.MACHINE_DIED),
+            (MARKER.opened(""), "", False, PreviousEnd.MACHINE_DIED),
+            (MARKER, "boot", True, PreviousEnd.MACHINE_DIED),
+            (MARKER.closed(), "boot", True, PreviousEnd.MACHINE_DIED),
         ],
     )
     def test_doubt_counts_as_a_machine_that_died(
-        self, marker: ShardMarker | None, boot: str, failed: bool, stop: Stop
+        self, marker: ShardMarker | None, boot: str, failed: bool, stop: PreviousEnd
     ) -> None:
         assert judge_stop(marker, boot=boot, failed=failed) is stop
 
     def test_a_loss_of_unknown_begin_starts_at_zero(self) -> None:
-        assert decode_losses(None, None, Stop.MACHINE_DIED, Timestamp(9)) == [(0, 9)]
+        assert decode_losses(None, None, PreviousEnd.MACHINE_DIED, Timestamp(9)) == [(0, 9)]
 
     def test_a_clock_that_was_set_back_yields_no_inverted_span(self) -> None:
         durable = encode_durable(Timestamp(50))
-        assert decode_losses(None, durable, Stop.MACHINE_DIED, Timestamp(9)) == [(9, 9)]
+        assert decode_losses(None, durable, PreviousEnd.MACHINE_DIED, Timestamp(9)) == [(9, 9)]
 
     def test_many_losses_are_merged_and_none_forgotten(self) -> None:
         losses: list[tuple[Timestamp, Timestamp]] = []
         for time in range(0, 2_000, 10):
             durable = encode_durable(Timestamp(time))
-            losses = decode_losses(encode_losses(losses), durable, Stop.MACHINE_DIED, Timestamp(time + 5))
+            losses = decode_losses(encode_losses(losses), durable, PreviousEnd.MACHINE_DIED, Timestamp(time + 5))
         assert len(losses) == 64
         assert (losses[0][0], losses[-1]) == (0, (1_990, 1_995))
 

@@ -7,7 +7,7 @@ import pytest
 from logdevice_py.core.ids import Generation, LogId
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Timestamp
-from storage_node.log_store.identity import ShardMarker, Stop
+from storage_node.log_store.identity import PreviousEnd, ShardMarker
 from storage_node.log_store.interface import Contents, LogMetadataKind, WriteBatch
 from storage_node.log_store.memory import MemoryDisk, MemoryLogStore
 from tests.unit.storage_node.log_store.images import LOG, SHARD, at, put, read_all
@@ -38,7 +38,7 @@ class TestCrash:
         disk.crash()
         store, contents = open_on(disk, 50)
         assert [lsn for lsn, _ in read_all(store).entries] == [at(1)]
-        assert (contents.last_stop, contents.losses) == (Stop.MACHINE_DIED, [(1, 50)])
+        assert (contents.last_stop, contents.losses) == (PreviousEnd.MACHINE_DIED, [(1, 50)])
 
     @pytest.mark.parametrize("surviving", [0, 1, 2, 3])
     def test_a_prefix_of_the_unsynced_batches_may_survive_and_each_is_whole(self, surviving: int) -> None:
@@ -97,7 +97,7 @@ class TestFailure:
         store.close()
         disk.crash()
         store, contents = open_on(disk)
-        assert contents.last_stop is Stop.MACHINE_DIED
+        assert contents.last_stop is PreviousEnd.MACHINE_DIED
         assert write(store, 2) == [Status.OK]
 
     def test_a_failure_counts_as_a_loss_even_when_the_machine_goes_on(self) -> None:

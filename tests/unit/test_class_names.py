@@ -1,0 +1,30 @@
+"""A class is found by its name alone."""
+
+import ast
+from collections import defaultdict
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("logdevice_py", "client", "epoch_store", "sequencer", "storage_node", "server", "benchmarks")
+
+
+def _classes(folder: str) -> list[tuple[str, str]]:
+    return [
+        (node.name, f"{path.relative_to(ROOT)}:{node.lineno}")
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    ]
+
+
+def test_class_names_are_unique() -> None:
+    places: defaultdict[str, list[str]] = defaultdict(list)
+    for package in PACKAGES:
+        for name, where in _classes(package):
+            places[name].append(where)
+    assert places
+    # fakes and benches of one test file may share names with another's, but never with the product
+    for name, where in _classes("tests"):
+        if name in places:
+            places[name].append(where)
+    assert {name: where for name, where in places.items() if len(where) > 1} == {}
