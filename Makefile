@@ -3,20 +3,34 @@ VENV ?= .venv
 PYTHON ?= python3
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
+RUNNABLE := $(VENV)/.runs
 PACKAGES := logdevice_py epoch_store client sequencer storage_node server benchmarks tests
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java format check lint types imports unit property simulation sim process test soak demo docs clean
+.PHONY: help setup java format check lint types imports unit property simulation sim deliberate process test soak demo docs clean
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-$(STAMP): pyproject.toml
-	@test -x $(PY) || $(PYTHON) -m venv $(VENV) || { echo "cannot make $(VENV): Python 3.11 with venv is needed"; exit 1; }
-	@$(PY) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or later is needed, $(VENV) has another"; exit 1; }
-	@echo "installing into $(VENV)"
-	@$(PY) -m pip install --quiet --disable-pip-version-check -e '.[test]'
+define ENVIRONMENT
+@test -x $(PY) || $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or later is needed; name it: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
+@test -x $(PY) || $(PYTHON) -m venv $(VENV) || { echo "cannot make $(VENV): remove what is there and install the venv module (Debian: python3-venv)"; exit 1; }
+@$(PY) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or later is needed, $(VENV) has another: remove it"; exit 1; }
+endef
+INSTALL := $(PY) -m pip install --quiet --disable-pip-version-check
+
+# what running it takes; a whole installation brings it along
+$(RUNNABLE): pyproject.toml
+	$(ENVIRONMENT)
+	@echo "installing what it needs to run into $(VENV): a few packages, some 10 to 30 seconds the first time"
+	@$(INSTALL) -e . || { echo "the installation failed; it needs a package index"; exit 1; }
 	@touch $@
+
+$(STAMP): pyproject.toml
+	$(ENVIRONMENT)
+	@echo "installing everything for work on it into $(VENV): some 70 packages (1 GB), a minute or more the first time"
+	@$(INSTALL) -e '.[test]' || { echo "the installation failed; it needs a package index"; exit 1; }
+	@touch $@ $(RUNNABLE)
 
 setup: $(STAMP) ## make the environment $(VENV)
 
@@ -53,10 +67,13 @@ conformance: $(STAMP)
 	@$(PY) -m pytest -q tests/conformance
 
 simulation: $(STAMP)
-	@$(PY) -m pytest -q -n 2 tests/simulation
+	@$(PY) -m pytest -q -n 2 tests/simulation tests/history
 
-sim: $(STAMP) ## simulate a cluster: SEED=n shows one run, RUNS=n looks for seeds that fail
-	@$(PY) -m tests.simulation $(if $(SEED),--seed $(SEED)) $(if $(RUNS),--runs $(RUNS),$(if $(SEED),--trace)) $(SIM_FLAGS)
+sim: $(STAMP) ## simulate a cluster: SEED=n replays one run, RUNS=n looks for seeds that fail; LOSS=1 destroys more than is tolerated
+	@$(PY) -m tests.simulation $(if $(SEED),--seed $(SEED)) $(if $(RUNS),--runs $(RUNS),--trace) $(if $(LOSS),--loss) $(SIM_FLAGS)
+
+deliberate: $(STAMP) ## plant each deliberate fault and look for a seed that catches it: FAULT=name for one of them, SEEDS=n
+	@$(PY) -m tests.simulation.deliberate $(FAULT) --jobs 2 $(if $(SEEDS),--seeds $(SEEDS))
 
 process: $(STAMP)
 	@$(PY) -m pytest -q -m "not slow" tests/integration
@@ -66,11 +83,11 @@ soak: $(STAMP) java ## longer failure tests: pauses and outages of 30 s, the who
 
 test: $(STAMP) java check ## everything: check, then property, simulation, conformance, ZooKeeper and process tests
 	@$(PY) -m pytest -q -n 2 tests/property
-	@$(PY) -m pytest -q -n 2 tests/simulation
+	@$(PY) -m pytest -q -n 2 tests/simulation tests/history
 	@$(PY) -m pytest -q -m "not slow" tests/conformance tests/integration
 
-demo: $(STAMP) $(if $(ZOOKEEPER),java) ## five nodes, real input, the sequencer's node killed half-way, all read back; ZOOKEEPER=1: ZooKeeper is killed too
-	@$(PY) -m server.demo $(if $(FILE),--file $(FILE)) $(if $(ZOOKEEPER),--epoch-store zookeeper --stop-epoch-store) $(DEMO_FLAGS)
+demo: $(if $(ZOOKEEPER),$(STAMP) java,$(RUNNABLE)) ## five nodes, real input, the sequencer's node killed half-way, all read back; ZOOKEEPER=1: ZooKeeper is killed too
+	@$(PY) -m server.demo $(if $(FILE),--file "$(FILE)") $(if $(ZOOKEEPER),--epoch-store zookeeper --stop-epoch-store) $(DEMO_FLAGS)
 
 docs: $(STAMP) ## render the docs that follow from declarations
 	@$(PY) -m server.render_docs

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable
 from types import TracebackType
 from typing import Any, Protocol
 
+from client.arguments import payload_argument, payloads_argument
 from client.metrics import WriterMetrics
 from client.receipt import Receipt, Receipts
 from client.write.write_streams import WriteStreams
 from logdevice_py.core.ids import LogId
+from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import Micros
 
 
@@ -52,23 +54,25 @@ class BufferedWriter:
         self._now = shell.now
         self._wake = shell.wake
 
-    def append(self, log: int | str, payload: bytes) -> Awaitable[Receipt]:
-        """Append one record; awaitable for its receipt.
+    def append(self, log: int | str, payload: bytes | bytearray | memoryview) -> Awaitable[Receipt]:
+        """Append one record; awaitable for its receipt. A bytearray or memoryview is copied at once.
 
         Raises:
-            LogDeviceError: NOBUFS (await `ready` and call again), TOOBIG, NOTFOUND, SHUTDOWN; nothing was taken.
+            LogDeviceError: NOBUFS (await `ready` and call again), TOOBIG, NOTFOUND, SHUTDOWN, INVALID_PARAM; nothing was taken.
         """
         streams = self._streams
+        if type(payload) is not bytes:
+            payload = payload_argument(payload)
         future = self._future()
         if not streams.dirty:
             self._wake()
         streams.append(log if type(log) is int else self._shell.log_id(log), payload, future, self._now())  # type: ignore[arg-type]
         return future  # type: ignore[no-any-return]
 
-    def append_many(self, log: int | str, payloads: Sequence[bytes]) -> Awaitable[Receipts]:
+    def append_many(self, log: int | str, payloads: Iterable[bytes | bytearray | memoryview]) -> Awaitable[Receipts]:
         """Append records; one awaitable for all their receipts. All are taken, or none.
 
-        Nothing is created for each record, so this is the fast way.
+        Nothing is created for each record, so this is the fast way; a list of bytes is the fastest.
 
         Raises:
             LogDeviceError: as `append`.
@@ -77,7 +81,15 @@ class BufferedWriter:
         future = self._future()
         if not streams.dirty:
             self._wake()
-        streams.append_many(log if type(log) is int else self._shell.log_id(log), payloads, future, self._now())  # type: ignore[arg-type]
+        known: Any = log if type(log) is int else self._shell.log_id(log)
+        records: Any = payloads if type(payloads) is list else payloads_argument(payloads)
+        try:
+            streams.append_many(known, records, future, self._now())
+        except LogDeviceError as error:
+            if error.status is not Status.INVALID_PARAM:
+                raise
+            # Some are not bytes. Which, is looked for only here: a look at each record would cost every call.
+            streams.append_many(known, payloads_argument(records), future, self._now())
         return future  # type: ignore[no-any-return]
 
     async def ready(self) -> None:

@@ -5,43 +5,45 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import time
 from collections.abc import Awaitable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from client.arguments import (
+    log_argument,
+    lsn_argument,
+    payload_argument,
+    time_argument,
+    timeout_argument,
+    writer_options,
+)
 from client.buffered_writer import BufferedWriter
-from client.effects import Connect
 from client.links import Links
+from client.network import ClientMachines, MakeNetwork
+from client.reach import Reach
 from client.read.items import GapKind
 from client.read.metrics import ReadMetrics
 from client.read.settings import ReadSettings
+from client.reader import Reader, find_time
 from client.receipt import Receipt
 from client.sequencer_state import SequencerState
 from client.session import ClientSession
 from client.settings import ClientSettings, WriterSettings, split_section
+from client.sockets import SocketNetwork
 from client.write.frame_reader import StreamFrameReader
 from client.write.write_streams import WriteStreams
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.config.parse import load_cluster
-from logdevice_py.core.declare import parse_setting, settings_from
-from logdevice_py.core.ids import InstanceId, LogId, NodeId, ShardId
+from logdevice_py.core.declare import settings_from
+from logdevice_py.core.ids import LogId, NodeId, ShardId
 from logdevice_py.core.lsn import ESN_MAX, LSN
 from logdevice_py.core.machine import TimerWheel
-from logdevice_py.core.status import LogDeviceError, Status
-from logdevice_py.core.units import Micros, Timestamp
+from logdevice_py.core.status import TRAITS, LogDeviceError, Status
+from logdevice_py.core.units import Micros
 from logdevice_py.metadata.epoch_metadata import EpochInterval
-from logdevice_py.runtime.clock import monotonic_us
-from logdevice_py.runtime.driver import Driver
-from logdevice_py.runtime.settings import RuntimeSettings
-from logdevice_py.runtime.transport import Identity, Transport
 
-if TYPE_CHECKING:
-    from client.reader import Reader
-
-_UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 log_ = logging.getLogger("logdevice.client")
 
 
@@ -72,6 +74,7 @@ class Client:
         name: str = "",
         settings: ClientSettings | None = None,
         seed: int | None = None,
+        network: MakeNetwork = SocketNetwork,
     ) -> None:
         """
         Args:
@@ -79,6 +82,7 @@ class Client:
             name: how nodes call this client in their logs.
             settings: in place of the section ``[settings.client]`` of the file.
             seed: of the client's random choices.
+            network: what runs the client's machines and reaches nodes; a simulated cluster gives another.
 
         Raises:
             LogDeviceError: INVALID_CONFIG.
@@ -86,6 +90,9 @@ class Client:
         self._path: Path | None = None
         if isinstance(config, ClusterConfig):
             self._initial = config
+        elif not isinstance(config, str | Path):
+            kind = type(config).__name__
+            raise LogDeviceError(Status.INVALID_PARAM, f"a cluster is given by the path of its file, not by {kind}")
         else:
             self._path = Path(config)
             self._initial = read_cluster_file(self._path)
@@ -97,32 +104,39 @@ class Client:
             self.read_settings = settings_from(ReadSettings, self._read_section)
         except ValueError as error:
             raise LogDeviceError(Status.INVALID_CONFIG, f"settings.client: {error}") from None
-        try:
-            self._runtime_settings = settings_from(RuntimeSettings, self._initial.settings.get("runtime", {}))
-        except ValueError as error:
-            raise LogDeviceError(Status.INVALID_CONFIG, f"settings.runtime: {error}") from None
         self.read_metrics = ReadMetrics()
         self.name = name
-        self._rng = random.Random(seed)
-        self._timers = TimerWheel()
+        rng, timers = random.Random(seed), TimerWheel()
         self._links = Links()
         self.session = ClientSession(
             self._initial,
-            self._timers,
-            self._rng,
+            timers,
+            rng,
             settings=self.settings,
             read_settings=self.read_settings,
             links=self._links,
         )
         """The machines of this client."""
+        self._network = network(
+            ClientMachines(
+                session=self.session,
+                links=self._links,
+                timers=timers,
+                rng=rng,
+                config=self._initial,
+                name=name,
+                on_crash=self._on_crash,
+                on_config_version=self._on_config_version,
+            )
+        )
         self._finder = StreamFrameReader(self.session, self.read_settings, self.read_metrics)
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._driver: Driver | None = None
-        self._transport: Transport | None = None
+        self._closed = False
         self._watcher: asyncio.Task[None] | None = None
         self._newer = asyncio.Event()
         self._crashed: BaseException | None = None
-        self._writers: list[WriteStreams] = []
+        self._asked: set[asyncio.Future[Any]] = set()
+        """Outcomes that nobody delivers once the machines stand still."""
 
     # Life
 
@@ -136,62 +150,64 @@ class Client:
         await self.close()
 
     async def start(self) -> None:
-        """Bind to the running loop. Connections are made when they are needed."""
-        if self._driver is not None:
+        """Bind to the running loop. Connections are made when they are needed.
+
+        Raises:
+            LogDeviceError: SHUTDOWN when the client was closed: it cannot be opened again.
+        """
+        if self._crashed is not None:
+            self._refuse()
+        if self._loop is not None:
             return
         self._loop = asyncio.get_running_loop()
-        self._driver = Driver(
-            self.session,
-            self._links,
-            self._timers,
-            effects={Connect: self._run_connects},
-            on_crash=self._on_crash,
-            on_config_version=self._on_config_version,
-        )
-        identity = Identity(
-            cluster_name=self._initial.name,
-            cluster_uuid=self._initial.uuid,
-            node=NodeId(-1),
-            instance=InstanceId(time.time_ns() // 1000),
-            config_version=self._initial.version,
-            name=self.name,
-        )
-        self._transport = Transport(
-            identity, self._driver, self._address_of, settings=self._runtime_settings, rng=self._rng
-        )
-        self._driver.attach(self._transport)
-        self._driver.start()
+        self._network.start()
         if self._path is not None:
             self._watcher = self._loop.create_task(self._watch(self._path), name="watch the cluster file")
 
     async def close(self) -> None:
         """Fail what is under way and disconnect. BufferedWriters should be closed before."""
-        driver, transport = self._driver, self._transport
-        if driver is None or transport is None:
+        if self._loop is None or self._closed:
             return
+        self._closed = True
         if self._watcher is not None:
             self._watcher.cancel()
             await asyncio.gather(self._watcher, return_exceptions=True)
             self._watcher = None
         self.session.close()
-        driver.stop()
-        self._driver = None
-        self._crashed = self._crashed or LogDeviceError(Status.SHUTDOWN, "the client was closed", retriable=False)
-        await transport.close()
-
-    def _address_of(self, node: NodeId) -> tuple[str, int] | None:
-        found = self.session.config.nodes.get(node)
-        return None if found is None else (found.host, found.port)
-
-    def _run_connects(self, effects: list[Any]) -> None:
-        assert self._transport is not None
-        for effect in effects:
-            self._transport.connect(effect.node)
+        self._network.stop()
+        self._crashed = self._crashed or _shutdown("the client was closed")
+        self._fail_asked()
+        await self._network.close()
 
     def _on_crash(self, error: BaseException) -> None:
         log_.critical("the client broke one of its own rules and stops", exc_info=error)
         self._crashed = error
         self.session.close()
+        self._fail_asked()
+
+    def _fail_asked(self) -> None:
+        for future in self._asked:
+            if not future.done():
+                future.set_exception(_shutdown("the client was closed before the answer came"))
+
+    async def _outcome(self, future: asyncio.Future[Any]) -> Any:
+        """Wait for the answer to a request. An error that may pass says whom the client reaches."""
+        self._asked.add(future)
+        try:
+            return await future
+        except LogDeviceError as error:
+            if self._closed or not error.retriable:
+                raise
+            reach = self.reach()
+            why = f"{TRAITS[error.status].meaning}; {reach}" if reach.connected else str(reach)
+            raise reach.foreign() or LogDeviceError(
+                error.status,
+                f"{error.detail}: {why}" if error.detail else why,
+                retriable=error.retriable,
+                maybe_applied=error.maybe_applied,
+            ) from None
+        finally:
+            self._asked.discard(future)
 
     # The cluster file
 
@@ -230,15 +246,23 @@ class Client:
         if config.version <= current.version or config.uuid != current.uuid:
             return
         log_.info("cluster file of version %d is in use", config.version)
-        self.session.set_config(config, monotonic_us())
-        if self._transport is not None:
-            self._transport.identity.config_version = config.version
+        self.session.set_config(config, self.now())
+        self._network.set_config_version(config.version)
         self.wake()
 
     @property
     def config(self) -> ClusterConfig:
         """The cluster file in use."""
         return self.session.config
+
+    def reach(self) -> Reach:
+        """Which nodes this client reaches at this moment. Nodes are dialled when something is asked of them."""
+        return Reach(
+            file=self._initial.name if self._path is None else str(self._path),
+            nodes=tuple(sorted(self.config.nodes)),
+            connected=tuple(map(NodeId, self._links.connected())),
+            troubles={node: error for node, error in self._network.troubles().items() if node in self.config.nodes},
+        )
 
     # What writers and readers of this client use
 
@@ -254,16 +278,15 @@ class Client:
             raise self._crashed
         if self._crashed is not None:
             raise LogDeviceError(Status.INTERNAL, f"the client stopped: {self._crashed!r}") from self._crashed
-        raise LogDeviceError(Status.SHUTDOWN, 'the client is not open: use "async with Client(...) as client"')
+        raise _shutdown('the client is not open: use "async with Client(...) as client"')
 
     def now(self) -> Micros:
         """The monotonic clock of this client."""
-        return monotonic_us()
+        return self._network.now()
 
     def wake(self) -> None:
         """Run the end of a turn soon."""
-        if self._driver is not None:
-            self._driver.event(_nothing)
+        self._network.event(_nothing)
 
     def log_id(self, log: int | str) -> LogId:
         """The id of a log named by id or path.
@@ -271,7 +294,7 @@ class Client:
         Raises:
             LogDeviceError: NOTFOUND, INVALID_PARAM.
         """
-        return self.session.config.logs.find(log)
+        return self.session.config.logs.find(log_argument(log))
 
     def closed(self, streams: WriteStreams) -> None:
         """A writer is closed."""
@@ -279,7 +302,9 @@ class Client:
 
     # Operations
 
-    def append(self, log: int | str, payload: bytes, *, timeout: float | None = None) -> Awaitable[Receipt]:
+    def append(
+        self, log: int | str, payload: bytes | bytearray | memoryview, *, timeout: float | None = None
+    ) -> Awaitable[Receipt]:
         """Append one record; awaitable for its receipt.
 
         Appends to one log leave in call order. Those under way at the same time get positions in that order unless one of them has to be
@@ -287,7 +312,7 @@ class Client:
 
         Args:
             log: id or path.
-            payload: the record.
+            payload: the record; a bytearray or memoryview is copied at once.
             timeout: seconds, in place of the client's append timeout.
 
         Raises:
@@ -296,9 +321,9 @@ class Client:
         """
         future = self.future()
         if type(payload) is not bytes:
-            raise LogDeviceError(Status.INVALID_PARAM, f"a record is bytes, not {type(payload).__name__}")
-        timeout_us = None if timeout is None else round(timeout * 1e6)
-        self.session.append(self.log_id(log), payload, future, monotonic_us(), timeout_us)
+            payload = payload_argument(payload)
+        timeout_us = timeout_argument(timeout)
+        self.session.append(self.log_id(log), payload, future, self.now(), timeout_us)
         self.wake()
         return future
 
@@ -312,30 +337,12 @@ class Client:
         Raises:
             LogDeviceError: INVALID_PARAM.
         """
-        fields = WriterSettings.__dataclass_fields__
-        chosen = {name: parse_setting(fields[name], value) for name, value in self._writer_section.items()}
-        for option, value in options.items():
-            name = next(
-                (name for name in (option, f"{option}_us", f"{option}_bytes", f"{option}_bytes_max") if name in fields),
-                None,
-            )
-            if name is None:
-                raise LogDeviceError(
-                    Status.INVALID_PARAM, f"no option {option!r}; there are {', '.join(sorted(fields))}"
-                )
-            try:
-                chosen[name] = (
-                    parse_setting(fields[name], value) if isinstance(value, str) else _number(fields[name], value)
-                )
-            except ValueError as error:
-                raise LogDeviceError(Status.INVALID_PARAM, str(error)) from None
+        chosen = writer_options(self._writer_section, options)
         self.future().cancel()
-        return BufferedWriter(self, self.session.writer(WriterSettings(**chosen), self._finder))
+        return BufferedWriter(self, self.session.writer(chosen, self._finder))
 
     def reader(self, log: int | str, start: int = LSN.OLDEST, until: int = LSN.MAX, **options: Any) -> Reader:
         """A reader of [start, until]; see `client.reader.Reader`."""
-        from client.reader import Reader
-
         return Reader(self, self.log_id(log), start, until, **options)
 
     async def tail_lsn(self, log: int | str, *, timeout: float | None = None) -> LSN:
@@ -345,9 +352,9 @@ class Client:
             LogDeviceError: AGAIN or another retriable status when the log could not say in time.
         """
         future = self.future()
-        self.session.tail_lsn(self.log_id(log), future, monotonic_us(), _us(timeout))
+        self.session.tail_lsn(self.log_id(log), future, self.now(), timeout_argument(timeout))
         self.wake()
-        tail = await future
+        tail = await self._outcome(future)
         assert isinstance(tail, LSN)
         return tail
 
@@ -358,9 +365,9 @@ class Client:
             LogDeviceError: a retriable status when no sequencer could be asked in time.
         """
         future = self.future()
-        self.session.sequencer(self.log_id(log), future, monotonic_us(), _us(timeout))
+        self.session.sequencer(self.log_id(log), future, self.now(), timeout_argument(timeout))
         self.wake()
-        state = await future
+        state = await self._outcome(future)
         assert isinstance(state, SequencerState)
         return state
 
@@ -374,9 +381,7 @@ class Client:
         Raises:
             LogDeviceError: INVALID_PARAM for a naive datetime; as `tail_lsn`.
         """
-        from client.reader import find_time
-
-        return await find_time(self, self.log_id(log), timestamp_of(when))
+        return await find_time(self, self.log_id(log), time_argument(when))
 
     async def trim(self, log: int | str, lsn: int, *, timeout: float | None = None) -> None:
         """Give up everything up to `lsn`, inclusive; done when every shard has made it durable.
@@ -384,24 +389,25 @@ class Client:
         Raises:
             LogDeviceError: TOOBIG (above the tail), PARTIAL (some shards did not answer: trim again, it is harmless).
         """
-        log_id = self.log_id(log)
-        deadline = None if timeout is None else monotonic_us() + round(timeout * 1e6)
+        log_id, lsn = self.log_id(log), lsn_argument("lsn", lsn)
+        timeout_us = timeout_argument(timeout)
+        deadline = None if timeout_us is None else self.now() + timeout_us
         tail = await self.tail_lsn(log_id, timeout=timeout)
         if lsn > tail:
             raise LogDeviceError(Status.TOOBIG, f"{LSN(lsn)} lies above the tail of the log")
         try:
-            async with asyncio.timeout(None if deadline is None else max(0, deadline - monotonic_us()) / 1e6):
+            async with asyncio.timeout(None if deadline is None else max(0, deadline - self.now()) / 1e6):
                 lsn = await self._beside_bridge(log_id, lsn, tail)
         except TimeoutError:
             raise LogDeviceError(Status.TIMEDOUT, f"{LSN(lsn)} could not be read", maybe_applied=False) from None
         if lsn <= 0:
             return
-        left = None if deadline is None else max(0, deadline - monotonic_us())
+        left = None if deadline is None else max(0, deadline - self.now())
         shards = await self._shards_of(log_id, left)
         future = self.future()
-        self.session.trim(log_id, lsn, shards, future, monotonic_us(), left)
+        self.session.trim(log_id, lsn, shards, future, self.now(), left)
         self.wake()
-        await future
+        await self._outcome(future)
 
     async def _beside_bridge(self, log: LogId, lsn: int, tail: LSN) -> int:
         """Where to trim so that the end of an epoch stays explained: the rest of an epoch whose bridge is gone would look lost.
@@ -424,11 +430,11 @@ class Client:
             if not future.done():
                 future.set_result({shard for interval in history for shard in interval.shards})
 
-        request = self.session.read_history(log, monotonic_us(), known)
+        request = self.session.read_history(log, self.now(), known)
         self.wake()
         try:
             async with asyncio.timeout((self.settings.request_timeout_us if left is None else left) / 1e6):
-                shards = await future
+                shards = await self._outcome(future)
         except TimeoutError:
             raise LogDeviceError(Status.TIMEDOUT, "the metadata log did not answer", maybe_applied=False) from None
         finally:
@@ -437,32 +443,10 @@ class Client:
         return sorted(shards & present)
 
 
-def timestamp_of(when: datetime | int) -> Timestamp:
-    """Microseconds since the Unix epoch of a point in time.
-
-    Raises:
-        LogDeviceError: INVALID_PARAM for a naive datetime: it names no point in time.
-    """
-    if isinstance(when, datetime):
-        if when.tzinfo is None:
-            raise LogDeviceError(Status.INVALID_PARAM, f"{when} has no time zone: give an aware datetime")
-        return Timestamp((when - _UNIX_EPOCH) // timedelta(microseconds=1))
-    return Timestamp(when)
-
-
 def _nothing(now: Micros) -> None:
     """An event that only ends in a turn."""
 
 
-def _us(seconds: float | None) -> int | None:
-    return None if seconds is None else round(seconds * 1e6)
-
-
-def _number(field: Any, value: Any) -> Any:
-    """An option given as a number, in the unit of its setting."""
-    if type(value) is not int:
-        raise ValueError(f"{field.name}: write an integer, or a string with a unit")
-    lo, hi = field.metadata["lo"], field.metadata["hi"]
-    if (lo is not None and value < lo) or (hi is not None and value > hi):
-        raise ValueError(f"{field.name}: {value} is out of range")
-    return value
+def _shutdown(text: str) -> LogDeviceError:
+    """The client is not open: calling it again is of no use."""
+    return LogDeviceError(Status.SHUTDOWN, text, retriable=False)

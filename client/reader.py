@@ -5,22 +5,47 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
+from client.arguments import count_argument, lsn_argument
 from client.read.items import Item, RecordBatch
+from client.read.metrics import ReadMetrics
 from client.read.proof import Proof
 from client.read.read_set import ReadRequest
 from client.read.read_stream import ReadStream, ReadStreamState
 from client.read.settings import ReadSettings
+from client.session import ClientSession, HistoryRequest
+from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.lsn import LSN, LSN_MAX, LSN_OLDEST, Lsn
 from logdevice_py.core.status import LogDeviceError, Status
-
-if TYPE_CHECKING:
-    from client.client import Client
-    from client.session import HistoryRequest
+from logdevice_py.core.units import Micros
 
 _ITERATED_AT_ONCE = 1000
+
+
+class ReaderShell(Protocol):
+    """The loop side of a client, as its readers see it."""
+
+    read_settings: ReadSettings
+    read_metrics: ReadMetrics
+    session: ClientSession
+
+    @property
+    def config(self) -> ClusterConfig:
+        """The cluster file in use."""
+
+    def future(self) -> Any:
+        """A future of the client's loop; refused when the client is not open."""
+
+    def now(self) -> Micros:
+        """The monotonic clock."""
+
+    def wake(self) -> None:
+        """Run the end of the turn soon."""
+
+    async def tail_lsn(self, log: int | str, *, timeout: float | None = None) -> LSN:
+        """The last LSN that can be read."""
 
 
 class Reader:
@@ -33,7 +58,7 @@ class Reader:
 
     def __init__(
         self,
-        client: Client,
+        client: ReaderShell,
         log: LogId,
         start: int = LSN_OLDEST,
         until: int = LSN_MAX,
@@ -53,8 +78,7 @@ class Reader:
         Raises:
             LogDeviceError: INVALID_PARAM, NOTFOUND.
         """
-        if not 0 <= start <= LSN_MAX or not 0 <= until <= LSN_MAX:
-            raise LogDeviceError(Status.INVALID_PARAM, f"[{start}, {until}] is no range of LSNs")
+        start, until = lsn_argument("start", start), lsn_argument("until", until)
         attributes = client.config.log(log)
         if attributes is None:
             raise LogDeviceError(Status.NOTFOUND, f"log {log} is not in the cluster file")
@@ -140,8 +164,7 @@ class Reader:
         Raises:
             LogDeviceError: SHUTDOWN when the client or the reader was closed, INVALID_PARAM.
         """
-        if max_records <= 0:
-            raise LogDeviceError(Status.INVALID_PARAM, f"max_records is {max_records}; it must be at least 1")
+        count_argument("max_records", max_records)
         self._open()
         stream = self._stream
         while True:
@@ -193,7 +216,7 @@ class Reader:
         return self._stream.waiting_for()
 
 
-async def find_time(client: Client, log: LogId, timestamp: int) -> LSN:
+async def find_time(client: ReaderShell, log: LogId, timestamp: int) -> LSN:
     """The first LSN up to the tail whose entry is not older than `timestamp` (Unix UTC microseconds); behind the tail when there is none.
 
     Timestamps are the sequencers' clocks: where these went back between epochs, the answer is one of the possible ones.

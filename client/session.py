@@ -26,6 +26,7 @@ from client.write.finder import FrameFinder
 from client.write.ground import StreamGround
 from client.write.write_streams import WriteStreams
 from logdevice_py.config.cluster import ClusterConfig
+from logdevice_py.core import marks
 from logdevice_py.core.ids import LogId, NodeId, PeerId, ShardId, format_shard
 from logdevice_py.core.lsn import LSN, LSN_MAX, Lsn
 from logdevice_py.core.machine import Rng, TimerWheel
@@ -80,17 +81,48 @@ class DigestMessages(Protocol):
 class HistoryRequest:
     """Somebody waits for the nodesets of a log; `cancel` when he does not any more."""
 
-    __slots__ = ("_session", "reader")
+    __slots__ = ("_done", "_log", "_reader", "_session")
 
-    def __init__(self, session: ClientSession) -> None:
+    def __init__(
+        self, session: ClientSession, log: LogId, done: Callable[[tuple[EpochInterval, ...], Micros], None]
+    ) -> None:
         self._session = session
-        self.reader: MetadataHistoryReader | None = None
+        self._log = log
+        self._done = done
+        self._reader: MetadataHistoryReader | None = None
+
+    def start(self, now: Micros) -> None:
+        """Read, as the newest cluster file says; anew when it is being read."""
+        self._stop()
+        session = self._session
+        self._reader = MetadataHistoryReader(
+            self._log, session.config, session.links, session.timers, session.rng, session.ids, self._known
+        )
+        session.add_digest(self._reader)
+        self._reader.start(now)
+
+    def on_config(self, now: Micros) -> None:
+        """The metadata log may be kept by others, and those that are asked may be gone for good."""
+        if self._reader is not None:
+            marks.hit("client_history_read_anew")
+            self.start(now)
+
+    def _known(self, reader: MetadataHistoryReader, now: Micros) -> None:
+        self._reader = None
+        self._session.remove_digest(reader)
+        self._session.remove_history(self)
+        self._done(reader.history, now)
 
     def cancel(self) -> None:
         """Harmless when it was answered."""
-        if self.reader is not None:
-            self.reader.cancel()
-            self._session.remove_digest(self.reader)
+        self._stop()
+        self._session.remove_history(self)
+
+    def _stop(self) -> None:
+        if self._reader is not None:
+            self._reader.cancel()
+            self._session.remove_digest(self._reader)
+            self._reader = None
 
 
 class NodeStateListener(Protocol):
@@ -131,6 +163,7 @@ class ClientSession:
         self._trims: list[TrimRequest] = []
         self._streams: dict[int, StreamMessages] = {}
         self._digests: list[DigestMessages] = []
+        self._histories: list[HistoryRequest] = []
         self._listeners: list[NodeStateListener] = []
         self._release_lookup = ReleaseLookup(self._streams, self._wake_log, timers, read_settings or ReadSettings())
         self._handlers: dict[type, Callable[[PeerId, Any, Micros], None]] = {
@@ -155,6 +188,8 @@ class ClientSession:
             self.routes.set_config(config)
             for stream in list(self._streams.values()):
                 stream.on_config(config, now)
+            for request in list(self._histories):
+                request.on_config(now)
             self._tell(now)
 
     # Events of the shell
@@ -238,6 +273,7 @@ class ClientSession:
         self.metrics.cluster_states_received += 1
         changes = self.view.changes
         for node in self.view.on_cluster_state(peer, message):
+            self.appends.on_node_dead(node, now)
             for writer in self._writers:
                 writer.on_node_dead(node, now)
         if self.view.changes != changes:
@@ -304,16 +340,15 @@ class ClientSession:
         self, log: LogId, now: Micros, done: Callable[[tuple[EpochInterval, ...], Micros], None]
     ) -> HistoryRequest:
         """Read the nodesets of a log from its metadata log; `done` gets them later, once. () when the log was never written."""
-        request = HistoryRequest(self)
-
-        def known(reader: MetadataHistoryReader, at: Micros) -> None:
-            self.remove_digest(reader)
-            done(reader.history, at)
-
-        request.reader = MetadataHistoryReader(log, self.config, self.links, self.timers, self.rng, self.ids, known)
-        self.add_digest(request.reader)
-        request.reader.start(now)
+        request = HistoryRequest(self, log, done)
+        self._histories.append(request)
+        request.start(now)
         return request
+
+    def remove_history(self, request: HistoryRequest) -> None:
+        """It was answered, or nobody waits for it."""
+        if request in self._histories:
+            self._histories.remove(request)
 
     # Operations
 

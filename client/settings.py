@@ -78,7 +78,7 @@ class WriterSettings:
         64 << 20,
         unit="bytes",
         lo=1,
-        doc="Bytes of unacknowledged records at which further ones are refused with NOBUFS.",
+        doc="Bytes of unacknowledged records, and 100 for each, at which further ones are refused with NOBUFS.",
     )
     frames_in_flight_max: int = setting(64, unit="frames", lo=1, doc="Frames sent and not acknowledged, per log.")
     bytes_in_flight_max: int = setting(

@@ -1,29 +1,39 @@
 """The blocking twin of the client, for scripts, notebooks and executors. Same names, no `await`.
 
 All blocking clients of a process share one event loop in one background thread. Calls may come from any thread; each waits for its outcome.
+A client that its program forgets to close is closed when it is collected, or at the end of the program: what its writers hold is
+acknowledged first, for `LAST_FLUSH` seconds at most, and what is not acknowledged then is told in a warning.
 """
 
 from __future__ import annotations
 
 import asyncio
 import atexit
+import logging
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
-from concurrent.futures import Future
+import weakref
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
+from concurrent.futures import Future, wait
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from client.arguments import payloads_argument
 from client.buffered_writer import BufferedWriter
 from client.client import Client
 from client.receipt import Receipt, Receipts
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.core.lsn import LSN
+from logdevice_py.core.status import LogDeviceError
 
 if TYPE_CHECKING:
     from client.read.items import Item
 
 T = TypeVar("T")
+LAST_FLUSH = 5.0
+"""Seconds that a program which ends may be held up by records of a client that it did not close."""
+log_ = logging.getLogger("logdevice.client")
 
 
 class _Background:
@@ -33,6 +43,8 @@ class _Background:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+        self._closings: set[Future[None]] = set()
+        """Of clients that were forgotten."""
 
     def loop(self) -> asyncio.AbstractEventLoop:
         """The running loop; its thread is started on first use."""
@@ -44,10 +56,21 @@ class _Background:
                 atexit.register(self._stop, self._loop, self._thread)
             return self._loop
 
-    @staticmethod
-    def _stop(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
+    def _stop(self, loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
+        wait(self._closings, timeout=LAST_FLUSH + 1)
         loop.call_soon_threadsafe(loop.stop)
         thread.join(timeout=5)
+        if not thread.is_alive():
+            loop.close()
+
+    def close_forgotten(self, client: Client, writers: list[BufferedWriter]) -> None:
+        """Close a client without waiting for it; `writers` are flushed. May be called by the garbage collector in any thread."""
+        loop = self._loop
+        if loop is None or loop.is_closed():
+            return
+        closing = asyncio.run_coroutine_threadsafe(_close_forgotten(client, writers), loop)
+        self._closings.add(closing)
+        closing.add_done_callback(self._closings.discard)
 
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         """Run a coroutine on the loop."""
@@ -72,6 +95,9 @@ class SyncClient:
     def __init__(self, config: str | Path | ClusterConfig, *, name: str = "", **options: Any) -> None:
         """Connects when it is needed; see `Client` for the arguments."""
         self._client = _background.run(_open(config, name, options))
+        self.open_writers: list[BufferedWriter] = []
+        """What is flushed when the client is forgotten."""
+        self._forgotten = weakref.finalize(self, _background.close_forgotten, self._client, self.open_writers)
 
     def __enter__(self) -> SyncClient:
         return self
@@ -83,6 +109,7 @@ class SyncClient:
 
     def close(self) -> None:
         """Fail what is under way and disconnect."""
+        self._forgotten.detach()
         _background.run(self._client.close())
 
     @property
@@ -90,7 +117,9 @@ class SyncClient:
         """The cluster file in use."""
         return self._client.config
 
-    def append(self, log: int | str, payload: bytes, *, timeout: float | None = None) -> Receipt:
+    def append(
+        self, log: int | str, payload: bytes | bytearray | memoryview, *, timeout: float | None = None
+    ) -> Receipt:
         """Append one record and wait for its receipt."""
 
         async def work() -> Receipt:
@@ -104,7 +133,9 @@ class SyncClient:
         async def work() -> BufferedWriter:
             return self._client.buffered_writer(**options)
 
-        return SyncBufferedWriter(_background.run(work()))
+        writer = _background.run(work())
+        self.open_writers.append(writer)
+        return SyncBufferedWriter(writer, self)
 
     def reader(self, log: int | str, start: int = LSN.OLDEST, until: int = LSN.MAX, **options: Any) -> SyncReader:
         """A reader of [start, until]; see `Client.reader`."""
@@ -113,11 +144,15 @@ class SyncClient:
             reader = self._client.reader(log, start, until, **options)
             return await reader.__aenter__()
 
-        return SyncReader(_background.run(work()))
+        return SyncReader(_background.run(work()), self)
 
     def tail_lsn(self, log: int | str, *, timeout: float | None = None) -> LSN:
         """See `Client.tail_lsn`."""
         return _background.run(self._client.tail_lsn(log, timeout=timeout))
+
+    def find_time(self, log: int | str, when: datetime | int) -> LSN:
+        """See `Client.find_time`."""
+        return _background.run(self._client.find_time(log, when))
 
     def trim(self, log: int | str, lsn: int, *, timeout: float | None = None) -> None:
         """See `Client.trim`."""
@@ -130,19 +165,32 @@ async def _open(config: str | Path | ClusterConfig, name: str, options: dict[str
     return client
 
 
+async def _close_forgotten(client: Client, writers: list[BufferedWriter]) -> None:
+    try:
+        async with asyncio.timeout(LAST_FLUSH):
+            for writer in list(writers):
+                await writer.close()
+    except (TimeoutError, LogDeviceError) as error:
+        log_.warning("a SyncClient was not closed, and not all records of its writers were acknowledged: %s", error)
+    await client.close()
+
+
 class SyncBufferedWriter:
     """`BufferedWriter` without `await`. `append` and `append_many` wait while the writer is full, never for acknowledgements."""
 
-    def __init__(self, writer: BufferedWriter) -> None:
+    def __init__(self, writer: BufferedWriter, client: SyncClient) -> None:
         self._writer = writer
+        self._client = client  # who holds a writer holds its client: it is not forgotten
 
-    def append(self, log: int | str, payload: bytes) -> Future[Receipt]:
+    def append(self, log: int | str, payload: bytes | bytearray | memoryview) -> Future[Receipt]:
         """Take one record; the future's ``result()`` waits for its receipt. `append_many` is far faster."""
         return self._take(lambda: self._writer.append(log, payload))
 
-    def append_many(self, log: int | str, payloads: Sequence[bytes]) -> Future[Receipts]:
+    def append_many(self, log: int | str, payloads: Iterable[bytes | bytearray | memoryview]) -> Future[Receipts]:
         """Take records; the future's ``result()`` waits for all their receipts."""
-        return self._take(lambda: self._writer.append_many(log, payloads))
+        # What a caller's iterator does is done in the caller's thread: it may take its time.
+        records: Any = payloads if type(payloads) is list else payloads_argument(payloads)
+        return self._take(lambda: self._writer.append_many(log, records))
 
     def _take(self, append: Callable[[], Awaitable[T]]) -> Future[T]:
         outcome: Future[T] = Future()
@@ -169,7 +217,7 @@ class SyncBufferedWriter:
 
     def close(self) -> None:
         """Flush, and take no more."""
-        _background.run(self._writer.close())
+        self.__exit__(None, None, None)
 
     def __enter__(self) -> SyncBufferedWriter:
         return self
@@ -177,14 +225,17 @@ class SyncBufferedWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._writer in self._client.open_writers:
+            self._client.open_writers.remove(self._writer)
         _background.run(self._writer.__aexit__(kind, error, trace))
 
 
 class SyncReader:
     """A reader without `await`: iterate over it, or call `read`."""
 
-    def __init__(self, reader: Any) -> None:
+    def __init__(self, reader: Any, client: SyncClient) -> None:
         self._reader = reader
+        self._client = client  # who holds a reader holds its client: it is not forgotten
 
     def read(self, max_records: int = 10_000, **options: Any) -> Any:
         """See `client.reader.Reader.read`."""

@@ -120,6 +120,8 @@ class _Call:
     request: _Request | None = None
     """What is under way; at most one at a time."""
     answered: bool = False
+    doubted: bool = False
+    """What was read without a sync would have been the answer: it is read again with one."""
 
 
 @dataclass(slots=True, eq=False)
@@ -333,6 +335,10 @@ class ZooKeeperEpochStore:
         write = WriteId(self._writer, self._attempts)
         decision = decide(call.operation, cell, write)
         if isinstance(decision, Result):
+            if not (call.doubted or call.attempts or is_read(call.operation)):
+                # a write checks the version that it was made from, a refusal checks nothing
+                call.doubted = True
+                return [self._request(call, _Kind.READ)]
             self._answer(call, decision)
             return []
         call.attempts[write] = decision
@@ -415,7 +421,7 @@ class ZooKeeperEpochStore:
             call, change = request.call, request.change
             try:
                 if request.kind is _Kind.READ:
-                    if not synced and (call.attempts or is_read(call.operation)):
+                    if not synced and (call.attempts or call.doubted or is_read(call.operation)):
                         # of this session only: it is done before the reads that follow
                         client.sync_async("/")
                         synced = True

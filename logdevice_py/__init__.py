@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from client.buffered_writer import BufferedWriter as BufferedWriter
     from client.client import Client as Client
     from client.read.items import CorruptRecord as CorruptRecord
+    from client.read.items import DataLoss as DataLoss
     from client.read.items import Gap as Gap
     from client.read.items import GapKind as GapKind
     from client.read.items import Record as Record
@@ -26,6 +27,7 @@ _HOME = {
     "BufferedWriter": "client.buffered_writer",
     "Client": "client.client",
     "CorruptRecord": "client.read.items",
+    "DataLoss": "client.read.items",
     "Gap": "client.read.items",
     "GapKind": "client.read.items",
     "LSN": "logdevice_py.core.lsn",
@@ -46,6 +48,7 @@ __all__ = [
     "BufferedWriter",
     "Client",
     "CorruptRecord",
+    "DataLoss",
     "Gap",
     "GapKind",
     "LocalCluster",

@@ -107,8 +107,9 @@ class ActivationOwner(Protocol):
     def on_epoch_refused(self, status: Status, metadata: EpochMetaData | None, now: Micros) -> None:
         """For good: ABORTED, another node was faster, `metadata` tell who; otherwise the log needs an operator."""
 
-    def read_metadata_log(self, done: Callable[[bool, Micros], None], now: Micros) -> None:
-        """Find out whether the metadata log of the log is empty; `done` is called with that at some time."""
+    def read_metadata_log(self, done: Callable[[bool | None, Micros], None], now: Micros) -> None:
+        """Find out whether the metadata log of the log is empty; `done` is called with that at some time, or with None when it
+        cannot be told at present."""
 
 
 class Activation:
@@ -192,16 +193,18 @@ class Activation:
         else:
             self._retry(now)
 
-    def _on_metadata_log(self, empty: bool, now: Micros) -> None:
+    def _on_metadata_log(self, empty: bool | None, now: Micros) -> None:
         if self.state is not ActivationState.READING_METADATA_LOG:
+            return
+        if empty is None:
+            self._retry(now)
             return
         if empty:
             self._provision = True
-            self._ask(now)
         else:
             # Another node may have provisioned the log since the epoch store was asked: only its answer from here on tells.
             self._was_written = True
-            self._ask(now)
+        self._ask(now)
 
     def _retry(self, now: Micros) -> None:
         self.state = ActivationState.WAITING

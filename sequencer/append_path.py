@@ -168,9 +168,7 @@ class AppendPath:
         """There is a new epoch: what waited for it goes on in order, and so does what waited for the recovery before."""
         held, sequencer.held = sequencer.held or [], None
         self._context.metrics.bytes_buffered -= sum(len(append.payload) for _, append in held)
-        for peer, append in held:
-            self._take(sequencer, peer, append, True, now)
-        for peer, append in self._take_back(sequencer):
+        for peer, append in [*held, *self._take_back(sequencer)]:
             self._take(sequencer, peer, append, True, now)
 
     def on_unavailable(self, sequencer: Sequencer, status: Status, now: Micros) -> None:
@@ -200,7 +198,7 @@ class AppendPath:
         previous = append.previous_lsn
         if epoch_of(previous) == current.epoch:
             if 0 < esn_of(previous) <= current.lng:
-                self._answer_previous(peer, append)
+                self._answer_previous(sequencer, peer, append)
             else:
                 self._maybe_applied(peer, append)
         elif sequencer.recovery is not None:
@@ -226,17 +224,19 @@ class AppendPath:
         found = sequencer.recovery.find(append.previous_lsn)
         if found is Found.ENTRY:
             marks.hit("redirected_append_was_stored")
-            self._answer_previous(peer, append)
+            self._answer_previous(sequencer, peer, append)
         elif found is Found.HOLE:
             frame = frame_of(peer, append)
             self._append_alone(sequencer, frame, now)
         else:
             self._maybe_applied(peer, append)
 
-    def _answer_previous(self, peer: PeerId, append: Append) -> None:
+    def _answer_previous(self, sequencer: Sequencer, peer: PeerId, append: Append) -> None:
+        assert sequencer.current is not None
         frame = frame_of(peer, append)
         frame.lsn = append.previous_lsn
-        self._context.answers.repeat(peer, append.request_id, append.log, frame, 0)
+        frame.durability = sequencer.current.durability
+        self._context.answers.repeat(peer, append.request_id, append.log, frame)
 
     def _maybe_applied(self, peer: PeerId, append: Append) -> None:
         marks.hit("redirected_append_unknown")
@@ -264,7 +264,7 @@ class AppendPath:
             marks.hit("write_stream_frame_repeated")
             first = streams.first(writer, append.sequence)
             if first.timestamp:
-                self._context.answers.repeat(peer, append.request_id, append.log, first, current.durability)
+                self._context.answers.repeat(peer, append.request_id, append.log, first)
             else:
                 first.repeats = [*(first.repeats or ()), (peer, append.request_id)]
         elif verdict is FrameVerdict.UNKNOWN:

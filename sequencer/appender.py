@@ -35,6 +35,7 @@ _AMEND = int(EntryFlags.AMEND)
 _OVERLOADED = int(StoredFlags.OVERLOADED)
 _SOFT_PREEMPTED = int(StoredFlags.SOFT_PREEMPTED)
 _DRAINING = int(StoreFlags.DRAINING)
+_SYNC = int(StoreFlags.SYNC)
 _UNKNOWN_OUTCOME = frozenset({Status.FAILED, Status.SHUTDOWN, Status.INTERNAL})
 """Refusals after which a copy may exist all the same: the write may have come before the failure."""
 
@@ -69,6 +70,10 @@ class AppenderOwner(Protocol):
     def lng(self) -> Esn:
         """To be written into the entry."""
 
+    @property
+    def released(self) -> Lsn:
+        """Everything of the log up to here may be read; 0: nothing is known."""
+
     def pick_copyset(self, size: int, tried: tuple[ShardId, ...] | None, now: Micros) -> tuple[ShardId, ...] | None:
         """For a wave of an entry of that size whose last wave went to `tried`; None: there is none at present."""
 
@@ -94,6 +99,7 @@ class Appender:
         "_late",
         "_maybe_stored",
         "_missing",
+        "_restarted",
         "_sent_at",
         "context",
         "copyset",
@@ -108,6 +114,7 @@ class Appender:
         "size",
         "state",
         "stored",
+        "synced",
         "timestamp",
         "wave",
     )
@@ -139,11 +146,15 @@ class Appender:
         self.deadline = 0
         self.stored = False
         """Some shard has a copy."""
+        self.synced = False
+        """The latest wave asked its shards to answer after a sync."""
         self.preempted_by = NO_NODE
         self._sent_at = 0
         self._missing = 0
         # Bit i stands for copyset[i]: shards that have not stored the wave, and shards that have not answered it.
         self._expected = 0
+        self._restarted = 0
+        """Bits of shards of the wave whose node was lost: what they stored without a sync they may have forgotten."""
         self._late = 0
         """STOREs of earlier waves without an answer."""
         self._maybe_stored = False
@@ -224,6 +235,7 @@ class Appender:
         for at, shard in enumerate(self.copyset):
             if node_of(shard) == node:
                 lost |= 1 << at
+        self._restarted |= lost
         if self._expected & lost:
             marks.hit("recipient_lost")
             self._expected &= ~lost
@@ -245,6 +257,8 @@ class Appender:
             self._amendable.add(message.shard)
         elif message.status in _UNKNOWN_OUTCOME:
             self._maybe_stored = True
+        elif message.status is Status.BADPAYLOAD:
+            self._lacks_body(message.shard)
         if self.state is not AppenderState.STORING and self.state is not AppenderState.BLOCKED:
             return
         if message.status is Status.PREEMPTED and not self._refused_softly(message):
@@ -264,6 +278,7 @@ class Appender:
         elif status is Status.BADPAYLOAD:
             marks.hit("store_checksum_mismatch")
             check_body(self.image, parse_header(self.image))  # a damaged copy here must not be spread any further
+            self._lacks_body(message.shard)
             availability.block(message.shard, Reason.SLOW, now)
         elif status is Status.REBUILDING:
             marks.hit("shard_lost_its_data")
@@ -273,6 +288,11 @@ class Appender:
                 self._maybe_stored = True
             availability.note_status(message.shard, status, now)
         self._recipient_failed(now)
+
+    def _lacks_body(self, shard: ShardId) -> None:
+        """An AMEND would not do for the shard, as after it lost unsynced writes."""
+        if self._amendable is not None:
+            self._amendable.discard(shard)
 
     def _on_preempted(self, message: Stored, now: Micros) -> None:
         marks.hit("appender_preempted")
@@ -292,7 +312,7 @@ class Appender:
         self._late += self._expected.bit_count()
         if self.state is AppenderState.STORING:
             for at, shard in enumerate(self.copyset):
-                if not self._missing >> at & 1:
+                if not (self._missing | self._restarted) >> at & 1:
                     if self._amendable is None:
                         self._amendable = set()
                     self._amendable.add(shard)
@@ -315,7 +335,9 @@ class Appender:
         wave = self.wave = self.wave + 1
         self.state = _STORING
         self.copyset = copyset
+        self.synced = bool(flags & _SYNC)
         self._missing = self._expected = (1 << len(copyset)) - 1
+        self._restarted = 0
         self._sent_at = now
         header = EntryHeader(log, lsn, self.timestamp, wave, copyset, owner.lng, self.records, self.flags, length, crc)
         self.image = image = encode_header(header) + body
@@ -323,7 +345,7 @@ class Appender:
         if amendable:
             header.flags |= _AMEND
             amend = encode_entry(header, b"")
-        effects, generations = context.outbox.effects, owner.generations
+        effects, generations, released = context.outbox.effects, owner.generations, owner.released
         for shard in copyset:
             effects.append(
                 Send(
@@ -337,6 +359,7 @@ class Appender:
                         flags=flags,
                         seal_epoch=_NO_EPOCH,
                         recovery_id=0,
+                        released=released,
                         image=amend if amendable and shard in amendable else image,
                     ),
                 )

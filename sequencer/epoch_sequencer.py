@@ -46,7 +46,10 @@ _ACTIVE = EpochSequencerState.ACTIVE
 
 
 class EpochOwner(Protocol):
-    """What an epoch tells its sequencer."""
+    """What an epoch tells its sequencer, and asks of it."""
+
+    last_released: Lsn
+    """Everything of the log up to here may be read."""
 
     def on_lng_moved(self, epoch: EpochSequencer, copyset: tuple[ShardId, ...], now: Micros) -> None:
         """Everything up to the LNG of the epoch is fully replicated; the shards of `copyset` have the entry at it."""
@@ -136,6 +139,11 @@ class EpochSequencer:
     def next_esn(self) -> int:
         """What the next entry would get."""
         return self._window.next_esn if self._window is not None else 1
+
+    @property
+    def released(self) -> Lsn:
+        """Everything of the log up to here may be read."""
+        return self.owner.last_released
 
     @property
     def in_flight(self) -> int:
@@ -308,7 +316,8 @@ class EpochSequencer:
         if esn > self.acknowledged:
             self.acknowledged = Esn(esn)
         copyset: list[int] = list(appender.copyset)
-        durability = self.durability
+        # As it was stored: the log's durability may have changed since.
+        durability = Durability.SYNC if appender.synced else Durability.ASYNC
         acknowledge = self._answers.acknowledge
         for frame in appender.frames:
             acknowledge(frame, self.log, appender.lsn, appender.timestamp, durability, copyset)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from logdevice_py.core import marks
 from logdevice_py.core.entry import Constituent, ConstituentFlags
 from logdevice_py.core.ids import LogId, NodeId, PeerId, WriterId
 from logdevice_py.core.lsn import LSN_INVALID, Lsn
@@ -32,6 +33,13 @@ class SplitAppend:
     """Of the first record; the others follow without a gap."""
     status: Status = Status.OK
     not_replicated: bool = True
+    records: int = 1
+
+    @property
+    def failure(self) -> Status:
+        """What to answer unless all are stored. When several records got LSNs and some may be stored, what became of the first does not tell
+        what became of the others: the append must not be resolved by its position."""
+        return self.status if self.not_replicated or self.records == 1 else Status.ABORTED
 
 
 @dataclass(slots=True)
@@ -47,6 +55,8 @@ class Frame(Constituent):
     """Write streams only: the position, once it is known."""
     timestamp: Timestamp = NO_TIMESTAMP
     """Write streams only: that of the entry, once the frame was acknowledged; 0 before."""
+    durability: int = 0
+    """Write streams only: as it was acknowledged."""
     repeats: list[tuple[PeerId, int]] | None = None
     """Write streams only: requests that repeat this frame and wait for its answer."""
 
@@ -97,7 +107,8 @@ class Answers:
                 return
             lsn = split.lsn
             if split.status is not Status.OK:
-                self.refuse(frame.peer, frame.request_id, log, split.status, lsn=lsn)
+                marks.hit("split_append_stored_in_part")
+                self.refuse(frame.peer, frame.request_id, log, split.failure, lsn=lsn)
                 return
         metrics = self._metrics
         metrics.frames_acknowledged += 1
@@ -119,11 +130,12 @@ class Answers:
         )
         if frame.lsn:
             frame.timestamp = timestamp
+            frame.durability = durability
             for peer, request_id in frame.repeats or ():
-                self.repeat(peer, request_id, log, frame, durability)
+                self.repeat(peer, request_id, log, frame)
             frame.repeats = None
 
-    def repeat(self, peer: PeerId, request_id: int, log: LogId, frame: Frame, durability: int) -> None:
+    def repeat(self, peer: PeerId, request_id: int, log: LogId, frame: Frame) -> None:
         """A write stream's frame that was acknowledged before came once more: it has its first position."""
         self._metrics.frames_acknowledged += 1
         self._outbox.send(
@@ -137,7 +149,7 @@ class Answers:
                 batch_offset=frame.offset,
                 timestamp=frame.timestamp,
                 redirect=NO_NODE,
-                durability=durability,
+                durability=frame.durability,
                 copyset=[],
             ),
         )
@@ -160,7 +172,7 @@ class Answers:
             split.not_replicated = split.not_replicated and not_replicated
             if split.missing > 0:
                 return
-            lsn, not_replicated = split.lsn, split.not_replicated
+            lsn, not_replicated, status = split.lsn, split.not_replicated, split.failure
         for peer, request_id in ((frame.peer, frame.request_id), *(frame.repeats or ())):
             self.refuse(
                 peer,

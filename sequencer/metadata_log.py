@@ -17,7 +17,7 @@ from epoch_store.updaters import ToWritten
 from logdevice_py.core import marks
 from logdevice_py.core.entry import Constituent, EntryFlags, encode_body
 from logdevice_py.core.ids import Generation, LogId, NodeId, ShardId, data_log_of, metadata_log_of
-from logdevice_py.core.lsn import ESN_INVALID, ESN_MIN, Epoch, Esn, compose_lsn
+from logdevice_py.core.lsn import ESN_INVALID, ESN_MIN, LSN_INVALID, Epoch, Esn, Lsn, compose_lsn
 from logdevice_py.core.machine import Timer, backoff
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros, Timestamp
@@ -81,6 +81,11 @@ class MetadataLogWrite:
     def lng(self) -> Esn:
         """A metadata log has one entry an epoch."""
         return ESN_INVALID
+
+    @property
+    def released(self) -> Lsn:
+        """Metadata logs have no release pointer."""
+        return LSN_INVALID
 
     def start(self, now: Micros) -> None:
         """Store the entry (epoch, 1) of the metadata log."""

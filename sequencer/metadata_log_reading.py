@@ -12,7 +12,8 @@ from logdevice_py.metadata.history import MetadataHistoryReader
 from logdevice_py.protocol.messages import Digested
 from sequencer.context import SequencerContext
 
-EmptyAnswer = Callable[[bool, Micros], None]
+EmptyAnswer = Callable[[bool | None, Micros], None]
+"""Told whether a metadata log is empty; None: too many shards lost their data to tell."""
 
 
 class MetadataLogReading:
@@ -61,6 +62,4 @@ class MetadataLogReading:
         else:
             # Shards that lost their data cannot prove that there was nothing.
             marks.hit("metadata_log_not_authoritative")
-            self._context.timers.at(
-                now + self._context.settings.epoch_store_retry_max_us, partial(self.start, log, done)
-            )
+            done(None, now)

@@ -88,6 +88,7 @@ class SequencerNode:
             metrics=self.recovery_metrics,
             cluster=self.recovery_cluster,
             next_token=context.epoch_store.next_token,
+            request_ids=self._request_ids,
         )
         context.recoveries = self.recoveries
         context.releases = Releases(node, self.sequencers, settings, outbox, timers, cluster)
@@ -296,7 +297,7 @@ class SequencerNode:
         if sequencer.watched:
             self._seq_states.on_changed(sequencer, now)
 
-    def read_metadata_log(self, log: LogId, done: Callable[[bool, Micros], None], now: Micros) -> None:
+    def read_metadata_log(self, log: LogId, done: Callable[[bool | None, Micros], None], now: Micros) -> None:
         """Find out whether a metadata log is empty."""
         self._metadata_logs.start(log, done, now)
 

@@ -82,7 +82,8 @@ def route(
     if not standing.preempted:
         return _HOME if located == me else _SERVE
     preemptor = standing.preempted_by
-    if reactivate_if_preempted or preemptor in (me, NO_NODE) or not cluster.is_alive(preemptor):
+    # One that starts or leaves answers, but serves nothing: sent there, requests would go to and fro until it is gone.
+    if reactivate_if_preempted or preemptor in (me, NO_NODE) or not cluster.may_sequence(preemptor):
         return _REACTIVATE
     return Route(Action.REFUSE, Status.PREEMPTED, preemptor)
 

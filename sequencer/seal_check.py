@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from logdevice_py.core import marks
 from logdevice_py.core.ids import LogId, NodeId, ShardId, node_peer
 from logdevice_py.core.lsn import Epoch
 from logdevice_py.core.units import Micros
@@ -36,7 +37,7 @@ class SealChecks:
     def __init__(self, context: SequencerContext) -> None:
         self._context = context
         self._checks: dict[LogId, _Check] = {}
-        self._asked: dict[int, LogId] = {}
+        self._asked: dict[int, _Check] = {}
 
     def start(self, sequencer: Sequencer, done: Callable[[bool, Micros], None], now: Micros) -> None:
         """Ask every shard; `done` is called when enough have answered, or with False at the deadline of requests."""
@@ -45,7 +46,7 @@ class SealChecks:
         asked = []
         for shard in self._context.config.storage_shards():
             request_id = next(self._context.request_ids)
-            self._asked[request_id] = log
+            self._asked[request_id] = check
             asked.append(request_id)
             self._context.outbox.send(node_peer(shard), CheckSeal(request_id=request_id, shard=shard, logs=[log]))
 
@@ -60,9 +61,12 @@ class SealChecks:
 
     def on_seal_checked(self, message: SealChecked, now: Micros) -> None:
         """A shard answered."""
-        log = self._asked.pop(message.request_id, None)
-        check = self._checks.get(log) if log is not None else None
-        if check is None or log is None:
+        check = self._asked.pop(message.request_id, None)
+        if check is None:
+            return
+        log = check.sequencer.log
+        if self._checks.get(log) is not check:
+            marks.hit("seal_check_outdated")  # what it says held before the present check began
             return
         for answered, epoch, node in message.logs:
             if answered != log:

@@ -176,7 +176,8 @@ class SeqStateService:
             return
         requests.asking = unverified
         log = sequencer.log
-        self._context.epoch_store.submit(ReadMetadata(log), partial(self._on_read, log, requests, unverified), now)
+        answered = partial(self._on_read, log, requests, unverified, epoch)
+        self._context.epoch_store.submit(ReadMetadata(log), answered, now)
         self._context.timers.at(
             now + self._context.settings.tail_check_timeout_us, partial(self._on_silence, log, requests, unverified)
         )
@@ -186,16 +187,20 @@ class SeqStateService:
         log: LogId,
         requests: _LogRequests,
         served: list[WaitingSeqState],
+        epoch: Epoch,
         result: Result | None,
         now: Micros,
     ) -> None:
+        """`epoch`: ours when the question was put."""
         if requests.asking is not served:
             return
         if result is not None and result.status is Status.OK:
             assert isinstance(result.value, EpochMetaData), result
-            self._on_latest_epoch(log, requests, result.value, now)
-        else:
-            self._on_silence(log, requests, served, now)
+            if result.value.given_epoch >= epoch:
+                self._on_latest_epoch(log, requests, result.value, now)
+                return
+            marks.hit("epoch_store_behind_sequencer")  # it would say the same if it were asked again at once
+        self._on_silence(log, requests, served, now)
 
     def _on_latest_epoch(self, log: LogId, requests: _LogRequests, metadata: EpochMetaData, now: Micros) -> None:
         served, requests.asking = requests.asking, None

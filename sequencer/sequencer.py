@@ -14,7 +14,7 @@ from logdevice_py.core.ids import LogId, NodeId, PeerId, ShardId
 from logdevice_py.core.lsn import EPOCH_INVALID, EPOCH_MIN, LSN_INVALID, Epoch, Lsn, compose_lsn, epoch_of
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros, Timestamp
-from logdevice_py.metadata.epoch_metadata import EpochMetaData
+from logdevice_py.metadata.epoch_metadata import HISTORY_MAX, EpochMetaData
 from logdevice_py.protocol.messages import Append, Stored
 from sequencer.activation import Activation, wanted_placement
 from sequencer.appender import Appender
@@ -57,7 +57,7 @@ class SequencerHooks(Protocol):
     def on_changed(self, sequencer: Sequencer, now: Micros) -> None:
         """Epoch, release pointer or state changed."""
 
-    def read_metadata_log(self, log: LogId, done: Callable[[bool, Micros], None], now: Micros) -> None:
+    def read_metadata_log(self, log: LogId, done: Callable[[bool | None, Micros], None], now: Micros) -> None:
         """Find out whether the metadata log of a data log is empty."""
 
 
@@ -163,9 +163,14 @@ class Sequencer:
     def stop_activation(self, now: Micros) -> None:
         """Nobody wants the epoch any more."""
         if self.activation is not None:
+            self._end_activation()
+            self._hooks.on_changed(self, now)
+
+    def _end_activation(self) -> None:
+        """Without telling: whoever waits for an epoch would ask for another one at once."""
+        if self.activation is not None:
             self.activation.stop()
             self.activation = None
-            self._hooks.on_changed(self, now)
 
     def _activation_time(self, now: Micros) -> int:
         settings = self.context.settings
@@ -178,7 +183,7 @@ class Sequencer:
             return now
         return self._activated_at + interval
 
-    def read_metadata_log(self, done: Callable[[bool, Micros], None], now: Micros) -> None:
+    def read_metadata_log(self, done: Callable[[bool | None, Micros], None], now: Micros) -> None:
         """Find out whether the metadata log is empty."""
         self._hooks.read_metadata_log(self.log, done, now)
 
@@ -219,6 +224,7 @@ class Sequencer:
             old.start_draining(now)
         self._hooks.on_active(self, now)
         self._hooks.on_changed(self, now)
+        self.reconsider(now)  # what changed while the epoch was being got is not in it
 
     def on_epoch_refused(self, status: Status, metadata: EpochMetaData | None, now: Micros) -> None:
         """The epoch store refused for good."""
@@ -242,6 +248,9 @@ class Sequencer:
             or self.activation is not None
         ):
             return
+        if len(metadata.history) >= HISTORY_MAX:
+            marks.hit("nodeset_history_is_full")  # no epoch would have another nodeset
+            return
         placement = wanted_placement(self.log, self.attributes, self.context)
         wanted = placement.interval(metadata.current) if placement is not None else None
         if wanted is not None and not wanted.same_placement(metadata.current):
@@ -260,7 +269,7 @@ class Sequencer:
     def remove(self, now: Micros) -> None:
         """The log is not in the configuration any more: give everything up."""
         self.home_version = 0
-        self.stop_activation(now)
+        self._end_activation()
         self.context.recoveries.abort(self.log, now)
         if self._metadata_write is not None:
             self._metadata_write.stop(now)
@@ -361,7 +370,7 @@ class Sequencer:
         if self._metadata_write is not None:
             self._metadata_write.stop(now)
             self._metadata_write = None
-        self.stop_activation(now)
+        self._end_activation()
         self._hooks.on_unavailable(self, Status.PREEMPTED, now)
         self._hooks.on_changed(self, now)
 

@@ -11,15 +11,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
-import os
-import shutil
 import sys
-import sysconfig
-import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -32,16 +26,26 @@ from logdevice_py.core.ids import LogId
 from logdevice_py.core.lsn import LSN
 from logdevice_py.core.status import LogDeviceError
 from server import layout
+from server.demo_input import DemoInputError, lines_of
+from server.demo_progress import DemoProgress
 from server.dev_cluster import make_config
+from server.os_errors import explain
 from server.readiness import wait_until_writable
+from server.scratch import ScratchDirectory
 from server.supervisor import Supervisor, write_cluster_file
 from server.zookeeper_server import ZooKeeperServer, ZooKeeperUnavailableError
 
 LOG = LogId(1)
 CHUNK_MAX = 2000
 """Records handed to the writer at once, unless there are few."""
-BAR = 28
+RATED_MIN = 10_000
 STOP_SECONDS = 3.0
+_GAPS = {
+    "bridge": "where an epoch ends",
+    "hole": "numbers that were never acknowledged",
+    "trim": "deleted on request",
+    "dataloss": "records are missing",
+}
 _STORE_NAMES = {"sqlite": "SQLite", "zookeeper": "ZooKeeper", "memory": "memory"}
 
 
@@ -71,53 +75,6 @@ class DemoOutcome:
     def good(self) -> bool:
         """Nothing is missing, twice, at the wrong place or changed."""
         return not (self.lost or self.duplicated or self.out_of_order or self.altered or self.gaps["dataloss"])
-
-
-class DemoProgress:
-    """One line that is rewritten, on a terminal; plain lines now and then elsewhere."""
-
-    def __init__(self, what: str, total: int) -> None:
-        self._what, self._total = what, max(1, total)
-        self._terminal = sys.stderr.isatty()
-        self._last = 0.0
-        self._step = -1
-
-    def show(self, done: int, note: str = "") -> None:
-        """How far it is."""
-        now = time.monotonic()
-        share = min(1.0, done / self._total)
-        if self._terminal:
-            if now - self._last < 0.05 and done < self._total:
-                return
-            self._last = now
-            filled = round(share * BAR)
-            bar = "━" * filled + "╌" * (BAR - filled)
-            print(f"\r\x1b[K  {self._what:<8} {bar} {share:4.0%}  {note}", end="", file=sys.stderr, flush=True)
-        elif int(share * 4) > self._step:
-            self._step = int(share * 4)
-            print(f"  {self._what:<8} {share:4.0%}  {note}", file=sys.stderr, flush=True)
-
-    def say(self, text: str) -> None:
-        """A line that stays."""
-        print(("\r\x1b[K" if self._terminal else "") + f"  {text}", file=sys.stderr, flush=True)
-
-    def end(self) -> None:
-        """The last state stays."""
-        if self._terminal:
-            print(file=sys.stderr)
-
-
-def standard_library() -> Iterator[bytes]:
-    """The source text of the running Python's standard library, line by line."""
-    for path in sorted(Path(sysconfig.get_path("stdlib")).rglob("*.py")):
-        if "site-packages" not in path.parts:
-            with contextlib.suppress(OSError):
-                yield from path.read_bytes().split(b"\n")
-
-
-def lines_of(path: Path | None) -> list[bytes]:
-    """The records: the lines of a file, or of the standard library."""
-    return path.read_bytes().split(b"\n") if path is not None else list(standard_library())
 
 
 class StoreOutage:
@@ -165,7 +122,6 @@ class Writing:
         self._progress = DemoProgress("write", len(lines))
         self._acknowledged = 0
         self._start = self._last = time.monotonic()
-        self._away_from = 0
 
     async def run(self, *, kill: bool) -> list[Receipts]:
         """The receipts, in the order of the records."""
@@ -201,25 +157,19 @@ class Writing:
                     if left is not None:
                         left.cancel()
         outcome.acknowledged = self._acknowledged
-        self._show()
         self._progress.end()
         return receipts
 
     async def _one(self, writer: BufferedWriter, part: list[bytes]) -> Receipts:
         got = await writer.append_many(LOG, part)
         now = time.monotonic()
-        if self._acknowledged:
-            self._outcome.stall = max(self._outcome.stall, now - self._last)
+        self._outcome.stall = max(self._outcome.stall, now - self._last)
         self._last = now
         self._acknowledged += len(got)
         if self._outage is not None and self._outage.lasts:
             self._outcome.away_records += len(got)
-        self._show()
+        self._progress.show(self._acknowledged)
         return got
-
-    def _show(self) -> None:
-        rate = self._acknowledged / max(self._last - self._start, 1e-9)
-        self._progress.show(self._acknowledged, f"{self._acknowledged:,} records  {rate:,.0f}/s")
 
     async def _kill_sequencer(self) -> None:
         node = (await self._client.sequencer(LOG)).node
@@ -270,36 +220,35 @@ async def read_back(client: Client, lines: list[bytes], receipts: list[Receipts]
                 outcome.altered += payload != lines[index]
             outcome.epochs = sorted({*outcome.epochs, *(lsn >> 32 for lsn in {run.lsn for run in batch.runs})})
             done += len(batch)
-            progress.show(done, f"{done:,} records  {done / (time.monotonic() - start):,.0f}/s")
+            progress.show(done)
     outcome.lost = len(lines) - sum(seen)
     outcome.read_seconds = time.monotonic() - start
-    progress.show(len(lines), f"{done:,} records  {done / outcome.read_seconds:,.0f}/s")
     progress.end()
+
+
+def _pace(outcome: DemoOutcome, seconds: float) -> str:
+    """How fast; of few records a rate would tell nothing."""
+    if outcome.records < RATED_MIN:
+        return f"in {seconds:.2f} s"
+    return f"in {seconds:.2f} s: {outcome.records / seconds:,.0f} records/s, {outcome.bytes / 1e6 / seconds:,.1f} MB/s"
 
 
 def summary(outcome: DemoOutcome, durability: str, epoch_store: str) -> str:
     """What was counted, for people."""
     size = outcome.bytes / 1e6
-    gaps = ", ".join(f"{count} {kind}" for kind, count in sorted(outcome.gaps.items()) if count) or "none"
+    gaps = ", ".join(f"{count} of kind {kind} ({_GAPS[kind]})" for kind, count in sorted(outcome.gaps.items()) if count)
     verdict = "every acknowledged record was read back, once, in order" if outcome.good else "SOMETHING IS WRONG"
     away = ""
     if outcome.away_seconds:
         away = f"; away for {outcome.away_seconds:.1f} s, in which {outcome.away_records:,} records were acknowledged"
     rows = [
         ("records", f"{outcome.records:,} ({size:,.1f} MB), {outcome.acknowledged:,} acknowledged"),
-        (
-            "written at",
-            f"{outcome.records / outcome.write_seconds:,.0f} records/s, {size / outcome.write_seconds:,.1f} MB/s "
-            f"(3 copies, durability {durability})",
-        ),
-        (
-            "read at",
-            f"{outcome.records / outcome.read_seconds:,.0f} records/s, {size / outcome.read_seconds:,.1f} MB/s",
-        ),
+        ("written", f"{_pace(outcome, outcome.write_seconds)} (3 copies, durability {durability})"),
+        ("read", _pace(outcome, outcome.read_seconds)),
         ("killed", f"{outcome.killed}; appends stood still for {outcome.stall:.2f} s at most"),
-        ("epochs", ", ".join(map(str, outcome.epochs))),
+        ("epochs", ", ".join(map(str, outcome.epochs)) + " (a sequencer that takes over begins the next one)"),
         ("epoch store", epoch_store + away),
-        ("gaps", gaps),
+        ("gaps", gaps or "none"),
         ("lost", str(outcome.lost)),
         ("duplicated", str(outcome.duplicated)),
         ("out of order", str(outcome.out_of_order)),
@@ -308,9 +257,8 @@ def summary(outcome: DemoOutcome, durability: str, epoch_store: str) -> str:
     return "\n".join(["", *(f"  {name:<13} {value}" for name, value in rows), "", f"  {verdict}", ""])
 
 
-async def run(arguments: argparse.Namespace, directory: Path) -> int:
+async def run(arguments: argparse.Namespace, directory: Path, lines: list[bytes]) -> int:
     """The demo; its exit status."""
-    lines = await asyncio.to_thread(lines_of, arguments.file)
     outcome = DemoOutcome(records=len(lines), bytes=sum(map(len, lines)))
     server: ZooKeeperServer | None = None
     url: str | None = arguments.epoch_store
@@ -321,16 +269,26 @@ async def run(arguments: argparse.Namespace, directory: Path) -> int:
     config = make_config(directory, nodes=5, logs=1, replicate="rack:2,node:3", racks=3, epoch_store=url)
     supervisor = Supervisor(directory, config)
     write_cluster_file(directory, config)
-    print(f"five nodes in three racks, replication rack:2,node:3, in {directory}", file=sys.stderr)
+    kept = "kept" if arguments.keep is not None else "deleted at the end"
+    print(
+        f"\n  starting five nodes in three racks, each a process; every record goes to three nodes in two racks or more"
+        f"\n  their data: {directory}, {kept}",
+        file=sys.stderr,
+    )
     try:
         if server is not None:
             await server.start_async()
-            print(f"epoch store: a ZooKeeper server at {server.address}", file=sys.stderr)
+            print(f"  epoch store: a ZooKeeper server at {server.address}", file=sys.stderr)
         started = time.monotonic()
         await supervisor.listen()
         await supervisor.start_all()
         await wait_until_writable(layout.cluster_file(directory), timeout=60)
-        print(f"the log is writable after {time.monotonic() - started:.1f} s\n", file=sys.stderr)
+        source = "Python's standard library" if arguments.file is None else str(arguments.file)
+        print(
+            f"  the log takes appends after {time.monotonic() - started:.1f} s; what is written: {outcome.records:,} lines "
+            f"({outcome.bytes / 1e6:,.1f} MB) of {source}\n",
+            file=sys.stderr,
+        )
         outage = None
         if server is not None and arguments.stop_epoch_store is not None:
             outage = StoreOutage(server, arguments.stop_epoch_store)
@@ -373,28 +331,38 @@ def _parser() -> argparse.ArgumentParser:
 def main(argv: list[str] | None = None) -> int:
     """The program; its exit status."""
     arguments = _parser().parse_args(argv)
-    if arguments.file is not None and not arguments.file.is_file():
-        print(f"demo: {arguments.file}: no such file", file=sys.stderr)
-        return 2
     if arguments.stop_epoch_store is not None and arguments.epoch_store != "zookeeper":
         print("demo: --stop-epoch-store stops the demo's own server: use --epoch-store zookeeper", file=sys.stderr)
         return 2
     if arguments.keep is not None and layout.cluster_file(arguments.keep).exists():
         print(f"demo: {arguments.keep} holds a cluster already: name an empty directory", file=sys.stderr)
         return 2
-    directory = (arguments.keep or Path(tempfile.mkdtemp(prefix="logdevice-demo-"))).resolve()
-    os.makedirs(directory, exist_ok=True)
+    scratch: ScratchDirectory | None = None
     try:
+        lines = lines_of(arguments.file)
+        if arguments.keep is None:
+            scratch = ScratchDirectory("logdevice-demo-")
+            directory = scratch.path
+        else:
+            directory = arguments.keep.resolve()
+            directory.mkdir(parents=True, exist_ok=True)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(run(arguments, directory))
+            return runner.run(run(arguments, directory, lines))
+    except DemoInputError as error:
+        print(f"demo: {error}", file=sys.stderr)
+        return 2
     except (ZooKeeperUnavailableError, LogDeviceError) as error:
         print(f"demo: {error}", file=sys.stderr)
         return 1
+    except OSError as error:
+        print(f"demo: {explain(error)}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
+        print("\ndemo: interrupted", file=sys.stderr)
         return 130
     finally:
-        if arguments.keep is None:
-            shutil.rmtree(directory, ignore_errors=True)
+        if scratch is not None:
+            scratch.remove()
 
 
 if __name__ == "__main__":

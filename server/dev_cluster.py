@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import signal
 import sys
 import uuid
@@ -21,11 +22,23 @@ from logdevice_py.config.replication import ReplicationProperty
 from logdevice_py.core.ids import NodeId
 from logdevice_py.core.status import LogDeviceError
 from server import layout
+from server.cluster_file import read_cluster_file
+from server.os_errors import explain
 from server.readiness import wait_until_writable
 from server.supervisor import CommandError, Supervisor, ask, write_cluster_file
 
 READY_TIMEOUT = 120.0
 """Seconds that all logs together get to become writable."""
+NODES = 5
+LOGS = 8
+RACKS = 3
+
+
+def default_replication(nodes: int, racks: int) -> str:
+    """Three copies in two racks, or as near to it as the nodes allow."""
+    if nodes >= 3 and racks >= 2:
+        return "rack:2,node:3"
+    return f"node:{min(nodes, 3)}"
 
 
 def make_config(
@@ -74,23 +87,30 @@ def make_config(
     return load_cluster(render_cluster(config))
 
 
+def _node(text: str) -> int:
+    try:
+        return int(text.removeprefix("N"))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no node: write it like N0, or 0") from None
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="ld-dev-cluster", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     up = commands.add_parser("up", help="start a cluster and stay until interrupted")
     up.add_argument(
-        "--dir", type=Path, required=True, help="where the cluster lives; an existing one is started again as it is"
+        "--dir", type=Path, required=True, help="where the cluster lives; one that is there already is started again"
     )
-    up.add_argument("--nodes", type=int, default=5, help="how many nodes (default 5)")
-    up.add_argument("--logs", type=int, default=8, help="logs 1 to LOGS exist (default 8)")
-    up.add_argument("--replicate", default="rack:2,node:3", help="replication property (default rack:2,node:3)")
-    up.add_argument("--racks", type=int, default=3, help="nodes are spread over so many racks (default 3)")
+    # no defaults here: what was not given cannot contradict a cluster that exists
+    up.add_argument("--nodes", type=int, help=f"how many nodes (default {NODES})")
+    up.add_argument("--logs", type=int, help=f"logs 1 to LOGS exist (default {LOGS})")
+    up.add_argument("--replicate", help=f"replication property (default {default_replication(NODES, RACKS)})")
+    up.add_argument("--racks", type=int, help=f"nodes are spread over so many racks (default {RACKS})")
     up.add_argument("--epoch-store", help="zookeeper://HOST:PORT (default: a SQLite file in DIR)")
     up.add_argument(
         "--durability",
         choices=[d.name.lower() for d in Durability],
-        default="sync",
-        help="when an append is acknowledged",
+        help="when an append is acknowledged: sync, after it is on disk (default), or async",
     )
     for name, text in [
         ("kill", "SIGKILL a node"),
@@ -101,7 +121,7 @@ def _parser() -> argparse.ArgumentParser:
         ("remove", "take a node out of the cluster"),
     ]:
         command = commands.add_parser(name, help=text)
-        command.add_argument("node", type=int, metavar="NODE", help="its number: 0 for N0")
+        command.add_argument("node", type=_node, metavar="NODE", help="like N0, or 0")
         command.add_argument("--dir", type=Path, required=True)
     add = commands.add_parser("add", help="a further node")
     add.add_argument("--dir", type=Path, required=True)
@@ -136,63 +156,144 @@ def main(argv: list[str] | None = None) -> int:
     except CommandError as error:
         print(f"ld-dev-cluster: {error}", file=sys.stderr)
         return 1
-    except (LogDeviceError, ValueError) as error:
+    except LogDeviceError as error:
+        print(f"ld-dev-cluster: {error.detail or error}", file=sys.stderr)
+        return 2
+    except ValueError as error:
         print(f"ld-dev-cluster: {error}", file=sys.stderr)
         return 2
     except OSError as error:
-        print(f"ld-dev-cluster: {error}", file=sys.stderr)
+        print(f"ld-dev-cluster: {explain(error)}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
 
 
-async def _up(arguments: argparse.Namespace) -> int:
-    directory: Path = arguments.dir.resolve()
-    path = layout.cluster_file(directory)
-    if path.exists():
-        config = load_cluster(path.read_text())
-        print(f"starting the cluster in {directory} again, as its file describes it", file=sys.stderr)
-    else:
-        config = make_config(
-            directory,
-            nodes=arguments.nodes,
-            logs=arguments.logs,
-            replicate=arguments.replicate,
-            racks=arguments.racks,
-            epoch_store=arguments.epoch_store,
-            durability=Durability[arguments.durability.upper()],
+def _new_config(directory: Path, arguments: argparse.Namespace) -> ClusterConfig:
+    nodes = NODES if arguments.nodes is None else arguments.nodes
+    racks = RACKS if arguments.racks is None else arguments.racks
+    return make_config(
+        directory,
+        nodes=nodes,
+        logs=LOGS if arguments.logs is None else arguments.logs,
+        replicate=arguments.replicate or default_replication(nodes, racks),
+        racks=racks,
+        epoch_store=arguments.epoch_store,
+        durability=Durability[(arguments.durability or "sync").upper()],
+    )
+
+
+def _options_of(config: ClusterConfig) -> dict[str, object]:
+    """The options that would make the cluster."""
+    return {
+        "nodes": len(config.nodes),
+        "logs": len(config.logs),
+        "replicate": str(config.logs.defaults.get("replication")),
+        "racks": len({member.location for member in config.nodes.values()}),
+        "epoch-store": config.epoch_store,
+        "durability": Durability(config.logs.defaults.get("durability", Durability.SYNC)).name.lower(),
+    }
+
+
+def _described(config: ClusterConfig) -> str:
+    has = _options_of(config)
+    return (
+        f"{has['nodes']} nodes in {has['racks']} racks, {has['logs']} logs, "
+        f"replicated {has['replicate']}, durability {has['durability']}"
+    )
+
+
+def _existing_config(directory: Path, arguments: argparse.Namespace) -> ClusterConfig:
+    """The cluster that is in the directory.
+
+    Raises:
+        LogDeviceError: its file cannot be read.
+        ValueError: an option says otherwise, or the file was made for another directory.
+    """
+    config = read_cluster_file(layout.cluster_file(directory))
+    hosts = {member.host for member in config.nodes.values()}
+    if not any(member.host == layout.node_host(directory, node) for node, member in config.nodes.items()):
+        was = config.epoch_store.removeprefix("sqlite://").removesuffix("/epochs.sqlite")
+        where = (
+            f"{was} (its nodes are at {min(hosts)}, ...)"
+            if was != config.epoch_store
+            else f"nodes at {min(hosts)}, ..."
         )
-        directory.mkdir(parents=True, exist_ok=True)
-    interrupted = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    status = 0
+        raise ValueError(
+            f"the cluster in {directory} was made for {where}: it would get in the way of the one there. "
+            "Move it back, or name an empty directory"
+        )
+    has = _options_of(config)
+    asked = {name: getattr(arguments, name.replace("-", "_")) for name in has}
+    if asked["replicate"] is not None:
+        asked["replicate"] = str(ReplicationProperty.parse(asked["replicate"]))
+    wrong = [
+        f"--{name} {value} (it has {has[name]})" for name, value in asked.items() if value not in (None, has[name])
+    ]
+    if wrong:
+        raise ValueError(
+            f"there is a cluster in {directory} already, which is not changed by {', '.join(wrong)}. "
+            "Leave that out to start the cluster as it is, edit its cluster.toml, or name another directory"
+        )
+    return config
 
-    def interrupt() -> None:
-        interrupted.set()
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, interrupt)
-    supervisor = Supervisor(directory, config)
+async def _listen(supervisor: Supervisor, directory: Path) -> None:
     try:
         await supervisor.listen()
     except OSError as error:
-        raise CommandError(f"another cluster runs in {directory}, or its addresses are taken: {error}") from None
-    if not path.exists():
+        try:
+            await asyncio.to_thread(ask, directory, "status")
+        except CommandError:
+            address = f"{layout.control_host(directory)}:{layout.CONTROL_PORT}"
+            why = os.strerror(error.errno) if error.errno else str(error)
+            raise CommandError(f"cannot listen at {address}, where commands come in: {why}") from None
+        raise CommandError(
+            f"a cluster runs in {directory} already; ld-dev-cluster status --dir {directory} shows it"
+        ) from None
+
+
+async def _up(arguments: argparse.Namespace) -> int:
+    directory: Path = arguments.dir.resolve()
+    path = layout.cluster_file(directory)
+    if directory.exists() and not directory.is_dir():
+        raise ValueError(f"--dir: {directory} is no directory")
+    exists = path.exists()
+    config = _existing_config(directory, arguments) if exists else _new_config(directory, arguments)
+    directory.mkdir(parents=True, exist_ok=True)
+    interrupted = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, interrupted.set)
+    supervisor = Supervisor(directory, config)
+    await _listen(supervisor, directory)
+    if exists:
+        print(f"starting the cluster in {directory} again: {_described(config)}", file=sys.stderr)
+    else:
+        print(f"a cluster in {directory}: {_described(config)}", file=sys.stderr)
         write_cluster_file(directory, config)
+    status = 0
     try:
         await supervisor.start_all()
         ready = asyncio.create_task(wait_until_writable(path, timeout=READY_TIMEOUT))
         stop = asyncio.create_task(interrupted.wait())
-        await asyncio.wait([ready, stop], return_when=asyncio.FIRST_COMPLETED)
-        if not ready.done():
-            ready.cancel()
-        elif ready.exception() is not None:
-            print(f"ld-dev-cluster: {ready.exception()}; see {directory}/n*.log", file=sys.stderr)
+        alone = asyncio.create_task(supervisor.wait_until_none_runs())
+        await asyncio.wait([ready, stop, alone], return_when=asyncio.FIRST_COMPLETED)
+        problem = None
+        if ready.done():
+            problem = ready.exception()
+        elif alone.done():
+            problem = CommandError("every node ended")
+        if problem is not None:
+            text = problem.detail if isinstance(problem, LogDeviceError) else str(problem)
+            print(f"ld-dev-cluster: {text}; see {directory}/n*.log", file=sys.stderr)
             status = 1
-            interrupted.set()
-        else:
+        elif ready.done():
             print(f"ready {path}", flush=True)
-        await stop
+            await stop
+        for task in (ready, stop, alone):
+            task.cancel()
+        await asyncio.gather(ready, stop, alone, return_exceptions=True)
     finally:
         print("stopping", file=sys.stderr)
         await supervisor.stop_all()

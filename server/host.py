@@ -15,12 +15,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from epoch_store.interface import EpochStore, RegisterShard, Result, ShardIdentity, WriterIdentity
+from epoch_store.interface import EpochStore, Result, WriterIdentity
 from epoch_store.opening import open_epoch_store
 from logdevice_py.config.cluster import ClusterConfig, Roles
-from logdevice_py.config.parse import load_cluster
 from logdevice_py.core.declare import settings_from
-from logdevice_py.core.ids import Generation, InstanceId, NodeId, PeerId, ShardId, format_shard, shard_index_of
+from logdevice_py.core.ids import InstanceId, NodeId, PeerId, ShardId, format_shard
 from logdevice_py.core.machine import Outbox, TimerWheel
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import Micros
@@ -33,8 +32,11 @@ from sequencer.effects import EpochStoreRequest
 from sequencer.node import SequencerNode
 from sequencer.recovery.settings import RecoverySettings
 from sequencer.settings import SequencerSettings
-from server.instance import next_instance
+from server.cluster_file import ClusterFile, read_cluster_file
+from server.instance import choose_instance, keep_instance
 from server.node import Node
+from server.registration import ShardRegistration
+from storage_node.log_store.identity import LOSS_NOT_ACCEPTED, AcceptedLoss
 from storage_node.log_store.interface import Completion, ReadDone, ReadLast, ReadShard, WriteShard, Written
 from storage_node.log_store.settings import LogStoreSettings
 from storage_node.node import StorageNode
@@ -45,24 +47,11 @@ log = logging.getLogger("logdevice.node")
 
 CONFIG_POLL = 0.5
 """Seconds between looks at the cluster file."""
-REGISTER_RETRY = 0.2
-"""Seconds between tries to register a shard while the epoch store does not answer."""
 DRAIN_TIMEOUT = 5.0
 """Seconds that appends under way get to finish when the node stops in order."""
-
-
-def read_cluster_file(path: Path) -> ClusterConfig:
-    """The cluster file, checked.
-
-    Raises:
-        LogDeviceError: INVALID_CONFIG, with the path and what is wrong.
-    """
-    try:
-        return load_cluster(path.read_text())
-    except OSError as error:
-        raise LogDeviceError(Status.INVALID_CONFIG, f"{path}: {error.strerror}") from None
-    except LogDeviceError as error:
-        raise LogDeviceError(Status.INVALID_CONFIG, f"{path}: {error.detail}") from None
+QUIET = 0.05
+"""Seconds without an append after which every client is taken to know that the node stops. An append that arrived at a closed connection
+would have an unknown outcome; one that is refused is merely sent elsewhere."""
 
 
 class NodeHost:
@@ -82,7 +71,7 @@ class NodeHost:
         self._loop = asyncio.get_running_loop()
         self._epoch_store: EpochStore | None = None
         self._tasks: list[asyncio.Task[None]] = []
-        self._modified: tuple[int, int] = (0, 0)
+        self._file = ClusterFile(path, config)
         self._closed = False
         self._sock: socket.socket | None = None
         self.driver: Driver
@@ -90,30 +79,43 @@ class NodeHost:
         self.node: Node
 
     @classmethod
-    async def open(cls, path: Path, node: NodeId, data: Path | None) -> NodeHost:
+    async def open(
+        cls, path: Path, node: NodeId, data: Path | None, accepted: AcceptedLoss = LOSS_NOT_ACCEPTED
+    ) -> NodeHost:
         """Start a node; it serves when this returns.
 
+        Args:
+            path: the cluster file.
+            node: which node of it.
+            data: where its shards are; None: where the cluster file says.
+            accepted: data that may be missing.
+
         Raises:
-            LogDeviceError: the cluster file is invalid or does not have the node, or a store cannot be opened.
+            LogDeviceError: the cluster file is invalid or does not have the node, a store cannot be opened, or it is not the one that
+                the cluster knows.
             OSError: the address is taken, or the data directory cannot be used.
         """
         config = read_cluster_file(path)
         member = config.nodes.get(node)
         if member is None:
             raise LogDeviceError(Status.NOTINCONFIG, f"{path} has no node N{node}")
+        for shard, _ in sorted(accepted.generations):
+            if shard not in member.shard_ids():
+                raise LogDeviceError(
+                    Status.INVALID_PARAM, f"--accept-data-loss: N{node} has no shard {format_shard(shard)}"
+                )
         directory = data or (Path(member.data_dir) if member.data_dir else None)
         if directory is None:
             raise LogDeviceError(Status.INVALID_CONFIG, f"N{node} has no data_dir in {path}: give --data")
-        directory.mkdir(parents=True, exist_ok=True)
-        host = cls(path, config, node, await asyncio.to_thread(next_instance, directory))
+        host = cls(path, config, node, await asyncio.to_thread(choose_instance, directory))
         try:
-            await host._start(directory)
+            await host._start(directory, accepted)
         except BaseException:
             await host._abandon()
             raise
         return host
 
-    async def _start(self, directory: Path) -> None:
+    async def _start(self, directory: Path, accepted: AcceptedLoss) -> None:
         config, member = self.config, self.config.nodes[self.node_id]
         settings = config.settings
         self._epoch_store = open_epoch_store(
@@ -126,8 +128,16 @@ class NodeHost:
         # Before the shards: a second process of the node must not have its own empty ones registered in place of the real ones.
         self._sock = bind(*self.address)
         store_settings, storage_settings = _storage_settings(settings.get("storage", {}))
-        for shard in member.shard_ids():
-            await self._open_shard(directory, shard, store_settings)
+        registrations = {
+            shard: ShardRegistration(self._epoch_store, config, self.node_id, shard, directory, accepted)
+            for shard in member.shard_ids()
+        }
+        for registration in registrations.values():
+            await registration.check()
+        directory.mkdir(parents=True, exist_ok=True)
+        await asyncio.to_thread(keep_instance, directory, self.instance)
+        for shard, registration in registrations.items():
+            await self._open_shard(shard, registration, store_settings)
         rng = random.Random(secrets.randbits(64))
         outbox, timers = Outbox(), TimerWheel()
         sequencer_settings = _parse("sequencer", SequencerSettings, settings)
@@ -211,38 +221,18 @@ class NodeHost:
 
     # Shards
 
-    async def _open_shard(self, directory: Path, shard: ShardId, settings: LogStoreSettings) -> None:
-        async def register(found: Generation | None) -> Generation:
-            return await self._register(shard, found)
-
+    async def _open_shard(self, shard: ShardId, registration: ShardRegistration, settings: LogStoreSettings) -> None:
         self.shards[shard] = await ShardService.open(
-            str(directory / f"shard{shard_index_of(shard)}"),
+            str(registration.directory),
             shard,
             self.config.uuid,
             settings,
-            register,
+            registration.register,
             wall=wall_us,
             report=lambda text: log.warning("%s: %s", format_shard(shard), text),
+            admit=registration.admit,
         )
-
-    async def _register(self, shard: ShardId, found: Generation | None) -> Generation:
-        """Which generation the shard has from here on; waits for as long as the epoch store is away."""
-        assert self._epoch_store is not None
-        operation = RegisterShard(self.config.uuid, self.node_id, shard_index_of(shard), found)
-        waited = False
-        while True:
-            answer: asyncio.Future[list[Result]] = self._loop.create_future()
-            self._epoch_store.submit([operation], partial(_resolve, answer))
-            result = (await answer)[0]
-            if result.status is Status.OK:
-                assert isinstance(result.value, ShardIdentity)
-                return result.value.generation
-            if result.status not in (Status.AGAIN, Status.TIMEDOUT):
-                raise LogDeviceError(result.status, f"{format_shard(shard)} cannot be registered: {result.detail}")
-            if not waited:
-                waited = True
-                log.warning("the epoch store %s does not answer (%s); waiting", self.config.epoch_store, result.detail)
-            await asyncio.sleep(REGISTER_RETRY)
+        await asyncio.to_thread(registration.finish)
 
     def _run_shards(self, effects: list[Any]) -> None:
         if len(self.shards) == 1:
@@ -293,8 +283,7 @@ class NodeHost:
 
     def reload_config(self) -> None:
         """Look at the cluster file at once (SIGHUP)."""
-        self._modified = (0, 0)
-        self._look_at_config()
+        self._look_at_config(again=True)
 
     def _on_config_version(self, version: int) -> None:
         if version > self.config.version:
@@ -305,22 +294,9 @@ class NodeHost:
             await asyncio.sleep(CONFIG_POLL)
             self._look_at_config()
 
-    def _look_at_config(self) -> None:
-        try:
-            stat = self.path.stat()
-            if (stat.st_mtime_ns, stat.st_ino) == self._modified:
-                return
-            self._modified = (stat.st_mtime_ns, stat.st_ino)
-            config = read_cluster_file(self.path)
-        except (OSError, LogDeviceError) as error:
-            log.error("the cluster file is not used, version %d stays: %s", self.config.version, error)
-            return
-        if config.version <= self.config.version:
-            if config != self.config:
-                log.warning("the cluster file changed without a higher version than %d: not used", self.config.version)
-            return
-        if config.uuid != self.config.uuid or config.name != self.config.name:
-            log.error("the cluster file is of another cluster: not used")
+    def _look_at_config(self, *, again: bool = False) -> None:
+        config = self._file.look(monotonic_us(), again=again)
+        if config is None:
             return
         log.info("cluster file version %d", config.version)
         self.config = config
@@ -334,12 +310,8 @@ class NodeHost:
         if self._closed:
             return
         self.driver.event(self.node.leave)
-        if self.node.sequencer is not None and not self.crashed.done():
-            sequencer = self.node.sequencer
-            await asyncio.sleep(0)  # the turn in which requests begin to be refused
-            deadline = monotonic_us() + int(DRAIN_TIMEOUT * 1e6)
-            while not (sequencer.drained or monotonic_us() > deadline or self.crashed.done()):  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+        if self.node.sequencer is not None:
+            await self._drain(self.node.sequencer)
         if self.node.storage is not None:
             self.driver.event(self.node.storage.shut_down)
             await asyncio.sleep(0.01)  # answers that this turn still puts out
@@ -350,6 +322,20 @@ class NodeHost:
         self.driver.stop()
         await self.transport.close()
         await self._abandon()
+
+    async def _drain(self, sequencer: SequencerNode) -> None:
+        """Until no append is under way and none has come for a moment."""
+        await asyncio.sleep(0)  # the turn in which requests begin to be refused
+        received, since = -1, 0
+        deadline = (now := monotonic_us()) + int(DRAIN_TIMEOUT * 1e6)
+        while now < deadline and not self.crashed.done():
+            if received != sequencer.metrics.frames_received:
+                received, since = sequencer.metrics.frames_received, now
+            quiet = not self.transport.clients or now - since > QUIET * 1e6
+            if sequencer.drained and quiet:
+                break
+            await asyncio.sleep(0.005)
+            now = monotonic_us()
 
     async def _abandon(self) -> None:
         """Close what is open of stores."""
@@ -363,11 +349,6 @@ class NodeHost:
         if self._epoch_store is not None:
             self._epoch_store.close()
             self._epoch_store = None
-
-
-def _resolve(future: asyncio.Future[list[Result]], results: list[Result]) -> None:
-    if not future.done():
-        future.set_result(results)
 
 
 def _parse(section: str, cls: type[Any], settings: Any) -> Any:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
-import tempfile
 from pathlib import Path
 from types import TracebackType
 
@@ -14,7 +12,9 @@ from logdevice_py.core.ids import NodeId
 from server import layout
 from server.dev_cluster import make_config
 from server.host import NodeHost
+from server.scratch import ScratchDirectory
 from server.supervisor import write_cluster_file
+from storage_node.log_store.identity import AcceptedLoss
 
 
 class LocalCluster:
@@ -40,10 +40,14 @@ class LocalCluster:
             replicate: replication property; by default ``node:3``, or as many copies as there are nodes.
             racks: nodes are spread over so many racks.
             durability: "sync" or "async".
-            directory: where the data goes and stays; by default a temporary directory that is deleted at the end.
+            directory: where the data goes and stays; by default a temporary directory that is deleted at the end, also when this
+                process is killed.
         """
-        self._temporary = directory is None
-        self.directory = Path(directory or tempfile.mkdtemp(prefix="logdevice-"))
+        self._scratch: ScratchDirectory | None = None
+        if directory is None:
+            self._scratch = ScratchDirectory("logdevice-")
+            directory = self._scratch.path
+        self.directory = Path(directory)
         self.directory.mkdir(parents=True, exist_ok=True)
         path = layout.cluster_file(self.directory)
         if not path.exists():
@@ -64,7 +68,10 @@ class LocalCluster:
     async def start_node(self, node: int) -> None:
         """Start one node."""
         self.hosts[node] = await NodeHost.open(
-            Path(self.config_file), NodeId(node), layout.node_directory(self.directory, NodeId(node))
+            Path(self.config_file),
+            NodeId(node),
+            layout.node_directory(self.directory, NodeId(node)),
+            AcceptedLoss(everything=True),  # who deletes a directory of a cluster for trying things means it
         )
 
     async def stop_node(self, node: int) -> None:
@@ -91,5 +98,5 @@ class LocalCluster:
     async def _close(self) -> None:
         await asyncio.gather(*(host.close() for host in self.hosts.values()), return_exceptions=True)
         self.hosts.clear()
-        if self._temporary:
-            await asyncio.to_thread(shutil.rmtree, self.directory, ignore_errors=True)
+        if self._scratch is not None:
+            await asyncio.to_thread(self._scratch.remove)

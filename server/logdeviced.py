@@ -17,6 +17,8 @@ from logdevice_py.core.ids import NodeId
 from logdevice_py.core.status import LogDeviceError
 from server.die_with_parent import die_with_parent
 from server.host import NodeHost
+from server.os_errors import explain
+from storage_node.log_store.identity import AcceptedLoss
 
 SWITCH_INTERVAL = 0.0002
 """Seconds. With the default of 5 ms the thread that syncs starves beside a busy event loop: p99 of 41 ms instead of 11 ms, measured."""
@@ -33,9 +35,21 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("-c", "--config", type=Path, required=True, help="the cluster file")
     parser.add_argument("-n", "--node", type=int, required=True, help="which node of it this is: 0 for N0")
     parser.add_argument("--data", type=Path, help="where its shards are (default: data_dir of the cluster file)")
+    parser.add_argument(
+        "--accept-data-loss",
+        action="append",
+        default=[],
+        metavar="SHARD=GENERATION",
+        help="start although that generation of a shard is missing; it begins as the next one, empty. "
+        "Like N2:S0=1 (may be repeated), or all: for clusters whose data nobody needs",
+    )
     parser.add_argument("--die-with", type=int, metavar="PID", help="end when this parent process is gone")
     parser.add_argument("-v", "--verbose", action="store_true", help="log details")
     arguments = parser.parse_args(argv)
+    try:
+        accepted = AcceptedLoss.parse(arguments.accept_data_loss)
+    except ValueError as error:
+        parser.error(f"--accept-data-loss: {error}")
     if not __debug__:
         print("logdeviced: do not run it with -O: its assertions protect the data", file=sys.stderr)
         return 2
@@ -51,22 +65,22 @@ def main(argv: list[str] | None = None) -> int:
     gc.set_threshold(*GC_THRESHOLDS)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(_serve(arguments.config, NodeId(arguments.node), arguments.data))
+            return runner.run(_serve(arguments.config, NodeId(arguments.node), arguments.data, accepted))
     except LogDeviceError as error:
-        print(f"logdeviced: {error}", file=sys.stderr)
+        print(f"logdeviced: {error.detail or error}", file=sys.stderr)
         return 1
     except OSError as error:
-        print(f"logdeviced: {error}", file=sys.stderr)
+        print(f"logdeviced: {explain(error)}", file=sys.stderr)
         return 1
 
 
-async def _serve(config: Path, node: NodeId, data: Path | None) -> int:
+async def _serve(config: Path, node: NodeId, data: Path | None, accepted: AcceptedLoss) -> int:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     stopping = asyncio.create_task(stop.wait())
-    opening = asyncio.create_task(NodeHost.open(config, node, data))
+    opening = asyncio.create_task(NodeHost.open(config, node, data, accepted))
     await asyncio.wait([opening, stopping], return_when=asyncio.FIRST_COMPLETED)
     if not opening.done():
         opening.cancel()  # it may wait for an epoch store that is away

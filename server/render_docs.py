@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import enum
 import inspect
 import sys
 from collections.abc import Iterator
@@ -98,7 +99,12 @@ def settings_page() -> str:
     ]
     for section, prefix, title, cls in SETTINGS:
         parts += [f"## {title}: `[{section}]`\n", _settings_table(cls, prefix)]
-    parts += ["## Log attributes (`[defaults]`, directories and groups of `[logs]`)\n", _settings_table(LogAttributes)]
+    parts += [
+        "## Log attributes (`[defaults]`, directories and groups of `[logs]`)\n",
+        'Every log needs `replicate`, its replication property, like `"rack:2,node:3"`: three copies on three nodes in at least two racks. '
+        "It has no default.\n",
+        _settings_table(LogAttributes),
+    ]
     return "\n".join(parts)
 
 
@@ -109,12 +115,24 @@ def _settings_table(cls: type[Any], prefix: str = "") -> str:
             if "unit" not in meta:
                 continue
             unit = meta["unit"]
-            bounds = ["" if meta[key] is None else render_value(unit, meta[key]) for key in ("lo", "hi")]
-            default = "" if field.default is dataclasses.MISSING else render_value(unit, field.default)
-            allowed = " to ".join(bounds) if any(bounds) else ""
-            yield [f"`{prefix}{field.name}`", default, unit, allowed, meta["doc"]]
+            default = (
+                "required" if field.default is dataclasses.MISSING else render_value(unit, field.default) or "empty"
+            )
+            yield [f"`{prefix}{field.name}`", default, unit, _allowed(field), meta["doc"]]
 
     return _table(["name", "default", "unit", "allowed", "meaning"], rows())
+
+
+def _allowed(field: dataclasses.Field[Any]) -> str:
+    """The values that a setting may have, as far as its declaration bounds them."""
+    unit, lo, hi = (field.metadata[key] for key in ("unit", "lo", "hi"))
+    if isinstance(field.default, enum.Enum):
+        return ", ".join(render_value(unit, member) for member in type(field.default))
+    if lo is not None and hi is not None:
+        return f"{render_value(unit, lo)} to {render_value(unit, hi)}"
+    if lo is not None:
+        return f"at least {render_value(unit, lo)}"
+    return "" if hi is None else f"at most {render_value(unit, hi)}"
 
 
 def metrics_page() -> str:

@@ -19,9 +19,12 @@ from storage_node.log_store.interface import (
     WriteShard,
     Written,
 )
-from storage_node.log_store.memory import MemoryLogStore
+from storage_node.log_store.memory import MemoryDisk, MemoryLogStore
 
 ASYNC_SYNC_INTERVAL = 1000 * MILLISECOND
+SYNC_MAX = 2 * MILLISECOND
+READ_MAX = MILLISECOND
+_HANG_CHECK = 100 * MILLISECOND
 
 
 @dataclass(slots=True, kw_only=True)
@@ -29,8 +32,14 @@ class DiskSettings:
     """How fast the disks of a node are. Microseconds; shared by the node's shards, and faults change it."""
 
     sync_min: int = 100
-    sync_max: int = 2 * MILLISECOND
-    read_max: int = MILLISECOND
+    sync_max: int = SYNC_MAX
+    read_max: int = READ_MAX
+    hanging: bool = False
+    """Neither syncs nor reads end."""
+
+    def clear(self) -> None:
+        """No faults."""
+        self.sync_max, self.read_max, self.hanging = SYNC_MAX, READ_MAX, False
 
 
 class SimShard:
@@ -39,6 +48,7 @@ class SimShard:
     def __init__(
         self,
         store: MemoryLogStore,
+        disk: MemoryDisk,
         contents: Contents,
         settings: DiskSettings,
         scheduler: Scheduler,
@@ -53,6 +63,7 @@ class SimShard:
         self.contents = contents
         self.store = store
         self.alive = True
+        self._disk = disk
         self._settings = settings
         self._scheduler = scheduler
         self._rng = rng
@@ -73,14 +84,27 @@ class SimShard:
             self._write(writes)
         for read in reads:
             self._reads.append(read)
-            self._after(self._rng.randrange(self._settings.read_max + 1), self._read)
+            self._after(self._time(0, self._settings.read_max), self._read)
+
+    def _time(self, least: int, most: int) -> int:
+        if most > (READ_MAX if least == 0 else SYNC_MAX):
+            self._disk.fired["slow_disk"] += 1
+        return least + int(self._rng.random() * (most - least + 1))
 
     def _after(self, delay: int, action: Callable[[], None]) -> None:
-        def run() -> None:
-            if self.alive:
-                action()
+        self._scheduler.post(self._scheduler.now + delay, self._run_alive, action)
 
-        self._scheduler.after(delay, run)
+    def _run_alive(self, action: Callable[[], None]) -> None:
+        if self.alive:
+            action()
+
+    def _hangs(self, action: Callable[[], None]) -> bool:
+        """Whether an outcome must wait, because the disk hangs."""
+        if not self._settings.hanging:
+            return False
+        self._disk.fired["hanging_disk"] += 1
+        self._after(_HANG_CHECK, action)
+        return True
 
     def _write(self, writes: list[WriteShard]) -> None:
         statuses = self.store.write([write.batch for write in writes])
@@ -113,9 +137,10 @@ class SimShard:
         covers_async, self._async_writes = self._async_writes, False
         token, began = self.store.begin_sync(), self._wall()
         settings = self._settings
-        took = settings.sync_min + self._rng.randrange(settings.sync_max - settings.sync_min + 1)
 
         def synced() -> None:
+            if self._hangs(synced):
+                return
             status = self.store.finish_sync(token)
             self._syncing = False
             if covers_async and status is Status.OK:
@@ -125,7 +150,7 @@ class SimShard:
             if covered:
                 self._deliver([Written(write.token, write.shard, status) for write in covered])
 
-        self._after(took, synced)
+        self._after(self._time(settings.sync_min, settings.sync_max), synced)
 
     def _sync_async_writes(self) -> None:
         self._async_armed = False
@@ -133,6 +158,8 @@ class SimShard:
             self._start_sync()
 
     def _read(self) -> None:
+        if self._hangs(self._read):
+            return
         request = self._reads.popleft()
         store = self.store
         result = store.read(request) if isinstance(request, ReadShard) else store.read_last(request)

@@ -15,7 +15,6 @@ import secrets
 import signal
 import socket
 import sys
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,9 +27,12 @@ from logdevice_py.config.replication import ReplicationProperty
 from logdevice_py.core.ids import NodeId
 from logdevice_py.core.status import LogDeviceError
 from server import layout
+from server.durable_file import write_durably
 
 STOP_TIMEOUT = 20.0
 """Seconds that a node gets to stop in order before it is killed."""
+ANSWER_TIMEOUT = 60.0
+"""Seconds that a command gets."""
 
 
 class CommandError(Exception):
@@ -48,17 +50,7 @@ class Child:
 
 def write_cluster_file(directory: Path, config: ClusterConfig) -> None:
     """Replace the cluster file in one step, so that no node ever reads half of it."""
-    target = layout.cluster_file(directory)
-    with tempfile.NamedTemporaryFile("w", dir=directory, prefix=".cluster-", delete=False) as file:
-        file.write(render_cluster(config))
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(file.name, target)
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    write_durably(layout.cluster_file(directory), render_cluster(config))
 
 
 class Supervisor:
@@ -129,22 +121,11 @@ class Supervisor:
         child = self.children.get(known)
         if child is not None and child.process.returncode is None:
             raise CommandError(f"node {node} is running already (process {child.process.pid})")
-        data = layout.node_directory(self.directory, known)
-        data.mkdir(parents=True, exist_ok=True)
+        ran_before = layout.node_log(self.directory, known).exists()
+        lost = ran_before and not layout.node_directory(self.directory, known).exists()
         with open(layout.node_log(self.directory, known), "ab") as output:
             process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-P",  # a server.py in the working directory is none of ours
-                "-m",
-                "server.logdeviced",
-                "--config",
-                str(layout.cluster_file(self.directory)),
-                "--node",
-                str(node),
-                "--data",
-                str(data),
-                "--die-with",
-                str(os.getpid()),
+                *self.command(known),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -154,13 +135,41 @@ class Supervisor:
         task = asyncio.create_task(self._watch(known, child))
         self._watchers.add(task)
         task.add_done_callback(self._watchers.discard)
-        return f"N{node} started (process {process.pid})"
+        begins = "; its data is gone: it begins empty, as a new generation" if lost else ""
+        return f"N{node} started (process {process.pid}){begins}"
+
+    def command(self, node: NodeId) -> list[str]:
+        """What starts a node's process."""
+        return [
+            sys.executable,
+            "-P",  # with `programs`: a server.py in the working directory or in PYTHONPATH is none of ours
+            "-m",
+            "logdevice_py.programs",
+            "server.logdeviced",
+            "--config",
+            str(layout.cluster_file(self.directory)),
+            "--node",
+            str(node),
+            "--data",
+            str(layout.node_directory(self.directory, node)),
+            "--die-with",
+            str(os.getpid()),
+            "--accept-data-loss",
+            "all",  # who deletes a directory of a cluster for trying things means it
+        ]
 
     async def _watch(self, node: NodeId, child: Child) -> None:
         status = await child.process.wait()
         if not child.asked_to_stop:
             how = f"was ended by signal {-status}" if status < 0 else f"ended with status {status}"
-            print(f"N{node} {how}; see {layout.node_log(self.directory, node)}", file=sys.stderr, flush=True)
+            path = layout.node_log(self.directory, node)
+            last = await asyncio.to_thread(_last_line, path)
+            print(f"N{node} {how}; {path} ends with: {last}", file=sys.stderr, flush=True)
+
+    async def wait_until_none_runs(self) -> None:
+        """Until every child has ended, by itself or not."""
+        while any(child.process.returncode is None for child in self.children.values()):
+            await asyncio.gather(*(child.process.wait() for child in self.children.values()))
 
     async def kill(self, node: int) -> str:
         """SIGKILL."""
@@ -299,22 +308,39 @@ class Supervisor:
         raise CommandError(f"there is no command {command}")
 
 
+def _last_line(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - 4096))
+            lines = file.read().decode(errors="replace").rstrip().splitlines()
+    except OSError as error:
+        return error.strerror or str(error)
+    return lines[-1] if lines else "nothing"
+
+
 def ask(directory: Path, command: str, **arguments: Any) -> Any:
     """Send a command to the supervisor of a directory; its result.
 
     Raises:
         CommandError: there is no supervisor, or it cannot obey.
     """
+    if not layout.cluster_file(directory).exists():
+        raise CommandError(f"there is no cluster in {directory}; ld-dev-cluster up --dir {directory} makes one")
+    address = (layout.control_host(directory), layout.CONTROL_PORT)
     try:
         token = layout.control_token(directory).read_text()
-        with socket.create_connection((layout.control_host(directory), layout.CONTROL_PORT), timeout=60) as connection:
+        with socket.create_connection(address, timeout=ANSWER_TIMEOUT) as connection:
             request = {"command": command, "token": token, **arguments}
             connection.sendall(json.dumps(request).encode() + b"\n")
             with connection.makefile("rb") as answers:
                 line = answers.readline()
-    except OSError as error:
+    except PermissionError:
+        raise CommandError(f"the cluster in {directory} belongs to another user") from None
+    except TimeoutError:
+        raise CommandError(f"the cluster in {directory} does not answer") from None
+    except OSError:
         raise CommandError(
-            f"no cluster runs in {directory} ({error}); start one with ld-dev-cluster up --dir {directory}"
+            f"the cluster in {directory} does not run; ld-dev-cluster up --dir {directory} starts it again"
         ) from None
     if not line:
         raise CommandError("the cluster ended before it answered")

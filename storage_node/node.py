@@ -63,9 +63,9 @@ class ShardMachines:
 
     def __init__(self, shard: Shard, start_reader: StartHistoryReader, request_ids: Iterator[int]) -> None:
         self.shard = shard
-        self.store = StoreHandler(shard)
         self.purges = PurgeQueue(shard, start_reader, request_ids, self._clean_moved)
         self.release = ReleaseHandler(shard, self.purges)
+        self.store = StoreHandler(shard, self.release.release)
         self.clean = CleanHandler(shard, self.purges, self._clean_moved)
         self.seal = SealHandler(shard)
         self.digest = DigestHandler(shard)

@@ -12,22 +12,31 @@ from typing import Final
 
 from logdevice_py.core.entry import parse_header
 from logdevice_py.core.ids import Generation, LogId, NodeId, PeerId
-from logdevice_py.core.lsn import ESN_INVALID, ESN_MAX, ESN_MIN, LSN_INVALID, Epoch, Esn, Lsn, compose_lsn, esn_of
+from logdevice_py.core.lsn import (
+    ESN_INVALID,
+    ESN_MAX,
+    ESN_MIN,
+    LSN_INVALID,
+    Epoch,
+    Esn,
+    Lsn,
+    compose_lsn,
+    epoch_of,
+    esn_of,
+)
 from logdevice_py.core.marks import hit
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros, Timestamp
-from logdevice_py.protocol.messages import FIELDS_BUDGET, Seal, Sealed
+from logdevice_py.protocol.messages import EPOCHS_PER_SEALED, FIELDS_BUDGET, Seal, Sealed
 from storage_node.log_state import LogState
 from storage_node.log_store.interface import LogMetadataKind, ReadResult
 from storage_node.shard import Shard
 from storage_node.stored_metadata import RecoveredEpoch, encode_seal
 
 _NO_TIME: Final = Timestamp(0)
-EPOCHS_PER_LOG_MAX: Final = 1300
 _STATE_SIZE: Final = 45
 _ROW_SIZE: Final = 33
 """Bytes that a state of an epoch, and a row without its states, take in a message at most."""
-"""How many epochs of a log one SEALED can describe."""
 SealedLog = tuple[int, int, int, int, int, list[tuple[int, int, int, int, int, int, int]]]
 Generations = Sequence[tuple[int, int]]
 
@@ -119,12 +128,7 @@ class SealHandler:
                 outcome = Status.PREEMPTED
             facts = []
             if outcome is Status.OK:
-                epochs = listed_epochs(state, clean_epoch, epoch, generations, shard)
-                if len(epochs) > EPOCHS_PER_LOG_MAX:
-                    hit("seal_of_too_many_epochs")
-                    outcome = Status.REBUILDING
-                else:
-                    facts = epochs
+                facts = listed_epochs(state, clean_epoch, epoch, generations, shard)
             answer.logs.append((state, Epoch(epoch), outcome, facts))
             for fact in facts:
                 if fact.status is Status.OK or not shard.is_other_generation(generation_at(generations, fact.epoch)):
@@ -230,25 +234,38 @@ def generation_at(generations: Generations, epoch: int) -> int:
     return found
 
 
+def released_in(state: LogState, epoch: int) -> Esn:
+    """Up to where the epoch was released, and so fully replicated: entries that told of so high an LNG may be trimmed."""
+    released = max(state.last_released, state.held_release)
+    return esn_of(released) if epoch_of(released) == epoch else ESN_INVALID
+
+
 def listed_epochs(
     state: LogState, clean_epoch: int, seal_epoch: int, generations: Generations, shard: Shard
 ) -> list[EpochFacts]:
-    """The epochs of (clean, seal] that SEALED speaks of: those with something stored, and those that the shard cannot vouch for."""
+    """The epochs of (clean, seal] that SEALED speaks of: those with something stored, and those that the shard cannot vouch for.
+
+    The earliest ones if there are more than SEALED may list: who asks recovers those first, and asks again.
+    """
     stored = state.epochs or {}
     recovered = state.recovered or {}
-    epochs = {epoch for epoch in (*stored, *recovered) if clean_epoch < epoch <= seal_epoch}
+    spoken_of = (*stored, *recovered, epoch_of(state.last_released))
+    epochs = {epoch for epoch in spoken_of if clean_epoch < epoch <= seal_epoch}
     doubtful: set[int] = set()
     for index, (since, generation) in enumerate(generations):
         if shard.is_other_generation(generation):
             end = generations[index + 1][0] if index + 1 < len(generations) else seal_epoch + 1
             first = max(since, clean_epoch + 1)
-            doubtful.update(range(first, min(end, seal_epoch + 1, first + EPOCHS_PER_LOG_MAX + 1)))
+            doubtful.update(range(first, min(end, seal_epoch + 1, first + EPOCHS_PER_SEALED + 1)))
     if state.lossy_last:
         first = max(state.lossy_first, clean_epoch + 1)
-        doubtful.update(range(first, min(state.lossy_last, seal_epoch, first + EPOCHS_PER_LOG_MAX) + 1))
+        doubtful.update(range(first, min(state.lossy_last, seal_epoch, first + EPOCHS_PER_SEALED) + 1))
     facts = []
-    for epoch in sorted(epochs | doubtful):
-        lng = stored.get(Epoch(epoch), ESN_INVALID)
+    listed = sorted(epochs | doubtful)
+    if len(listed) > EPOCHS_PER_SEALED:
+        hit("seal_of_too_many_epochs")
+    for epoch in listed[:EPOCHS_PER_SEALED]:
+        lng = max(stored.get(Epoch(epoch), ESN_INVALID), released_in(state, epoch))
         if epoch in recovered:
             lng = max(lng, RecoveredEpoch.decode(recovered[Epoch(epoch)]).lng)
         facts.append(EpochFacts(Epoch(epoch), Status.REBUILDING if epoch in doubtful else Status.OK, lng))

@@ -24,7 +24,7 @@ from logdevice_py.core.lsn import Lsn
 from logdevice_py.core.marks import hit
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import SECOND, Timestamp
-from storage_node.log_store.identity import IdentityVerdict, ShardMarker, judge
+from storage_node.log_store.identity import IdentityVerdict, Judgement, ShardMarker, judge
 from storage_node.log_store.interface import (
     Completion,
     Contents,
@@ -32,7 +32,6 @@ from storage_node.log_store.interface import (
     ReadLast,
     ReadResult,
     ReadShard,
-    WriteBatch,
     WriteShard,
     Written,
 )
@@ -58,12 +57,12 @@ def boot_id() -> str:
         return ""
 
 
-def move_aside(directory: str) -> str:
-    """Rename a store that is not ours, durably; returns where it is."""
+def move_aside(directory: str, name: str) -> str:
+    """Rename a store that does not count here to ``<directory>.<name>-<n>``, durably; returns where it is."""
     number = 1
-    while os.path.exists(f"{directory}.foreign-{number}"):
+    while os.path.exists(f"{directory}.{name}-{number}"):
         number += 1
-    aside = f"{directory}.foreign-{number}"
+    aside = f"{directory}.{name}-{number}"
     os.rename(directory, aside)
     fsync_directory(os.path.dirname(os.path.abspath(directory)))
     return aside
@@ -212,34 +211,44 @@ class ShardService:
         *,
         wall: Callable[[], Timestamp],
         report: Callable[[str], None] = lambda _: None,
+        admit: Callable[[Judgement], None] = lambda _: None,
     ) -> ShardService:
         """Open a shard's store, whoever's it is, and make sure that it is the shard's own.
 
-        A store that belongs to another shard or cluster, or to nobody, is moved to ``<directory>.foreign-<n>``, never deleted. The
-        marker with the generation that `register` returns is durable before this returns.
+        A store that belongs to another shard or cluster, or to nobody, is moved to ``<directory>.foreign-<n>``, one of an earlier
+        generation to ``<directory>.replaced-<n>``; never is one deleted. The marker with the generation that `register` returns is
+        durable before this returns.
 
         Args:
             directory: holds the store; it is made when it is missing.
             cluster: UUID of the cluster, 16 bytes.
             wall: the node's wall clock.
             report: gets sentences for the operator.
+            admit: raises when what was found must not be used nor replaced; the store is then left as it is.
 
         Raises:
-            LogDeviceError: FAILED: the store cannot be opened; or what `register` raised.
+            LogDeviceError: FAILED: the store cannot be opened; or what `admit` or `register` raised.
         """
         store = await asyncio.to_thread(RocksLogStore, directory, settings)
         try:
-            found = store.found
-            judgement = judge(found, empty=store.empty, cluster=cluster, shard=shard)
+            judgement = judge(store.found, empty=store.empty, cluster=cluster, shard=shard)
+            admit(judgement)
             if judgement.verdict is IdentityVerdict.MOVE_ASIDE:
                 report(judgement.reason)
                 store.abandon()
-                report(f"the foreign store lies in {await asyncio.to_thread(move_aside, directory)}")
+                report(f"the foreign store lies in {await asyncio.to_thread(move_aside, directory, 'foreign')}")
                 store = await asyncio.to_thread(RocksLogStore, directory, settings)
-            kept = found.generation if found is not None and judgement.verdict is IdentityVerdict.KEEP else None
+            kept = judgement.kept
             generation = await register(kept)
             if kept is not None and generation != kept:
-                report(f"the store in {directory} had generation {kept} and has {generation} from here on")
+                # epochs name the generation that they are stored on: no request for what lies here would ever be answered
+                store.abandon()
+                aside = await asyncio.to_thread(move_aside, directory, "replaced")
+                report(
+                    f"the store in {directory} had generation {kept}, which was given up when a later one began: its data counts "
+                    f"no more and lies in {aside}; the shard begins empty as generation {generation}"
+                )
+                store = await asyncio.to_thread(RocksLogStore, directory, settings)
             if judgement.verdict is IdentityVerdict.START_AFRESH and generation > 1:
                 report(f"{judgement.reason}, and was not before: it begins as generation {generation}")
             marker = ShardMarker(cluster, shard, generation)
@@ -270,7 +279,11 @@ class ShardService:
         """
         assert not self._closed, "run after close"
         self._deliver = deliver
-        writes = [effect for effect in effects if type(effect) is WriteShard]
+        writes: list[WriteShard]
+        if len(effects) == 1 and type(effects[0]) is WriteShard:
+            writes = [effects[0]]
+        else:
+            writes = [effect for effect in effects if type(effect) is WriteShard]
         if writes:
             self._write(writes)
             if self._done:
@@ -289,11 +302,15 @@ class ShardService:
         took = (time.monotonic_ns() - began) // 1000
         metrics = self.metrics
         metrics.write_time += took
-        metrics.write_time_max = max(metrics.write_time_max, took)
+        if took > metrics.write_time_max:
+            metrics.write_time_max = took
         wants_sync = False
         for write, status in zip(writes, statuses, strict=True):
             if status is Status.OK:
-                self._count(write.batch)
+                batch = write.batch
+                metrics.batches += 1
+                metrics.entries += len(batch.entries)
+                metrics.bytes_written += batch.size
                 if write.sync:
                     self._waiting.append(write)
                     wants_sync = True
@@ -307,11 +324,6 @@ class ShardService:
         elif self._async_writes and self._async_timer is None:
             delay = self._settings.async_sync_interval_us / SECOND
             self._async_timer = self._loop.call_later(delay, self._sync_async_writes)
-
-    def _count(self, batch: WriteBatch) -> None:
-        self.metrics.batches += 1
-        self.metrics.entries += len(batch.entries)
-        self.metrics.bytes_written += batch.size
 
     def _count_refusal(self, status: Status) -> None:
         if status is Status.OVERLOADED:

@@ -15,6 +15,7 @@ The soft seal, the LNG and the highest LSN advance in memory when the STORE is a
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
@@ -43,10 +44,16 @@ _NONE: Final = 0
 class StoreHandler:
     """Takes the STOREs of one shard."""
 
-    __slots__ = ("_shard",)
+    __slots__ = ("_release", "_shard")
 
-    def __init__(self, shard: Shard) -> None:
+    def __init__(self, shard: Shard, release: Callable[[LogState, Lsn, Micros], None]) -> None:
+        """
+        Args:
+            shard: whose copies.
+            release: what a RELEASE of a log does; a STORE may say the same.
+        """
         self._shard = shard
+        self._release = release
         shard.writes.attach_stores(self._on_written)
 
     def on_store(self, peer: PeerId, message: Store, now: Micros) -> None:
@@ -54,11 +61,17 @@ class StoreHandler:
         shard = self._shard
         metrics = shard.metrics
         metrics.stores_received += 1
+        log, lsn, image = message.log, message.lsn, message.image
+        state = shard.logs.get(log)
+        released = message.released
+        if released and (state is None or released > state.last_released):
+            # even if the STORE is refused: the RELEASE that says the same may have been left out for it
+            state = shard.log(log)
+            self._release(state, released, now)
         refusal = self._refusal(message)
         if refusal is not Status.OK:
             self._refuse(peer, message, refusal)
             return
-        log, lsn, image = message.log, message.lsn, message.image
         try:
             header = parse_header(image)
             check_body(image, header)
@@ -77,7 +90,8 @@ class StoreHandler:
             hit("store_image_contradicts_message")
             self._refuse(peer, message, Status.BADPAYLOAD)
             return
-        state = shard.logs.get(log) or shard.log(log)
+        if state is None:
+            state = shard.log(log)
         if self._is_preempted(peer, message, state, epoch):
             return
         if header.flags & _AMEND:
@@ -123,11 +137,11 @@ class StoreHandler:
         """Join the header with the body that is here, and store that as a full copy.
 
         Stored on its own, an AMEND would replace a full copy of the same rank, as when a recovery that begins again amends what it stored in
-        full before: the body would be lost.
+        full before: the body would be lost. Without the body it is refused: answered with OK, it would count for a copy that is none.
         """
         if message.lsn >= state.in_memory_from:
             held = None if state.recent is None else state.recent.images.get(message.lsn)
-            self._accept(peer, message, state, header, amended(message.image, header, held))
+            self._accept_amended(peer, message, state, header, held)
             return
 
         def done(result: ReadResult, now: Micros) -> None:
@@ -136,9 +150,18 @@ class StoreHandler:
                 self._refuse(peer, message, refusal)
             elif not self._is_preempted(peer, message, state, epoch_of(message.lsn)):
                 held = result.entries[0][1] if result.entries else None
-                self._accept(peer, message, state, header, amended(message.image, header, held))
+                self._accept_amended(peer, message, state, header, held)
 
         self._shard.reads.read(message.log, message.lsn, message.lsn, 1, 1, done)
+
+    def _accept_amended(
+        self, peer: PeerId, message: Store, state: LogState, header: EntryHeader, held: bytes | None
+    ) -> None:
+        image = amended(header, held)
+        if image is None:
+            self._refuse(peer, message, Status.BADPAYLOAD)
+        else:
+            self._accept(peer, message, state, header, image)
 
     def _accept(self, peer: PeerId, message: Store, state: LogState, header: EntryHeader, image: bytes) -> None:
         shard = self._shard
@@ -200,15 +223,15 @@ class StoreHandler:
         self._shard.out.send(peer, store_answer(message, status))
 
 
-def amended(amend: bytes, header: EntryHeader, held: bytes | None) -> bytes:
-    """The copy held under the header of the AMEND; the AMEND itself when no copy with the body that it speaks for is held."""
+def amended(header: EntryHeader, held: bytes | None) -> bytes | None:
+    """The copy held under the header of the AMEND; None when no copy with the body that it speaks for is held."""
     if held is None:
         hit("amend_without_body")
-        return amend
+        return None
     before = parse_header(held)
     if before.is_amend or (before.body_length, before.body_crc) != (header.body_length, header.body_crc):
         hit("amend_of_another_body")
-        return amend
+        return None
     return encode_entry(replace(header, flags=header.flags & ~_AMEND), held[header_size(held) :])
 
 

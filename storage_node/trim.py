@@ -57,6 +57,8 @@ class TrimHandler:
         last = min(state.trim_point, state.last_released)
         if last:
             batch.delete_entries(state.log, LSN_OLDEST, last)
+            # With the entries goes what they told of the LNG; the release pointer, written lazily else, says as much.
+            batch.put_log_metadata(state.log, LogMetadataKind.LAST_RELEASED, encode_lsn(state.last_released))
             if state.recent is not None:
                 shard.recent.drop_until(state.recent, last)
         # Nobody asks how a trimmed epoch ended; the one of the trim point is kept because it may be trimmed in part.

@@ -160,6 +160,7 @@ class AppendRequests:
             attributes = self._routes.config.log(log)
             for first, last, payload, crc, flags in cut_frames(
                 [item[0] for item in taken],
+                [item[2] for item in taken],
                 self._settings,
                 batching=attributes is None or attributes.sequencer_batching,
             ):
@@ -177,7 +178,7 @@ class AppendRequests:
                     payload=payload,
                 )
                 part = taken[first:last]
-                frame = _Frame(message, [item[1] for item in part], min(item[2] for item in part))
+                frame = _Frame(message, [item[1] for item in part], max(item[2] for item in part))
                 self._frames[message.request_id] = frame
                 if appends.held:
                     appends.held.append(frame)  # behind those that wait: they were called for earlier
@@ -237,6 +238,16 @@ class AppendRequests:
             if was_up:
                 self._fail(frame, Status.PEER_CLOSED, maybe_applied=True)
             else:
+                frame.status = Status.CONNFAILED
+                self._hold(frame, now)
+
+    def on_node_dead(self, node: NodeId, now: Micros) -> None:
+        """The cluster says that the node is dead: what still waits for a connection to it goes elsewhere."""
+        for frame in [
+            frame for frame in self._frames.values() if frame.node == node and frame.state is FrameState.SENT
+        ]:
+            if self._links.withdraw(PeerId(node), frame.message):
+                marks.hit("client_append_leaves_dead_node")
                 frame.status = Status.CONNFAILED
                 self._hold(frame, now)
 

@@ -15,19 +15,24 @@ _BATCH = int(AppendFlags.BATCH)
 
 
 def cut_frames(
-    payloads: Sequence[bytes], settings: ClientSettings, *, batching: bool = True
+    payloads: Sequence[bytes], deadlines: Sequence[int], settings: ClientSettings, *, batching: bool = True
 ) -> Iterator[tuple[int, int, bytes, int, int]]:
     """Frames for records of one log, in order: (first record, behind the last, payload, its crc32c, flags).
 
-    Neighbouring small records share a frame; a large one has its own. Without batching (logs that give each record an LSN of its own) all
-    have their own.
+    Neighbouring small records share a frame, as long as their deadlines are about the same; a large one has its own. Without batching
+    (logs that give each record an LSN of its own) all have their own.
     """
     small = settings.coalesce_bytes if batching else 0
     full = settings.coalesced_frame_bytes
     first = size = 0
     for index, payload in enumerate(payloads):
         length = len(payload)
-        if index > first and (length >= small or size + length > full or index - first >= RECORDS_PER_ENTRY_MAX):
+        if index > first and (
+            length >= small
+            or size + length > full
+            or index - first >= RECORDS_PER_ENTRY_MAX
+            or abs(deadlines[index] - deadlines[first]) > settings.sweep_us
+        ):
             yield _frame(payloads, first, index)
             first, size = index, 0
         size += length

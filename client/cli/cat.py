@@ -6,11 +6,24 @@ import argparse
 import json
 import sys
 import time
+from typing import TYPE_CHECKING
 
-from client.cli.output import Printer
 from client.cli.positions import HELP, Anchor, NamedPosition, parse_position, resolve
-from client.cli.reading import READ_AT_ONCE, common_options, run_program
+from client.cli.program import Attendant, put, run_program, say, standard_output
+from client.cli.reading import (
+    READ_AT_ONCE,
+    find_tail,
+    nothing_to_print,
+    printer_of,
+    reading_options,
+    watch_reader,
+    with_attendant,
+)
 from logdevice_py.core.lsn import LSN
+
+if TYPE_CHECKING:
+    from client.client import Client
+    from logdevice_py.core.ids import LogId
 
 _PROGRESS_SECONDS = 1.0
 
@@ -22,7 +35,7 @@ def parser() -> argparse.ArgumentParser:
         description="Print the records of a log, up to its tail at the start of the program. Gaps go to standard error. "
         "Exits with 3 when data loss was reported.",
     )
-    common_options(options)
+    reading_options(options)
     options.add_argument(
         "--from",
         dest="start",
@@ -48,22 +61,20 @@ def parser() -> argparse.ArgumentParser:
 
 async def run(arguments: argparse.Namespace) -> int:
     """The program, with the options parsed."""
-    from client.client import Client
-
-    printer = Printer(
-        "ldcat",
-        as_json=arguments.format == "json",
-        terminator=b"\0" if arguments.null else b"\n",
-        verbose=arguments.verbose,
-    )
+    printer = printer_of("ldcat", arguments)
     shows_progress = sys.stderr.isatty() and (arguments.proof or not sys.stdout.isatty())
-    shown_at = time.monotonic()
-    async with Client(arguments.config, name="ldcat") as client:
-        log = client.log_id(arguments.log)
-        tail = await client.tail_lsn(log)
+
+    async def work(client: Client, log: LogId, attendant: Attendant) -> int:
+        tail = await find_tail(client, log, attendant, arguments.timeout)
         start = await resolve(client, log, arguments.start, tail)
         until = await resolve(client, log, arguments.until, tail)
+        if start > until and (start > LSN.OLDEST or until != tail):
+            say("ldcat", nothing_to_print(start, until, tail))
+        elif until > tail:
+            say("ldcat", f"the log ends at {tail} so far: waits for records up to {until}")
+        shown_at = time.monotonic()
         async with client.reader(log, start, until) as reader:
+            watch_reader(attendant, client, reader, tail)
             while batch := await reader.read(READ_AT_ONCE):
                 if arguments.proof:
                     for gap in batch.gaps:
@@ -77,8 +88,10 @@ async def run(arguments: argparse.Namespace) -> int:
             if shows_progress:
                 print("\r\x1b[K", end="", file=sys.stderr)
             if arguments.proof:
-                print(json.dumps(reader.proof().as_json()), flush=True)
-    return printer.status
+                put(standard_output(), json.dumps(reader.proof().as_json()).encode() + b"\n")
+        return printer.status
+
+    return await with_attendant("ldcat", arguments, work)
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -4,41 +4,17 @@ from __future__ import annotations
 
 import base64
 import datetime
-import json
 import os
 import sys
-from typing import Any, BinaryIO, Final, TextIO
+from collections.abc import Sequence
+from json.encoder import encode_basestring
+from typing import BinaryIO, TextIO
 
-from client.read.items import CorruptRecord, Gap, GapKind, Record, RecordBatch
+from client.cli.program import EXIT_DATA_LOSS, EXIT_OK, make_safe, put, say, standard_output
+from client.read.items import Gap, GapKind, RecordBatch, RecordRun
 from logdevice_py.core.lsn import format_lsn
 
-EXIT_OK: Final = 0
-EXIT_FAILED: Final = 1
-EXIT_USAGE: Final = 2
-EXIT_DATA_LOSS: Final = 3
-EXIT_UNANSWERED: Final = 4
-EXIT_INTERRUPTED: Final = 130
-
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-# Control characters could drive the terminal, and invisible ones that turn the direction of writing could fake what stands there.
-_UNSAFE: Final = {
-    code: f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
-    for code in (
-        *(code for code in range(0x20) if code != 0x09),
-        *range(0x7F, 0xA0),
-        0x061C,
-        0x200E,
-        0x200F,
-        *range(0x2028, 0x202F),
-        *range(0x2066, 0x206A),
-        0xFEFF,
-    )
-}
-
-
-def make_safe(payload: bytes) -> str:
-    """Text that cannot drive a terminal: control and direction characters and bytes that are no UTF-8 are shown as escapes."""
-    return payload.decode("utf-8", "backslashreplace").translate(_UNSAFE)
 
 
 def format_timestamp(timestamp: int) -> str:
@@ -50,22 +26,35 @@ def format_timestamp(timestamp: int) -> str:
     return when.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
-def record_as_json(item: Record | CorruptRecord) -> str:
-    """One line; the payload as text when it is UTF-8, else as base64."""
-    line: dict[str, Any] = {
-        "lsn": format_lsn(item.lsn),
-        "batch_offset": item.batch_offset,
-        "timestamp": format_timestamp(item.timestamp),
-    }
-    if type(item) is CorruptRecord:
-        line["corrupt"] = True
-    else:
-        assert type(item) is Record
-        try:
-            line["payload"] = item.payload.decode("utf-8")
-        except UnicodeDecodeError:
-            line["payload_base64"] = base64.b64encode(item.payload).decode("ascii")
-    return json.dumps(line, ensure_ascii=False)
+def run_as_json(run: RecordRun, payloads: Sequence[bytes | None]) -> list[str]:
+    """A JSON object for each record of a run; the payload as text when it is UTF-8, else as base64.
+
+    Only what differs between the records of a run is formatted for each of them.
+    """
+    head = f'{{"lsn": "{format_lsn(run.lsn)}", "batch_offset": '
+    middle = f', "timestamp": "{format_timestamp(run.timestamp)}", '
+    text = f'{middle}"payload": '
+    offsets = range(run.batch_offset, run.batch_offset + run.count)
+    try:
+        return [
+            f"{head}{offset}{text}{encode_basestring(payload.decode())}}}"  # type: ignore[union-attr]
+            for offset, payload in zip(offsets, payloads, strict=True)
+        ]
+    except (UnicodeDecodeError, AttributeError):
+        pass  # some are no text, or corrupt
+    return [
+        f"{head}{offset}{middle}{_payload_as_json(payload)}}}"
+        for offset, payload in zip(offsets, payloads, strict=True)
+    ]
+
+
+def _payload_as_json(payload: bytes | None) -> str:
+    if payload is None:
+        return '"corrupt": true'
+    try:
+        return f'"payload": {encode_basestring(payload.decode())}'
+    except UnicodeDecodeError:
+        return f'"payload_base64": "{base64.b64encode(payload).decode("ascii")}"'
 
 
 class Printer:
@@ -86,10 +75,10 @@ class Printer:
         self._as_json = as_json
         self._terminator = terminator
         self._verbose = verbose
-        self._out = out or sys.stdout.buffer
-        self._err = err or sys.stderr
+        self._out = out or standard_output()
+        self._err = err
         self._is_terminal = sys.stdout.isatty() if is_terminal is None else is_terminal
-        self._colour = self._err.isatty() and not os.environ.get("NO_COLOR")
+        self._colour = err is None and sys.stderr.isatty() and not os.environ.get("NO_COLOR")
         self.records = 0
         self.corrupt = 0
         self.lost = False
@@ -104,29 +93,35 @@ class Printer:
         corrupt = batch.payloads.count(None)
         self.records += len(batch) - corrupt
         if batch.payloads:
-            self._out.write(self._as_bytes(batch, corrupt))
-            self._out.flush()
+            put(self._out, self._json_of(batch) if self._as_json else self._raw_of(batch))
         for gap in batch.gaps:
             self.print_gap(gap)
         if corrupt:
             self.corrupt += corrupt
-            for item in batch:
-                if type(item) is CorruptRecord:
-                    self.note(f"{item.lsn} offset {item.batch_offset}: the record was appended damaged", alarm=True)
+            for lsn, offset, payload in zip(batch.lsns, batch.batch_offsets, batch.payloads, strict=True):
+                if payload is None:
+                    self.note(f"{format_lsn(lsn)} offset {offset}: the record was appended damaged", alarm=True)
 
-    def _as_bytes(self, batch: RecordBatch, corrupt: int) -> bytes:
+    def _json_of(self, batch: RecordBatch) -> bytes:
+        lines: list[str] = []
+        at = 0
+        for run in batch.runs:
+            lines += run_as_json(run, batch.payloads[at : at + run.count])
+            at += run.count
+        if self._is_terminal:
+            lines = [make_safe(line.encode()) for line in lines]
+        lines.append("")
+        return "\n".join(lines).encode()
+
+    def _raw_of(self, batch: RecordBatch) -> bytes:
         end = self._terminator
-        if self._as_json:
-            text = "".join(record_as_json(item) + "\n" for item in batch if not isinstance(item, Gap))
-            if self._is_terminal:
-                text = "\n".join(make_safe(line.encode()) for line in text.split("\n"))
-            return text.encode("utf-8", "backslashreplace")
         payloads: list[bytes] = [payload for payload in batch.payloads if payload is not None]
         if not payloads:
             return b""
         if self._is_terminal:
             payloads = [make_safe(payload).encode() for payload in payloads]
-        return end.join(payloads) + end
+        payloads.append(b"")
+        return end.join(payloads)
 
     def print_gap(self, gap: Gap) -> None:
         """Losses and trims always, what nobody misses only when asked."""
@@ -140,11 +135,4 @@ class Printer:
 
     def note(self, text: str, *, alarm: bool = False) -> None:
         """A line on standard error."""
-        if alarm and self._colour:
-            text = f"\x1b[31m{text}\x1b[0m"
-        print(f"{self._program}: {text}", file=self._err, flush=True)
-
-
-def quiet_broken_pipe() -> None:
-    """The reader of standard output is gone: nothing more is written, and the interpreter does not complain at its end."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        say(self._program, text, alarm=alarm and self._colour, to=self._err)

@@ -64,6 +64,4 @@ async def resolve(client: Client, log: LogId, position: NamedPosition, tail: LSN
         return tail
     if position.anchor is Anchor.LSN:
         return LSN(position.value)
-    from client.reader import find_time
-
-    return await find_time(client, log, position.value)
+    return await client.find_time(log, position.value)

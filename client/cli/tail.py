@@ -6,9 +6,17 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from client.cli.output import Printer
 from client.cli.positions import HELP, parse_position, resolve
-from client.cli.reading import READ_AT_ONCE, common_options, run_program
+from client.cli.program import Attendant, run_program, say
+from client.cli.reading import (
+    READ_AT_ONCE,
+    find_tail,
+    nothing_to_print,
+    printer_of,
+    reading_options,
+    watch_reader,
+    with_attendant,
+)
 from client.read.items import RecordBatch, RecordRun
 from logdevice_py.core.lsn import LSN, LSN_MAX, compose_lsn
 
@@ -23,7 +31,7 @@ def parser() -> argparse.ArgumentParser:
         prog="ldtail",
         description="Print the last records of a log; with -f go on with what is appended, until interrupted. Gaps go to standard error.",
     )
-    common_options(options)
+    reading_options(options)
     options.add_argument("-f", "--follow", action="store_true", help="wait for further records")
     where = options.add_mutually_exclusive_group()
     where.add_argument(
@@ -76,26 +84,24 @@ def _last(kept: RecordBatch, batch: RecordBatch, count: int) -> RecordBatch:
 
 async def run(arguments: argparse.Namespace) -> int:
     """The program, with the options parsed."""
-    from client.client import Client
+    printer = printer_of("ldtail", arguments)
 
-    printer = Printer(
-        "ldtail",
-        as_json=arguments.format == "json",
-        terminator=b"\0" if arguments.null else b"\n",
-        verbose=arguments.verbose,
-    )
-    async with Client(arguments.config, name="ldtail") as client:
-        log = client.log_id(arguments.log)
-        tail = await client.tail_lsn(log)
+    async def work(client: Client, log: LogId, attendant: Attendant) -> int:
+        tail = await find_tail(client, log, attendant, arguments.timeout)
         start = LSN(tail + 1)
         if arguments.start is None:
             printer.print_batch(await last_records(client, log, tail, arguments.lines))
         else:
             start = await resolve(client, log, arguments.start, start)
+            if start > tail and not arguments.follow:
+                say("ldtail", nothing_to_print(start, tail, tail))
         async with client.reader(log, start, LSN_MAX if arguments.follow else tail) as reader:
+            watch_reader(attendant, client, reader, tail)
             while batch := await reader.read(READ_AT_ONCE):
                 printer.print_batch(batch)
-    return printer.status
+        return printer.status
+
+    return await with_attendant("ldtail", arguments, work)
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -5,193 +5,124 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
+import signal
 import sys
-import threading
-import time
-from collections.abc import Awaitable, Iterator
-from concurrent.futures import CancelledError
-from typing import TYPE_CHECKING, Any, BinaryIO
+from collections.abc import Callable
 
-from logdevice_py.core.status import LogDeviceError, Status
+from client.cli.input_lines import InputLines, standard_input
+from client.cli.line_writer import LineWriter, WriteAccount
+from client.cli.program import (
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    EXIT_OK,
+    Attendant,
+    common_options,
+    put,
+    run_program,
+    say,
+    standard_output,
+)
+from logdevice_py.core.status import LogDeviceError
 
-if TYPE_CHECKING:
-    from client.buffered_writer import BufferedWriter
-    from client.receipt import Receipts
-
-CHUNK = 1 << 20
-CHUNKS_IN_FLIGHT = 16
-EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 0, 1, 2, 130
-_USAGE = frozenset({Status.NOTFOUND, Status.INVALID_PARAM, Status.INVALID_CONFIG})
-
-
-def split_lines(chunks: Iterator[bytes]) -> Iterator[list[bytes]]:
-    """Lists of lines without their newline, in order. Only ``\\n`` ends a line; empty lines count, and so does a last line without one."""
-    rest: list[bytes] = []
-    for chunk in chunks:
-        lines = chunk.split(b"\n")
-        if len(lines) == 1:
-            rest.append(chunk)  # a line longer than a chunk: joined once, when its end comes
-            continue
-        if rest:
-            rest.append(lines[0])
-            lines[0] = b"".join(rest)
-        last = lines.pop()
-        rest = [last] if last else []
-        yield lines
-    if rest:
-        yield [b"".join(rest)]
+_SHOWN_EVERY = 0.25
 
 
-def read_chunks(stream: BinaryIO) -> Iterator[bytes]:
-    """What the stream has ready, up to a chunk at a time."""
-    descriptor = stream.fileno()
-    while chunk := os.read(descriptor, CHUNK):
-        yield chunk
+class ProgressLine:
+    """What was done so far, on a terminal, four times a second."""
 
-
-class WriteProgress:
-    """What was done so far; shown on a terminal four times a second."""
-
-    def __init__(self, *, shown: bool) -> None:
-        self.records = self.bytes = self.acknowledged = 0
-        self.first: str | None = None
-        self.last: str | None = None
-        self.error = ""
-        self.misused = False
-        """The cluster file or the log does not exist."""
-        self._start = time.monotonic()
+    def __init__(self, account: WriteAccount, *, shown: bool) -> None:
+        self._account = account
         self._shown = shown
         self._drawn = False
-
-    @property
-    def seconds(self) -> float:
-        """Since the start."""
-        return time.monotonic() - self._start
 
     async def show(self) -> None:
         """Draw until cancelled."""
         while self._shown:
-            await asyncio.sleep(0.25)
-            self.draw()
-
-    def draw(self) -> None:
-        """One line, over the one before."""
-        rate = self.acknowledged / max(self.seconds, 1e-9)
-        print(
-            f"\r{self.acknowledged:,} of {self.records:,} records acknowledged, {rate:,.0f}/s\x1b[K",
-            end="",
-            file=sys.stderr,
-            flush=True,
-        )
-        self._drawn = True
+            await asyncio.sleep(_SHOWN_EVERY)
+            done = self._account
+            text = f"{done.acknowledged:,} of {done.records:,} records acknowledged, {done.rate:,.0f}/s"
+            print(f"\r{text}\x1b[K", end="", file=sys.stderr, flush=True)
+            self._drawn = True
 
     def clear(self) -> None:
         """Leave no half line behind."""
         if self._drawn:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
-
-    def summary(self) -> dict[str, Any]:
-        """For ``--json``."""
-        return {
-            "records": self.records,
-            "bytes": self.bytes,
-            "acknowledged": self.acknowledged,
-            "failed": self.records - self.acknowledged,
-            "seconds": round(self.seconds, 6),
-            "first": self.first,
-            "last": self.last,
-        }
-
-
-def feed(stream: BinaryIO, loop: asyncio.AbstractEventLoop, queue: asyncio.Queue[list[bytes] | None]) -> None:
-    """Read in a thread of its own: a read that waits for a person at a terminal must not hold up anything else."""
-    try:
-        for lines in split_lines(read_chunks(stream)):
-            if lines:
-                asyncio.run_coroutine_threadsafe(queue.put(lines), loop).result()
-        asyncio.run_coroutine_threadsafe(queue.put(None), loop).result()
-    except (RuntimeError, CancelledError):
-        return  # the loop is gone: interrupted
-
-
-async def write_lines(writer: BufferedWriter, log: int, stream: BinaryIO, progress: WriteProgress) -> None:
-    """Append every line. Reading goes on while earlier lines are on their way."""
-    batches: asyncio.Queue[list[bytes] | None] = asyncio.Queue(2)
-    pending: asyncio.Queue[tuple[int, Awaitable[Receipts]] | None] = asyncio.Queue(CHUNKS_IN_FLIGHT)
-    threading.Thread(
-        target=feed, args=(stream, asyncio.get_running_loop(), batches), name="standard input", daemon=True
-    ).start()
-    async with asyncio.TaskGroup() as group:
-        group.create_task(collect(pending, progress))
-        while (lines := await batches.get()) is not None:
-            await writer.ready()
-            progress.records += len(lines)
-            progress.bytes += sum(map(len, lines))
-            await pending.put((len(lines), writer.append_many(log, lines)))
-        await pending.put(None)
-
-
-async def collect(pending: asyncio.Queue[tuple[int, Awaitable[Receipts]] | None], progress: WriteProgress) -> None:
-    """Note what became of the lines, in order."""
-    while (item := await pending.get()) is not None:
-        count, outcome = item
-        try:
-            receipts = await outcome
-        except LogDeviceError as error:
-            progress.error = progress.error or str(error)
-            continue
-        progress.acknowledged += count
-        progress.first = progress.first or str(receipts[0].lsn)
-        progress.last = str(receipts[-1].lsn)
+            self._drawn = False
 
 
 async def run(arguments: argparse.Namespace) -> int:
     """The program, with the options parsed."""
     from client.client import Client
 
-    progress = WriteProgress(shown=sys.stderr.isatty() and not arguments.quiet)
-    interrupted = False
-    try:
-        async with Client(arguments.config, name="ldwrite") as client:
-            log = client.log_id(arguments.log)
-            shower = asyncio.create_task(progress.show())
-            try:
-                async with client.buffered_writer(compression=arguments.compression) as writer:
-                    await write_lines(writer, log, sys.stdin.buffer, progress)
-            finally:
-                shower.cancel()
-                await asyncio.gather(shower, return_exceptions=True)
-                progress.clear()
-    except* LogDeviceError as errors:
-        error = errors.exceptions[0]
-        progress.error = progress.error or str(error)
-        progress.misused = not progress.records and isinstance(error, LogDeviceError) and error.status in _USAGE
-    except* (asyncio.CancelledError, KeyboardInterrupt):
-        interrupted = True
-    return report(progress, arguments, interrupted=interrupted)
-
-
-def report(progress: WriteProgress, arguments: argparse.Namespace, *, interrupted: bool) -> int:
-    """Say what came of it; the exit status."""
-    if progress.misused:
-        print(f"ldwrite: {progress.error}", file=sys.stderr)
-        return EXIT_USAGE
     if arguments.json:
-        print(json.dumps(progress.summary()), flush=True)
-    elif not arguments.quiet or progress.error:
-        rate = progress.acknowledged / max(progress.seconds, 1e-9)
-        place = f", {progress.first} to {progress.last}" if progress.first else ""
-        print(
-            f"ldwrite: {progress.acknowledged} of {progress.records} records acknowledged in {progress.seconds:.3f} s "
-            f"({rate:,.0f}/s){place}",
-            file=sys.stderr,
+        standard_output()  # refuses before anything is written
+    account = WriteAccount()
+    interrupted = asyncio.Event()
+    progress = ProgressLine(account, shown=sys.stderr.isatty() and not arguments.quiet)
+
+    def note(program: str, text: str) -> None:
+        progress.clear()
+        say(program, text)
+
+    async with Client(arguments.config, name="ldwrite") as client:
+        log = client.log_id(arguments.log)
+        descriptor = standard_input()
+        options = {} if arguments.timeout is None else {"give_up_us": round(arguments.timeout * 1e6)}
+        writer = client.buffered_writer(compression=arguments.compression, **options)
+        lines = LineWriter(client, log, writer, account)
+
+        def interrupt() -> None:
+            interrupted.set()
+            lines.interrupt()
+
+        _on_interruption(interrupt)
+        attendant = Attendant("ldwrite", client, log, say=note)
+        attendant.progress = lambda: account.acknowledged
+        attendant.waits_for = lambda: (
+            f"{account.records - account.acknowledged:,} of {account.records:,} records to be acknowledged"
+            if account.records > account.acknowledged
+            else None
         )
-    if progress.error:
-        print(f"ldwrite: {progress.error}", file=sys.stderr)
+        shower = asyncio.create_task(progress.show())
+        try:
+            await attendant.attend(lines.run(InputLines(descriptor)))
+        except LogDeviceError as error:
+            account.fail(error)
+        finally:
+            shower.cancel()
+            await asyncio.gather(shower, return_exceptions=True)
+            progress.clear()
+    return report(account, arguments, interrupted=interrupted.is_set())
+
+
+def _on_interruption(interrupt: Callable[[], None]) -> None:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            loop.add_signal_handler(number, interrupt)
+
+
+def report(account: WriteAccount, arguments: argparse.Namespace, *, interrupted: bool) -> int:
+    """Say what came of it; the exit status."""
+    if account.records and not arguments.json and (not arguments.quiet or account.error):
+        place = f", {account.first} to {account.last}" if account.first else ""
+        say(
+            "ldwrite",
+            f"{account.acknowledged} of {account.records} records acknowledged in {account.seconds:.3f} s "
+            f"({account.rate:,.0f}/s){place}",
+        )
+        if account.in_doubt:
+            say("ldwrite", f"{account.in_doubt} of the others may be stored although nobody acknowledged them")
+    if account.error:
+        say("ldwrite", account.error)
+    if arguments.json:
+        put(standard_output(), json.dumps(account.summary()).encode() + b"\n")
     if interrupted:
         return EXIT_INTERRUPTED
-    return EXIT_OK if progress.acknowledged == progress.records and not progress.error else EXIT_FAILED
+    if account.error:
+        return account.status
+    return EXIT_OK if account.acknowledged == account.records else EXIT_FAILED
 
 
 def parser() -> argparse.ArgumentParser:
@@ -199,10 +130,10 @@ def parser() -> argparse.ArgumentParser:
     options = argparse.ArgumentParser(
         prog="ldwrite",
         description="Append each line of standard input, without its newline, to a log. Lines keep their order and none is stored twice. "
-        "Exits with 0 only when every line was acknowledged.",
+        "Exits with 0 only when every line was acknowledged; stops at the first that fails. "
+        "SIGINT and SIGTERM end it in order; a second one at once.",
     )
-    options.add_argument("-c", "--config", required=True, metavar="FILE", help="the cluster file")
-    options.add_argument("log", metavar="LOG", help="id of the log, or its path like /team/clicks")
+    common_options(options, timeout="default: 2min, or as [settings.client] says")
     options.add_argument(
         "--compression", choices=("none", "lz4", "zstd"), default="none", help="of batches (default: none)"
     )
@@ -216,11 +147,7 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: list[str] | None = None) -> int:
     """Entry point; the exit status."""
     arguments = parser().parse_args(argv)
-    try:
-        status = asyncio.run(run(arguments))
-    except KeyboardInterrupt:
-        status = EXIT_INTERRUPTED
-    return status
+    return run_program("ldwrite", lambda: run(arguments))
 
 
 if __name__ == "__main__":

@@ -10,6 +10,8 @@ from client.read.named_timers import NamedTimers
 from client.read.read_set import ReadPosition, ReadSet
 from client.read.sender_state import Sender, SenderStatus
 from client.read.settings import ReadSettings
+from client.read.slow_shards import SlowShards
+from logdevice_py.core.ids import PeerId
 from logdevice_py.core.lsn import Lsn
 from logdevice_py.core.machine import Rng, backoff
 from logdevice_py.core.marks import hit
@@ -46,22 +48,40 @@ class FailOver:
         self._all_send_all = not single_copy
         self._rewound_at: Micros | None = None
         self._trust_delays = self._new_trust_delays()
+        self._failed = False
+        """A shard failed since the last rewind."""
+        self._trusted_at = Micros(0)
+        self._slow = SlowShards(settings, metrics)
 
     def _new_trust_delays(self) -> Iterator[int]:
         settings = self._settings
         return backoff(self._rng, initial_us=settings.single_copy_retry_us, max_us=settings.single_copy_retry_us_max)
 
-    def enter_interval(self) -> None:
-        """The stream reads from other shards: nothing is held against them."""
+    def enter_interval(self, detector: GapDetector, now: Micros) -> None:
+        """Begin to read from other shards: no failure is held against them, and the first one leads to a rewind at once."""
+        self._slow.enter(self._read_set.senders.values())
+        self._all_send_all = not self._wants_single_copy
+        self.rewind(detector, now)
         self._all_send_all = not self._wants_single_copy
         self._rewound_at = None
 
     def failed(self, sender: Sender) -> None:
         """With single-copy delivery others must send what this shard should have sent."""
         if self._read_set.single_copy and not sender.down:
-            sender.down = True
-            self._metrics.failovers += 1
+            self._count_down(sender)
             self.want_rewind()
+
+    def _count_down(self, sender: Sender) -> None:
+        sender.down = True
+        self._failed = True
+        self._metrics.failovers += 1
+
+    def on_peer_down(self, peer: PeerId, now: Micros) -> bool:
+        """A connection broke or could not be made; whether any shard failed with it."""
+        failed = self._read_set.on_peer_down(peer, now)
+        for sender in failed:
+            self.failed(sender)
+        return bool(failed)
 
     def fall_back(self) -> None:
         """Everyone is to send everything."""
@@ -91,15 +111,49 @@ class FailOver:
         senders = self._read_set.senders.values()
         if self._wants_single_copy:
             for sender in senders:
-                sender.down = sender.down or sender.status is SenderStatus.WAITING
-        owing = [sender.shard for sender in self._read_set.owing()]
-        single_copy = not self._all_send_all and detector.can_replicate(owing)
+                if sender.status is SenderStatus.WAITING and not sender.down:
+                    self._count_down(sender)
+        single_copy = not self._all_send_all and self._suffice(detector)
         if not single_copy:
             self._all_send_all = True
         self._read_set.start_all(now, single_copy=single_copy)
-        in_trouble = self._position.wide or any(sender.down for sender in senders)
-        if in_trouble or (self._wants_single_copy and not single_copy):
+        self._slow.restart(senders, self._position.next, now)
+        self._arm_trust(now)
+
+    def _suffice(self, detector: GapDetector) -> bool:
+        """Whether those that owe entries could hold one among them; slow shards are taken back for it."""
+        read_set = self._read_set
+        if detector.can_replicate(sender.shard for sender in read_set.owing()):
+            return True
+        return self._slow.forgive(read_set.senders.values()) and detector.can_replicate(
+            sender.shard for sender in read_set.owing()
+        )
+
+    def _arm_trust(self, now: Micros) -> None:
+        """See to it that what this rewind leaves out, or asks for beyond the usual, does not stay so for ever."""
+        failed, self._failed = self._failed, False
+        if failed:
+            if now - self._trusted_at >= self._settings.single_copy_retry_us_max:
+                self._trust_delays = self._new_trust_delays()
             self._timers.set("trust", now + next(self._trust_delays), self._on_trust)
+            return
+        in_trouble = (
+            self._position.wide
+            or (self._wants_single_copy and not self._read_set.single_copy)
+            or any(sender.down for sender in self._read_set.senders.values())
+        )
+        if in_trouble and "trust" not in self._timers:
+            self._timers.set("trust", now + self._settings.single_copy_retry_us, self._on_trust)
+
+    def look_for_slow(self, detector: GapDetector, released: Lsn, now: Micros) -> None:
+        """At the end of each turn: leave out shards that are much slower than the others."""
+        read_set = self._read_set
+        if (
+            read_set.single_copy
+            and self._settings.slow_shard_factor
+            and self._slow.look(read_set.senders, detector, self._position.next, released, now)
+        ):
+            self.want_rewind()
 
     def _on_trust(self, now: Micros) -> None:
         """Count shards as up again that keep up with the others, and go back to single-copy delivery."""
@@ -111,9 +165,8 @@ class FailOver:
         ]
         for sender in healthy:
             sender.down = False
+        self._trusted_at = now
         still_down = any(sender.down for sender in senders)
-        if not still_down:
-            self._trust_delays = self._new_trust_delays()
         was_wide, self._position.wide = self._position.wide, False
         self._all_send_all = not self._wants_single_copy
         if healthy or was_wide or (self._wants_single_copy and not self._read_set.single_copy):

@@ -24,12 +24,14 @@ class GapVerdict(enum.Enum):
 class GapDetector:
     """The f-majority rule over the read set of one interval."""
 
-    __slots__ = ("_domains", "_last", "_verdict")
+    __slots__ = ("_domains", "_last", "_verdict", "authoritative")
 
     def __init__(self, interval: EpochInterval, location: Callable[[ShardId], Location | None]) -> None:
         self._domains = FailureDomains(interval.shards, interval.replication, location)
         self._last: tuple[Lsn, tuple[ShardId, ...], tuple[ShardId, ...]] | None = None
         self._verdict = GapVerdict.WAIT
+        self.authoritative = True
+        """The last verdict, unless it was WAIT, rests on shards that lost nothing."""
 
     def set_lost(self, shard: ShardId, lost: bool) -> None:
         """The shard lost what it was given to keep (or, after all, did not)."""
@@ -62,6 +64,7 @@ class GapDetector:
             wider = domains.f_majority(gap + under_replicated)
             if wider in (FMajority.COMPLETE, FMajority.NON_AUTHORITATIVE):
                 result = FMajority.COMPLETE if result is FMajority.INCOMPLETE else FMajority.NON_AUTHORITATIVE
+        self.authoritative = result.is_authoritative
         if result is FMajority.NONE:
             return GapVerdict.WAIT
         if result is FMajority.INCOMPLETE:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import repeat
 
-from logdevice_py.core.ids import LogId
+from logdevice_py.core.ids import LogId, ShardId, format_shard
 from logdevice_py.core.lsn import LSN
 from logdevice_py.core.units import Timestamp
 
@@ -22,12 +22,41 @@ class GapKind(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class DataLoss:
+    """What speaks for a loss."""
+
+    authoritative: bool
+    """Enough shards that lost nothing say that they hold no copy, so there are fewer than there should be, or none. False: too many shards
+    cannot tell what they held."""
+    shards: tuple[ShardId, ...]
+    """Shards that lost data, were removed from the cluster, or cannot read their copies: they may have held what is missing. Ascending."""
+
+    def __str__(self) -> str:
+        why = "no copy is left" if self.authoritative else "too many shards cannot tell what they held"
+        return why + (f" ({', '.join(map(format_shard, self.shards))})" if self.shards else "")
+
+    def joined(self, other: DataLoss) -> DataLoss:
+        """What speaks for both of two neighbouring losses."""
+        shards = tuple(sorted({*self.shards, *other.shards}))
+        return DataLoss(self.authoritative and other.authoritative, shards)
+
+
+@dataclass(frozen=True, slots=True)
 class Gap:
     """No records in [lo, hi], both inclusive."""
 
     kind: GapKind
     lo: LSN
     hi: LSN
+    loss: DataLoss | None = field(default=None, compare=False)
+    """Of a DATALOSS: what this reader found. Another one may find the same loss for other reasons, so gaps are equal without it."""
+
+    def joined(self, following: Gap) -> Gap | None:
+        """Both as one gap; None unless they touch and are of one kind."""
+        if self.kind is not following.kind or self.hi + 1 != following.lo:
+            return None
+        loss = self.loss if following.loss is None or self.loss is None else self.loss.joined(following.loss)
+        return Gap(self.kind, self.lo, following.hi, loss or following.loss)
 
 
 @dataclass(slots=True)
@@ -97,8 +126,8 @@ class RecordBatch:
         """Append a gap; it joins the one before it when they touch and are of one kind."""
         if self._gaps:
             at, last = self._gaps[-1]
-            if at == len(self.payloads) and last.kind is gap.kind and last.hi + 1 == gap.lo:
-                gap = Gap(gap.kind, last.lo, gap.hi)
+            if at == len(self.payloads) and (joined := last.joined(gap)) is not None:
+                gap = joined
                 self._gaps.pop()
         self._gaps.append((len(self.payloads), gap))
 

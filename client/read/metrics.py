@@ -19,6 +19,7 @@ class ReadMetrics:
     bytes_buffered: int = gauge("Bytes of entries held and not handed over.", unit="bytes")
     rewinds: int = counter("Times that a stream was started anew with another filter.", unit="rewinds")
     failovers: int = counter("Shards counted as down for single-copy delivery.", unit="shards")
+    slow_shards: int = counter("Shards left out because they were much slower than the others.", unit="shards")
     gaps_dataloss: int = counter("Ranges of LSNs reported as lost.", unit="gaps")
     protocol_violations: int = counter("Shards that sent what a stream had not asked for.", unit="shards")
     stale_messages: int = counter(

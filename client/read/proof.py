@@ -103,10 +103,17 @@ def merge_gaps(gaps: Iterable[Gap]) -> tuple[Gap, ...]:
     """Ascending gaps as maximal runs of one kind."""
     merged: list[Gap] = []
     for gap in gaps:
-        if merged and merged[-1].kind is gap.kind and merged[-1].hi + 1 == gap.lo:
-            gap = Gap(gap.kind, merged.pop().lo, gap.hi)
-        merged.append(gap)
+        _append(merged, gap)
     return tuple(merged)
+
+
+def _append(gaps: list[Gap], gap: Gap) -> None:
+    """As a part of the last one when it continues that."""
+    joined = gaps[-1].joined(gap) if gaps else None
+    if joined is None:
+        gaps.append(gap)
+    else:
+        gaps[-1] = joined
 
 
 class ProofBuilder:
@@ -137,10 +144,7 @@ class ProofBuilder:
         """A gap was consumed."""
         assert gap.lo == self._last + 1, (gap, self._last)
         self._last = gap.hi
-        gaps = self._gaps
-        if gaps and gaps[-1].kind is gap.kind and gaps[-1].hi + 1 == gap.lo:
-            gap = Gap(gap.kind, gaps.pop().lo, gap.hi)
-        gaps.append(gap)
+        _append(self._gaps, gap)
 
     @property
     def last(self) -> int:

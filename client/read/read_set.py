@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from client.read.metrics import ReadMetrics
 from client.read.sender_state import Sender, SenderStatus
 from client.read.settings import ReadSettings
-from logdevice_py.core.ids import Generation, LogId, PeerId, ShardId
+from logdevice_py.core.ids import Generation, LogId, PeerId, ShardId, format_shard
 from logdevice_py.core.lsn import LSN_INVALID, Lsn
 from logdevice_py.core.machine import Outbox, Rng, TimerWheel
 from logdevice_py.core.marks import hit
@@ -133,13 +133,28 @@ class ReadSet:
                 sender.status, sender.lost = SenderStatus.ABSENT, True
         return changed
 
-    def of_peer(self, peer: PeerId) -> list[Sender]:
-        """The shards of a node."""
-        return [sender for sender in self.senders.values() if sender.peer == peer]
+    @property
+    def anyone_reads(self) -> bool:
+        """At least one shard took the START and goes on sending."""
+        return any(sender.status is SenderStatus.READING for sender in self.senders.values())
+
+    def silent_about(self, lsn: Lsn) -> list[str]:
+        """Those that have not spoken of an LSN, for people."""
+        return [
+            f"{format_shard(shard)} ({sender.status.name.lower()})"
+            for shard, sender in self.senders.items()
+            if sender.next_lsn <= lsn
+        ]
 
     def owing(self) -> list[Sender]:
-        """Those that would have to send under the present filter: neither counted as down nor without data."""
-        return [sender for sender in self.senders.values() if not sender.down and not sender.lost]
+        """Those that would have to send under the present filter: neither counted as down, nor left out, nor without data."""
+        return [sender for sender in self.senders.values() if not sender.excused]
+
+    def unable_to_tell(self, lsn: Lsn) -> tuple[ShardId, ...]:
+        """Those whose silence about an LSN says nothing: they lost data, left the cluster file, or have a copy that cannot be read."""
+        return tuple(
+            shard for shard, sender in self.senders.items() if sender.lost or sender.under_replicated_until > lsn
+        )
 
     # Starting and stopping
 
@@ -148,7 +163,7 @@ class ReadSet:
         self.single_copy = single_copy
         self._known_down = []
         if single_copy:
-            self._known_down = [shard for shard, sender in self.senders.items() if sender.down or sender.lost]
+            self._known_down = [shard for shard, sender in self.senders.items() if sender.excused]
         for sender in self.senders.values():
             # What it sent is forgotten, so what it said must be too, even if it cannot be asked again yet.
             sender.next_lsn = self._position.first
@@ -205,7 +220,24 @@ class ReadSet:
         hit("read_start_unanswered")
         self.start(sender, now)
 
-    # Failure of a sender
+    # Connections, and failure of a sender
+
+    def on_peer_up(self, peer: PeerId, now: Micros) -> None:
+        """A connection to a node is established: its shards need not wait any longer."""
+        for sender in self.senders.values():
+            if sender.peer == peer and sender.status is SenderStatus.WAITING and not sender.lost:
+                self.start(sender, now)
+
+    def on_peer_down(self, peer: PeerId, now: Micros) -> list[Sender]:
+        """A connection broke or could not be made; the shards that failed with it."""
+        failed = [
+            sender
+            for sender in self.senders.values()
+            if sender.peer == peer and sender.status in (SenderStatus.STARTING, SenderStatus.READING)
+        ]
+        for sender in failed:
+            self.wait(sender, now)
+        return failed
 
     def wait(self, sender: Sender, now: Micros) -> None:
         """The shard failed or refused: ask it again later."""

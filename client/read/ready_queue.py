@@ -49,8 +49,8 @@ class ReadyQueue:
         items = self._items
         if items:
             last = items[-1]
-            if type(last) is Gap and last.kind is gap.kind and last.hi + 1 == gap.lo:
-                items[-1] = Gap(gap.kind, last.lo, gap.hi)
+            if type(last) is Gap and (joined := last.joined(gap)) is not None:
+                items[-1] = joined
                 return
         items.append(gap)
 

@@ -70,6 +70,7 @@ class ReleaseLookup:
         for stream_id in [known for known in self._watched if known not in self._streams]:
             del self._watched[stream_id]
         first, longest = self._settings.release_lookup_us, self._settings.release_lookup_us_max
+        asked: set[LogId] = set()
         for stream_id, stream in sorted(self._streams.items()):
             watched = self._watched.get(stream_id)
             if watched is None:
@@ -80,5 +81,7 @@ class ReleaseLookup:
                 hit("read_asks_for_release")
                 watched.delay = min(2 * watched.delay, max(first, longest))
                 watched.ask_at = now + watched.delay
-                self._ask(stream.log, now)
+                if stream.log not in asked:
+                    asked.add(stream.log)
+                    self._ask(stream.log, now)
         self.on_turn_end(now)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import enum
+from typing import Final
 
 from logdevice_py.core.ids import Generation, PeerId, ShardId, node_peer
 from logdevice_py.core.lsn import LSN_INVALID, Lsn
 from logdevice_py.core.machine import Timer
+
+ENTRY_WORK: Final = 100
+"""An entry takes a shard as much work as so many bytes, beside its own."""
 
 
 class SenderStatus(enum.Enum):
@@ -33,11 +37,13 @@ class Sender:
         "peer",
         "received",
         "shard",
+        "slow",
         "status",
         "timer",
         "under_replicated_until",
         "version",
         "window_high",
+        "work",
     )
 
     def __init__(self, shard: ShardId, generation: Generation) -> None:
@@ -47,6 +53,8 @@ class Sender:
         self.status = SenderStatus.IDLE
         self.down = False
         """Counted as down for single-copy delivery."""
+        self.slow = False
+        """Left out of single-copy delivery because it is much slower than the others."""
         self.lost = False
         """It lost what the epochs of the read set asked it to keep."""
         self.next_lsn: Lsn = LSN_INVALID
@@ -62,9 +70,16 @@ class Sender:
         """Bytes that it sent since its last START."""
         self.held = 0
         """Bytes that it sent, since whenever, that are not handed over yet."""
+        self.work = 0
+        """Bytes that it sent, since whenever, and what handling its entries is worth."""
         self.failures = 0
         """How often it failed in a row."""
         self.timer: Timer | None = None
+
+    @property
+    def excused(self) -> bool:
+        """With single-copy delivery others send what would be its own."""
+        return self.down or self.slow or self.lost
 
     @property
     def has_credit(self) -> bool:

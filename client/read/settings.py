@@ -41,6 +41,21 @@ class ReadSettings:
     single_copy_retry_us_max: int = setting(
         120_000_000, unit="us", lo=1_000, doc="Longest such wait, when shards fail again and again."
     )
+    slow_shard_factor: int = setting(
+        5,
+        unit="times",
+        lo=0,
+        doc="A shard that makes a stream wait so many times longer than the others do is left out of single-copy delivery; 0: none is.",
+    )
+    slow_shard_window_us: int = setting(
+        5_000_000, unit="us", lo=1_000, doc="How often the paces of shards are compared; twice as old times count half."
+    )
+    slow_shard_penalty_us: int = setting(
+        60_000_000, unit="us", lo=1_000, doc="How long a slow shard is left out the first time."
+    )
+    slow_shard_penalty_us_max: int = setting(
+        1_800_000_000, unit="us", lo=1_000, doc="Longest such time, when a shard is slow again and again."
+    )
     gap_grace_period_us: int = setting(
         1_000_000,
         unit="us",

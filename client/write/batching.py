@@ -32,7 +32,7 @@ class OpenBatch:
     def __init__(self, settings: WriterSettings, payload_max: int) -> None:
         self._compression = COMPRESSIONS[settings.compression]
         self._max = payload_max
-        self._full = min(settings.size_trigger_bytes, payload_max)
+        self._full = max(1, min(settings.size_trigger_bytes, payload_max - _BATCH_HEAD))
         self._records: list[bytes] = []
         self._spans: list[Span] = []
         self.size = 0

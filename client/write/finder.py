@@ -23,6 +23,13 @@ class FoundFrames:
         """A part of the range is lost, unreadable or trimmed: what is not found may have been there."""
 
 
+class FrameSearch(Protocol):
+    """A search under way."""
+
+    def cancel(self) -> None:
+        """Nobody wants the outcome any more; `done` is not called. Harmless when it was."""
+
+
 class FrameFinder(Protocol):
     """Reads a range to its end, however long that takes."""
 
@@ -34,5 +41,5 @@ class FrameFinder(Protocol):
         until: Lsn,
         done: Callable[[FoundFrames, Micros], None],
         now: Micros,
-    ) -> None:
+    ) -> FrameSearch:
         """Look for the stream's frames from first to until, inclusive; calls `done` once, later."""

@@ -73,7 +73,8 @@ class ReceiptCollector:
             self._error.status,
             f"{self._failed} of {self._total} records: {self._error.detail or 'not acknowledged'}",
             retriable=self._error.retriable,
-            maybe_applied=self._error.maybe_applied,
+            # Some of the call's records are in the log when not all of them failed.
+            maybe_applied=self._error.maybe_applied or self._failed < self._total,
         )
         self._promise.set_exception(error)
         self._promise.exception()  # flush and close raise it too: nobody needs to be warned when it is not awaited here

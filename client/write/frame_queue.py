@@ -91,17 +91,32 @@ class FrameQueue:
     def settle(self) -> None:
         """Once all is certain: drop what was given up, and number what is left without a gap behind what was stored."""
         self.frames = deque(frame for frame in self.frames if frame.fate is FrameFate.ACKED or not frame.given_up)
-        self.pop_acknowledged()
-        for frame in [frame for frame in self.frames if frame.fate is FrameFate.ACKED]:
-            marks.hit(
-                "stream_overtaken"
-            )  # no sequencer that keeps the rules does this; the position holds all the same
-            self.frames.remove(frame)
-            self._finish(frame)
+        self.finish_acknowledged()
         self._number(self.last_sequence)
 
+    def finish_acknowledged(self) -> None:
+        """Complete every frame whose position is known, also behind others that have none."""
+        self.pop_acknowledged()
+        for frame in [frame for frame in self.frames if frame.fate is FrameFate.ACKED]:
+            # No sequencer that keeps the rules does this; the position holds all the same.
+            marks.hit("stream_overtaken")
+            self.frames.remove(frame)
+            self._finish(frame)
+
+    def hand_back_markers(self, frame: StreamFrame) -> None:
+        """The records of a frame are about to get their outcome: who waits for all records up to it goes on waiting for those before."""
+        before = None
+        for other in self.frames:
+            if other.sequence >= frame.sequence:
+                break
+            if not other.given_up:
+                before = other
+        if before is not None:
+            before.markers += frame.markers
+            frame.markers = []
+
     def drop_queued(self) -> None:
-        """Drop what was given up before it was sent. Nothing behind the frames in flight was sent, so their numbers close up."""
+        """Drop what was given up and certainly is stored nowhere. Numbers of queued frames close up; those that were sent keep theirs."""
         kept = [frame for frame in self.frames if frame.fate is not FrameFate.QUEUED or not frame.given_up]
         if len(kept) < len(self.frames):
             self.frames = deque(kept)

@@ -11,7 +11,7 @@ from client.read.read_set import ReadRequest
 from client.read.read_stream import ReadStream
 from client.read.settings import ReadSettings
 from client.session import ClientSession, HistoryRequest
-from client.write.finder import FoundFrames
+from client.write.finder import FoundFrames, FrameSearch
 from client.write.frame import FramePosition
 from logdevice_py.core.entry import ConstituentFlags, EntryHeader, body_of, parse_constituents
 from logdevice_py.core.ids import LogId, WriterId
@@ -67,6 +67,16 @@ class _Search:
         self._session.add_stream(self.stream.request.stream, self.stream)
         self.stream.start(now)
 
+    def cancel(self) -> None:
+        """Stop reading."""
+        self.stream.stop()
+        self._end()
+
+    def _end(self) -> None:
+        self._session.remove_stream(self.stream.request.stream)
+        if self._history is not None:
+            self._history.cancel()
+
     def _request_history(self) -> None:
         if self._history is not None:
             self._history.cancel()
@@ -87,9 +97,7 @@ class _Search:
                 elif item.kind not in _CERTAIN:
                     self._uncertain = True
         if self.stream.finished:
-            self._session.remove_stream(self.stream.request.stream)
-            if self._history is not None:
-                self._history.cancel()
+            self._end()
             self._done(FoundFrames(self._found, uncertain=self._uncertain), now)
 
     def _note(self, header: EntryHeader, image: bytes) -> None:
@@ -125,7 +133,9 @@ class StreamFrameReader:
         until: Lsn,
         done: Callable[[FoundFrames, Micros], None],
         now: Micros,
-    ) -> None:
+    ) -> FrameSearch:
         """Look for the frames of `writer` in [first, until]."""
         request = ReadRequest(log=log, stream=next(self._session.ids), first=first, until=until)
-        _Search(self._session, request, writer, done, self._settings, self._metrics).start(now)
+        search = _Search(self._session, request, writer, done, self._settings, self._metrics)
+        search.start(now)
+        return search

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from client.append.router import Routes
 from client.append.seq_state_request import SeqStateRequests
@@ -12,9 +12,13 @@ from client.links import Links
 from client.metrics import WriterMetrics
 from client.settings import ClientSettings, WriterSettings
 from client.write.finder import FrameFinder
+from client.write.frame import StreamFrame
 from logdevice_py.core.ids import LogId, NodeId
 from logdevice_py.core.machine import Rng, TimerWheel
 from logdevice_py.core.status import LogDeviceError
+
+RECORD_OVERHEAD: Final = 100
+"""Bytes of memory that a record takes beside its own: even empty ones are not free."""
 
 
 @dataclass(slots=True)
@@ -38,15 +42,27 @@ class StreamGround:
 class StreamOwner:
     """What a stream reports to the writer that it belongs to."""
 
-    __slots__ = ("failures", "first_error", "metrics", "settings", "unacknowledged_bytes")
+    __slots__ = ("failures", "first_error", "metrics", "settings", "unacknowledged_bytes", "unacknowledged_records")
 
     def __init__(self, settings: WriterSettings, metrics: WriterMetrics) -> None:
         self.settings = settings
         self.metrics = metrics
         self.unacknowledged_bytes = 0
+        self.unacknowledged_records = 0
         self.failures = 0
         """Records that failed since the last flush told it."""
         self.first_error: LogDeviceError | None = None
+
+    @property
+    def full(self) -> bool:
+        """The limit of memory is reached."""
+        held = self.unacknowledged_bytes + RECORD_OVERHEAD * self.unacknowledged_records
+        return held >= self.settings.memory_bytes_max
+
+    def has_outcome(self, frame: StreamFrame) -> None:
+        """The records of a frame were acknowledged, or failed."""
+        self.unacknowledged_bytes -= frame.size
+        self.unacknowledged_records -= frame.records
 
     def on_failed(self, records: int, error: LogDeviceError) -> None:
         """Remember it for flush and close."""

@@ -18,16 +18,15 @@ before its outcome in the first one is known.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 from client.append.append_request import DURABILITY
 from client.append.seq_state_request import SeqStateRequest
-from client.promise import Promise
-from client.write.batching import OpenBatch, ends_of
-from client.write.finder import FoundFrames
-from client.write.frame import FrameFate, FramePosition, ReceiptCollector, StreamFrame
+from client.write.finder import FoundFrames, FrameSearch
+from client.write.frame import FrameFate, FramePosition, StreamFrame
 from client.write.frame_queue import FrameQueue
 from client.write.ground import StreamGround, StreamOwner
+from client.write.record_intake import RecordIntake
 from client.write.refusals import FATAL, HERE, is_certain
 from logdevice_py.core import marks
 from logdevice_py.core.ids import LogId, NodeId, PeerId, WriterId
@@ -46,8 +45,6 @@ from logdevice_py.protocol.messages import (
 
 _RESUME = int(AppendFlags.RESUME)
 _WAIT_FOR_RECOVERY = int(SeqStateFlags.WAIT_FOR_RECOVERY)
-LINGER_US = 10_000
-"""Longest wait of a record for others while frames are unacknowledged, when the time trigger is left to the stream."""
 
 
 class WriteStreamState(enum.Enum):
@@ -67,8 +64,6 @@ class WriteStream:
 
     __slots__ = (
         "_accepted",
-        "_batch",
-        "_batch_timer",
         "_frames",
         "_ground",
         "_last_lsn",
@@ -82,10 +77,11 @@ class WriteStream:
         "_reason",
         "_reason_epoch",
         "_resume_sent",
+        "_search",
         "_timer",
         "epoch",
+        "intake",
         "log",
-        "payload_max",
         "state",
         "writer",
     )
@@ -100,16 +96,16 @@ class WriteStream:
         """The only epoch in which frames may be in flight or in doubt; 0: not known yet."""
         self._ground = ground
         self._owner = owner
-        self.payload_max = payload_max
-        self._batch = OpenBatch(owner.settings, payload_max)
-        self._batch_timer: Timer | None = None
         self._frames = FrameQueue(self._complete)
+        self.intake = RecordIntake(owner, self._frames, ground.timers, payload_max, self._pump)
+        """Takes the records."""
         self._last_lsn = Lsn(0)
         self._node = NodeId(-1)
         self._accepted = False
         self._resume_sent = False
         self._min_epoch = EPOCH_INVALID
         self._question: SeqStateRequest | None = None
+        self._search: FrameSearch | None = None
         self._reason = Status.OK
         self._reason_epoch = EPOCH_INVALID
         self._pauses: Iterator[int] | None = None
@@ -122,66 +118,22 @@ class WriteStream:
     @property
     def idle(self) -> bool:
         """Nothing is unacknowledged."""
-        return not self._frames and not self._batch
-
-    def append(self, payload: bytes, promise: Promise, now: Micros) -> None:
-        """Take one record. The promise gets its `Receipt`."""
-        if not self._batch.fits(len(payload)):
-            self._cut(now)
-        self._batch.add(payload, promise)
-        self._owner.unacknowledged_bytes += len(payload)
-        if self._batch.full:
-            self._cut(now)
-
-    def append_many(self, payloads: Sequence[bytes], promise: Promise, now: Micros) -> None:
-        """Take many records, one at least. The promise gets their `Receipts`."""
-        ends = ends_of(payloads)
-        collector = ReceiptCollector(promise, len(payloads))
-        start = 0
-        while start < len(payloads):
-            taken = self._batch.add_many(payloads, start, ends, collector)
-            start += taken
-            if not taken or self._batch.full or start < len(payloads):
-                self._cut(now)
-        self._owner.unacknowledged_bytes += sum(map(len, payloads))
+        return not self._frames and not self.intake
 
     def flush(self, marker: Callable[[], None], now: Micros) -> bool:
         """Send what is open at the end of the turn; `marker` is called when everything taken so far has its outcome. False: it has."""
-        self._cut(now)
+        self.intake.cut(now)
         waiting = [frame for frame in self._frames if not frame.given_up]
         if not waiting:
             return False
         waiting[-1].markers.append(marker)
         return True
 
-    def _cut(self, now: Micros) -> None:
-        if not self._batch:
-            return
-        if self._batch_timer is not None:
-            self._batch_timer.cancel()
-            self._batch_timer = None
-        frame = self._batch.cut(self._frames.next_sequence, now)
-        self._frames.put(frame)
-        metrics = self._owner.metrics
-        metrics.bytes_before_compression += frame.size
-        metrics.bytes_of_frames += len(frame.payload)
-
     # Events
 
     def on_turn_end(self, now: Micros) -> None:
         """Cut the open batch if it is time, and send what may be sent."""
-        if self._batch:
-            trigger = self._owner.settings.time_trigger_us
-            if trigger == 0 or (trigger < 0 and not self._frames):
-                self._cut(now)
-            elif self._batch_timer is None:
-                wait = LINGER_US if trigger < 0 else trigger
-                self._batch_timer = self._ground.timers.at(now + wait, self._on_batch_timer)
-        self._pump(now)
-
-    def _on_batch_timer(self, now: Micros) -> None:
-        self._batch_timer = None
-        self._cut(now)
+        self.intake.on_turn_end(now)
         self._pump(now)
 
     def on_appended(self, peer: PeerId, frame: StreamFrame, answer: Appended, now: Micros) -> None:
@@ -200,8 +152,8 @@ class WriteStream:
             self._pauses = None
             self._frames.pop_acknowledged()
             if self.state is WriteStreamState.STREAMING:
-                if self._batch and not self._frames and self._owner.settings.time_trigger_us < 0:
-                    self._cut(now)
+                if not self._frames:
+                    self.intake.on_idle(now)
                 self._pump(now)
                 return
         else:
@@ -363,7 +315,7 @@ class WriteStream:
         self.state = WriteStreamState.READING
         # Frames may share an LSN: of those that share it with the last acknowledged one, some may be in doubt.
         first = max(self._last_lsn, compose_lsn(self.epoch, 1))
-        self._ground.finder.find(
+        self._search = self._ground.finder.find(
             self.log,
             self.writer,
             Lsn(first),
@@ -374,9 +326,9 @@ class WriteStream:
 
     def _found(self, found: FoundFrames, epoch: Epoch, node: NodeId, now: Micros) -> None:
         """What the recovered epoch holds of ours."""
-        if self.state is not WriteStreamState.READING:
-            return
+        assert self.state is WriteStreamState.READING, self.state
         assert self._frames.in_flight == 0
+        self._search = None
         frames = self._frames
         for frame in frames.in_doubt():
             position = found.positions.get(frame.sequence)
@@ -438,7 +390,9 @@ class WriteStream:
         metrics.frames_acknowledged += 1
         if not frame.given_up:
             metrics.records_acknowledged += frame.records
-            self._owner.unacknowledged_bytes -= frame.size
+            self._owner.has_outcome(frame)
+            if frame.markers:
+                self._frames.hand_back_markers(frame)
             frame.acknowledge()
 
     def _fail(self, frame: StreamFrame, error: LogDeviceError) -> None:
@@ -446,14 +400,18 @@ class WriteStream:
         if frame.given_up:
             return
         frame.given_up = True
-        self._owner.unacknowledged_bytes -= frame.size
+        self._owner.has_outcome(frame)
         self._owner.on_failed(frame.records, error)
+        if frame.markers:
+            self._frames.hand_back_markers(frame)
         frame.fail(error)
 
     def _give_up_all(self, status: Status) -> None:
         """The log cannot be written at all."""
         for frame in self._frames:
-            self._fail(frame, LogDeviceError(status, maybe_applied=frame.fate is FrameFate.DOUBT))
+            if frame.fate is not FrameFate.ACKED:
+                self._fail(frame, LogDeviceError(status, maybe_applied=frame.fate is FrameFate.DOUBT))
+        self._frames.finish_acknowledged()
         if self._frames.in_doubt():
             # Nothing of this epoch may be sent again, and it cannot be told what it holds.
             self._min_epoch = Epoch(self.epoch + 1)
@@ -464,17 +422,21 @@ class WriteStream:
     def close(self) -> None:
         """Fail what has no outcome."""
         self.state = WriteStreamState.CLOSED
-        for timer in (self._timer, self._look_timer, self._batch_timer):
+        for timer in (self._timer, self._look_timer):
             if timer is not None:
                 timer.cancel()
         if self._question is not None:
             self._question.cancel()
-        if self._batch:
-            self._cut(Micros(0))
+        if self._search is not None:
+            self._search.cancel()
+        self.intake.cut(Micros(0))
         for frame in self._frames:
+            if frame.fate is FrameFate.ACKED:
+                continue
             certain = frame.fate is FrameFate.QUEUED or (frame.fate is FrameFate.SENT and self._withdraw(frame))
             self._ground.frames.pop(frame.request_id, None)
             self._fail(frame, LogDeviceError(Status.SHUTDOWN, "the writer was closed", maybe_applied=not certain))
+        self._frames.finish_acknowledged()
         self._frames.clear()
 
     # Time
@@ -517,8 +479,8 @@ class WriteStream:
                 marks.hit("stream_gives_up")
                 certain = frame.fate is FrameFate.QUEUED
                 self._fail(frame, LogDeviceError(Status.TIMEDOUT, maybe_applied=not certain))
-        if self.state is WriteStreamState.STREAMING:
-            self._frames.drop_queued()
+        # Whatever the stream waits for: it may take for ever, and records that failed are not counted any more.
+        self._frames.drop_queued()
 
     def check(self) -> None:
         """What must hold between events."""

@@ -65,7 +65,7 @@ class WriteStreams:
     @property
     def full(self) -> bool:
         """The limit of memory is reached."""
-        return self._owner.unacknowledged_bytes >= self.settings.memory_bytes_max
+        return self._owner.full
 
     @property
     def unacknowledged_bytes(self) -> int:
@@ -91,12 +91,12 @@ class WriteStreams:
         """
         if self.full or self._closed:
             self._refuse()
-        stream = self._dirty.get(log) or self._touch(log)
+        intake = (self._dirty.get(log) or self._touch(log)).intake
         if type(payload) is not bytes:
             raise LogDeviceError(Status.INVALID_PARAM, f"a record is bytes, not {type(payload).__name__}")
-        if len(payload) > stream.payload_max:
-            raise LogDeviceError(Status.TOOBIG, f"{len(payload)} bytes; the log takes {stream.payload_max}")
-        stream.append(payload, promise, now)
+        if len(payload) > intake.payload_max:
+            raise LogDeviceError(Status.TOOBIG, f"{len(payload)} bytes; the log takes {intake.payload_max}")
+        intake.append(payload, promise, now)
 
     def append_many(self, log: LogId, payloads: Sequence[bytes], promise: Promise, now: Micros) -> None:
         """Take many records; the promise gets their `Receipts`. They are taken all or none.
@@ -106,16 +106,16 @@ class WriteStreams:
         """
         if self.full or self._closed:
             self._refuse()
-        stream = self._dirty.get(log) or self._touch(log)
+        intake = (self._dirty.get(log) or self._touch(log)).intake
         if not payloads:
             keep(promise, Receipts([]))
             return
         if set(map(type, payloads)) != _BYTES:
             raise LogDeviceError(Status.INVALID_PARAM, "records are bytes")
         longest = max(map(len, payloads))
-        if longest > stream.payload_max:
-            raise LogDeviceError(Status.TOOBIG, f"{longest} bytes; the log takes {stream.payload_max}")
-        stream.append_many(payloads, promise, now)
+        if longest > intake.payload_max:
+            raise LogDeviceError(Status.TOOBIG, f"{longest} bytes; the log takes {intake.payload_max}")
+        intake.append_many(payloads, promise, now)
 
     def _refuse(self) -> None:
         if self._closed:

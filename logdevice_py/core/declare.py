@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import enum
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -40,7 +41,10 @@ def parse_setting(field: dataclasses.Field[Any], raw: Any) -> Any:
     value: Any
     try:
         if unit == "us" and isinstance(raw, str):
-            value = parse_duration(raw)
+            negative = (
+                raw.startswith("-") and (field.metadata["lo"] or 0) < 0
+            )  # stands for something else than a duration
+            value = -parse_duration(raw[1:]) if negative else parse_duration(raw)
         elif unit == "bytes" and isinstance(raw, str):
             value = parse_size(raw)
         elif unit == "flag":
@@ -85,6 +89,8 @@ def render_value(unit: str, value: Any) -> str:
         return format_size(value)
     if unit == "flag":
         return "true" if value else "false"
+    if isinstance(value, enum.Enum):
+        return value.name.lower()
     return str(value)
 
 

@@ -78,13 +78,15 @@ class FrameReader:
     Use: fill a part of `get_buffer()`, then call `received` with the number of bytes filled.
     """
 
-    __slots__ = ("_buffer", "_read", "_write", "frame_size_max")
+    __slots__ = ("_buffer", "_read", "_sound_crc", "_write", "frame_size_max")
 
     def __init__(self, frame_size_max: int = FRAME_SIZE_MAX) -> None:
         self.frame_size_max = frame_size_max
         self._buffer = bytearray(min(_BUFFER_SIZE, 2 * frame_size_max))
         self._read = 0
         self._write = 0
+        self._sound_crc = -1
+        """Checksum of the frame begun, when its head and fields match it and only its payload is not complete."""
 
     @property
     def pending(self) -> int:
@@ -128,15 +130,20 @@ class FrameReader:
                 if not _LENGTH_MIN <= length <= largest:
                     self._refuse(length)
                 end = read + 4 + length
-                if write < end:
-                    break
                 at = read + HEAD_SIZE + fields_length
                 if at > end:
                     raise ProtocolError(f"{fields_length} bytes of fields do not fit a frame of {length + 4}")
+                if write < end and (write < at or crc == self._sound_crc):
+                    break
                 head = bytes(view[read:at])
                 fields = head[HEAD_SIZE:]
                 if crc != extend(value(head[:_CRC_AT]), fields):
                     raise ProtocolError("the frame does not match its checksum")
+                if write < end:
+                    # a damaged length must not let the connection wait for bytes that nobody sent
+                    self._sound_crc = crc
+                    break
+                self._sound_crc = -1
                 messages.append(_decode(type_, flags, fields, bytes(view[at:end]) if at < end else b""))
                 read = end
             else:

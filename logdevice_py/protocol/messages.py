@@ -16,6 +16,7 @@ from typing import Annotated, Final
 
 from logdevice_py.config.attributes import Durability as Durability
 from logdevice_py.core.ids import Generation
+from logdevice_py.core.lsn import LSN_INVALID
 from logdevice_py.protocol.declare import (
     EPOCH,
     ESN,
@@ -56,6 +57,8 @@ LOGS_PER_FRAME: Final = 500
 """How many logs a sender puts into one message at most."""
 FIELDS_BUDGET: Final = 65_000
 """Bytes that the lists of one message may take; what is left of 64 KiB is for its other fields."""
+EPOCHS_PER_SEALED: Final = 1300
+"""How many epochs of a log one SEALED describes at most: a list of so many may have left out later ones."""
 
 
 class MessageType(enum.IntEnum):
@@ -196,6 +199,9 @@ class Store:
     flags: U32  # StoreFlags
     seal_epoch: EpochField  # of the recovery; 0 from a sequencer
     recovery_id: U64  # of the recovery; 0 from a sequencer
+    released: LsnField = (
+        LSN_INVALID  # from a sequencer: as in RELEASE, everything up to here may be read; 0: nothing is said
+    )
     image: Payload  # logdevice_py.core.entry
 
 
@@ -564,3 +570,15 @@ class Shutdown:
 
 PATIENT: Final[frozenset[type]] = frozenset({Release})
 """Messages that nobody waits for urgently: they may wait a moment for another message to the same peer and leave in the same write."""
+
+
+def says(message: object, patient: object) -> bool:
+    """Whether a message tells its receiver all that a patient one for the same peer does, which can then be left out."""
+    return (
+        type(message) is Store
+        and type(patient) is Release
+        and message.shard == patient.shard
+        and len(patient.logs) == 1
+        and patient.logs[0][0] == message.log
+        and patient.logs[0][1] <= message.released
+    )

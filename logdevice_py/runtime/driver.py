@@ -15,14 +15,14 @@ from typing import Any
 from logdevice_py.core.ids import PeerId
 from logdevice_py.core.machine import Machine, Outbox, Send, TimerWheel
 from logdevice_py.core.units import Micros
-from logdevice_py.protocol.messages import PATIENT
+from logdevice_py.protocol.messages import PATIENT, says
 from logdevice_py.runtime.clock import monotonic_us
 from logdevice_py.runtime.transport import Transport
 
 LOCAL_ROUNDS_MAX = 6
 """How often messages to the own node and outcomes are delivered within a turn before other events get their share."""
 LOCAL_PATIENCE = 0.001
-"""Seconds that a patient message to the own node waits for another turn."""
+"""Seconds that a patient message to the own node waits for another one."""
 
 
 class Driver:
@@ -67,7 +67,7 @@ class Driver:
         self._wake_at: int = 0
         self._local: deque[Any] = deque()
         self._patient: list[Any] = []
-        """Messages to the own node that wait for the next turn."""
+        """Patient messages to the own node that wait."""
         self._patience: asyncio.TimerHandle | None = None
         self._completions: deque[Callable[[Micros], None]] = deque()
         self._stopped = False
@@ -142,9 +142,6 @@ class Driver:
 
     def _run_turn(self) -> None:
         machine, local, completions = self._machine, self._local, self._completions
-        if self._patient:
-            local.extend(self._patient)
-            self._patient.clear()
         for _ in range(LOCAL_ROUNDS_MAX):
             now = monotonic_us()
             while completions:
@@ -160,17 +157,23 @@ class Driver:
 
     def _run_effects(self) -> None:
         """Messages leave before anything else is done: others work on them meanwhile."""
+        effects = self._outbox.take()
+        if not effects:
+            return
         grouped: dict[type, list[Any]] | None = None
         transport, own = self._transport, self._own_peer
-        for effect in self._outbox.take():
+        for effect in effects:
             kind = type(effect)
             if kind is Send:
                 message = effect.message
                 if effect.to == own:
                     if type(message) in PATIENT:
                         self._wait_patiently(message)
-                    else:
-                        self._local.append(message)
+                        continue
+                    if self._patient:
+                        self._local.extend(each for each in self._patient if not says(message, each))
+                        self._patient.clear()
+                    self._local.append(message)
                 elif transport is not None:
                     transport.send(effect.to, message)
             elif grouped is None:
@@ -180,11 +183,11 @@ class Driver:
         if transport is not None:
             transport.flush()
         if grouped is not None:
-            for kind, effects in grouped.items():
-                self._effects[kind](effects)
+            for kind, same in grouped.items():
+                self._effects[kind](same)
 
     def _wait_patiently(self, message: Any) -> None:
-        """The next turn takes it along; if there is none for a moment, it gets one of its own."""
+        """The next message to the own node takes it along, or says the same; if there is none for a moment, it goes alone."""
         self._patient.append(message)
         if self._patience is None:
             self._patience = self._loop.call_later(LOCAL_PATIENCE, self._on_patience)
@@ -192,6 +195,8 @@ class Driver:
     def _on_patience(self) -> None:
         self._patience = None
         if self._patient:
+            self._local.extend(self._patient)
+            self._patient.clear()
             self._schedule()
 
     def _arm(self) -> None:

@@ -19,9 +19,9 @@ from typing import Any, Final, Protocol, cast
 
 from logdevice_py.core.ids import InstanceId, NodeId, PeerId, format_peer
 from logdevice_py.core.machine import Rng, backoff
-from logdevice_py.core.status import TRAITS, ProtocolError, Status
+from logdevice_py.core.status import TRAITS, LogDeviceError, ProtocolError, Status
 from logdevice_py.protocol.framing import FRAME_SIZE_MAX, FRAME_SIZE_MAX_BEFORE_HELLO, FrameReader, encode_frame
-from logdevice_py.protocol.messages import PATIENT, PROTOCOL_VERSION_MAX, PROTOCOL_VERSION_MIN, Ack, Hello
+from logdevice_py.protocol.messages import PATIENT, PROTOCOL_VERSION_MAX, PROTOCOL_VERSION_MIN, Ack, Hello, says
 from logdevice_py.runtime.clock import monotonic_us
 from logdevice_py.runtime.complaints import Complaints
 from logdevice_py.runtime.settings import RuntimeSettings, TransportMetrics
@@ -78,11 +78,13 @@ class _Connection(asyncio.BufferedProtocol):
         "_owner",
         "_reader",
         "_timer",
+        "_waiting",
         "_waits_since",
         "dialled",
         "out",
         "peer",
         "transport",
+        "trouble",
         "up",
     )
 
@@ -95,14 +97,18 @@ class _Connection(asyncio.BufferedProtocol):
         self.peer = peer
         self.dialled = peer is not None
         self.transport: asyncio.Transport | None = None
+        self.trouble = LogDeviceError(Status.CONNFAILED, "closes the connection before it introduces itself")
+        """Why the connection ends, should it end before it is up."""
         self.up = False
         self.out: list[bytes] = []
         self._company = False
         """The last patient message was followed by another message within the time that it may wait."""
         self._alone_at = 0
         """When a patient message was sent without company; 0 once it is known whether any followed in time."""
+        self._waiting: list[Any] = []
+        """Patient messages that wait for another one."""
         self._waits_since = 0
-        """When the first patient message was queued that waits."""
+        """Since when the first of them waits."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)  # uvloop has classes of its own
@@ -154,6 +160,7 @@ class _Connection(asyncio.BufferedProtocol):
 
     def _silent(self) -> None:
         seconds = self._owner.settings.hello_timeout_us / 1e6
+        self.trouble = LogDeviceError(Status.CONNFAILED, f"accepts connections and says nothing for {seconds:g} s")
         self._owner.complain(
             "no introduction", f"{self.describe()}: no introduction within {seconds:.1f} s; connection closed"
         )
@@ -175,6 +182,7 @@ class _Connection(asyncio.BufferedProtocol):
             self._timer.cancel()
         self.transport = None
         self.out.clear()
+        self._waiting.clear()
         self._owner.disconnected(self)
 
     def queue(self, message: Any) -> None:
@@ -182,14 +190,23 @@ class _Connection(asyncio.BufferedProtocol):
         if self._alone_at:
             self._company = monotonic_us() - self._alone_at < PATIENCE_US
             self._alone_at = 0
+        if self._waiting:
+            self._end_waiting(message)
         self.out.extend(encode_frame(message))
+
+    def _end_waiting(self, message: Any = None) -> None:
+        """Put what waits into this turn's write, but for what the next message says as well."""
+        for each in self._waiting:
+            if message is None or not says(message, each):
+                self.out.extend(encode_frame(each))
+        self._waiting.clear()
 
     def queue_patiently(self, message: Any) -> bool:
         """Queue a patient message. False: it may wait for another message, since the last one would not have waited in vain."""
         if self._company:
-            if not self.out:
+            if not self._waiting:
                 self._waits_since = monotonic_us()
-            self.out.extend(encode_frame(message))
+            self._waiting.append(message)
             return False
         self.out.extend(encode_frame(message))
         self._alone_at = monotonic_us()
@@ -197,13 +214,18 @@ class _Connection(asyncio.BufferedProtocol):
 
     def patience_ends(self, now: int) -> bool:
         """Send what has waited long enough, and let the next patient message not wait. False: what is there may wait on."""
-        if not self.out:
+        if not self._waiting:
             return True
         if now - self._waits_since < PATIENCE_US:
             return False
         self._company = False
-        self.flush()
+        self.send_waiting()
         return True
+
+    def send_waiting(self) -> None:
+        """Send what waits for another message."""
+        self._end_waiting()
+        self.flush()
 
     def flush(self) -> None:
         """Hand this turn's frames to the socket in one write."""
@@ -255,6 +277,8 @@ class _Route:
     pauses: Iterator[int] | None
     not_before: int
     refused: bool
+    trouble: LogDeviceError | None
+    """Why the last try to reach it failed; None: it did not."""
 
 
 class Transport:
@@ -361,6 +385,14 @@ class Transport:
         """Number of open accepted connections."""
         return sum(1 for connection in self._connections if not connection.dialled)
 
+    def troubles(self) -> dict[PeerId, LogDeviceError]:
+        """Nodes that the last try did not reach, and why: CONNFAILED, or the status with which the node refused us."""
+        return {
+            peer: route.trouble
+            for peer, route in self._routes.items()
+            if route.trouble is not None and route.connection is None
+        }
+
     async def close(self) -> None:
         """Close everything; nothing is reported any more."""
         self._closing = True
@@ -371,7 +403,7 @@ class Transport:
         if self._patience is not None:
             self._patience.cancel()
         for connection in self._patient:
-            connection.flush()
+            connection.send_waiting()
         tasks = [route.dialling for route in self._routes.values() if route.dialling is not None]
         for task in tasks:
             task.cancel()
@@ -392,7 +424,7 @@ class Transport:
     def _route(self, peer: PeerId) -> _Route:
         route = self._routes.get(peer)
         if route is None:
-            route = self._routes[peer] = _Route(None, None, [], 0, None, 0, False)
+            route = self._routes[peer] = _Route(None, None, [], 0, None, 0, False, None)
         return route
 
     def _wait(self, peer: PeerId, message: Any) -> None:
@@ -421,16 +453,19 @@ class Transport:
                 await self.loop.create_connection(lambda: _Connection(self, peer), *address)
             return  # acknowledged() or disconnected() goes on from here
         except TimeoutError:
-            pass
+            trouble = f"no connection within {self.settings.dial_timeout_us / 1e6:g} s"
         except ConnectionRefusedError:
             refused = True
+            trouble = "nobody listens there"
         except OSError as error:
             log.debug("cannot dial %s: %s", format_peer(peer), error)
-        self._dial_failed(peer, route, refused=refused)
+            trouble = error.strerror or str(error)
+        self._dial_failed(peer, route, LogDeviceError(Status.CONNFAILED, trouble), refused=refused)
 
-    def _dial_failed(self, peer: PeerId, route: _Route, *, refused: bool) -> None:
+    def _dial_failed(self, peer: PeerId, route: _Route, trouble: LogDeviceError, *, refused: bool) -> None:
         self.metrics.dials_failed += 1
         route.dialling = None
+        route.trouble = trouble
         if route.pauses is None:
             route.pauses = backoff(
                 self._rng, initial_us=self.settings.redial_us_min, max_us=self.settings.redial_us_max
@@ -474,9 +509,10 @@ class Transport:
         assert connection.peer is not None
         route = self._route(connection.peer)
         if ack.status is not Status.OK:
+            connection.trouble = LogDeviceError(ack.status, ack.detail or TRAITS[ack.status].meaning)
             raise ProtocolError(f"it refused us: {ack.status.name}: {ack.detail or TRAITS[ack.status].meaning}")
         connection.up = True
-        route.connection, route.dialling = connection, None
+        route.connection, route.dialling, route.trouble = connection, None, None
         route.pauses, route.not_before = None, 0
         waiting, route.waiting = route.waiting, []
         self.events.on_config_version(ack.config_version)
@@ -553,7 +589,7 @@ class Transport:
                 self.events.on_peer_down(peer, refused=False)
                 self._dial(peer, route)  # a reset is redialled at once: only a refusal tells that the process is gone
             elif route.connection is None and route.dialling is not None and not connection.up:
-                self._dial_failed(peer, route, refused=False)
+                self._dial_failed(peer, route, connection.trouble, refused=False)
         elif self._clients.get(peer) is connection:
             del self._clients[peer]
             self.events.on_peer_down(peer, refused=False)

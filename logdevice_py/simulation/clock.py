@@ -12,7 +12,7 @@ WALL_AT_START = 1_767_225_600_000_000
 class SimClock:
     """A monotonic clock that may run fast or slow, and a wall clock that may be wrong and jump."""
 
-    __slots__ = ("_offset", "_rate_ppm", "_scheduler", "skew")
+    __slots__ = ("_base", "_base_shown", "_rate_ppm", "_scheduler", "skew")
 
     def __init__(self, scheduler: Scheduler, *, offset: int = 0, rate_ppm: int = 0, skew: int = 0) -> None:
         """
@@ -23,18 +23,29 @@ class SimClock:
             skew: by how much the wall clock is ahead, in microseconds.
         """
         self._scheduler = scheduler
-        self._offset = offset
+        self._base = 0
+        self._base_shown = offset
         self._rate_ppm = rate_ppm
         self.skew = skew
 
+    @property
+    def rate_ppm(self) -> int:
+        """By how many millionths the monotonic clock is fast."""
+        return self._rate_ppm
+
+    def set_rate(self, rate_ppm: int) -> None:
+        """Let the monotonic clock run at another rate from this moment on."""
+        shown = self.monotonic()
+        self._base, self._base_shown, self._rate_ppm = self._scheduler.now, shown, rate_ppm
+
     def monotonic(self) -> Micros:
         """The monotonic clock."""
-        now = self._scheduler.now
-        return Micros(self._offset + now + now * self._rate_ppm // 1_000_000)
+        passed = self._scheduler.now - self._base
+        return self._base_shown + passed + passed * self._rate_ppm // 1_000_000  # type: ignore[return-value]
 
     def true_time(self, deadline: int) -> int:
-        """About when the monotonic clock shows `deadline`; never too late by more than a microsecond."""
-        return (deadline - self._offset) * 1_000_000 // (1_000_000 + self._rate_ppm) + 1
+        """About when the monotonic clock shows `deadline`, at its present rate; never too late by more than a microsecond."""
+        return self._base + (deadline - self._base_shown) * 1_000_000 // (1_000_000 + self._rate_ppm) + 1
 
     def wall(self) -> Timestamp:
         """The wall clock."""

@@ -1,28 +1,22 @@
 """The network: machines, and connections between their processes.
 
-A connection keeps the order of each of its directions; frames arrive after a random delay. When it breaks, what is in flight may be
-lost, and each end learns it in its own time. A blocked direction holds frames back, as TCP does, until it is unblocked or the
-connection is given up.
+A connection keeps the order of each of its directions; writes arrive after a random delay, now and then in pieces. When it breaks, what is
+in flight may be lost, and each end learns it in its own time. A blocked direction holds writes back, as TCP does, until it is unblocked or
+the connection is given up.
 """
 
 from __future__ import annotations
 
-import enum
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
 
 from logdevice_py.core.machine import Rng
 from logdevice_py.core.units import MILLISECOND, SECOND
+from logdevice_py.protocol.framing import FrameReader
+from logdevice_py.simulation.connection import End, Host, Listener, Power
+from logdevice_py.simulation.links import LinkFault, flip_bit
 from logdevice_py.simulation.scheduler import Scheduler
-
-
-class Power(enum.Enum):
-    """What answers a dial to a machine."""
-
-    PROCESS = enum.auto()  # a process listens
-    NO_PROCESS = enum.auto()  # the machine refuses
-    OFF = enum.auto()  # nobody answers
 
 
 @dataclass(slots=True, kw_only=True)
@@ -31,132 +25,44 @@ class NetworkSettings:
 
     delay_min: int = 50
     delay_max: int = 500
-    """Most frames take a time between the two."""
+    """Most writes take a time between the two."""
     slow_probability: float = 0.01
     slow_max: int = 20 * MILLISECOND
     """The few slow ones take up to this."""
+    chop_probability: float = 0.01
+    """Of a write that arrives in two pieces."""
     dial_timeout: int = 2 * SECOND
     hello_timeout: int = 5 * SECOND
     user_timeout: int = 20 * SECOND
     """A connection of which a direction is blocked for this long is given up."""
-
-
-class Listener(Protocol):
-    """A process, as its connections see it. Every call is an event of its own."""
-
-    def accepted(self, end: End, dialler: int) -> None:
-        """Somebody dialled and introduced himself; answer with `End.acknowledge`."""
-
-    def received(self, end: End, frame: bytes) -> None:
-        """A frame came."""
-
-    def lost(self, end: End) -> None:
-        """The connection is gone."""
-
-
-class Host:
-    """A machine. Addresses >= 0 are those of nodes."""
-
-    __slots__ = ("address", "ends", "listener", "power")
-
-    def __init__(self, address: int) -> None:
-        self.address = address
-        self.power = Power.NO_PROCESS
-        self.listener: Listener | None = None
-        self.ends: dict[End, None] = {}
-        """Of open connections."""
-
-
-class End:
-    """One end of a connection. `other` is the other one."""
-
-    __slots__ = (
-        "_network",
-        "arrival",
-        "broken",
-        "held",
-        "host",
-        "known_lost",
-        "listener",
-        "on_ack",
-        "on_lost",
-        "other",
-    )
-
-    def __init__(self, network: Network, host: Host) -> None:
-        self._network = network
-        self.host = host
-        self.listener: Listener | None = host.listener
-        self.other: End = self
-        self.arrival = 0
-        """When the last frame sent from here arrives."""
-        self.held: list[Any] = []
-        """Frames from here that a blocked direction holds back."""
-        self.broken = False
-        self.known_lost = False
-        """This end has learnt that the connection is gone."""
-        self.on_ack: Callable[[], None] | None = None
-        self.on_lost: Callable[[], None] | None = None
-        """Called in place of the listener while the introduction is not answered."""
-
-    def send(self, frame: Any) -> None:
-        """Send a frame (bytes), or a step of the introduction (a callable)."""
-        if self.broken:
-            return
-        if self.held or self._network.is_blocked(self.host.address, self.other.host.address):
-            self.held.append(frame)
-        else:
-            self.dispatch(frame)
-
-    def dispatch(self, frame: Any) -> None:
-        """Put a frame on its way."""
-        network = self._network
-        self.arrival = max(self.arrival, network.scheduler.now + network.delay())
-        network.scheduler.at(self.arrival, lambda: self.other.arrive(frame))
-
-    def arrive(self, frame: Any) -> None:
-        """A frame for this end is there."""
-        if self.known_lost or self.listener is None:
-            return
-        if isinstance(frame, bytes):
-            self.listener.received(self, frame)
-        else:
-            frame()
-
-    def acknowledge(self) -> None:
-        """The accepting end: answer the introduction."""
-        on_ack = self.other.on_ack
-        assert on_ack is not None
-        self.send(on_ack)
-
-    def lose(self) -> None:
-        """This end learns that the connection is gone."""
-        if self.known_lost:
-            return
-        self.known_lost = True
-        self.host.ends.pop(self, None)
-        if self.on_lost is not None:
-            self.on_lost()
-        elif self.listener is not None:
-            self.listener.lost(self)
-
-    def abort(self) -> None:
-        """Close from here, without a word to the own listener."""
-        self.known_lost = True
-        self.host.ends.pop(self, None)
-        self._network.close(self, silent=False)
+    output_bytes_congested: int = 256 << 10
+    """A sender is told when this much of a connection is sent and has not arrived, and when a quarter of it is left."""
+    output_bytes_max: int = 16 << 20
+    """A connection with more than this sent and not arrived is closed by the sender."""
 
 
 class Network:
     """All machines and connections of a run."""
 
-    def __init__(self, scheduler: Scheduler, rng: Rng, settings: NetworkSettings) -> None:
+    def __init__(
+        self, scheduler: Scheduler, rng: Rng, settings: NetworkSettings, effects: Counter[str] | None = None
+    ) -> None:
+        """
+        Args:
+            effects: counts, for each kind of fault, what it did to somebody.
+        """
         self.scheduler = scheduler
         self.settings = settings
+        self.rng = rng
+        self.effects: Counter[str] = Counter() if effects is None else effects
         self.hosts: dict[int, Host] = {}
-        self._rng = rng
-        self._blocked: dict[tuple[int, int], int] = {}
+        self._slow_fault = ""
+        self._slow_probability = settings.slow_probability
+        self.link_faults: dict[tuple[int, int], list[LinkFault]] = {}
+        self._blocked: dict[tuple[int, int], list[str]] = {}
         self._blocks = 0
+        self._block_of: dict[tuple[int, int], int] = {}
+        self._readers: list[FrameReader] = []
 
     def host(self, address: int) -> Host:
         """The machine of that address."""
@@ -166,14 +72,29 @@ class Network:
         return found
 
     def delay(self) -> int:
-        """Of one frame."""
-        settings = self.settings
-        delay = settings.delay_min + self._rng.randrange(settings.delay_max - settings.delay_min + 1)
-        if self._rng.random() < settings.slow_probability:
-            delay += self._rng.randrange(settings.slow_max)
+        """Of one write."""
+        settings, random = self.settings, self.rng.random
+        delay = settings.delay_min + int(random() * (settings.delay_max - settings.delay_min + 1))
+        if random() < settings.slow_probability:
+            delay += int(random() * settings.slow_max)
+            if self._slow_fault:
+                self.effects[self._slow_fault] += 1
         return delay
 
+    def chops(self) -> bool:
+        """Whether a write arrives in two pieces."""
+        return self.rng.random() < self.settings.chop_probability
+
     # Processes
+
+    def reader(self) -> FrameReader:
+        """For a connection; its buffer may have served another one."""
+        return self._readers.pop() if self._readers else FrameReader()
+
+    def give_back(self, reader: FrameReader) -> None:
+        """The connection is gone."""
+        if not reader.pending:
+            self._readers.append(reader)
 
     def listen(self, address: int, listener: Listener) -> None:
         """A process is there."""
@@ -194,15 +115,21 @@ class Network:
         host.ends.clear()
 
     def close(self, end: End, *, silent: bool) -> None:
-        """One end is gone; frames already on their way arrive before the other one learns it."""
+        """One end is gone; what is already on its way arrives before the other one learns it."""
         other = end.other
         end.broken = other.broken = True
         end.held.clear()
         other.held.clear()
         when = max(end.arrival, self.scheduler.now + self.delay())
         if silent or self.is_blocked(end.host.address, other.host.address):
-            when += self._rng.randrange(self.settings.user_timeout)
+            when += int(self.rng.random() * self.settings.user_timeout)
         self.scheduler.at(when, other.lose)
+
+    def give_up(self, end: End) -> None:
+        """Close a connection from one end, which is told at once."""
+        if not end.known_lost:
+            self.close(end, silent=False)
+            end.lose()
 
     def break_connection(self, end: End) -> None:
         """The connection breaks between its ends; what is in flight is lost or not, each direction for itself."""
@@ -212,13 +139,120 @@ class Network:
             each.broken = True
             each.held.clear()
             when = self.scheduler.now + self.delay()
-            if self._rng.random() < 0.5:
+            if self.rng.random() < 0.5:
                 when = max(when, each.other.arrival)
             self.scheduler.at(when, each.lose)
+
+    def halve(self, end: End, kind: str) -> None:
+        """The connection is forgotten between its ends: what is sent vanishes. Whoever sends learns it when its patience ends; sometimes one
+        end learns it at once."""
+        soon = self.rng.random() < 0.5
+        for each in (end, end.other):
+            each.broken, each.vanishing = True, kind
+            each.held.clear()
+            timeout = self.settings.user_timeout
+            delay = self.delay() if soon else timeout + int(self.rng.random() * (timeout // 4))
+            self.scheduler.at(self.scheduler.now + delay, each.lose)
+            soon = False
+
+    def linger(self, end: End, *, hold: int, late: int, kind: str) -> None:
+        """The sender loses a connection whose last writes still arrive, perhaps after the first ones of the connection that follows it.
+
+        Args:
+            hold: for how long, in microseconds, writes are held back before the sender learns of the loss.
+            late: by how much those then arrive late.
+        """
+        end.holding = True
+
+        def break_now() -> None:
+            end.holding = False
+            if end.broken:
+                return
+            held, end.held = end.held, []
+            end.broken = end.other.broken = True
+            self.effects[kind] += len(held)
+            for data in held:
+                end.arrive_at(self.scheduler.now + late, data)
+            self.scheduler.at(end.arrival + 1 if held else self.scheduler.now + late, end.other.lose)
+            end.lose()
+
+        self.scheduler.after(hold, break_now)
 
     def open_ends(self) -> list[End]:
         """One end of each open connection, in a fixed order."""
         return [end for address in sorted(self.hosts) for end in self.hosts[address].ends if not end.broken]
+
+    # Bad links
+
+    def add_link_fault(self, source: int, target: int, fault: LinkFault) -> None:
+        """Make one direction between two machines bad."""
+        self.link_faults.setdefault((source, target), []).append(fault)
+
+    def remove_link_fault(self, source: int, target: int, fault: LinkFault) -> None:
+        """End a fault of `add_link_fault`; harmless when all were ended."""
+        faults = self.link_faults.get((source, target), [])
+        if fault in faults:
+            faults.remove(fault)
+            if not faults:
+                del self.link_faults[source, target]
+            self._release(source, target)
+
+    def _release(self, source: int, target: int) -> None:
+        """Send what was held back, unless the direction is blocked."""
+        if self.is_blocked(source, target):
+            return
+        for end in list(self.host(source).ends):
+            if end.other.host.address == target:
+                end.holding = False
+                held, end.held = end.held, []
+                for data in held:
+                    end.dispatch(data)
+
+    def _trickle(self, end: End) -> None:
+        """The write that a slow link was busy with has passed."""
+        if end.broken or not end.holding or not end.held:
+            return
+        data = end.held.pop(0)
+        end.holding = False
+        end.arrive_at(self.scheduler.now + self.delay(), data)
+        held, end.held = end.held, []
+        if self.is_blocked(end.host.address, end.other.host.address):
+            end.held = held
+        else:
+            for data in held:
+                end.dispatch(data)
+
+    def afflict(self, end: End, data: bytes, arrival: int, faults: list[LinkFault]) -> None:
+        """Send a write over a bad link."""
+        random = self.rng.random
+        for fault in faults:
+            if fault.bytes_per_second:
+                self.effects[fault.kind] += 1
+                end.holding = True
+                end.held.append(data)
+                cost = len(data) * SECOND // fault.bytes_per_second
+                self.scheduler.post(self.scheduler.now + cost, self._trickle, end)
+                return
+            if fault.lag:
+                arrival += int(random() * fault.lag)
+                self.effects[fault.kind] += 1
+            if fault.flip and random() < fault.flip:
+                data = flip_bit(data, self.rng)
+                self.effects[fault.kind] += 1
+            if fault.cut and random() < fault.cut and len(data) > 1:
+                self.effects[fault.kind] += 1
+                end.arrive_at(arrival, data[: 1 + int(random() * (len(data) - 1))])
+                self._reset(end)
+                return
+        end.arrive_at(arrival, data)
+
+    def _reset(self, end: End) -> None:
+        """Both ends learn of the loss; the other one after what has passed."""
+        for each in (end, end.other):
+            each.broken = True
+            each.held.clear()
+        self.scheduler.at(self.scheduler.now + self.delay(), end.lose)
+        self.scheduler.at(end.arrival + self.delay(), end.other.lose)
 
     # Partitions
 
@@ -226,36 +260,63 @@ class Network:
         """Nothing passes from one machine to the other."""
         return bool(self._blocked) and (source, target) in self._blocked
 
-    def block(self, source: int, target: int) -> None:
-        """Let nothing pass from one machine to the other."""
+    def count_block(self, source: int, target: int) -> None:
+        """Something was held back, if the direction is blocked."""
+        kinds = self._blocked.get((source, target))
+        if kinds:
+            self.effects[kinds[-1]] += 1
+
+    def block(self, source: int, target: int, kind: str = "partition") -> None:
+        """Let nothing pass from one machine to the other, until it is unblocked as often as it was blocked."""
         self._blocks += 1
-        token = self._blocked[source, target] = self._blocks
+        token = self._block_of[source, target] = self._blocks
+        self._blocked.setdefault((source, target), []).append(kind)
         for end in list(self.host(source).ends):
             if end.other.host.address == target:
                 self._give_up_later(end, (source, target), token)
 
     def _give_up_later(self, end: End, direction: tuple[int, int], token: int) -> None:
         def give_up() -> None:
-            if self._blocked.get(direction) == token and not end.broken:
+            if direction in self._blocked and self._block_of[direction] == token and not end.broken:
                 self.break_connection(end)
 
         timeout = self.settings.user_timeout
-        self.scheduler.after(timeout + self._rng.randrange(timeout // 4), give_up)
+        self.scheduler.after(timeout + int(self.rng.random() * (timeout // 4)), give_up)
 
-    def unblock(self, source: int, target: int) -> None:
-        """Let frames pass again, those held back first."""
-        if self._blocked.pop((source, target), None) is None:
+    def unblock(self, source: int, target: int, kind: str = "partition") -> None:
+        """End one block; what was held back goes first when it was the last one. Harmless when all were ended."""
+        kinds = self._blocked.get((source, target), [])
+        if kind not in kinds:
             return
-        for end in list(self.host(source).ends):
-            if end.other.host.address == target:
-                held, end.held = end.held, []
-                for frame in held:
-                    end.dispatch(frame)
+        kinds.remove(kind)
+        if not kinds:
+            self._open(source, target)
+
+    def _open(self, source: int, target: int) -> None:
+        del self._blocked[source, target]
+        self._release(source, target)
+
+    def slow_down(self, probability: float, kind: str) -> None:
+        """Let more writes be slow."""
+        self.settings.slow_probability, self._slow_fault = probability, kind
+
+    def speed_up(self) -> None:
+        """End `slow_down`."""
+        self.settings.slow_probability, self._slow_fault = self._slow_probability, ""
+
+    def mend(self) -> None:
+        """End all partitions and all faults of links."""
+        self.speed_up()
+        afflicted, blocked = sorted(self.link_faults), sorted(self._blocked)
+        self.link_faults.clear()
+        for source, target in blocked:
+            self._open(source, target)
+        for source, target in afflicted:
+            self._release(source, target)
 
     def unblock_all(self) -> None:
         """End all partitions."""
-        for source, target in sorted(self._blocked):
-            self.unblock(source, target)
+        self.mend()
 
     # Dialling
 
@@ -265,6 +326,8 @@ class Network:
         self.scheduler.after(self.settings.dial_timeout, attempt.timeout)
         if not self.is_blocked(source, target):
             self.scheduler.after(self.delay(), attempt.reach)
+        else:
+            self.count_block(source, target)
 
 
 class _Attempt:
@@ -281,15 +344,14 @@ class _Attempt:
         self.end: End | None = None
         self.reached = False
 
-    def _is_answerable(self) -> bool:
-        network = self._network
-        return not network.is_blocked(self._target, self._source)
-
     def reach(self) -> None:
         """The machine is asked."""
         network = self._network
         host = network.host(self._target)
-        if host.power is Power.OFF or not self._is_answerable() or self._outcome is None:
+        if network.is_blocked(self._target, self._source):
+            network.count_block(self._target, self._source)
+            return
+        if host.power is Power.OFF or self._outcome is None:
             return
         if host.power is Power.NO_PROCESS:
             network.scheduler.after(network.delay(), lambda: self._finish(None, True))

@@ -1,6 +1,7 @@
 """A simulated process: runs one machine as the production driver does, over simulated connections and clocks.
 
-A turn: events are handed to the machine as they come, a little later `on_turn_end` is called once, then all effects are run in order.
+A turn: events are handed to the machine as they come, a little later `on_turn_end` is called once, then all effects are run: messages leave
+first, in one write to each peer, then the effects of each other kind.
 """
 
 from __future__ import annotations
@@ -12,14 +13,16 @@ from typing import Any
 
 from logdevice_py.core.ids import PeerId
 from logdevice_py.core.machine import Machine, Outbox, Rng, Send, TimerWheel, backoff
+from logdevice_py.core.status import ProtocolError
 from logdevice_py.core.units import MILLISECOND, SECOND, Micros
 from logdevice_py.protocol.framing import FrameReader, encode_frame
 from logdevice_py.simulation.clock import SimClock
-from logdevice_py.simulation.network import End, Network
+from logdevice_py.simulation.connection import End
+from logdevice_py.simulation.network import Network
 from logdevice_py.simulation.scheduler import Scheduled, Scheduler
 from logdevice_py.simulation.trace import Trace
 
-LOCAL_ROUNDS_MAX = 4
+LOCAL_ROUNDS_MAX = 6
 REDIAL_MIN = 50 * MILLISECOND
 REDIAL_MAX = SECOND
 WAITING_MAX = 10_000
@@ -54,6 +57,7 @@ class Process:
         trace: Trace,
         turn_max: int,
         check: Callable[[], None] | None = None,
+        on_congestion: Callable[[PeerId, bool, Micros], None] = lambda peer, congested, now: None,
     ) -> None:
         """
         Args:
@@ -66,6 +70,7 @@ class Process:
                 once goes through `complete`, a later one through `event`.
             turn_max: a turn ends up to so many microseconds after its first event.
             check: called after every turn: asserts what must hold.
+            on_congestion: an event of the machine: much waits for a peer, or that is over.
         """
         self.name = name
         self.address = address
@@ -79,8 +84,9 @@ class Process:
         self._clock = clock
         self._rng = rng
         self._trace = trace
-        self._turn_max = turn_max
+        self._turn_span = turn_max + 1
         self._check = check
+        self._on_congestion = on_congestion
         self._turn_scheduled = False
         self._wake: Scheduled | None = None
         self._wake_at = 0
@@ -91,6 +97,9 @@ class Process:
         self._clients: dict[PeerId, End] = {}
         self._peers: dict[End, PeerId] = {}
         self._readers: dict[End, FrameReader] = {}
+        self._out: dict[End, list[bytes]] = {}
+        """Frames of this turn."""
+        self._cut: tuple[float, Callable[[], None]] | None = None
         self._next_client = -1
         network.listen(address, self)
 
@@ -100,6 +109,11 @@ class Process:
     def paused(self) -> bool:
         """It does not run at present; what comes for it waits."""
         return self._backlog is not None
+
+    @property
+    def waiting(self) -> int:
+        """How many events came while it was paused."""
+        return len(self._backlog or ())
 
     def pause(self) -> None:
         """Stop running until `resume`."""
@@ -149,22 +163,42 @@ class Process:
 
     # Turns
 
+    def cut_next_turn(self, share: float, then: Callable[[], None]) -> None:
+        """Run only a part of the effects of the next turn that has any, then call `then`, which kills the process.
+
+        Args:
+            share: how much of the effects is run, from 0 to 1.
+        """
+        self._cut = (share, then)
+
     def _schedule(self) -> None:
         if not self._turn_scheduled:
             self._turn_scheduled = True
-            self._scheduler.after(self._rng.randrange(self._turn_max + 1), lambda: self._run(self._end_turn))
+            scheduler = self._scheduler
+            scheduler.post(scheduler.now + int(self._rng.random() * self._turn_span), self._on_turn, None)
+
+    def _on_turn(self, _: None) -> None:
+        if self._backlog is not None:
+            self._backlog.append(self._end_turn)
+        elif self.alive:
+            self._end_turn()
 
     def _end_turn(self) -> None:
         self._turn_scheduled = False
         machine, local, completions = self.machine, self._local, self._completions
         for _ in range(LOCAL_ROUNDS_MAX):
-            now = self.now()
+            now = self._clock.monotonic()
             while completions:
                 completions.popleft()(now)
             while local:
                 machine.on_message(PeerId(self.address), local.popleft(), now)
             machine.on_turn_end(now)
-            self._run_effects()
+            effects = self._outbox.take()
+            if effects:
+                if self._cut is None:
+                    self._run_effects(effects)
+                else:
+                    self._run_cut(effects)
             if not self.alive:
                 return
             if not local and not completions:
@@ -175,18 +209,33 @@ class Process:
             self._schedule()
         self._arm()
 
-    def _run_effects(self) -> None:
-        grouped: dict[type, list[Any]] = {}
-        for effect in self._outbox.take():
-            if type(effect) is Send:
+    def _run_effects(self, effects: list[Any]) -> None:
+        grouped: dict[type, list[Any]] | None = None
+        for effect in effects:
+            kind = type(effect)
+            if kind is Send:
                 if effect.to == self.address and self.address >= 0:
                     self._local.append(effect.message)
                 else:
                     self._send(effect.to, effect.message)
+            elif grouped is None:
+                grouped = {kind: [effect]}
             else:
-                grouped.setdefault(type(effect), []).append(effect)
-        for kind, effects in grouped.items():
-            self._effects[kind](effects)
+                grouped.setdefault(kind, []).append(effect)
+        if self._out:
+            self._flush()
+        if grouped is not None:
+            for kind, group in grouped.items():
+                self._effects[kind](group)
+
+    def _run_cut(self, effects: list[Any]) -> None:
+        """The process ends between two effects of the turn, in the order in which they are run."""
+        assert self._cut is not None
+        share, then = self._cut
+        self._cut = None
+        ordered = sorted(effects, key=lambda effect: type(effect) is not Send)
+        self._run_effects(ordered[: int(share * (len(ordered) + 1))])
+        then()
 
     def _arm(self) -> None:
         deadline = self._timers.next_deadline()
@@ -228,7 +277,18 @@ class Process:
             self._dial(to, route)
 
     def _transmit(self, end: End, message: Any) -> None:
-        end.send(b"".join(encode_frame(message)))
+        out = self._out.get(end)
+        if out is None:
+            out = self._out[end] = []
+        out += encode_frame(message)
+
+    def _flush(self) -> None:
+        """One write a connection."""
+        written, self._out = self._out, {}
+        for end, frames in written.items():
+            data = frames[0] if len(frames) == 1 else b"".join(frames)
+            self._trace.cover(data)
+            end.send(data)
 
     def connect(self, node: int) -> None:
         """Dial a node if there is no connection to it."""
@@ -269,6 +329,7 @@ class Process:
         self.machine.on_peer_up(peer, self.now())
         for message in waiting:
             self._transmit(end, message)
+        self._flush()
         self._schedule()
 
     # Listener
@@ -292,30 +353,59 @@ class Process:
 
         self._run(run)
 
-    def received(self, end: End, frame: bytes) -> None:
+    def received(self, end: End, data: bytes) -> None:
         """See `Listener`."""
-        self._run(lambda: self._received(end, frame))
+        if self._backlog is not None:
+            self._backlog.append(lambda: self._received(end, data))
+        elif self.alive:
+            self._received(end, data)
 
-    def _received(self, end: End, frame: bytes) -> None:
+    def _received(self, end: End, data: bytes) -> None:
         peer = self._peers.get(end)
         if peer is None:
             return  # a connection that ended while the process was paused
         reader = self._readers.get(end)
         if reader is None:
-            reader = self._readers[end] = FrameReader()
-        messages: list[Any] = []
-        at = 0
-        while at < len(frame):
-            view = reader.get_buffer()
-            count = min(len(view), len(frame) - at)
-            view[:count] = frame[at : at + count]
-            del view
-            messages += reader.received(count)
-            at += count
+            reader = self._readers[end] = self._network.reader()
+        trace, at, messages = self._trace, 0, []
+        trace.cover(data)
+        try:
+            while at < len(data):
+                view = reader.get_buffer()
+                count = min(len(view), len(data) - at)
+                view[:count] = data[at : at + count]
+                del view
+                messages += reader.received(count)
+                at += count
+        except ProtocolError as error:
+            self._refuse(end, error)
+            return
+        now, true_now = self._clock.monotonic(), self._scheduler.now
+        on_message = self.machine.on_message
         for message in messages:
-            self._trace.note(self._scheduler.now, self.name, f"<- {peer}", message, frame[8:12])
-            self.machine.on_message(peer, message, self.now())
+            trace.received(true_now, self.name, peer, message)
+            on_message(peer, message, now)
         self._schedule()
+
+    def _refuse(self, end: End, error: ProtocolError) -> None:
+        """As in production: a bad frame closes its connection, and what came with it is not looked at."""
+        self._network.effects["refused_frames"] += 1
+        self._trace.note(self._scheduler.now, self.name, "closes", error)
+        if not end.known_lost:
+            end.abort()
+        self._lost(end)
+
+    def congested(self, end: End, congested: bool) -> None:
+        """See `Listener`."""
+
+        def run() -> None:
+            peer = self._peers.get(end)
+            if peer is not None:
+                self._on_congestion(peer, congested, self.now())
+                self._schedule()
+
+        # it is told from within a turn, and is an event of its own
+        self._scheduler.at(self._scheduler.now, lambda: self._run(run))
 
     def lost(self, end: End) -> None:
         """See `Listener`."""
@@ -323,7 +413,10 @@ class Process:
 
     def _lost(self, end: End) -> None:
         peer = self._peers.pop(end, None)
-        self._readers.pop(end, None)
+        reader = self._readers.pop(end, None)
+        if reader is not None:
+            self._network.give_back(reader)
+        self._out.pop(end, None)
         if peer is None:
             return
         self._trace.note(self._scheduler.now, self.name, "lost", peer)

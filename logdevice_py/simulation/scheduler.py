@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable
+from heapq import heappop, heappush
+from typing import Any
 
 
 class Scheduled:
@@ -19,24 +20,36 @@ class Scheduled:
         self.action = None
 
 
+def _fire(scheduled: Scheduled) -> None:
+    action, scheduled.action = scheduled.action, None
+    if action is not None:
+        action()
+
+
 class Scheduler:
     """Runs actions in order of time, those of the same time in the order in which they were scheduled."""
 
-    __slots__ = ("_heap", "_serial", "events", "now")
+    __slots__ = ("_heap", "_serial", "events", "fingerprint", "now")
 
     def __init__(self) -> None:
         self.now = 0
         """Microseconds since the run began."""
         self.events = 0
         """How many actions were run."""
-        self._heap: list[tuple[int, int, Scheduled]] = []
+        self.fingerprint = 0
+        """Of the times of all actions so far and of the order in which they were scheduled."""
+        self._heap: list[tuple[int, int, Callable[[Any], None], Any]] = []
         self._serial = 0
+
+    def post(self, when: int, action: Callable[[Any], None], argument: Any) -> None:
+        """Run ``action(argument)`` at a time; at once, but after this action, when that has passed. It cannot be called off."""
+        serial = self._serial = self._serial + 1
+        heappush(self._heap, (when if when > self.now else self.now, serial, action, argument))
 
     def at(self, when: int, action: Callable[[], None]) -> Scheduled:
         """Run an action at a time; at once, but after this action, when that has passed."""
         scheduled = Scheduled(action)
-        self._serial += 1
-        heapq.heappush(self._heap, (max(when, self.now), self._serial, scheduled))
+        self.post(when, _fire, scheduled)
         return scheduled
 
     def after(self, delay: int, action: Callable[[], None]) -> Scheduled:
@@ -47,14 +60,14 @@ class Scheduler:
         """Run what is due up to a time, inclusive; True when `stop`, asked after each action, ended it before."""
         heap = self._heap
         while heap and heap[0][0] <= until:
-            when, _, scheduled = heapq.heappop(heap)
-            action, scheduled.action = scheduled.action, None
-            if action is None:
-                continue
+            when, serial, action, argument = heappop(heap)
             self.now = when
             self.events += 1
-            action()
+            # hashes of integers do not depend on the process
+            self.fingerprint = hash((self.fingerprint, when, serial))
+            action(argument)
             if stop is not None and stop():
                 return True
-        self.now = max(self.now, until)
+        if until > self.now:
+            self.now = until
         return False

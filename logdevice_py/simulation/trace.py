@@ -7,13 +7,16 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from logdevice_py.simulation.scheduler import Scheduler
+
 _DETAIL_MAX = 400
+_PARTS_MAX = 512
 
 
 class Trace:
     """One line an event. Lines are made only when somebody looks at them."""
 
-    __slots__ = ("_hash", "_ring", "echo", "lines")
+    __slots__ = ("_hash", "_parts", "_ring", "_scheduler", "echo", "lines")
 
     def __init__(self, keep: int = 4000, echo: Callable[[str], None] | None = None) -> None:
         """
@@ -21,10 +24,16 @@ class Trace:
             keep: how many events are kept for `last`.
             echo: gets every line at once.
         """
-        self._ring: deque[tuple[int, str, str, Any]] = deque(maxlen=keep)
+        self._ring: deque[tuple[int, str, str | int, Any]] = deque(maxlen=keep)
         self._hash = hashlib.blake2b(digest_size=12)
+        self._parts: list[bytes] = []
+        self._scheduler: Scheduler | None = None
         self.echo = echo
         self.lines = 0
+
+    def watch(self, scheduler: Scheduler) -> None:
+        """Let the hash cover when each action of the run took place."""
+        self._scheduler = scheduler
 
     def note(self, at: int, who: str, what: str, detail: Any = "", data: bytes = b"") -> None:
         """Note an event.
@@ -36,9 +45,23 @@ class Trace:
             detail: shown by ``str``, later, so it must not change; not part of the hash.
             data: part of the hash.
         """
+        self.cover(f"{at} {who} {what}\n".encode() + data)
+        self._show(at, who, what, detail)
+
+    def cover(self, data: bytes) -> None:
+        """Let the hash cover what was sent, written or received; nothing is shown."""
+        parts = self._parts
+        parts.append(data)
+        if len(parts) >= _PARTS_MAX:
+            self._hash.update(b"".join(parts))
+            parts.clear()
+
+    def received(self, at: int, who: str, peer: int, message: Any) -> None:
+        """Show a message that came; its bytes are given to `cover`."""
+        self._show(at, who, peer, message)
+
+    def _show(self, at: int, who: str, what: str | int, detail: Any) -> None:
         self.lines += 1
-        self._hash.update(f"{at} {who} {what}\n".encode())
-        self._hash.update(data)
         self._ring.append((at, who, what, detail))
         if self.echo is not None:
             self.echo(_line(at, who, what, detail))
@@ -49,11 +72,17 @@ class Trace:
 
     def digest(self) -> str:
         """Of all events so far."""
-        return self._hash.copy().hexdigest()
+        covered = self._hash.copy()
+        covered.update(b"".join(self._parts))
+        if self._scheduler is not None:
+            covered.update(f"{self._scheduler.events} {self._scheduler.fingerprint}".encode())
+        return covered.hexdigest()
 
 
-def _line(at: int, who: str, what: str, detail: Any) -> str:
+def _line(at: int, who: str, what: str | int, detail: Any) -> str:
     text = str(detail)
     if len(text) > _DETAIL_MAX:
         text = text[:_DETAIL_MAX] + "..."
+    if isinstance(what, int):
+        what = f"<- {what}"
     return f"{at / 1e6:12.6f} {who:<6} {what} {text}"

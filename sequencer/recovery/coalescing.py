@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
 
@@ -62,12 +62,19 @@ class RequestCoalescer:
     connection to the node was lost.
     """
 
-    __slots__ = ("_awaited", "_cleans", "_digests", "_next_request", "_node", "_outbox", "_seals")
+    __slots__ = ("_awaited", "_cleans", "_digests", "_node", "_outbox", "_request_ids", "_seals")
 
-    def __init__(self, node: NodeId, outbox: Outbox) -> None:
+    def __init__(self, node: NodeId, outbox: Outbox, request_ids: Iterator[int]) -> None:
+        """
+        Args:
+            node: who seals.
+            outbox: where requests go.
+            request_ids: different in every run of the node: a shard's late answer to an earlier run, which sealed and recovered for
+                another epoch, must not be taken for one to this.
+        """
         self._node = node
         self._outbox = outbox
-        self._next_request = 1
+        self._request_ids = request_ids
         self._awaited: dict[LogId, dict[tuple[_Kind, ShardId], _Awaited]] = {}
         self._seals: dict[ShardId, dict[LogId, SealRow]] = {}
         self._digests: dict[tuple[ShardId, int], dict[LogId, DigestRow]] = {}
@@ -142,8 +149,7 @@ class RequestCoalescer:
                     )
 
     def _request(self, kind: _Kind, shard: ShardId, logs: Iterable[int]) -> int:
-        request = self._next_request
-        self._next_request += 1
+        request = next(self._request_ids)
         for log in logs:
             self._awaited[LogId(log)][kind, shard].request_id = request
         return request

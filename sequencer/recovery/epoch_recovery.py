@@ -273,13 +273,19 @@ class EpochRecovery:
 
     def _start_digest(self, now: Micros) -> None:
         self.state = EpochRecoveryState.DIGEST
-        lng, tail = self._lng, self._sealed_tail
+        lng = self._agreed_lng
         # The entry at the LNG is read once more when nobody knows its timestamp.
-        known = tail is not None and tail.lsn == compose_lsn(self.epoch, lng)
+        tail = self._sealed_tail
+        known = self._plan is not None or (tail is not None and tail.lsn == compose_lsn(self.epoch, lng))
         self._digest_start = ESN_MIN if lng == 0 else Esn(lng + 1 if known and lng < ESN_MAX else lng)
         for member in self._members.values():
             if member.state is RecoveryShardState.SEALED:
                 self._ask_digest(member, compose_lsn(self.epoch, self._digest_start), now)
+
+    @property
+    def _agreed_lng(self) -> Esn:
+        """What an attempt decided above its LNG is on its mutation set only, even if a shard tells of a higher LNG later."""
+        return self._lng if self._plan is None else self._plan.lng
 
     def _ask_digest(self, member: RecoveryShard, start: Lsn, now: Micros) -> None:
         member.state = RecoveryShardState.DIGESTING
@@ -298,6 +304,8 @@ class EpochRecovery:
         member.timer = self._context.timers.at(now + member.delay, again)
 
     def _learn(self, sealed: SealedEpoch) -> None:
+        if self._plan is not None and sealed.lng > self._plan.lng:
+            hit("recovery_lng_after_decision")
         self._lng = max(self._lng, sealed.lng)
         if sealed.tail_lsn >> 32 == self.epoch:
             self._sealed_tail = latest(self._sealed_tail, TailRecord(sealed.tail_lsn, sealed.tail_timestamp))
@@ -319,7 +327,7 @@ class EpochRecovery:
         """ESNs of which so many copies are damaged that the rest does not prove what they hold."""
         return {
             esn
-            for esn, damaged in self._digest.damaged_shards(self._lng).items()
+            for esn, damaged in self._digest.damaged_shards(self._agreed_lng).items()
             if not self._domains.f_majority([shard for shard in digested if shard not in damaged]).is_authoritative
         }
 

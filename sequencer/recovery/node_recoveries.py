@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from epoch_store.interface import Result
@@ -37,8 +37,9 @@ class NodeRecoveries:
         metrics: RecoveryMetrics,
         cluster: RecoveryCluster,
         next_token: Callable[[], int],
+        request_ids: Iterator[int],
     ) -> None:
-        self._requests = RequestCoalescer(node, outbox)
+        self._requests = RequestCoalescer(node, outbox, request_ids)
         self._context = RecoveryContext(
             node, outbox, timers, rng, settings, metrics, cluster, self._requests, next_token
         )

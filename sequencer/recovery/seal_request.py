@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from typing import Final
 
 from logdevice_py.core.ids import Generation, LogId, ShardId
 from logdevice_py.core.lsn import Epoch, Esn, Lsn
@@ -12,12 +11,10 @@ from logdevice_py.core.machine import Timer
 from logdevice_py.core.marks import hit
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros, Timestamp
+from logdevice_py.protocol.messages import EPOCHS_PER_SEALED
 from sequencer.recovery.coalescing import AnswerSink, SealedRow
 from sequencer.recovery.context import RecoveryContext
 from sequencer.recovery.recovery_shard import SealedEpoch
-
-EPOCHS_PER_ANSWER_MAX: Final = 4096
-"""An answer that lists so many epochs of a log may have left out later ones."""
 
 
 class SealState(enum.Enum):
@@ -113,7 +110,7 @@ class SealRequest:
             return False
         self.state = SealState.SEALED
         self._generation = generation
-        self._full_up_to = Epoch(states[-1][0]) if len(states) >= EPOCHS_PER_ANSWER_MAX else None
+        self._full_up_to = Epoch(states[-1][0]) if len(states) >= EPOCHS_PER_SEALED else None
         self.epochs = {
             Epoch(epoch): SealedEpoch(
                 Epoch(epoch),

@@ -7,14 +7,17 @@ every shard, and a shard that starts afresh takes a new one.
 from __future__ import annotations
 
 import enum
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
 import msgpack
 
-from logdevice_py.core.ids import Generation, NodeId, ShardId, format_shard, node_of, shard_index_of
+from logdevice_py.core.ids import Generation, NodeId, ShardId, format_shard, node_of, shard_id, shard_index_of
 
 MARKER_VERSION: Final = 1
+_ACCEPTED: Final = re.compile(r"N(\d{1,5}):S(\d{1,3})=(\d{1,9})")
 
 
 class CorruptMarkerError(Exception):
@@ -107,6 +110,8 @@ class Judgement:
 
     verdict: IdentityVerdict
     reason: str
+    kept: Generation | None = None
+    """What the marker says; None unless the verdict is KEEP."""
 
 
 def judge(marker: ShardMarker | None, *, empty: bool, cluster: bytes, shard: ShardId) -> Judgement:
@@ -132,7 +137,104 @@ def judge(marker: ShardMarker | None, *, empty: bool, cluster: bytes, shard: Sha
         )
     if marker.shard != shard:
         return Judgement(IdentityVerdict.MOVE_ASIDE, f"the store of {name} belongs to {format_shard(marker.shard)}")
-    return Judgement(IdentityVerdict.KEEP, f"the store of {name} has generation {marker.generation}")
+    return Judgement(IdentityVerdict.KEEP, f"the store of {name} has generation {marker.generation}", marker.generation)
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptedLoss:
+    """Which generations of shards whoever starts a node gives up.
+
+    Named one by one a consent holds for one start: what follows has another generation.
+    """
+
+    generations: frozenset[tuple[ShardId, Generation]] = frozenset()
+    everything: bool = False
+    """Whatever is missing is meant to be: for clusters whose data nobody needs."""
+
+    def covers(self, shard: ShardId, generation: Generation | None) -> bool:
+        """Whether that generation (None: the shard has none yet) is given up."""
+        return self.everything or (generation is not None and (shard, generation) in self.generations)
+
+    @classmethod
+    def parse(cls, texts: Iterable[str]) -> AcceptedLoss:
+        """From what an operator writes: ``N2:S0=1`` for generation 1 of that shard, or ``all``.
+
+        Raises:
+            ValueError: a text is neither.
+        """
+        generations = set()
+        everything = False
+        for text in texts:
+            match = _ACCEPTED.fullmatch(text)
+            if text == "all":
+                everything = True
+            elif match is not None and int(match[2]) < 256 and int(match[3]) > 0:
+                shard = shard_id(NodeId(int(match[1])), int(match[2]))
+                generations.add((shard, Generation(int(match[3]))))
+            else:
+                raise ValueError(f"{text!r} names no generation of a shard: write it like N2:S0=1, or all")
+        return cls(frozenset(generations), everything)
+
+
+LOSS_NOT_ACCEPTED: Final = AcceptedLoss()
+"""What is missing must be a mistake."""
+
+
+def why_refused(
+    judgement: Judgement,
+    registered: Generation | None,
+    accepted: AcceptedLoss,
+    *,
+    cluster: str,
+    shard: ShardId,
+    directory: str,
+    missing: bool = False,
+) -> str | None:
+    """Why a shard must not start on what lies in its directory, for the operator; None when it may.
+
+    Args:
+        judgement: on what was found.
+        registered: the generation that the epoch store has for the shard; None: it does not know the shard.
+        accepted: what may be lost.
+        cluster: name of the cluster.
+        shard: which shard the store should be.
+        directory: where the store should be.
+        missing: there is no such directory, or nothing in it.
+    """
+    if judgement.verdict is IdentityVerdict.START_AFRESH and registered is None:
+        return None
+    if judgement.kept is not None and (registered is None or judgement.kept >= registered):
+        return None  # the epoch store judges what is newer than it knows
+    if accepted.covers(shard, registered):
+        return None
+    name = format_shard(shard)
+    if judgement.kept is not None:
+        found = (
+            f"{directory} holds its generation {judgement.kept}, which was given up when a later one began: "
+            "its data counts no more"
+        )
+    elif judgement.verdict is IdentityVerdict.MOVE_ASIDE:
+        found = f"{directory} holds something else: {judgement.reason}"
+    else:
+        found = f"{directory} {'does not exist or is empty' if missing else 'holds an empty store'}"
+    if registered is None:
+        return (
+            f'{name} of cluster "{cluster}" is new, and {found}.\n'
+            "  If the directory is the wrong one: name the right one (--data, or data_dir in the cluster file).\n"
+            "  If it is right: move what is in it elsewhere first."
+        )
+    begin = (
+        "an empty store"
+        if missing or judgement.verdict is IdentityVerdict.START_AFRESH
+        else "an empty store in its place"
+    )
+    kept = "" if begin == "an empty store" else "; what lies there is moved aside, not deleted"
+    return (
+        f'{name} of cluster "{cluster}" should have generation {registered}, but {found}.\n'
+        f"  If its data is elsewhere (a disk that is not mounted, another --data): put it in place and start again.\n"
+        f"  If its data is lost: start it once with --accept-data-loss {name}={registered}. It begins as generation "
+        f"{registered + 1} with {begin}{kept}; records that it held have one copy less from then on."
+    )
 
 
 def judge_stop(marker: ShardMarker | None, *, boot: str, failed: bool) -> PreviousEnd:

@@ -246,6 +246,8 @@ class RocksLogStore:
 
     def write(self, batches: Sequence[WriteBatch]) -> list[Status]:
         """Apply batches in order, in groups, without sync."""
+        if len(batches) == 1 and not self._space.refusing:
+            return self._write_group(batches)
         statuses: list[Status] = []
         group: list[WriteBatch] = []
         group_size = 0
@@ -265,7 +267,7 @@ class RocksLogStore:
         statuses += self._write_group(group)
         return statuses
 
-    def _write_group(self, batches: list[WriteBatch]) -> list[Status]:
+    def _write_group(self, batches: Sequence[WriteBatch]) -> list[Status]:
         if not batches:
             return []
         if self._failed:
@@ -304,7 +306,8 @@ class RocksLogStore:
     def _commit(self, group: Any) -> Status:
         """Write a group together with what is due of the directory and the marks."""
         metadata = self._metadata_handle
-        for key, value in self._directory.pending().items():
+        pending = self._directory.pending()
+        for key, value in pending.items():
             if value is None:
                 group.delete(key, metadata)
             else:
@@ -320,7 +323,8 @@ class RocksLogStore:
                 return Status.OVERLOADED
             self._fail(str(error))
             return Status.FAILED
-        self._directory.saved()
+        if pending:
+            self._directory.saved()
         self._durable = None
         return Status.OK
 

@@ -149,7 +149,7 @@ class TestWriteAndRead:
 
     def test_the_outcome_of_writing_as_json(self, cluster: Cluster, log: str) -> None:
         outcome = written(cluster, log, b"a", b"bc")
-        assert set(outcome) == {"records", "bytes", "acknowledged", "failed", "seconds", "first", "last"}
+        assert set(outcome) == {"records", "bytes", "acknowledged", "failed", "in_doubt", "seconds", "first", "last"}
         assert (outcome["records"], outcome["acknowledged"], outcome["failed"], outcome["bytes"]) == (2, 2, 0, 3)
 
     def test_a_range_ends_with_until_included(self, cluster: Cluster, log: str) -> None:
@@ -274,17 +274,23 @@ class TestDevCluster:
     def test_commands_to_a_directory_without_cluster_say_so(self, cluster: Cluster, tmp_path: Path) -> None:
         got = cluster.command("status", "--dir", str(tmp_path))
         assert got.returncode == 1
-        assert got.stderr.startswith(f"ld-dev-cluster: no cluster runs in {tmp_path}")
+        assert got.stderr.startswith(f"ld-dev-cluster: there is no cluster in {tmp_path}")
         assert "Traceback" not in got.stderr
 
     def test_a_second_cluster_in_the_same_directory_is_refused(self, cluster: Cluster) -> None:
         got = cluster.command("up", "--dir", str(cluster.directory))
         assert got.returncode == 1
-        assert "another cluster runs" in got.stderr
+        assert f"a cluster runs in {cluster.directory} already" in got.stderr
         assert {row["state"] for row in cluster.status().values()} == {"running"}
 
     @pytest.mark.parametrize(
-        "arguments", [["--nodes", "2"], ["--replicate", "rack:9"], ["--nodes", "0"], ["--epoch-store", "what"]]
+        "arguments",
+        [
+            ["--nodes", "2", "--replicate", "node:3"],
+            ["--replicate", "rack:9"],
+            ["--nodes", "0"],
+            ["--epoch-store", "what"],
+        ],
     )
     def test_what_cannot_be_is_refused_before_anything_is_made(
         self, cluster: Cluster, tmp_path: Path, arguments: list[str]

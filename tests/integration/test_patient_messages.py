@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from logdevice_py.core.ids import LogId, PeerId
-from logdevice_py.core.lsn import Epoch
+import pytest
+
+from logdevice_py.core.ids import Generation, LogId, PeerId, ShardId
+from logdevice_py.core.lsn import Epoch, Lsn
 from logdevice_py.core.units import Micros
-from logdevice_py.protocol.messages import GetSeqState, Release
+from logdevice_py.protocol.messages import GetSeqState, Release, Store, says
 from tests.integration.test_transport import process, release
 
 PEER = PeerId(1)
@@ -16,6 +18,21 @@ PEER = PeerId(1)
 
 def urgent(number: int) -> GetSeqState:
     return GetSeqState(request_id=number, log=LogId(1), flags=0, min_epoch=Epoch(0))
+
+
+def store(released: int) -> Store:
+    return Store(
+        log=LogId(1),
+        lsn=Lsn(9),
+        shard=ShardId(0),
+        generation=Generation(1),
+        wave=1,
+        flags=0,
+        seal_epoch=Epoch(0),
+        recovery_id=0,
+        released=Lsn(released),
+        image=b"image",
+    )
 
 
 async def test_a_patient_message_leaves_at_once_when_nothing_followed_the_one_before() -> None:
@@ -48,6 +65,42 @@ async def test_a_patient_message_waits_for_the_next_one_where_such_have_come_and
         sender.flush()
         await seen.until(lambda: len(seen.messages) == 5)
         assert [message for _, message in seen.messages] == [urgent(1), release(1), urgent(2), release(2), urgent(3)]
+
+
+async def test_a_release_that_waits_is_left_out_when_a_store_says_the_same() -> None:
+    addresses: dict[int, tuple[str, int]] = {}
+    async with process(0, addresses) as (sender, _), process(1, addresses) as (_, seen):
+        sender.send(PEER, urgent(1))
+        await seen.until(lambda: len(seen.messages) == 1)
+        sender.send(PEER, release(1))
+        sender.flush()
+        sender.send(PEER, store(released=1))  # the release before it has left already
+        sender.flush()
+        sender.send(PEER, release(2))
+        sender.send(PEER, store(released=2))
+        sender.flush()
+        sender.send(PEER, release(3))
+        sender.send(PEER, store(released=2))
+        sender.flush()
+        expected = [urgent(1), release(1), store(released=1), store(released=2), release(3), store(released=2)]
+        await seen.until(lambda: len(seen.messages) == len(expected))
+        assert [message for _, message in seen.messages] == expected
+
+
+@pytest.mark.parametrize(
+    ("patient", "left_out"),
+    [
+        (Release(shard=ShardId(0), logs=[(1, 7)]), True),
+        (Release(shard=ShardId(0), logs=[(1, 6)]), True),
+        (Release(shard=ShardId(0), logs=[(1, 8)]), False),
+        (Release(shard=ShardId(0), logs=[(2, 7)]), False),
+        (Release(shard=ShardId(0), logs=[(1, 7), (2, 7)]), False),
+        (Release(shard=ShardId(1), logs=[(1, 7)]), False),
+    ],
+)
+def test_a_store_says_what_a_release_of_its_log_alone_says_to_its_shard(patient: Release, left_out: bool) -> None:
+    assert says(store(released=7), patient) is left_out
+    assert not says(urgent(1), patient)
 
 
 async def test_a_patient_message_that_waits_in_vain_is_sent_and_the_next_does_not_wait() -> None:
@@ -109,7 +162,7 @@ class Root:
         self.turns += 1
 
 
-async def test_a_patient_message_to_the_own_node_comes_with_the_next_turn_or_soon() -> None:
+async def test_a_patient_message_to_the_own_node_comes_with_the_next_one_or_soon() -> None:
     from logdevice_py.core.machine import Outbox, TimerWheel
     from logdevice_py.runtime.driver import Driver
 
@@ -117,21 +170,23 @@ async def test_a_patient_message_to_the_own_node_comes_with_the_next_turn_or_soo
     crashed: list[BaseException] = []
     driver = Driver(root, outbox, TimerWheel(), effects={}, own_peer=PEER, on_crash=crashed.append)
 
-    def put_out(now: Micros) -> None:
-        outbox.send(PEER, release(1))
-        outbox.send(PEER, urgent(1))
+    async def turn(*messages: Any) -> None:
+        driver.event(lambda now: [outbox.send(PEER, message) for message in messages] and None)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
 
-    driver.event(put_out)
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
-    assert root.got == [urgent(1)]
-    driver.event(lambda now: None)
-    await asyncio.sleep(0)
-    assert root.got == [urgent(1), release(1)]
+    await turn(release(1))
+    assert not root.got
+    await turn(urgent(1))
+    assert root.got == [release(1), urgent(1)]
+    await turn(release(2))
+    await turn(store(released=2))
+    assert root.got[2:] == [store(released=2)]
     root.changed.clear()
-    driver.event(lambda now: outbox.send(PEER, release(2)))
+    await turn(release(3))
+    assert root.got[-1] == store(released=2)
     async with asyncio.timeout(5):
         await root.changed.wait()
-    assert root.got[-1] == release(2)
+    assert root.got[-1] == release(3)
     driver.stop()
     assert not crashed

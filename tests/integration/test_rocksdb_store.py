@@ -19,7 +19,7 @@ from logdevice_py.core.ids import Generation, LogId, shard_id
 from logdevice_py.core.lsn import Lsn
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import Timestamp
-from storage_node.log_store.identity import PreviousEnd, ShardMarker
+from storage_node.log_store.identity import Judgement, PreviousEnd, ShardMarker
 from storage_node.log_store.interface import (
     Completion,
     Contents,
@@ -364,17 +364,39 @@ class TestIdentity:
             await shell.service.close()
         assert asked == [None, 4]
 
-    async def test_an_older_copy_takes_a_new_generation_and_keeps_its_data(self, tmp_path: Path) -> None:
+    async def test_an_older_copy_is_moved_aside_and_the_shard_begins_a_new_generation(self, tmp_path: Path) -> None:
         shell = await open_service(tmp_path / "shard")
         shell.run(write_of(1, at(1)))
         await shell.service.close()
+        said: list[str] = []
 
         async def register(generation: Generation | None) -> Generation:
             assert generation == 1
             return Generation(3)
 
-        shell = await open_service(tmp_path / "shard", register=register)
+        shell = await open_service(tmp_path / "shard", register=register, report=said.append)
         assert shell.service.contents.marker.generation == 3
+        assert shell.service.contents.highest == []
+        await shell.service.close()
+        [sentence] = said
+        assert "counts no more" in sentence
+        assert str(tmp_path / "shard.replaced-1") in sentence
+        shell = await open_service(tmp_path / "shard.replaced-1")
+        assert shell.service.contents.highest == [(LOG, at(1))]
+        await shell.service.close()
+
+    async def test_what_is_not_admitted_is_left_as_it_is(self, tmp_path: Path) -> None:
+        shell = await open_service(tmp_path / "shard", cluster=b"x" * 16)
+        shell.run(write_of(1, at(1)))
+        await shell.service.close()
+
+        def admit(judgement: Judgement) -> None:
+            raise LogDeviceError(Status.FAILED, judgement.reason)
+
+        with pytest.raises(LogDeviceError, match="belongs to cluster"):
+            await open_service(tmp_path / "shard", admit=admit)
+        assert [path.name for path in tmp_path.iterdir()] == ["shard"]
+        shell = await open_service(tmp_path / "shard", cluster=b"x" * 16)
         assert shell.service.contents.highest == [(LOG, at(1))]
         await shell.service.close()
 

@@ -38,9 +38,9 @@ async def test_a_buffered_writer_keeps_every_record_once_and_in_order_while_conn
                 written += count
                 await asyncio.sleep(rng.random() * 0.01)
                 if round_ % 20 == 10:
-                    assert client._transport is not None
+                    transport = client._network._transport
                     for node in list(client.config.nodes):
-                        client._transport.disconnect(PeerId(node))
+                        transport.disconnect(PeerId(node))
         rows = await read_all(client, LOG)
         assert [row[0] for row in rows] == [number.to_bytes(8, "big") for number in range(written)]
         for first, count, outcome in calls:

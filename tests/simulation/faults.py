@@ -1,192 +1,121 @@
-"""Breaks things, and mends them."""
+"""Breaks things, and mends them.
+
+Everything that goes wrong in a run is planned from one seed before the run begins: which kind of fault happens when. Each fault has an
+index and draws the rest from a generator of its own, so a run can be repeated without some of them, and the others stay as they are.
+"""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from logdevice_py.core.units import MILLISECOND, SECOND
-from server.sim_cluster import SimCluster, SimNode, SimNodeState
-from tests.simulation.scenario import Scenario
-from tests.simulation.workload import Applications
+from server.sim_cluster import SimCluster
+from server.sim_damage import DamageBudget
+from tests.simulation import disk_faults, network_faults, process_faults
+from tests.simulation.fault_catalog import CATALOG as CATALOG
+from tests.simulation.fault_catalog import FaultInstance
+
+if TYPE_CHECKING:
+    from tests.simulation.scenario import Scenario
+    from tests.simulation.workload import Applications
+
+FAULT_MODULES = (process_faults, network_faults, disk_faults)
+"""Where the kinds of `CATALOG` are."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedFault:
+    """A fault that will happen unless it is disabled."""
+
+    index: int
+    at: int
+    """Microseconds of true time."""
+    kind: str
+
+    def __str__(self) -> str:
+        return f"{self.index}: {self.kind} at {self.at / 1e6:.6f} s"
 
 
 class Nemesis:
-    """Causes the faults of a scenario at random times until `stop`."""
+    """Causes the faults of a scenario until `stop`."""
 
-    def __init__(self, scenario: Scenario, cluster: SimCluster, apps: Applications, rng: random.Random) -> None:
+    def __init__(
+        self,
+        scenario: Scenario,
+        cluster: SimCluster,
+        apps: Applications,
+        rng: random.Random,
+        *,
+        disabled: Collection[int] = (),
+        bounded: bool = True,
+    ) -> None:
+        """
+        Args:
+            rng: gives one number, from which all faults follow.
+            disabled: indexes of faults that are left out; see `plan`.
+            bounded: destroy no more than the replication property makes up for. Without that, `SimCluster.destroyed_entries` and
+                `intact_copies` tell what was lost.
+        """
+        self._seed = rng.getrandbits(64)
         self._scenario = scenario
         self._cluster = cluster
         self._apps = apps
-        self._rng = rng
-        self._wipes = 0
+        self._disabled = frozenset(disabled)
         self._stopped = False
+        properties = [cluster.config.metadata_log.replication]
+        for log in scenario.logs:
+            attributes = cluster.config.log(log)
+            assert attributes is not None, log
+            properties.append(attributes.replication)
+        self.budget = DamageBudget(cluster.config, properties, enforced=bounded)
+        self.plan: list[PlannedFault] = self._make_plan()
+        """All faults in order of time, also disabled ones."""
         self.caused: dict[str, int] = {}
+        """How many of each kind were caused; `SimCluster.fault_effects` tells what came of it."""
 
     def start(self) -> None:
         """Begin."""
-        if self._scenario.faults:
-            self._cluster.scheduler.after(self._interval(), self._cause)
+        for planned in self.plan:
+            if planned.index not in self._disabled:
+                self._cluster.scheduler.post(planned.at, self._cause, planned)
 
     def stop(self) -> None:
         """Cause no more, and mend everything."""
         self._stopped = True
-        self._cluster.network.settings.slow_probability = min(self._scenario.network.slow_probability, 0.01)
         self._cluster.calm()
+        settings = self._cluster.network.settings
+        settings.slow_probability = min(settings.slow_probability, 0.01)
 
-    def _interval(self) -> int:
-        return 1 + self._rng.randrange(2 * self._scenario.fault_interval)
+    def _generator(self, index: int) -> random.Random:
+        return random.Random(f"{self._seed} {index}")
 
-    def _cause(self) -> None:
+    def _make_plan(self) -> list[PlannedFault]:
+        scenario, at = self._scenario, self._cluster.scheduler.now
+        planned: list[PlannedFault] = []
+        while scenario.faults:
+            rng = self._generator(len(planned))
+            at += 1 + rng.randrange(2 * scenario.fault_interval)
+            if at >= scenario.duration:
+                break
+            planned.append(PlannedFault(len(planned), at, rng.choice(scenario.faults)))
+        return planned
+
+    def _cause(self, planned: PlannedFault) -> None:
         if self._stopped:
             return
-        kind = self._rng.choice(self._scenario.faults)
-        self.caused[kind] = self.caused.get(kind, 0) + 1
-        self._cluster.note("fault", kind)
-        action: Callable[[], None] = getattr(self, "_" + kind)
-        action()
-        self._cluster.scheduler.after(self._interval(), self._cause)
-
-    def _later(self, action: Callable[[], None], *, most: int = 5 * SECOND) -> None:
-        """Mend something after a while, rather soon than late."""
-
-        def run() -> None:
-            if not self._stopped:
-                action()
-
-        delay = int(most * self._rng.random() ** 2) + self._rng.choice([0, 10, 1000]) * MILLISECOND
-        self._cluster.scheduler.after(delay, run)
-
-    def _node(self) -> SimNode:
-        return self._rng.choice(list(self._cluster.nodes.values()))
-
-    def _restart(self, node: SimNode) -> None:
-        if node.state is SimNodeState.DOWN:
-            node.start()
-
-    # Processes
-
-    def _crash_process(self) -> None:
-        node = self._node()
-        node.crash(machine=False)
-        self._later(lambda: self._restart(node))
-
-    def _crash_machine(self) -> None:
-        node = self._node()
-        node.crash(machine=True)
-        self._later(lambda: self._restart(node))
-
-    def _crash_all(self) -> None:
-        machine = self._rng.random() < 0.5
-        for node in self._cluster.nodes.values():
-            node.crash(machine=machine)
-            self._later(lambda node=node: self._restart(node), most=SECOND)  # type: ignore[misc]
-
-    def _pause(self) -> None:
-        node = self._node()
-        node.pause()
-        self._later(node.resume)
-
-    def _wipe(self) -> None:
-        if self._wipes >= self._scenario.wipes_max:
-            return
-        node = self._node()
-        if node.lost_data:
-            return
-        self._wipes += 1
-        node.crash(machine=True)
-        node.wipe()
-        self._later(lambda: self._restart(node))
-
-    def _kill_client(self) -> None:
-        self._apps.kill_one()
-
-    def _wall_clock_jump(self) -> None:
-        node = self._node()
-        node.clock.skew += self._rng.randrange(20 * SECOND) - 10 * SECOND
-
-    # Network
-
-    def _block(self, pairs: list[tuple[int, int]]) -> None:
-        network = self._cluster.network
-        for source, target in pairs:
-            network.block(source, target)
-
-        def mend() -> None:
-            for source, target in pairs:
-                network.unblock(source, target)
-
-        self._later(mend, most=self._rng.choice([2, 10, 40]) * SECOND)
-
-    def _partition_node(self) -> None:
-        """Cut one node off from the other nodes, and perhaps from clients."""
-        node = self._node().id
-        others: list[int] = [other for other in self._cluster.nodes if other != node]
-        if self._rng.random() < 0.5:
-            others += [client.address for client in self._cluster.clients]
-        self._block([pair for other in others for pair in ((node, other), (other, node))])
-
-    def _partition_one_way(self) -> None:
-        one, two = self._rng.sample(list(self._cluster.nodes), 2)
-        self._block([(one, two)])
-
-    def _partition_client(self) -> None:
-        client = self._rng.choice(self._cluster.clients).address
-        node = self._node().id
-        self._block([(client, node), (node, client)])
-
-    def _break_connection(self) -> None:
-        ends = self._cluster.network.open_ends()
-        if ends:
-            for _ in range(self._rng.choice([1, 1, 3])):
-                self._cluster.network.break_connection(self._rng.choice(ends))
-
-    def _slow_network(self) -> None:
-        settings = self._cluster.network.settings
-        before = settings.slow_probability
-        settings.slow_probability = 0.5
-
-        def mend() -> None:
-            settings.slow_probability = before
-
-        self._later(mend)
-
-    # Disks and the epoch store
-
-    def _slow_disk(self) -> None:
-        node = self._node()
-        node.disk_settings.sync_max = self._rng.choice([50 * MILLISECOND, SECOND, 5 * SECOND])
-
-        def mend() -> None:
-            node.disk_settings.sync_max = 2 * MILLISECOND
-
-        self._later(mend)
-
-    def _overloaded_disk(self) -> None:
-        for disk in self._node().disks.values():
-            disk.overloaded = True
-
-            def mend(disk=disk) -> None:  # type: ignore[no-untyped-def]
-                disk.overloaded = False
-
-            self._later(mend)
-
-    def _epoch_store_away(self) -> None:
-        weather = self._cluster.weather
-        weather.refuse = self._rng.choice([0.5, 1.0])
-
-        def mend() -> None:
-            weather.refuse = 0.0
-
-        self._later(mend)
-
-    def _epoch_store_forgetful(self) -> None:
-        weather = self._cluster.weather
-        weather.lose_answer, weather.expire = 0.3, 0.3
-        weather.delay_max = self._rng.choice([5 * MILLISECOND, 500 * MILLISECOND])
-
-        def mend() -> None:
-            weather.lose_answer = weather.expire = 0.0
-            weather.delay_max = 5 * MILLISECOND
-
-        self._later(mend)
+        self.caused[planned.kind] = self.caused.get(planned.kind, 0) + 1
+        self._cluster.note("fault", planned.kind, planned.index)
+        instance = FaultInstance(
+            planned.index,
+            planned.at,
+            planned.kind,
+            self._generator(-1 - planned.index),
+            self._cluster,
+            self._apps,
+            self._scenario,
+            self.budget,
+            lambda: self._stopped,
+        )
+        CATALOG[planned.kind].cause(instance)

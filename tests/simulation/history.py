@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import enum
 from bisect import bisect_left, bisect_right
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
 
 from client.read.items import Gap, GapKind, RecordBatch
 from client.read.proof import merge_gaps
 from logdevice_py.core.ids import LogId
-from logdevice_py.core.lsn import LSN, format_lsn
+from logdevice_py.core.lsn import LSN, LSN_MAX, format_lsn
 
 Position = tuple[int, int]
 
@@ -53,16 +54,82 @@ class Observation:
     gaps: list[Gap] = field(default_factory=list)
     last: int = 0
     """The last LSN accounted for."""
+    stamp: int = 0
+    """Timestamp of the last entry, and its epoch."""
+    stamp_epoch: int = 0
 
     def __post_init__(self) -> None:
         self.last = self.first - 1
 
 
+class FinalContents:
+    """What LSNs hold for ever, as readers were told: records, or gaps of one benign kind."""
+
+    def __init__(self) -> None:
+        self._records: list[int] = []
+        self._starts: list[int] = []
+        self._gaps: list[tuple[int, GapKind]] = []
+        """(end, kind), beside `_starts`; neither overlapping nor, of one kind, touching."""
+
+    def add_record(self, lsn: int) -> str:
+        """A reader got a record; what contradicts that, or nothing."""
+        at = bisect_right(self._starts, lsn) - 1
+        if at >= 0 and self._gaps[at][0] >= lsn:
+            return f"{self._gaps[at][1].value} {format_lsn(self._starts[at])}..{format_lsn(self._gaps[at][0])}"
+        if not self._records or lsn > self._records[-1]:
+            self._records.append(lsn)
+        elif self._records[at := bisect_left(self._records, lsn)] != lsn:
+            self._records.insert(at, lsn)
+        return ""
+
+    def add_gap(self, gap: Gap) -> str:
+        """A reader got a HOLE or a BRIDGE; what contradicts that, or nothing."""
+        lo, hi, kind = int(gap.lo), int(gap.hi), gap.kind
+        at = bisect_left(self._records, lo)
+        if at < len(self._records) and self._records[at] <= hi:
+            return f"a record at {format_lsn(self._records[at])}"
+        first = last = bisect_left(self._starts, lo)
+        if first and self._gaps[first - 1][0] >= lo - 1:
+            first -= 1
+        while last < len(self._starts) and self._starts[last] <= hi + 1:
+            last += 1
+        for index in range(first, last):
+            start, (end, other) = self._starts[index], self._gaps[index]
+            if other is not kind:
+                if start <= hi and end >= lo:
+                    return f"{other.value} {format_lsn(start)}..{format_lsn(end)}"
+                continue
+            lo, hi = min(lo, start), max(hi, end)
+        kept = [
+            (self._starts[index], self._gaps[index]) for index in range(first, last) if self._gaps[index][1] is not kind
+        ]
+        merged = sorted([*kept, (lo, (hi, kind))])
+        self._starts[first:last] = [start for start, _ in merged]
+        self._gaps[first:last] = [rest for _, rest in merged]
+        return ""
+
+
 class LogHistory:
     """Everything about one log."""
 
-    def __init__(self, log: LogId) -> None:
+    def __init__(self, log: LogId, *, loses: bool = False) -> None:
+        """
+        Args:
+            loses: more is destroyed than the replication property tolerates: records may be lost, and then DATALOSS must say so.
+        """
         self.log = log
+        self.loses = loses
+        self.final = FinalContents()
+        self.timestamps: dict[int, int] = {}
+        """By LSN, as receipts and readers told."""
+        self.records: dict[int, int] = {}
+        """By LSN, how many records readers found there."""
+        self.trim_asked = 0
+        """The greatest LSN up to which somebody asked to trim."""
+        self.released: Callable[[], int] = lambda: LSN_MAX
+        """The greatest LSN that a sequencer released."""
+        self.losses: list[Gap] = []
+        """DATALOSS that a reader got."""
         self.attempts: dict[bytes, Attempt] = {}
         self.at: dict[Position, bytes] = {}
         self.observations: list[Observation] = []
@@ -81,9 +148,11 @@ class LogHistory:
         made = self.attempts[payload] = Attempt(payload, floor, stream, sequence)
         return made
 
-    def acknowledge(self, attempt: Attempt, lsn: int, offset: int) -> None:
-        """It has a receipt."""
+    def acknowledge(self, attempt: Attempt, lsn: int, offset: int, timestamp: int = 0) -> None:
+        """It has a receipt. `timestamp`: 0 when the receipt does not tell."""
         assert attempt.fate is AttemptFate.PENDING, attempt
+        if timestamp:
+            self._stamp(int(lsn), int(timestamp), "its receipt")
         self._place(attempt, (int(lsn), offset), "its receipt")
         attempt.fate = AttemptFate.ACKNOWLEDGED
         self.acknowledged += 1
@@ -121,21 +190,32 @@ class LogHistory:
         """A reader got a batch."""
         for item in batch:
             if isinstance(item, Gap):
-                if item.lo != seen.last + 1 or item.hi < item.lo:
-                    self.fail(f"{seen.name} was at {format_lsn(seen.last)} and got {item}")
-                if item.kind is GapKind.DATALOSS:
-                    self.fail(f"{seen.name} got {item}")
-                if item.kind is GapKind.TRIM:
-                    self.fail(f"{seen.name} got {item}; nothing was trimmed")
-                seen.gaps.append(item)
-                seen.last = int(item.hi)
+                self._observe_gap(seen, item)
                 continue
             lsn, offset = int(item.lsn), item.batch_offset
             payload = getattr(item, "payload", None)
             if payload is None:
                 self.fail(f"{seen.name} got a corrupt record at {_at((lsn, offset))}")
                 raise AssertionError
-            expected = (seen.last, seen.records[-1][1] + 1) if seen.records and seen.last == lsn else (seen.last + 1, 0)
+            within = bool(seen.records) and seen.last == lsn
+            if within:
+                expected = (lsn, seen.records[-1][1] + 1)
+            else:
+                self._end_entry(seen)
+                expected = (seen.last + 1, 0)
+                contradiction = self.final.add_record(lsn)
+                if contradiction:
+                    self.fail(f"{seen.name} got a record at {_at((lsn, offset))}; a reader was told {contradiction}")
+                if lsn > self.released():
+                    self.fail(
+                        f"{seen.name} got {_at((lsn, offset))}; released is what ends at {format_lsn(self.released())}"
+                    )
+                self._stamp(lsn, int(item.timestamp), seen.name)
+                if seen.stamp > item.timestamp and seen.stamp_epoch == lsn >> 32:
+                    self.fail(
+                        f"{seen.name}: the timestamp of {_at((lsn, offset))} is below that of the entry before it"
+                    )
+                seen.stamp, seen.stamp_epoch = int(item.timestamp), lsn >> 32
             if (lsn, offset) != expected:
                 self.fail(f"{seen.name} got {_at((lsn, offset))} where {_at(expected)} was expected")
             attempt = self.attempts.get(payload)
@@ -146,6 +226,35 @@ class LogHistory:
             seen.records.append((lsn, offset, payload))
             seen.last = lsn
 
+    def _stamp(self, lsn: int, timestamp: int, by: str) -> None:
+        if self.timestamps.setdefault(lsn, timestamp) != timestamp:
+            self.fail(f"{format_lsn(lsn)} has timestamp {self.timestamps[lsn]}; {by} says {timestamp}")
+
+    def _end_entry(self, seen: Observation) -> None:
+        """A reader went on to the next LSN: it has all records of the one before."""
+        if seen.records:
+            lsn, last, _ = seen.records[-1]
+            if self.records.setdefault(lsn, last + 1) != last + 1:
+                self.fail(f"{seen.name} got {last + 1} records at {format_lsn(lsn)}, others {self.records[lsn]}")
+
+    def _observe_gap(self, seen: Observation, gap: Gap) -> None:
+        self._end_entry(seen)
+        if gap.lo != seen.last + 1 or gap.hi < gap.lo:
+            self.fail(f"{seen.name} was at {format_lsn(seen.last)} and got {gap}")
+        if gap.kind is GapKind.DATALOSS:
+            if not self.loses:
+                self.fail(f"{seen.name} got {gap}")
+            self.losses.append(gap)
+        elif gap.kind is GapKind.TRIM:
+            if gap.hi > self.trim_asked:
+                self.fail(f"{seen.name} got {gap}; trimmed was what ends at {format_lsn(self.trim_asked)}")
+        else:
+            contradiction = self.final.add_gap(gap)
+            if contradiction:
+                self.fail(f"{seen.name} got {gap}; a reader was told {contradiction}")
+        seen.gaps.append(gap)
+        seen.last = int(gap.hi)
+
     # The end
 
     def check_end(self, whole: Observation) -> None:
@@ -153,43 +262,84 @@ class LogHistory:
         positions = {payload: (lsn, offset) for lsn, offset, payload in whole.records}
         for attempt in self.attempts.values():
             if attempt.fate is AttemptFate.ACKNOWLEDGED and positions.get(attempt.payload) != attempt.position:
+                assert attempt.position is not None
+                if attempt.position[0] <= self.trim_asked:
+                    continue
+                if self.loses and any(gap.lo <= attempt.position[0] <= gap.hi for gap in whole.gaps if _is_loss(gap)):
+                    continue
                 self.fail(
                     f"{_name(attempt)} was acknowledged at {_at(attempt.position)}, "
                     f"read at {_at(positions.get(attempt.payload))}"
                 )
-        self._check_streams(positions)
+        self._check_streams()
         lsns = [lsn for lsn, _, _ in whole.records]
         for seen in self.observations:
-            if seen.last < seen.first:
+            # what is trimmed some saw and others did not; so it is with what is lost
+            first, last = max(seen.first, self.trim_asked + 1), min(seen.last, whole.last)
+            if last < first:
                 continue
-            last = min(seen.last, whole.last)
-            records = whole.records[bisect_left(lsns, seen.first) : bisect_right(lsns, last)]
-            got = [record for record in seen.records if record[0] <= last]
+            lost = [gap for gap in [*seen.gaps, *whole.gaps] if _is_loss(gap)]
+            records = whole.records[bisect_left(lsns, first) : bisect_right(lsns, last)]
+            got = [record for record in seen.records if first <= record[0] <= last]
             if got and len(got) < len(records) and seen.last == got[-1][0]:
                 # the reader may have been stopped within an entry
                 records = [record for record in records if record[:2] <= got[-1][:2]]
+            if lost:
+                records, got = _without(records, lost), _without(got, lost)
             if got != records:
                 missing = [_at(record[:2]) for record in records if record not in set(got)]
                 extra = [_at(record[:2]) for record in got if record not in set(records)]
                 self.fail(
-                    f"{seen.name} [{format_lsn(seen.first)}, {format_lsn(last)}]: missing {missing[:5]}, extra {extra[:5]}"
+                    f"{seen.name} [{format_lsn(first)}, {format_lsn(last)}]: missing {missing[:5]}, extra {extra[:5]}"
                 )
-            mine, all_ = _clip(seen.gaps, seen.first, last), _clip(whole.gaps, seen.first, last)
+            if lost:
+                continue  # whoever came before the loss got more
+            mine, all_ = _clip(seen.gaps, first, last), _clip(whole.gaps, first, last)
             if mine != all_:
                 self.fail(f"{seen.name} saw gaps {_differing(mine, all_)}, {whole.name} {_differing(all_, mine)}")
 
-    def _check_streams(self, positions: dict[bytes, Position]) -> None:
+    def lost(self, whole: Observation) -> int:
+        """How many acknowledged records a reader of the whole log was told are lost."""
+        return sum(
+            attempt.fate is AttemptFate.ACKNOWLEDGED
+            and attempt.position is not None
+            and any(gap.lo <= attempt.position[0] <= gap.hi for gap in whole.gaps if _is_loss(gap))
+            for attempt in self.attempts.values()
+        )
+
+    def check_losses(self, whole: Observation, intact: Callable[[int], bool]) -> None:
+        """A reader of the whole log, at the end, was told of no loss of what it could have had.
+
+        Args:
+            intact: whether a sound copy of an LSN lies on a shard that answers for it.
+        """
+        for attempt in self.attempts.values():
+            if attempt.fate is not AttemptFate.ACKNOWLEDGED or attempt.position is None:
+                continue
+            lsn = attempt.position[0]
+            if any(gap.lo <= lsn <= gap.hi for gap in whole.gaps if _is_loss(gap)) and intact(lsn):
+                self.fail(f"{whole.name} was told that {_name(attempt)} at {_at(attempt.position)} is lost; it is not")
+
+    def _check_streams(self) -> None:
         streams: dict[str, list[Attempt]] = {}
         for attempt in self.attempts.values():
-            if attempt.stream and attempt.payload in positions:
+            if attempt.stream and attempt.position is not None:
                 streams.setdefault(attempt.stream, []).append(attempt)
         for attempts in streams.values():
             attempts.sort(key=lambda attempt: attempt.sequence)
             for one, two in pairwise(attempts):
-                if positions[one.payload] >= positions[two.payload]:
-                    self.fail(
-                        f"order: {_name(one)} at {_at(positions[one.payload])}, {_name(two)} at {_at(positions[two.payload])}"
-                    )
+                assert one.position is not None
+                assert two.position is not None
+                if one.position >= two.position:
+                    self.fail(f"order: {_name(one)} at {_at(one.position)}, {_name(two)} at {_at(two.position)}")
+
+
+def _is_loss(gap: Gap) -> bool:
+    return gap.kind is GapKind.DATALOSS
+
+
+def _without(records: list[tuple[int, int, bytes]], lost: list[Gap]) -> list[tuple[int, int, bytes]]:
+    return [record for record in records if not any(gap.lo <= record[0] <= gap.hi for gap in lost)]
 
 
 def _clip(gaps: list[Gap], first: int, last: int) -> list[Gap]:

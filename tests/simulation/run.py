@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.lsn import LSN_OLDEST, format_lsn
+from logdevice_py.core.marks import HITS
 from logdevice_py.core.units import SECOND, Micros
 from logdevice_py.simulation.trace import Trace
 from server.sim_cluster import SimCluster, SimPromise
-from tests.simulation.faults import Nemesis
+from tests.simulation.end_state import check_bounds, check_copies, has_intact_copy
+from tests.simulation.faults import Nemesis, PlannedFault
 from tests.simulation.history import Observation, Violation
+from tests.simulation.invariants import Invariants
 from tests.simulation.scenario import Scenario, draw
 from tests.simulation.workload import Applications, StreamWriter
 
@@ -38,19 +42,43 @@ class RunOutcome:
     failures: dict[str, int]
     calm_after: dict[str, int] = field(default_factory=dict)
     """How long after the last fault things worked again, in microseconds."""
+    effects: dict[str, int] = field(default_factory=dict)
+    """For each kind of fault, how often it did something to somebody."""
+    epochs: int = 0
+    """Epochs in which something was appended, over all logs."""
+    marks: set[str] = field(default_factory=set)
+    """Rare branches that were taken."""
+    lost: int = 0
+    """Acknowledged records that were lost, and declared lost; only where a run destroys more than the replication property tolerates."""
 
 
 class Failure(Exception):
     """A run failed; the text says how to replay it, `trace` how it came to it."""
 
-    def __init__(self, scenario: Scenario, at: int, trace: Trace) -> None:
-        super().__init__(f"{scenario}\nfailed at {at / 1e6:.6f} s; replay: make sim SEED={scenario.seed}")
+    def __init__(self, scenario: Scenario, at: int, trace: Trace, plan: Sequence[PlannedFault], loses: bool) -> None:
+        mode = " LOSS=1" if loses else ""
+        super().__init__(f"{scenario}\nfailed at {at / 1e6:.6f} s; replay: make sim SEED={scenario.seed}{mode}")
+        self.seed = scenario.seed
         self.trace = trace
+        self.plan = plan
+        """All faults of the run, also those that were left out."""
 
 
-def run_seed(seed: int, *, echo: Callable[[str], None] | None = None) -> RunOutcome:
-    """Run the scenario of a seed; `Failure` when something was not as it must be."""
-    scenario = draw(seed)
+def run_seed(
+    seed: int,
+    *,
+    echo: Callable[[str], None] | None = None,
+    disabled: Collection[int] = (),
+    loses: bool = False,
+) -> RunOutcome:
+    """Run the scenario of a seed; `Failure` when something was not as it must be.
+
+    Args:
+        echo: gets a line for each event.
+        disabled: indexes of faults that are left out.
+        loses: destroy more than the replication property tolerates, and check that every loss is declared.
+    """
+    scenario = draw(seed, loses=loses)
     trace = Trace(echo=echo)
     cluster = SimCluster(
         scenario.config,
@@ -61,35 +89,52 @@ def run_seed(seed: int, *, echo: Callable[[str], None] | None = None) -> RunOutc
         trace=trace,
         turn_max=scenario.turn_max,
     )
+    run = _Run(scenario, cluster, disabled, loses)
     try:
-        return _Run(scenario, cluster).execute()
+        return run.execute()
     except Exception as error:
-        raise Failure(scenario, cluster.scheduler.now, trace) from error
+        raise Failure(scenario, cluster.scheduler.now, trace, run.nemesis.plan, loses) from error
 
 
 class _Run:
-    def __init__(self, scenario: Scenario, cluster: SimCluster) -> None:
+    def __init__(self, scenario: Scenario, cluster: SimCluster, disabled: Collection[int], loses: bool) -> None:
         self.scenario = scenario
         self.cluster = cluster
-        self.apps = Applications(scenario, cluster, random.Random(cluster.rng.getrandbits(64)))
-        self.nemesis = Nemesis(scenario, cluster, self.apps, random.Random(cluster.rng.getrandbits(64)))
+        self.loses = loses
+        self.invariants = Invariants(cluster, scenario.logs, loses=loses)
+        self.apps = Applications(
+            scenario, cluster, random.Random(cluster.rng.getrandbits(64)), self.invariants, loses=loses
+        )
+        self.nemesis = Nemesis(
+            scenario,
+            cluster,
+            self.apps,
+            random.Random(cluster.rng.getrandbits(64)),
+            disabled=disabled,
+            bounded=not loses,
+        )
         self.calm_after: dict[str, int] = {}
         self.calm_since = 0
+        self.lost = 0
 
     def execute(self) -> RunOutcome:
         scenario, cluster = self.scenario, self.cluster
+        marks_before = Counter(HITS)
         for node in cluster.nodes.values():
             node.start()
         self.apps.start()
         self.nemesis.start()
         while cluster.scheduler.now < scenario.duration:
             self._advance(scenario.duration)
-        self.nemesis.stop()
+            check_bounds(self.apps)
         self.apps.stopping = True
+        self.nemesis.stop()
+        self.apps.calm()
         self.calm_since = cluster.scheduler.now
         self._settle()
         for log in scenario.logs:
             self._examine(log)
+        self.apps.close()
         return RunOutcome(
             scenario,
             cluster.trace.digest(),
@@ -98,6 +143,10 @@ class _Run:
             self.nemesis.caused,
             {status.name: count for status, count in self.apps.failures.items()},
             self.calm_after,
+            dict(cluster.fault_effects),
+            self.invariants.epochs,
+            {name for name, count in HITS.items() if count > marks_before[name]},
+            self.lost,
         )
 
     def _advance(self, bound: int) -> None:
@@ -147,7 +196,13 @@ class _Run:
                     reader.stream.waiting_for,
                     lambda seen=seen: seen.last,
                 )  # type: ignore[misc]
-        self.apps.histories[log].check_end(whole)
+        history, model = self.apps.histories[log], self.invariants.logs[log]
+        history.check_end(whole)
+        if self.loses:
+            self.lost += history.lost(whole)
+            history.check_losses(whole, lambda lsn: has_intact_copy(self.cluster, model, lsn))
+        else:
+            check_copies(self.cluster, model, self.nemesis.budget.damaged, history.trim_asked)
 
     def _append(self, log: LogId) -> int:
         """Append until it works; the LSN."""

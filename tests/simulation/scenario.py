@@ -18,29 +18,26 @@ from logdevice_py.simulation.network import NetworkSettings
 from sequencer.recovery.settings import RecoverySettings
 from sequencer.settings import SequencerSettings
 from storage_node.settings import StorageSettings
-
-FAULTS = (
-    "crash_process",
-    "crash_machine",
-    "crash_all",
-    "pause",
-    "wipe",
-    "partition_node",
-    "partition_one_way",
-    "partition_client",
-    "break_connection",
-    "slow_disk",
-    "overloaded_disk",
-    "epoch_store_away",
-    "epoch_store_forgetful",
-    "kill_client",
-    "wall_clock_jump",
-    "slow_network",
-)
-
+from tests.simulation.cluster_plan import ClusterPlan, NodePlan
+from tests.simulation.faults import CATALOG
 
 _LEFT_ALONE = {"gossip_interval_us", "gossip_threshold"}
 """Slower detection of failures would only make runs longer."""
+
+
+_POWER_CUTS = {
+    "crash_machine",
+    "crash_midway",
+    "crash_all",
+    "crash_rack",
+    "slow_start",
+    "crash_loop",
+    "crash_in_recovery",
+    "failing_sync",
+    "failing_write",
+}
+_SHORTER = {"no_space_us": "20s"}
+"""Of what calm has to wait for."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -65,6 +62,11 @@ class Scenario:
     readers: int
     write_interval: int
     wipes_max: int
+    trim_interval: int
+    """0: nobody trims, moves logs to other epochs, or changes the cluster file."""
+    epoch_interval: int
+    config_interval: int
+    plan: ClusterPlan = field(repr=False)
     text: str = field(repr=False)
 
     def writer_settings(self, rng: random.Random) -> WriterSettings:
@@ -85,9 +87,14 @@ class Scenario:
         )
 
 
-def draw(seed: int) -> Scenario:
-    """The scenario of a seed."""
+def draw(seed: int, *, loses: bool = False) -> Scenario:
+    """The scenario of a seed. `loses`: one whose faults destroy more than the replication property tolerates."""
     rng = random.Random(seed)
+    faults = _loss_faults(rng) if loses else _faults(rng)
+    asynchronous = rng.random() < 0.12
+    if asynchronous:
+        # what was acknowledged before a sync is lost with the machine: that is no loss to complain of, nor to be told of
+        faults = [kind for kind in faults if kind not in _POWER_CUTS]
     nodes = rng.choice([3, 3, 4, 5, 5])
     racks = rng.choice([1, 2, 3]) if nodes > 3 else rng.choice([1, 3])
     choices = ["node:2", "node:3"] if nodes > 2 else ["node:2"]
@@ -97,44 +104,39 @@ def draw(seed: int) -> Scenario:
         choices += ["rack:3"]
     replicate = rng.choice(choices)
     logs = [LogId(number) for number in range(1, 1 + rng.choice([1, 1, 2, 3]))]
-    text = [
-        'name = "simulation"',
-        "version = 1",
-        'uuid = "5f0c9d4e-0b7a-4c59-9a51-2f1d7c5f3e88"',
-        'epoch_store = "memory:"',
-        "[metadata_log]",
-        f'replicate = "{replicate}"',
-        "[defaults]",
-        f'replicate = "{replicate}"',
-        f"sequencer_batching = {'true' if rng.random() < 0.8 else 'false'}",
-        f"sticky_copysets = {'true' if rng.random() < 0.5 else 'false'}",
-        f"single_copy_delivery = {'true' if rng.random() < 0.7 else 'false'}",
-        f"max_writes_in_flight = {rng.choice([2, 5, 100, 1000])}",
-        f'batching_compression = "{rng.choice(["none", "none", "lz4"])}"',
-        f'batching_time_us = "{rng.choice(["0us", "0us", "5ms"])}"',
-        '[logs."/all"]',
-        'ids = "1..100"',
-    ]
-    for node in range(nodes):
-        roles = ["storage"] if node > 1 and rng.random() < 0.15 else ["sequencer", "storage"]
-        text += [
-            f"[nodes.N{node}]",
-            f'host = "127.0.0.{node + 1}"',
-            "port = 7000",
-            f"roles = {roles}".replace("'", '"'),
-            f'location = "rack{node % racks}"',
-        ]
+    plan = ClusterPlan(
+        replicate=replicate,
+        racks=racks,
+        attributes={
+            "sequencer_batching": "true" if rng.random() < 0.8 else "false",
+            "sticky_copysets": "true" if rng.random() < 0.5 else "false",
+            "sticky_block_bytes": rng.choice(['"1B"', '"10KiB"', '"32MiB"']),
+            "single_copy_delivery": "true" if rng.random() < 0.7 else "false",
+            "max_writes_in_flight": str(rng.choice([2, 5, 100, 1000])),
+            "window_bytes": rng.choice(['"1MiB"', '"64MiB"']),
+            "batching_compression": rng.choice(['"none"', '"none"', '"lz4"']),
+            "batching_time_us": rng.choice(['"0us"', '"0us"', '"5ms"']),
+            "batching_size_bytes": rng.choice(['"1B"', '"1KiB"', '"1MiB"']),
+            "nodeset_size": str(rng.choice([0, 0, 0, nodes])),
+        },
+        nodes={
+            node: NodePlan(["storage"] if node > 1 and rng.random() < 0.15 else ["sequencer", "storage"], node % racks)
+            for node in range(nodes)
+        },
+    )
+    if asynchronous:
+        plan.attributes["durability"] = '"async"'
     for section, cls in (
         ("sequencer", SequencerSettings),
         ("recovery", RecoverySettings),
         ("storage", StorageSettings),
         ("membership", MembershipSettings),
     ):
-        text += _settings(rng, section, cls)
-    source = "\n".join(text)
+        plan.settings += _settings(rng, section, cls)
+    source = plan.render()
     config = load_cluster(source)
     copies = config.log(logs[0]).replication.copies  # type: ignore[union-attr]
-    faults = [] if rng.random() < 0.05 else [kind for kind in FAULTS if rng.random() < 0.35]
+    minutes = any(CATALOG[kind].minutes for kind in faults)
     return Scenario(
         seed=seed,
         config=config,
@@ -148,21 +150,44 @@ def draw(seed: int) -> Scenario:
         client_settings=ClientSettings(),
         read_settings=_read_settings(rng),
         turn_max=rng.choice([0, 20, 1000, 5000]),
-        duration=rng.choice([5, 15, 30]) * SECOND,
+        duration=(120 if minutes else rng.choice([5, 10, 20])) * SECOND,
         faults=faults,
-        fault_interval=rng.choice([300 * MILLISECOND, SECOND, 3 * SECOND]),
+        fault_interval=rng.choice([300, 700, 700, 1500]) * MILLISECOND,
         stream_writers=rng.choice([1, 1, 2, 3]),
         appenders=rng.choice([0, 1, 2]),
         readers=rng.choice([1, 2, 3]),
-        write_interval=rng.choice([5, 20, 20, 100, 500]) * MILLISECOND,
+        write_interval=(300 if minutes else rng.choice([20, 50, 100, 200])) * MILLISECOND,
         wipes_max=copies - 1,
         text=source,
+        plan=plan,
+        trim_interval=rng.choice([0, 0, 0, 2, 10]) * SECOND,
+        epoch_interval=rng.choice([0, 500 * MILLISECOND, 1500 * MILLISECOND, 5 * SECOND]),
+        config_interval=0 if loses else rng.choice([0, 0, 3 * SECOND, 10 * SECOND]),
     )
+
+
+def _faults(rng: random.Random) -> list[str]:
+    """A few kinds, so that each run is bad in its own way: a run with all of them hardly gets anywhere."""
+    if rng.random() < 0.05:
+        return []
+    share = rng.choice([0.05, 0.15, 0.3])
+    return [kind.name for kind in CATALOG.values() if rng.random() < (share / 10 if kind.minutes else share)]
+
+
+def _loss_faults(rng: random.Random) -> list[str]:
+    """Kinds that destroy and of which the shards know, and a few others."""
+    destructive = [kind.name for kind in CATALOG.values() if kind.destroys and not kind.silent]
+    others = [kind.name for kind in CATALOG.values() if not kind.destroys and not kind.minutes]
+    return rng.sample(destructive, rng.randrange(1, 3)) + rng.sample(others, rng.randrange(3))
 
 
 def _settings(rng: random.Random, section: str, cls: type[Any]) -> list[str]:
     """A few settings drawn from the range that their declarations give for simulation."""
-    lines: list[str] = []
+    lines = [
+        f'{name} = "{value}"'
+        for name, value in _SHORTER.items()
+        if any(each.name == name for each in dataclasses.fields(cls))
+    ]
     for each in dataclasses.fields(cls):
         span = each.metadata.get("sim")
         if span is None or rng.random() < 0.7 or each.name in _LEFT_ALONE:

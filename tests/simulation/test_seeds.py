@@ -1,4 +1,7 @@
-"""A fixed set of seeds: what they stand for changes with the code, so a failure is replayed at the same commit."""
+"""A fixed set of seeds, and some that follow from the commit, so that each commit tries others.
+
+What a seed stands for changes with the code, so a failure is replayed at the same commit.
+"""
 
 from __future__ import annotations
 
@@ -10,23 +13,50 @@ from pathlib import Path
 import pytest
 
 from tests.simulation.run import Failure, run_seed
+from tests.simulation.search import declared_marks, fewest
 
-SEEDS = range(100)
 ROOT = Path(__file__).parents[2]
+FIXED = range(60)
+LOSSES = range(10)
+OF_COMMIT = 30
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_nothing_is_lost_repeated_or_stuck(seed: int) -> None:
+def seeds_of_commit() -> list[int]:
+    """Seeds from the commit id; none outside a repository."""
+    done = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode:
+        return []
+    first = 1_000_000 + int(done.stdout[:8], 16)
+    return list(range(first, first + OF_COMMIT))
+
+
+def check(seed: int, *, loses: bool = False) -> None:
     try:
-        run_seed(seed)
+        run_seed(seed, loses=loses)
     except Failure as failure:
         last = "\n".join(failure.trace.last()[-30:])
         pytest.fail(f"{last}\n{failure}\n{type(failure.__cause__).__name__}: {failure.__cause__}")
 
 
-def test_a_seed_gives_the_same_run_again_also_in_another_process() -> None:
-    digests = {run_seed(8).digest}
-    program = "from tests.simulation.run import run_seed; print(run_seed(8).digest)"
+@pytest.mark.parametrize("seed", FIXED)
+def test_nothing_is_lost_repeated_or_stuck(seed: int) -> None:
+    check(seed)
+
+
+@pytest.mark.parametrize("seed", seeds_of_commit())
+def test_nothing_is_lost_repeated_or_stuck_with_seeds_of_this_commit(seed: int) -> None:
+    check(seed)
+
+
+@pytest.mark.parametrize("seed", LOSSES)
+def test_what_is_lost_is_declared_lost_and_nothing_else(seed: int) -> None:
+    check(seed, loses=True)
+
+
+@pytest.mark.parametrize("seed", [8, 11])
+def test_a_seed_gives_the_same_run_again_also_in_another_process(seed: int) -> None:
+    digests = {run_seed(seed).digest}
+    program = f"from tests.simulation.run import run_seed; print(run_seed({seed}).digest)"
     for hash_seed in ("1", "2"):
         environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
         done = subprocess.run(
@@ -34,3 +64,14 @@ def test_a_seed_gives_the_same_run_again_also_in_another_process() -> None:
         )
         digests.add(done.stdout.strip())
     assert len(digests) == 1, digests
+
+
+def test_the_fewest_faults_are_those_without_which_it_does_not_fail() -> None:
+    assert fewest(range(40), lambda kept: {3, 17, 31} <= set(kept)) == [3, 17, 31]
+    assert fewest(range(5), lambda kept: True) == []
+
+
+def test_the_marks_of_the_sources_are_found() -> None:
+    marks = declared_marks()
+    assert marks["recovery_second_wave"] == "sequencer/recovery/mutator.py"
+    assert "purge_skips_unknown_epoch" in marks

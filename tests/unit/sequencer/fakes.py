@@ -174,6 +174,7 @@ class World:
         *,
         settings: SequencerSettings | None = None,
         node: NodeId = ME,
+        instance: InstanceId = InstanceId(1),
         seed: int = 1,
     ) -> None:
         self.config = config or make_config()
@@ -184,7 +185,7 @@ class World:
         self.wall = 1_700_000_000_000_000
         self.node = SequencerNode(
             node,
-            InstanceId(1),
+            instance,
             self.config,
             settings or SequencerSettings(),
             self.outbox,

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from epoch_store.interface import ReadMetadata, UpdateMetadata
 from logdevice_py.core.ids import Generation, NodeId, PeerId, shard_id
-from logdevice_py.core.lsn import compose_lsn
+from logdevice_py.core.lsn import Epoch, compose_lsn
 from logdevice_py.core.status import Status
-from logdevice_py.protocol.messages import AppendedFlags, Digest, Store
+from logdevice_py.metadata.epoch_metadata import HISTORY_MAX
+from logdevice_py.protocol.messages import AppendedFlags, Digest, Digested, Store
 from sequencer.epoch_sequencer import EpochSequencerState
 from sequencer.sequencer import SequencerPhase
 from sequencer.settings import SequencerSettings
@@ -66,6 +69,31 @@ class TestFirstActivation:
             world.node.on_peer_up(PeerId(node), world.now)
         world._run_digest = answer  # type: ignore[method-assign]
         world.run(3_000_000)
+        assert world.answer_to(request).status is Status.OK
+
+    def test_a_metadata_log_that_shards_have_lost_is_not_read_when_nobody_wants_the_log_any_more(self) -> None:
+        world = World()
+        answer = world._run_digest
+
+        def lost(to: PeerId, digest: Digest) -> None:
+            rows = [(log, int(Status.REBUILDING), int(last)) for log, _, last, _ in digest.ranges]
+            world.node.on_message(
+                to,
+                Digested(request_id=digest.request_id, shard=digest.shard, ranges=rows, entries=[], images=b""),
+                world.now,
+            )
+
+        world._run_digest = lost  # type: ignore[method-assign]
+        request = world.append()
+        world.run(12_000_000)
+        assert world.answer_to(request).status is Status.NOSEQUENCER
+        world.sent.clear()
+        world.run(60_000_000)
+        assert not world.messages(Digest)
+        request = world.append()
+        world.run(5_000_000)
+        world._run_digest = answer  # type: ignore[method-assign]
+        world.run(9_000_000)
         assert world.answer_to(request).status is Status.OK
 
     def test_the_nodeset_lists_the_generations_that_the_cluster_knows(self) -> None:
@@ -352,6 +380,38 @@ class TestNodesetChanges:
         assert len(metadata.history) == 2
         assert metadata.written
 
+    def test_so_does_one_that_is_heard_of_while_an_epoch_is_being_got(self) -> None:
+        world = active()
+        world.store.silent = True
+        world.sequencer.activate(world.now)
+        world.run()
+        world.cluster.generations[shard_id(NodeId(1))] = Generation(2)
+        world.node.on_cluster_state(world.now)
+        world.run(1_000_000)
+        world.store.silent = False
+        for held in world.store.held:
+            result = world.store.run(held.operation)
+            assert result is not None
+            world.node.on_epoch_store(held.token, result, world.now)
+        world.run(1_000_000)
+        assert world.store.metadata[LOG].current.generation(shard_id(NodeId(1))) == 2
+        assert world.sequencer.epoch == 3
+
+    def test_a_history_that_is_full_is_no_reason_for_one_epoch_after_the_other(self) -> None:
+        world = active()
+        world.store.metadata[LOG] = replace(
+            world.store.metadata[LOG],
+            epoch=Epoch(HISTORY_MAX + 2),
+            history=tuple(
+                replace(world.store.metadata[LOG].current, since=Epoch(since)) for since in range(1, HISTORY_MAX + 1)
+            ),
+        )
+        world.cluster.generations[shard_id(NodeId(1))] = Generation(2)
+        world.store.operations.clear()
+        world.sequencer.activate(world.now)
+        world.run(10_000_000)
+        assert len(world.store.operations) <= 3
+
     def test_a_shard_that_is_not_heard_of_any_more_stays_in_the_nodeset(self) -> None:
         world = active()
         world.cluster.generations[shard_id(NodeId(1))] = Generation(0)
@@ -386,6 +446,17 @@ class TestNodesetChanges:
         late = world.append()
         world.run()
         assert world.answer_to(late).status is Status.NOTFOUND
+
+    def test_nothing_is_begun_for_a_removed_log_although_somebody_waits_for_it(self) -> None:
+        world = World()
+        world.store.silent = True
+        request = world.ask_state()
+        world.run()
+        sequencer = world.sequencer
+        world.node.on_config(make_config(logs=(50, 60), version=2), world.now)
+        world.run(100_000)
+        assert sequencer.activation is None
+        assert world.state_of(request).status is Status.NOTFOUND
 
     def test_a_sweep_over_many_logs_finds_all_that_are_gone(self) -> None:
         world = World(settings=SequencerSettings(configuration_logs=3))

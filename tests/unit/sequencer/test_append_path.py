@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from logdevice_py.config.attributes import Durability
 from logdevice_py.core.batch import Compression, encode_batch
 from logdevice_py.core.entry import EntryFlags
 from logdevice_py.core.ids import LOG_ID_MAX, LogId, NodeId, metadata_log_of
@@ -165,6 +166,17 @@ class TestWithoutBatching:
         world.run()
         assert world.answer_to(request).status is Status.OK
 
+    def test_a_batch_of_which_only_a_part_was_stored_is_not_taken_for_its_first_record(self) -> None:
+        world = active(config=make_config(sequencer_batching=False))
+        world.answer = lambda store: Status.OK if store.lsn == compose_lsn(1, 2) else Status.PREEMPTED
+        world.seal_epoch, world.seal_node = 1, 2
+        request = world.append(encode_batch([b"a", b"b"]), flags=BATCH, records=2)
+        world.run()
+        answer = world.answer_to(request)
+        # Whoever recovers the epoch would find the first record and answer for both.
+        assert answer.status is Status.ABORTED
+        assert not answer.flags & AppendedFlags.NOT_REPLICATED
+
     def test_a_batch_that_does_not_fit_any_more_is_refused_whole(self) -> None:
         world = active(config=make_config(sequencer_batching=False, max_writes_in_flight=4))
         world.answer = lambda store: None
@@ -259,6 +271,12 @@ class TestAppendsThatMayHaveAnLsn:
         self.finish(world)
         assert world.is_answered(request)
 
+    def test_an_answer_for_an_earlier_position_promises_no_sync_that_the_log_does_not_ask_for(self) -> None:
+        world = active(config=make_config(durability=Durability.ASYNC))
+        request = world.append(previous_lsn=compose_lsn(1, 1))
+        world.run()
+        assert (world.answer_to(request).status, world.answer_to(request).durability) == (Status.OK, Durability.ASYNC)
+
     @pytest.mark.parametrize("esn", [2, 3, 5])
     def test_an_entry_that_was_recovered_is_answered_with_its_lsn(self, esn: int) -> None:
         world = self.recovering()
@@ -311,6 +329,16 @@ class TestAppendsThatMayHaveAnLsn:
         world.run()
         lsns = [world.answer_to(request).lsn for request in (plain, redirected, another)]
         assert len(set(lsns)) == 3
+
+    def test_held_and_waiting_frames_need_one_epoch_between_them(self) -> None:
+        world = self.recovering()
+        held = world.append(previous_lsn=compose_lsn(1, 5))
+        waiting = world.append(seen_epoch=3)
+        world.run()
+        assert world.sequencer.epoch == 3, "the frame that was held must not ask for yet another epoch"
+        assert world.answer_to(waiting).lsn == compose_lsn(3, 1)
+        self.finish(world)
+        assert world.answer_to(held).lsn == compose_lsn(1, 5)
 
     def test_held_frames_are_resolved_in_a_later_epoch_if_there_is_one_before_recovery_ends(self) -> None:
         world = self.recovering()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from logdevice_py.config.attributes import Durability
 from logdevice_py.core.entry import EntryFlags, parse_header
 from logdevice_py.core.ids import Generation, NodeId, PeerId, ShardId, shard_id
 from logdevice_py.core.lsn import compose_lsn
@@ -108,6 +109,42 @@ class TestFailedRecipients:
         for store in world.stores:
             if store.wave == newest and store.shard == first.shard:
                 assert not parse_header(store.image).flags & EntryFlags.AMEND
+
+    def test_so_does_one_that_had_stored_the_very_wave_that_failed(self) -> None:
+        world = active(config=make_config(3, durability=Durability.ASYNC))
+        world.answer = lambda store: None
+        world.append(b"body")
+        world.run()
+        first, second, third = world.held_stores
+        world.reply(first)
+        world.node.on_peer_down(PeerId(first.shard >> 8), world.now)
+        world.node.on_peer_up(PeerId(first.shard >> 8), world.now)
+        world.reply(second)
+        world.reply(third, Status.INTERNAL)
+        world.run(100_000)
+        kinds = {store.shard: parse_header(store.image).is_amend for store in world.stores if store.wave == 2}
+        assert kinds == {first.shard: False, second.shard: True, third.shard: False}
+
+    def test_a_shard_that_has_no_body_for_an_amend_gets_the_body(self) -> None:
+        world = active(config=make_config(3))
+        world.answer = lambda store: None
+        request = world.append(b"body")
+        world.run()
+        first, second, third = world.held_stores
+        world.reply(first)
+        world.reply(second)
+        world.reply(third, Status.INTERNAL)
+        bodies: set[ShardId] = set()
+
+        def forgetful(store: Store) -> Status:
+            if parse_header(store.image).is_amend and store.shard not in bodies:
+                return Status.BADPAYLOAD
+            bodies.add(store.shard)
+            return Status.OK
+
+        world.answer = forgetful
+        world.run(1_000_000)
+        assert world.answer_to(request).status is Status.OK
 
     def test_after_two_waves_a_failure_waits_for_the_timer(self) -> None:
         world = active(config=make_config(8))
@@ -418,3 +455,19 @@ class TestWindow:
             world.reply(store)
         world.run()
         assert world.sequencer.last_released == compose_lsn(1, 3)
+
+
+class TestDurability:
+    def test_an_acknowledgement_promises_what_the_wave_asked_for_not_what_the_log_asks_since(self) -> None:
+        world = active(config=make_config(durability=Durability.ASYNC))
+        world.answer = lambda store: None
+        request = world.append()
+        world.run()
+        world.node.on_config(make_config(version=2, durability=Durability.SYNC), world.now)
+        world.run()
+        world.reply_to_held()
+        assert world.answer_to(request).durability == Durability.ASYNC
+        world.answer = lambda store: Status.OK
+        later = world.append()
+        world.run()
+        assert world.answer_to(later).durability == Durability.SYNC

@@ -6,7 +6,7 @@ from typing import Any
 
 from epoch_store.interface import EpochStoreRequest, GetLastCleanEpoch, LastCleanEpoch, Result, SetLastCleanEpoch
 from logdevice_py.core.entry import parse_header
-from logdevice_py.core.ids import LogId, NodeId, PeerId, ShardId, is_metadata_log
+from logdevice_py.core.ids import InstanceId, LogId, NodeId, PeerId, ShardId, is_metadata_log
 from logdevice_py.core.lsn import Epoch, compose_lsn
 from logdevice_py.core.machine import Send
 from logdevice_py.core.status import Status
@@ -23,6 +23,7 @@ class RecoveringWorld(World):
         self.kept: dict[ShardId, dict[int, bytes]] = {}
         self.sealed: dict[ShardId, int] = {}
         self.clean: dict[LogId, LastCleanEpoch] = {}
+        self.seal_requests: list[int] = []
 
     def _run_effect(self, effect: Any) -> None:
         if isinstance(effect, EpochStoreRequest) and isinstance(
@@ -41,6 +42,7 @@ class RecoveringWorld(World):
     def _recover(self, to: int, message: Any) -> None:
         answer: Any = None
         if isinstance(message, Seal):
+            self.seal_requests.append(message.request_id)
             self.sealed[message.shard] = message.logs[0][1]
             answer = self._sealed(message)
         elif isinstance(message, Clean):
@@ -155,3 +157,16 @@ class TestHandOff:
         world.run(3_000_000)
         assert world.sequencer.is_released
         assert world.clean[LOG].epoch == world.sequencer.epoch - 1
+
+    def test_an_answer_to_an_earlier_run_of_the_node_is_not_one_to_this(self) -> None:
+        requests: list[set[int]] = []
+        for instance in (1, 2):
+            world = RecoveringWorld(instance=InstanceId(instance))
+            world.append()
+            world.run()
+            world.sequencer.activate(world.now)
+            world.run(2_000_000)
+            requests.append(set(world.seal_requests))
+        assert all(requests)
+        # A SEALED that was on its way when the node was killed speaks of an earlier seal epoch.
+        assert not requests[0] & requests[1]

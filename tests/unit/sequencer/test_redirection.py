@@ -124,9 +124,10 @@ class TestPreempted:
         world.run()
         assert (world.answer_to(request).status, world.answer_to(request).redirect) == (Status.PREEMPTED, 2)
 
-    def test_unless_it_is_dead(self) -> None:
+    @pytest.mark.parametrize("state", [NodeState.DEAD, NodeState.LEAVING, NodeState.STARTING])
+    def test_unless_it_does_not_serve(self, state: NodeState) -> None:
         world = self.preempted()
-        world.cluster.states[NodeId(2)] = NodeState.DEAD
+        world.cluster.states[NodeId(2)] = state
         world.node.on_cluster_state(world.now)
         request = world.append()
         world.run()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from logdevice_py.core.ids import Generation, LogId, NodeId, PeerId, ShardId, shard_id
 from logdevice_py.core.lsn import compose_lsn
-from logdevice_py.protocol.messages import Release
+from logdevice_py.protocol.messages import Release, Store
 from sequencer.settings import SequencerSettings
 from tests.unit.sequencer.fakes import World, active, make_config
 
@@ -24,6 +24,17 @@ class TestAtOnce:
         request = world.append()
         world.run()
         assert sorted(told(world)) == sorted(world.answer_to(request).copyset)
+
+    def test_a_store_says_what_is_released_when_it_leaves(self) -> None:
+        world = active()
+        world.append()
+        world.run()
+        released = world.sequencer.last_released
+        world.sent.clear()
+        world.append()
+        world.run()
+        assert released < world.sequencer.last_released
+        assert {message.released for message in world.messages(Store)} == {released}
 
     def test_many_logs_share_a_message(self) -> None:
         world = World(make_config(3))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from epoch_store.interface import ReadMetadata
-from logdevice_py.core.ids import LogId, NodeId, shard_id
-from logdevice_py.core.lsn import compose_lsn
+from logdevice_py.core.ids import LogId, NodeId, PeerId, shard_id
+from logdevice_py.core.lsn import Epoch, compose_lsn
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Timestamp
 from logdevice_py.metadata.epoch_metadata import TailRecord
-from logdevice_py.protocol.messages import SeqStateFlags
+from logdevice_py.protocol.messages import CheckSeal, SeqStateFlags
 from sequencer.sequencer import SequencerPhase
 from sequencer.settings import SequencerSettings
 from tests.unit.sequencer.fakes import LOG, World, active
@@ -79,6 +81,17 @@ class TestState:
         world.sequencer.on_sealed(world.store.take_over(LOG, NodeId(2)), NodeId(2), world.now)
         world.run()
         assert (world.state_of(request).status, world.state_of(request).redirect) == (Status.PREEMPTED, 2)
+
+    def test_who_waits_does_not_take_the_log_back_from_who_preempted_it(self) -> None:
+        world = active()
+        world.store.silent = True
+        request = world.ask_state(min_epoch=2)
+        world.run()
+        assert world.sequencer.activation is not None
+        world.sequencer.on_sealed(Epoch(1), NodeId(2), world.now)
+        assert world.sequencer.activation is None
+        world.run()
+        assert world.state_of(request).status is Status.PREEMPTED
 
     def test_the_number_of_waiting_requests_is_bounded(self) -> None:
         world = World(settings=SequencerSettings(sequencer_state_waiters=2))
@@ -168,6 +181,18 @@ class TestTail:
         world.run(1_000_000)
         assert world.state_of(request).status is Status.OK
 
+    def test_and_when_it_answers_with_less_than_we_know(self) -> None:
+        world = active()
+        world.sequencer.activate(world.now)
+        world.run(1_000_000)
+        stored = world.store.metadata[LOG]
+        world.store.metadata[LOG] = replace(stored, epoch=Epoch(stored.epoch - 1))
+        world.store.operations.clear()
+        request = world.ask_state(TAIL)
+        world.run(6_000_000)
+        assert world.state_of(request).status is Status.OK
+        assert len(world.store.operations) == 1
+
     def test_the_seals_of_a_later_sequencer_end_it(self) -> None:
         world = active()
         world.store.silent = True
@@ -175,6 +200,30 @@ class TestTail:
         request = world.ask_state(TAIL)
         world.run(2_000_000)
         assert (world.state_of(request).status, world.state_of(request).redirect) == (Status.PREEMPTED, 3)
+
+    def test_what_shards_said_when_an_earlier_request_was_checked_does_not_count(self) -> None:
+        world = active()
+        world.store.silent = True
+        answer = world._run_check_seal
+        asked: list[tuple[PeerId, CheckSeal]] = []
+        world._run_check_seal = lambda to, message: asked.append((to, message))  # type: ignore[method-assign]
+        first = world.ask_state(TAIL)
+        world.run(5_100_000)
+        assert world.state_of(first).status is Status.AGAIN
+        world.store.silent, world.store.failures = False, [Status.FAILED]
+        early, asked[:] = list(asked), []
+        second = world.ask_state(TAIL)
+        world.run()
+        assert asked
+        for question in early:
+            answer(*question)
+        world.run()
+        assert not [state for state in world.states if state.request_id == second]
+        world.seals = {shard_id(NodeId(node)): (1, 3) for node in range(4)}
+        for question in asked:
+            answer(*question)
+        world.run()
+        assert world.state_of(second).status is Status.PREEMPTED
 
     def test_too_few_shards_prove_nothing(self) -> None:
         world = active()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from logdevice_py.core.entry import EntryFlags
 from logdevice_py.core.ids import PeerId, ShardId
 from logdevice_py.core.lsn import Epoch, Lsn
 from logdevice_py.core.status import Status
-from logdevice_py.protocol.messages import Cleaned, EpochRecoveryMetadata, GetEpochRecoveryMetadata, Sealed
+from logdevice_py.protocol.messages import Cleaned, EpochRecoveryMetadata, GetEpochRecoveryMetadata, Sealed, Stored
 from storage_node.purge import PurgeState
 from storage_node.settings import StorageSettings
 from tests.unit.storage_node.fakes import (
@@ -23,6 +25,7 @@ from tests.unit.storage_node.fakes import (
     release,
     seal,
     start,
+    store,
     stores,
     told,
 )
@@ -62,6 +65,14 @@ class TestRelease:
         driver = ShardDriver()
         driver.turn(release(lsn(1, 5)), release(lsn(1, 3)))
         assert driver.log().last_released == lsn(1, 5)
+
+    def test_a_store_releases_as_well_even_if_it_is_refused(self) -> None:
+        driver = ShardDriver()
+        driver.turn((SEQUENCER, replace(store(lsn(1, 6)), released=lsn(1, 5))))
+        assert driver.log().last_released == lsn(1, 5)
+        driver.turn((SEQUENCER, replace(store(lsn(1, 7), generation=2), released=lsn(1, 6))))
+        assert driver.log().last_released == lsn(1, 6)
+        assert [message.status for message in driver.take(Stored)] == [Status.OK, Status.REBUILDING]
 
     def test_a_release_beyond_unclean_epochs_is_held_until_they_are_purged(self) -> None:
         driver = missed()

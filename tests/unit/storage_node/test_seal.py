@@ -10,12 +10,13 @@ from logdevice_py.core.entry import EntryFlags
 from logdevice_py.core.lsn import Epoch
 from logdevice_py.core.status import Status
 from logdevice_py.protocol.framing import encode_frame
-from logdevice_py.protocol.messages import CheckSeal, SealChecked, Sealed
+from logdevice_py.protocol.messages import EPOCHS_PER_SEALED, CheckSeal, SealChecked, Sealed, Trim
 from storage_node.seal import generation_at
 from storage_node.settings import StorageSettings
 from tests.unit.storage_node.fakes import (
     ASYNC_LOG,
     ME,
+    READER,
     SEQUENCER,
     SYNC_LOG,
     ShardDriver,
@@ -64,6 +65,15 @@ class TestAnswer:
         driver.restart()
         driver.turn(seal(1))
         assert sealed(driver)[4] == [(1, Status.OK, 1, 2, 1002, lsn(1, 1), 1001)]
+
+    def test_what_was_trimmed_was_replicated_though_it_is_not_stored_any_more(self) -> None:
+        driver = ShardDriver()
+        driver.turn(*stores([lsn(1, 1), lsn(1, 2)], lng=0))
+        driver.turn(release(lsn(1, 2)))
+        driver.turn((READER, Trim(request_id=1, log=SYNC_LOG, shard=ME, lsn=lsn(1, 2))))
+        driver.restart()
+        driver.turn(seal(1))
+        assert sealed(driver)[4] == [(1, Status.OK, 2, 0, 0, 0, 0)]
 
     def test_holes_count_as_stored(self) -> None:
         driver = ShardDriver()
@@ -236,3 +246,35 @@ def test_an_answer_that_no_frame_could_hold_is_split_by_logs() -> None:
     for answer in answers:
         encode_frame(answer)
         assert len(answer.logs[0][5]) == 1200
+
+
+def test_of_too_many_epochs_the_earliest_are_told_and_count() -> None:
+    driver = ShardDriver()
+    for epoch in range(1, EPOCHS_PER_SEALED + 11):
+        driver.turn(*stores([lsn(epoch, 1)]))
+    driver.turn(seal(2**30))
+    status, *_, epochs = sealed(driver)
+    assert status is Status.OK, "a shard that has everything must not be taken for one that lost its data"
+    assert [epoch[0] for epoch in epochs] == list(range(1, EPOCHS_PER_SEALED + 1))
+    driver.turn(seal(2**30, clean=EPOCHS_PER_SEALED))
+    assert len(sealed(driver)[4]) == 10
+
+
+class TestTrimmedEntries:
+    """Only their LNG told how far the epoch was replicated: without it recovery would end the epoch before what was acknowledged."""
+
+    @pytest.mark.parametrize("crash", [False, True])
+    def test_what_was_released_stays_part_of_the_epoch(self, crash: bool) -> None:
+        driver = ShardDriver()
+        driver.turn(*stores([lsn(1, esn) for esn in range(1, 6)], lng=0), release(lsn(1, 5)))
+        driver.turn((READER, Trim(request_id=1, log=SYNC_LOG, shard=ME, lsn=lsn(1, 5))))
+        if crash:
+            driver.power_cut()
+        driver.turn(seal(1))
+        assert sealed(driver)[4] == [(1, Status.OK, 5, 0, 0, 0, 0)]
+
+    def test_a_release_of_a_later_epoch_says_nothing_of_an_earlier_one(self) -> None:
+        driver = ShardDriver()
+        driver.turn(*stores([lsn(1, 1)], lng=0), release(lsn(3, 7)))
+        driver.turn(seal(3))
+        assert [epoch[:3] for epoch in sealed(driver)[4]] == [(1, Status.OK, 0)]

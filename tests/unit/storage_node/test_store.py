@@ -245,12 +245,14 @@ class TestSeals:
         driver.let_go()
         assert driver.take_one(Mutated).status is Status.PREEMPTED
 
-    def test_an_amend_of_what_is_not_here_is_kept_for_a_body_to_come(self) -> None:
-        driver = ShardDriver()
+    @pytest.mark.parametrize("recent_bytes", [0, 1 << 20])
+    def test_an_amend_of_what_is_not_here_does_not_count_as_a_copy(self, recent_bytes: int) -> None:
+        driver = ShardDriver(StorageSettings(recent_entries_bytes_max=recent_bytes))
+        driver.turn(*stores([lsn(1, 2)]))
+        driver.take(Stored)
         driver.turn((SEQUENCER, recovery_store(lsn(1, 1), 1, flags=EntryFlags.AMEND)))
-        assert driver.stored() == []
-        driver.turn(*stores([lsn(1, 1)]))
-        assert driver.stored() == [lsn(1, 1)]
+        assert driver.take_one(Mutated).status is Status.BADPAYLOAD
+        assert driver.stored() == [lsn(1, 2)]
 
     def test_a_store_accepted_before_a_seal_is_written_before_it(self) -> None:
         driver = ShardDriver()

@@ -56,6 +56,18 @@ class TestCoalescing:
             append(bench, b"x" * 30)
         assert [message.records for _, message in bench.taken()] == [3, 3, 3, 1]
 
+    def test_an_append_that_has_little_time_takes_none_from_its_neighbours(self) -> None:
+        bench = Bench()
+        patient, hasty = append(bench, timeout_us=5_000_000), append(bench, timeout_us=200_000)
+        bench.taken()
+        bench.pass_time(400_000)
+        assert hasty.failure.status is Status.TIMEDOUT
+        assert not patient.done()
+        bench.pass_time(4_500_000)
+        assert not patient.done()
+        bench.pass_time(200_000)
+        assert patient.failure.status is Status.TIMEDOUT
+
     def test_a_caller_that_gave_up_does_not_shift_the_positions_of_others(self) -> None:
         bench = Bench()
         first, second = append(bench), append(bench)
@@ -248,6 +260,33 @@ class TestLoss:
         promise = append(bench, timeout_us=1_000_000)
         bench.pass_time(1_200_000)
         assert not promise.failure.maybe_applied
+
+    def test_a_dial_without_end_is_given_up_when_the_cluster_says_that_the_node_is_dead(self) -> None:
+        bench = Bench(connect=False)
+        promise = append(bench)
+        bench.turn()
+        (dead,) = bench.dialled
+        bench.connect = True
+        alive = NodeId(others(dead)[0])
+        bench.session.on_peer_up(PeerId(alive), bench.now)
+        states = {node: int(NodeState.DEAD if node == dead else NodeState.ALIVE) for node in range(3)}
+        bench.push(alive, states)
+        bench.pass_time(10_000)
+        node, message = bench.one()
+        assert node != dead
+        bench.answer(node, appended(message))
+        assert promise.result is not None
+
+    def test_what_was_sent_to_a_node_that_is_declared_dead_waits_for_its_answer(self) -> None:
+        bench = Bench()
+        promise = append(bench)
+        dead, message = bench.one()
+        states = {node: int(NodeState.DEAD if node == dead else NodeState.ALIVE) for node in range(3)}
+        bench.push(NodeId(others(dead)[0]), states)
+        bench.pass_time(10_000)
+        assert bench.taken() == []
+        bench.answer(dead, appended(message))
+        assert promise.result is not None
 
     def test_an_unanswered_append_makes_the_client_ask_another_node(self) -> None:
         bench = Bench()

@@ -5,7 +5,8 @@ import json
 
 import pytest
 
-from client.cli.output import EXIT_DATA_LOSS, EXIT_OK, Printer, format_timestamp, make_safe
+from client.cli.output import Printer, format_timestamp
+from client.cli.program import EXIT_DATA_LOSS, EXIT_OK, make_safe
 from client.read.items import Gap, GapKind, RecordBatch, RecordRun
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.lsn import LSN, compose_lsn
@@ -94,3 +95,32 @@ def test_timestamps_out_of_the_calendar_are_numbers() -> None:
 
 def test_safe_text_keeps_tabs() -> None:
     assert make_safe(b"a\tb\x7f") == "a\tb\\x7f"
+
+
+AWKWARD = ["", 'a "quoted" \\ text', "tab\tnewline\n\r\x00\x7f", "grüße 漢字 \u2028 \U0001f600", "{}%s"]
+
+
+def test_json_lines_are_what_a_json_encoder_makes_of_each_record() -> None:
+    shown = Printed(as_json=True)
+    batch = batch_of(*(text.encode() for text in AWKWARD))
+    batch.add_records([b"next"], RecordRun(compose_lsn(1, 6), Timestamp(2), 4, 1))
+    shown.printer.print_batch(batch)
+    wanted = [
+        {"lsn": "e1n5", "batch_offset": offset, "timestamp": "1970-01-01T00:00:01.500000Z", "payload": text}
+        for offset, text in enumerate(AWKWARD)
+    ]
+    wanted.append({"lsn": "e1n6", "batch_offset": 4, "timestamp": "1970-01-01T00:00:00.000002Z", "payload": "next"})
+    assert shown.out.getvalue().decode() == "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in wanted)
+
+
+def test_json_names_corrupt_records_among_others() -> None:
+    shown = Printed(as_json=True)
+    shown.printer.print_batch(batch_of(b"a", None, b"\xff"))
+    rows = [json.loads(line) for line in shown.out.getvalue().splitlines()]
+    assert [set(row) - {"lsn", "batch_offset", "timestamp"} for row in rows] == [
+        {"payload"},
+        {"corrupt"},
+        {"payload_base64"},
+    ]
+    assert [row["batch_offset"] for row in rows] == [0, 1, 2]
+    assert shown.printer.status == EXIT_DATA_LOSS

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from client.cli.write import main, split_lines
+from client.cli.input_lines import split_lines
+from client.cli.write import main
 
 
 def records(*chunks: bytes) -> list[bytes]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from client.read.items import Gap, GapKind, Item, Record
@@ -52,6 +52,8 @@ class ModelShard:
     def __init__(self, node: int) -> None:
         self.node = node
         self.generation = 1
+        self.forgetful = False
+        """It lost some of what it had not synced, and says so."""
         self.stored: dict[int, StoredEntry] = {}
         self.released = 0
         self.trim_point = 0
@@ -148,6 +150,8 @@ class ModelShard:
 
     def _gap(self, stream: ModelStream, last: int, reason: GapReason) -> ShardGap:
         first, stream.position = stream.position, last + 1
+        if self.forgetful and reason is GapReason.NO_RECORDS:
+            reason = GapReason.UNDER_REPLICATED
         return ShardGap(
             log=LOG,
             stream=stream.start.stream,
@@ -190,6 +194,7 @@ class World:
         self.history_due: list[int] = []
         self.trim_point = 0
         self.wiped: set[int] = set()
+        self.gone: set[int] = set()
         self.out = Outbox()
         self.timers = TimerWheel()
         self.metrics = ReadMetrics()
@@ -203,6 +208,9 @@ class World:
             shard_buffer_bytes_min=1,
             window_lsns=rng.choice([4, 16, 1000]),
             gap_grace_period_us=rng.choice([100_000, 1_000_000]),
+            slow_shard_factor=rng.choice([0, 2, 5]),
+            slow_shard_window_us=rng.choice([50_000, 1_000_000]),
+            slow_shard_penalty_us=rng.choice([100_000, 10_000_000]),
         )
         self.stream = ReadStream(
             ReadRequest(
@@ -388,6 +396,29 @@ class World:
         self.wiped.add(node)
         self.restart(node)
 
+    def forget(self, node: int) -> None:
+        """The shard restarts without some of its copies, and knows that it may lack some."""
+        self.crash(node)
+        member = self.shards[node]
+        for at in sorted(member.stored):
+            if self.rng.random() < 0.2:
+                del member.stored[at]
+        member.forgetful = True
+        self.restart(node)
+
+    def remove(self, node: int) -> None:
+        """The node leaves the cluster file, as long as somebody knows how far the log goes."""
+        last = {member >> 8 for member in self.truth.intervals[-1].shards}
+        if last <= self.wiped | {node}:
+            return
+        self.crash(node)
+        self.wiped.add(node)
+        self.gone.add(node)
+        config = make_config(self.node_count, version=2 + len(self.gone))
+        nodes = {number: found for number, found in config.nodes.items() if number not in self.gone}
+        self.stream.on_config(replace(config, nodes=nodes), self.now)
+        self._turn()
+
     def corrupt(self) -> None:
         """One copy is damaged, noticed by the shard or not."""
         member = self.rng.choice(self.shards)
@@ -411,7 +442,7 @@ class World:
     def heal(self) -> None:
         """Everybody is up, and everything is released and heard of."""
         for node in range(self.node_count):
-            if not self.up[node]:
+            if not self.up[node] and node not in self.gone:
                 self.restart(node)
         self.released = self.truth.order[-1]
         self.release_to = len(self.truth.order)
@@ -444,7 +475,13 @@ class World:
         for member in interval.shards:
             holder = self.shards[member >> 8]
             copy = holder.stored.get(at)
-            if copy is None or copy.corrupt_on_disk or copy.damaged or holder.generation != interval.generation(member):
+            if (
+                copy is None
+                or holder.node in self.gone
+                or copy.corrupt_on_disk
+                or copy.damaged
+                or holder.generation != interval.generation(member)
+            ):
                 continue
             return True
         return False

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
-from client.read.items import GapKind
+from client.read.items import DataLoss, Gap, GapKind
 from client.read.settings import ReadSettings
-from logdevice_py.core.lsn import LSN_MAX, compose_lsn
+from logdevice_py.core.lsn import LSN, LSN_MAX, compose_lsn
 from logdevice_py.core.status import Status
 from logdevice_py.protocol.messages import GapReason
 from tests.unit.client.read.fakes import (
@@ -270,6 +270,72 @@ class TestDataLoss:
         assert kinds == [GapKind.DATALOSS, GapKind.BRIDGE, GapKind.DATALOSS, GapKind.BRIDGE]
         assert h.stream.next_lsn == lsn(3, 1)
         assert sorted(h.starts) == [shard(node) for node in range(5)]
+
+
+class TestWhatSpeaksForALoss:
+    def loss_of(self, h: Harness) -> DataLoss:
+        """Of the only gap."""
+        (gap,) = h.take()
+        assert isinstance(gap, Gap)
+        assert gap.kind is GapKind.DATALOSS
+        assert gap.loss is not None
+        return gap.loss
+
+    def confirmed(self, *lost: int, reasons: dict[int, GapReason] | None = None) -> DataLoss:
+        """The loss of e1n1, with some shards that lost their data; the others say for what reason they send nothing."""
+        h = at_first_epoch(single_copy=False)
+        for _ in range(2):
+            for node in range(3):
+                if node in lost:
+                    h.started(shard(node), Status.REBUILDING)
+                else:
+                    h.started(shard(node))
+                    h.gap(node, lsn(1, 1), lsn(1, 1), (reasons or {}).get(node, GapReason.NO_RECORDS))
+            h.advance(200_000)
+        h.advance(2 * SECOND)
+        return self.loss_of(h)
+
+    def test_shards_that_lost_nothing_have_no_copy(self) -> None:
+        loss = self.confirmed()
+        assert loss.authoritative
+        assert str(loss) == "no copy is left"
+
+    def test_one_shard_that_lost_its_data_cannot_have_held_it_alone(self) -> None:
+        loss = self.confirmed(1)
+        assert loss.authoritative
+        assert loss.shards == (shard(1),)
+
+    def test_two_shards_that_lost_their_data_may_have_held_it(self) -> None:
+        loss = self.confirmed(0, 2)
+        assert not loss.authoritative
+        assert str(loss) == "too many shards cannot tell what they held (N0:S0, N2:S0)"
+
+    def test_damaged_copies_were_there(self) -> None:
+        loss = self.confirmed(reasons={0: GapReason.CHECKSUM_FAIL, 1: GapReason.UNDER_REPLICATED})
+        assert not loss.authoritative
+        assert loss.shards == (shard(0), shard(1))
+
+    def test_a_whole_nodeset_that_is_gone_can_tell_nothing(self) -> None:
+        h = Harness(
+            5, first=lsn(1, 1), until=lsn(1, 9), intervals=(make_interval(1, [0, 1], 2), make_interval(3, [2], 1))
+        )
+        h.history()
+        h.started(shard(0), Status.REBUILDING)
+        h.started(shard(1), Status.REBUILDING)
+        loss = self.loss_of(h)
+        assert not loss.authoritative
+        assert loss.shards == (shard(0), shard(1))
+
+    def test_of_losses_that_touch_all_shards_are_named_and_the_weaker_proof_counts(self) -> None:
+        one = Gap(GapKind.DATALOSS, LSN(lsn(1, 1)), LSN(lsn(1, 2)), DataLoss(True, (shard(2),)))
+        two = Gap(GapKind.DATALOSS, LSN(lsn(1, 3)), LSN(lsn(1, 3)), DataLoss(False, (shard(0), shard(2))))
+        both = one.joined(two)
+        assert both is not None
+        assert (both.lo, both.hi, both.loss) == (lsn(1, 1), lsn(1, 3), DataLoss(False, (shard(0), shard(2))))
+
+    def test_two_readers_that_found_the_same_loss_for_other_reasons_saw_the_same(self) -> None:
+        bounds = LSN(lsn(1, 1)), LSN(lsn(1, 2))
+        assert Gap(GapKind.DATALOSS, *bounds, DataLoss(True, ())) == Gap(GapKind.DATALOSS, *bounds)
 
 
 class TestSingleCopy:

@@ -14,7 +14,13 @@ _GROUPS = 4
 
 
 def run(
-    seed: int, *, crashes: bool = False, wipes: bool = False, corruption: bool = False, trims: bool = False
+    seed: int,
+    *,
+    crashes: bool = False,
+    wipes: bool = False,
+    corruption: bool = False,
+    trims: bool = False,
+    losses: bool = False,
 ) -> World:
     world = World(seed)
     rng = world.rng
@@ -30,7 +36,7 @@ def run(
             node = rng.randrange(world.node_count)
             if world.up[node]:
                 world.crash(node)
-            else:
+            elif node not in world.gone:
                 world.restart(node)
         elif event < 0.135 and wipes:
             world.wipe(rng.randrange(world.node_count))
@@ -38,6 +44,10 @@ def run(
             world.corrupt()
         elif event < 0.16 and trims:
             world.trim()
+        elif event < 0.165 and losses:
+            node = rng.randrange(world.node_count)
+            if node not in world.gone:
+                rng.choice([world.forget, world.remove])(node)
     world.heal()
     world.finish()
     return world
@@ -69,3 +79,9 @@ def test_loss_is_reported_only_where_no_copy_is_left(group: int) -> None:
 def test_trimming_beside_everything_else(group: int) -> None:
     for seed in range(group, SEEDS, _GROUPS):
         run(30_000 + seed, crashes=True, wipes=True, corruption=True, trims=True).check_items(certain=False)
+
+
+@pytest.mark.parametrize("group", range(_GROUPS))
+def test_shards_that_forget_or_leave_the_cluster(group: int) -> None:
+    for seed in range(group, SEEDS, _GROUPS):
+        run(40_000 + seed, crashes=True, corruption=True, trims=True, losses=True).check_items(certain=False)

@@ -69,3 +69,10 @@ def test_nothing_is_looked_at_without_streams() -> None:
     del bench.streams[1]
     bench.pass_seconds(5)
     assert bench.wheel.next_deadline() is None
+
+
+def test_many_streams_of_a_log_ask_once() -> None:
+    bench = Bench()
+    bench.streams.update({number: Stream() for number in range(1, 100)})
+    bench.pass_seconds(5)
+    assert bench.asked == [4]

@@ -99,9 +99,14 @@ class Model:
             self.writer.append_many(LOG, payloads, promise, self.now)
         self.promises.append((first, self.records - first, promise))
 
-    def find(self, log: LogId, writer: WriterId, first: Lsn, until: Lsn, done: Any, now: Micros) -> None:
+    def find(self, log: LogId, writer: WriterId, first: Lsn, until: Lsn, done: Any, now: Micros) -> Model:
         assert self.epochs[epoch_of(until) - 1].recovered, "read before it was recovered"
         self.searches.append((writer, first, until, done))
+        return self
+
+    def cancel(self) -> None:
+        """The one search is not wanted any more."""
+        self.searches.clear()
 
     def turn(self) -> None:
         """End the client's turn."""

@@ -8,7 +8,7 @@ from client.read.metrics import ReadMetrics
 from client.read.read_set import ReadRequest
 from client.read.settings import ReadSettings
 from client.write.finder import FoundFrames
-from client.write.frame_reader import _Search
+from client.write.frame_reader import StreamFrameReader, _Search
 from logdevice_py.core.entry import (
     Constituent,
     ConstituentFlags,
@@ -72,3 +72,20 @@ def test_a_body_that_cannot_be_taken_apart_may_have_held_our_frames() -> None:
     header, image = entry(compose_lsn(2, 4), frame(OURS, 8, 2))
     looking._note(header, image[:-1])
     assert looking._uncertain
+
+
+def test_a_search_that_nobody_wants_any_more_leaves_nothing_behind() -> None:
+    bench = Bench()
+    found: list[FoundFrames] = []
+    finder = StreamFrameReader(bench.session, ReadSettings(), ReadMetrics())
+    searching = finder.find(
+        LOG, OURS, compose_lsn(2, 1), compose_lsn(2, 9), lambda frames, now: found.append(frames), bench.now
+    )
+    bench.turn()
+    assert bench.session._streams
+    assert bench.session._digests
+    searching.cancel()
+    bench.pass_time(60_000_000)
+    assert not bench.session._streams
+    assert not bench.session._digests
+    assert not found

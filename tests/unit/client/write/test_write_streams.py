@@ -41,8 +41,13 @@ class WritingClient:
         self.node = NodeId(-1)
         self.epoch = 3
 
-    def find(self, log: Any, writer: Any, first: Any, until: Any, done: Any, now: Any) -> None:
+    def find(self, log: Any, writer: Any, first: Any, until: Any, done: Any, now: Any) -> WritingClient:
         self.searches.append((first, until, done))
+        return self
+
+    def cancel(self) -> None:
+        """The one search is not wanted any more."""
+        self.searches.clear()
 
     def append(self, payload: bytes = b"x") -> FakePromise:
         promise = FakePromise()
@@ -231,6 +236,15 @@ class TestMemory:
         w.answer(frame, esn=1)
         assert ready.done()
         w.append(b"y")
+
+    def test_empty_records_fill_it_too(self) -> None:
+        w = WritingClient(memory_bytes_max=10_000, time_trigger_us=0)
+        w.append_many([b""] * 100)
+        with pytest.raises(LogDeviceError, match="NOBUFS"):
+            w.append(b"")
+        (frame,) = w.located()
+        w.answer(frame, esn=1)
+        w.append(b"")
 
 
 class TestRefusals:
@@ -421,6 +435,17 @@ class TestDoubt:
         w.node = node
         w.bench.answer(node, seq_state(question, epoch=3))
         assert [frame.payload for frame in w.frames()] == [b"fresh"]
+
+    def test_closing_ends_the_search(self) -> None:
+        w = WritingClient(time_trigger_us=0)
+        doubtful = w.append(b"1")
+        w.located(epoch=3)
+        w.bench.down(w.node)
+        w.moved(epoch=4)
+        assert len(w.searches) == 1
+        w.writer.close()
+        assert w.searches == []
+        assert doubtful.failure.maybe_applied
 
     def test_closing_without_waiting_tells_what_may_be_in_the_log(self) -> None:
         w = WritingClient(time_trigger_us=0, frames_in_flight_max=1, size_trigger_bytes=1)

@@ -95,6 +95,16 @@ class TestHostileBytes:
             with pytest.raises(ProtocolError):
                 decode_frame(bytes(broken))
 
+    def test_a_damaged_length_is_refused_at_once_and_not_waited_for(self) -> None:
+        frame = b"".join(encode_frame(stored()))
+        for bit in range(32):
+            broken = bytearray(frame)
+            broken[bit // 8] ^= 1 << bit % 8
+            reader = FrameReader()
+            reader.get_buffer()[: len(broken)] = broken
+            with pytest.raises(ProtocolError):
+                reader.received(len(broken))
+
     def test_a_length_over_the_limit_is_refused_before_anything_is_allocated(self) -> None:
         reader = FrameReader(FRAME_SIZE_MAX_BEFORE_HELLO)
         view = reader.get_buffer()

@@ -101,6 +101,7 @@ class Bench:
             metrics=self.metrics,
             cluster=self,
             next_token=lambda: next(tokens),
+            request_ids=itertools.count(1),
         )
 
     def location(self, shard: ShardId) -> Location | None:

@@ -308,6 +308,7 @@ class Recoverer:
             metrics=self.metrics,
             cluster=world,
             next_token=lambda: next(tokens),
+            request_ids=itertools.count(1),
         )
 
     def start(self, next_epoch: int) -> None:

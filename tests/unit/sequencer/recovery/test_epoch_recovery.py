@@ -389,6 +389,30 @@ def test_a_member_that_dies_restarts_at_once_and_what_was_decided_stays() -> Non
     assert bench.results[0].find(compose_lsn(1, 1)) is Found.ENTRY
 
 
+def test_an_lng_that_is_heard_of_later_hides_nothing_from_the_next_attempt() -> None:
+    bench = sealed_bench(3, 2)
+    for node in (0, 1):
+        bench.digested(node, *(image(esn) for esn in (1, 2, 3)))
+    bench.advance(100 * MILLISECOND)
+    assert list(bench.stored()) == [1, 2, 3, 4]
+    bench.answer_stores()
+    bench.sealed(2, lng=3)
+    bench.peer_down(0)
+    # What was decided of the first three is on N0 and N1 only: the members of this attempt must get it.
+    asked = [message for message in bench.sent if isinstance(message, Digest)]
+    assert [digest.ranges[0][1] for digest in asked] == [compose_lsn(1, 1)] * 2
+    bench.digested(1, *(image(esn, seal=1) for esn in (1, 2, 3)), image(4, BRIDGE, seal=1))
+    bench.digested(2)
+    bench.advance(100 * MILLISECOND)
+    both = {1: ENTRY, 2: ENTRY}
+    assert bench.stored() == {1: both, 2: both, 3: both, 4: {1: BRIDGE, 2: BRIDGE}}
+    bench.answer_stores()
+    bench.cleaned(1)
+    bench.cleaned(2)
+    bench.last_clean_epoch_set()
+    assert bench.metrics.entries_lost == 0
+
+
 def test_an_entry_that_turns_up_after_the_first_attempt_is_a_hole() -> None:
     bench = sealed_bench(3, 2)
     bench.digested(0)

@@ -10,12 +10,15 @@ from logdevice_py.core.units import Timestamp
 from storage_node.log_store.contents import decode_losses, encode_durable, encode_losses
 from storage_node.log_store.directory import Directory
 from storage_node.log_store.identity import (
+    LOSS_NOT_ACCEPTED,
+    AcceptedLoss,
     CorruptMarkerError,
     IdentityVerdict,
     PreviousEnd,
     ShardMarker,
     judge,
     judge_stop,
+    why_refused,
 )
 from storage_node.log_store.space import SpaceGuard
 
@@ -47,6 +50,58 @@ class TestJudge:
         assert (b"x" * 16).hex() in reason
         assert CLUSTER.hex() in reason
         assert "N3:S0" in reason
+
+
+OLDER = ShardMarker(CLUSTER, SHARD, Generation(1))
+FOREIGN = ShardMarker(b"x" * 16, SHARD, Generation(2))
+
+
+def refusal(
+    found: ShardMarker | None,
+    registered: int | None,
+    accepted: AcceptedLoss = LOSS_NOT_ACCEPTED,
+    *,
+    empty: bool = False,
+) -> str | None:
+    judgement = judge(found, empty=empty, cluster=CLUSTER, shard=SHARD)
+    generation = None if registered is None else Generation(registered)
+    return why_refused(judgement, generation, accepted, cluster="c", shard=SHARD, directory="/data/shard0")
+
+
+class TestRefusal:
+    def test_a_shard_starts_on_its_own_store_and_a_shard_that_is_new_on_an_empty_one(self) -> None:
+        assert refusal(MARKER, 2) is None
+        assert refusal(None, None, empty=True) is None
+
+    @pytest.mark.parametrize(
+        ("found", "empty", "says"),
+        [(None, True, "an empty store"), (OLDER, False, "generation 1"), (FOREIGN, False, "belongs to cluster")],
+    )
+    def test_what_is_not_the_shards_own_is_refused_until_its_generation_is_given_up(
+        self, found: ShardMarker | None, empty: bool, says: str
+    ) -> None:
+        text = refusal(found, 2, empty=empty)
+        assert text is not None
+        for part in ("N3:S0", "generation 2", "/data/shard0", says, "--accept-data-loss N3:S0=2"):
+            assert part in text
+        assert refusal(found, 2, AcceptedLoss.parse(["N3:S0=1", "N4:S0=2"]), empty=empty) == text
+        assert refusal(found, 2, AcceptedLoss.parse(["N3:S0=2"]), empty=empty) is None
+        assert refusal(found, 2, AcceptedLoss.parse(["all"]), empty=empty) is None
+
+    def test_a_new_shard_does_not_push_anothers_data_aside(self) -> None:
+        text = refusal(FOREIGN, None, AcceptedLoss.parse(["N3:S0=1"]))
+        assert text is not None
+        assert "is new" in text
+        assert "--accept-data-loss" not in text
+
+    def test_a_store_that_is_newer_than_the_epoch_store_is_the_epoch_stores_to_judge(self) -> None:
+        assert refusal(MARKER, 1) is None
+        assert refusal(MARKER, None) is None
+
+    @pytest.mark.parametrize("text", ["", "N3", "N3:S0", "N3:S0=", "N3:S0=0", "N3:S256=1", "3=1", "N3:S0=x", "ALL"])
+    def test_a_consent_names_a_generation_or_everything(self, text: str) -> None:
+        with pytest.raises(ValueError, match="like N2:S0=1, or all"):
+            AcceptedLoss.parse([text])
 
 
 class TestStop:

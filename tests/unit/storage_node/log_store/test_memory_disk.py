@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+from collections import Counter
+
 import pytest
 
 from logdevice_py.core.ids import Generation, LogId
@@ -145,3 +148,124 @@ class TestFailure:
         store = MemoryLogStore(disk)
         assert store.found is None
         assert store.empty
+
+
+def esns(store: MemoryLogStore) -> list[int]:
+    return [lsn & 0xFFFFFFFF for lsn, _ in read_all(store).entries]
+
+
+class TestPowerCut:
+    def test_what_is_left_is_a_prefix_of_whole_batches_and_all_that_was_synced(self) -> None:
+        fired: Counter[str] = Counter()
+        left: set[int] = set()
+        for seed in range(200):
+            disk = MemoryDisk(fired)
+            store, _ = open_on(disk)
+            write(store, 1)
+            store.sync()
+            for esn in range(2, 7):
+                write(store, esn)
+            disk.power_cut(random.Random(seed))
+            store, _ = open_on(disk)
+            kept = esns(store)
+            assert kept == list(range(1, len(kept) + 1))
+            assert [lsn for lsn, _ in read_all(store, LogId(8)).entries] == [at(esn) for esn in kept]
+            left.add(len(kept))
+        assert left == {1, 2, 3, 4, 5, 6}
+        assert 0 < fired["torn_write"] <= fired["unsynced_lost"] < 200
+
+    def test_a_machine_that_had_nothing_unsynced_loses_nothing(self) -> None:
+        disk = MemoryDisk()
+        store, _ = open_on(disk)
+        write(store, 1)
+        store.sync()
+        disk.power_cut(random.Random(1))
+        assert esns(open_on(disk)[0]) == [1]
+        assert not disk.fired
+
+
+class TestLies:
+    def test_a_lying_sync_answers_ok_and_a_power_cut_shows_what_it_was_worth(self) -> None:
+        disk = MemoryDisk()
+        store, _ = open_on(disk)
+        write(store, 1)
+        store.sync()
+        disk.lying = True
+        write(store, 2)
+        assert store.sync() is Status.OK
+        write(store, 3)
+        disk.crash()
+        assert esns(open_on(disk)[0]) == [1]
+        assert disk.destroyed == {(LOG, at(2)), (8, at(2))}
+        assert disk.fired["lying_sync"] == 1
+
+    def test_an_honest_sync_makes_good_what_lies_left_open(self) -> None:
+        disk = MemoryDisk()
+        store, _ = open_on(disk)
+        disk.lying = True
+        write(store, 1)
+        store.sync()
+        disk.lying = False
+        write(store, 2)
+        store.sync()
+        disk.crash()
+        assert esns(open_on(disk)[0]) == [1, 2]
+        assert not disk.destroyed
+
+    def test_what_a_failed_sync_left_behind_may_be_gone_when_the_store_is_opened_again(self) -> None:
+        kept: set[int] = set()
+        for seed in range(30):
+            disk = MemoryDisk()
+            store, _ = open_on(disk)
+            write(store, 1)
+            disk.fail_sync = True
+            assert store.sync() is Status.FAILED
+            disk.fail_sync = False
+            disk.drop_failed(random.Random(seed))
+            kept.add(len(esns(open_on(disk)[0])))
+            assert not disk.destroyed
+        assert kept == {0, 1}
+
+
+class TestDamage:
+    def test_any_flipped_bit_is_found_and_never_read(self) -> None:
+        disk = MemoryDisk()
+        store, _ = open_on(disk)
+        write(store, 1)
+        store.sync()
+        (key, _) = disk.copies()
+        image = disk.rows[key]
+        for bit in range(8 * len(image)):
+            disk.flip(key, bit)
+            result = read_all(store)
+            assert (result.entries, result.corrupt) == ([], [(at(1), at(1))])
+            assert not disk.holds(LOG, at(1))
+            disk.rows[key] = image
+        assert disk.holds(LOG, at(1))
+        assert disk.fired["bit_flip"] == 8 * len(image)
+
+    def test_a_copy_that_cannot_be_read_is_reported_and_comes_back(self) -> None:
+        disk = MemoryDisk()
+        store, _ = open_on(disk)
+        for esn in (1, 2, 3):
+            write(store, esn)
+        key = disk.copies()[1]
+        disk.unreadable.add(key)
+        result = read_all(store)
+        assert at(2) not in [lsn for lsn, _ in result.entries]
+        assert any(first <= at(2) <= last for first, last in result.corrupt)
+        disk.unreadable.clear()
+        assert esns(store) == [1, 2, 3]
+        assert disk.fired["read_error"] == 1
+
+    def test_a_disk_set_back_to_a_backup_knows_what_it_lost(self) -> None:
+        disk = MemoryDisk()
+        store, _ = open_on(disk)
+        write(store, 1)
+        store.sync()
+        backup = disk.snapshot()
+        write(store, 2)
+        store.sync()
+        disk.replace(backup)
+        assert esns(open_on(disk)[0]) == [1]
+        assert disk.destroyed == {(LOG, at(2)), (8, at(2))}

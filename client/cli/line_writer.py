@@ -1,0 +1,180 @@
+"""Appends lines, and keeps account of what became of each."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Any, Final
+
+from client.cli.input_lines import InputLines
+from client.cli.program import EXIT_FAILED, InputError, exit_status
+from logdevice_py.core.status import LogDeviceError, Status
+
+if TYPE_CHECKING:
+    from client.buffered_writer import BufferedWriter
+    from client.client import Client
+    from client.receipt import Receipts
+    from logdevice_py.core.ids import LogId
+
+CHUNKS_IN_FLIGHT: Final = 16
+LAST_SECONDS: Final = 2.0
+"""How long answers to what is under way are awaited once nothing more is to be written."""
+
+
+class WriteAccount:
+    """What was done so far."""
+
+    def __init__(self) -> None:
+        self.records = self.bytes = self.acknowledged = self.in_doubt = 0
+        self.first: str | None = None
+        self.last: str | None = None
+        self.error = ""
+        self.status = 0
+        """The exit status that the error calls for."""
+        self._start = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        """Since the start."""
+        return time.monotonic() - self._start
+
+    @property
+    def rate(self) -> float:
+        """Records acknowledged in a second."""
+        return self.acknowledged / max(self.seconds, 1e-9)
+
+    def fail(self, error: LogDeviceError | InputError) -> None:
+        """Remember the first error."""
+        if not self.error:
+            self.error = str(error)
+            self.status = exit_status(error) if isinstance(error, LogDeviceError) else EXIT_FAILED
+
+    def acknowledge(self, count: int, receipts: Receipts) -> None:
+        """Neighbouring lines are stored."""
+        self.acknowledged += count
+        self.first = self.first or str(receipts[0].lsn)
+        self.last = str(receipts[-1].lsn)
+
+    def summary(self) -> dict[str, Any]:
+        """For ``--json``."""
+        return {
+            "records": self.records,
+            "bytes": self.bytes,
+            "acknowledged": self.acknowledged,
+            "failed": self.records - self.acknowledged,
+            "in_doubt": self.in_doubt,
+            "seconds": round(self.seconds, 6),
+            "first": self.first,
+            "last": self.last,
+        }
+
+
+class LineWriter:
+    """Appends every line of an input. Reading goes on while earlier lines are on their way.
+
+    It stops at the first line that fails: lines behind it must not be stored without it.
+    """
+
+    def __init__(self, client: Client, log: LogId, writer: BufferedWriter, account: WriteAccount) -> None:
+        self._client = client
+        self._log = log
+        self._writer = writer
+        self._account = account
+        self._slots = asyncio.Semaphore(CHUNKS_IN_FLIGHT)
+        self._pending: asyncio.Queue[tuple[int, Awaitable[Receipts]] | None] = asyncio.Queue()
+        self._stop = asyncio.Event()
+        self._hurry = asyncio.Event()
+        self._given_up = False
+
+    def interrupt(self) -> None:
+        """Read no more; when called again, wait no more either."""
+        if self._stop.is_set():
+            self._hurry.set()
+        self._stop.set()
+
+    async def run(self, lines: InputLines) -> None:
+        """Append until the input ends, a line fails or it is interrupted. What came of it is in the account."""
+        collecting = asyncio.create_task(self._collect())
+        try:
+            reading = asyncio.create_task(self._read(lines))
+            try:
+                await self._unless(self._stop, reading)
+                if reading.done():
+                    reading.result()
+            except (LogDeviceError, InputError) as error:
+                self._account.fail(error)
+            finally:
+                reading.cancel()
+                await asyncio.gather(reading, return_exceptions=True)
+            self._pending.put_nowait(None)
+            await self._unless(self._stop, collecting)
+            if not collecting.done():
+                await self._unless(self._hurry, collecting, LAST_SECONDS)
+        finally:
+            self._give_up()
+            await collecting
+
+    async def _unless(self, event: asyncio.Event, task: asyncio.Task[None], timeout: float | None = None) -> None:
+        """Wait for a task until an event or the timeout cuts it short."""
+        cut = asyncio.create_task(event.wait())
+        try:
+            await asyncio.wait({cut, task}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            cut.cancel()
+
+    def _give_up(self) -> None:
+        """Everything that has no outcome gets one at once."""
+        self._given_up = True
+        self._writer.abandon()
+        self._pending.put_nowait(None)
+
+    async def _read(self, lines: InputLines) -> None:
+        while (batch := await lines.next()) is not None:
+            await self._slots.acquire()
+            await self._writer.ready()
+            if self._stop.is_set():
+                return  # a line before these failed a moment ago
+            try:
+                self._append(batch)
+            except LogDeviceError as error:
+                if error.status is not Status.TOOBIG:
+                    raise
+                raise self._too_big(batch, error) from None
+
+    def _append(self, batch: list[bytes]) -> None:
+        outcome = self._writer.append_many(self._log, batch)
+        self._account.records += len(batch)
+        self._account.bytes += sum(map(len, batch))
+        self._pending.put_nowait((len(batch), outcome))
+
+    def _too_big(self, batch: list[bytes], error: LogDeviceError) -> LogDeviceError:
+        """Append what comes before the line that is too long, and name it."""
+        attributes = self._client.config.log(self._log)
+        longest = 0 if attributes is None else attributes.max_payload_bytes
+        index = next((index for index, line in enumerate(batch) if len(line) > longest), 0)
+        if index:
+            self._append(batch[:index])
+        self._account.records += 1
+        self._account.bytes += len(batch[index])
+        return LogDeviceError(error.status, f"line {self._account.records}: {error.detail}")
+
+    def _explained(self, error: LogDeviceError) -> LogDeviceError:
+        """An error that may pass says whom the client reaches."""
+        if not error.retriable:
+            return error
+        return LogDeviceError(error.status, f"{error.detail or 'gave up'}; {self._client.reach()}")
+
+    async def _collect(self) -> None:
+        """Note what became of the lines, in order."""
+        while (item := await self._pending.get()) is not None:
+            count, outcome = item
+            try:
+                self._account.acknowledge(count, await outcome)
+            except LogDeviceError as error:
+                if error.maybe_applied:
+                    self._account.in_doubt += count
+                if not self._given_up:
+                    self._account.fail(self._explained(error))
+                    self._stop.set()
+            self._slots.release()

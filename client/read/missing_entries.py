@@ -1,0 +1,139 @@
+"""What a read stream makes of an LSN for which nobody sent an entry.
+
+It is lost when the shards' statements prove that nothing can be had, all of them were asked to send all that they have (not only what
+single-copy delivery makes theirs) however far away the next entry may be, and the others had time to speak.
+
+A stream may also begin behind the bridge of an epoch, where nothing ever was. So before the first LSN is called lost, the shards are asked
+for what lies before it.
+"""
+
+from __future__ import annotations
+
+from client.read.decoding import verify_image
+from client.read.fail_over import FailOver
+from client.read.gap_detection import GapDetector, GapVerdict
+from client.read.items import DataLoss
+from client.read.named_timers import NamedTimers
+from client.read.read_set import ReadPosition, ReadRequest, ReadSet
+from client.read.settings import ReadSettings
+from logdevice_py.core.lsn import LSN_INVALID, Lsn, compose_lsn, epoch_of, esn_of
+from logdevice_py.core.marks import hit
+from logdevice_py.core.status import CorruptEntryError
+from logdevice_py.core.units import Micros
+
+
+class MissingEntries:
+    """Finds out what is lost, and what lies before the first LSN of a stream."""
+
+    def __init__(
+        self,
+        request: ReadRequest,
+        position: ReadPosition,
+        read_set: ReadSet,
+        fail_over: FailOver,
+        timers: NamedTimers,
+        settings: ReadSettings,
+    ) -> None:
+        self._request = request
+        self._position = position
+        self._read_set = read_set
+        self._fail_over = fail_over
+        self._timers = timers
+        self._settings = settings
+        self._grace: tuple[Lsn, Micros] | None = None
+        self._entry_before = False
+        self.begins_behind_bridge = False
+        """A bridge lies before the first LSN, in its epoch."""
+        if esn_of(request.first) > 1:
+            # The entry before the first LSN may be the bridge of the epoch.
+            position.look_back = Lsn(request.first - 1)
+
+    def forget(self) -> None:
+        """The shards begin anew: what they said does not count any more."""
+        self._grace = None
+
+    def note_before(self, lsn: Lsn, image: bytes) -> None:
+        """An entry before the first LSN: after a bridge its epoch holds nothing, after any other entry no bridge lies before it."""
+        if epoch_of(lsn) == epoch_of(self._request.first):
+            try:
+                header = verify_image(self._request.log, lsn, image)
+            except CorruptEntryError:
+                return
+            self._entry_before = True
+            self.begins_behind_bridge = self.begins_behind_bridge or header.is_bridge
+
+    def find_loss(
+        self,
+        lsn: Lsn,
+        detector: GapDetector,
+        *,
+        released: Lsn,
+        certain_end: Lsn,
+        is_closed: bool,
+        buffered: Lsn | None,
+        now: Micros,
+    ) -> tuple[Lsn, DataLoss] | None:
+        """Up to where everything from `lsn` on is lost; None while that is not certain. May want a rewind.
+
+        Args:
+            lsn: the next LSN to deliver; nobody sent an entry for it.
+            detector: of the present interval.
+            released: everything up to here is released.
+            certain_end: the last LSN that certainly belongs to the interval.
+            is_closed: a later interval exists.
+            buffered: the first LSN for which an entry is there.
+            now: the time.
+        """
+        read_set, position = self._read_set, self._position
+        senders = read_set.senders.values()
+        passed = [sender.next_lsn for sender in senders if sender.next_lsn > lsn]
+        if not passed:
+            return self._lost_nodeset(lsn, certain_end if is_closed else released)
+        if released < lsn or self._fail_over.rewind_due:
+            return None
+        if read_set.single_copy:
+            if all(sender.next_lsn > lsn for sender in read_set.owing()):
+                hit("read_single_copy_owed")
+                self._fail_over.fall_back()
+            return None
+        verdict = detector.verdict(lsn, senders)
+        if verdict is GapVerdict.WAIT:
+            return None
+        if not position.wide:
+            if self._grace_is_over(lsn, self._settings.rewind_interval_us, now):
+                # The next entry may lie beyond the window, and what was said so far was said to another question.
+                position.wide = True
+                self._fail_over.fall_back()
+            return None
+        if verdict is GapVerdict.GRACE and not self._grace_is_over(lsn, self._settings.gap_grace_period_us, now):
+            return None
+        if self._looks_further_back():
+            return None
+        last = min(min(passed) - 1, certain_end)
+        if buffered is not None:
+            last = min(last, buffered - 1)
+        return Lsn(last), DataLoss(detector.authoritative, read_set.unable_to_tell(lsn))
+
+    def _lost_nodeset(self, lsn: Lsn, last: Lsn) -> tuple[Lsn, DataLoss] | None:
+        """No shard of the nodeset has anything left to say: lost is all that it had, or that was once heard of."""
+        if last < lsn or not all(sender.lost for sender in self._read_set.senders.values()):
+            return None
+        hit("read_nodeset_lost")
+        return last, DataLoss(False, self._read_set.unable_to_tell(lsn))
+
+    def _looks_further_back(self) -> bool:
+        """Nothing was found from the first LSN on: perhaps its epoch had ended before it. Whether that remains to be found out."""
+        position, first = self._position, self._request.first
+        begin = compose_lsn(epoch_of(first), 1)
+        if position.look_back == LSN_INVALID or self._entry_before or position.look_back <= begin:
+            return False
+        hit("read_looks_back_for_bridge")
+        position.look_back = Lsn(max(begin, first - 64 * (first - position.look_back)))
+        self._fail_over.want_rewind()
+        return True
+
+    def _grace_is_over(self, lsn: Lsn, period: int, now: Micros) -> bool:
+        if self._grace is None or self._grace[0] != lsn:
+            self._grace = (lsn, Micros(now + period))
+            self._timers.set("grace", self._grace[1])
+        return now >= self._grace[1]

@@ -1,0 +1,79 @@
+"""Finds out from whom each epoch of a log is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from client.read.epochs import EpochHistory
+from client.read.metrics import ReadMetrics
+from client.read.named_timers import NamedTimers
+from client.read.settings import ReadSettings
+from logdevice_py.core.lsn import LSN_INVALID, Lsn, epoch_of
+from logdevice_py.core.machine import Rng, backoff
+from logdevice_py.core.units import Micros
+from logdevice_py.metadata.epoch_metadata import EpochInterval
+
+
+class NodesetLookup:
+    """Has the history of a log read when it does not reach far enough, once at a time.
+
+    `request` asks the owner of the stream to read it; it must not answer at once.
+    """
+
+    def __init__(
+        self,
+        request: Callable[[], None],
+        timers: NamedTimers,
+        *,
+        settings: ReadSettings,
+        rng: Rng,
+        metrics: ReadMetrics,
+    ) -> None:
+        self.history = EpochHistory()
+        self.released: Lsn = LSN_INVALID
+        """Everything up to here is released, as far as any shard said."""
+        self._request = request
+        self._timers = timers
+        self._settings = settings
+        self._rng = rng
+        self._metrics = metrics
+        self._asked: int | None = None
+        self._asked_at = Micros(0)
+        self._pauses = self._new_pauses()
+
+    def _new_pauses(self) -> Iterator[int]:
+        settings = self._settings
+        return backoff(self._rng, initial_us=settings.history_retry_us_min, max_us=settings.history_retry_us_max)
+
+    def ask(self, now: Micros) -> None:
+        """Have the history read, unless that is under way."""
+        if self._asked is None:
+            self._timers.cancel("history")
+            self._asked = epoch_of(self.released)
+            self._asked_at = now
+            self._metrics.history_reads += 1
+            self._request()
+
+    def ask_again(self, now: Micros) -> None:
+        """As `ask`, but not too often: nobody of the nodeset answers, and the log may have moved on to others."""
+        if now >= self._asked_at + self._settings.nodeset_lookup_us:
+            self.ask(now)
+
+    def take(self, intervals: tuple[EpochInterval, ...], now: Micros) -> bool:
+        """The history that was asked for; False when there is none yet, or nobody asked."""
+        asked, self._asked = self._asked, None
+        if asked is None:
+            return False
+        if not intervals:
+            self._timers.set("history", now + next(self._pauses), self.ask)
+            return False
+        self._pauses = self._new_pauses()
+        self.history.update(intervals, certain=asked)
+        return True
+
+    def note_released(self, lsn: Lsn, now: Micros) -> None:
+        """A shard knows that everything up to `lsn` is released."""
+        if lsn > self.released:
+            self.released = lsn
+            if epoch_of(lsn) > self.history.certain:
+                self.ask(now)

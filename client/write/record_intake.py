@@ -1,0 +1,112 @@
+"""Where records of a write stream become frames."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from client.promise import Promise
+from client.write.batching import OpenBatch, ends_of
+from client.write.frame import ReceiptCollector
+from client.write.frame_queue import FrameQueue
+from client.write.ground import StreamOwner
+from logdevice_py.core.machine import Timer, TimerWheel
+from logdevice_py.core.units import Micros
+
+LINGER_US: Final = 10_000
+"""Longest wait of a record for others while frames are unacknowledged, when the time trigger is left to the stream."""
+
+
+class RecordIntake:
+    """The open batch of a stream: cut into a frame when it is full, when its time has come, or when somebody wants it."""
+
+    __slots__ = ("_batch", "_frames", "_on_cut", "_owner", "_timer", "_timers", "payload_max")
+
+    def __init__(
+        self,
+        owner: StreamOwner,
+        frames: FrameQueue,
+        timers: TimerWheel,
+        payload_max: int,
+        on_cut: Callable[[Micros], None],
+    ) -> None:
+        """
+        Args:
+            owner: whose records these are.
+            frames: where frames go.
+            timers: the client's.
+            payload_max: the longest record, and frame, that the log takes.
+            on_cut: called when the batch was cut by its timer.
+        """
+        self.payload_max = payload_max
+        self._owner = owner
+        self._frames = frames
+        self._timers = timers
+        self._on_cut = on_cut
+        self._batch = OpenBatch(owner.settings, payload_max)
+        self._timer: Timer | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self._batch)
+
+    def append(self, payload: bytes, promise: Promise, now: Micros) -> None:
+        """Take one record. The promise gets its `Receipt`."""
+        batch = self._batch
+        if not batch.fits(len(payload)):
+            self.cut(now)
+        batch.add(payload, promise)
+        owner = self._owner
+        owner.unacknowledged_bytes += len(payload)
+        owner.unacknowledged_records += 1
+        if batch.full:
+            self.cut(now)
+
+    def append_many(self, payloads: Sequence[bytes], promise: Promise, now: Micros) -> None:
+        """Take many records, one at least. The promise gets their `Receipts`."""
+        batch = self._batch
+        ends = ends_of(payloads)
+        collector = ReceiptCollector(promise, len(payloads))
+        start = 0
+        while start < len(payloads):
+            taken = batch.add_many(payloads, start, ends, collector)
+            start += taken
+            if not taken or batch.full or start < len(payloads):
+                self.cut(now)
+        self._owner.unacknowledged_bytes += sum(map(len, payloads))
+        self._owner.unacknowledged_records += len(payloads)
+
+    def cut(self, now: Micros) -> None:
+        """A frame of what is open, if anything is."""
+        if not self._batch:
+            return
+        self.cancel_timer()
+        frame = self._batch.cut(self._frames.next_sequence, now)
+        self._frames.put(frame)
+        metrics = self._owner.metrics
+        metrics.bytes_before_compression += frame.size
+        metrics.bytes_of_frames += len(frame.payload)
+
+    def on_turn_end(self, now: Micros) -> None:
+        """Cut if it is time, or see to it that it will be."""
+        if self._batch:
+            trigger = self._owner.settings.time_trigger_us
+            if trigger == 0 or (trigger < 0 and not self._frames):
+                self.cut(now)
+            elif self._timer is None:
+                self._timer = self._timers.at(now + (LINGER_US if trigger < 0 else trigger), self._on_timer)
+
+    def on_idle(self, now: Micros) -> None:
+        """Every frame is acknowledged: a record that waited for that waits no longer."""
+        if self._owner.settings.time_trigger_us < 0:
+            self.cut(now)
+
+    def _on_timer(self, now: Micros) -> None:
+        self._timer = None
+        self.cut(now)
+        self._on_cut(now)
+
+    def cancel_timer(self) -> None:
+        """The batch is not cut by itself."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

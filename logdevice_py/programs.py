@@ -1,0 +1,66 @@
+"""Entry points of the installed programs.
+
+They find our packages of plain names, such as `client`, even where a user's client.py or server.py comes first in the path. An
+application that imports `logdevice_py` keeps its own modules, and is told when one of them is in the way.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+
+_ROOT: Final = str(Path(__file__).parent.parent)
+PACKAGES: Final = frozenset({"client", "epoch_store", "sequencer", "server", "storage_node"})
+_INTERRUPTED: Final = 130
+
+
+class _OwnPackages:
+    """Finds our packages where `logdevice_py` lies, before the path is searched."""
+
+    @staticmethod
+    def find_spec(name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
+        return PathFinder.find_spec(name, [_ROOT], target) if name in PACKAGES else None
+
+
+def run(module: str) -> int:
+    """Import a program and run it; its exit status."""
+    sys.meta_path.insert(0, _OwnPackages)
+    try:
+        main: Any = import_module(module).main
+        return int(main() or 0)
+    except KeyboardInterrupt:  # while it was imported: the programs themselves stop in order
+        return _INTERRUPTED
+
+
+def logdeviced() -> int:
+    """The process of a node."""
+    return run("server.logdeviced")
+
+
+def dev_cluster() -> int:
+    """``ld-dev-cluster``."""
+    return run("server.dev_cluster")
+
+
+def ldwrite() -> int:
+    """Append lines."""
+    return run("client.cli.write")
+
+
+def ldcat() -> int:
+    """Print a range."""
+    return run("client.cli.cat")
+
+
+def ldtail() -> int:
+    """Print the end, and follow it."""
+    return run("client.cli.tail")
+
+
+if __name__ == "__main__":
+    sys.exit(run(sys.argv.pop(1)))

@@ -1,0 +1,186 @@
+"""Connections of the simulated network, as seen from their ends."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from logdevice_py.simulation.network import Network
+
+
+class Power(enum.Enum):
+    """What answers a dial to a machine."""
+
+    PROCESS = enum.auto()  # a process listens
+    NO_PROCESS = enum.auto()  # the machine refuses
+    OFF = enum.auto()  # nobody answers
+
+
+class Listener(Protocol):
+    """A process, as its connections see it. Every call is an event of its own."""
+
+    def accepted(self, end: End, dialler: int) -> None:
+        """Somebody dialled and introduced himself; answer with `End.acknowledge`."""
+
+    def received(self, end: End, data: bytes) -> None:
+        """Bytes came: what was sent in one go, or a piece of it."""
+
+    def lost(self, end: End) -> None:
+        """The connection is gone."""
+
+    def congested(self, end: End, congested: bool) -> None:
+        """Much that was sent has not arrived, or that is over."""
+
+
+class Host:
+    """A machine. Addresses >= 0 are those of nodes."""
+
+    __slots__ = ("address", "ends", "listener", "power")
+
+    def __init__(self, address: int) -> None:
+        self.address = address
+        self.power = Power.NO_PROCESS
+        self.listener: Listener | None = None
+        self.ends: dict[End, None] = {}
+        """Of open connections, in the order in which they were made."""
+
+
+class End:
+    """One end of a connection. `other` is the other one."""
+
+    __slots__ = (
+        "_network",
+        "arrival",
+        "broken",
+        "congested",
+        "held",
+        "holding",
+        "host",
+        "known_lost",
+        "listener",
+        "on_ack",
+        "on_lost",
+        "other",
+        "unread",
+        "vanishing",
+    )
+
+    def __init__(self, network: Network, host: Host) -> None:
+        self._network = network
+        self.host = host
+        self.listener: Listener | None = host.listener
+        self.other: End = self
+        self.arrival = 0
+        """When the last write sent from here arrives."""
+        self.held: list[Any] = []
+        """Writes from here that a blocked direction holds back."""
+        self.holding = False
+        """Hold writes back although the direction is not blocked."""
+        self.unread = 0
+        """Bytes sent from here that have not arrived."""
+        self.congested = False
+        self.broken = False
+        self.vanishing = ""
+        """The kind of the fault that swallows what is sent from here; empty: none."""
+        self.known_lost = False
+        """This end has learnt that the connection is gone."""
+        self.on_ack: Callable[[], None] | None = None
+        self.on_lost: Callable[[], None] | None = None
+        """Called in place of the listener while the introduction is not answered."""
+
+    def send(self, data: Any) -> None:
+        """Send bytes, or a step of the introduction (a callable)."""
+        network = self._network
+        if self.broken:
+            if self.vanishing and not self.known_lost:
+                network.effects[self.vanishing] += 1
+            return
+        if type(data) is bytes:
+            self.unread += len(data)
+            if self.unread > network.settings.output_bytes_congested:
+                self._pile_up()
+                if self.broken:
+                    return
+        if self.held or self.holding or network.is_blocked(self.host.address, self.other.host.address):
+            network.count_block(self.host.address, self.other.host.address)
+            self.held.append(data)
+        else:
+            self.dispatch(data)
+
+    def _pile_up(self) -> None:
+        network = self._network
+        if self.unread > network.settings.output_bytes_max:
+            network.effects["output_overflow"] += 1
+            network.scheduler.at(network.scheduler.now, lambda: network.give_up(self))
+            self.broken = True
+        elif not self.congested:
+            self.congested = True
+            if self.listener is not None:
+                self.listener.congested(self, True)
+
+    def dispatch(self, data: Any) -> None:
+        """Put bytes on their way."""
+        if self.holding:
+            self.held.append(data)
+            return
+        network = self._network
+        arrival = network.scheduler.now + network.delay()
+        if type(data) is bytes:
+            if network.link_faults:
+                faults = network.link_faults.get((self.host.address, self.other.host.address))
+                if faults:
+                    network.afflict(self, data, arrival, faults)
+                    return
+            if network.chops() and len(data) > 1:
+                at = 1 + int(network.rng.random() * (len(data) - 1))
+                self.arrive_at(arrival, data[:at])
+                data, arrival = data[at:], arrival + network.delay()
+        self.arrive_at(arrival, data)
+
+    def arrive_at(self, when: int, data: Any) -> None:
+        """Let the other end have bytes at a time, but not before those that were sent earlier."""
+        if when < self.arrival:
+            when = self.arrival
+        self.arrival = when
+        self._network.scheduler.post(when, self.other.arrive, data)
+
+    def arrive(self, data: Any) -> None:
+        """Bytes for this end are there."""
+        other = self.other
+        if type(data) is not bytes:
+            if not self.known_lost and self.listener is not None:
+                data()
+            return
+        other.unread -= len(data)
+        if other.congested and other.unread <= self._network.settings.output_bytes_congested // 4:
+            other.congested = False
+            if other.listener is not None and not other.known_lost:
+                other.listener.congested(other, False)
+        if self.known_lost or self.listener is None:
+            return
+        self.listener.received(self, data)
+
+    def acknowledge(self) -> None:
+        """The accepting end: answer the introduction."""
+        on_ack = self.other.on_ack
+        assert on_ack is not None
+        self.send(on_ack)
+
+    def lose(self) -> None:
+        """This end learns that the connection is gone."""
+        if self.known_lost:
+            return
+        self.known_lost = True
+        self.host.ends.pop(self, None)
+        if self.on_lost is not None:
+            self.on_lost()
+        elif self.listener is not None:
+            self.listener.lost(self)
+
+    def abort(self) -> None:
+        """Close from here, without a word to the own listener."""
+        self.known_lost = True
+        self.host.ends.pop(self, None)
+        self._network.close(self, silent=False)

@@ -1,0 +1,90 @@
+"""The cluster file of a running node: reads it, notices newer versions, and complains once about one that cannot be used."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from logdevice_py.config.cluster import ClusterConfig
+from logdevice_py.config.parse import load_cluster
+from logdevice_py.core.status import LogDeviceError, Status
+from logdevice_py.core.units import SECOND, Micros
+
+log = logging.getLogger("logdevice.node")
+
+REMINDER = 600 * SECOND
+"""A trouble that lasts is logged again this often."""
+
+
+def read_cluster_file(path: Path) -> ClusterConfig:
+    """The cluster file, checked.
+
+    Raises:
+        LogDeviceError: INVALID_CONFIG, with the path and what is wrong.
+    """
+    try:
+        return load_cluster(path.read_text())
+    except OSError as error:
+        raise LogDeviceError(Status.INVALID_CONFIG, f"{path}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise LogDeviceError(Status.INVALID_CONFIG, f"{path}: no text in UTF-8: {error}") from None
+    except LogDeviceError as error:
+        raise LogDeviceError(Status.INVALID_CONFIG, f"{path}: {error.detail}") from None
+
+
+class ClusterFile:
+    """Follows the file. What cannot be used changes nothing: the version before it stays in force."""
+
+    def __init__(self, path: Path, config: ClusterConfig) -> None:
+        self.path = path
+        self.config = config
+        """The version in force."""
+        self._seen: tuple[int, int] | None = None
+        self._trouble = ""
+        self._remind_at = Micros(0)
+
+    def look(self, now: Micros, *, again: bool = False) -> ClusterConfig | None:
+        """The newer version that the file holds; None when it holds none.
+
+        Args:
+            now: monotonic.
+            again: read it although it looks as it did, and say what is wrong although it was said.
+        """
+        if again:
+            self._remind_at = now
+        try:
+            stat = self.path.stat()
+            if (stat.st_mtime_ns, stat.st_ino) == self._seen and not again:
+                return None
+            self._seen = (stat.st_mtime_ns, stat.st_ino)
+            config = read_cluster_file(self.path)
+            self._check(config)
+        except OSError as error:
+            self._seen = None
+            self._complain(f"{self.path}: {error.strerror}", now)
+            return None
+        except LogDeviceError as error:
+            self._complain(error.detail, now)
+            return None
+        if self._trouble:
+            self._trouble = ""
+            log.info("the cluster file %s is in order again", self.path)
+        if config.version == self.config.version:
+            return None
+        self.config = config
+        return config
+
+    def _check(self, config: ClusterConfig) -> None:
+        if config.uuid != self.config.uuid or config.name != self.config.name:
+            raise LogDeviceError(Status.INVALID_CLUSTER, f"{self.path} is of another cluster")
+        if config.version < self.config.version or (config.version == self.config.version and config != self.config):
+            raise LogDeviceError(
+                Status.INVALID_CONFIG, f"{self.path} changed without a higher version (it has {config.version})"
+            )
+
+    def _complain(self, trouble: str, now: Micros) -> None:
+        if trouble == self._trouble and now < self._remind_at:
+            return
+        self._trouble = trouble
+        self._remind_at = Micros(now + REMINDER)
+        log.error("the cluster file is not used, version %d stays in force: %s", self.config.version, trouble)

@@ -1,0 +1,150 @@
+"""Agrees with the epoch store on who the shards of a node are, and keeps a node from starting on disks that are not theirs.
+
+Nothing is created or changed before it is certain that the shard may start. See docs/decisions/0004-a-shard-that-lost-its-data.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+from functools import partial
+from pathlib import Path
+
+from epoch_store.interface import EpochStore, Operation, ReadShardIdentity, RegisterShard, Result, ShardIdentity
+from logdevice_py.config.cluster import ClusterConfig
+from logdevice_py.core.ids import Generation, NodeId, ShardId, format_shard, shard_index_of
+from logdevice_py.core.status import LogDeviceError, Status
+from server.durable_file import write_durably
+from storage_node.log_store.identity import AcceptedLoss, IdentityVerdict, Judgement, why_refused
+
+log = logging.getLogger("logdevice.node")
+
+RETRY = 0.2
+"""Seconds between tries while the epoch store does not answer."""
+
+
+class ShardRegistration:
+    """Registers one shard; use `check`, then `admit`, `register` and `finish` while its store is opened."""
+
+    def __init__(
+        self,
+        epoch_store: EpochStore,
+        config: ClusterConfig,
+        node: NodeId,
+        shard: ShardId,
+        data: Path,
+        accepted: AcceptedLoss,
+    ) -> None:
+        self.directory = data / f"shard{shard_index_of(shard)}"
+        """Where the store is, or will be."""
+        self._epoch_store = epoch_store
+        self._config = config
+        self._node = node
+        self._shard = shard
+        self._accepted = accepted
+        self._registered: Generation | None = None
+        self._kept = False
+        self._begun = data / f"shard{shard_index_of(shard)}.begun"
+        """Names the generation that is about to be registered for an empty store. Should the process end between the registration and
+        the first marker, the next start goes on instead of asking for what never was there."""
+
+    async def check(self) -> None:
+        """Read what the epoch store knows of the shard; waits for as long as it is away.
+
+        Raises:
+            LogDeviceError: the store of a shard that is known is missing, and that was not accepted; or the shard is another cluster's.
+        """
+        result = await self._ask(ReadShardIdentity(self._node, shard_index_of(self._shard)))
+        if result.status is Status.OK:
+            assert isinstance(result.value, ShardIdentity)
+            if result.value.cluster != self._config.uuid:
+                raise LogDeviceError(
+                    Status.INVALID_CLUSTER,
+                    f'the epoch store {self._config.epoch_store} has {format_shard(self._shard)} for another cluster "'
+                    f'{self._config.name}": give this one another name, or another place for its epochs',
+                )
+            self._registered = result.value.generation
+        elif result.status is not Status.EMPTY:
+            raise self._failed(result)
+        if not self.directory.is_dir() or not any(self.directory.iterdir()):
+            self._admit(Judgement(IdentityVerdict.START_AFRESH, "there is no store"), missing=True)
+
+    def admit(self, judgement: Judgement) -> None:
+        """Raises LogDeviceError when the shard must not start on what was found."""
+        self._admit(judgement, missing=False)
+
+    def _admit(self, judgement: Judgement, *, missing: bool) -> None:
+        begun = judgement.verdict is IdentityVerdict.START_AFRESH and self._read_begun() == self._registered
+        text = why_refused(
+            judgement,
+            self._registered,
+            AcceptedLoss(everything=True) if begun else self._accepted,
+            cluster=self._config.name,
+            shard=self._shard,
+            directory=str(self.directory),
+            missing=missing,
+        )
+        if text is not None:
+            raise LogDeviceError(Status.FAILED, text)
+
+    def _read_begun(self) -> int:
+        try:
+            return int(self._begun.read_text())
+        except (OSError, ValueError):
+            return 0
+
+    async def register(self, found: Generation | None) -> Generation:
+        """Which generation the shard has from here on; waits for as long as the epoch store is away.
+
+        Args:
+            found: of the marker in its store; None: there is none that counts.
+        """
+        if found != self._registered or found is None:
+            await asyncio.to_thread(write_durably, self._begun, str((self._registered or 0) + 1))
+        result = await self._ask(RegisterShard(self._config.uuid, self._node, shard_index_of(self._shard), found))
+        if result.status is not Status.OK:
+            raise self._failed(result)
+        assert isinstance(result.value, ShardIdentity)
+        self._kept = result.value.generation == found
+        return result.value.generation
+
+    def finish(self) -> None:
+        """The store has its marker."""
+        if self._kept:
+            for shard, generation in sorted(self._accepted.generations):
+                if shard == self._shard:
+                    log.warning(
+                        "--accept-data-loss %s=%d was not needed, the data is there: leave it out from here on",
+                        format_shard(shard),
+                        generation,
+                    )
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._begun)
+
+    def _failed(self, result: Result) -> LogDeviceError:
+        where = self._config.epoch_store
+        return LogDeviceError(
+            result.status,
+            f"{format_shard(self._shard)} cannot be registered in the epoch store {where}: {result.detail}",
+        )
+
+    async def _ask(self, operation: Operation) -> Result:
+        loop = asyncio.get_running_loop()
+        waited = False
+        while True:
+            answer: asyncio.Future[list[Result]] = loop.create_future()
+            self._epoch_store.submit([operation], partial(_resolve, answer))
+            result = (await answer)[0]
+            if result.status not in (Status.AGAIN, Status.TIMEDOUT):
+                return result
+            if not waited:
+                waited = True
+                log.warning("the epoch store %s does not answer (%s); waiting", self._config.epoch_store, result.detail)
+            await asyncio.sleep(RETRY)
+
+
+def _resolve(future: asyncio.Future[list[Result]], results: list[Result]) -> None:
+    if not future.done():
+        future.set_result(results)

@@ -1,0 +1,263 @@
+"""Applications under simulation: unchanged asyncio code, on a cluster that breaks in every way, again and again the same way.
+
+``simulate(application, seed=7)`` runs ``await application(cluster)`` under virtual time; `SimulatedCluster` has the face of `LocalCluster`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeVar
+
+from client.client import Client
+from client.effects import Connect
+from client.network import ClientMachines
+from logdevice_py.config.logs import Durability
+from logdevice_py.config.parse import load_cluster
+from logdevice_py.core.ids import NodeId
+from logdevice_py.core.status import LogDeviceError
+from logdevice_py.core.units import SECOND, Micros
+from logdevice_py.simulation.clock import SimClock
+from logdevice_py.simulation.event_loop import SimEventLoop
+from logdevice_py.simulation.process import Process
+from logdevice_py.simulation.scheduler import Scheduler
+from logdevice_py.simulation.trace import Trace
+from server.sim_cluster import SimCluster, SimNode, SimNodeState
+
+T = TypeVar("T")
+
+APPLICATION_ADDRESS = -100_000
+"""In the network, of the application's first client; later ones count down."""
+_STARTS_WITHIN = 60 * SECOND
+
+
+class SimulationFailed(Exception):
+    """An application failed in a run; the text says how to have the same run again. The cause is the application's own exception."""
+
+
+class _SimNetwork:
+    """The `ClientNetwork` of a simulated client."""
+
+    def __init__(self, cluster: SimulatedCluster, machines: ClientMachines, address: int) -> None:
+        self._cluster = cluster
+        self._machines = machines
+        self._address = address
+        self._clock = SimClock(cluster.machines.scheduler, offset=-address * SECOND)
+        self._process: Process | None = None
+
+    def now(self) -> Micros:
+        return self._clock.monotonic()
+
+    def start(self) -> None:
+        machines, simulated = self._machines, self._cluster.machines
+
+        def run_connects(effects: list[Any]) -> None:
+            for effect in effects:
+                self._running().connect(effect.node)
+
+        self._process = Process(
+            machines.name or f"A{APPLICATION_ADDRESS - self._address}",
+            self._address,
+            machines.session,
+            machines.links,
+            machines.timers,
+            effects={Connect: run_connects},
+            network=simulated.network,
+            clock=self._clock,
+            rng=machines.rng,
+            trace=simulated.trace,
+            turn_max=simulated.turn_max,
+        )
+
+    def _running(self) -> Process:
+        assert self._process is not None
+        return self._process
+
+    def event(self, handler: Callable[[Micros], None]) -> None:
+        if self._process is not None:
+            self._process.event(handler)
+
+    def set_config_version(self, version: int) -> None:
+        """Simulated nodes are not asked for files."""
+
+    def troubles(self) -> Mapping[NodeId, LogDeviceError]:
+        return {}
+
+    def stop(self) -> None:
+        if self._process is not None and self._process.alive:
+            self._process.kill(machine=False)
+
+    async def close(self) -> None:
+        """`stop` has disconnected it."""
+
+
+class SimulatedCluster:
+    """``async with SimulatedCluster(nodes=3) as cluster`` within `simulate`: the face of `LocalCluster`, on simulated machines.
+
+    Everything that happens follows from the seed, as long as the application takes time and chance from where it can be repeated:
+    from the loop (``asyncio.sleep``, ``loop.time()``) and from `rng`.
+    """
+
+    def __init__(
+        self,
+        nodes: int = 3,
+        *,
+        logs: int = 8,
+        replicate: str | None = None,
+        racks: int = 1,
+        durability: str = "sync",
+        seed: int = 0,
+        trace: Trace | None = None,
+    ) -> None:
+        """
+        Args:
+            nodes: how many nodes.
+            logs: logs 1 to `logs` exist.
+            replicate: replication property; by default ``node:3``, or as many copies as there are nodes.
+            racks: nodes are spread over so many racks.
+            durability: "sync" or "async".
+            seed: of everything that is left to chance.
+            trace: gets what happens; by default only the last events are kept.
+        """
+        loop = asyncio.get_running_loop()
+        if not isinstance(loop, SimEventLoop):
+            raise RuntimeError("a SimulatedCluster lives under virtual time: run the application with simulate(...)")
+        config = load_cluster(
+            _cluster_file(nodes, logs, replicate or f"node:{min(3, nodes)}", racks, Durability[durability.upper()])
+        )
+        self.rng = random.Random(f"application {seed}")
+        """For the application's own choices."""
+        self.machines = SimCluster(config, seed, scheduler=loop.scheduler, trace=trace)
+        self._clients = 0
+
+    async def __aenter__(self) -> SimulatedCluster:
+        for node in self.machines.nodes.values():
+            node.start()
+        await self._wait(lambda: all(node.state is SimNodeState.RUNNING for node in self.machines.nodes.values()))
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for node in self.machines.nodes.values():
+            if node.state is SimNodeState.PAUSED:
+                node.resume()
+            node.crash(machine=False)
+
+    async def _wait(self, done: Callable[[], bool]) -> None:
+        async with asyncio.timeout(_STARTS_WITHIN / 1e6):
+            while not done():  # noqa: ASYNC110 - virtual time, and machines that know no asyncio
+                await asyncio.sleep(0.001)
+
+    def client(self) -> Client:
+        """A client of this cluster; use it as an async context manager."""
+        address = APPLICATION_ADDRESS - self._clients
+        self._clients += 1
+        return Client(
+            self.machines.config,
+            seed=self.machines.rng.getrandbits(64),
+            network=lambda machines: _SimNetwork(self, machines, address),
+        )
+
+    # What can be done to nodes
+
+    def node(self, node: int) -> SimNode:
+        """One simulated machine."""
+        return self.machines.nodes[NodeId(node)]
+
+    async def start_node(self, node: int) -> None:
+        """Start one node; it serves when this returns."""
+        self.node(node).start()
+        await self._wait(lambda: self.node(node).state is SimNodeState.RUNNING)
+
+    async def stop_node(self, node: int) -> None:
+        """End one node's process at once; its disk keeps what was written."""
+        self.node(node).crash(machine=False)
+
+    async def power_off(self, node: int) -> None:
+        """Its machine loses power: what was not synced may be lost."""
+        self.node(node).crash(machine=True)
+
+    async def pause_node(self, node: int) -> None:
+        """Stop its process as SIGSTOP does."""
+        self.node(node).pause()
+
+    async def resume_node(self, node: int) -> None:
+        """Let it run on."""
+        self.node(node).resume()
+
+    async def wipe_node(self, node: int) -> None:
+        """Replace the disks of a node that is down by empty ones."""
+        self.node(node).wipe()
+
+    def cut_off(self, node: int) -> None:
+        """Nothing passes between a node and the other nodes; clients still reach it."""
+        for other in self.machines.nodes:
+            if other != node:
+                self.machines.network.block(node, other)
+                self.machines.network.block(other, node)
+
+    def heal(self) -> None:
+        """End all partitions."""
+        self.machines.network.unblock_all()
+
+
+def simulate(
+    application: Callable[[SimulatedCluster], Awaitable[T]],
+    *,
+    seed: int = 0,
+    virtual_seconds: float = 600,
+    echo: Callable[[str], None] | None = None,
+    **cluster: Any,
+) -> T:
+    """Run an application under virtual time on a simulated cluster, and return what it returns.
+
+    Args:
+        application: a coroutine function; it gets the `SimulatedCluster`.
+        seed: two runs of the same seed are the same, if the application is.
+        virtual_seconds: the application must end within them.
+        echo: gets a line for every event.
+        cluster: further arguments of `SimulatedCluster`.
+
+    Raises:
+        SimulationFailed: from the exception that left the application or one of the machines.
+    """
+    scheduler = Scheduler()
+    trace = Trace(echo=echo)
+
+    async def run() -> T:
+        async with SimulatedCluster(seed=seed, trace=trace, **cluster) as simulated:
+            return await application(simulated)
+
+    with asyncio.Runner(loop_factory=lambda: SimEventLoop(scheduler, limit=round(virtual_seconds * 1e6))) as runner:
+        try:
+            return runner.run(run())
+        except Exception as error:
+            name = getattr(application, "__name__", "the application")
+            raise SimulationFailed(
+                f"{name} failed with seed {seed} after {scheduler.now / 1e6:.3f} s of virtual time: {type(error).__name__}: {error}"
+            ) from error
+
+
+def _cluster_file(nodes: int, logs: int, replicate: str, racks: int, durability: Durability) -> str:
+    lines = [
+        'name = "simulation"',
+        "version = 1",
+        'uuid = "5f0c9d4e-0b7a-4c59-9a51-2f1d7c5f3e88"',
+        'epoch_store = "memory:"',
+        "[metadata_log]",
+        f'replicate = "{replicate}"',
+        "[defaults]",
+        f'replicate = "{replicate}"',
+        f'durability = "{durability.name.lower()}"',
+        '[logs."/logs"]',
+        f'ids = "1..{logs}"',
+    ]
+    for node in range(nodes):
+        lines += [
+            f"[nodes.N{node}]",
+            f'host = "127.0.0.{node + 1}"',
+            "port = 7000",
+            'roles = ["sequencer", "storage"]',
+            f'location = "rack{node % racks}"',
+        ]
+    return "\n".join(lines)

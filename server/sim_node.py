@@ -1,0 +1,439 @@
+"""A simulated machine of a cluster: its clocks and disks, and whatever process of a node runs on it."""
+
+from __future__ import annotations
+
+import enum
+import random
+import struct
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from epoch_store.cells import key_of
+from epoch_store.interface import EpochStore, RegisterShard, Result, ShardIdentity, WriterIdentity
+from logdevice_py.config.cluster import Roles
+from logdevice_py.core.declare import settings_from
+from logdevice_py.core.ids import Generation, InstanceId, NodeId, ShardId, format_shard, shard_index_of
+from logdevice_py.core.machine import Outbox, Rng, TimerWheel
+from logdevice_py.core.status import Status
+from logdevice_py.core.units import MILLISECOND, Micros
+from logdevice_py.membership.settings import MembershipSettings
+from logdevice_py.simulation.clock import SimClock
+from logdevice_py.simulation.process import Process
+from sequencer.effects import EpochStoreRequest
+from sequencer.node import SequencerNode
+from sequencer.recovery.settings import RecoverySettings
+from sequencer.settings import SequencerSettings
+from server.node import Node
+from server.sim_disk import DiskSettings, SimShard
+from server.sim_epoch_store import SimEpochStore
+from storage_node.log_store.identity import IdentityVerdict, ShardMarker, judge
+from storage_node.log_store.interface import Completion, ReadLast, ReadShard, WriteShard, Written
+from storage_node.log_store.memory import MemoryDisk, MemoryLogStore
+from storage_node.node import StorageNode
+from storage_node.settings import StorageSettings
+
+if TYPE_CHECKING:
+    from server.sim_cluster import SimCluster
+
+REGISTER_RETRY = 200 * MILLISECOND
+_WRITE = struct.Struct(">QIQ?")
+_READ = struct.Struct(">QIQQQ")
+SUPERVISOR_PAUSE = 500 * MILLISECOND
+"""After which a process that could not start is started again."""
+
+
+class SimNodeState(enum.Enum):
+    """What a simulated node does."""
+
+    DOWN = enum.auto()  # no process
+    STARTING = enum.auto()  # it registers its shards and does not listen yet
+    RUNNING = enum.auto()  # it serves
+    PAUSED = enum.auto()  # its process is stopped and keeps its memory
+
+
+class SimNode:
+    """One machine of the cluster, with its disks and whatever process runs on it."""
+
+    def __init__(self, cluster: SimCluster, node: NodeId) -> None:
+        self.id = node
+        self.name = f"N{node}"
+        self.state = SimNodeState.DOWN
+        self.disk_settings = DiskSettings()
+        rng = cluster.rng
+        self.clock = SimClock(
+            cluster.scheduler,
+            offset=rng.randrange(1_000_000_000),
+            rate_ppm=rng.randrange(401) - 200,
+            skew=rng.randrange(200_001) - 100_000,
+        )
+        self.disks = {shard: MemoryDisk(cluster.fault_effects) for shard in cluster.config.nodes[node].shard_ids()}
+        self.rate_ppm = self.clock.rate_ppm
+        """Of its monotonic clock when nothing is wrong with it."""
+        self.process: Process | None = None
+        self.root: Node | None = None
+        self.shards: dict[ShardId, SimShard] = {}
+        self.starts = 0
+        self.lost_data = False
+        """A disk of it was lost at some time."""
+        self._paused_by = ""
+        self._cluster = cluster
+        self._instance = 0
+
+    # Life
+
+    def start(self, delay: int = 0) -> None:
+        """Start the process; it serves when all its shards are registered.
+
+        Args:
+            delay: microseconds until it begins to open its disks.
+        """
+        assert self.state is SimNodeState.DOWN, self.state
+        cluster = self._cluster
+        self.state = SimNodeState.STARTING
+        self.starts += 1
+        self._instance = max(self.clock.wall(), self._instance + 1)
+        writer = WriterIdentity(self.id, InstanceId(self._instance))
+        run = self.starts
+        rng = random.Random(cluster.rng.getrandbits(64))
+        store = SimEpochStore(cluster.cells, writer, cluster.scheduler, rng, cluster.weather, cluster.fault_effects)
+        cluster.note(self.name, "start", self._instance)
+        found: dict[ShardId, MemoryLogStore] = {}
+
+        def open_next() -> None:
+            if self.starts != run or self.state is not SimNodeState.STARTING:
+                return
+            for shard in self.disks:
+                if shard not in found:
+                    self._open(shard, store, found, rng, open_next)
+                    return
+            self._serve(store, run, found)
+
+        if delay:
+            cluster.scheduler.after(delay, open_next)
+        else:
+            open_next()
+
+    def _open(
+        self,
+        shard: ShardId,
+        epoch_store: EpochStore,
+        opened: dict[ShardId, MemoryLogStore],
+        rng: Rng,
+        then: Callable[[], None],
+    ) -> None:
+        """Open a shard as `ShardService.open` does, for an operator who accepts what is lost."""
+        cluster, run = self._cluster, self.starts
+        disk = self.disks[shard]
+        if disk.failed_note:
+            disk.drop_failed(rng)
+        store = MemoryLogStore(disk)
+        judgement = judge(store.found, empty=store.empty, cluster=cluster.config.uuid, shard=shard)
+        if judgement.verdict is IdentityVerdict.MOVE_ASIDE:
+            self._move_aside(disk, judgement.reason, own=False)
+            store = MemoryLogStore(disk)
+        kept = store.found.generation if store.found is not None and judgement.verdict is IdentityVerdict.KEEP else None
+        operation = RegisterShard(cluster.config.uuid, self.id, shard_index_of(shard), kept)
+
+        def done(results: list[Result]) -> None:
+            if self.starts != run or self.state is not SimNodeState.STARTING:
+                return
+            result = results[0]
+            if result.status is not Status.OK:
+                assert result.status in (Status.AGAIN, Status.TIMEDOUT), result
+                cluster.scheduler.after(REGISTER_RETRY, then)
+                return
+            assert isinstance(result.value, ShardIdentity)
+            self._adopt(shard, result.value.generation, kept, opened, store, then)
+
+        epoch_store.submit([operation], done)
+
+    def _adopt(
+        self,
+        shard: ShardId,
+        generation: Generation,
+        kept: Generation | None,
+        opened: dict[ShardId, MemoryLogStore],
+        store: MemoryLogStore,
+        then: Callable[[], None],
+    ) -> None:
+        cluster, disk = self._cluster, self.disks[shard]
+        if kept is not None and generation != kept:
+            self._move_aside(disk, f"{format_shard(shard)} had generation {kept} and has {generation} from here on")
+            store = MemoryLogStore(disk)
+        marker = ShardMarker(cluster.config.uuid, shard, generation)
+        if store.adopt(marker, boot=disk.boot, now=self.clock.wall()) is Status.OK:
+            opened[shard] = store
+            then()
+            return
+        cluster.note(self.name, "cannot open", format_shard(shard))
+        self.state = SimNodeState.DOWN
+        self.starts += 1
+        run = self.starts
+        cluster.scheduler.after(SUPERVISOR_PAUSE, lambda: self._start_again(run))
+
+    def _start_again(self, run: int) -> None:
+        if self.starts == run and self.state is SimNodeState.DOWN:
+            self.start()
+
+    def _move_aside(self, disk: MemoryDisk, reason: str, *, own: bool = True) -> None:
+        """What lies on the disk counts no more; the shard begins empty."""
+        self._cluster.note(self.name, "moves aside", reason)
+        self._cluster.fault_effects["identity_noticed"] += 1
+        self.lost_data = True
+        disk.replace({}, own=own)
+
+    def _serve(self, epoch_store: EpochStore, run: int, stores: dict[ShardId, MemoryLogStore]) -> None:
+        cluster, config = self._cluster, self._cluster.config
+        settings = config.settings
+        rng = random.Random(cluster.rng.getrandbits(64))
+        outbox, timers = _WatchedOutbox(self, cluster), TimerWheel()
+        member = config.nodes[self.id]
+
+        def deliver(done: list[Completion]) -> None:
+            process, root = self.process, self.root
+            if self.starts == run and process is not None and root is not None:
+                storage = root.storage
+                assert storage is not None
+
+                def hand_over(now: Micros) -> None:
+                    for each in done:
+                        if isinstance(each, Written):
+                            storage.on_written(each.token, each.status, now)
+                        else:
+                            storage.on_read(each.token, each.result, now)
+
+                process.event(hand_over)
+
+        self.shards = {
+            shard: SimShard(
+                store,
+                self.disks[shard],
+                store.load(),
+                self.disk_settings,
+                cluster.scheduler,
+                rng,
+                self.clock.wall,
+                deliver,
+            )
+            for shard, store in stores.items()
+        }
+
+        def make_sequencer(view: Any, request_ids: Any) -> SequencerNode:
+            return SequencerNode(
+                self.id,
+                InstanceId(self._instance),
+                config,
+                settings_from(SequencerSettings, settings.get("sequencer", {})),
+                outbox,
+                timers,
+                rng,
+                self.clock.wall,
+                view,
+                settings_from(RecoverySettings, settings.get("recovery", {})),
+            )
+
+        def make_storage(view: Any, request_ids: Any) -> StorageNode:
+            return StorageNode(
+                self.id,
+                config,
+                settings_from(StorageSettings, settings.get("storage", {})),
+                outbox,
+                timers,
+                rng,
+                view,
+                [shard.contents for shard in self.shards.values()],
+                request_ids=request_ids,
+            )
+
+        root = self.root = Node(
+            self.id,
+            InstanceId(self._instance),
+            config,
+            outbox=outbox,
+            timers=timers,
+            rng=rng,
+            membership=settings_from(MembershipSettings, settings.get("membership", {})),
+            generations={shard: each.contents.marker.generation for shard, each in self.shards.items()},
+            make_sequencer=make_sequencer if Roles.SEQUENCER in member.roles else None,
+            make_storage=make_storage if self.shards else None,
+        )
+
+        def run_epoch_store(effects: list[Any]) -> None:
+            tokens = [effect.token for effect in effects]
+
+            def done(results: list[Result]) -> None:
+                def hand_over(now: Micros) -> None:
+                    assert root.sequencer is not None
+                    for token, result in zip(tokens, results, strict=True):
+                        root.sequencer.on_epoch_store(token, result, now)
+
+                if self.starts == run and self.process is not None:
+                    cluster.note(self.name, "epoch store", [result.status.name for result in results])
+                    self.process.event(hand_over)
+
+            cluster.trace.cover(repr([(effect.token, key_of(effect.operation)) for effect in effects]).encode())
+            epoch_store.submit([effect.operation for effect in effects], done)
+
+        def check() -> None:
+            if root.sequencer is not None:
+                root.sequencer.check()
+            if root.storage is not None:
+                root.storage.check()
+
+        self.process = Process(
+            self.name,
+            self.id,
+            root,
+            outbox,
+            timers,
+            effects={
+                EpochStoreRequest: run_epoch_store,
+                WriteShard: self._run_shards,
+                ReadShard: self._run_shards,
+                ReadLast: self._run_shards,
+            },
+            network=cluster.network,
+            clock=self.clock,
+            rng=rng,
+            trace=cluster.trace,
+            turn_max=cluster.turn_max,
+            check=check if cluster.checks else None,
+            on_congestion=root.on_congestion,
+        )
+        self.state = SimNodeState.RUNNING
+        cluster.note(
+            self.name, "serves", {shard: each.contents.marker.generation for shard, each in self.shards.items()}
+        )
+        self.process.event(root.start)
+
+    def _run_shards(self, effects: list[Any]) -> None:
+        by_shard: dict[ShardId, list[Any]] = {}
+        cover = self._cluster.trace.cover
+        for effect in effects:
+            if type(effect) is WriteShard:
+                cover(_WRITE.pack(effect.token, effect.shard, effect.batch.size, effect.sync))
+            else:
+                cover(_READ.pack(effect.token, effect.shard, effect.log, effect.first, effect.last))
+            by_shard.setdefault(effect.shard, []).append(effect)
+        for shard, group in by_shard.items():
+            self.shards[shard].run(group)
+
+    # Faults
+
+    @property
+    def failed(self) -> bool:
+        """A shard of the process does not work any more: its disk failed."""
+        return any(shard.store.failed for shard in self.shards.values())
+
+    def crash(self, *, machine: bool) -> None:
+        """End the process at this instant; with `machine` unsynced writes are lost, all or the later ones."""
+        if self.state is SimNodeState.DOWN:
+            return
+        cluster = self._cluster
+        cluster.note(self.name, "machine dies" if machine else "process dies")
+        self.state = SimNodeState.DOWN
+        self.starts += 1
+        if self.process is not None:
+            self.process.kill(machine=machine)
+        self.process = self.root = None
+        for shard in self.shards.values():
+            shard.alive = False
+        self.shards = {}
+        if machine:
+            for disk in self.disks.values():
+                disk.power_cut(cluster.rng)
+
+    def crash_midway(self, share: float, *, machine: bool, kind: str) -> None:
+        """Crash when only a part of the effects of a turn is run: of the next one that has any.
+
+        Args:
+            share: how much of the effects is run, from 0 to 1.
+            kind: under which name it is counted.
+        """
+        if self.process is None:
+            return
+
+        def crash() -> None:
+            self._cluster.fault_effects[kind] += 1
+            self.crash(machine=machine)
+
+        self.process.cut_next_turn(share, crash)
+
+    def pause(self, kind: str = "pause") -> None:
+        """Stop the process; it keeps its memory and its connections."""
+        if self.state is SimNodeState.RUNNING:
+            assert self.process is not None
+            self._cluster.note(self.name, "paused")
+            self.state = SimNodeState.PAUSED
+            self._paused_by = kind
+            self.process.pause()
+
+    def resume(self) -> None:
+        """Let a paused process run on."""
+        if self.state is SimNodeState.PAUSED:
+            assert self.process is not None
+            self._cluster.note(self.name, "resumed")
+            self.state = SimNodeState.RUNNING
+            if self.process.waiting:
+                self._cluster.fault_effects[self._paused_by] += 1
+            self.process.resume()
+
+    def wipe(self) -> None:
+        """Replace the disks of a node that is down by empty ones."""
+        assert self.state is SimNodeState.DOWN, self.state
+        self._cluster.note(self.name, "wiped")
+        self.lost_data = True
+        for disk in self.disks.values():
+            disk.wipe()
+
+    def snapshot(self) -> dict[ShardId, dict[bytes, bytes]]:
+        """A backup of its disks."""
+        return {shard: disk.snapshot() for shard, disk in self.disks.items()}
+
+    def restore(self, backup: dict[ShardId, dict[bytes, bytes]]) -> None:
+        """Put a backup of this node onto the disks of a node that is down."""
+        assert self.state is SimNodeState.DOWN, self.state
+        self._cluster.note(self.name, "restored from a backup")
+        self.lost_data = True
+        for shard, disk in self.disks.items():
+            disk.replace(backup[shard])
+
+    def take_disks(self, contents: dict[ShardId, dict[bytes, bytes]]) -> None:
+        """Put what is on another node's disks, shard by shard, onto the disks of a node that is down."""
+        assert self.state is SimNodeState.DOWN, self.state
+        self._cluster.note(self.name, "gets another node's disks")
+        self.lost_data = True
+        for disk, rows in zip(self.disks.values(), contents.values(), strict=True):
+            disk.wipe()
+            disk.replace(rows)
+
+    def calm(self) -> None:
+        """Everything about the machine works again; what is down is started, and what its disk failed is started anew."""
+        self.disk_settings.clear()
+        self.clock.set_rate(self.rate_ppm)
+        for disk in self.disks.values():
+            disk.overloaded = disk.lying = disk.fail_sync = disk.fail_write = False
+            disk.free = disk.total
+            disk.unreadable.clear()
+        self.resume()
+        if self.failed:
+            self.crash(machine=False)
+        if self.state is SimNodeState.DOWN:
+            self.start()
+
+
+class _WatchedOutbox(Outbox):
+    """Shows what a node puts out to `SimCluster.watch`."""
+
+    __slots__ = ("_cluster", "_node")
+
+    def __init__(self, node: SimNode, cluster: SimCluster) -> None:
+        super().__init__()
+        self._node = node
+        self._cluster = cluster
+
+    def take(self) -> list[Any]:
+        effects = super().take()
+        if effects and self._cluster.watch is not None:
+            self._cluster.watch(self._node, effects)
+        return effects

@@ -1,0 +1,59 @@
+"""A node that stops in order leaves nobody in doubt."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from google_crc32c import value as crc32c
+
+from logdevice_py.core.ids import LogId
+from logdevice_py.core.status import Status
+from logdevice_py.protocol import messages as m
+from server.local_cluster import LocalCluster
+from tests.integration.hostile import HostilePeer
+
+
+def append_of(request_id: int, payload: bytes) -> m.Append:
+    return m.Append(
+        request_id=request_id,
+        log=LogId(1),
+        flags=0,
+        records=1,
+        crc=crc32c(payload),
+        seen_epoch=0,  # type: ignore[arg-type]
+        previous_lsn=0,  # type: ignore[arg-type]
+        writer=b"",
+        sequence=0,
+        stream_epoch=0,  # type: ignore[arg-type]
+        payload=payload,
+    )
+
+
+async def answer_to(peer: HostilePeer, kind: type[Any]) -> Any:
+    """The next message of a type, looked for without a pause; None when the node closes the connection first."""
+    while not peer.closed:
+        await peer.read_some(0.001)
+        for index, message in enumerate(peer.received):
+            if isinstance(message, kind):
+                return peer.received.pop(index)
+    return None
+
+
+async def test_an_append_of_a_client_that_hears_late_is_refused_and_not_left_in_doubt(tmp_path: Path) -> None:
+    async with LocalCluster(nodes=1, directory=tmp_path) as cluster:
+        async with cluster.client() as client:
+            await client.append(1, b"first")
+        host = cluster.hosts.pop(0)
+        async with HostilePeer(host, 0) as late:  # type: ignore[arg-type]
+            await late.greet()
+            stopping = asyncio.create_task(host.close())
+            assert await answer_to(late, m.Shutdown) is not None
+            for number in (1, 2, 3):
+                await asyncio.sleep(0.02)  # how long this client needs for everything that it does
+                await late.say(append_of(number, b"late"))
+                answer = await answer_to(late, m.Appended)
+                assert answer is not None, "the connection was closed on the append"
+                assert answer.status is Status.SHUTDOWN
+            await stopping

@@ -1,0 +1,98 @@
+"""The cluster file of a run, and how operators change it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+_TOLERANT = {"node:2": ("node:2", "node:3")}
+"""What a log may be changed to: no property that tolerates less than the one it begins with, on which the damage done depends."""
+
+
+@dataclass(slots=True)
+class NodePlan:
+    """A node of the file."""
+
+    roles: list[str]
+    rack: int
+    state: str = "read-write"
+
+
+@dataclass(slots=True)
+class ClusterPlan:
+    """What varies in the file."""
+
+    replicate: str
+    """Of metadata logs, and of logs until an operator changes it."""
+    racks: int
+    attributes: dict[str, str]
+    """Of all logs; values as they stand in the file."""
+    nodes: dict[int, NodePlan]
+    settings: list[str] = field(default_factory=list)
+    version: int = 1
+
+    def render(self) -> str:
+        """The file."""
+        attributes = {"replicate": f'"{self.replicate}"', **self.attributes}
+        lines = [
+            'name = "simulation"',
+            f"version = {self.version}",
+            'uuid = "5f0c9d4e-0b7a-4c59-9a51-2f1d7c5f3e88"',
+            'epoch_store = "memory:"',
+            "[metadata_log]",
+            f'replicate = "{self.replicate}"',
+            "[defaults]",
+            *(f"{name} = {value}" for name, value in attributes.items()),
+            '[logs."/all"]',
+            'ids = "1..100"',
+        ]
+        for number, node in self.nodes.items():
+            lines += [
+                f"[nodes.N{number}]",
+                f'host = "127.0.0.{number + 1}"',
+                "port = 7000",
+                f"roles = {node.roles}".replace("'", '"'),
+                f'location = "rack{node.rack}"',
+                f'state = "{node.state}"',
+            ]
+        return "\n".join([*lines, *self.settings])
+
+    def changes(self) -> list[Callable[[random.Random], None]]:
+        """What an operator may do."""
+        possible: list[Callable[[random.Random], None]] = [self.change_attributes, self.change_nodeset_size]
+        possible.append(self.undrain if any(node.state != "read-write" for node in self.nodes.values()) else self.drain)
+        if len(self.nodes) < 7:
+            possible.append(self.add_node)
+        if self.replicate in _TOLERANT:
+            possible.append(self.change_replication)
+        return possible
+
+    def change_attributes(self, rng: random.Random) -> None:
+        """Settings of logs that hold from the next entry on. Batching is left alone: a client whose file differs in it misplaces receipts."""
+        self.attributes |= {
+            "max_writes_in_flight": str(rng.choice([2, 5, 100, 1000])),
+            "sticky_copysets": rng.choice(["true", "false"]),
+        }
+
+    def change_nodeset_size(self, rng: random.Random) -> None:
+        """Fewer or more shards an epoch."""
+        self.attributes["nodeset_size"] = str(rng.choice([0, max(3, len(self.nodes) - 1), len(self.nodes)]))
+
+    def change_replication(self, rng: random.Random) -> None:
+        """More or fewer copies."""
+        self.attributes["replicate"] = f'"{rng.choice(_TOLERANT[self.replicate])}"'
+
+    def drain(self, rng: random.Random) -> None:
+        """A node takes nothing new."""
+        self.nodes[rng.choice(list(self.nodes))].state = rng.choice(["read-only", "disabled"])
+
+    def undrain(self, rng: random.Random) -> None:
+        """All nodes take records again."""
+        for node in self.nodes.values():
+            node.state = "read-write"
+
+    def add_node(self, rng: random.Random) -> None:
+        """One node more."""
+        number = len(self.nodes)
+        self.nodes[number] = NodePlan(["sequencer", "storage"], number % self.racks)

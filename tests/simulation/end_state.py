@@ -1,0 +1,109 @@
+"""What disks and memory hold: compared with the model while a run goes on and at its end."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from logdevice_py.core.entry import parse_header
+from logdevice_py.core.ids import ShardId, format_shard
+from logdevice_py.core.lsn import format_lsn
+from server.sim_cluster import SimCluster
+from storage_node.log_store import keys
+from storage_node.log_store.memory import MemoryDisk
+from storage_node.log_store.precedence import Missing, resolve
+from tests.simulation.history import Violation
+from tests.simulation.invariants import LogModel
+from tests.simulation.writers import StreamWriter
+
+if TYPE_CHECKING:
+    from tests.simulation.workload import Applications
+
+
+def check_bounds(apps: Applications) -> None:
+    """No buffer is beyond its limit: of sequencers, shards and writers."""
+    for node in apps.cluster.nodes.values():
+        root = node.root
+        if root is None:
+            continue
+        if root.sequencer is not None:
+            context = root.sequencer.context
+            # what is appended at once when there is room may be one entry more
+            limit = context.settings.appender_bytes + _ENTRY_MAX
+            if context.metrics.bytes_in_flight > limit:
+                raise Violation(f"{node.name} replicates {context.metrics.bytes_in_flight} bytes at a time")
+        if root.storage is not None:
+            for machines in root.storage.shards.values():
+                shard = machines.shard
+                if shard.writes.bytes_in_flight > shard.settings.write_bytes_in_flight_max + _ENTRY_MAX:
+                    raise Violation(f"{format_shard(shard.shard)} holds {shard.writes.bytes_in_flight} bytes to write")
+    for app in apps.apps:
+        if isinstance(app, StreamWriter) and app.alive:
+            held, limit = app.streams.unacknowledged_bytes, app.settings.memory_bytes_max
+            if held > limit + app.batch_bytes_max:
+                raise Violation(f"{app.name} holds {held} bytes of {limit}")
+
+
+_ENTRY_MAX = 4 << 20
+
+
+def check_copies(cluster: SimCluster, model: LogModel, damaged: Collection[ShardId], trimmed: int) -> None:
+    """Every acknowledged entry has copies that satisfy the replication property of its epoch, shards counted that a fault destroyed; and the
+    copyset of what a shard answers with names shards that hold or held a copy."""
+    destroyed = cluster.destroyed_entries()
+    for lsn in sorted(model.acknowledged):
+        if lsn <= trimmed:
+            continue
+        entry, epoch = model.entries[lsn], model.epochs[lsn >> 32]
+        lost = set(damaged) | destroyed.get((model.log, lsn), set())  # type: ignore[call-overload]
+        holders: set[ShardId] = set()
+        named: set[ShardId] = set()
+        rank_max = (-1, 0)
+        for node in cluster.nodes.values():
+            for shard, disk in node.disks.items():
+                image = _counting_copy(disk, model.log, lsn)
+                if image is None:
+                    continue
+                header = parse_header(image)
+                if header.is_hole:
+                    if shard not in lost:
+                        raise Violation(f"{format_shard(shard)} holds a plug at {format_lsn(lsn)}, acknowledged")
+                    continue
+                holders.add(shard)
+                if header.rank >= rank_max:
+                    if header.rank > rank_max:
+                        named.clear()
+                    rank_max = header.rank
+                    named.update(header.copyset)
+        if not epoch.domains.can_replicate(holders | (lost & set(epoch.interval.shards))):
+            names = [format_shard(shard) for shard in sorted(holders)]
+            raise Violation(f"log {model.log} {format_lsn(lsn)} was acknowledged; copies are on {names}")
+        ever = set().union(*entry.stored.values()) | holders | lost | model.written.get(lsn, set())
+        if not named <= ever:
+            names = [format_shard(shard) for shard in sorted(named - ever)]
+            raise Violation(f"log {model.log} {format_lsn(lsn)}: its copyset names {names}, which never had a copy")
+
+
+def has_intact_copy(cluster: SimCluster, model: LogModel, lsn: int) -> bool:
+    """Whether a reader can get the entry: a shard of the generation that its epoch lists holds a sound copy, and no plug lies above it."""
+    epoch = model.epochs[lsn >> 32]
+    listed = dict(epoch.interval.nodeset)
+    for node in cluster.nodes.values():
+        for shard, running in node.shards.items():
+            if listed.get(shard) != running.contents.marker.generation:
+                continue
+            image = _counting_copy(node.disks[shard], model.log, lsn)
+            if image is not None and not parse_header(image).is_hole:
+                return True
+    return False
+
+
+def _counting_copy(disk: MemoryDisk, log: int, lsn: int) -> bytes | None:
+    begin, end = keys.data_bounds(log, lsn, lsn)
+    copies = [
+        (keys.split_data_key(key)[1], disk.rows[key]) for key in disk.rows.irange(begin, end, inclusive=(True, False))
+    ]
+    if not copies:
+        return None
+    found = resolve(log, lsn, copies)  # type: ignore[arg-type]
+    return None if isinstance(found, Missing) else found

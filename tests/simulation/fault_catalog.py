@@ -1,0 +1,105 @@
+"""What kinds of faults there are, and what a fault has in its hands."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from logdevice_py.core.units import MILLISECOND, SECOND
+from server.sim_cluster import SimCluster, SimNode, SimNodeState
+from server.sim_damage import DamageBudget
+
+if TYPE_CHECKING:
+    from tests.simulation.scenario import Scenario
+    from tests.simulation.workload import Applications
+
+
+@dataclass(frozen=True, slots=True)
+class FaultKind:
+    """One way in which things go wrong."""
+
+    name: str
+    text: str
+    cause: Callable[[FaultInstance], None]
+    destroys: bool
+    """It destroys data, within the budget."""
+    silent: bool
+    """What it destroys is missed by nobody, the shard itself included."""
+    counted_as: str
+    """Under which name `SimCluster.fault_effects` counts what it did to somebody."""
+    minutes: bool
+    """It only means something in a run that lasts minutes."""
+
+
+CATALOG: dict[str, FaultKind] = {}
+"""All kinds, in a fixed order."""
+
+
+def fault(
+    text: str, *, destroys: bool = False, silent: bool = False, minutes: bool = False, counted_as: str = ""
+) -> Callable[[Callable[[FaultInstance], None]], Callable[[FaultInstance], None]]:
+    """Make a function a kind of fault; its name is the kind's."""
+
+    def register(cause: Callable[[FaultInstance], None]) -> Callable[[FaultInstance], None]:
+        name = cause.__name__
+        assert name not in CATALOG, name
+        CATALOG[name] = FaultKind(name, text, cause, destroys, silent, counted_as or name, minutes)
+        return cause
+
+    return register
+
+
+@dataclass(slots=True, eq=False)
+class FaultInstance:
+    """One fault of a run. Whatever it draws comes from its own generator, so that leaving out others does not change it."""
+
+    index: int
+    at: int
+    """When it happens, in microseconds of true time."""
+    kind: str
+    rng: random.Random
+    cluster: SimCluster
+    apps: Applications
+    scenario: Scenario
+    budget: DamageBudget
+    is_over: Callable[[], bool]
+    """The part of the run with faults has ended."""
+
+    def hit(self, count: int = 1) -> None:
+        """It did something to somebody."""
+        self.cluster.fault_effects[self.kind] += count
+
+    def later(self, action: Callable[[], None], *, most: int = 5 * SECOND) -> None:
+        """Mend something after a while, rather soon than late."""
+        delay = int(most * self.rng.random() ** 2) + self.rng.choice([0, 10, 1000]) * MILLISECOND
+        self.after(delay, action)
+
+    def after(self, delay: int, action: Callable[[], None]) -> None:
+        """Go on after some microseconds, unless the part of the run with faults is over."""
+
+        def run() -> None:
+            if not self.is_over():
+                action()
+
+        self.cluster.scheduler.after(delay, run)
+
+    def nodes(self) -> list[SimNode]:
+        """All of them."""
+        return list(self.cluster.nodes.values())
+
+    def node(self) -> SimNode:
+        """Any one."""
+        return self.rng.choice(self.nodes())
+
+    def restart(self, node: SimNode, delay: int = 0) -> None:
+        """Start it if it is down."""
+        if node.state is SimNodeState.DOWN:
+            node.start(delay)
+
+    def crash(self, node: SimNode, *, machine: bool) -> None:
+        """Crash it if it is not down."""
+        if node.state is not SimNodeState.DOWN:
+            self.hit()
+            node.crash(machine=machine)

@@ -1,0 +1,401 @@
+"""What must hold at every instant of a run, judged by what the nodes put out, against a list of entries per log.
+
+The model takes part in nothing: it sees each turn's effects before they are run. docs/simulation.md names every invariant and the place
+where it is checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from epoch_store.cells import WriteId, decide, decode_cell
+from epoch_store.interface import GetLastCleanEpoch, LastCleanEpoch, Result, WriterIdentity
+from logdevice_py.config.location import Location
+from logdevice_py.core.entry import EntryHeader, parse_header
+from logdevice_py.core.ids import InstanceId, LogId, NodeId, ShardId, format_shard, is_metadata_log
+from logdevice_py.core.lsn import LSN_OLDEST, Epoch, format_lsn
+from logdevice_py.core.machine import Send
+from logdevice_py.core.status import Status
+from logdevice_py.metadata.epoch_metadata import EpochInterval, EpochMetaData
+from logdevice_py.placement.failure_domains import FailureDomains
+from logdevice_py.protocol.messages import (
+    Appended,
+    Gossip,
+    Release,
+    Sealed,
+    Store,
+    Stored,
+    StoreFlags,
+)
+from server.sim_cluster import SimCluster, SimNode
+from storage_node.log_store.interface import LogMetadataKind, WriteShard
+from storage_node.stored_metadata import decode_epoch, decode_lsn, decode_seal
+from tests.simulation.history import Violation
+
+_RECOVERY: Final = int(StoreFlags.RECOVERY)
+_NOBODY: Final = WriteId(WriterIdentity(NodeId(0), InstanceId(0)), 0)
+_GROWING: Final = {
+    LogMetadataKind.TRIM_POINT: decode_lsn,
+    LogMetadataKind.LAST_CLEAN: decode_epoch,
+    LogMetadataKind.LAST_RELEASED: decode_lsn,
+    LogMetadataKind.SEAL: lambda value: decode_seal(value)[0],
+}
+"""Metadata of a log on a shard that never go back while its process lives."""
+
+
+@dataclass(slots=True)
+class EntryModel:
+    """One entry, as its sequencer sent it."""
+
+    content: tuple[int, int, int, int]
+    """Timestamp, records, length and checksum of the body: the same on every copy, for ever."""
+    copysets: dict[int, tuple[ShardId, ...]] = field(default_factory=dict)
+    """By wave."""
+    stored: dict[int, set[ShardId]] = field(default_factory=dict)
+    """Shards that answered OK, by wave."""
+    late: set[int] = field(default_factory=set)
+    """Waves sent when the epoch was sealed on an f-majority already: they cannot complete."""
+    replicated: bool = False
+    """A wave is complete."""
+
+
+@dataclass(slots=True)
+class EpochModel:
+    """One epoch of a log."""
+
+    owner: tuple[int, int]
+    """Node, and run of that node, that sequences it."""
+    interval: EpochInterval
+    domains: FailureDomains
+    lng: int = 0
+    """The contiguous prefix that is fully replicated."""
+    lng_told: int = 0
+    """The greatest LNG that an entry carried."""
+    can_replicate: dict[tuple[ShardId, ...], bool] = field(default_factory=dict)
+
+
+class LogModel:
+    """One log."""
+
+    def __init__(self, log: LogId) -> None:
+        self.log = log
+        self.entries: dict[int, EntryModel] = {}
+        self.epochs: dict[int, EpochModel] = {}
+        self.acknowledged: set[int] = set()
+        """LSNs of which a client was told."""
+        self.written: dict[int, set[ShardId]] = {}
+        """Shards that ever wrote a copy, by LSN."""
+        self.released = 0
+        self.clean = 0
+        """The last clean epoch that the epoch store was seen to hold."""
+        self.sealed: dict[ShardId, dict[int, int]] = {}
+        """The greatest epoch up to which each generation of a shard said that it is sealed."""
+        self.fenced = 0
+        """The greatest epoch of which an f-majority of the nodeset is sealed."""
+        self.trim_asked = 0
+        """The greatest LSN up to which anybody asked to trim."""
+
+
+class Invariants:
+    """Watches a cluster."""
+
+    def __init__(self, cluster: SimCluster, logs: Sequence[LogId], *, loses: bool = False) -> None:
+        """
+        Args:
+            loses: more is destroyed than the replication property tolerates: acknowledged entries may be lost.
+        """
+        self.cluster = cluster
+        self.logs = {log: LogModel(log) for log in logs}
+        self.checked = 0
+        """Effects that were looked at."""
+        self._loses = loses
+        self._metadata: dict[tuple[int, int], tuple[int, int, int, int]] = {}
+        self._versions: dict[tuple[int, int], int] = {}
+        self._released: dict[tuple[int, int, ShardId, LogId], int] = {}
+        self._growing: dict[tuple[int, int, ShardId, LogId, LogMetadataKind], int] = {}
+        self._generations: dict[ShardId, int] = {}
+        self._runs: dict[int, int] = {}
+        self._locations: dict[ShardId, Location | None] = {}
+        self._messages = {
+            Store: self._on_store,
+            Stored: self._on_stored,
+            Sealed: self._on_sealed,
+            Appended: self._on_appended,
+            Release: self._on_release,
+            Gossip: self._on_gossip,
+        }
+        cluster.watch = self.watch
+
+    @property
+    def epochs(self) -> int:
+        """Epochs in which anything was appended, over all logs."""
+        return sum(len(model.epochs) for model in self.logs.values())
+
+    def fail(self, text: str) -> None:
+        """Something is wrong."""
+        raise Violation(text)
+
+    def watch(self, node: SimNode, effects: list[Any]) -> None:
+        """The effects of one turn of a node."""
+        if self._runs.get(node.id) != node.starts:
+            self._runs[node.id] = node.starts
+            self._on_start(node)
+        messages = self._messages
+        for effect in effects:
+            kind = type(effect)
+            if kind is Send:
+                message = effect.message
+                handler = messages.get(type(message))
+                if handler is not None:
+                    self.checked += 1
+                    handler(node, message)
+            elif kind is WriteShard:
+                self.checked += 1
+                self._on_write(node, effect)
+
+    # Disks
+
+    def _on_start(self, node: SimNode) -> None:
+        """A process begins: what its shards said of seals must be on their disks."""
+        for shard, running in node.shards.items():
+            generation = self._generations[shard] = int(running.contents.marker.generation)
+            held: dict[int, int] = {}
+            for log, kind, value in running.contents.log_metadata:
+                if kind is LogMetadataKind.SEAL:
+                    held[log] = max(held.get(log, 0), decode_seal(value)[0])
+                elif kind is LogMetadataKind.LAST_CLEAN:
+                    held[log] = max(held.get(log, 0), decode_epoch(value))
+            for model in self.logs.values():
+                told = model.sealed.get(shard, {}).get(generation, 0)
+                if held.get(model.log, 0) < told:
+                    self.fail(
+                        f"{format_shard(shard)} said that log {model.log} is sealed up to {told} "
+                        f"and comes back with {held.get(model.log, 0)}"
+                    )
+
+    def _on_write(self, node: SimNode, effect: WriteShard) -> None:
+        batch, logs = effect.batch, self.logs
+        for log, lsn, by_recovery, wave, image in batch.entries:
+            model = logs.get(log)
+            if model is None:
+                self._check_metadata_entry(log, lsn, image)
+                continue
+            header = parse_header(image)
+            model.written.setdefault(lsn, set()).add(effect.shard)
+            if effect.shard not in header.copyset:
+                self.fail(f"{format_shard(effect.shard)} stores {_at(log, lsn)} of copyset {header.copyset}")
+            if header.rank != (int(by_recovery), wave):
+                self.fail(f"{format_shard(effect.shard)} stores {_at(log, lsn)} of rank {header.rank} as {wave}")
+            if not header.is_hole:
+                self._check_content(model, header, f"{format_shard(effect.shard)} stores")
+        for log, first, last in batch.deletes:
+            model = logs.get(log)
+            if model is not None and first == LSN_OLDEST and last > model.trim_asked:
+                self.fail(f"{format_shard(effect.shard)} trims log {log} to {format_lsn(last)}, which nobody asked for")
+        for log, metadata_kind, value in batch.log_metadata:
+            decode = _GROWING.get(metadata_kind)
+            if decode is not None:
+                key = (node.id, node.starts, effect.shard, log, metadata_kind)
+                number = int(decode(value))
+                if number < self._growing.get(key, 0):
+                    self.fail(
+                        f"{format_shard(effect.shard)} writes {metadata_kind.name} {number} of log {log} "
+                        f"after {self._growing[key]}"
+                    )
+                self._growing[key] = number
+
+    def _check_content(self, model: LogModel, header: EntryHeader, by: str) -> None:
+        content = (header.timestamp, header.records, header.body_length, header.body_crc)
+        entry = model.entries.get(header.lsn)
+        if entry is None:
+            self.fail(f"{by} {_at(model.log, header.lsn)}, which no sequencer sent")
+            raise AssertionError
+        if entry.content != content:
+            self.fail(f"{by} {_at(model.log, header.lsn)} with {content}, sent was {entry.content}")
+
+    def _check_metadata_entry(self, log: int, lsn: int, image: bytes) -> None:
+        header = parse_header(image)
+        content = (0, header.records, header.body_length, header.body_crc)
+        if self._metadata.setdefault((log, lsn), content) != content:
+            self.fail(f"two contents of {_at(log, lsn)}")
+
+    # Sequencers
+
+    def _on_store(self, node: SimNode, message: Store) -> None:
+        model = self.logs.get(message.log)
+        if model is None:
+            return
+        if message.flags & _RECOVERY:
+            self._on_recovery_store(model, message)
+            return
+        if message.released:
+            self._note_release(node, model, message.released)
+        lsn, wave = message.lsn, message.wave
+        entry = model.entries.get(lsn)
+        if entry is not None and wave in entry.copysets:
+            return
+        header = parse_header(message.image)
+        epoch = model.epochs.get(lsn >> 32)
+        if epoch is None:
+            epoch = self._begin_epoch(model, Epoch(lsn >> 32), node)
+        if epoch.owner != (node.id, node.starts):
+            self.fail(f"epoch {lsn >> 32} of log {model.log} is sequenced by {epoch.owner} and N{node.id}")
+        if header.lng < epoch.lng_told:
+            self.fail(f"LNG {header.lng} of {_at(model.log, lsn)} after {epoch.lng_told}")
+        epoch.lng_told = header.lng
+        if header.lng > epoch.lng:
+            self.fail(f"{_at(model.log, lsn)} says LNG {header.lng}; fully replicated is what ends at {epoch.lng}")
+        if entry is None:
+            content = (header.timestamp, header.records, header.body_length, header.body_crc)
+            entry = model.entries[lsn] = EntryModel(content)
+        else:
+            self._check_content(model, header, "another wave sends")
+        self._check_copyset(model, epoch, header)
+        entry.copysets[wave] = header.copyset
+        if lsn >> 32 <= model.fenced:
+            entry.late.add(wave)
+
+    def _begin_epoch(self, model: LogModel, epoch: Epoch, node: SimNode) -> EpochModel:
+        metadata = self._epoch_store(model.log)
+        interval = metadata.interval(epoch)
+        assert interval is not None
+        if epoch >= metadata.epoch:
+            self.fail(f"N{node.id} uses epoch {epoch} of log {model.log}, which was not given yet")
+        domains = FailureDomains(interval.shards, interval.replication, self._location)
+        model.epochs[epoch] = made = EpochModel((node.id, node.starts), interval, domains)
+        return made
+
+    def _epoch_store(self, log: LogId) -> EpochMetaData:
+        return EpochMetaData.decode(decode_cell(self.cluster.cells.cells[f"logs/{log}/sequencer"].content)[1])
+
+    def _location(self, shard: ShardId) -> Location | None:
+        """Where the shard is, or was before its node was taken out."""
+        found = self.cluster.config.location(shard)
+        if found is not None:
+            self._locations[shard] = found
+        return self._locations.get(shard)
+
+    def _check_copyset(self, model: LogModel, epoch: EpochModel, header: EntryHeader) -> None:
+        copyset = header.copyset
+        known = epoch.can_replicate.get(copyset)
+        if known is None:
+            known = set(copyset) <= set(epoch.interval.shards) and epoch.domains.can_replicate(copyset)
+            epoch.can_replicate[copyset] = known
+        if not known:
+            names = [format_shard(shard) for shard in copyset]
+            self.fail(f"copyset {names} of {_at(model.log, header.lsn)} does not satisfy {epoch.interval.replication}")
+
+    def _on_recovery_store(self, model: LogModel, message: Store) -> None:
+        header = parse_header(message.image)
+        if not header.is_hole:
+            self._check_content(model, header, "recovery stores")
+        elif message.lsn in model.acknowledged and message.lsn > model.trim_asked and not self._loses:
+            self.fail(f"recovery by {message.seal_epoch} plugs {_at(model.log, message.lsn)}, which was acknowledged")
+
+    def _on_stored(self, node: SimNode, message: Stored) -> None:
+        model = self.logs.get(message.log)
+        if model is None or message.status is not Status.OK:
+            return
+        lsn, shard = message.lsn, message.shard
+        sealed = model.sealed.get(shard, {}).get(self._generations.get(shard, 0), 0)
+        if lsn >> 32 <= sealed:
+            self.fail(f"{format_shard(shard)} stores {_at(model.log, lsn)} after it said that {sealed} is sealed")
+        entry = model.entries.get(lsn)
+        if entry is None:
+            self.fail(f"{format_shard(shard)} answers for {_at(model.log, lsn)}, which nobody sent")
+            raise AssertionError
+        stored = entry.stored.setdefault(message.wave, set())
+        stored.add(shard)
+        if not entry.replicated and stored.issuperset(entry.copysets[message.wave]):
+            if message.wave in entry.late:
+                self.fail(f"{_at(model.log, lsn)} was sent after an f-majority was sealed, and is fully stored")
+            entry.replicated = True
+            self._advance(model, lsn >> 32)
+
+    def _advance(self, model: LogModel, number: int) -> None:
+        epoch, base = model.epochs[number], number << 32
+        while (entry := model.entries.get(base | epoch.lng + 1)) is not None and entry.replicated:
+            epoch.lng += 1
+
+    def _on_appended(self, node: SimNode, message: Appended) -> None:
+        model = self.logs.get(message.log)
+        if model is None or message.status is not Status.OK:
+            return
+        lsn = message.lsn
+        if message.copyset and lsn not in model.acknowledged:
+            entry = model.entries.get(lsn)
+            if entry is None or not entry.replicated:
+                self.fail(f"{_at(model.log, lsn)} is acknowledged and not fully replicated")
+                raise AssertionError
+            # a frame whose records have an LSN each is answered with the first LSN and the copyset of the entry stored last
+            if tuple(message.copyset) not in model.epochs[lsn >> 32].can_replicate:
+                self.fail(f"{_at(model.log, lsn)} is acknowledged with copyset {message.copyset}")
+        model.acknowledged.add(lsn)
+
+    def _on_release(self, node: SimNode, message: Release) -> None:
+        for log, lsn in message.logs:
+            model = self.logs.get(LogId(log))
+            if model is not None:
+                key = (node.id, node.starts, message.shard, model.log)
+                if lsn < self._released.get(key, 0):
+                    self.fail(f"N{node.id} releases {_at(log, lsn)} after {format_lsn(self._released[key])}")
+                self._released[key] = lsn
+                self._note_release(node, model, lsn)
+
+    def _note_release(self, node: SimNode, model: LogModel, lsn: int) -> None:
+        if lsn <= model.released:
+            return
+        number, esn = lsn >> 32, lsn & 0xFFFFFFFF
+        if number - 1 > model.clean:
+            model.clean = self._last_clean(model.log)
+            if number - 1 > model.clean:
+                self.fail(f"N{node.id} releases {_at(model.log, lsn)}; the last clean epoch is {model.clean}")
+        epoch = model.epochs.get(number)
+        if esn and (epoch is None or esn > epoch.lng):
+            self.fail(f"N{node.id} releases {_at(model.log, lsn)}; replicated is {epoch.lng if epoch else 0}")
+        model.released = lsn
+
+    def _last_clean(self, log: LogId) -> int:
+        cell = self.cluster.cells.cells.get(f"logs/{log}/lce")
+        result = decide(GetLastCleanEpoch(log), cell, _NOBODY)
+        assert isinstance(result, Result)
+        assert isinstance(result.value, LastCleanEpoch)
+        return int(result.value.epoch)
+
+    # Seals and versions
+
+    def _on_sealed(self, node: SimNode, message: Sealed) -> None:
+        for log, status, epoch, _, _, _ in message.logs:
+            model = self.logs.get(LogId(log))
+            if model is None or status != Status.OK:
+                continue
+            shard, generation = message.shard, self._generations.get(message.shard, 0)
+            by_generation = model.sealed.setdefault(shard, {})
+            by_generation[generation] = max(by_generation.get(generation, 0), epoch)
+            self._note_fence(model, by_generation[generation])
+
+    def _note_fence(self, model: LogModel, until: int) -> None:
+        for number in range(model.fenced + 1, until + 1):
+            epoch = model.epochs.get(number)
+            if epoch is None:
+                continue
+            sealed = [
+                shard
+                for shard, generation in epoch.interval.nodeset
+                if model.sealed.get(shard, {}).get(int(generation), 0) >= number
+            ]
+            if epoch.domains.f_majority(sealed).is_authoritative:
+                model.fenced = number
+
+    def _on_gossip(self, node: SimNode, message: Gossip) -> None:
+        key = (node.id, node.starts)
+        if message.config_version < self._versions.get(key, 0):
+            self.fail(f"N{node.id} goes back to version {message.config_version} of the cluster file")
+        self._versions[key] = message.config_version
+
+
+def _at(log: int, lsn: int) -> str:
+    kind = "metadata " if is_metadata_log(LogId(log)) else ""
+    return f"{kind}log {log} {format_lsn(lsn)}"

@@ -1,0 +1,169 @@
+"""Runs many seeds in processes of their own, and finds the fewest faults with which a run still fails."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import re
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.simulation.run import Failure, run_seed
+
+ROOT = Path(__file__).parents[2]
+_SOURCES = ("logdevice_py", "sequencer", "storage_node", "client", "epoch_store", "server")
+_NOT_SIMULATED = ("epoch_store/zookeeper.py", "epoch_store/sqlite.py")
+"""The simulator has an epoch store of its own."""
+
+
+@dataclass(slots=True)
+class SeedResult:
+    """Of one seed, small enough to be sent between processes."""
+
+    seed: int
+    text: str
+    """What to print of it in one line."""
+    took: float
+    """Seconds of processor time."""
+    failure: str = ""
+    """Why it failed, with the last events; empty when it went well."""
+    cause: str = ""
+    acknowledged: int = 0
+    epochs: int = 0
+    lost: int = 0
+    caused: dict[str, int] = field(default_factory=dict)
+    effects: dict[str, int] = field(default_factory=dict)
+    marks: set[str] = field(default_factory=set)
+
+
+def run_one(seed: int, loses: bool, tail: int) -> SeedResult:
+    """Run a seed, and put what came of it into a result."""
+    began = time.process_time()
+    try:
+        outcome = run_seed(seed, loses=loses)
+    except Failure as failure:
+        cause = failure.__cause__
+        assert cause is not None
+        last = "\n".join(failure.trace.last()[-tail:])
+        trace = "".join(traceback.format_exception(cause))
+        return SeedResult(
+            seed,
+            str(failure),
+            time.process_time() - began,
+            f"{last}\n{trace}\n{failure}",
+            f"{type(cause).__name__}: {str(cause)[:160]}",
+        )
+    what, slowest = max(outcome.calm_after.items(), key=lambda item: item[1])
+    took = time.process_time() - began
+    lost = f"{outcome.lost} declared lost, " if loses else ""
+    text = (
+        f"{outcome.scenario}: {outcome.acknowledged} acknowledged, {lost}{outcome.epochs} epochs, "
+        f"{sum(outcome.caused.values())} faults, {outcome.events} events, "
+        f"calm after {slowest / 1e6:.1f} s ({what}), hash {outcome.digest}, {took:.1f} s"
+    )
+    return SeedResult(
+        seed,
+        text,
+        took,
+        acknowledged=outcome.acknowledged,
+        epochs=outcome.epochs,
+        lost=outcome.lost,
+        caused=outcome.caused,
+        effects=outcome.effects,
+        marks=outcome.marks,
+    )
+
+
+def run_many(
+    seeds: Sequence[int], *, loses: bool = False, tail: int = 60, jobs: int | None = None, keep_going: bool = False
+) -> Iterator[SeedResult]:
+    """The results as they come; ends after the first failure unless `keep_going`."""
+    waiting = iter(seeds)
+    count = jobs or os.cpu_count() or 1
+    with ProcessPoolExecutor(count, mp_context=multiprocessing.get_context("spawn")) as pool:
+        running: set[Future[SeedResult]] = set()
+        while True:
+            while len(running) < 2 * count and (seed := next(waiting, None)) is not None:
+                running.add(pool.submit(run_one, seed, loses, tail))
+            if not running:
+                return
+            done, running = wait(running, return_when=FIRST_COMPLETED)
+            for each in sorted((future.result() for future in done), key=lambda result: result.seed):
+                yield each
+                if each.failure and not keep_going:
+                    for future in running:
+                        future.cancel()
+                    return
+
+
+def fewest(indexes: Sequence[int], fails: Callable[[Sequence[int]], bool]) -> list[int]:
+    """A subset with which it still fails and of which nothing can be left out: delta debugging.
+
+    Args:
+        indexes: all of them; with all it fails.
+        fails: whether it fails with a subset.
+    """
+    kept, parts = list(indexes), 2
+    while len(kept) > 1:
+        size = -(-len(kept) // parts)
+        chunks = [kept[start : start + size] for start in range(0, len(kept), size)]
+        for chunk in chunks:
+            rest = [index for index in kept if index not in chunk]
+            if fails(rest):
+                kept, parts = rest, max(2, parts - 1)
+                break
+        else:
+            if parts >= len(kept):
+                return kept
+            parts = min(len(kept), 2 * parts)
+    return [] if kept and fails([]) else kept
+
+
+def fewest_faults(seed: int, *, loses: bool, seconds: float) -> tuple[list[str], bool]:
+    """The fewest faults with which the seed fails for the same reason, and whether that took no longer than so many seconds."""
+    deadline = time.monotonic() + seconds
+    try:
+        run_seed(seed, loses=loses)
+    except Failure as failure:
+        plan, kind = list(failure.plan), _kind(failure)
+    else:
+        raise AssertionError(f"seed {seed} does not fail")
+    everything = {planned.index for planned in plan}
+    in_time = True
+
+    def fails(kept: Sequence[int]) -> bool:
+        nonlocal in_time
+        if time.monotonic() > deadline:
+            in_time = False
+            return False
+        try:
+            run_seed(seed, loses=loses, disabled=everything - set(kept))
+        except Failure as failure:
+            return _kind(failure) == kind
+        return False
+
+    kept = fewest(sorted(everything), fails)
+    return [str(planned) for planned in plan if planned.index in kept], in_time
+
+
+def _kind(failure: Failure) -> str:
+    """What kind of failure it is: numbers and names differ from run to run."""
+    return re.sub(r"[^A-Za-z ]*\d[^ ]*", "#", f"{type(failure.__cause__).__name__} {failure.__cause__}")[:60]
+
+
+def declared_marks() -> dict[str, str]:
+    """The names of all coverage marks in what the simulator runs, and the file that each is in."""
+    found: dict[str, str] = {}
+    for package in _SOURCES:
+        for path in sorted((ROOT / package).rglob("*.py")):
+            name = str(path.relative_to(ROOT))
+            if name in _NOT_SIMULATED or name == "logdevice_py/core/marks.py":
+                continue
+            for call in re.finditer(r"\bhit\(\s*((?:\"[a-z0-9_]+\"|[^()\"])+)\)", path.read_text(encoding="utf-8")):
+                for mark in re.findall(r"\"([a-z0-9_]+)\"", call[1]):
+                    found[mark] = name
+    return found

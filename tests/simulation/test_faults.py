@@ -1,0 +1,87 @@
+"""The faults of a run: planned before it, told apart by their index, and each of them does something to somebody."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import replace
+from typing import cast
+
+import pytest
+
+from logdevice_py.core.units import SECOND
+from server.sim_cluster import SimCluster
+from tests.simulation.fault_catalog import FaultInstance
+from tests.simulation.faults import CATALOG, Nemesis
+from tests.simulation.run import run_seed
+from tests.simulation.scenario import Scenario, draw
+from tests.simulation.workload import Applications
+
+
+def scenario_with(kinds: list[str], seed: int = 3) -> Scenario:
+    scenario = draw(seed)
+    scenario.faults, scenario.duration, scenario.fault_interval = kinds, 10 * SECOND, SECOND // 3
+    return scenario
+
+
+def nemesis(scenario: Scenario, disabled: frozenset[int] = frozenset()) -> tuple[SimCluster, Nemesis]:
+    cluster = SimCluster(scenario.config, scenario.seed)
+    no_applications = cast(Applications, None)
+    return cluster, Nemesis(scenario, cluster, no_applications, random.Random(2), disabled=disabled)
+
+
+class TestPlan:
+    def test_every_kind_says_what_it_is(self) -> None:
+        assert all(kind.text and kind.name == name for name, kind in CATALOG.items())
+        assert {name for name, kind in CATALOG.items() if kind.silent} == {"roll_back", "lying_sync"}
+
+    def test_a_fault_that_is_left_out_changes_no_other_one(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def caused(disabled: frozenset[int]) -> dict[int, tuple[int, str, float]]:
+            seen: dict[int, tuple[int, str, float]] = {}
+
+            def note(it: FaultInstance) -> None:
+                seen[it.index] = (it.at, it.kind, it.rng.random())
+
+            for name, kind in CATALOG.items():
+                monkeypatch.setitem(CATALOG, name, replace(kind, cause=note))
+            scenario = scenario_with(list(CATALOG))
+            cluster, made = nemesis(scenario, disabled)
+            made.start()
+            cluster.scheduler.run_until(scenario.duration)
+            return seen
+
+        whole = caused(frozenset())
+        assert len(whole) > 5
+        for index in whole:
+            without = caused(frozenset({index}))
+            assert without == {other: each for other, each in whole.items() if other != index}
+
+    def test_the_plan_is_known_before_the_run_and_lists_disabled_faults_too(self) -> None:
+        scenario = scenario_with(["pause", "wipe"])
+        _, whole = nemesis(scenario)
+        _, part = nemesis(scenario, frozenset({0, 2}))
+        assert whole.plan == part.plan
+        assert [planned.index for planned in whole.plan] == list(range(len(whole.plan)))
+        assert all(planned.at < scenario.duration for planned in whole.plan)
+
+
+def test_the_faults_of_some_runs_have_effects() -> None:
+    """Which kinds ever do anything is counted over many seeds; here the counting itself is checked."""
+    effects: Counter[str] = Counter()
+    for seed in range(3):
+        scenario = scenario_with(["crash_process", "pause", "break_connection", "bit_flip", "wipe"], seed)
+        cluster, made = nemesis(scenario)
+        for node in cluster.nodes.values():
+            node.start()
+        made.start()
+        cluster.scheduler.run_until(scenario.duration)
+        made.stop()
+        assert not made.budget.take_shards([shard for node in cluster.nodes.values() for shard in node.disks]), (
+            "the budget holds"
+        )
+        effects.update(cluster.fault_effects)
+    assert {"crash_process", "break_connection", "wipe"} <= set(effects)
+
+
+def test_a_run_without_a_fault_is_the_same_run_again() -> None:
+    assert run_seed(2, disabled=[0]).digest == run_seed(2, disabled=[0]).digest

@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from client.arguments import (
+    count_argument,
+    log_argument,
+    lsn_argument,
+    payload_argument,
+    payloads_argument,
+    time_argument,
+    timeout_argument,
+    writer_options,
+)
+from client.settings import WriterSettings
+from logdevice_py.core.lsn import LSN
+from logdevice_py.core.status import LogDeviceError, Status
+
+
+def refused(check: Callable[..., Any], *arguments: Any) -> str:
+    with pytest.raises(LogDeviceError) as caught:
+        check(*arguments)
+    assert caught.value.status is Status.INVALID_PARAM
+    assert not caught.value.retriable
+    assert not caught.value.maybe_applied
+    return caught.value.detail
+
+
+@pytest.mark.parametrize("log", [True, 1.0, None, b"/a", 0, -1, 1 << 62, object()])
+def test_a_log_is_an_id_or_a_path(log: Any) -> None:
+    assert repr(log) in refused(log_argument, log)
+
+
+def test_logs_that_are_named_right_pass() -> None:
+    assert log_argument(7) == 7
+    assert log_argument("/team/clicks") == "/team/clicks"
+
+
+@pytest.mark.parametrize("value", ["oldest", "e1n1", datetime(2026, 1, 1, tzinfo=UTC), 1.5, True, None, -1, 1 << 63])
+def test_a_position_that_is_no_lsn_is_refused_and_told_where_lsns_come_from(value: Any) -> None:
+    text = refused(lsn_argument, "start", value)
+    assert text.startswith("start is ")
+    for way in ("LSN.OLDEST", "LSN.parse", "client.tail_lsn", "client.find_time"):
+        assert way in text
+
+
+def test_lsns_are_ints() -> None:
+    assert lsn_argument("until", LSN.MAX) == LSN.MAX
+    assert lsn_argument("start", 0) == 0
+
+
+@pytest.mark.parametrize("seconds", [float("nan"), float("inf"), 0, -1, -0.5, "1s", True, [], 1e300])
+def test_timeouts_are_seconds_above_0(seconds: Any) -> None:
+    assert "number of seconds" in refused(timeout_argument, seconds)
+
+
+@pytest.mark.parametrize(("seconds", "micros"), [(None, None), (1, 1_000_000), (0.25, 250_000), (1e-9, 1)])
+def test_timeouts_become_microseconds(seconds: float | None, micros: int | None) -> None:
+    assert timeout_argument(seconds) == micros
+
+
+@pytest.mark.parametrize("count", [0, -1, True, 1.0, "7", None])
+def test_counts_are_integers_from_1(count: Any) -> None:
+    assert "max_records" in refused(count_argument, "max_records", count)
+
+
+@pytest.mark.parametrize("when", [datetime(2026, 1, 1), 1.5, "2026-01-01", True, None])
+def test_points_in_time_have_a_zone_or_are_microseconds(when: Any) -> None:
+    assert "aware datetime" in refused(time_argument, when)
+
+
+def test_what_may_change_later_is_copied() -> None:
+    payload = bytearray(b"abc")
+    taken = payload_argument(payload), payload_argument(memoryview(payload)[1:])
+    payload[:] = b"xyz"
+    assert taken == (b"abc", b"bc")
+
+
+def test_text_is_refused_and_told_to_be_encoded() -> None:
+    assert "encode" in refused(payload_argument, "text")
+    assert "not int" in refused(payload_argument, 7)
+    assert "record 1 " in refused(payloads_argument, [b"a", "b"])
+
+
+def test_any_iterable_of_records_is_taken_but_a_single_record_is_not_many() -> None:
+    assert payloads_argument(bytes([65 + n]) for n in range(3)) == [b"A", b"B", b"C"]
+    for single in (b"abc", "abc", bytearray(b"a")):
+        assert "use append" in refused(payloads_argument, single)
+    assert "not int" in refused(payloads_argument, 7)
+
+
+@pytest.mark.parametrize("compression", [None, "gzip", 1])
+def test_a_compression_that_is_none_of_them_is_told_which_there_are(compression: Any) -> None:
+    text = refused(writer_options, {}, {"compression": compression})
+    assert "'lz4'" in text
+    assert "'none'" in text
+    assert "'zstd'" in text
+
+
+@pytest.mark.parametrize("options", [{"memory": 0}, {"memory": True}, {"give_up": 1.5}, {"memory": None}, {"speed": 1}])
+def test_writer_options_out_of_their_range_are_refused(options: dict[str, Any]) -> None:
+    text = refused(writer_options, {}, options)
+    assert next(iter(options)) in text
+
+
+def test_options_of_a_call_come_before_those_of_the_cluster_file() -> None:
+    chosen = writer_options({"compression": "lz4", "give_up_us": "1s"}, {"give_up": "2s", "memory": 5})
+    assert chosen == WriterSettings(compression="lz4", give_up_us=2_000_000, memory_bytes_max=5)

@@ -1,0 +1,77 @@
+"""The session reads nodesets of logs for others."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from logdevice_py.config.cluster import MetadataLogConfig
+from logdevice_py.core.ids import NodeId, shard_id
+from logdevice_py.core.lsn import LSN_MAX
+from logdevice_py.core.status import Status
+from logdevice_py.metadata.epoch_metadata import EpochInterval
+from logdevice_py.protocol.messages import Digest, Digested
+from tests.unit.client.fakes import LOG, Bench, cluster
+
+
+def digested(request: Digest) -> Digested:
+    """Nothing is there, to the end."""
+    ((log, *_),) = request.ranges
+    return Digested(
+        request_id=request.request_id,
+        shard=request.shard,
+        ranges=[(log, int(Status.OK), int(LSN_MAX))],
+        entries=[],
+        images=b"",
+    )
+
+
+class Asking:
+    """A session that was asked for the nodesets of a log while nodes 0 to 2 keep the metadata logs."""
+
+    def __init__(self) -> None:
+        self.bench = Bench(6)
+        self.bench.session.set_config(self.config(2, [0, 1, 2]), self.bench.now)
+        self.answers: list[tuple[EpochInterval, ...]] = []
+        self.request = self.bench.session.read_history(
+            LOG, self.bench.now, lambda history, now: self.answers.append(history)
+        )
+
+    def config(self, version: int, nodes: list[int]):  # type: ignore[no-untyped-def]
+        config = cluster(6, version)
+        nodeset = tuple(shard_id(NodeId(node)) for node in nodes)
+        return replace(config, metadata_log=MetadataLogConfig(nodeset, config.metadata_log.replication))
+
+    def asked(self) -> list[int]:
+        return [node for node, _ in self.bench.taken(Digest)]
+
+
+def test_metadata_logs_that_move_while_they_are_read_are_read_where_they_are() -> None:
+    asking = Asking()
+    assert asking.asked() == [0, 1, 2]
+    asking.bench.session.set_config(asking.config(3, [3, 4, 5]), asking.bench.now)
+    requests = asking.bench.taken(Digest)
+    assert [node for node, _ in requests] == [3, 4, 5]
+    for node, request in requests:
+        asking.bench.answer(node, digested(request))
+    assert asking.answers == [()]
+    asking.bench.pass_time(60_000_000)
+    assert asking.asked() == []
+
+
+def test_a_request_that_was_answered_is_not_read_anew() -> None:
+    asking = Asking()
+    for node, request in asking.bench.taken(Digest):
+        asking.bench.answer(node, digested(request))
+    asking.bench.session.set_config(asking.config(3, [3, 4, 5]), asking.bench.now)
+    assert asking.asked() == []
+    assert asking.answers == [()]
+
+
+def test_a_request_that_was_cancelled_is_not_read_anew() -> None:
+    asking = Asking()
+    asking.request.cancel()
+    asking.bench.taken()
+    asking.bench.session.set_config(asking.config(3, [3, 4, 5]), asking.bench.now)
+    asking.bench.pass_time(60_000_000)
+    assert asking.asked() == []
+    assert asking.answers == []
