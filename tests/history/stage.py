@@ -1,0 +1,181 @@
+"""A small cluster under virtual time on which a schedule is played: who appends, who is cut off, who dies, and when."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from client.settings import WriterSettings
+from client.write.write_streams import WriteStreams
+from logdevice_py.config.parse import load_cluster
+from logdevice_py.core.ids import LogId, NodeId, node_of
+from logdevice_py.core.lsn import LSN_OLDEST
+from logdevice_py.core.status import LogDeviceError
+from logdevice_py.core.units import MILLISECOND, SECOND, Micros
+from logdevice_py.simulation.network import NetworkSettings
+from sequencer.sequencer import SequencerPhase
+from server.sim_cluster import SimClient, SimCluster, SimNode, SimPromise, SimReader
+from tests.simulation.history import Attempt, AttemptFate, LogHistory, Observation, Violation
+
+LOG = LogId(1)
+PATIENCE = 120 * SECOND
+"""Virtual time within which what must happen happens."""
+
+
+def config_text(nodes: int, replicate: str, extra: str) -> str:
+    lines = [
+        'name = "history"',
+        "version = 1",
+        'uuid = "5f0c9d4e-0b7a-4c59-9a51-2f1d7c5f3e88"',
+        'epoch_store = "memory:"',
+        "[metadata_log]",
+        f'replicate = "{replicate}"',
+        "[defaults]",
+        f'replicate = "{replicate}"',
+        "sticky_copysets = false",
+        extra,
+        '[logs."/all"]',
+        'ids = "1..10"',
+    ]
+    for node in range(nodes):
+        lines += [f"[nodes.N{node}]", f'host = "127.0.0.{node + 1}"', "port = 7000"]
+    return "\n".join(lines)
+
+
+class Stage:
+    """Plays on one log. Everything that applications see is checked as it comes; `finish` checks the rest."""
+
+    def __init__(self, *, nodes: int = 3, replicate: str = "node:2", seed: int = 1, extra: str = "") -> None:
+        self.cluster = SimCluster(
+            load_cluster(config_text(nodes, replicate, extra)),
+            seed,
+            network=NetworkSettings(delay_max=200, slow_probability=0.0),
+        )
+        self.history = LogHistory(LOG)
+        self.copysets: dict[bytes, frozenset[NodeId]] = {}
+        """Of acknowledged appends: the nodes that have them."""
+        self._numbers = 0
+        for node in self.cluster.nodes.values():
+            node.start()
+        self.run(2 * SECOND)
+
+    # Time
+
+    def run(self, micros: int) -> None:
+        """Let time pass."""
+        self.cluster.scheduler.run_until(self.cluster.scheduler.now + micros)
+
+    def run_until(self, what: str, done: Callable[[], bool]) -> None:
+        """Let time pass until something is so."""
+        end = self.cluster.scheduler.now + PATIENCE
+        while not done():
+            if self.cluster.scheduler.now >= end:
+                raise Violation(f"{what}: not within {PATIENCE // SECOND} s")
+            self.run(MILLISECOND)
+
+    # Nodes
+
+    def node(self, node: NodeId) -> SimNode:
+        return self.cluster.nodes[node]
+
+    @property
+    def sequencer(self) -> SimNode:
+        """The node that sequences the log, by its own account; the one with the latest epoch if there are several."""
+        found: list[tuple[int, SimNode]] = []
+        for node in self.cluster.nodes.values():
+            root = None if node.root is None else node.root.sequencer
+            log = None if root is None else root.sequencers.get(LOG)
+            if log is not None and log.state is SequencerPhase.ACTIVE:
+                found.append((int(log.epoch), node))
+        assert found, "nobody sequences the log"
+        return max(found, key=lambda item: item[0])[1]
+
+    def others(self, *nodes: SimNode) -> list[SimNode]:
+        """All nodes but these."""
+        return [node for node in self.cluster.nodes.values() if node not in nodes]
+
+    def block(self, source: SimNode | SimClient, target: SimNode | SimClient) -> None:
+        """Hold back what goes from one to the other."""
+        self.cluster.network.block(address_of(source), address_of(target))
+
+    def unblock(self, source: SimNode | SimClient, target: SimNode | SimClient) -> None:
+        """Let it go."""
+        self.cluster.network.unblock(address_of(source), address_of(target))
+
+    # Applications
+
+    def client(self) -> SimClient:
+        return self.cluster.client()
+
+    def append(self, client: SimClient) -> Attempt:
+        """Append directly. The attempt gets its fate."""
+        attempt = self._attempt()
+
+        def start(now: Micros) -> None:
+            client.session.append(LOG, attempt.payload, SimPromise(self._done(attempt)), now, 60 * SECOND)
+
+        client.event(start)
+        return attempt
+
+    def writer(self, client: SimClient) -> WriteStreams:
+        """The write stream of a client."""
+        return client.writer(WriterSettings(time_trigger_us=0))
+
+    def append_to(self, client: SimClient, streams: WriteStreams) -> Attempt:
+        """Append through a write stream."""
+        attempt = self._attempt(client.name)
+        client.event(lambda now: streams.append(LOG, attempt.payload, SimPromise(self._done(attempt)), now))
+        return attempt
+
+    def acknowledged(self, client: SimClient) -> Attempt:
+        """Append until it works."""
+        while True:
+            attempt = self.append(client)
+            self.run_until("an append", lambda attempt=attempt: attempt.fate is not AttemptFate.PENDING)  # type: ignore[misc]
+            if attempt.fate is AttemptFate.ACKNOWLEDGED:
+                return attempt
+
+    def _attempt(self, stream: str = "") -> Attempt:
+        self._numbers += 1
+        return self.history.attempt(f"record-{self._numbers}".encode(), (0, 0), stream, self._numbers)
+
+    def _done(self, attempt: Attempt) -> Callable[[SimPromise], None]:
+        def done(promise: SimPromise) -> None:
+            if promise.error is None:
+                receipt = promise.result
+                self.copysets[attempt.payload] = frozenset(node_of(shard) for shard in receipt.copyset)
+                self.history.acknowledge(attempt, receipt.lsn, receipt.batch_offset)
+            else:
+                assert isinstance(promise.error, LogDeviceError), promise.error
+                self.history.give_up(attempt, maybe_applied=promise.error.maybe_applied)
+
+        return done
+
+    # The end
+
+    def read(self, until: int, *, single_copy: bool = False) -> Observation:
+        """Read the whole log."""
+        client, history = self.client(), self.history
+        seen = Observation("reader", LSN_OLDEST)
+        history.observations.append(seen)
+        reader = SimReader(
+            client, LOG, LSN_OLDEST, until, lambda batch: history.observe(seen, batch), single_copy=single_copy
+        )
+        client.event(reader.start)
+        self.run_until(f"a reader of everything ({reader.stream.waiting_for()})", lambda: reader.finished)
+        return seen
+
+    def finish(self) -> Observation:
+        """Mend everything, append once more, and compare what readers see with what was acknowledged."""
+        self.cluster.calm()
+        self.run(5 * SECOND)
+        last = self.acknowledged(self.client())
+        self.run(SECOND)
+        assert last.position is not None
+        self.read(last.position[0], single_copy=True)
+        whole = self.read(last.position[0])
+        self.history.check_end(whole)
+        return whole
+
+
+def address_of(who: SimNode | SimClient) -> int:
+    return who.id if isinstance(who, SimNode) else who.address

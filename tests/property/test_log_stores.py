@@ -1,0 +1,295 @@
+"""Both log stores against a dictionary: any sequence of batches, reads, reopenings and crashes."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+
+from logdevice_py.core.entry import EntryFlags
+from logdevice_py.core.ids import Generation, LogId, metadata_log_of
+from logdevice_py.core.lsn import Epoch, Lsn
+from logdevice_py.core.status import Status
+from logdevice_py.core.units import Timestamp
+from storage_node.log_store.identity import ShardMarker
+from storage_node.log_store.interface import (
+    EpochMetadataKind,
+    LogMetadataKind,
+    ReadLast,
+    ReadResult,
+    ReadShard,
+    WriteBatch,
+)
+from storage_node.log_store.memory import MemoryDisk, MemoryLogStore
+from storage_node.log_store.rocksdb import RocksLogStore
+from storage_node.log_store.settings import LogStoreSettings
+from tests.unit.storage_node.log_store.images import LOG, SHARD, at, image_of
+
+AMEND = int(EntryFlags.AMEND)
+BY_RECOVERY = int(EntryFlags.WRITTEN_BY_RECOVERY)
+HOLE = int(EntryFlags.HOLE)
+MARKER = ShardMarker(b"c" * 16, SHARD, Generation(2))
+SETTINGS = LogStoreSettings(free_space_min=0, memtable_bytes=1 << 20, wal_bytes_max=16 << 20)
+LOGS = st.sampled_from([LOG, LogId(8), metadata_log_of(LOG)])
+POSITIONS = st.builds(at, st.integers(1, 6), st.integers(1, 2))
+RANGES = st.tuples(POSITIONS, POSITIONS).map(sorted)
+Rank = tuple[bool, int]
+
+
+class ModelCopy:
+    """One copy of an LSN: a full one, a plug, or an AMEND."""
+
+    def __init__(self, log: LogId, lsn: Lsn, body: bytes, wave: int, flags: int) -> None:
+        self.log, self.lsn, self.body, self.wave, self.flags = log, lsn, body, wave, flags
+
+    @property
+    def rank(self) -> Rank:
+        return bool(self.flags & BY_RECOVERY), self.wave
+
+    def image(self, flags: int) -> bytes:
+        return image_of(self.lsn, self.body, log=self.log, wave=self.wave, flags=flags)
+
+
+class StoreModel:
+    """What a store holds."""
+
+    def __init__(self) -> None:
+        self.copies: dict[tuple[LogId, Lsn], dict[Rank, ModelCopy]] = {}
+        self.log_metadata: dict[tuple[LogId, LogMetadataKind], bytes] = {}
+        self.epoch_metadata: dict[tuple[LogId, Epoch, EpochMetadataKind], bytes] = {}
+
+    def clone(self) -> StoreModel:
+        made = StoreModel()
+        made.copies = {key: dict(copies) for key, copies in self.copies.items()}
+        made.log_metadata = dict(self.log_metadata)
+        made.epoch_metadata = dict(self.epoch_metadata)
+        return made
+
+    def delete(self, log: LogId, first: Lsn, last: Lsn) -> None:
+        for key in [key for key in self.copies if key[0] == log and first <= key[1] <= last]:
+            del self.copies[key]
+
+    def put(self, copy: ModelCopy) -> None:
+        self.copies.setdefault((copy.log, copy.lsn), {})[copy.rank] = copy
+
+    def entry(self, log: LogId, lsn: Lsn) -> tuple[ModelCopy, bytes] | None:
+        """The copy that counts, and the image that a read gives; None: an AMEND without its body."""
+        copies = self.copies[log, lsn]
+        ranks = sorted(copies, reverse=True)
+        best = copies[ranks[0]]
+        if not best.flags & AMEND:
+            return best, best.image(best.flags)
+        if any(copies[rank].body == best.body and not copies[rank].flags & AMEND for rank in ranks[1:]):
+            return best, best.image(best.flags & ~AMEND)
+        return None
+
+    def consolidate(self, log: LogId, lsn: Lsn) -> None:
+        if (log, lsn) in self.copies and (found := self.entry(log, lsn)) is not None:
+            best = found[0]
+            whole = ModelCopy(log, lsn, best.body, best.wave, best.flags & ~AMEND)
+            self.copies[log, lsn] = {whole.rank: whole}
+
+    def lsns(self, log: LogId, first: Lsn, last: Lsn) -> list[Lsn]:
+        return sorted(lsn for held, lsn in self.copies if held == log and first <= lsn <= last)
+
+
+@st.composite
+def model_copies(draw: st.DrawFn) -> ModelCopy:
+    log, lsn = draw(LOGS), draw(POSITIONS)
+    flags = draw(st.sampled_from([0, 0, 0, BY_RECOVERY, AMEND, AMEND | BY_RECOVERY, HOLE | BY_RECOVERY]))
+    body = b"" if flags & HOLE else f"body of {lsn}".encode() * draw(st.sampled_from([1, 1, 1, 400]))
+    return ModelCopy(log, lsn, body, draw(st.integers(1, 3)), flags)
+
+
+class LogStoreMachine(RuleBasedStateMachine):
+    """Drives one store. `states` are the states of the model since the last sync, that one first."""
+
+    store: Any
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.states = [StoreModel()]
+        self.now = 1000
+
+    @property
+    def model(self) -> StoreModel:
+        return self.states[-1]
+
+    def make(self) -> Any:
+        """Open the store on what is there."""
+        raise NotImplementedError
+
+    def boot(self) -> str:
+        return "boot 1"
+
+    @initialize()
+    def begin(self) -> None:
+        self.open()
+
+    def open(self) -> None:
+        """Open, and hold what it says that it holds against the model."""
+        self.now += 1000
+        self.store = self.make()
+        assert self.store.adopt(MARKER, boot=self.boot(), now=Timestamp(self.now)) is Status.OK
+        contents = self.store.load()
+        model = self.model
+        assert {(log, kind): value for log, kind, value in contents.log_metadata} == model.log_metadata
+        assert {
+            (log, epoch, kind): value for log, epoch, kind, value in contents.epoch_metadata
+        } == model.epoch_metadata
+        highest: dict[LogId, Lsn] = {}
+        for log, lsn in model.copies:
+            highest[log] = max(highest.get(log, Lsn(0)), lsn)
+        assert dict(contents.highest) == highest
+        # `adopt` has synced
+        self.states = [model]
+
+    # Writing
+
+    def write(self, *batches: WriteBatch) -> None:
+        assert self.store.write(batches) == [Status.OK] * len(batches)
+
+    @rule(
+        copies=st.lists(model_copies(), max_size=4),
+        deletes=st.lists(st.tuples(LOGS, RANGES), max_size=1),
+        kept=st.lists(st.tuples(LOGS, st.sampled_from(LogMetadataKind), st.binary(max_size=9)), max_size=2),
+        epochs=st.lists(
+            st.tuples(LOGS, st.integers(1, 2), st.sampled_from(EpochMetadataKind), st.binary(max_size=9)), max_size=2
+        ),
+        forgotten=st.lists(st.tuples(LOGS, st.integers(1, 2), st.sampled_from(EpochMetadataKind)), max_size=1),
+    )
+    def change(self, copies: Any, deletes: Any, kept: Any, epochs: Any, forgotten: Any) -> None:
+        batch, model = WriteBatch(), self.model.clone()
+        for log, (first, last) in deletes:
+            batch.delete_entries(log, first, last)
+            model.delete(log, first, last)
+        for log, epoch, kind in forgotten:
+            batch.delete_epoch_metadata(log, Epoch(epoch), kind)
+            model.epoch_metadata.pop((log, Epoch(epoch), kind), None)
+        for copy in copies:
+            by_recovery, wave = copy.rank
+            batch.put_entry(copy.log, copy.lsn, by_recovery=by_recovery, wave=wave, image=copy.image(copy.flags))
+            model.put(copy)
+        for log, kind, value in kept:
+            batch.put_log_metadata(log, kind, value)
+            model.log_metadata[log, kind] = value
+        for log, epoch, kind, value in epochs:
+            batch.put_epoch_metadata(log, Epoch(epoch), kind, value)
+            model.epoch_metadata[log, Epoch(epoch), kind] = value
+        self.write(batch)
+        self.states.append(model)
+
+    @rule(log=LOGS, lsn=POSITIONS)
+    def consolidate(self, log: LogId, lsn: Lsn) -> None:
+        batch, model = WriteBatch(), self.model.clone()
+        batch.consolidate(log, lsn)
+        model.consolidate(log, lsn)
+        self.write(batch)
+        self.states.append(model)
+
+    @rule()
+    def sync(self) -> None:
+        assert self.store.sync() is Status.OK
+        self.states = [self.model]
+
+    # Reading
+
+    @rule(
+        log=LOGS,
+        span=RANGES,
+        bytes_max=st.sampled_from([1, 200, 1 << 20]),
+        entries_max=st.integers(1, 4),
+    )
+    def read(self, log: LogId, span: list[Lsn], bytes_max: int, entries_max: int) -> None:
+        first, last = span
+        result: ReadResult = self.store.read(ReadShard(1, SHARD, log, first, last, bytes_max, entries_max))
+        assert result.status is Status.OK
+        assert result.corrupt == []
+        reach = Lsn(min(result.through, last))
+        found = {lsn: self.model.entry(log, lsn) for lsn in self.model.lsns(log, first, reach)}
+        assert result.entries == [(lsn, each[1]) for lsn, each in found.items() if each is not None]
+        assert result.bodiless == [lsn for lsn, each in found.items() if each is None]
+        assert len(result.entries) <= entries_max
+        assert len(result.entries) <= 1 or sum(len(image) for _, image in result.entries) <= bytes_max
+        assert result.through >= last or result.entries
+
+    @rule(log=LOGS, span=RANGES, skip_holes=st.booleans())
+    def read_last(self, log: LogId, span: list[Lsn], skip_holes: bool) -> None:
+        first, last = span
+        result: ReadResult = self.store.read_last(ReadLast(1, SHARD, log, first, last, skip_holes))
+        wanted = []
+        for lsn in reversed(self.model.lsns(log, first, last)):
+            found = self.model.entry(log, lsn)
+            if found is not None and not (skip_holes and found[0].flags & HOLE):
+                wanted = [(lsn, found[1])]
+                break
+        assert result.entries == wanted
+
+    # Ends of runs
+
+    @rule()
+    def restart(self) -> None:
+        self.store.close()
+        self.open()
+
+    def teardown(self) -> None:
+        if getattr(self, "store", None) is not None:
+            self.store.close()
+
+
+class MemoryStoreMachine(LogStoreMachine):
+    """The store of the simulator, whose disk can lose what was not synced."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.disk = MemoryDisk()
+
+    def make(self) -> MemoryLogStore:
+        return MemoryLogStore(self.disk)
+
+    def boot(self) -> str:
+        return self.disk.boot
+
+    @rule()
+    def process_dies(self) -> None:
+        self.open()
+
+    @precondition(lambda self: len(self.states) > 1)
+    @rule(data=st.data())
+    def power_cut(self, data: st.DataObject) -> None:
+        assert self.disk.unsynced == len(self.states) - 1
+        surviving = data.draw(st.integers(0, self.disk.unsynced))
+        self.disk.crash(surviving)
+        self.states = [self.states[surviving]]
+        self.open()
+
+
+class RocksStoreMachine(LogStoreMachine):
+    """The store of production. What was written outlives the process, synced or not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.directory = Path(tempfile.mkdtemp(prefix="log-store-"))
+
+    def make(self) -> RocksLogStore:
+        return RocksLogStore(str(self.directory / "shard"), SETTINGS)
+
+    @rule()
+    def process_dies(self) -> None:
+        self.store.abandon()
+        self.open()
+
+    def teardown(self) -> None:
+        super().teardown()
+        shutil.rmtree(self.directory)
+
+
+TestMemoryStore = MemoryStoreMachine.TestCase
+TestMemoryStore.settings = settings(max_examples=60, stateful_step_count=40)
+TestRocksStore = RocksStoreMachine.TestCase
+TestRocksStore.settings = settings(max_examples=15, stateful_step_count=30)

@@ -1,0 +1,95 @@
+"""Deliberate faults of clients: appending again, write streams, and reading."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import client.read.decoding
+from client.append.append_request import AppendRequests
+from client.read.fail_over import FailOver
+from client.read.gap_detection import GapDetector, GapVerdict
+from client.read.items import GapKind
+from client.read.read_set import ReadSet
+from client.read.read_stream import ReadStream
+from client.write.frame import FrameFate
+from client.write.write_stream import WriteStream
+from logdevice_py.core.lsn import LSN_INVALID, Lsn
+from logdevice_py.placement.failure_domains import FMajority
+from tests.simulation.deliberate_fault import deliberate
+
+Change = Callable[..., Any]
+
+
+@deliberate("an append that may have got a position is sent again without saying so", (AppendRequests, "_resend_as"))
+def previous_lsn_dropped(original: Change) -> Change:
+    def resend_as(self: AppendRequests, frame: Any) -> None:
+        frame.message.previous_lsn = LSN_INVALID
+        original(self, frame)
+
+    return resend_as
+
+
+@deliberate("an append whose connection broke is sent again", (AppendRequests, "on_peer_down"))
+def doubtful_append_repeated(original: Change) -> Change:
+    return lambda self, peer, was_up, now: original(self, peer, False, now)
+
+
+@deliberate("a write stream sends frames in doubt again without looking for them", (WriteStream, "_moved"))
+def doubtful_frame_repeated(original: Change) -> Change:
+    def moved(self: WriteStream, answer: Any, now: Any) -> None:
+        for frame in self._frames.in_doubt():
+            frame.fate = FrameFate.QUEUED
+        original(self, answer, now)
+
+    return moved
+
+
+@deliberate("a write stream takes what it does not know for refused", (WriteStream, "_lost"))
+def doubt_forgotten(original: Change) -> Change:
+    return lambda self, now, *, doubt: original(self, now, doubt=False)
+
+
+@deliberate("a reader takes what the first shard does not have for a hole", (ReadStream, "_account_for_missing"))
+def missing_is_hole(original: Change) -> Change:
+    def account_for_missing(self: ReadStream, lsn: Lsn, now: Any) -> bool:
+        if self._released >= lsn and any(sender.next_lsn > lsn for sender in self._read_set.senders.values()):
+            self._deliver_gap(GapKind.HOLE, lsn)
+            return True
+        return original(self, lsn, now)
+
+    return account_for_missing
+
+
+@deliberate("a reader reports loss when one shard less than an f-majority has nothing", (GapDetector, "_decide"))
+def reader_f_majority_one_short(original: Change) -> Change:
+    def decide(self: GapDetector, gap: Any, under_replicated: Any) -> GapVerdict:
+        verdict = original(self, gap, under_replicated)
+        if verdict is not GapVerdict.WAIT or not gap:
+            return verdict
+        missing = [shard for shard in self._domains.shards if shard not in gap]
+        proves = self._domains.f_majority([*gap, *missing[:1]]) is not FMajority.NONE
+        return GapVerdict.GRACE if proves else verdict
+
+    return decide
+
+
+@deliberate("a reader waits for ever for the shard that should send", (FailOver, "failed"), (FailOver, "fall_back"))
+def no_fail_over(original: Change) -> Change:
+    return lambda self, *arguments: None
+
+
+@deliberate("a reader takes messages of a stream that it has rewound", (ReadSet, "accept"))
+def filter_version_ignored(original: Change) -> Change:
+    def accept(self: ReadSet, message: Any) -> Any:
+        sender = self.senders.get(message.shard)
+        if sender is not None:
+            message.filter_version = sender.version
+        return original(self, message)
+
+    return accept
+
+
+@deliberate("a reader does not compare entries with their checksums", (client.read.decoding, "check_body"))
+def reader_checksum_skipped(original: Change) -> Change:
+    return lambda image, header: None

@@ -1,0 +1,182 @@
+"""Deliberate faults of storage nodes: stores, seals, identity, purging, precedence and disks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import storage_node.log_store.precedence
+import storage_node.seal
+import storage_node.store
+from epoch_store import cells
+from epoch_store.interface import RegisterShard, Result
+from logdevice_py.core.lsn import EPOCH_INVALID, ESN_INVALID, LSN_INVALID, Epoch, Lsn
+from logdevice_py.core.status import Status
+from logdevice_py.core.units import Timestamp
+from logdevice_py.protocol.messages import GapReason, Seal, Store, StoreFlags
+from storage_node import recent_entries
+from storage_node.log_state import LogState
+from storage_node.log_store.memory import MemoryLogStore
+from storage_node.purge import LogPurge
+from storage_node.read_stream import ServerReadStream
+from storage_node.release import ReleaseHandler
+from storage_node.seal import SealHandler
+from storage_node.shard import Shard
+from storage_node.shard_writes import ShardWrites
+from storage_node.store import StoreHandler
+from storage_node.stored_metadata import RecoveredEpoch
+from storage_node.trim import TrimHandler
+from tests.simulation.deliberate_fault import deliberate
+
+Change = Callable[..., Any]
+
+
+@deliberate("a shard takes STOREs of epochs that it has sealed", (StoreHandler, "_is_preempted"))
+def seal_check_skipped(original: Change) -> Change:
+    return lambda self, peer, message, state, epoch: False
+
+
+@deliberate("a shard does not refuse STOREs of an epoch below its soft seal", (StoreHandler, "_is_preempted"))
+def soft_seal_ignored(original: Change) -> Change:
+    def is_preempted(self: StoreHandler, peer: Any, message: Store, state: LogState, epoch: Epoch) -> Any:
+        lenient = replace(message, flags=message.flags | StoreFlags.DRAINING)
+        return original(self, peer, lenient, state, epoch)
+
+    return is_preempted
+
+
+@deliberate("a SEAL is answered but seals nothing: recovery reads an epoch that goes on", (SealHandler, "on_seal"))
+def seal_only_reads(original: Change) -> Change:
+    def on_seal(self: SealHandler, peer: Any, message: Seal, now: Any) -> None:
+        self._on_sealed(peer, message, Status.OK)
+
+    return on_seal
+
+
+@deliberate("a seal is answered, and is not on disk", (storage_node.seal, "encode_seal"))
+def seal_not_persisted(original: Change) -> Change:
+    return lambda epoch, node: original(EPOCH_INVALID, node)
+
+
+@deliberate("recovery's STOREs are taken below a later seal", (StoreHandler, "_is_preempted"))
+def later_recovery_ignored(original: Change) -> Change:
+    def is_preempted(self: StoreHandler, peer: Any, message: Store, state: LogState, epoch: Epoch) -> Any:
+        return not message.flags & StoreFlags.RECOVERY and original(self, peer, message, state, epoch)
+
+    return is_preempted
+
+
+@deliberate("everything is answered before it is synced", (ShardWrites, "group"))
+def sync_skipped(original: Change) -> Change:
+    return lambda self, sync: original(self, False)
+
+
+@deliberate("a sync that failed is taken for one that worked", (MemoryLogStore, "finish_sync"))
+def failed_sync_taken_for_success(original: Change) -> Change:
+    def finish_sync(self: MemoryLogStore, token: int) -> Status:
+        return Status.OK if self._disk.fail_sync else original(self, token)
+
+    return finish_sync
+
+
+@deliberate(
+    "a disk that lost its data keeps its identity and votes as if nothing had been stored", (cells, "_register_shard")
+)
+def wiped_shard_keeps_its_identity(original: Change) -> Change:
+    def register(operation: RegisterShard, payload: bytes | None, version: int, write: Any) -> Any:
+        if operation.generation is None and payload is not None:
+            return Result(Status.OK, cells._decode_shard(operation, payload), version)
+        return original(operation, payload, version, write)
+
+    return register
+
+
+@deliberate("a shard answers for epochs that list an earlier generation of it", (Shard, "is_other_generation"))
+def generation_not_checked(original: Change) -> Change:
+    return lambda self, generation: False
+
+
+@deliberate("a shard that missed a recovery calls its epochs clean and keeps what it has", (LogPurge, "_stored_epochs"))
+def purge_skipped(original: Change) -> Change:
+    return lambda self: []
+
+
+@deliberate(
+    "purging deletes all of an epoch, also below the LNG that recovery agreed on", (LogPurge, "on_recovery_metadata")
+)
+def purge_from_the_start(original: Change) -> Change:
+    def on_recovery_metadata(self: LogPurge, message: Any, now: Any) -> None:
+        rows = [(epoch, status, seal, 0, *rest) for epoch, status, seal, _, *rest in message.epochs]
+        original(self, replace(message, epochs=rows), now)
+
+    return on_recovery_metadata
+
+
+@deliberate("a shard applies a RELEASE though it missed the recovery of earlier epochs", (ReleaseHandler, "release"))
+def release_before_purge(original: Change) -> Change:
+    def release(self: ReleaseHandler, state: LogState, lsn: Lsn, now: Any) -> None:
+        if lsn > state.last_released:
+            state.raise_clean_epoch(Epoch((lsn >> 32) - 1))
+        original(self, state, lsn, now)
+
+    return release
+
+
+@deliberate("of several copies of an LSN the one of lowest rank counts", (storage_node.log_store.precedence, "resolve"))
+def precedence_reversed(original: Change) -> Change:
+    return lambda log, lsn, copies: original(log, lsn, copies[:1])
+
+
+@deliberate("entries in memory keep the first copy that came, whatever its rank", (recent_entries, "merge_copies"))
+def first_copy_kept(original: Change) -> Change:
+    return lambda held, other: held
+
+
+@deliberate(
+    "damage in the body of a stored copy is not noticed by the shard", (storage_node.log_store.precedence, "check_body")
+)
+def checksums_on_disk_skipped(original: Change) -> Change:
+    return lambda image, header: None
+
+
+@deliberate("a shard that cannot read a range says that nothing is stored there", (ServerReadStream, "_tell_damage"))
+def damage_told_as_absence(original: Change) -> Change:
+    def tell_damage(self: ServerReadStream, damaged: tuple[Lsn, Lsn], last: Lsn) -> None:
+        last = min(damaged[1], last)
+        if last >= self.position:
+            self._send_gap(self.position, last, GapReason.NO_RECORDS)
+
+    return tell_damage
+
+
+@deliberate("a read skips the last entry before the release pointer", (ServerReadStream, "deliver"))
+def last_entry_not_sent(original: Change) -> Change:
+    def deliver(self: ServerReadStream, entries: Any, through: Lsn, *rest: Any) -> int:
+        return original(self, [entry for entry in entries if entry[0] != through], through, *rest)
+
+    return deliver
+
+
+@deliberate("a shard deletes what it holds of a log whose metadata it does not find", (LogPurge, "_on_history"))
+def orphans_deleted(original: Change) -> Change:
+    def on_history(self: LogPurge, history: Any, complete: bool, now: Any) -> None:
+        if self.reader is None or history:
+            original(self, history, complete, now)
+            return
+        self.reader = None
+        nothing = RecoveredEpoch(EPOCH_INVALID, ESN_INVALID, ESN_INVALID, LSN_INVALID, Timestamp(0), True)
+        self._found.update(dict.fromkeys(self._stored_epochs(), nothing))
+        self._write(now)
+
+    return on_history
+
+
+@deliberate("a shard trims one LSN more than it was asked to", (TrimHandler, "on_trim"))
+def trimmed_too_far(original: Change) -> Change:
+    return lambda self, peer, message, now: original(self, peer, replace(message, lsn=Lsn(message.lsn + 1)), now)
+
+
+@deliberate("a shard that lost unsynced entries in a power cut vouches for their epochs", (Shard, "_mark_lossy"))
+def loss_not_admitted(original: Change) -> Change:
+    return lambda self, logs: None
