@@ -1,0 +1,164 @@
+"""Writers and readers of real clients, whose acknowledgement logs are the simulator's."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+from client.client import Client
+from logdevice_py.core.ids import LogId
+from logdevice_py.core.lsn import LSN, LSN_OLDEST
+from logdevice_py.core.status import LogDeviceError
+from tests.simulation.history import LogHistory, Observation, Position
+
+UNDER_WAY_MAX = 20
+
+
+class ChaosApplications:
+    """Everything that uses the cluster, and what it may say about it."""
+
+    def __init__(self, file: str, logs: range, rng: random.Random) -> None:
+        self.histories = {LogId(log): LogHistory(LogId(log)) for log in logs}
+        self._file = file
+        self._rng = rng
+        self._stop = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._clients: list[Client] = []
+        self.longest_silence = 0.0
+        """Seconds between two acknowledgements of any one log, at most."""
+        self._last_acknowledgement: dict[LogId, float] = {}
+
+    async def start(self) -> None:
+        """Begin: a stream writer, plain appends and a tailing reader for each log, on three clients."""
+        for index in range(3):
+            client = Client(self._file, name=f"chaos{index}", seed=self._rng.getrandbits(32))
+            await client.start()
+            self._clients.append(client)
+        writing, appending, reading = self._clients
+        for log in self.histories:
+            self._spawn(self._write_stream(writing, log), f"stream of {log}")
+            self._spawn(self._append(appending, log), f"appends to {log}")
+            self._spawn(self._tail(reading, log), f"reader of {log}")
+
+    def _spawn(self, run: object, name: str) -> None:
+        self._tasks.append(asyncio.create_task(run, name=name))  # type: ignore[arg-type]
+
+    def check(self) -> None:
+        """Raises what an application raised."""
+        for task in self._tasks:
+            if task.done():
+                task.result()
+
+    @property
+    def acknowledged(self) -> int:
+        """Records, of all logs."""
+        return sum(history.acknowledged for history in self.histories.values())
+
+    def _acknowledged(self, log: LogId) -> None:
+        now = asyncio.get_running_loop().time()
+        self.longest_silence = max(self.longest_silence, now - self._last_acknowledgement.get(log, now))
+        self._last_acknowledgement[log] = now
+
+    async def _write_stream(self, client: Client, log: LogId) -> None:
+        history, name, number = self.histories[log], f"s{log}", 0
+        floor: Position = (0, 0)
+        rng = random.Random(self._rng.getrandbits(32))
+        under_way: set[asyncio.Task[None]] = set()
+
+        async def batch(first: int, payloads: list[bytes]) -> None:
+            nonlocal floor
+            attempts = [history.attempt(each, floor, name, first + index) for index, each in enumerate(payloads)]
+            receipts = await writer.append_many(log, payloads)
+            for attempt, receipt in zip(attempts, receipts, strict=True):
+                history.acknowledge(attempt, receipt.lsn, receipt.batch_offset)
+                floor = max(floor, (int(receipt.lsn), receipt.batch_offset))
+            self._acknowledged(log)
+
+        async with client.buffered_writer(give_up="5min") as writer:
+            while not self._stop.is_set():
+                count = rng.choice([1, 5, 40])
+                payloads = [f"{name}-{number + i}-".encode() + bytes(rng.choice([0, 50, 400])) for i in range(count)]
+                task = asyncio.create_task(batch(number, payloads))
+                number += count
+                under_way.add(task)
+                await asyncio.sleep(0)  # the batch is handed over in the order of the numbers
+                while len(under_way) >= UNDER_WAY_MAX:
+                    done, under_way = await asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED)
+                    for each in done:
+                        each.result()
+                await asyncio.sleep(rng.uniform(0, 0.01))
+            for each in under_way:
+                await each
+
+    async def _append(self, client: Client, log: LogId) -> None:
+        history, number = self.histories[log], 0
+        floor: Position = (0, 0)
+        while not self._stop.is_set():
+            attempt = history.attempt(f"d{log}-{number}".encode(), floor)
+            number += 1
+            try:
+                receipt = await client.append(log, attempt.payload)
+            except LogDeviceError as error:
+                history.give_up(attempt, maybe_applied=error.maybe_applied)
+                await asyncio.sleep(0.05)
+                continue
+            history.acknowledge(attempt, receipt.lsn, receipt.batch_offset)
+            floor = max(floor, (int(receipt.lsn), receipt.batch_offset))
+            self._acknowledged(log)
+            await asyncio.sleep(0.005)
+
+    async def _tail(self, client: Client, log: LogId) -> None:
+        history = self.histories[log]
+        seen = Observation(f"tailing reader of {log}", LSN_OLDEST)
+        history.observations.append(seen)
+        async with client.reader(log) as reader:
+            while True:
+                history.observe(seen, await reader.read(max_records=500))
+
+    # The end
+
+    async def finish(self, *, timeout: float) -> None:
+        """Stop writing; everything under way gets its answer, everything is read once more and compared.
+
+        Raises:
+            Violation: something that must never happen.
+            TimeoutError: the cluster did not come to rest in so many seconds without faults.
+        """
+        self._stop.set()
+        async with asyncio.timeout(timeout):
+            await asyncio.gather(*(task for task in self._tasks if not task.get_name().startswith("reader")))
+            async with Client(self._file, name="chaos-end") as client:
+                for log, history in self.histories.items():
+                    tail = await self._tail_of(client, log)
+                    history.check_tail(tail, history.acknowledged_max)
+                    await self._read(client, history, tail, single_copy=True)
+                    whole = await self._read(client, history, tail, single_copy=False)
+                    tailing = next(seen for seen in history.observations if seen.name.startswith("tailing"))
+                    while tailing.last < tail:
+                        self.check()
+                        await asyncio.sleep(0.05)
+                    history.check_end(whole)
+
+    async def _tail_of(self, client: Client, log: LogId) -> LSN:
+        while True:
+            try:
+                return await client.tail_lsn(log)
+            except LogDeviceError as error:
+                if not error.retriable:
+                    raise
+
+    async def _read(self, client: Client, history: LogHistory, tail: LSN, *, single_copy: bool) -> Observation:
+        seen = Observation("single-copy" if single_copy else "all-copies", LSN_OLDEST)
+        async with client.reader(history.log, until=tail, single_copy=single_copy) as reader:
+            while batch := await reader.read():
+                history.observe(seen, batch)
+        history.observations.append(seen)
+        return seen
+
+    async def close(self) -> None:
+        """End readers and clients."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for client in self._clients:
+            await client.close()

@@ -1,0 +1,127 @@
+"""A cluster of real processes on machines of their own, for chaos."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import os
+import shutil
+import subprocess
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from logdevice_py.config.logs import Durability
+from logdevice_py.core.ids import NodeId
+from server import layout
+from server.dev_cluster import make_config
+from server.readiness import wait_until_writable
+from server.supervisor import Supervisor, write_cluster_file
+from server.zookeeper_server import ZooKeeperServer
+from tests.chaos.machines import SmallDisk, VirtualNetwork, may_make_networks, off_loop
+
+RACKS = 3
+
+
+class _Supervisor(Supervisor):
+    """Starts each node in its machine's namespace."""
+
+    network: VirtualNetwork | None = None
+
+    def command(self, node: NodeId) -> list[str]:
+        command = super().command(node)
+        return command if self.network is None else ["ip", "netns", "exec", self.network.namespace(node), *command]
+
+
+class ChaosCluster:
+    """Real nodes, and what can be done to them."""
+
+    def __init__(self, supervisor: _Supervisor, disks: dict[int, SmallDisk], zookeeper: ZooKeeperServer) -> None:
+        self.supervisor = supervisor
+        self.zookeeper = zookeeper
+        self.network = supervisor.network
+        self.disks = disks
+        self.file = str(layout.cluster_file(supervisor.directory))
+
+    @property
+    def nodes(self) -> list[int]:
+        """All of them."""
+        return sorted(self.supervisor.config.nodes)
+
+    def runs(self, node: int) -> bool:
+        """Whether it has a process."""
+        child = self.supervisor.children.get(NodeId(node))
+        return child is not None and child.process.returncode is None
+
+    def is_paused(self, node: int) -> bool:
+        """Whether its process is stopped."""
+        child = self.supervisor.children.get(NodeId(node))
+        return child is not None and child.paused
+
+    async def wipe(self, node: int) -> None:
+        """Delete what a node that is down has on its disk."""
+        directory = layout.node_directory(self.supervisor.directory, NodeId(node))
+        for path in sorted(directory.iterdir()):
+            await off_loop(shutil.rmtree if path.is_dir() else os.unlink, path)
+
+    def exits(self) -> list[str]:
+        """Nodes that ended without being asked to."""
+        return [
+            f"N{node} ended by itself ({child.process.returncode}):\n{self.printed(node)[-3000:]}"
+            for node, child in sorted(self.supervisor.children.items())
+            if child.process.returncode is not None and not child.asked_to_stop
+        ]
+
+    def printed(self, node: int) -> str:
+        """What a node wrote on its terminal."""
+        return layout.node_log(self.supervisor.directory, NodeId(node)).read_text()
+
+
+@asynccontextmanager
+async def chaos_cluster(directory: Path, *, nodes: int = 5, logs: int = 3) -> AsyncIterator[ChaosCluster]:
+    """A cluster whose logs are writable; processes, namespaces and mounts are gone afterwards."""
+    network = VirtualNetwork(range(nodes)) if await off_loop(may_make_networks) else None
+    zookeeper: ZooKeeperServer | None = None
+    disks = {node: SmallDisk(layout.node_directory(directory, NodeId(node))) for node in range(nodes)}
+    try:
+        if network is not None:
+            await off_loop(network.open)
+        host = {} if network is None else {"host": network.address(-1)}
+        zookeeper = ZooKeeperServer(directory / "zookeeper", **host)
+        await zookeeper.start_async()
+        config = make_config(
+            directory,
+            nodes=nodes,
+            logs=logs,
+            replicate="rack:2,node:3",
+            racks=RACKS,
+            epoch_store=zookeeper.url,
+            durability=Durability.SYNC,
+        )
+        if network is not None:
+            members = {
+                node: dataclasses.replace(each, host=network.address(node)) for node, each in config.nodes.items()
+            }
+            config = dataclasses.replace(config, nodes=members)
+        try:
+            for disk in disks.values():
+                await off_loop(disk.open)
+        except (OSError, subprocess.CalledProcessError):
+            disks = {}
+        supervisor = _Supervisor(directory, config)
+        supervisor.network = network
+        write_cluster_file(directory, config)
+        await supervisor.listen()
+        try:
+            await supervisor.start_all()
+            await wait_until_writable(layout.cluster_file(directory), timeout=60)
+            yield ChaosCluster(supervisor, disks, zookeeper)
+        finally:
+            await asyncio.shield(supervisor.stop_all())
+    finally:
+        if zookeeper is not None:
+            zookeeper.kill()
+        for disk in disks.values():
+            disk.close()
+        if network is not None:
+            network.close()

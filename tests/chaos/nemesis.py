@@ -1,0 +1,201 @@
+"""Breaks real machines, and mends them."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Awaitable, Callable
+
+from tests.chaos.cluster import ChaosCluster
+from tests.chaos.machines import off_loop
+
+Fault = Callable[[], Awaitable[None]]
+WIPES_MAX = 1
+"""Lost disks are not rebuilt, and the replication property allows for the loss of so many."""
+
+
+class ChaosNemesis:
+    """Causes one fault after the other, some of them on top of each other, until it is cancelled; then call `calm`."""
+
+    def __init__(self, cluster: ChaosCluster, rng: random.Random, *, interval: float) -> None:
+        """
+        Args:
+            interval: seconds between two faults, on average.
+        """
+        self._cluster = cluster
+        self._rng = rng
+        self._interval = interval
+        self._wipes = 0
+        self._mending: set[asyncio.Task[None]] = set()
+        self.caused: Counter[str] = Counter()
+        self.story: list[str] = []
+        """What was done and when, a line each."""
+
+    def faults(self) -> dict[str, Fault]:
+        """What this machine allows."""
+        faults: dict[str, Fault] = {
+            "kill one": self._kill_one,
+            "kill several": self._kill_several,
+            "pause": self._pause,
+            "wipe": self._wipe,
+            "kill ZooKeeper": self._kill_zookeeper,
+            "freeze ZooKeeper": self._freeze_zookeeper,
+        }
+        if self._cluster.network is not None:
+            faults["cut off a node"] = self._cut_off
+            faults["one way"] = self._one_way
+            faults["cut off a rack"] = self._cut_off_rack
+        if self._cluster.disks:
+            faults["disk full"] = self._disk_full
+        return faults
+
+    async def run(self) -> None:
+        """For ever."""
+        faults = self.faults()
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        while True:
+            await asyncio.sleep(self._rng.uniform(0.2, 1.8) * self._interval)
+            name = self._rng.choice(sorted(faults))
+            self.story.append(f"{loop.time() - began:7.2f} s  {name}")
+            self.caused[name] += 1
+            await faults[name]()
+
+    async def calm(self) -> None:
+        """Mend everything."""
+        for task in list(self._mending):
+            task.cancel()
+        await asyncio.gather(*self._mending, return_exceptions=True)
+        cluster = self._cluster
+        await self._start_zookeeper()
+        if cluster.network is not None:
+            everybody = [*cluster.nodes, -1]
+            for source in everybody:
+                for target in everybody:
+                    if source != target:
+                        await off_loop(cluster.network.unblock, source, target)
+        for disk in cluster.disks.values():
+            disk.free()
+        for node in cluster.nodes:
+            if cluster.is_paused(node):
+                await cluster.supervisor.resume(node)
+            if not cluster.runs(node):
+                await cluster.supervisor.start(node)
+
+    def _later(self, mend: Fault, *, most: float) -> None:
+        async def run() -> None:
+            await asyncio.sleep(most * self._rng.random() ** 2)
+            await mend()
+
+        task = asyncio.create_task(run())
+        self._mending.add(task)
+        task.add_done_callback(self._mending.discard)
+
+    def _running(self) -> list[int]:
+        cluster = self._cluster
+        return [node for node in cluster.nodes if cluster.runs(node) and not cluster.is_paused(node)]
+
+    def _note(self, text: str) -> None:
+        self.story[-1] += f": {text}"
+
+    async def _start(self, node: int) -> None:
+        if not self._cluster.runs(node):
+            await self._cluster.supervisor.start(node)
+
+    async def _kill(self, nodes: list[int]) -> None:
+        self._note(", ".join(f"N{node}" for node in nodes))
+        await asyncio.gather(*(self._cluster.supervisor.kill(node) for node in nodes))
+        for node in nodes:
+            self._later(lambda node=node: self._start(node), most=3)  # type: ignore[misc]
+
+    async def _kill_one(self) -> None:
+        if running := self._running():
+            await self._kill([self._rng.choice(running)])
+
+    async def _kill_several(self) -> None:
+        if running := self._running():
+            await self._kill(self._rng.sample(running, self._rng.randint(1, len(running))))
+
+    async def _pause(self) -> None:
+        if running := self._running():
+            node = self._rng.choice(running)
+            self._note(f"N{node}")
+            await self._cluster.supervisor.pause(node)
+
+            async def resume() -> None:
+                if self._cluster.runs(node):
+                    await self._cluster.supervisor.resume(node)
+
+            self._later(resume, most=6)
+
+    async def _wipe(self) -> None:
+        running = self._running()
+        if self._wipes >= WIPES_MAX or not running:
+            return
+        self._wipes += 1
+        node = self._rng.choice(running)
+        self._note(f"N{node}")
+        await self._cluster.supervisor.kill(node)
+        await self._cluster.wipe(node)
+        self._later(lambda: self._start(node), most=3)
+
+    async def _start_zookeeper(self) -> None:
+        if not self._cluster.zookeeper.running:
+            await self._cluster.zookeeper.start_async()
+        else:
+            self._cluster.zookeeper.thaw()
+
+    async def _kill_zookeeper(self) -> None:
+        if self._cluster.zookeeper.running:
+            self._cluster.zookeeper.kill()
+            self._later(self._start_zookeeper, most=8)
+
+    async def _freeze_zookeeper(self) -> None:
+        if self._cluster.zookeeper.running:
+            self._cluster.zookeeper.freeze()
+            self._later(self._start_zookeeper, most=8)
+
+    async def _block(self, pairs: list[tuple[int, int]]) -> None:
+        network = self._cluster.network
+        assert network is not None
+        for source, target in pairs:
+            await off_loop(network.block, source, target)
+
+        async def mend() -> None:
+            for source, target in pairs:
+                await off_loop(network.unblock, source, target)
+
+        self._later(mend, most=8)
+
+    async def _cut_off(self) -> None:
+        node = self._rng.choice(self._cluster.nodes)
+        others = [other for other in self._cluster.nodes if other != node]
+        if self._rng.random() < 0.5:
+            others.append(-1)
+        self._note(f"N{node}{' and from clients' if -1 in others else ''}")
+        await self._block([pair for other in others for pair in ((node, other), (other, node))])
+
+    async def _cut_off_rack(self) -> None:
+        nodes = self._cluster.supervisor.config.nodes
+        rack = self._rng.choice(sorted({str(each.location) for each in nodes.values()}))
+        inside = [node for node, each in sorted(nodes.items()) if str(each.location) == rack]
+        outside = [node for node in self._cluster.nodes if node not in inside]
+        self._note(rack)
+        await self._block([pair for one in inside for two in outside for pair in ((one, two), (two, one))])
+
+    async def _one_way(self) -> None:
+        source, target = self._rng.sample([*self._cluster.nodes, -1], 2)
+        self._note(f"{source} to {target}")
+        await self._block([(source, target)])
+
+    async def _disk_full(self) -> None:
+        node = self._rng.choice(self._cluster.nodes)
+        disk = self._cluster.disks[node]
+        self._note(f"N{node}")
+        await off_loop(disk.fill)
+
+        async def mend() -> None:
+            disk.free()
+
+        self._later(mend, most=6)

@@ -1,0 +1,82 @@
+"""One run of chaos: for so many seconds things break while applications go on, then it is calm and everything is compared."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.chaos.applications import ChaosApplications
+from tests.chaos.cluster import chaos_cluster
+from tests.chaos.nemesis import ChaosNemesis
+
+CALM_BOUND = 120.0
+"""Seconds within which a cluster without faults must answer everything; two cores run five nodes and the checkers."""
+
+
+@dataclass(slots=True)
+class ChaosOutcome:
+    """What was counted."""
+
+    acknowledged: int
+    epochs: int
+    longest_silence: float
+    caused: Counter[str]
+    absent: list[str]
+    """Kinds of faults that this machine does not allow."""
+
+    def __str__(self) -> str:
+        faults = ", ".join(f"{name} {count}" for name, count in sorted(self.caused.items()))
+        absent = f"; not possible here: {', '.join(self.absent)}" if self.absent else ""
+        return (
+            f"{self.acknowledged} records acknowledged in {self.epochs} epochs, nothing lost, duplicated or out of order; "
+            f"longest silence {self.longest_silence:.1f} s; faults: {faults}{absent}"
+        )
+
+
+async def run_chaos(directory: Path, *, seed: int, seconds: float, interval: float, logs: int = 3) -> ChaosOutcome:
+    """Run chaos and judge it.
+
+    Raises:
+        Violation: something that must never happen.
+        AssertionError: a node ended by itself or printed a traceback.
+        TimeoutError: the cluster did not come to rest.
+    """
+    rng = random.Random(seed)
+    async with chaos_cluster(directory, logs=logs) as cluster:
+        nemesis = ChaosNemesis(cluster, rng, interval=interval)
+        applications = ChaosApplications(cluster.file, range(1, logs + 1), rng)
+        try:
+            await applications.start()
+            causing = asyncio.create_task(nemesis.run())
+            try:
+                end = asyncio.get_running_loop().time() + seconds
+                while asyncio.get_running_loop().time() < end:
+                    await asyncio.sleep(0.1)
+                    applications.check()
+                    if causing.done():
+                        causing.result()
+            finally:
+                causing.cancel()
+                await asyncio.gather(causing, return_exceptions=True)
+            await nemesis.calm()
+            await applications.finish(timeout=CALM_BOUND)
+        except BaseException as error:
+            error.add_note("\n".join([f"seed {seed}", *nemesis.story, *cluster.exits()]))
+            raise
+        finally:
+            await applications.close()
+        assert not cluster.exits(), "\n".join([*cluster.exits(), *nemesis.story])
+        for node in cluster.nodes:
+            printed = cluster.printed(node)
+            assert "Traceback" not in printed, printed[-6000:]
+        epochs = {position[0] >> 32 for history in applications.histories.values() for position in history.at}
+        absent = [
+            *([] if cluster.network is not None else ["partitions"]),
+            *([] if cluster.disks else ["full disks"]),
+        ]
+        return ChaosOutcome(
+            applications.acknowledged, len(epochs), applications.longest_silence, nemesis.caused, absent
+        )
