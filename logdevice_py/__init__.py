@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from logdevice_py.core.status import LogDeviceError as LogDeviceError
     from logdevice_py.core.status import Status as Status
     from server.local_cluster import LocalCluster as LocalCluster
+    from server.sim_cluster import SimCluster as SimCluster
+    from server.sim_cluster import simulate as simulate
 
 _HOME = {
     "BufferedWriter": "client.buffered_writer",
@@ -39,8 +41,10 @@ _HOME = {
     "Reader": "client.reader",
     "Record": "client.read.items",
     "RecordBatch": "client.read.items",
+    "SimCluster": "server.sim_cluster",
     "Status": "logdevice_py.core.status",
     "SyncClient": "client.sync",
+    "simulate": "server.sim_cluster",
 }
 _ROOT = Path(__file__).parent.parent
 __all__ = [
@@ -59,8 +63,10 @@ __all__ = [
     "Receipts",
     "Record",
     "RecordBatch",
+    "SimCluster",
     "Status",
     "SyncClient",
+    "simulate",
 ]
 
 

@@ -10,7 +10,8 @@ import pytest
 
 @pytest.fixture
 def simulate() -> Callable[..., Any]:
-    """`server.sim_application.simulate`: ``simulate(application, seed=7, nodes=5, faults="all")``."""
-    from server.sim_application import simulate as run
+    """`server.sim_cluster.simulate`: ``simulate(application, seed=7, nodes=5, faults="all")`` runs ``await application(cluster)``, where
+    `cluster` is a `SimCluster`, and returns what it returns. See docs/simulation.md."""
+    from server.sim_cluster import simulate as run
 
     return run

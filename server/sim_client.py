@@ -24,7 +24,7 @@ from logdevice_py.simulation.clock import SimClock
 from logdevice_py.simulation.process import Process
 
 if TYPE_CHECKING:
-    from server.sim_cluster import SimCluster
+    from server.sim_machines import SimMachines
 
 
 class SimPromise:
@@ -62,7 +62,7 @@ class SimPromise:
 class SimClient:
     """A client process."""
 
-    def __init__(self, cluster: SimCluster, name: str, address: int) -> None:
+    def __init__(self, cluster: SimMachines, name: str, address: int) -> None:
         self.name = name
         self.address = address
         self.timers = TimerWheel()

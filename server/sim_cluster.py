@@ -1,119 +1,301 @@
-"""A whole cluster in one process under virtual time: the production roots of nodes and clients on simulated machines.
+"""Applications under simulation: unchanged asyncio code, on a cluster that breaks in every way, again and again the same way.
 
-Nodes crash with their process (the disk keeps what was written) or with their machine (the disk keeps what was synced, and perhaps some
-of the rest), and come back with a later instance id. Everything that happens follows from the seed.
+``simulate(application, seed=7)`` runs ``await application(cluster)`` under virtual time; `SimCluster` has the face of `LocalCluster`.
 """
 
 from __future__ import annotations
 
+import asyncio
 import random
-from collections import Counter
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from typing import Any, TypeVar
 
-from client.read.settings import ReadSettings
-from client.settings import ClientSettings
-from logdevice_py.config.cluster import ClusterConfig
-from logdevice_py.core.ids import LogId, ShardId
-from logdevice_py.core.lsn import Lsn
-from logdevice_py.simulation.network import Network, NetworkSettings
+from client.client import Client
+from client.effects import Connect
+from client.network import ClientMachines
+from logdevice_py.config.logs import Durability
+from logdevice_py.config.parse import load_cluster
+from logdevice_py.core.ids import LogId, NodeId
+from logdevice_py.core.status import LogDeviceError
+from logdevice_py.core.units import SECOND, Micros
+from logdevice_py.simulation.clock import SimClock
+from logdevice_py.simulation.event_loop import SimEventLoop
+from logdevice_py.simulation.process import Process
 from logdevice_py.simulation.scheduler import Scheduler
 from logdevice_py.simulation.trace import Trace
-from server.sim_client import SimClient as SimClient
-from server.sim_client import SimPromise as SimPromise
-from server.sim_client import SimReader as SimReader
-from server.sim_epoch_store import EpochStoreWeather, SimCells
-from server.sim_node import SimNode as SimNode
-from server.sim_node import SimNodeState as SimNodeState
-from storage_node.log_store.memory import MemoryDisk
+from server.sim_faults.nemesis import CATALOG, FaultSchedule, Nemesis
+from server.sim_machines import SimMachines, SimNode, SimNodeState
 
-CLIENT_ADDRESS = -1000
-"""The first client's; later ones count down."""
+T = TypeVar("T")
+
+APPLICATION_ADDRESS = -100_000
+"""In the network, of the application's first client; later ones count down."""
+_NOT_FOR_APPLICATIONS = frozenset({"kill_client"})
+_STARTS_WITHIN = 60 * SECOND
+
+
+class SimulationFailed(Exception):
+    """An application failed in a run; the text says how to have the same run again. The cause is the application's own exception."""
+
+
+class _SimNetwork:
+    """The `ClientNetwork` of a simulated client."""
+
+    def __init__(self, cluster: SimCluster, machines: ClientMachines, address: int) -> None:
+        self._cluster = cluster
+        self._machines = machines
+        self._address = address
+        self._clock = SimClock(cluster.machines.scheduler, offset=-address * SECOND)
+        self._process: Process | None = None
+
+    def now(self) -> Micros:
+        return self._clock.monotonic()
+
+    def start(self) -> None:
+        machines, simulated = self._machines, self._cluster.machines
+
+        def run_connects(effects: list[Any]) -> None:
+            for effect in effects:
+                self._running().connect(effect.node)
+
+        self._process = Process(
+            machines.name or f"A{APPLICATION_ADDRESS - self._address}",
+            self._address,
+            machines.session,
+            machines.links,
+            machines.timers,
+            effects={Connect: run_connects},
+            network=simulated.network,
+            clock=self._clock,
+            rng=machines.rng,
+            trace=simulated.trace,
+            turn_max=simulated.turn_max,
+        )
+
+    def _running(self) -> Process:
+        assert self._process is not None
+        return self._process
+
+    def event(self, handler: Callable[[Micros], None]) -> None:
+        if self._process is not None:
+            self._process.event(handler)
+
+    def set_config_version(self, version: int) -> None:
+        """Simulated nodes are not asked for files."""
+
+    def troubles(self) -> Mapping[NodeId, LogDeviceError]:
+        return {}
+
+    def stop(self) -> None:
+        if self._process is not None and self._process.alive:
+            self._process.kill(machine=False)
+
+    async def close(self) -> None:
+        """`stop` has disconnected it."""
 
 
 class SimCluster:
-    """Nodes, clients, network and epoch store of one run."""
+    """``async with SimCluster(nodes=3) as cluster`` within `simulate`: the face of `LocalCluster`, on simulated machines.
+
+    Everything that happens follows from the seed, as long as the application takes time and chance from where it can be repeated:
+    from the loop (``asyncio.sleep``, ``loop.time()``) and from `rng`.
+    """
 
     def __init__(
         self,
-        config: ClusterConfig,
-        seed: int,
+        nodes: int = 3,
         *,
-        network: NetworkSettings | None = None,
-        client_settings: ClientSettings | None = None,
-        read_settings: ReadSettings | None = None,
+        logs: int = 8,
+        replicate: str | None = None,
+        racks: int = 1,
+        durability: str = "sync",
+        seed: int = 0,
+        faults: str | Collection[str] = (),
+        fault_interval: float = 0.7,
         trace: Trace | None = None,
-        turn_max: int = 50,
-        checks: bool = True,
-        scheduler: Scheduler | None = None,
     ) -> None:
         """
         Args:
+            nodes: how many nodes.
+            logs: logs 1 to `logs` exist.
+            replicate: replication property; by default ``node:3``, or as many copies as there are nodes.
+            racks: nodes are spread over so many racks.
+            durability: "sync" or "async".
             seed: of everything that is left to chance.
-            turn_max: a turn of a process ends up to so many microseconds after its first event.
-            checks: let every root assert after each turn what must hold.
-            scheduler: virtual time that others use, too.
+            faults: kinds of `server.sim_faults.catalog.CATALOG` that happen until the application calls `calm`; "all" takes a few of them, others
+                with each seed. No more data is destroyed than the replication makes up for.
+            fault_interval: virtual seconds between two faults, on average.
+            trace: gets what happens; by default only the last events are kept.
         """
-        self.config = config
-        self.rng = random.Random(seed)
-        self.scheduler = scheduler or Scheduler()
-        self.trace = trace or Trace()
-        self.trace.watch(self.scheduler)
-        self.fault_effects: Counter[str] = Counter()
-        """For each kind of fault, how often it did something to somebody."""
-        self.network = Network(
-            self.scheduler, random.Random(self.rng.getrandbits(64)), network or NetworkSettings(), self.fault_effects
+        loop = asyncio.get_running_loop()
+        if not isinstance(loop, SimEventLoop):
+            raise RuntimeError("a SimCluster lives under virtual time: run the application with simulate(...)")
+        config = load_cluster(
+            _cluster_file(nodes, logs, replicate or f"node:{min(3, nodes)}", racks, Durability[durability.upper()])
         )
-        self.cells = SimCells()
-        self.weather = EpochStoreWeather()
-        self.client_settings = client_settings or ClientSettings()
-        self.read_settings = read_settings or ReadSettings()
-        self.turn_max = turn_max
-        self.checks = checks
-        self.watch: Callable[[SimNode, list[Any]], None] | None = None
-        """Sees the effects of every turn of every node before they are run."""
-        self.nodes = {node: SimNode(self, node) for node in sorted(config.nodes)}
-        self.clients: list[SimClient] = []
-        self._client_address = CLIENT_ADDRESS
+        self.rng = random.Random(f"application {seed}")
+        """For the application's own choices."""
+        self.machines = SimMachines(config, seed, scheduler=loop.scheduler, trace=trace)
+        self._clients = 0
+        kinds = _kinds(faults, self.rng)
+        schedule = FaultSchedule(
+            kinds, max(1, round(fault_interval * 1e6)), loop.limit, [LogId(log) for log in range(1, logs + 1)]
+        )
+        self._nemesis = Nemesis(schedule, self.machines, _no_client, random.Random(f"faults {seed}"))
 
-    def note(self, who: str, what: str, detail: Any = "") -> None:
-        """Put a line into the trace."""
-        self.trace.note(self.scheduler.now, who, what, detail)
+    async def __aenter__(self) -> SimCluster:
+        for node in self.machines.nodes.values():
+            node.start()
+        await self._wait(lambda: all(node.state is SimNodeState.RUNNING for node in self.machines.nodes.values()))
+        self._nemesis.start()
+        return self
 
-    def client(self) -> SimClient:
-        """A further client process."""
-        client = SimClient(self, f"C{CLIENT_ADDRESS - self._client_address}", self._client_address)
-        self._client_address -= 1
-        self.clients.append(client)
-        return client
+    async def __aexit__(self, *_: object) -> None:
+        for node in self.machines.nodes.values():
+            if node.state is SimNodeState.PAUSED:
+                node.resume()
+            node.crash(machine=False)
 
-    # What faults destroyed
+    async def _wait(self, done: Callable[[], bool]) -> None:
+        async with asyncio.timeout(_STARTS_WITHIN / 1e6):
+            while not done():  # noqa: ASYNC110 - virtual time, and machines that know no asyncio
+                await asyncio.sleep(0.001)
 
-    def destroyed_entries(self) -> dict[tuple[LogId, Lsn], set[ShardId]]:
-        """For each log and LSN, on which shards a copy that was durable was lost or damaged by a fault, at any time. Such an entry may have been
-        stored again since."""
-        destroyed: dict[tuple[LogId, Lsn], set[ShardId]] = {}
-        for shard, disk in self._disks():
-            for log, lsn in sorted(disk.destroyed):
-                destroyed.setdefault((LogId(log), Lsn(lsn)), set()).add(shard)
-        return destroyed
+    def client(self) -> Client:
+        """A client of this cluster; use it as an async context manager."""
+        address = APPLICATION_ADDRESS - self._clients
+        self._clients += 1
+        return Client(
+            self.machines.config,
+            seed=self.machines.rng.getrandbits(64),
+            network=lambda machines: _SimNetwork(self, machines, address),
+        )
 
-    def intact_copies(self, log: LogId, lsn: Lsn) -> int:
-        """On how many shards a sound copy of the entry lies at this moment, computed from the disks themselves.
+    async def calm(self) -> None:
+        """No more faults; what is broken is mended and what is down is started."""
+        self._nemesis.stop()
 
-        A copy counts when it is the one that its shard would answer with: the copy of highest rank at the LSN, with its body and right
-        checksums, and no hole. Whether the shard runs, can be reached or is up to date does not matter: such a copy may be late, but it is not
-        lost. 0 for an acknowledged record means that no reader can ever get it.
-        """
-        return sum(disk.holds(log, lsn) for _, disk in self._disks())
+    @property
+    def faults(self) -> Mapping[str, int]:
+        """How many faults of each kind happened."""
+        return self._nemesis.caused
 
-    def _disks(self) -> list[tuple[ShardId, MemoryDisk]]:
-        return [each for node in self.nodes.values() for each in node.disks.items()]
+    # What can be done to nodes
 
-    def calm(self) -> None:
-        """End all faults: partitions, bad links, pauses, bad disks, slow clocks, the epoch store's; start what is down."""
-        self.note("run", "calm")
-        self.weather.clear()
-        self.network.mend()
-        for node in self.nodes.values():
-            node.calm()
+    def node(self, node: int) -> SimNode:
+        """One simulated machine."""
+        return self.machines.nodes[NodeId(node)]
+
+    async def start_node(self, node: int) -> None:
+        """Start one node; it serves when this returns."""
+        self.node(node).start()
+        await self._wait(lambda: self.node(node).state is SimNodeState.RUNNING)
+
+    async def stop_node(self, node: int) -> None:
+        """End one node's process at once; its disk keeps what was written."""
+        self.node(node).crash(machine=False)
+
+    async def power_off(self, node: int) -> None:
+        """Its machine loses power: what was not synced may be lost."""
+        self.node(node).crash(machine=True)
+
+    async def pause_node(self, node: int) -> None:
+        """Stop its process as SIGSTOP does."""
+        self.node(node).pause()
+
+    async def resume_node(self, node: int) -> None:
+        """Let it run on."""
+        self.node(node).resume()
+
+    async def wipe_node(self, node: int) -> None:
+        """Replace the disks of a node that is down by empty ones."""
+        self.node(node).wipe()
+
+    def cut_off(self, node: int) -> None:
+        """Nothing passes between a node and the other nodes; clients still reach it."""
+        for other in self.machines.nodes:
+            if other != node:
+                self.machines.network.block(node, other)
+                self.machines.network.block(other, node)
+
+    def heal(self) -> None:
+        """End all partitions."""
+        self.machines.network.unblock_all()
+
+
+def simulate(
+    application: Callable[[SimCluster], Awaitable[T]],
+    *,
+    seed: int = 0,
+    virtual_seconds: float = 600,
+    echo: Callable[[str], None] | None = None,
+    **cluster: Any,
+) -> T:
+    """Run an application under virtual time on a simulated cluster, and return what it returns.
+
+    Args:
+        application: a coroutine function; it gets the `SimCluster`.
+        seed: two runs of the same seed are the same, if the application is.
+        virtual_seconds: the application must end within them.
+        echo: gets a line for every event.
+        cluster: further arguments of `SimCluster`.
+
+    Raises:
+        SimulationFailed: from the exception that left the application or one of the machines.
+    """
+    scheduler = Scheduler()
+    trace = Trace(echo=echo)
+
+    async def run() -> T:
+        async with SimCluster(seed=seed, trace=trace, **cluster) as simulated:
+            return await application(simulated)
+
+    with asyncio.Runner(loop_factory=lambda: SimEventLoop(scheduler, limit=round(virtual_seconds * 1e6))) as runner:
+        try:
+            return runner.run(run())
+        except Exception as error:
+            name = getattr(application, "__name__", "the application")
+            raise SimulationFailed(
+                f"{name} failed with seed {seed} after {scheduler.now / 1e6:.3f} s of virtual time: {type(error).__name__}: {error}"
+            ) from error
+
+
+def _kinds(faults: str | Collection[str], rng: random.Random) -> list[str]:
+    """A few kinds a run, so that each run is bad in its own way: one with all of them hardly gets anywhere."""
+    if faults == "all":
+        usable = [kind.name for kind in CATALOG.values() if kind.name not in _NOT_FOR_APPLICATIONS and not kind.minutes]
+        return rng.sample(usable, rng.randrange(1, 8))
+    wanted = [faults] if isinstance(faults, str) else list(faults)
+    for name in wanted:
+        if name not in CATALOG:
+            raise ValueError(f"there is no kind of fault {name!r}; there are {', '.join(CATALOG)}")
+    return wanted
+
+
+def _no_client() -> None:
+    """The application's clients are its own."""
+
+
+def _cluster_file(nodes: int, logs: int, replicate: str, racks: int, durability: Durability) -> str:
+    lines = [
+        'name = "simulation"',
+        "version = 1",
+        'uuid = "5f0c9d4e-0b7a-4c59-9a51-2f1d7c5f3e88"',
+        'epoch_store = "memory:"',
+        "[metadata_log]",
+        f'replicate = "{replicate}"',
+        "[defaults]",
+        f'replicate = "{replicate}"',
+        f'durability = "{durability.name.lower()}"',
+        '[logs."/logs"]',
+        f'ids = "1..{logs}"',
+    ]
+    for node in range(nodes):
+        lines += [
+            f"[nodes.N{node}]",
+            f'host = "127.0.0.{node + 1}"',
+            "port = 7000",
+            'roles = ["sequencer", "storage"]',
+            f'location = "rack{node % racks}"',
+        ]
+    return "\n".join(lines)

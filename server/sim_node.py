@@ -33,7 +33,7 @@ from storage_node.node import StorageNode
 from storage_node.settings import StorageSettings
 
 if TYPE_CHECKING:
-    from server.sim_cluster import SimCluster
+    from server.sim_machines import SimMachines
 
 REGISTER_RETRY = 200 * MILLISECOND
 _WRITE = struct.Struct(">QIQ?")
@@ -54,7 +54,7 @@ class SimNodeState(enum.Enum):
 class SimNode:
     """One machine of the cluster, with its disks and whatever process runs on it."""
 
-    def __init__(self, cluster: SimCluster, node: NodeId) -> None:
+    def __init__(self, cluster: SimMachines, node: NodeId) -> None:
         self.id = node
         self.name = f"N{node}"
         self.state = SimNodeState.DOWN
@@ -423,11 +423,11 @@ class SimNode:
 
 
 class _WatchedOutbox(Outbox):
-    """Shows what a node puts out to `SimCluster.watch`."""
+    """Shows what a node puts out to `SimMachines.watch`."""
 
     __slots__ = ("_cluster", "_node")
 
-    def __init__(self, node: SimNode, cluster: SimCluster) -> None:
+    def __init__(self, node: SimNode, cluster: SimMachines) -> None:
         super().__init__()
         self._node = node
         self._cluster = cluster

@@ -32,7 +32,8 @@ class SimEventLoop(asyncio.BaseEventLoop):
         """
         super().__init__()
         self.scheduler = scheduler
-        self._limit = limit
+        self.limit = limit
+        """Microseconds."""
         self._selector = _VirtualSelector(self, scheduler)
         """Where `BaseEventLoop` waits for events."""
 
@@ -47,8 +48,8 @@ class SimEventLoop(asyncio.BaseEventLoop):
 
     def check_limit(self) -> None:
         """Raises `VirtualTimeExceeded` when the time that the run was given has passed."""
-        if self.scheduler.now >= self._limit:
-            limit, self._limit = self._limit, self._limit + 60_000_000  # for the application's cleaning up
+        if self.scheduler.now >= self.limit:
+            limit, self.limit = self.limit, self.limit + 60_000_000  # for the application's cleaning up
             raise VirtualTimeExceeded(f"the application did not end within {limit / 1e6:.0f} s of virtual time")
 
     # What `BaseEventLoop` leaves to its subclasses

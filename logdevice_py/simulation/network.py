@@ -103,6 +103,10 @@ class Network:
         host.listener = listener
         host.power = Power.PROCESS
 
+    def listening(self, *, below: int) -> list[int]:
+        """Addresses under this one at which a process is, in the order in which they were first used."""
+        return [address for address, host in self.hosts.items() if address < below and host.listener is not None]
+
     def die(self, address: int, *, machine: bool) -> None:
         """The process is gone. Its peers learn it soon, or late when the whole machine went."""
         host = self.host(address)

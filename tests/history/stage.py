@@ -13,7 +13,7 @@ from logdevice_py.core.status import LogDeviceError
 from logdevice_py.core.units import MILLISECOND, SECOND, Micros
 from logdevice_py.simulation.network import NetworkSettings
 from sequencer.sequencer import SequencerPhase
-from server.sim_cluster import SimClient, SimCluster, SimNode, SimPromise, SimReader
+from server.sim_machines import SimClient, SimMachines, SimNode, SimPromise, SimReader
 from tests.simulation.history import Attempt, AttemptFate, LogHistory, Observation, Violation
 
 LOG = LogId(1)
@@ -45,7 +45,7 @@ class Stage:
     """Plays on one log. Everything that applications see is checked as it comes; `finish` checks the rest."""
 
     def __init__(self, *, nodes: int = 3, replicate: str = "node:2", seed: int = 1, extra: str = "") -> None:
-        self.cluster = SimCluster(
+        self.cluster = SimMachines(
             load_cluster(config_text(nodes, replicate, extra)),
             seed,
             network=NetworkSettings(delay_max=200, slow_probability=0.0),

@@ -11,7 +11,7 @@ from collections import Counter
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from tests.simulation.faults import CATALOG
+from server.sim_faults.nemesis import CATALOG
 from tests.simulation.run import Failure, run_seed
 from tests.simulation.search import SeedResult, declared_marks, fewest_faults, run_many
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.units import Micros
-from server.sim_cluster import SimClient, SimCluster
+from server.sim_machines import SimClient, SimMachines
 from tests.simulation.history import Attempt, Position
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class Application:
         self.floor: dict[LogId, Position] = dict.fromkeys(run.histories, (0, 0))
 
     @property
-    def cluster(self) -> SimCluster:
+    def cluster(self) -> SimMachines:
         return self.run.cluster
 
     def begin(self, interval: int) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from logdevice_py.core.entry import parse_header
 from logdevice_py.core.ids import ShardId, format_shard
 from logdevice_py.core.lsn import format_lsn
-from server.sim_cluster import SimCluster
+from server.sim_machines import SimMachines
 from storage_node.log_store import keys
 from storage_node.log_store.memory import MemoryDisk
 from storage_node.log_store.precedence import Missing, resolve
@@ -47,7 +47,7 @@ def check_bounds(apps: Applications) -> None:
 _ENTRY_MAX = 4 << 20
 
 
-def check_copies(cluster: SimCluster, model: LogModel, damaged: Collection[ShardId], trimmed: int) -> None:
+def check_copies(cluster: SimMachines, model: LogModel, damaged: Collection[ShardId], trimmed: int) -> None:
     """Every acknowledged entry has copies that satisfy the replication property of its epoch, shards counted that a fault destroyed; and the
     copyset of what a shard answers with names shards that hold or held a copy."""
     destroyed = cluster.destroyed_entries()
@@ -84,7 +84,7 @@ def check_copies(cluster: SimCluster, model: LogModel, damaged: Collection[Shard
             raise Violation(f"log {model.log} {format_lsn(lsn)}: its copyset names {names}, which never had a copy")
 
 
-def has_intact_copy(cluster: SimCluster, model: LogModel, lsn: int) -> bool:
+def has_intact_copy(cluster: SimMachines, model: LogModel, lsn: int) -> bool:
     """Whether a reader can get the entry: a shard of the generation that its epoch lists holds a sound copy, and no plug lies above it."""
     epoch = model.epochs[lsn >> 32]
     listed = dict(epoch.interval.nodeset)

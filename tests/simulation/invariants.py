@@ -29,7 +29,7 @@ from logdevice_py.protocol.messages import (
     Stored,
     StoreFlags,
 )
-from server.sim_cluster import SimCluster, SimNode
+from server.sim_machines import SimMachines, SimNode
 from storage_node.log_store.interface import LogMetadataKind, WriteShard
 from storage_node.stored_metadata import decode_epoch, decode_lsn, decode_seal
 from tests.simulation.history import Violation
@@ -101,7 +101,7 @@ class LogModel:
 class Invariants:
     """Watches a cluster."""
 
-    def __init__(self, cluster: SimCluster, logs: Sequence[LogId], *, loses: bool = False) -> None:
+    def __init__(self, cluster: SimMachines, logs: Sequence[LogId], *, loses: bool = False) -> None:
         """
         Args:
             loses: more is destroyed than the replication property tolerates: acknowledged entries may be lost.

@@ -12,9 +12,9 @@ from logdevice_py.core.lsn import LSN_OLDEST, format_lsn
 from logdevice_py.core.marks import HITS
 from logdevice_py.core.units import SECOND, Micros
 from logdevice_py.simulation.trace import Trace
-from server.sim_cluster import SimCluster, SimPromise
+from server.sim_faults.nemesis import Nemesis, PlannedFault
+from server.sim_machines import SimMachines, SimPromise
 from tests.simulation.end_state import check_bounds, check_copies, has_intact_copy
-from tests.simulation.faults import Nemesis, PlannedFault
 from tests.simulation.history import Observation, Violation
 from tests.simulation.invariants import Invariants
 from tests.simulation.scenario import Scenario, draw
@@ -80,7 +80,7 @@ def run_seed(
     """
     scenario = draw(seed, loses=loses)
     trace = Trace(echo=echo)
-    cluster = SimCluster(
+    cluster = SimMachines(
         scenario.config,
         seed,
         network=scenario.network,
@@ -97,7 +97,7 @@ def run_seed(
 
 
 class _Run:
-    def __init__(self, scenario: Scenario, cluster: SimCluster, disabled: Collection[int], loses: bool) -> None:
+    def __init__(self, scenario: Scenario, cluster: SimMachines, disabled: Collection[int], loses: bool) -> None:
         self.scenario = scenario
         self.cluster = cluster
         self.loses = loses
@@ -106,9 +106,9 @@ class _Run:
             scenario, cluster, random.Random(cluster.rng.getrandbits(64)), self.invariants, loses=loses
         )
         self.nemesis = Nemesis(
-            scenario,
+            scenario.fault_schedule,
             cluster,
-            self.apps,
+            self.apps.kill_one,
             random.Random(cluster.rng.getrandbits(64)),
             disabled=disabled,
             bounded=not loses,

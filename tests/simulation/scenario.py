@@ -17,9 +17,9 @@ from logdevice_py.membership.settings import MembershipSettings
 from logdevice_py.simulation.network import NetworkSettings
 from sequencer.recovery.settings import RecoverySettings
 from sequencer.settings import SequencerSettings
+from server.sim_faults.nemesis import CATALOG, FaultSchedule
 from storage_node.settings import StorageSettings
 from tests.simulation.cluster_plan import ClusterPlan, NodePlan
-from tests.simulation.faults import CATALOG
 
 _LEFT_ALONE = {"gossip_interval_us", "gossip_threshold"}
 """Slower detection of failures would only make runs longer."""
@@ -78,6 +78,11 @@ class Scenario:
             size_trigger_bytes=rng.choice([64, 4096, 256 << 10]),
             silence_us=rng.choice([500 * MILLISECOND, 5 * SECOND]),
         )
+
+    @property
+    def fault_schedule(self) -> FaultSchedule:
+        """What goes wrong."""
+        return FaultSchedule(self.faults, self.fault_interval, self.duration, self.logs)
 
     def __str__(self) -> str:
         return (

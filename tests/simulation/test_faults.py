@@ -5,17 +5,15 @@ from __future__ import annotations
 import random
 from collections import Counter
 from dataclasses import replace
-from typing import cast
 
 import pytest
 
 from logdevice_py.core.units import SECOND
-from server.sim_cluster import SimCluster
-from tests.simulation.fault_catalog import FaultInstance
-from tests.simulation.faults import CATALOG, Nemesis
+from server.sim_faults.catalog import FaultInstance
+from server.sim_faults.nemesis import CATALOG, Nemesis
+from server.sim_machines import SimMachines
 from tests.simulation.run import run_seed
 from tests.simulation.scenario import Scenario, draw
-from tests.simulation.workload import Applications
 
 
 def scenario_with(kinds: list[str], seed: int = 3) -> Scenario:
@@ -24,10 +22,9 @@ def scenario_with(kinds: list[str], seed: int = 3) -> Scenario:
     return scenario
 
 
-def nemesis(scenario: Scenario, disabled: frozenset[int] = frozenset()) -> tuple[SimCluster, Nemesis]:
-    cluster = SimCluster(scenario.config, scenario.seed)
-    no_applications = cast(Applications, None)
-    return cluster, Nemesis(scenario, cluster, no_applications, random.Random(2), disabled=disabled)
+def nemesis(scenario: Scenario, disabled: frozenset[int] = frozenset()) -> tuple[SimMachines, Nemesis]:
+    cluster = SimMachines(scenario.config, scenario.seed)
+    return cluster, Nemesis(scenario.fault_schedule, cluster, lambda: None, random.Random(2), disabled=disabled)
 
 
 class TestPlan:

@@ -9,7 +9,7 @@ from client.read.items import RecordBatch
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import MILLISECOND, SECOND
-from server.sim_cluster import SimClient, SimCluster, SimReader
+from server.sim_machines import SimClient, SimMachines, SimReader
 from tests.simulation.application import Application as Application
 from tests.simulation.history import AttemptFate, LogHistory, Observation, Violation
 from tests.simulation.invariants import Invariants
@@ -26,7 +26,7 @@ class Applications:
     def __init__(
         self,
         scenario: Scenario,
-        cluster: SimCluster,
+        cluster: SimMachines,
         rng: random.Random,
         invariants: Invariants,
         *,

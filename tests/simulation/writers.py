@@ -9,7 +9,7 @@ from client.write.write_streams import WriteStreams
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import MILLISECOND, SECOND, Micros
-from server.sim_cluster import SimPromise
+from server.sim_machines import SimPromise
 from tests.simulation.application import Application
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from logdevice_py.config.parse import load_cluster
 from logdevice_py.core.ids import Generation, LogId, NodeId, ShardId, shard_id
 from logdevice_py.core.lsn import LSN_OLDEST, Lsn
 from logdevice_py.core.units import MILLISECOND, SECOND, Micros
-from server.sim_cluster import SimCluster, SimNode, SimNodeState, SimPromise, SimReader
+from server.sim_machines import SimMachines, SimNode, SimNodeState, SimPromise, SimReader
 
 LOG = LogId(1)
 TEXT = """
@@ -33,7 +33,7 @@ class FiveNodes:
 
     def __init__(self, seed: int = 1) -> None:
         nodes = "".join(f'[nodes.N{node}]\nhost = "127.0.0.{node + 1}"\nport = 7000\n' for node in range(5))
-        self.cluster = SimCluster(load_cluster(TEXT + nodes), seed)
+        self.cluster = SimMachines(load_cluster(TEXT + nodes), seed)
         for node in self.cluster.nodes.values():
             node.start()
         self.client = self.cluster.client()

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from logdevice_py.core.ids import ShardId
 from logdevice_py.core.units import MILLISECOND, SECOND
-from server.sim_cluster import SimNode, SimNodeState
+from server.sim_faults.catalog import FaultInstance, fault
+from server.sim_machines import SimNode, SimNodeState
 from storage_node.log_store.memory import MemoryDisk
-from tests.simulation.fault_catalog import FaultInstance, fault
 
 # Whole disks. A disk that goes elsewhere is that of a running node: one that was swapped before might come back to where it was, and a shard
 # that gets its own disk of some time ago is another fault.

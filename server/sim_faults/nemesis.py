@@ -7,22 +7,32 @@ index and draws the rest from a generator of its own, so a run can be repeated w
 from __future__ import annotations
 
 import random
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from server.sim_cluster import SimCluster
+from logdevice_py.core.ids import LogId
 from server.sim_damage import DamageBudget
-from tests.simulation import disk_faults, network_faults, process_faults
-from tests.simulation.fault_catalog import CATALOG as CATALOG
-from tests.simulation.fault_catalog import FaultInstance
+from server.sim_faults import disks, network, processes
+from server.sim_faults.catalog import CATALOG as CATALOG
+from server.sim_faults.catalog import FaultInstance
+from server.sim_machines import SimMachines
 
-if TYPE_CHECKING:
-    from tests.simulation.scenario import Scenario
-    from tests.simulation.workload import Applications
-
-FAULT_MODULES = (process_faults, network_faults, disk_faults)
+FAULT_MODULES = (processes, network, disks)
 """Where the kinds of `CATALOG` are."""
+
+
+@dataclass(frozen=True, slots=True)
+class FaultSchedule:
+    """What is to go wrong, and how often."""
+
+    kinds: Sequence[str]
+    """Names in `CATALOG`."""
+    interval: int
+    """Microseconds between two faults, on average."""
+    duration: int
+    """Microseconds of true time after which there are no more."""
+    logs: Sequence[LogId]
+    """Those in use: no more is destroyed than what their replication makes up for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +49,13 @@ class PlannedFault:
 
 
 class Nemesis:
-    """Causes the faults of a scenario until `stop`."""
+    """Causes the faults of a schedule until `stop`."""
 
     def __init__(
         self,
-        scenario: Scenario,
-        cluster: SimCluster,
-        apps: Applications,
+        schedule: FaultSchedule,
+        cluster: SimMachines,
+        kill_client: Callable[[], None],
         rng: random.Random,
         *,
         disabled: Collection[int] = (),
@@ -53,19 +63,20 @@ class Nemesis:
     ) -> None:
         """
         Args:
+            kill_client: kill a client process of the applications, and let another one begin.
             rng: gives one number, from which all faults follow.
             disabled: indexes of faults that are left out; see `plan`.
-            bounded: destroy no more than the replication property makes up for. Without that, `SimCluster.destroyed_entries` and
+            bounded: destroy no more than the replication property makes up for. Without that, `SimMachines.destroyed_entries` and
                 `intact_copies` tell what was lost.
         """
         self._seed = rng.getrandbits(64)
-        self._scenario = scenario
+        self._schedule = schedule
         self._cluster = cluster
-        self._apps = apps
+        self._kill_client = kill_client
         self._disabled = frozenset(disabled)
         self._stopped = False
         properties = [cluster.config.metadata_log.replication]
-        for log in scenario.logs:
+        for log in schedule.logs:
             attributes = cluster.config.log(log)
             assert attributes is not None, log
             properties.append(attributes.replication)
@@ -73,7 +84,7 @@ class Nemesis:
         self.plan: list[PlannedFault] = self._make_plan()
         """All faults in order of time, also disabled ones."""
         self.caused: dict[str, int] = {}
-        """How many of each kind were caused; `SimCluster.fault_effects` tells what came of it."""
+        """How many of each kind were caused; `SimMachines.fault_effects` tells what came of it."""
 
     def start(self) -> None:
         """Begin."""
@@ -92,14 +103,14 @@ class Nemesis:
         return random.Random(f"{self._seed} {index}")
 
     def _make_plan(self) -> list[PlannedFault]:
-        scenario, at = self._scenario, self._cluster.scheduler.now
+        schedule, at = self._schedule, self._cluster.scheduler.now
         planned: list[PlannedFault] = []
-        while scenario.faults:
+        while schedule.kinds:
             rng = self._generator(len(planned))
-            at += 1 + rng.randrange(2 * scenario.fault_interval)
-            if at >= scenario.duration:
+            at += 1 + rng.randrange(2 * schedule.interval)
+            if at >= schedule.duration:
                 break
-            planned.append(PlannedFault(len(planned), at, rng.choice(scenario.faults)))
+            planned.append(PlannedFault(len(planned), at, rng.choice(schedule.kinds)))
         return planned
 
     def _cause(self, planned: PlannedFault) -> None:
@@ -113,8 +124,7 @@ class Nemesis:
             planned.kind,
             self._generator(-1 - planned.index),
             self._cluster,
-            self._apps,
-            self._scenario,
+            self._kill_client,
             self.budget,
             lambda: self._stopped,
         )

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from logdevice_py.core.units import MILLISECOND, SECOND
-from server.sim_cluster import SimNode, SimNodeState
-from tests.simulation.fault_catalog import FaultInstance, fault
+from server.sim_faults.catalog import FaultInstance, fault
+from server.sim_machines import SimNode, SimNodeState
 
 _YEAR = 365 * 86_400 * SECOND
 
@@ -111,7 +111,7 @@ def pause_many(it: FaultInstance) -> None:
 @fault("a client process is killed, and another one begins")
 def kill_client(it: FaultInstance) -> None:
     it.hit()
-    it.apps.kill_one()
+    it.kill_client()
 
 
 def _jump(it: FaultInstance, node: SimNode, span: int) -> None:

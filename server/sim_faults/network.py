@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from logdevice_py.core.units import MILLISECOND, SECOND
 from logdevice_py.simulation.links import LinkFault
-from tests.simulation.fault_catalog import FaultInstance, fault
+from server.sim_faults.catalog import FaultInstance, fault
 
 
 def _block(it: FaultInstance, pairs: list[tuple[int, int]]) -> None:
@@ -28,7 +28,7 @@ def _addresses(it: FaultInstance) -> list[int]:
 
 
 def _living_clients(it: FaultInstance) -> list[int]:
-    return [client.address for client in it.cluster.clients if client.process.alive]
+    return it.cluster.network.listening(below=0)
 
 
 @fault("one node is cut off from the other nodes, and perhaps from clients")
@@ -49,7 +49,7 @@ def partition_one_way(it: FaultInstance) -> None:
 @fault("one node hears nobody, or nobody hears it")
 def partition_deaf(it: FaultInstance) -> None:
     node = it.node().id
-    pairs = [(other, node) for other in _addresses(it) if other != node]
+    pairs: list[tuple[int, int]] = [(other, node) for other in _addresses(it) if other != node]
     _block(it, pairs if it.rng.random() < 0.5 else [(target, source) for source, target in pairs])
 
 
@@ -99,8 +99,8 @@ def partition_flapping(it: FaultInstance) -> None:
 
 @fault("one client is cut off from one node")
 def partition_client(it: FaultInstance) -> None:
-    client = it.rng.choice(_living_clients(it))
-    _block(it, _both_ways([(client, it.node().id)]))
+    if clients := _living_clients(it):
+        _block(it, _both_ways([(it.rng.choice(clients), it.node().id)]))
 
 
 @fault("connections are reset between their ends")
@@ -145,7 +145,7 @@ def _link(it: FaultInstance, made: LinkFault, *, both: bool = True, clients: boo
     network, node = it.cluster.network, it.node().id
     others = [other for other in _addresses(it) if other != node] + (_living_clients(it) if clients else [])
     others = it.rng.sample(others, it.rng.randrange(1, len(others) + 1))
-    pairs = [(node, other) for other in others]
+    pairs: list[tuple[int, int]] = [(node, other) for other in others]
     pairs = _both_ways(pairs) if both else pairs
     for pair in pairs:
         network.add_link_fault(*pair, made)

@@ -5,15 +5,10 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from logdevice_py.core.units import MILLISECOND, SECOND
-from server.sim_cluster import SimCluster, SimNode, SimNodeState
 from server.sim_damage import DamageBudget
-
-if TYPE_CHECKING:
-    from tests.simulation.scenario import Scenario
-    from tests.simulation.workload import Applications
+from server.sim_machines import SimMachines, SimNode, SimNodeState
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +23,7 @@ class FaultKind:
     silent: bool
     """What it destroys is missed by nobody, the shard itself included."""
     counted_as: str
-    """Under which name `SimCluster.fault_effects` counts what it did to somebody."""
+    """Under which name `SimMachines.fault_effects` counts what it did to somebody."""
     minutes: bool
     """It only means something in a run that lasts minutes."""
 
@@ -60,9 +55,9 @@ class FaultInstance:
     """When it happens, in microseconds of true time."""
     kind: str
     rng: random.Random
-    cluster: SimCluster
-    apps: Applications
-    scenario: Scenario
+    cluster: SimMachines
+    kill_client: Callable[[], None]
+    """Kill a client process of the applications, and let another one begin."""
     budget: DamageBudget
     is_over: Callable[[], bool]
     """The part of the run with faults has ended."""

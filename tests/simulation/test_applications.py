@@ -1,0 +1,124 @@
+"""Applications under simulation: as docs/simulation.md shows, unchanged asyncio code against the faults of the simulator."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from logdevice_py import LogDeviceError, Record, SimCluster
+from server.sim_cluster import SimulationFailed
+
+SEEDS = range(6)
+
+
+class Counter:
+    """A counter that lives in a log: its state is the sum of the records."""
+
+    def __init__(self, cluster: SimCluster) -> None:
+        self._cluster = cluster
+        self.added = 0
+
+    async def add(self, writer: Any, amount: int) -> None:
+        await writer.append(1, str(amount).encode())
+        self.added += amount
+
+    async def read(self) -> int:
+        async with self._cluster.client() as client:
+            tail = await client.tail_lsn(1)
+            total = 0
+            async with client.reader(1, until=tail) as reader:
+                async for item in reader:
+                    if isinstance(item, Record):
+                        total += int(item.payload)
+            return total
+
+
+async def count_under_faults(cluster: SimCluster) -> tuple[int, int, int]:
+    counter = Counter(cluster)
+    async with cluster.client() as client, client.buffered_writer(give_up="5min") as writer:
+        for amount in range(100):
+            await counter.add(writer, amount)
+            await asyncio.sleep(cluster.rng.uniform(0, 0.2))
+    await cluster.calm()
+    return counter.added, await counter.read(), sum(cluster.faults.values())
+
+
+class TestSimulate:
+    @pytest.mark.parametrize("seed", SEEDS)
+    def test_a_counter_counts_right_whatever_breaks(self, simulate: Callable[..., Any], seed: int) -> None:
+        added, read, faults = simulate(
+            count_under_faults, seed=seed, nodes=5, replicate="rack:2,node:3", racks=3, faults="all"
+        )
+        assert added == read == sum(range(100))
+        assert faults > 3
+
+    def test_a_seed_is_the_same_run_again(self, simulate: Callable[..., Any]) -> None:
+        def lines(seed: int) -> list[str]:
+            seen: list[str] = []
+            simulate(count_under_faults, seed=seed, nodes=3, faults=["crash_process", "pause"], echo=seen.append)
+            return seen
+
+        one = lines(4)
+        assert len(one) > 1000
+        assert one == lines(4)
+        assert one != lines(5)
+
+    def test_what_an_application_raises_comes_with_its_seed(self, simulate: Callable[..., Any]) -> None:
+        async def application(cluster: SimCluster) -> None:
+            async with cluster.client() as client:
+                await client.append(99, b"there is no such log")
+
+        with pytest.raises(SimulationFailed, match="seed 7 after") as failed:
+            simulate(application, seed=7)
+        assert isinstance(failed.value.__cause__, LogDeviceError)
+
+    def test_a_cluster_lives_under_virtual_time_only(self) -> None:
+        async def application() -> None:
+            SimCluster(nodes=3)
+
+        with pytest.raises(RuntimeError, match="simulate"):
+            asyncio.run(application())
+
+    def test_unknown_faults_are_refused_with_the_known_ones(self, simulate: Callable[..., Any]) -> None:
+        async def application(cluster: SimCluster) -> None:
+            raise AssertionError("not reached")
+
+        with pytest.raises(SimulationFailed, match="crash_process"):
+            simulate(application, faults=["no such fault"])
+
+
+class TestNodes:
+    def test_a_node_that_is_off_is_done_without_and_comes_back(self, simulate: Callable[..., Any]) -> None:
+        async def application(cluster: SimCluster) -> list[int]:
+            epochs = []
+            async with cluster.client() as client:
+                for _ in range(3):
+                    receipt = await client.append(1, b"x")
+                    epochs.append(receipt.lsn.epoch)
+                    node = (await client.sequencer(1)).node
+                    await cluster.power_off(node)
+                    receipt = await client.append(1, b"y", timeout=60)
+                    epochs.append(receipt.lsn.epoch)
+                    await cluster.start_node(node)
+            return epochs
+
+        epochs = simulate(application, nodes=3, replicate="node:2")
+        assert epochs == sorted(epochs)
+        assert len(set(epochs)) >= 4
+
+    def test_a_node_cut_off_from_the_others_is_noticed(self, simulate: Callable[..., Any]) -> None:
+        async def application(cluster: SimCluster) -> tuple[int, int]:
+            async with cluster.client() as client:
+                await client.append(1, b"x")
+                node = (await client.sequencer(1)).node
+                cluster.cut_off(node)
+                await client.append(1, b"y", timeout=60)
+                other = (await client.sequencer(1)).node
+                cluster.heal()
+                return node, other
+
+        node, other = simulate(application, nodes=5, replicate="node:2")
+        assert node != other
