@@ -19,9 +19,10 @@ class Receipt:
     lsn: LSN
     batch_offset: int
     timestamp: Timestamp
-    """Given by the sequencer, Unix UTC microseconds; 0 when the append was completed by recovery, and only its position is known."""
+    """Given by the sequencer, Unix UTC microseconds; 0 when only the position is known: the append was completed by recovery, or one answer
+    was too small for all that thousands of records with an LSN each came to."""
     copyset: tuple[int, ...]
-    """The shards that hold a copy (node << 8 | shard index); empty when the append was completed by recovery."""
+    """The shards that hold a copy of this record's entry (node << 8 | shard index); empty when only the position is known."""
     durability: Durability
     """SYNC: every copy was synced to disk before the acknowledgement."""
 

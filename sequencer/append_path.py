@@ -13,7 +13,7 @@ from logdevice_py.core.entry import RECORDS_PER_ENTRY_MAX
 from logdevice_py.core.ids import PeerId, WriterId
 from logdevice_py.core.lsn import LSN_INVALID, compose_lsn, epoch_of, esn_of
 from logdevice_py.core.status import CorruptEntryError, Status
-from logdevice_py.core.units import Micros
+from logdevice_py.core.units import Micros, Timestamp
 from logdevice_py.protocol.messages import Append, AppendFlags
 from sequencer.batching import OpenEntry, is_batched, is_split, split
 from sequencer.context import SequencerContext
@@ -344,8 +344,9 @@ class AppendPath:
         group = frames[0].split
         assert group is not None
         group.lsn = current.next_lsn
+        stamp = sequencer.timestamp()  # they came at one instant
         for at, part in enumerate(frames):
-            if not self._append(sequencer, [part], 1, len(part.payload), now, room_checked=True):
+            if not self._append(sequencer, [part], 1, len(part.payload), now, stamp=stamp):
                 # The frames after it must not get LSNs: the records would not follow each other.
                 self._fail_rest(sequencer, frames[at + 1 :], group)
                 return
@@ -369,13 +370,16 @@ class AppendPath:
         size: int,
         now: Micros,
         *,
-        room_checked: bool = False,
+        stamp: Timestamp | None = None,
     ) -> bool:
+        """`stamp`: the entry is one of several of a frame; there is room for all, and they are of that time."""
         current = sequencer.current
         if current is None or sequencer.state is not _ACTIVE:
             self._refused(sequencer, frames, Status.NOSEQUENCER, now)
             return False
-        stamp = sequencer.timestamp()
+        room_checked = stamp is not None
+        if stamp is None:
+            stamp = sequencer.timestamp()
         status = current.append(frames, records, size, bool(frames[0].writer), stamp, now, room_checked=room_checked)
         if status is not _OK:
             self._refused(sequencer, frames, status, now)

@@ -59,7 +59,7 @@ def split(frame: Frame) -> list[Frame]:
         CorruptEntryError: the payload does not hold what it declares.
     """
     records = decode_batch(frame.payload, frame.records)
-    group = SplitAppend(len(records), records=len(records))
+    group = SplitAppend(len(records))
     return [
         Frame(record, 1, crc32c(record), 0, peer=frame.peer, request_id=frame.request_id, split=group)
         for record in records

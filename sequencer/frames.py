@@ -11,7 +11,15 @@ from logdevice_py.core.lsn import LSN_INVALID, Lsn
 from logdevice_py.core.machine import Outbox
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Timestamp
-from logdevice_py.protocol.messages import Append, Appended, AppendedFlags, AppendFlags
+from logdevice_py.protocol.messages import (
+    FIELDS_BUDGET,
+    SPLIT_RUNS_MAX,
+    Append,
+    Appended,
+    AppendedFlags,
+    AppendFlags,
+    Durability,
+)
 from sequencer.metrics import SequencerMetrics
 
 NO_NODE = NodeId(-1)
@@ -21,19 +29,60 @@ _BATCH = int(AppendFlags.BATCH)
 _WRITE_STREAM = int(AppendFlags.WRITE_STREAM)
 _PART_BATCH = int(ConstituentFlags.BATCH)
 _PART_STREAM = int(ConstituentFlags.WRITE_STREAM)
+_APPENDED_BYTES = 1000
+"""At most, of an APPENDED without its runs."""
+_RUN_BYTES = 20
+"""At most, of a run without its copyset."""
+_SHARD_BYTES = 5
+assert FIELDS_BUDGET // _RUN_BYTES < SPLIT_RUNS_MAX
 
 
-@dataclass(slots=True)
+SplitRun = tuple[int, int, int, list[int]]
+"""As `Appended.split` holds them."""
+
+
 class SplitAppend:
     """A frame whose records got an LSN each; it is answered once, when all of them came to their end."""
 
-    missing: int
-    """Records whose entries are in flight."""
-    lsn: Lsn = LSN_INVALID
-    """Of the first record; the others follow without a gap."""
-    status: Status = Status.OK
-    not_replicated: bool = True
-    records: int = 1
+    __slots__ = ("_stored", "lsn", "missing", "not_replicated", "status")
+
+    def __init__(self, records: int) -> None:
+        self.missing = records
+        """Records whose entries are in flight."""
+        self.lsn: Lsn = LSN_INVALID
+        """Of the first record; the others follow without a gap."""
+        self.status = Status.OK
+        self.not_replicated = True
+        self._stored: list[SplitRun | None] = [None] * records
+
+    @property
+    def records(self) -> int:
+        """How many the frame holds."""
+        return len(self._stored)
+
+    def stored(self, lsn: Lsn, timestamp: Timestamp, durability: int, copyset: list[int]) -> None:
+        """One entry is fully replicated; each may be on other shards."""
+        self.missing -= 1
+        self.not_replicated = False
+        self._stored[lsn - self.lsn] = (1, timestamp, durability, copyset)
+
+    def runs(self) -> list[SplitRun]:
+        """What became of the records, all of which are stored. What would not go into one answer is not told, beyond how many there are."""
+        runs: list[SplitRun] = []
+        size = done = 0
+        for stored in self._stored:
+            assert stored is not None
+            if runs and runs[-1][1:] == stored[1:]:
+                runs[-1] = (runs[-1][0] + 1, *stored[1:])
+            else:
+                size += _RUN_BYTES + _SHARD_BYTES * len(stored[3])
+                if size > FIELDS_BUDGET - _APPENDED_BYTES:
+                    marks.hit("split_append_not_told_whole")
+                    runs.append((self.records - done, 0, int(Durability.ASYNC), []))
+                    break
+                runs.append(stored)
+            done += 1
+        return runs
 
     @property
     def failure(self) -> Status:
@@ -101,8 +150,7 @@ class Answers:
         """The frame's entry is fully replicated."""
         split = frame.split
         if split is not None:
-            split.missing -= 1
-            split.not_replicated = False
+            split.stored(lsn, timestamp, durability, copyset)
             if split.missing:
                 return
             lsn = split.lsn
@@ -110,6 +158,8 @@ class Answers:
                 marks.hit("split_append_stored_in_part")
                 self.refuse(frame.peer, frame.request_id, log, split.failure, lsn=lsn)
                 return
+            self._acknowledge_split(frame, log, split)
+            return
         metrics = self._metrics
         metrics.frames_acknowledged += 1
         metrics.records_acknowledged += frame.records
@@ -134,6 +184,28 @@ class Answers:
             for peer, request_id in frame.repeats or ():
                 self.repeat(peer, request_id, log, frame)
             frame.repeats = None
+
+    def _acknowledge_split(self, frame: Frame, log: LogId, split: SplitAppend) -> None:
+        self._metrics.frames_acknowledged += 1
+        self._metrics.records_acknowledged += split.records
+        runs = split.runs()
+        _, timestamp, durability, copyset = runs[0]
+        self._outbox.send(
+            frame.peer,
+            Appended(
+                request_id=frame.request_id,
+                log=log,
+                status=Status.OK,
+                flags=0,
+                lsn=split.lsn,
+                batch_offset=0,
+                timestamp=Timestamp(timestamp),
+                redirect=NO_NODE,
+                durability=durability,
+                copyset=copyset,
+                split=runs,
+            ),
+        )
 
     def repeat(self, peer: PeerId, request_id: int, log: LogId, frame: Frame) -> None:
         """A write stream's frame that was acknowledged before came once more: it has its first position."""

@@ -11,7 +11,7 @@ import pytest
 @pytest.fixture
 def simulate() -> Callable[..., Any]:
     """`server.sim_cluster.simulate`: ``simulate(application, seed=7, nodes=5, faults="all")`` runs ``await application(cluster)``, where
-    `cluster` is a `SimCluster`, and returns what it returns. See docs/simulation.md."""
+    `cluster` is a `SimCluster`, and returns what it returns. See docs/simulate-your-application.md."""
     from server.sim_cluster import simulate as run
 
     return run

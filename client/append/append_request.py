@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
 from client.append.coalescing import cut_frames
 from client.append.router import REFUSALS, Router, Routes
@@ -348,13 +349,14 @@ class AppendRequests:
 
     def _acknowledge(self, frame: _Frame, answer: Appended) -> None:
         message = frame.message
+        if answer.split:
+            self._acknowledge_split(frame, answer)
+            return
         offset = answer.batch_offset
         if message.previous_lsn and answer.lsn == message.previous_lsn:
             # The entry of an earlier try was recovered: whoever answers may know only its LSN.
             offset = frame.previous_offset
-        self._remove(frame)
-        self._logs[message.log].pauses = None
-        self._metrics.records_appended += message.records
+        self._accepted(frame)
         lsn, timestamp = LSN(answer.lsn), Timestamp(answer.timestamp)
         copyset = tuple(answer.copyset)
         durability = DURABILITY.get(answer.durability, Durability.ASYNC)
@@ -362,6 +364,28 @@ class AppendRequests:
             if not promise.done():
                 promise.set_result(Receipt(lsn, offset, timestamp, copyset, durability))
             offset += 1
+
+    def _acknowledge_split(self, frame: _Frame, answer: Appended) -> None:
+        """Each record got an LSN of its own, whatever this client's cluster file says of batching."""
+        records = frame.message.records
+        if sum(run[0] for run in answer.split) != records or epoch_of(answer.lsn + records - 1) != epoch_of(answer.lsn):
+            self._fail(frame, Status.PROTO, maybe_applied=True, detail="the answer does not fit the records")
+            return
+        self._accepted(frame)
+        promises, lsn = iter(frame.promises), int(answer.lsn)
+        for count, timestamp, durability, shards in answer.split:
+            copyset = tuple(shards)
+            safety = DURABILITY.get(durability, Durability.ASYNC)
+            for promise in islice(promises, count):
+                if not promise.done():
+                    promise.set_result(Receipt(LSN(lsn), 0, Timestamp(timestamp), copyset, safety))
+                lsn += 1
+
+    def _accepted(self, frame: _Frame) -> None:
+        message = frame.message
+        self._remove(frame)
+        self._logs[message.log].pauses = None
+        self._metrics.records_appended += message.records
 
     def _fail(self, frame: _Frame, status: Status, *, maybe_applied: bool, detail: str = "") -> None:
         message = frame.message

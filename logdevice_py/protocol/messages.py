@@ -12,6 +12,7 @@ Names are LogDevice's: verb and participle for request and answer. Conventions:
 from __future__ import annotations
 
 import enum
+from dataclasses import field
 from typing import Annotated, Final
 
 from logdevice_py.config.attributes import Durability as Durability
@@ -161,10 +162,15 @@ class AppendedFlags(enum.IntFlag):
     REDIRECT_NOT_ALIVE = 2  # the node redirected to looks dead from here
 
 
+SPLIT_RUN: Final = tuple_of(U32K, STAMP, U8K, list_of(SHARD, 127))
+SPLIT_RUNS_MAX: Final = 4096
+
+
 @message(MessageType.APPENDED)
 class Appended:
     """Answer to APPEND. lsn is the position when OK; with other statuses the position that the append may have got, 0 if none;
-    with STALE and WRITE_STREAM_UNKNOWN ``epoch:0`` of the sequencer."""
+    with STALE and WRITE_STREAM_UNKNOWN ``epoch:0`` of the sequencer. The frame's records share the LSN, with batch offsets that follow each
+    other, unless `split` says that each has an LSN of its own: only the sequencer knows how it stored them."""
 
     request_id: U64
     log: Log
@@ -176,6 +182,9 @@ class Appended:
     redirect: Node  # REDIRECTED, PREEMPTED: whom to ask
     durability: U8  # Durability
     copyset: Annotated[list[int], list_of(SHARD, 127)]
+    split: Annotated[list[tuple[int, int, int, list[int]]], list_of(SPLIT_RUN, SPLIT_RUNS_MAX)] = field(
+        default_factory=list
+    )  # each record has an LSN, from lsn on: runs (records, timestamp, durability, copyset); 0 and no copyset: not told
 
 
 class StoreFlags(enum.IntFlag):

@@ -1,4 +1,4 @@
-"""Applications under simulation: as docs/simulation.md shows, unchanged asyncio code against the faults of the simulator."""
+"""Applications under simulation: as docs/simulate-your-application.md shows, unchanged asyncio code against the faults of the simulator."""
 
 from __future__ import annotations
 

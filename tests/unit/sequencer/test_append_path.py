@@ -137,6 +137,65 @@ class TestWithoutBatching:
         entries = world.entries()
         assert [entries[compose_lsn(1, esn)][1][0].payload for esn in (2, 3, 4)] == [b"a", b"b", b"c"]
 
+    def test_the_answer_to_a_batch_tells_where_each_record_is(self) -> None:
+        world = active(config=make_config(sequencer_batching=False, sticky_copysets=False))
+        # the second record needs a second wave, and is stored last
+        world.answer = lambda store: Status.NOSPC if store.lsn == compose_lsn(1, 3) and store.wave == 1 else Status.OK
+        request = world.append(encode_batch([b"a", b"b", b"c"]), flags=BATCH, records=3)
+        world.run(30_000)
+        answer = world.answer_to(request)
+        told = [
+            (timestamp, durability, tuple(copyset))
+            for count, timestamp, durability, copyset in answer.split
+            for _ in range(count)
+        ]
+        entries = world.entries()
+        headers = [entries[compose_lsn(1, esn)][0] for esn in (2, 3, 4)]
+        assert [each[2] for each in told] == [header.copyset for header in headers]
+        assert told[0][2] != told[1][2]
+        assert [each[0] for each in told] == [header.timestamp for header in headers]
+        assert (answer.timestamp, tuple(answer.copyset)) == (told[0][0], told[0][2])
+
+    def test_records_with_the_same_copyset_are_told_together(self) -> None:
+        world = active(config=make_config(sequencer_batching=False, max_writes_in_flight=100))
+        world.answer = lambda store: Status.OK
+        request = world.append(encode_batch([b"r"] * 50), flags=BATCH, records=50)
+        world.run()
+        ((count, _, _, copyset),) = world.answer_to(request).split
+        assert (count, copyset) == (50, world.answer_to(request).copyset)
+
+    def test_a_batch_with_batching_shares_one_lsn(self) -> None:
+        world = active()
+        request = world.append(encode_batch([b"a", b"b"]), flags=BATCH, records=2)
+        world.run()
+        assert world.answer_to(request).split == []
+
+    def test_an_answer_about_thousands_of_entries_fits_a_frame_and_counts_all(self) -> None:
+        group = SplitAppend(5000)
+        group.lsn = compose_lsn(1, 2)
+        for index in range(5000):
+            lsn = Lsn(group.lsn + index)
+            group.stored(lsn, Timestamp(2**62), 1, [(2**23 - 1) - index, 2**23 - 1, 2**23 - 2])
+        runs = group.runs()
+        assert sum(run[0] for run in runs) == 5000
+        assert runs[-1][1:] == (0, int(Durability.ASYNC), [])
+        _, _, _, copyset = runs[0]
+        encode_frame(
+            Appended(
+                request_id=2**64 - 1,
+                log=LogId(2**63 - 1),
+                status=Status.OK,
+                flags=0,
+                lsn=LSN_MAX,
+                batch_offset=0,
+                timestamp=Timestamp(2**62),
+                redirect=NodeId(-1),
+                durability=1,
+                copyset=copyset,
+                split=runs,
+            )
+        )
+
     def test_a_batch_is_answered_after_its_last_record(self) -> None:
         world = active(config=make_config(sequencer_batching=False))
         world.answer = lambda store: None
