@@ -267,10 +267,20 @@ class Client:
     # What writers and readers of this client use
 
     def future(self) -> asyncio.Future[Any]:
-        """A future of the client's loop."""
+        """A future of the client's loop.
+
+        Raises:
+            LogDeviceError: the client is not open, or the caller runs on another loop or in another thread; nothing was taken.
+        """
         if self._loop is None or self._crashed is not None:
             self._refuse()
         assert self._loop is not None
+        if asyncio._get_running_loop() is not self._loop:
+            raise LogDeviceError(
+                Status.INVALID_PARAM,
+                "this client belongs to the event loop on which it was opened, and is used from another loop or thread: open one client a loop, "
+                "or use SyncClient from threads",
+            )
         return self._loop.create_future()
 
     def _refuse(self) -> None:

@@ -69,8 +69,8 @@ class SplitAppend:
     def runs(self) -> list[SplitRun]:
         """What became of the records, all of which are stored. What would not go into one answer is not told, beyond how many there are."""
         runs: list[SplitRun] = []
-        size = done = 0
-        for stored in self._stored:
+        size = 0
+        for done, stored in enumerate(self._stored):
             assert stored is not None
             if runs and runs[-1][1:] == stored[1:]:
                 runs[-1] = (runs[-1][0] + 1, *stored[1:])
@@ -81,7 +81,6 @@ class SplitAppend:
                     runs.append((self.records - done, 0, int(Durability.ASYNC), []))
                     break
                 runs.append(stored)
-            done += 1
         return runs
 
     @property

@@ -56,7 +56,11 @@ class SequencerSettings:
         1 * _S, unit="us", lo=_MS, hi=600 * _S, doc="A shard that said OVERLOADED is not picked for this long."
     )
     no_space_us: int = setting(
-        60 * _S, unit="us", lo=_MS, hi=3600 * _S, doc="A shard that said NOSPC is not picked for this long."
+        2 * _S,
+        unit="us",
+        lo=_MS,
+        hi=3600 * _S,
+        doc="A shard that said NOSPC is not picked for this long; then the next entry tries it. A log that lacks shards comes back so late.",
     )
     store_disabled_us: int = setting(
         30 * _S,

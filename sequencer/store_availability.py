@@ -168,9 +168,9 @@ class StoreAvailability:
                 self.block(shard, Reason.UNROUTABLE, now)
 
     def on_peer_up(self, node: NodeId) -> None:
-        """The connection to a node stands again."""
+        """The connection to a node stands again. A shard whose disk had failed works again once its process has been started anew."""
         for shard in sorted(self._blocked):
-            if node_of(shard) == node and self._blocked[shard][0] is Reason.UNROUTABLE:
+            if node_of(shard) == node and self._blocked[shard][0] in (Reason.UNROUTABLE, Reason.DISABLED):
                 self._unblock(shard)
 
     def on_cluster_state(self) -> None:

@@ -17,6 +17,18 @@ from server.supervisor import write_cluster_file
 from storage_node.log_store.identity import AcceptedLoss
 
 
+def durability_argument(durability: str) -> Durability:
+    """ "sync" or "async".
+
+    Raises:
+        ValueError: it is neither.
+    """
+    for each in Durability:
+        if durability == each.name.lower():
+            return each
+    raise ValueError(f"durability is one of {', '.join(each.name.lower() for each in Durability)}, not {durability!r}")
+
+
 class LocalCluster:
     """``async with LocalCluster(nodes=3) as cluster`` starts nodes in a temporary directory and stops them at the end.
 
@@ -58,7 +70,7 @@ class LocalCluster:
                 replicate=replicate or f"node:{min(3, nodes)}",
                 racks=racks,
                 epoch_store=None,
-                durability=Durability[durability.upper()],
+                durability=durability_argument(durability),
             )
             write_cluster_file(self.directory, config)
         self.config_file = str(path)
@@ -66,7 +78,13 @@ class LocalCluster:
         self.hosts: dict[int, NodeHost] = {}
 
     async def start_node(self, node: int) -> None:
-        """Start one node."""
+        """Start one node.
+
+        Raises:
+            ValueError: it runs already.
+        """
+        if node in self.hosts:
+            raise ValueError(f"node {node} runs already")
         self.hosts[node] = await NodeHost.open(
             Path(self.config_file),
             NodeId(node),
@@ -75,7 +93,13 @@ class LocalCluster:
         )
 
     async def stop_node(self, node: int) -> None:
-        """Stop one node in order."""
+        """Stop one node in order.
+
+        Raises:
+            ValueError: it does not run.
+        """
+        if node not in self.hosts:
+            raise ValueError(f"node {node} does not run; those that do: {sorted(self.hosts)}")
         await self.hosts.pop(node).close()
 
     def client(self) -> Client:

@@ -23,6 +23,7 @@ from logdevice_py.simulation.event_loop import SimEventLoop
 from logdevice_py.simulation.process import Process
 from logdevice_py.simulation.scheduler import Scheduler
 from logdevice_py.simulation.trace import Trace
+from server.local_cluster import durability_argument
 from server.sim_faults.nemesis import CATALOG, FaultSchedule, Nemesis
 from server.sim_machines import SimMachines, SimNode, SimNodeState
 
@@ -32,6 +33,9 @@ APPLICATION_ADDRESS = -100_000
 """In the network, of the application's first client; later ones count down."""
 _NOT_FOR_APPLICATIONS = frozenset({"kill_client"})
 _STARTS_WITHIN = 60 * SECOND
+_FAULTS_FOR = 20 * SECOND
+_REST = 20 * SECOND
+"""A cluster of which most machines are down at most times gets nowhere, however good it is: an application must end at some time."""
 
 
 class SimulationFailed(Exception):
@@ -123,15 +127,16 @@ class SimCluster:
             durability: "sync" or "async".
             seed: of everything that is left to chance.
             faults: kinds of `server.sim_faults.catalog.CATALOG` that happen until the application calls `calm`; "all" takes a few of them, others
-                with each seed. No more data is destroyed than the replication makes up for.
-            fault_interval: virtual seconds between two faults, on average.
+                with each seed. No more data is destroyed than the replication makes up for. They come for 20 s, then there are none for 20 s, and
+                so on.
+            fault_interval: virtual seconds between two faults, on average, while they come.
             trace: gets what happens; by default only the last events are kept.
         """
         loop = asyncio.get_running_loop()
         if not isinstance(loop, SimEventLoop):
             raise RuntimeError("a SimCluster lives under virtual time: run the application with simulate(...)")
         config = load_cluster(
-            _cluster_file(nodes, logs, replicate or f"node:{min(3, nodes)}", racks, Durability[durability.upper()])
+            _cluster_file(nodes, logs, replicate or f"node:{min(3, nodes)}", racks, durability_argument(durability))
         )
         self.rng = random.Random(f"application {seed}")
         """For the application's own choices."""
@@ -139,7 +144,12 @@ class SimCluster:
         self._clients = 0
         kinds = _kinds(faults, self.rng)
         schedule = FaultSchedule(
-            kinds, max(1, round(fault_interval * 1e6)), loop.limit, [LogId(log) for log in range(1, logs + 1)]
+            kinds,
+            max(1, round(fault_interval * 1e6)),
+            loop.limit,
+            [LogId(log) for log in range(1, logs + 1)],
+            burst=_FAULTS_FOR,
+            rest=_REST,
         )
         self._nemesis = Nemesis(schedule, self.machines, _no_client, random.Random(f"faults {seed}"))
 
@@ -242,18 +252,28 @@ def simulate(
 
     Raises:
         SimulationFailed: from the exception that left the application or one of the machines.
+        ValueError: an argument of the cluster is wrong.
     """
     scheduler = Scheduler()
     trace = Trace(echo=echo)
 
+    made = False
+
     async def run() -> T:
-        async with SimCluster(seed=seed, trace=trace, **cluster) as simulated:
+        nonlocal made
+        simulated = SimCluster(seed=seed, trace=trace, **cluster)
+        made = True
+        async with simulated:
             return await application(simulated)
 
+    if asyncio._get_running_loop() is not None:
+        raise RuntimeError("simulate runs an event loop of its own: call it from outside of coroutines")
     with asyncio.Runner(loop_factory=lambda: SimEventLoop(scheduler, limit=round(virtual_seconds * 1e6))) as runner:
         try:
             return runner.run(run())
         except Exception as error:
+            if not made:
+                raise  # the caller's arguments
             name = getattr(application, "__name__", "the application")
             raise SimulationFailed(
                 f"{name} failed with seed {seed} after {scheduler.now / 1e6:.3f} s of virtual time: {type(error).__name__}: {error}"

@@ -72,6 +72,8 @@ class SimMachines:
         self.checks = checks
         self.watch: Callable[[SimNode, list[Any]], None] | None = None
         """Sees the effects of every turn of every node before they are run."""
+        self.watchers: list[Callable[[SimNode, list[Any]], None]] = []
+        """See the same after `watch`, and may take themselves out; what they cause must not happen before the turn has ended."""
         self.nodes = {node: SimNode(self, node) for node in sorted(config.nodes)}
         self.clients: list[SimClient] = []
         self._client_address = CLIENT_ADDRESS

@@ -416,6 +416,8 @@ class SimNode:
             disk.free = disk.total
             disk.unreadable.clear()
         self.resume()
+        if self.process is not None:
+            self.process.spare_next_turn()
         if self.failed:
             self.crash(machine=False)
         if self.state is SimNodeState.DOWN:
@@ -436,4 +438,7 @@ class _WatchedOutbox(Outbox):
         effects = super().take()
         if effects and self._cluster.watch is not None:
             self._cluster.watch(self._node, effects)
+        if effects and self._cluster.watchers:
+            for watcher in list(self._cluster.watchers):
+                watcher(self._node, effects)
         return effects

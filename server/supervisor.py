@@ -219,14 +219,17 @@ class Supervisor:
         return f"N{node} added in {where}"
 
     async def remove(self, node: int) -> str:
-        """Take a node out of the cluster file, then stop it. Its data stays where it is."""
+        """Take a node out of the cluster file, then stop it. Its data stays where it is, but nobody asks for it: records have a copy less."""
         known = self._known(node)
         nodes = {key: value for key, value in self.config.nodes.items() if key != known}
         self._publish(nodes=nodes)
         child = self.children.pop(known, None)
         if child is not None:
             await self._stop_child(child)
-        return f"N{node} removed; its data stays in {layout.node_directory(self.directory, known)}"
+        return (
+            f"N{node} removed; records that it held have one copy less, since copies are not made again elsewhere. "
+            f"Its data stays in {layout.node_directory(self.directory, known)}"
+        )
 
     async def set_replication(self, replicate: str) -> str:
         """Another replication property for all logs."""

@@ -1,7 +1,9 @@
 """DIGEST: everything stored in ranges of LSNs, released or not.
 
 Served piecewise and without state between requests: an answer says how far it got. A range in which the shard may lack entries (another
-generation, unsynced writes lost in a crash, damage) is answered REBUILDING: what is there is shown, what is not is no proof.
+generation, unsynced writes lost in a crash) is answered REBUILDING: what is there is shown, what is not is no proof. An entry that cannot be
+read is shown with an empty image: that says nothing against what the shard tells of other LSNs. Where damage is wide, or in a metadata log,
+the range is REBUILDING.
 """
 
 from __future__ import annotations
@@ -27,6 +29,8 @@ RANGES_PER_MESSAGE_MAX: Final = 2000
 ENTRIES_PER_MESSAGE_MAX: Final = (FIELDS_BUDGET - _RANGE_SIZE) // _ENTRY_SIZE
 _JOBS_AT_WORK_MAX: Final = 4
 _RANGES_WAITING_MAX: Final = 200_000
+_DAMAGED_MAX: Final = 64
+"""LSNs that one read may show as damaged; of a wider range nothing is known."""
 _RANGE_COST: Final = 256
 """What a range costs of a turn, in bytes of images."""
 
@@ -41,7 +45,7 @@ class _Job:
         self.message = message
         self.room = room
         """Bytes of images that may still be added; an answer holds at least one entry all the same."""
-        self.entries_max = (FIELDS_BUDGET - _RANGE_SIZE * len(message.ranges)) // _ENTRY_SIZE
+        self.entries_max = (FIELDS_BUDGET - _RANGE_SIZE * len(message.ranges)) // _ENTRY_SIZE - _DAMAGED_MAX
         self.ranges: list[tuple[int, int, int]] = []
         self.entries: list[tuple[int, int, int]] = []
         self.images: list[bytes] = []
@@ -141,8 +145,8 @@ class DigestHandler:
                 job.status = Status.REBUILDING
                 self._finish_range(job, log, last)
                 continue
-            if is_metadata_log(LogId(log)) and self._shard.generation > 1:
-                # An earlier generation may have held copies; metadata logs have no list of generations that could tell.
+            if is_metadata_log(LogId(log)) and self._shard.generation > 1 and not generation:
+                # An earlier generation may have held copies. Who names this one asks only what was stored since.
                 job.status = Status.REBUILDING
             state = self._shard.find(LogId(log))
             if state is None or job.position > last:
@@ -180,11 +184,16 @@ class DigestHandler:
             job.status = Status.FAILED
             self._finish_range(job, log, Lsn(job.position - 1))
         else:
+            entries = result.entries
             if result.corrupt or result.bodiless:
                 hit("digest_met_damage")
                 self._shard.metrics.corrupt_ranges += len(result.corrupt) + len(result.bodiless)
-                job.status = Status.REBUILDING
-            for lsn, image in result.entries:
+                damaged = damaged_lsns(result, job.position)
+                if damaged is None or is_metadata_log(LogId(log)):
+                    job.status = Status.REBUILDING
+                else:
+                    entries = sorted([*entries, *((lsn, b"") for lsn in damaged)])
+            for lsn, image in entries:
                 self._add(job, log, lsn, image)
             self._shard.metrics.entries_from_disk += len(result.entries)
             if result.through >= last:
@@ -228,6 +237,18 @@ class DigestHandler:
                 images=payload,
             ),
         )
+
+
+def damaged_lsns(result: ReadResult, first: Lsn) -> list[Lsn] | None:
+    """Where the read, which began at `first`, found something that it could not read; None when that is too much to be told one by one."""
+    damaged = set(result.bodiless)
+    for begin, end in result.corrupt:
+        begin, end = max(begin, first), min(end, result.through)
+        if end - begin >= _DAMAGED_MAX:
+            return None
+        damaged.update(Lsn(lsn) for lsn in range(begin, end + 1))
+    damaged.difference_update([lsn for lsn, _ in result.entries])
+    return sorted(damaged) if len(damaged) <= _DAMAGED_MAX else None
 
 
 def overlaps_lossy(state: LogState, first: int, last: int) -> bool:

@@ -173,8 +173,8 @@ class SealHandler:
             if result.status is not Status.OK:
                 fact.status = Status.REBUILDING
             elif result.corrupt:
+                # that concerns the damaged entries alone: a digest shows which ones they are
                 hit("seal_met_damage")
-                fact.status = Status.REBUILDING
                 fact.last_esn = max(fact.last_esn, esn_of(min(result.corrupt[-1][1], last)))
             take(result.entries[0][1] if result.entries else None)
             self._arrived(answer)

@@ -54,7 +54,7 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument(
         "--proof",
         action="store_true",
-        help="print no records but one JSON object that sums up the range: equal for all readers that saw the same",
+        help="print no records but one JSON object that sums up the range: equal for all readers that saw the same; bytes are those of the stored entries",
     )
     return options
 

@@ -121,7 +121,8 @@ class WriteStreams:
         if self._closed:
             raise LogDeviceError(Status.SHUTDOWN, "the writer is closed", retriable=False)
         raise LogDeviceError(
-            Status.NOBUFS, f"{self._owner.unacknowledged_bytes} bytes are unacknowledged; await ready() before more"
+            Status.NOBUFS,
+            f"{self._owner.unacknowledged_bytes} bytes of records are unacknowledged (and each record counts 100 more); await ready() before more",
         )
 
     def _touch(self, log: LogId) -> WriteStream:

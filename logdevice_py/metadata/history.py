@@ -9,7 +9,7 @@ latest counts.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -17,7 +17,7 @@ from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.core import marks
 from logdevice_py.core.declare import setting
 from logdevice_py.core.entry import EntryFlags, body_of, check_body, parse_constituents, parse_header
-from logdevice_py.core.ids import LogId, PeerId, ShardId, data_log_of, metadata_log_of, node_peer
+from logdevice_py.core.ids import Generation, LogId, PeerId, ShardId, data_log_of, metadata_log_of, node_peer
 from logdevice_py.core.lsn import LSN_INVALID, LSN_MAX, LSN_OLDEST, Lsn
 from logdevice_py.core.machine import Outbox, Rng, Timer, TimerWheel, backoff
 from logdevice_py.core.status import CorruptEntryError, Status
@@ -101,8 +101,16 @@ class MetadataHistoryReader:
         request_ids: Iterator[int],
         done: Callable[[MetadataHistoryReader, Micros], None],
         settings: MetadataHistorySettings | None = None,
+        *,
+        generations: Mapping[ShardId, Generation] | None = None,
     ) -> None:
-        """`log` is the data log or its metadata log; `done` is called once, unless the reader is cancelled."""
+        """
+        Args:
+            log: the data log or its metadata log.
+            done: is called once, unless the reader is cancelled.
+            generations: what is asked is only what shards stored since they had these; a shard that lost earlier ones can tell that. Without,
+                such a shard cannot tell, and the reading is not authoritative when too many are.
+        """
         nodeset = config.metadata_log.nodeset
         self.log = log
         self.state = ReaderState.IDLE
@@ -121,6 +129,7 @@ class MetadataHistoryReader:
         self._done = done
         self._settings = settings or MetadataHistorySettings()
         self._domains = FailureDomains(nodeset, config.metadata_log.replication, config.location)
+        self._generations = generations or {}
         self._shards = {shard: _Shard() for shard in nodeset}
         self._pauses = backoff(rng, initial_us=self._settings.retry_us_initial, max_us=self._settings.retry_us_max)
         self._retry: Timer | None = None
@@ -190,7 +199,8 @@ class MetadataHistoryReader:
         while len(shard.requests) >= _REQUESTS_PER_SHARD_MAX:
             del shard.requests[next(iter(shard.requests))]
         shard.requests[request_id] = shard.position
-        ranges = [(int(self._metadata_log), int(shard.position), int(LSN_MAX), 0)]
+        generation = self._generations.get(shard_id, Generation(0))
+        ranges = [(int(self._metadata_log), int(shard.position), int(LSN_MAX), int(generation))]
         digest = Digest(request_id=request_id, shard=shard_id, bytes_max=self._settings.digest_bytes_max, ranges=ranges)
         self._outbox.send(node_peer(shard_id), digest)
 

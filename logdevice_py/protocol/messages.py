@@ -311,7 +311,8 @@ class Digest:
 @message(MessageType.DIGESTED)
 class Digested:
     """Answer to DIGEST. ranges: (log, status, last LSN that the answer covers). entries: (log, lsn, length of its image); the images
-    follow each other in the payload. Each is the copy of highest rank, an AMEND merged with its body."""
+    follow each other in the payload. Each is the copy of highest rank, an AMEND merged with its body; an empty one stands for an entry that
+    the shard holds and cannot read."""
 
     request_id: U64
     shard: Shard

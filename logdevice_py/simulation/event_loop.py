@@ -11,6 +11,9 @@ from logdevice_py.simulation.scheduler import Scheduler
 
 ITERATION_COST = 1
 """Microseconds of virtual time that an iteration of the loop takes, so that one which never rests cannot stop the clock."""
+RESTLESS_ITERATIONS = 1000
+RESTLESS_COST = 1000
+"""After so many iterations without a rest each takes so many microseconds: an application that spins comes to its limit soon."""
 
 
 class VirtualTimeExceeded(AssertionError):
@@ -96,17 +99,22 @@ class _VirtualSelector:
     def __init__(self, loop: SimEventLoop, scheduler: Scheduler) -> None:
         self._loop = loop
         self._scheduler = scheduler
+        self._restless = 0
+        """Iterations since the loop last waited."""
 
     def select(self, timeout: float | None) -> list[Any]:
         """Let virtual time pass, until the loop has work or `timeout` seconds are over."""
         loop, scheduler = self._loop, self._scheduler
         loop.check_limit()
         if timeout is None:
+            self._restless = 0
             while not loop.has_work:
                 scheduler.run_until(scheduler.now + 1_000_000, lambda: loop.has_work)
                 loop.check_limit()
         else:
-            pause = max(math.ceil(timeout * 1e6), ITERATION_COST)
+            self._restless = 0 if timeout > 0 else self._restless + 1
+            cost = ITERATION_COST if self._restless < RESTLESS_ITERATIONS else RESTLESS_COST
+            pause = max(math.ceil(timeout * 1e6), cost)
             scheduler.run_until(scheduler.now + pause, (lambda: loop.has_work) if timeout > 0 else None)
         return []
 

@@ -171,6 +171,10 @@ class Process:
         """
         self._cut = (share, then)
 
+    def spare_next_turn(self) -> None:
+        """Take `cut_next_turn` back, if no turn was cut yet."""
+        self._cut = None
+
     def _schedule(self) -> None:
         if not self._turn_scheduled:
             self._turn_scheduled = True

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 
 from logdevice_py.core.ids import LogId
 from server.sim_damage import DamageBudget
-from server.sim_faults import disks, network, processes
+from server.sim_faults import disks, moments, network, processes
 from server.sim_faults.catalog import CATALOG as CATALOG
 from server.sim_faults.catalog import FaultInstance
 from server.sim_machines import SimMachines
 
-FAULT_MODULES = (processes, network, disks)
+FAULT_MODULES = (processes, network, disks, moments)
 """Where the kinds of `CATALOG` are."""
 
 
@@ -33,6 +33,16 @@ class FaultSchedule:
     """Microseconds of true time after which there are no more."""
     logs: Sequence[LogId]
     """Those in use: no more is destroyed than what their replication makes up for."""
+    burst: int = 0
+    """Microseconds of faults, after which there are none for `rest`; 0: they never rest. Faults that were caused before go on in a rest."""
+    rest: int = 0
+
+    def next_fault(self, at: int, began: int) -> int:
+        """A time, or the end of the rest that it falls into."""
+        if not self.burst:
+            return at
+        within = (at - began) % (self.burst + self.rest)
+        return at if within < self.burst else at + self.burst + self.rest - within
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,11 +113,12 @@ class Nemesis:
         return random.Random(f"{self._seed} {index}")
 
     def _make_plan(self) -> list[PlannedFault]:
-        schedule, at = self._schedule, self._cluster.scheduler.now
+        schedule = self._schedule
+        at = began = self._cluster.scheduler.now
         planned: list[PlannedFault] = []
         while schedule.kinds:
             rng = self._generator(len(planned))
-            at += 1 + rng.randrange(2 * schedule.interval)
+            at = schedule.next_fault(at + 1 + rng.randrange(2 * schedule.interval), began)
             if at >= schedule.duration:
                 break
             planned.append(PlannedFault(len(planned), at, rng.choice(schedule.kinds)))

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from client.client import Client, read_cluster_file
+from client.read.items import Record
 from client.sync import SyncClient
 from logdevice_py.config.parse import load_cluster, render_cluster
 from logdevice_py.core.lsn import LSN
@@ -199,3 +200,25 @@ def test_a_writer_keeps_its_client_from_being_forgotten(tmp_path: Path) -> None:
         writer.close()
     finally:
         own.end(signal.SIGTERM)
+
+
+async def test_a_client_refuses_other_loops_and_threads_before_it_takes_anything(tmp_path: Path) -> None:
+    async with LocalCluster(nodes=1) as cluster, cluster.client() as client:
+        await client.append(1, b"mine")
+
+        def elsewhere() -> list[str]:
+            async def use() -> None:
+                await client.append(1, b"other loop")
+
+            refused = []
+            for call in (lambda: asyncio.run(use()), lambda: client.append(1, b"no loop")):
+                try:
+                    call()
+                except LogDeviceError as error:
+                    refused.append(error.status.name)
+            return refused
+
+        assert await asyncio.to_thread(elsewhere) == ["INVALID_PARAM", "INVALID_PARAM"]
+        async with client.reader(1, until=await client.tail_lsn(1)) as reader:
+            payloads = [item.payload async for item in reader if isinstance(item, Record)]
+        assert payloads == [b"mine"]

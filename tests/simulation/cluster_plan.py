@@ -69,8 +69,9 @@ class ClusterPlan:
         return possible
 
     def change_attributes(self, rng: random.Random) -> None:
-        """Settings of logs that hold from the next entry on. Batching is left alone: a client whose file differs in it misplaces receipts."""
+        """Settings of logs that hold from the next entry on."""
         self.attributes |= {
+            "sequencer_batching": rng.choice(["true", "false"]),
             "max_writes_in_flight": str(rng.choice([2, 5, 100, 1000])),
             "sticky_copysets": rng.choice(["true", "false"]),
         }

@@ -62,7 +62,7 @@ def hunt(fault: DeliberateFault, seeds: Iterable[int]) -> Catch | None:
     """Run the swarm with the fault planted until a seed catches it that passes without; None when none does."""
     for runs, seed in enumerate(seeds, start=1):
         by = _failure(fault, seed)
-        if by is not None and _passes(seed):
+        if by is not None and _passes(fault, seed):
             return Catch(seed, runs, by)
     return None
 
@@ -72,7 +72,7 @@ def _failure(fault: DeliberateFault, seed: int) -> str | None:
     histories_only = not __debug__
     with fault.planted(), NOBODY_WATCHES.planted() if histories_only else nullcontext():
         try:
-            run_seed(seed)
+            run_seed(seed, loses=fault.loses)
         except Failure as failure:
             cause = failure.__cause__
             if cause is None:
@@ -83,10 +83,10 @@ def _failure(fault: DeliberateFault, seed: int) -> str | None:
     return None
 
 
-def _passes(seed: int) -> bool:
-    """Without any fault planted."""
+def _passes(fault: DeliberateFault, seed: int) -> bool:
+    """In the same mode, without any fault planted."""
     try:
-        run_seed(seed)
+        run_seed(seed, loses=fault.loses)
     except Failure:
         return False
     return True

@@ -25,6 +25,8 @@ class DeliberateFault:
     change: Callable[[Any], Any]
     """Makes the broken attribute from the right one."""
     places: tuple[Place, ...]
+    loses: bool = False
+    """Looked for in runs that destroy more than the replication property tolerates."""
 
     @contextmanager
     def planted(self) -> Iterator[None]:
@@ -48,14 +50,16 @@ FAULTS: dict[str, DeliberateFault] = {}
 """All of them by name, in the order in which the catalogues list them."""
 
 
-def deliberate(breaks: str, *places: Place) -> Callable[[Callable[[Any], Any]], Callable[[Any], Any]]:
-    """Make a function from the right attribute to the broken one a fault, named like the function."""
+def deliberate(
+    breaks: str, *places: Place, loses: bool = False
+) -> Callable[[Callable[[Any], Any]], Callable[[Any], Any]]:
+    """Make a function from the right attribute to the broken one a fault, named like the function. `loses`: see `DeliberateFault`."""
 
     def register(change: Callable[[Any], Any]) -> Callable[[Any], Any]:
         name = change.__name__
         if name in FAULTS:
             raise MisplacedFaultError(f"two faults are called {name}")
-        FAULTS[name] = DeliberateFault(name, breaks, change, places)
+        FAULTS[name] = DeliberateFault(name, breaks, change, places, loses)
         return change
 
     return register

@@ -12,7 +12,7 @@ from server.sim_machines import SimMachines
 from storage_node.log_store import keys
 from storage_node.log_store.memory import MemoryDisk
 from storage_node.log_store.precedence import Missing, resolve
-from tests.simulation.history import Violation
+from tests.simulation.history import Observation, Violation
 from tests.simulation.invariants import LogModel
 from tests.simulation.writers import StreamWriter
 
@@ -82,6 +82,32 @@ def check_copies(cluster: SimMachines, model: LogModel, damaged: Collection[Shar
         if not named <= ever:
             names = [format_shard(shard) for shard in sorted(named - ever)]
             raise Violation(f"log {model.log} {format_lsn(lsn)}: its copyset names {names}, which never had a copy")
+
+
+def check_clean_epochs(cluster: SimMachines, model: LogModel, whole: Observation, trimmed: int) -> None:
+    """What a shard holds of an epoch that it calls clean is what readers were told: a record where there is one, and none in a gap."""
+    lsns = {lsn for lsn, _, _ in whole.records}
+    for node in cluster.nodes.values():
+        storage = node.root.storage if node.root is not None else None
+        if storage is None:
+            continue
+        for shard, machines in storage.shards.items():
+            state = machines.shard.logs.get(model.log)
+            if state is None:
+                continue
+            for log, lsn in sorted(set(node.disks[shard].entries())):
+                if log != model.log or not trimmed < lsn <= whole.last or lsn >> 32 > state.clean_epoch:
+                    continue
+                epoch = model.epochs.get(lsn >> 32)
+                if epoch is None or dict(epoch.interval.nodeset).get(shard) != machines.shard.generation:
+                    continue
+                image = _counting_copy(node.disks[shard], log, lsn)
+                if image is not None and parse_header(image).is_hole == (lsn in lsns):
+                    what = "a plug" if lsn in lsns else "an entry"
+                    raise Violation(
+                        f"{format_shard(shard)} holds {what} at log {log} {format_lsn(lsn)} in a clean epoch; "
+                        f"readers were told otherwise"
+                    )
 
 
 def has_intact_copy(cluster: SimMachines, model: LogModel, lsn: int) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -42,6 +43,11 @@ class Attempt:
     fate: AttemptFate = AttemptFate.PENDING
     position: Position | None = None
     """Where it is: by its receipt, or by what a reader saw."""
+
+    @property
+    def application(self) -> bytes:
+        """The name of who appended it: the payload begins with it."""
+        return self.payload.partition(b"-")[0]
 
 
 @dataclass(slots=True)
@@ -131,6 +137,8 @@ class LogHistory:
         self.losses: list[Gap] = []
         """DATALOSS that a reader got."""
         self.attempts: dict[bytes, Attempt] = {}
+        self.unanswered: Counter[bytes] = Counter()
+        """By application, how many of its appends have no answer yet."""
         self.at: dict[Position, bytes] = {}
         self.observations: list[Observation] = []
         self.acknowledged_max: Position = (0, 0)
@@ -146,6 +154,7 @@ class LogHistory:
         """An application appends."""
         assert payload not in self.attempts
         made = self.attempts[payload] = Attempt(payload, floor, stream, sequence)
+        self.unanswered[made.application] += 1
         return made
 
     def acknowledge(self, attempt: Attempt, lsn: int, offset: int, timestamp: int = 0) -> None:
@@ -155,6 +164,7 @@ class LogHistory:
             self._stamp(int(lsn), int(timestamp), "its receipt")
         self._place(attempt, (int(lsn), offset), "its receipt")
         attempt.fate = AttemptFate.ACKNOWLEDGED
+        self.unanswered[attempt.application] -= 1
         self.acknowledged += 1
         self.acknowledged_max = max(self.acknowledged_max, (int(lsn), offset))
 
@@ -162,6 +172,7 @@ class LogHistory:
         """It failed."""
         assert attempt.fate is AttemptFate.PENDING, attempt
         attempt.fate = AttemptFate.DOUBTFUL if maybe_applied else AttemptFate.FAILED
+        self.unanswered[attempt.application] -= 1
         if attempt.fate is AttemptFate.FAILED and attempt.position is not None:
             self.fail(f"{_name(attempt)} failed as not applied, and is at {_at(attempt.position)}")
 
@@ -281,7 +292,7 @@ class LogHistory:
             lost = [gap for gap in [*seen.gaps, *whole.gaps] if _is_loss(gap)]
             records = whole.records[bisect_left(lsns, first) : bisect_right(lsns, last)]
             got = [record for record in seen.records if first <= record[0] <= last]
-            if got and len(got) < len(records) and seen.last == got[-1][0]:
+            if got and seen.last == got[-1][0]:
                 # the reader may have been stopped within an entry
                 records = [record for record in records if record[:2] <= got[-1][:2]]
             if lost:

@@ -33,6 +33,7 @@ from server.sim_machines import SimMachines, SimNode
 from storage_node.log_store.interface import LogMetadataKind, WriteShard
 from storage_node.stored_metadata import decode_epoch, decode_lsn, decode_seal
 from tests.simulation.history import Violation
+from tests.simulation.recovery_invariants import RecoveryInvariants
 
 _RECOVERY: Final = int(StoreFlags.RECOVERY)
 _NOBODY: Final = WriteId(WriterIdentity(NodeId(0), InstanceId(0)), 0)
@@ -126,6 +127,7 @@ class Invariants:
             Release: self._on_release,
             Gossip: self._on_gossip,
         }
+        self._recoveries = RecoveryInvariants(cluster, self.logs, self._generations)
         cluster.watch = self.watch
 
     @property
@@ -142,6 +144,7 @@ class Invariants:
         if self._runs.get(node.id) != node.starts:
             self._runs[node.id] = node.starts
             self._on_start(node)
+        self._recoveries.watch(node, effects)
         messages = self._messages
         for effect in effects:
             kind = type(effect)
@@ -323,15 +326,27 @@ class Invariants:
         model = self.logs.get(message.log)
         if model is None or message.status is not Status.OK:
             return
-        lsn = message.lsn
-        if message.copyset and lsn not in model.acknowledged:
+        if not message.split:
+            self._on_acknowledged(model, message.lsn, message.copyset)
+            return
+        lsn = int(message.lsn)
+        for count, _, _, copyset in message.split:
+            for _ in range(count):
+                self._on_acknowledged(model, lsn, copyset)
+                lsn += 1
+
+    def _on_acknowledged(self, model: LogModel, lsn: int, shards: list[int]) -> None:
+        """A client is told that the shards have the entry; none: they are not told."""
+        if shards:
             entry = model.entries.get(lsn)
+            copyset = tuple(shards)
             if entry is None or not entry.replicated:
                 self.fail(f"{_at(model.log, lsn)} is acknowledged and not fully replicated")
-                raise AssertionError
-            # a frame whose records have an LSN each is answered with the first LSN and the copyset of the entry stored last
-            if tuple(message.copyset) not in model.epochs[lsn >> 32].can_replicate:
-                self.fail(f"{_at(model.log, lsn)} is acknowledged with copyset {message.copyset}")
+            elif not any(
+                sent == copyset and entry.stored.get(wave, set()).issuperset(copyset)
+                for wave, sent in entry.copysets.items()
+            ):
+                self.fail(f"{_at(model.log, lsn)} is acknowledged with copyset {copyset}, which did not store a wave")
         model.acknowledged.add(lsn)
 
     def _on_release(self, node: SimNode, message: Release) -> None:

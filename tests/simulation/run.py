@@ -14,7 +14,7 @@ from logdevice_py.core.units import SECOND, Micros
 from logdevice_py.simulation.trace import Trace
 from server.sim_faults.nemesis import Nemesis, PlannedFault
 from server.sim_machines import SimMachines, SimPromise
-from tests.simulation.end_state import check_bounds, check_copies, has_intact_copy
+from tests.simulation.end_state import check_bounds, check_clean_epochs, check_copies, has_intact_copy
 from tests.simulation.history import Observation, Violation
 from tests.simulation.invariants import Invariants
 from tests.simulation.scenario import Scenario, draw
@@ -203,6 +203,7 @@ class _Run:
             history.check_losses(whole, lambda lsn: has_intact_copy(self.cluster, model, lsn))
         else:
             check_copies(self.cluster, model, self.nemesis.budget.damaged, history.trim_asked)
+            check_clean_epochs(self.cluster, model, whole, history.trim_asked)
 
     def _append(self, log: LogId) -> int:
         """Append until it works; the LSN."""

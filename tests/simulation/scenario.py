@@ -20,6 +20,7 @@ from sequencer.settings import SequencerSettings
 from server.sim_faults.nemesis import CATALOG, FaultSchedule
 from storage_node.settings import StorageSettings
 from tests.simulation.cluster_plan import ClusterPlan, NodePlan
+from tests.simulation.profiles import PROFILES, TroubleProfile
 
 _LEFT_ALONE = {"gossip_interval_us", "gossip_threshold"}
 """Slower detection of failures would only make runs longer."""
@@ -35,9 +36,12 @@ _POWER_CUTS = {
     "crash_in_recovery",
     "failing_sync",
     "failing_write",
+    "strike_in_recovery",
+    "stray_copies",
 }
-_SHORTER = {"no_space_us": "20s"}
-"""Of what calm has to wait for."""
+
+_PROFILE_SHARE = 0.5
+"""Of the runs that are devoted to one kind of trouble."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -66,6 +70,10 @@ class Scenario:
     """0: nobody trims, moves logs to other epochs, or changes the cluster file."""
     epoch_interval: int
     config_interval: int
+    tail_interval: int = SECOND
+    frame_bytes_max: int = 256 << 10
+    profile: str = ""
+    """What the run is devoted to; empty: to nothing in particular."""
     plan: ClusterPlan = field(repr=False)
     text: str = field(repr=False)
 
@@ -75,7 +83,7 @@ class Scenario:
             time_trigger_us=rng.choice([-1, -1, 0, 10 * MILLISECOND]),
             compression=rng.choice(["none", "none", "lz4", "zstd"]),
             frames_in_flight_max=rng.choice([1, 3, 64]),
-            size_trigger_bytes=rng.choice([64, 4096, 256 << 10]),
+            size_trigger_bytes=min(rng.choice([64, 4096, 256 << 10]), self.frame_bytes_max),
             silence_us=rng.choice([500 * MILLISECOND, 5 * SECOND]),
         )
 
@@ -88,7 +96,7 @@ class Scenario:
         return (
             f"seed {self.seed}: {len(self.config.nodes)} nodes, logs {len(self.logs)}, copies {self.copies}, "
             f"{self.stream_writers} writers, {self.appenders} appenders, {self.readers} readers, "
-            f"{self.duration / 1e6:.0f} s, faults: {', '.join(self.faults) or 'none'}"
+            f"{self.duration / 1e6:.0f} s, {self.profile or 'anything'}, faults: {', '.join(self.faults) or 'none'}"
         )
 
 
@@ -96,6 +104,11 @@ def draw(seed: int, *, loses: bool = False) -> Scenario:
     """The scenario of a seed. `loses`: one whose faults destroy more than the replication property tolerates."""
     rng = random.Random(seed)
     faults = _loss_faults(rng) if loses else _faults(rng)
+    profile = rng.choice(PROFILES) if rng.random() < _PROFILE_SHARE else None
+    if profile is not None:
+        # what destroys is what runs with losses are for; each kind has the same chance as often as it stands there
+        beside = faults if loses else rng.sample(faults, min(len(faults), rng.randrange(3)))
+        faults = [*beside, *(rng.sample(profile.faults, 2) if loses else profile.faults)]
     asynchronous = rng.random() < 0.12
     if asynchronous:
         # what was acknowledged before a sync is lost with the machine: that is no loss to complain of, nor to be told of
@@ -109,6 +122,8 @@ def draw(seed: int, *, loses: bool = False) -> Scenario:
         choices += ["rack:3"]
     replicate = rng.choice(choices)
     logs = [LogId(number) for number in range(1, 1 + rng.choice([1, 1, 2, 3]))]
+    if profile is not None and profile.logs:
+        logs = [LogId(number) for number in range(1, 1 + profile.logs)]
     plan = ClusterPlan(
         replicate=replicate,
         racks=racks,
@@ -131,18 +146,21 @@ def draw(seed: int, *, loses: bool = False) -> Scenario:
     )
     if asynchronous:
         plan.attributes["durability"] = '"async"'
+    if profile is not None:
+        for name, values in profile.attributes.items():
+            plan.attributes[name] = rng.choice(values)
     for section, cls in (
         ("sequencer", SequencerSettings),
         ("recovery", RecoverySettings),
         ("storage", StorageSettings),
         ("membership", MembershipSettings),
     ):
-        plan.settings += _settings(rng, section, cls)
+        plan.settings += _settings(rng, section, cls, profile)
     source = plan.render()
     config = load_cluster(source)
     copies = config.log(logs[0]).replication.copies  # type: ignore[union-attr]
     minutes = any(CATALOG[kind].minutes for kind in faults)
-    return Scenario(
+    made = Scenario(
         seed=seed,
         config=config,
         copies=copies,
@@ -169,6 +187,13 @@ def draw(seed: int, *, loses: bool = False) -> Scenario:
         epoch_interval=rng.choice([0, 500 * MILLISECOND, 1500 * MILLISECOND, 5 * SECOND]),
         config_interval=0 if loses else rng.choice([0, 0, 3 * SECOND, 10 * SECOND]),
     )
+    if profile is not None:
+        made.profile = profile.name
+        for name, value in profile.scenario.items():
+            if name != "config_interval" or not loses:
+                setattr(made, name, value)
+        made.read_settings = dataclasses.replace(made.read_settings, **profile.reading)
+    return made
 
 
 def _faults(rng: random.Random) -> list[str]:
@@ -186,16 +211,17 @@ def _loss_faults(rng: random.Random) -> list[str]:
     return rng.sample(destructive, rng.randrange(1, 3)) + rng.sample(others, rng.randrange(3))
 
 
-def _settings(rng: random.Random, section: str, cls: type[Any]) -> list[str]:
-    """A few settings drawn from the range that their declarations give for simulation."""
-    lines = [
-        f'{name} = "{value}"'
-        for name, value in _SHORTER.items()
-        if any(each.name == name for each in dataclasses.fields(cls))
-    ]
+def _settings(rng: random.Random, section: str, cls: type[Any], profile: TroubleProfile | None) -> list[str]:
+    """A few settings drawn from the range that their declarations give for simulation, and most of those of the profile."""
+    lines: list[str] = []
+    drawn: set[str] = set()
+    for name, values in ({} if profile is None else profile.settings.get(section, {})).items():
+        if rng.random() < 0.6:
+            drawn.add(name)
+            lines.append(f"{name} = {rng.choice(values)}")
     for each in dataclasses.fields(cls):
         span = each.metadata.get("sim")
-        if span is None or rng.random() < 0.7 or each.name in _LEFT_ALONE:
+        if span is None or each.name in drawn or rng.random() < 0.7 or each.name in _LEFT_ALONE:
             continue
         value = span[0] + int((span[1] - span[0]) * rng.random() ** 4)
         unit = each.metadata["unit"]

@@ -86,7 +86,7 @@ class TestSimulate:
         async def application(cluster: SimCluster) -> None:
             raise AssertionError("not reached")
 
-        with pytest.raises(SimulationFailed, match="crash_process"):
+        with pytest.raises(ValueError, match="crash_process"):
             simulate(application, faults=["no such fault"])
 
 
@@ -94,13 +94,13 @@ class TestNodes:
     def test_a_node_that_is_off_is_done_without_and_comes_back(self, simulate: Callable[..., Any]) -> None:
         async def application(cluster: SimCluster) -> list[int]:
             epochs = []
-            async with cluster.client() as client:
+            async with cluster.client() as client, client.buffered_writer() as writer:
                 for _ in range(3):
-                    receipt = await client.append(1, b"x")
+                    receipt = await writer.append(1, b"x")
                     epochs.append(receipt.lsn.epoch)
                     node = (await client.sequencer(1)).node
                     await cluster.power_off(node)
-                    receipt = await client.append(1, b"y", timeout=60)
+                    receipt = await writer.append(1, b"y")
                     epochs.append(receipt.lsn.epoch)
                     await cluster.start_node(node)
             return epochs
@@ -111,11 +111,11 @@ class TestNodes:
 
     def test_a_node_cut_off_from_the_others_is_noticed(self, simulate: Callable[..., Any]) -> None:
         async def application(cluster: SimCluster) -> tuple[int, int]:
-            async with cluster.client() as client:
-                await client.append(1, b"x")
+            async with cluster.client() as client, client.buffered_writer() as writer:
+                await writer.append(1, b"x")
                 node = (await client.sequencer(1)).node
                 cluster.cut_off(node)
-                await client.append(1, b"y", timeout=60)
+                await writer.append(1, b"y")
                 other = (await client.sequencer(1)).node
                 cluster.heal()
                 return node, other

@@ -32,6 +32,14 @@ class TestPlan:
         assert all(kind.text and kind.name == name for name, kind in CATALOG.items())
         assert {name for name, kind in CATALOG.items() if kind.silent} == {"roll_back", "lying_sync"}
 
+    def test_faults_come_in_bursts_with_rests_between_them(self) -> None:
+        scenario = scenario_with(["pause"])
+        schedule = replace(scenario.fault_schedule, duration=60 * SECOND, burst=3 * SECOND, rest=5 * SECOND)
+        cluster = SimMachines(scenario.config, scenario.seed)
+        made = Nemesis(schedule, cluster, lambda: None, random.Random(2))
+        assert {planned.at // (8 * SECOND) for planned in made.plan} == set(range(8))
+        assert all(planned.at % (8 * SECOND) < 3 * SECOND for planned in made.plan)
+
     def test_a_fault_that_is_left_out_changes_no_other_one(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def caused(disabled: frozenset[int]) -> dict[int, tuple[int, str, float]]:
             seen: dict[int, tuple[int, str, float]] = {}

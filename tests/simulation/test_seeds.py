@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.simulation.marks_elsewhere import MARKS_ELSEWHERE
 from tests.simulation.run import Failure, run_seed
 from tests.simulation.search import declared_marks, fewest
 
@@ -75,3 +76,13 @@ def test_the_marks_of_the_sources_are_found() -> None:
     marks = declared_marks()
     assert marks["recovery_second_wave"] == "sequencer/recovery/mutator.py"
     assert "purge_skips_unknown_epoch" in marks
+
+
+def test_marks_that_no_seed_need_reach_are_reached_by_the_tests_that_are_named() -> None:
+    assert set(MARKS_ELSEWHERE) <= set(declared_marks())
+    tests = sorted({test for _, test in MARKS_ELSEWHERE.values()})
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.simulation.mark_recorder", *tests]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    _, _, reached = done.stdout.partition("marks reached:")
+    assert set(MARKS_ELSEWHERE) <= set(reached.split())

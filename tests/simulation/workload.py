@@ -8,10 +8,10 @@ from typing import Any
 from client.read.items import RecordBatch
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.status import Status
-from logdevice_py.core.units import MILLISECOND, SECOND
+from logdevice_py.core.units import MILLISECOND
 from server.sim_machines import SimClient, SimMachines, SimReader
 from tests.simulation.application import Application as Application
-from tests.simulation.history import AttemptFate, LogHistory, Observation, Violation
+from tests.simulation.history import LogHistory, Observation, Violation
 from tests.simulation.invariants import Invariants
 from tests.simulation.operators import Configurator, EpochMover, Trimmer
 from tests.simulation.readers import SlowSimReader, TailAsker, TailReader, tailing
@@ -54,7 +54,7 @@ class Applications:
             "w": (StreamWriter, scenario.write_interval),
             "a": (PlainWriter, scenario.write_interval),
             "r": (TailReader, 500 * MILLISECOND),
-            "t": (TailAsker, SECOND),
+            "t": (TailAsker, scenario.tail_interval),
             "x": (Trimmer, scenario.trim_interval),
             "e": (EpochMover, scenario.epoch_interval),
             "c": (Configurator, scenario.config_interval),
@@ -138,12 +138,11 @@ class Applications:
 
     def unanswered(self) -> int:
         """Appends of living clients without an answer."""
-        alive = {app.name for app in self.apps if app.alive}
         return sum(
-            1
+            history.unanswered[app.name.encode()]
             for history in self.histories.values()
-            for attempt in history.attempts.values()
-            if attempt.fate is AttemptFate.PENDING and attempt.payload.split(b"-")[0].decode() in alive
+            for app in self.apps
+            if app.alive
         )
 
     def tailing(self) -> list[tuple[TailReader, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from typing import Any
 
 from client.effects import Connect
@@ -148,7 +149,14 @@ class Bench:
 
 
 def appended(
-    request: Append, status: Status = Status.OK, *, lsn: int = 0, offset: int = 0, flags: int = 0, redirect: int = -1
+    request: Append,
+    status: Status = Status.OK,
+    *,
+    lsn: int = 0,
+    offset: int = 0,
+    flags: int = 0,
+    redirect: int = -1,
+    split: Sequence[tuple[int, int, int, list[int]]] = (),
 ) -> Appended:
     """An answer to APPEND."""
     return Appended(
@@ -162,6 +170,7 @@ def appended(
         redirect=NodeId(redirect),
         durability=0,
         copyset=[0, 256, 512],
+        split=list(split),
     )
 
 

@@ -9,7 +9,14 @@ from typing import Any
 
 from google_crc32c import value as crc32c
 
-from epoch_store.interface import EpochStoreRequest, ReadMetadata, Result, UpdateMetadata
+from epoch_store.interface import (
+    EpochStoreRequest,
+    ReadMetadata,
+    ReadShardIdentity,
+    Result,
+    ShardIdentity,
+    UpdateMetadata,
+)
 from logdevice_py.config.cluster import ClusterConfig, MetadataLogConfig, NodeConfig, Roles, ShardState
 from logdevice_py.config.logs import LogTree
 from logdevice_py.config.replication import ReplicationProperty
@@ -109,6 +116,8 @@ class FakeEpochStore:
 
     def __init__(self) -> None:
         self.metadata: dict[LogId, EpochMetaData] = {}
+        self.generations: dict[ShardId, Generation] = {}
+        """Of registered shards."""
         self.silent = False
         self.failures: list[Status] = []
         """Statuses for the next operations, before any is run."""
@@ -120,6 +129,11 @@ class FakeEpochStore:
         self.operations.append(operation)
         if self.failures:
             return Result(self.failures.pop(0))
+        if isinstance(operation, ReadShardIdentity):
+            generation = self.generations.get(operation.shard)
+            if generation is None:
+                return Result(Status.EMPTY)
+            return Result(Status.OK, ShardIdentity(bytes(16), operation.shard, generation))
         stored = self.metadata.get(operation.log)
         if isinstance(operation, ReadMetadata):
             return Result(Status.OK, stored) if stored is not None else Result(Status.EMPTY)

@@ -16,6 +16,27 @@ from sequencer.settings import SequencerSettings
 from tests.unit.sequencer.fakes import LOG, World, active, make_config
 
 
+def shards_of_generation(generation: int) -> World:
+    """A world whose shards lost their data, and hold what they stored since they had this generation."""
+    world = World()
+    answer = world._run_digest
+
+    def digest(to: PeerId, message: Digest) -> None:
+        ((log, _, last, asked),) = message.ranges
+        if asked == generation:
+            answer(to, message)
+            return
+        rows = [(log, int(Status.REBUILDING), int(last))]
+        world.node.on_message(
+            to,
+            Digested(request_id=message.request_id, shard=message.shard, ranges=rows, entries=[], images=b""),
+            world.now,
+        )
+
+    world._run_digest = digest  # type: ignore[method-assign]
+    return world
+
+
 class TestFirstActivation:
     def test_an_append_activates_the_log_and_is_stored_in_epoch_1(self) -> None:
         world = World()
@@ -93,6 +114,41 @@ class TestFirstActivation:
         request = world.append()
         world.run(5_000_000)
         world._run_digest = answer  # type: ignore[method-assign]
+        world.run(9_000_000)
+        assert world.answer_to(request).status is Status.OK
+
+    def test_a_log_is_provisioned_though_all_shards_of_the_metadata_nodeset_lost_their_data_once(self) -> None:
+        world = shards_of_generation(2)
+        for shard in world.config.metadata_log.nodeset:
+            world.store.generations[shard] = Generation(2)
+        request = world.append()
+        world.run(10_000_000)
+        assert world.answer_to(request).lsn == compose_lsn(1, 1)
+
+    def test_an_epoch_store_that_knows_earlier_generations_was_set_back_and_provisions_nothing(self) -> None:
+        world = shards_of_generation(3)
+        for shard in world.config.metadata_log.nodeset:
+            world.store.generations[shard] = Generation(2)
+        request = world.append()
+        world.run(30_000_000)
+        assert world.answer_to(request).status is Status.NOSEQUENCER
+        assert LOG not in world.store.metadata
+
+    def test_an_epoch_store_that_knows_no_shard_was_wiped_and_provisions_nothing(self) -> None:
+        world = shards_of_generation(2)
+        request = world.append()
+        world.run(30_000_000)
+        assert world.answer_to(request).status is Status.NOSEQUENCER
+        assert LOG not in world.store.metadata
+
+    def test_an_epoch_store_that_does_not_say_which_generations_it_knows_is_asked_again(self) -> None:
+        world = shards_of_generation(2)
+        for shard in world.config.metadata_log.nodeset:
+            world.store.generations[shard] = Generation(2)
+        world.store.failures = [Status.EMPTY, *[Status.TIMEDOUT] * len(world.config.metadata_log.nodeset)]
+        request = world.append()
+        world.run(3_000_000)
+        assert not world.is_answered(request)
         world.run(9_000_000)
         assert world.answer_to(request).status is Status.OK
 

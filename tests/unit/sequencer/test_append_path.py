@@ -6,12 +6,15 @@ import pytest
 
 from logdevice_py.config.attributes import Durability
 from logdevice_py.core.batch import Compression, encode_batch
-from logdevice_py.core.entry import EntryFlags
+from logdevice_py.core.entry import EntryFlags, parse_header
 from logdevice_py.core.ids import LOG_ID_MAX, LogId, NodeId, metadata_log_of
-from logdevice_py.core.lsn import Epoch, Esn, compose_lsn
+from logdevice_py.core.lsn import LSN_MAX, Epoch, Esn, Lsn, compose_lsn
 from logdevice_py.core.status import Status
-from logdevice_py.protocol.messages import AppendedFlags, AppendFlags
+from logdevice_py.core.units import Timestamp
+from logdevice_py.protocol.framing import encode_frame
+from logdevice_py.protocol.messages import Appended, AppendedFlags, AppendFlags, Store
 from sequencer.batching import is_batched
+from sequencer.frames import SplitAppend
 from sequencer.recovery.result import EpochContents
 from sequencer.settings import SequencerSettings
 from tests.unit.sequencer.fakes import LOG, World, active, make_config
@@ -139,8 +142,13 @@ class TestWithoutBatching:
 
     def test_the_answer_to_a_batch_tells_where_each_record_is(self) -> None:
         world = active(config=make_config(sequencer_batching=False, sticky_copysets=False))
-        # the second record needs a second wave, and is stored last
-        world.answer = lambda store: Status.NOSPC if store.lsn == compose_lsn(1, 3) and store.wave == 1 else Status.OK
+
+        def answer(store: Store) -> Status:
+            """The second record needs a second wave, and is stored last."""
+            refused = store.lsn == compose_lsn(1, 3) and store.wave == 1
+            return Status.NOSPC if refused and store.shard == parse_header(store.image).copyset[0] else Status.OK
+
+        world.answer = answer
         request = world.append(encode_batch([b"a", b"b", b"c"]), flags=BATCH, records=3)
         world.run(30_000)
         answer = world.answer_to(request)

@@ -274,6 +274,26 @@ class TestConnections:
         assert answer.status is Status.NOSPC
         assert answer.flags & AppendedFlags.NOT_REPLICATED
 
+    def test_a_log_is_writable_within_seconds_after_there_is_space_again(self) -> None:
+        world = active()
+        world.answer = lambda store: Status.NOSPC if store.shard != shard_id(NodeId(0)) else Status.OK
+        request = world.append()
+        world.run()
+        assert not world.answered
+        world.answer = lambda store: Status.OK
+        world.run(3_000_000)
+        assert world.answer_to(request).status is Status.OK
+
+    def test_a_shard_whose_disk_failed_is_picked_again_when_its_node_is_back(self) -> None:
+        world = active(config=make_config(3))
+        failed = shard_id(NodeId(1))
+        world.node.context.availability.note_status(failed, Status.FAILED, world.now)
+        world.node.on_peer_down(PeerId(1), world.now)
+        world.node.on_peer_up(PeerId(1), world.now)
+        request = world.append()
+        world.run()
+        assert world.answer_to(request).status is Status.OK
+
     def test_read_only_shards_take_no_new_entries(self) -> None:
         world = active(config=make_config(read_only=[1]))
         request = world.append()

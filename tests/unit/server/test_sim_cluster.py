@@ -186,6 +186,12 @@ class TestDisks:
         assert not run[2].failed
         assert run.read() >= len(run.lsns)
 
+    def test_a_crash_that_waits_for_a_turn_does_not_come_after_calm(self, run: FiveNodes) -> None:
+        run[2].crash_midway(0.5, machine=False, kind="crash_midway")
+        run.cluster.calm()
+        run.pass_time(5 * SECOND)
+        assert run[2].process is not None
+
     def test_what_was_acknowledged_survives_a_power_cut_of_everything(self, run: FiveNodes) -> None:
         for _ in range(5):
             run.append(5, pause=3 * MILLISECOND)

@@ -10,6 +10,8 @@ from logdevice_py.core.lsn import LSN_MAX, Lsn
 from logdevice_py.core.status import Status
 from logdevice_py.protocol.framing import encode_frame
 from logdevice_py.protocol.messages import Digest, Digested, Trim, Trimmed
+from storage_node.digest import damaged_lsns
+from storage_node.log_store.interface import ReadResult
 from storage_node.settings import StorageSettings
 from tests.unit.storage_node.fakes import (
     ASYNC_LOG,
@@ -96,14 +98,35 @@ class TestDigest:
         driver.turn(digest(lsn(1, 1), lsn(1, 9), generation=1))
         assert driver.take_one(Digested).ranges == [(SYNC_LOG, Status.REBUILDING, lsn(1, 9))]
 
-    def test_damage_is_rebuilding_and_the_rest_is_shown(self) -> None:
+    def test_an_entry_that_cannot_be_read_is_shown_as_such_and_the_rest_is_vouched_for(self) -> None:
         driver = ShardDriver(StorageSettings(recent_entries_bytes_max=0))
         driver.turn(*stores([lsn(1, 1), lsn(1, 2), lsn(1, 3)]))
         driver.disk.corrupt(SYNC_LOG, lsn(1, 2))
         driver.turn(digest(lsn(1, 1), lsn(1, 9)))
         answer = driver.take_one(Digested)
-        assert answer.ranges[0][1] == Status.REBUILDING
-        assert [header.lsn for header in headers(answer)] == [lsn(1, 1), lsn(1, 3)]
+        assert answer.ranges == [(SYNC_LOG, Status.OK, lsn(1, 9))]
+        assert [(row[1], row[2] > 0) for row in answer.entries] == [
+            (lsn(1, 1), True),
+            (lsn(1, 2), False),
+            (lsn(1, 3), True),
+        ]
+
+    def test_a_damaged_metadata_log_is_rebuilding_and_the_rest_is_shown(self) -> None:
+        driver = ShardDriver(StorageSettings(recent_entries_bytes_max=0))
+        log = metadata_log_of(SYNC_LOG)
+        driver.turn(*stores([lsn(1, 1), lsn(4, 1)], log=log, flags=0))
+        driver.disk.corrupt(log, lsn(1, 1))
+        driver.turn(digest(Lsn(1), LSN_MAX, log=log, generation=0))
+        answer = driver.take_one(Digested)
+        assert answer.ranges == [(log, Status.REBUILDING, LSN_MAX)]
+        assert [header.lsn for header in headers(answer)] == [lsn(4, 1)]
+
+    def test_wide_damage_is_rebuilding(self) -> None:
+        result = ReadResult(Status.OK, lsn(1, 9000), [(lsn(1, 5), b"x")], corrupt=[(lsn(1, 4), lsn(1, 6))])
+        assert damaged_lsns(result, lsn(1, 1)) == [lsn(1, 4), lsn(1, 6)]
+        assert damaged_lsns(result, lsn(1, 6)) == [lsn(1, 6)]
+        result.corrupt.append((lsn(1, 1000), lsn(1, 8000)))
+        assert damaged_lsns(result, lsn(1, 1)) is None
 
     def test_epochs_that_lost_entries_are_rebuilding(self, recent: StorageSettings) -> None:
         driver = ShardDriver(recent)
@@ -129,6 +152,14 @@ class TestDigest:
         driver = ShardDriver(generation=2)
         log = metadata_log_of(SYNC_LOG)
         driver.turn(digest(Lsn(1), LSN_MAX, log=log, generation=0))
+        assert driver.take_one(Digested).ranges == [(log, Status.REBUILDING, LSN_MAX)]
+
+    def test_it_vouches_for_what_metadata_logs_got_since_it_has_its_generation(self) -> None:
+        driver = ShardDriver(generation=2)
+        log = metadata_log_of(SYNC_LOG)
+        driver.turn(digest(Lsn(1), LSN_MAX, log=log, generation=2))
+        assert driver.take_one(Digested).ranges == [(log, Status.OK, LSN_MAX)]
+        driver.turn(digest(Lsn(1), LSN_MAX, log=log, generation=1))
         assert driver.take_one(Digested).ranges == [(log, Status.REBUILDING, LSN_MAX)]
 
     def test_a_copy_that_the_disk_has_not_taken_is_not_shown(self) -> None:

@@ -6,13 +6,15 @@ from typing import Any
 
 import pytest
 
+from client.receipt import Receipt
 from client.settings import ClientSettings
 from logdevice_py.core import marks
 from logdevice_py.core.batch import decode_batch
 from logdevice_py.core.ids import LogId, NodeId, PeerId
-from logdevice_py.core.lsn import LSN, compose_lsn
+from logdevice_py.core.lsn import LSN, LSN_MAX, compose_lsn
 from logdevice_py.core.status import LogDeviceError, Status
-from logdevice_py.protocol.messages import AppendedFlags, AppendFlags, GetSeqState, NodeState
+from logdevice_py.core.units import Timestamp
+from logdevice_py.protocol.messages import AppendedFlags, AppendFlags, Durability, GetSeqState, NodeState
 from tests.unit.client.fakes import LOG, Bench, FakePromise, appended, seq_state
 
 
@@ -35,6 +37,26 @@ class TestCoalescing:
         assert decode_batch(message.payload, 3) == [b"a", b"", b"c"]
         bench.answer(node, appended(message, lsn=compose_lsn(3, 9), offset=5))
         assert [(p.result.lsn, p.result.batch_offset) for p in promises] == [(LSN.parse("e3n9"), n) for n in (5, 6, 7)]
+
+    def test_records_that_the_sequencer_gave_an_lsn_each_get_that_one_whatever_the_own_cluster_file_says(self) -> None:
+        bench = Bench()
+        promises = [append(bench, payload) for payload in (b"a", b"b", b"c")]
+        node, message = bench.one()
+        split = [(2, 1234, int(Durability.SYNC), [0, 256]), (1, 1235, int(Durability.ASYNC), [512, 256])]
+        bench.answer(node, appended(message, lsn=compose_lsn(3, 9), split=split))
+        assert [p.result for p in promises] == [
+            Receipt(LSN.parse("e3n9"), 0, Timestamp(1234), (0, 256), Durability.SYNC),
+            Receipt(LSN.parse("e3n10"), 0, Timestamp(1234), (0, 256), Durability.SYNC),
+            Receipt(LSN.parse("e3n11"), 0, Timestamp(1235), (512, 256), Durability.ASYNC),
+        ]
+
+    @pytest.mark.parametrize(("counts", "lsn"), [([1], compose_lsn(3, 9)), ([2, 1], compose_lsn(3, 9)), ([2], LSN_MAX)])
+    def test_an_answer_that_does_not_fit_the_records_places_none_of_them(self, counts: list[int], lsn: int) -> None:
+        bench = Bench()
+        promises = [append(bench, payload) for payload in (b"a", b"b")]
+        node, message = bench.one()
+        bench.answer(node, appended(message, lsn=lsn, split=[(count, 1, 0, [0]) for count in counts]))
+        assert [(p.failure.status, p.failure.maybe_applied) for p in promises] == [(Status.PROTO, True)] * 2
 
     def test_a_lone_append_is_sent_as_it_is(self) -> None:
         bench = Bench()

@@ -48,6 +48,14 @@ class TestTime:
 
         assert 0 < run(application()) <= 1001
 
+    def test_an_application_that_spins_comes_to_the_limit(self) -> None:
+        async def application() -> None:
+            while True:  # noqa: ASYNC110 - it is the spinning that matters
+                await asyncio.sleep(0)
+
+        with pytest.raises(VirtualTimeExceeded, match="60 s"):
+            run(application(), limit=60_000_000)
+
     def test_timeouts_fire(self) -> None:
         async def application() -> None:
             async with asyncio.timeout(5):

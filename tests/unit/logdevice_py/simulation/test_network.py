@@ -235,6 +235,15 @@ class TestCrash:
             lengths.add(len(pair.got) - 1)
         assert lengths == {0, 1, 2, 3, 4}
 
+    def test_a_crash_that_was_taken_back_does_not_come(self) -> None:
+        pair = Pair().connected()
+        pair.processes[0].cut_next_turn(0.5, lambda: pair.processes[0].kill(machine=False))
+        pair.processes[0].spare_next_turn()
+        pair.send(4)
+        pair.pass_time()
+        assert pair.processes[0].alive
+        assert pair.got == list(range(1, 6))
+
 
 class TestDeterminism:
     def test_the_hash_tells_runs_apart_by_content_time_and_order(self) -> None:

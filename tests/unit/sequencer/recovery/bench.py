@@ -189,11 +189,18 @@ class Bench:
         self.deliver(Sealed(request_id=seal.request_id, shard=seal.shard, logs=[row]))
 
     def digested(
-        self, node: int, *images: bytes, until: int = ESN_MAX, status: Status = Status.OK, epoch: int = 1
+        self,
+        node: int,
+        *images: bytes,
+        until: int = ESN_MAX,
+        status: Status = Status.OK,
+        epoch: int = 1,
+        unreadable: tuple[int, ...] = (),
     ) -> None:
-        """The shard answers its last DIGEST."""
+        """The shard answers its last DIGEST. `unreadable`: ESNs above those of the images, at which it holds a copy that it cannot read."""
         digest = self.take(Digest, node)[-1]
-        lsns = [parse_lsn(one) for one in images]
+        lsns = [parse_lsn(one) for one in images] + [compose_lsn(epoch, esn) for esn in unreadable]
+        images += (b"",) * len(unreadable)
         self.deliver(
             Digested(
                 request_id=digest.request_id,

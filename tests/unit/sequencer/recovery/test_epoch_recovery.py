@@ -310,6 +310,20 @@ def test_a_position_whose_only_copies_are_damaged_is_neither_stored_nor_plugged(
     assert bench.metrics.entries_lost == 1
 
 
+def test_shards_that_cannot_read_an_entry_each_still_prove_where_the_epoch_ends() -> None:
+    bench = sealed_bench()
+    bench.digested(0, image(1), unreadable=(2,))
+    bench.digested(1, image(2), unreadable=(3,))
+    bench.digested(2, image(1), image(2), image(3))
+    stored = bench.stored()
+    assert {esn: set(kinds.values()) for esn, kinds in stored.items()} == {
+        1: {ENTRY},
+        2: {ENTRY},
+        3: {ENTRY},
+        4: {BRIDGE},
+    }
+
+
 def test_a_wave_that_times_out_goes_to_others_but_holders_stay() -> None:
     bench = sealed_bench(4)
     bench.digested(0, image(1, copyset=(0, 3)))

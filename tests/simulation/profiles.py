@@ -1,0 +1,167 @@
+"""Kinds of trouble that a run may be devoted to: what seldom comes together by chance is put together on purpose."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from logdevice_py.core.units import MILLISECOND, SECOND
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TroubleProfile:
+    """What such a run has in particular; the rest is drawn as for every other run."""
+
+    name: str
+    faults: tuple[str, ...]
+    """Kinds of faults, beside at most two others."""
+    settings: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
+    """By section and name: values as they stand in the cluster file, of which one is drawn, or the default is left."""
+    attributes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Of logs: values as they stand in the file, of which one is drawn."""
+    scenario: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of `Scenario`."""
+    reading: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of `ReadSettings`."""
+    logs: int = 0
+    """How many; 0: as drawn."""
+
+
+# What a setting allows must still suffice when nothing goes wrong: the epoch store answers within some 20 ms, a message comes within 500 ms.
+_QUICK_RECOVERY: Mapping[str, tuple[str, ...]] = {
+    "phase_timeout_us": ('"500ms"', '"1s"'),
+    "seal_retry_initial_us": ('"30ms"',),
+    "digest_retry_initial_us": ('"5ms"', '"100ms"'),
+    "mutation_timeout_initial_us": ('"5ms"', '"30ms"'),
+    "mutations_in_flight_max": ("1", "4"),
+    "clean_retry_initial_us": ('"2ms"', '"30ms"'),
+    "digest_bytes_max": ('"1B"', '"2KiB"'),
+    "grace_period_us": ('"0us"', '"1s"'),
+}
+
+PROFILES: tuple[TroubleProfile, ...] = (
+    TroubleProfile(
+        name="recovery under fire",
+        faults=("strike_in_recovery", "strike_in_recovery", "crash_process", "crash_in_recovery", "half_open"),
+        settings={"recovery": _QUICK_RECOVERY, "storage": {"recent_entries_bytes_max": ('"0B"',)}},
+        scenario={"fault_interval": 300 * MILLISECOND, "epoch_interval": 500 * MILLISECOND},
+    ),
+    TroubleProfile(
+        name="stray copies",
+        faults=("stray_copies", "stray_copies", "mute_storage", "stop_sequencer", "strike_in_recovery"),
+        settings={"storage": {"recent_entries_bytes_max": ('"0B"',)}, "recovery": _QUICK_RECOVERY},
+        scenario={"fault_interval": 700 * MILLISECOND, "appenders": 2, "tail_interval": 200 * MILLISECOND},
+        attributes={"max_writes_in_flight": ("100", "1000")},
+    ),
+    TroubleProfile(
+        name="sequencers apart",
+        faults=("partition_sequencer", "stop_sequencer", "partition_client"),
+        settings={
+            "sequencer": {
+                "tail_check_timeout_us": ('"20ms"', '"300ms"'),
+                "epoch_draining_timeout_us": ('"10ms"', '"200ms"'),
+                "sequencer_state_timeout_us": ('"100ms"',),
+            }
+        },
+        scenario={
+            "fault_interval": SECOND,
+            "epoch_interval": 500 * MILLISECOND,
+            "tail_interval": 100 * MILLISECOND,
+            "appenders": 2,
+        },
+    ),
+    TroubleProfile(
+        name="rot",
+        faults=("rot_before_recovery", "rot_before_recovery", "bit_flip", "crash_process", "read_error"),
+        settings={"storage": {"recent_entries_bytes_max": ('"0B"',)}},
+        scenario={"fault_interval": 1500 * MILLISECOND, "tail_interval": 200 * MILLISECOND},
+    ),
+    TroubleProfile(
+        name="narrow limits",
+        faults=("epoch_store_conflict", "epoch_store_away", "pause", "kill_client", "crash_process", "slow_disk"),
+        settings={
+            "sequencer": {
+                "append_buffer_frames": ("1", "5"),
+                "append_buffer_bytes": ('"60KiB"',),
+                "appender_bytes": ('"60KiB"',),
+                "activation_wait_us": ('"10ms"', '"100ms"'),
+                "epoch_store_timeout_us": ('"50ms"',),
+                "sequencer_state_waiters": ("1",),
+                "write_streams_per_log": ("1",),
+                "write_stream_positions": ("1", "2"),
+                "esn_max": ("3", "20"),
+            },
+            "recovery": {
+                "concurrent_log_recoveries": ("1", "2"),
+                "digest_memory_bytes_max": ('"1B"',),
+                "mutation_bytes_in_flight_max": ('"1B"',),
+            },
+            "storage": {
+                "streams_per_peer_max": ("1", "2"),
+                "digests_waiting_max": ("1",),
+                "purges_max": ("1",),
+                "read_bytes_per_turn_max": ('"1B"',),
+            },
+        },
+        scenario={
+            "tail_interval": 50 * MILLISECOND,
+            "stream_writers": 3,
+            "readers": 3,
+            "appenders": 2,
+            "frame_bytes_max": 4096,
+        },
+        # an entry must fit into what may be in flight
+        attributes={"batching_size_bytes": ('"1B"', '"1KiB"'), "sequencer_batching": ("true", "false")},
+        logs=4,
+    ),
+    TroubleProfile(
+        name="power cuts",
+        faults=("crash_machine", "crash_all", "orderly_stop", "slow_disk", "crash_midway", "slow_start"),
+        settings={
+            "storage": {"last_released_persist_interval_us": ('"1ms"', '"20ms"')},
+            "recovery": _QUICK_RECOVERY,
+        },
+        scenario={"epoch_interval": 500 * MILLISECOND},
+    ),
+    TroubleProfile(
+        name="many epochs",
+        faults=("pause", "partition_node", "stray_copies", "hanging_disk", "epoch_store_stale"),
+        settings={
+            "sequencer": {
+                "reactivation_limit": ("2", "1000"),
+                "reconfiguration_tick_us": ('"1ms"',),
+                "esn_max": ("1", "3"),
+            },
+            "recovery": {"digest_bytes_max": ('"1B"',)},
+        },
+        scenario={"epoch_interval": 60 * MILLISECOND, "config_interval": 700 * MILLISECOND},
+        attributes={"nodeset_size": ("0", "3")},
+    ),
+    TroubleProfile(
+        name="slow shards",
+        faults=("slow_disk", "lagging_link", "slow_link", "slow_drain", "pause", "crash_process"),
+        settings={"storage": {"recent_entries_bytes_max": ('"0B"',), "records_message_bytes": ('"100B"',)}},
+        attributes={"single_copy_delivery": ("true",)},
+        reading={
+            "slow_shard_factor": 2,
+            "slow_shard_window_us": 100 * MILLISECOND,
+            "slow_shard_penalty_us": 300 * MILLISECOND,
+            "slow_shard_penalty_us_max": 2 * SECOND,
+            "window_lsns": 10,
+        },
+        scenario={"readers": 3, "tail_interval": 300 * MILLISECOND},
+    ),
+    TroubleProfile(
+        name="bad wires",
+        faults=("corrupt_frames", "corrupt_frames", "cut_frames", "half_open", "late_frames"),
+        settings={"recovery": _QUICK_RECOVERY},
+        scenario={"fault_interval": 300 * MILLISECOND, "epoch_interval": 500 * MILLISECOND},
+    ),
+    TroubleProfile(
+        name="uneven nodes",
+        faults=("crash_rack", "partition_halves", "crash_loop", "orderly_stop"),
+        attributes={"nodeset_size": ("3",), "sequencer_affinity": ('"rack0"', '"rack2"')},
+        scenario={"config_interval": SECOND, "epoch_interval": 500 * MILLISECOND},
+    ),
+)

@@ -1,0 +1,119 @@
+"""What must hold of recoveries and of seals at every instant: a part of `Invariants`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from epoch_store.interface import SetLastCleanEpoch
+from logdevice_py.core.ids import LogId, ShardId, format_shard, node_of
+from logdevice_py.core.lsn import format_lsn
+from logdevice_py.core.machine import Send
+from logdevice_py.core.status import Status
+from logdevice_py.protocol.messages import Clean, Cleaned, Digest, Sealed, Store, StoreFlags
+from sequencer.effects import EpochStoreRequest
+from server.sim_machines import SimMachines, SimNode
+from storage_node.log_store.interface import WriteShard
+from tests.simulation.history import Violation
+
+if TYPE_CHECKING:
+    from tests.simulation.invariants import LogModel
+
+_DRAINING: Final = int(StoreFlags.DRAINING)
+
+
+class RecoveryInvariants:
+    """Watches seals, soft seals and the cleaning of epochs."""
+
+    def __init__(
+        self, cluster: SimMachines, logs: Mapping[LogId, LogModel], generations: Mapping[ShardId, int]
+    ) -> None:
+        """
+        Args:
+            generations: of the shards that run.
+        """
+        self._cluster = cluster
+        self._logs = logs
+        self._generations = generations
+        self._draining: set[tuple[int, int, int]] = set()
+        """Waves (log, LSN, wave) of sequencers that drain their epoch: soft seals do not hold for them."""
+        self._newest: dict[tuple[int, int, ShardId, int], int] = {}
+        """The greatest epoch that a run of a shard wrote an entry of for a sequencer, per log; for metadata logs soft seals are all there is."""
+        self._asked: dict[tuple[int, int, int, int], set[ShardId]] = {}
+        """By node, run of it, log and epoch: to whom the recovery of an epoch sent CLEAN since it last asked what is stored."""
+        self._cleaned: dict[tuple[int, int], set[ShardId]] = {}
+        """By log and epoch: shards that answered CLEAN with OK."""
+        self._lacking: set[ShardId] = set()
+        """Shards that said that they lack entries."""
+
+    def watch(self, node: SimNode, effects: list[Any]) -> None:
+        """The effects of one turn of a node, before what they say of seals is noted."""
+        newest: dict[tuple[int, int, ShardId, int], int] = {}
+        for effect in effects:
+            kind = type(effect)
+            if kind is WriteShard:
+                self._on_write(node, effect, newest)
+            elif kind is Send:
+                self._on_send(node, effect.message)
+            elif kind is EpochStoreRequest and isinstance(effect.operation, SetLastCleanEpoch):
+                self._on_epoch_recovered(node, effect.operation)
+        for key, epoch in newest.items():
+            # within a turn nobody knows what came first
+            self._newest[key] = max(self._newest.get(key, 0), epoch)
+
+    def _on_write(self, node: SimNode, effect: WriteShard, newest: dict[tuple[int, int, ShardId, int], int]) -> None:
+        shard = effect.shard
+        for log, lsn, by_recovery, wave, _ in effect.batch.entries:
+            model = self._logs.get(log)
+            if by_recovery:
+                if model is None:
+                    continue
+                sealed = model.sealed.get(shard, {}).get(self._generations.get(shard, 0), 0)
+                if wave < sealed:
+                    raise Violation(
+                        f"{format_shard(shard)} stores log {log} {format_lsn(lsn)} for the recovery by {wave} "
+                        f"after it said that {sealed} is sealed"
+                    )
+                continue
+            key, epoch = (node.id, node.starts, shard, int(log)), lsn >> 32
+            if epoch < self._newest.get(key, 0) and (log, lsn, wave) not in self._draining:
+                raise Violation(
+                    f"{format_shard(shard)} stores log {log} {format_lsn(lsn)} after an entry of epoch "
+                    f"{self._newest[key]}; its sequencer does not drain"
+                )
+            newest[key] = max(newest.get(key, 0), epoch)
+
+    def _on_send(self, node: SimNode, message: Any) -> None:
+        kind = type(message)
+        if kind is Store:
+            if message.flags & _DRAINING and not message.recovery_id:
+                self._draining.add((message.log, message.lsn, message.wave))
+        elif kind is Digest:
+            for log, first, _, _ in message.ranges:
+                self._asked.pop((node.id, node.starts, log, first >> 32), None)
+        elif kind is Clean:
+            for row in message.logs:
+                self._asked.setdefault((node.id, node.starts, row[0], row[1]), set()).add(message.shard)
+        elif kind is Cleaned:
+            for log, epoch, status, _, _ in message.logs:
+                if status == Status.OK:
+                    self._cleaned.setdefault((log, epoch), set()).add(message.shard)
+        elif kind is Sealed and any(state[1] != Status.OK for row in message.logs for state in row[5]):
+            self._lacking.add(message.shard)
+
+    def _on_epoch_recovered(self, node: SimNode, operation: SetLastCleanEpoch) -> None:
+        log, epoch = operation.log, operation.epoch
+        model = self._logs.get(log)
+        if model is None:
+            return
+        for shard in self._asked.get((node.id, node.starts, log, epoch), ()):
+            if shard in self._cleaned.get((log, epoch), ()) or shard in self._lacking:
+                continue
+            holder = self._cluster.nodes.get(node_of(shard))  # type: ignore[call-overload]
+            if holder is None or holder.lost_data or not holder.shards or shard not in holder.shards:
+                continue
+            if self._cluster.config.location(shard) is None:
+                continue
+            raise Violation(
+                f"N{node.id} calls epoch {epoch} of log {log} recovered; {format_shard(shard)} was sent CLEAN and has not said so"
+            )
