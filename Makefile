@@ -6,8 +6,10 @@ STAMP := $(VENV)/.installed
 RUNNABLE := $(VENV)/.runs
 PACKAGES := logdevice_py epoch_store client sequencer storage_node server benchmarks tests
 
+BENCH_CHOICE = $(if $(ENGINES),--engines $(ENGINES)) $(if $(WORKLOADS),--workloads $(WORKLOADS)) $(BENCH_FLAGS)
+
 .DEFAULT_GOAL := help
-.PHONY: help setup java format check lint types imports unit property simulation sim deliberate process chaos test soak demo docs clean
+.PHONY: help setup java format check lint types imports unit property simulation sim deliberate process chaos test soak demo docs bench bench-full clean
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -91,6 +93,12 @@ test: $(STAMP) java check ## everything: check, then property, simulation, confo
 
 demo: $(if $(ZOOKEEPER),$(STAMP) java,$(RUNNABLE)) ## five nodes, real input, the sequencer's node killed half-way, all read back; ZOOKEEPER=1: ZooKeeper is killed too
 	@$(PY) -m server.demo $(if $(FILE),--file "$(FILE)") $(if $(ZOOKEEPER),--epoch-store zookeeper --stop-epoch-store) $(DEMO_FLAGS)
+
+bench: $(STAMP) ## measure beside other log systems, the short way, into benchmarks/results: ENGINES=a,b WORKLOADS=a,b, BENCH_FLAGS="--sync-delay 2ms"
+	@$(PY) -m benchmarks.ldbench.cli run --scale short $(BENCH_CHOICE)
+
+bench-full: $(STAMP) ## the same for hours: every size, content and durability class, five rounds
+	@$(PY) -m benchmarks.ldbench.cli run --scale full $(BENCH_CHOICE)
 
 docs: $(STAMP) ## render the docs that follow from declarations
 	@$(PY) -m server.render_docs

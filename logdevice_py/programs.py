@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Any, Final
 
 _ROOT: Final = str(Path(__file__).parent.parent)
-PACKAGES: Final = frozenset({"client", "epoch_store", "sequencer", "server", "storage_node"})
+PACKAGES: Final = frozenset({"benchmarks", "client", "epoch_store", "sequencer", "server", "storage_node"})
 _INTERRUPTED: Final = 130
 
 
@@ -60,6 +60,11 @@ def ldcat() -> int:
 def ldtail() -> int:
     """Print the end, and follow it."""
     return run("client.cli.tail")
+
+
+def ldbench() -> int:
+    """Measure, beside other systems."""
+    return run("benchmarks.ldbench.cli")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,1 @@
+"""Measures logdevice_py side by side with other log systems: ``ldbench``."""

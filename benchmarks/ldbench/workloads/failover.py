@@ -1,0 +1,137 @@
+"""A server is killed or paused under a steady load: how long appends stand still, and what the others notice."""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import time
+from collections.abc import Sequence
+from typing import Any, Final
+
+from benchmarks.ldbench.bench import WorkloadBench
+from benchmarks.ldbench.engine import AppendError, EngineError, Mode
+from benchmarks.ldbench.latency import LatencyHistogram
+from benchmarks.ldbench.pacing import pace
+from benchmarks.ldbench.streams import AppendStream
+from benchmarks.ldbench.workload import Scale, SmallestOnly
+
+RATE: Final = 300
+"""Appends a second: a small part of what any of the systems takes."""
+APPEND_TIMEOUT: Final = 15.0
+HEAL_SECONDS: Final = 60.0
+_CALM_SECONDS: Final = 2.0
+_UNDER_WAY: Final = 500_000_000
+"""Nanoseconds."""
+_RETRY_SECONDS: Final = 0.1
+_LONGEST_WATCH: Final = 10.0
+
+
+class Failover(SmallestOnly):
+    """The leader of a log, or a server that keeps copies of it, is killed or paused, again and again."""
+
+    group = "failover"
+    mode: Mode | None = None
+    tolerate_failure = True
+
+    def __init__(self, name: str, title: str, *, leader: bool, killed: bool) -> None:
+        self.name = name
+        self.title = title
+        self.primary = "standstill_ms" if leader else "p99_over_control"
+        self._leader = leader
+        self._killed = killed
+
+    def parameters(self, scale: Scale) -> Sequence[dict[str, Any]]:
+        """How often, and for how many seconds the load goes on behind the fault."""
+        return ({"repeats": scale.repeats, "watch": min(_LONGEST_WATCH, max(3.0, scale.seconds))},)
+
+    async def run(self, bench: WorkloadBench) -> None:
+        """The same load before each fault is its control."""
+        repeats, watch = int(bench.case.parameters["repeats"]), float(bench.case.parameters["watch"])
+        (log,) = await bench.logs(1)
+        stream = await bench.stream(log, Mode.SINGLE, timeout=APPEND_TIMEOUT)
+        await stream.lone()
+        before, after = LatencyHistogram(), LatencyHistogram()
+        standstills, ratios = [], []
+        async with bench.timed():
+            for number in range(repeats):
+                bench.say(f"fault {number + 1} of {repeats}")
+                calm, broken, silence = await self._one_fault(bench, log, stream, watch, seed=number)
+                standstills.append(silence / 1e6)
+                if calm.percentile_ms(99) > 0:
+                    ratios.append(broken.percentile_ms(99) / calm.percentile_ms(99))
+                before.merge(calm)
+                after.merge(broken)
+        bench.moved(stream.ledger.acknowledged)
+        figures = bench.measurement.figures
+        figures["standstill_ms"] = statistics.median(standstills)
+        figures["standstill_max_ms"] = max(standstills)
+        figures["p99_over_control"] = statistics.median(ratios)
+        figures["failed_appends"] = float(bench.acknowledgements.failed_records)
+        bench.latency("append behind the fault", after)
+        bench.latency("append before it", before, figures=False)
+        if stream.errors:
+            bench.note(f"appends failed, the first ones: {'; '.join(stream.errors)}")
+        await bench.verify({log: stream}, tolerate_failures=True)
+
+    async def _one_fault(
+        self, bench: WorkloadBench, log: str, stream: AppendStream, watch: float, *, seed: int
+    ) -> tuple[LatencyHistogram, LatencyHistogram, int]:
+        """Latencies before and behind the fault, and the longest silence, nanoseconds."""
+        window = bench.window()
+        window.call_records = 1
+        victim = await self._victim(bench, log)
+        loading = asyncio.create_task(
+            pace(stream, RATE, _CALM_SECONDS + watch, window=window, seed=seed), name="steady load"
+        )
+        try:
+            began = time.monotonic_ns()
+            await asyncio.sleep(_CALM_SECONDS)
+            fault = time.monotonic_ns()
+            await (bench.running.kill(victim) if self._killed else bench.running.pause(victim))
+            _, ended = await loading
+        finally:
+            loading.cancel()
+        bench.say("waiting until appends go on")
+        recovered = await self._recovered(stream)
+        await (bench.running.restart(victim) if self._killed else bench.running.resume(victim))
+        await stream.settle()
+        await self._recovered(stream)
+        await self._all_up(bench)
+        log_of = bench.acknowledgements
+        # what was under way when the fault came belongs to it
+        calm = log_of.latencies(began, fault - _UNDER_WAY)
+        return calm, log_of.latencies(fault, ended), log_of.longest_silence(fault, max(ended, recovered))
+
+    async def _victim(self, bench: WorkloadBench, log: str) -> str:
+        if self._leader:
+            return await bench.running.leader(log)
+        followers = await bench.running.followers(log)
+        if not followers:
+            raise EngineError("no server keeps copies beside the leader")
+        return followers[0]
+
+    async def _recovered(self, stream: AppendStream) -> int:
+        """When an append succeeded; the moment."""
+        try:
+            async with asyncio.timeout(HEAL_SECONDS):
+                while True:
+                    try:
+                        await stream.lone()
+                        return time.monotonic_ns()
+                    except AppendError:
+                        await asyncio.sleep(_RETRY_SECONDS)
+        except TimeoutError:
+            raise EngineError(f"no append succeeded within {HEAL_SECONDS:.0f} s of a fault") from None
+
+    async def _all_up(self, bench: WorkloadBench) -> None:
+        """Give a server that came back the time to take part again."""
+        bench.say("letting the servers settle")
+        await asyncio.sleep(_CALM_SECONDS)
+
+
+WORKLOADS = (
+    Failover("leader-killed", "the node that orders the log's appends is killed", leader=True, killed=True),
+    Failover("leader-paused", "the node that orders the log's appends is paused", leader=True, killed=False),
+    Failover("copy-killed", "a server that keeps copies is killed", leader=False, killed=True),
+    Failover("copy-paused", "a server that keeps copies is paused", leader=False, killed=False),
+)

@@ -1,0 +1,125 @@
+"""Which runs are made."""
+
+from collections.abc import Sequence
+
+from benchmarks.ldbench.engine import Engine, Mode, Setting
+from benchmarks.ldbench.engines.logdevice import ENGINE
+from benchmarks.ldbench.measurement import Case
+from benchmarks.ldbench.plan import all_cases, bundles, runs_of, why_not
+from benchmarks.ldbench.streams import CallWindow
+from benchmarks.ldbench.worker import RunOrder, WorkOrder
+from benchmarks.ldbench.workload import FULL, SHORT, SMOKE, settings_of
+from benchmarks.ldbench.workloads import all_workloads
+
+WORKLOADS = all_workloads()
+
+
+class _SingleWriter:
+    """A system whose logs have one writer, and whose client batches nothing."""
+
+    name = "narrow"
+    single_writer = True
+
+    def settings(self, mode: Mode) -> Sequence[Setting]:
+        return (Setting(name="only", description=""),) if mode is Mode.SINGLE else ()
+
+    def lone_setting(self) -> Setting:
+        return self.settings(Mode.SINGLE)[0]
+
+
+def engine() -> Engine:
+    return ENGINE
+
+
+def narrow() -> Engine:
+    made: object = _SingleWriter()
+    return made  # type: ignore[return-value]
+
+
+def test_every_setting_is_tried_in_the_first_round_and_the_best_one_later() -> None:
+    (bundle,) = bundles([Case(workload="append")], WORKLOADS, FULL)
+    names = [setting.name for setting in settings_of(WORKLOADS["append"], engine())]
+    first = runs_of(bundle, engine(), WORKLOADS, FULL, 1, lambda engine, key: None)
+    later = runs_of(bundle, engine(), WORKLOADS, FULL, 2, lambda engine, key: names[1])
+    assert [run.setting for run in first] == names
+    assert [run.setting for run in later] == [names[1]]
+
+
+def test_large_records_are_measured_with_the_first_setting_where_time_is_short() -> None:
+    (bundle,) = bundles([Case(workload="append", payload_bytes=100_000)], WORKLOADS, FULL)
+    assert len(runs_of(bundle, engine(), WORKLOADS, SHORT, 1, lambda engine, key: None)) == 1
+    assert len(runs_of(bundle, engine(), WORKLOADS, FULL, 1, lambda engine, key: None)) > 1
+
+
+def test_servers_are_shared_only_where_they_are_started_alike() -> None:
+    cases = [
+        Case(workload="append"),
+        Case(workload="lone-append"),
+        Case(workload="many-logs"),
+        Case(workload="append", durability="async"),
+        Case(workload="append", payload_bytes=1_000),
+        Case(workload="leader-killed"),
+    ]
+    found = [[case.workload for case in bundle.cases] for bundle in bundles(cases, WORKLOADS, FULL)]
+    assert found == [["append", "many-logs"], ["lone-append"], ["append"], ["append"], ["leader-killed"]]
+
+
+def test_workloads_with_large_records_share_servers_where_time_is_short() -> None:
+    cases = [Case(workload=name, payload_bytes=size) for size in (100, 1_000) for name in ("append", "lone-append")]
+    assert [len(bundle.cases) for bundle in bundles(cases, WORKLOADS, SHORT)] == [1, 1, 2]
+    assert [len(bundle.cases) for bundle in bundles(cases, WORKLOADS, FULL)] == [1, 1, 1, 1]
+
+
+def test_settings_are_decided_by_the_workloads_that_are_meant_for_it() -> None:
+    for name, scale, runs in (("append", SHORT, 3), ("many-logs", SHORT, 1), ("many-logs", FULL, 3)):
+        (bundle,) = bundles([Case(workload=name)], WORKLOADS, scale)
+        assert len(runs_of(bundle, engine(), WORKLOADS, scale, 1, lambda engine, key: None)) == runs
+
+
+def test_what_a_system_cannot_do_is_left_out_with_a_reason() -> None:
+    reasons = {name: why_not(workload, narrow()) for name, workload in WORKLOADS.items()}
+    assert reasons["append"] is None
+    assert "one writer at a time" in str(reasons["many-writers"])
+    assert "nothing of the kind" in str(reasons["buffered-append"])
+    assert "made for logdevice only" in str(reasons["idle-logs"])
+    (bundle,) = bundles([Case(workload="buffered-append"), Case(workload="append")], WORKLOADS, FULL)
+    runs = runs_of(bundle, narrow(), WORKLOADS, SMOKE, 1, lambda engine, key: None)
+    assert [run.case.workload for run in runs] == ["append"]
+
+
+def test_every_scale_has_cases_of_every_workload() -> None:
+    for scale in (SMOKE, SHORT, FULL):
+        assert {case.workload for case in all_cases(scale, list(WORKLOADS.values()))} == set(WORKLOADS)
+    keys = [case.key for case in all_cases(FULL, list(WORKLOADS.values()))]
+    assert len(keys) == len(set(keys))
+
+
+def test_orders_survive_the_way_to_the_client_process() -> None:
+    import json
+    from dataclasses import asdict
+
+    order = WorkOrder(
+        engine="logdevice",
+        directory="/tmp/x",
+        durability="async",
+        runs=[RunOrder(case=Case(workload="append", parameters={"load": "half"}), setting=None, round=2)],
+    )
+    assert WorkOrder.from_json(json.dumps(asdict(order))) == order
+    assert order.options().durability.value == "async"
+
+
+def test_a_window_is_bounded_by_records_and_by_bytes_and_lets_one_through() -> None:
+    setting = Setting(
+        name="x", description="", records_in_flight=1_000, bytes_in_flight=1_000_000, records_per_call=100
+    )
+    assert (CallWindow(setting, 100).records_max, CallWindow(setting, 100).call_records) == (1_000, 100)
+    assert (CallWindow(setting, 10_000).records_max, CallWindow(setting, 10_000).call_records) == (100, 50)
+    assert (CallWindow(setting, 5_000_000).records_max, CallWindow(setting, 5_000_000).call_records) == (1, 1)
+
+
+def test_every_setting_of_ours_is_named_once_and_described() -> None:
+    for mode in Mode:
+        settings = engine().settings(mode)
+        assert 1 <= len(settings) <= 3
+        assert len({setting.name for setting in settings}) == len(settings)
+        assert all(setting.description for setting in settings)

@@ -1,0 +1,164 @@
+"""Reports: kept, digested, shown, compared."""
+
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from benchmarks.ldbench.compare import changes, render_changes
+from benchmarks.ldbench.figures import FIGURES
+from benchmarks.ldbench.measurement import BenchReport, Case, EngineInfo, Measurement, size_name
+from benchmarks.ldbench.summary import CaseResult, summarise
+from benchmarks.ldbench.table import amount, as_text, render
+from benchmarks.ldbench.workloads import all_workloads
+
+PRIMARIES = {"append": "records_per_s", "lone-append": "p50_ms"}
+
+
+def measured(
+    engine: str, value: float, *, number: int = 1, setting: str = "default", error: str | None = None
+) -> Measurement:
+    return Measurement(
+        case=Case(workload="append"),
+        engine=engine,
+        setting=setting,
+        round=number,
+        figures={} if error else {"records_per_s": value, "p50_ms": 1000 / value},
+        latency={} if error else {"append": dict.fromkeys(("p50", "p90", "p99", "p99.9", "p99.99", "max"), 1.5)},
+        cost={
+            "client": {"cpu_seconds": 1.0, "peak_bytes": 1e6, "written_bytes": 0.0},
+            "node": {"cpu_seconds": 3.0, "peak_bytes": 5e6, "written_bytes": 6e6},
+        },
+        moved_records=20_000,
+        moved_bytes=2_000_000,
+        verified_records=20_001,
+        error=error,
+    )
+
+
+def report(*measurements: Measurement, complete: bool = True) -> BenchReport:
+    return BenchReport(
+        engines={each.engine: EngineInfo(title=each.engine.upper()) for each in measurements},
+        measurements=list(measurements),
+        complete=complete,
+    )
+
+
+def results(*measurements: Measurement) -> list[CaseResult]:
+    return summarise(report(*measurements), PRIMARIES)
+
+
+def test_a_report_survives_being_saved(tmp_path: Path) -> None:
+    saved = report(measured("logdevice", 100.0), measured("kafka", 1.0, error="lost"))
+    saved.save(tmp_path / "report.json")
+    assert asdict(BenchReport.load(tmp_path / "report.json")) == asdict(saved)
+
+
+def test_other_files_are_no_reports(tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    path.write_text('{"format": 99}')
+    with pytest.raises(ValueError, match="no report of format 1"):
+        BenchReport.load(path)
+
+
+def test_the_best_setting_stands_for_a_system_and_all_are_kept() -> None:
+    (result,) = results(
+        measured("kafka", 50.0, setting="a"), measured("kafka", 80.0, setting="b"), measured("kafka", 0, error="broke")
+    )
+    engine = result.engines["kafka"]
+    assert engine.setting == "b"
+    assert {name: spread.median for name, spread in engine.others.items()} == {"a": 50.0, "b": 80.0}
+    assert engine.errors == ["broke"]
+
+
+def test_the_ratio_is_taken_in_each_round() -> None:
+    (result,) = results(
+        measured("logdevice", 100.0, number=1),
+        measured("kafka", 50.0, number=1),
+        measured("logdevice", 300.0, number=2),
+        measured("kafka", 50.0, number=2),
+    )
+    assert result.ratios("kafka") == [2.0, 6.0]
+    assert result.ratios("redis") == []
+    assert result.ratios("kafka", figure="p50_ms") == pytest.approx([2.0, 6.0])
+
+
+def test_a_void_measurement_gives_no_ratio() -> None:
+    (result,) = results(measured("logdevice", 100.0), measured("kafka", 1.0, error="duplicates"))
+    assert result.ratios("kafka") == []
+
+
+def test_costs_are_for_a_million_bytes() -> None:
+    (result,) = results(measured("logdevice", 100.0))
+    engine = result.engines["logdevice"]
+    client, servers = (engine.cost_per_mb("cpu_seconds", client=client) for client in (True, False))
+    assert client is not None
+    assert servers is not None
+    assert (client.median, servers.median) == (0.5, 1.5)
+    assert engine.peak_bytes() == 5_000_000
+
+
+def test_the_table_shows_ratios_failures_and_whether_it_was_cut_short() -> None:
+    shown = report(
+        measured("logdevice", 100.0),
+        measured("kafka", 40.0),
+        measured("redis", 0, error="3 records lost"),
+        complete=False,
+    )
+    text = as_text(render(shown, summarise(shown, PRIMARIES), {"append": "append: at full load"}))
+    assert "2.50x" in text
+    assert "redis, append 100B random sync: 3 records lost" in text
+    assert "cut short" in text
+    assert "append: at full load" in text
+    assert "20,001" in text
+
+
+def test_cases_differ_by_everything_that_matters() -> None:
+    cases = [
+        Case(workload="append"),
+        Case(workload="append", payload_bytes=1_000),
+        Case(workload="append", content="compressible"),
+        Case(workload="append", durability="async"),
+        Case(workload="append", sync_delay_us=2_000),
+        Case(workload="append", parameters={"writers": 2}),
+    ]
+    assert len({case.key for case in cases}) == len(cases)
+    assert Case(workload="append", seconds=1).key == Case(workload="append", seconds=9).key
+
+
+def test_changes_are_called_noise_when_the_ranges_overlap() -> None:
+    before = results(*(measured("logdevice", value, number=at) for at, value in enumerate((100.0, 110.0, 120.0))))
+    noisy = results(*(measured("logdevice", value, number=at) for at, value in enumerate((119.0, 130.0, 140.0))))
+    better = results(*(measured("logdevice", value, number=at) for at, value in enumerate((200.0, 220.0, 240.0))))
+    assert [change.verdict for change in changes(before, noisy)] == ["same", "same"]
+    assert [change.verdict for change in changes(before, better)] == ["better", "better"]
+    assert [change.verdict for change in changes(better, before)] == ["worse", "worse"]
+    assert changes(before, better)[0].gain == pytest.approx(2)
+    assert render_changes(changes(before, noisy)).row_count == 0
+    assert render_changes(changes(before, better)).row_count == 2
+
+
+def test_one_round_proves_nothing() -> None:
+    found = changes(results(measured("logdevice", 100.0)), results(measured("logdevice", 150.0)))
+    assert {change.verdict for change in found} == {"better?"}
+
+
+def test_only_what_both_reports_have_is_compared() -> None:
+    assert changes(results(measured("kafka", 1.0)), results(measured("logdevice", 1.0))) == []
+
+
+def test_numbers_are_short() -> None:
+    assert [amount(value) for value in (0.01234, 1.2345, 12.345, 1234567.8)] == ["0.012", "1.23", "12.3", "1,234,568"]
+    assert [size_name(size) for size in (100, 1_000, 1_500, 900_000, 2_000_000)] == [
+        "100B",
+        "1KB",
+        "1500B",
+        "900KB",
+        "2MB",
+    ]
+
+
+def test_every_workload_is_judged_by_a_figure_that_is_declared() -> None:
+    workloads = all_workloads()
+    assert workloads
+    assert {workload.primary for workload in workloads.values()} <= FIGURES.keys()

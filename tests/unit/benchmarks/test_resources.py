@@ -1,0 +1,50 @@
+"""What the kernel says of processes."""
+
+import os
+
+from benchmarks.ldbench.environment import cpu_model, file_system
+from benchmarks.ldbench.resources import cost_of, parse_io, parse_stat, parse_status
+from benchmarks.ldbench.sampling import self_time
+
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def test_cpu_seconds_are_found_behind_a_name_with_blanks_and_parentheses() -> None:
+    text = "42 (a (b) c) S 1 42 42 0 -1 4194304 100 0 0 0 250 50 0 0 20 0 1 0 100 1000 10"
+    assert parse_stat(text) == 300 / TICKS
+
+
+def test_memory_is_in_bytes() -> None:
+    assert parse_status("Name:\tx\nVmPeak:\t 9 kB\nVmHWM:\t   200 kB\nVmRSS:\t   100 kB\n") == (204_800, 102_400)
+    assert parse_status("Name:\tzombie\nState:\tZ (zombie)\n") == (0, 0)
+
+
+def test_bytes_that_were_given_up_are_not_counted_as_written() -> None:
+    assert parse_io("rchar: 5\nwchar: 900\nwrite_bytes: 800\ncancelled_write_bytes: 300\n") == 500
+
+
+def test_the_cost_of_this_process_is_known_and_that_of_none_is_not() -> None:
+    cost = cost_of(os.getpid())
+    assert cost is not None
+    assert cost.peak_bytes >= cost.resident_bytes > 1_000_000
+    assert cost_of(2**22 + 1) is None
+
+
+def test_the_processor_has_a_name() -> None:
+    assert cpu_model("processor\t: 0\nmodel name\t: A CPU @ 2GHz\n") == "A CPU @ 2GHz"
+    assert cpu_model("processor\t: 0\n") == ""
+
+
+def test_a_directory_lies_on_the_innermost_mount() -> None:
+    mounts = (
+        "overlay / overlay rw 0 0\n/dev/a /data ext4 rw 0 0\n/dev/b /data/fast xfs rw 0 0\n/dev/c /dat btrfs rw 0 0\n"
+    )
+    assert file_system(mounts, "/data/fast/x") == "xfs on /dev/b"
+    assert file_system(mounts, "/database") == "overlay on overlay"
+
+
+def test_self_time_counts_the_innermost_frame() -> None:
+    text = "a.py:main;b.py:f 3\na.py:main;b.py:g 1\na.py:main 4\n"
+    assert self_time(text, by_file=True) == [("b.py", 0.5), ("a.py", 0.5)]
+    assert self_time(text, by_file=False)[:2] == [("a.py:main", 0.5), ("b.py:f", 0.375)]
+    assert self_time("", by_file=True) == []
