@@ -34,7 +34,7 @@ from storage_node.log_store.interface import (
 )
 from storage_node.log_store.rocksdb import RocksLogStore
 from storage_node.log_store.settings import LogStoreSettings
-from storage_node.service import ShardService
+from storage_node.service import _WARMER_STARTS_MAX, ShardService
 from tests.unit.storage_node.log_store.images import LAST, LOG, SHARD, at, put, read_all, read_last
 
 CLUSTER = b"c" * 16
@@ -346,7 +346,8 @@ class TestService:
             if token == 2:
                 shell.service._cold[LOG] = position
         assert shell.service.metrics.warmed >= 1
-        assert shell.service._warmer._process is not None
+        # it was asked; whether it lives is not promised: a secondary may die while the primary's files come and go
+        assert shell.service._warmer._starts_left < _WARMER_STARTS_MAX
         await shell.service.close()
 
 
