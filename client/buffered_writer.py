@@ -127,6 +127,10 @@ class BufferedWriter:
         self._streams.close()
         self._shell.closed(self._streams)
 
+    def waiting_for(self, log: int | str) -> str | None:
+        """Why records of a log are not acknowledged yet, for people; None when all are."""
+        return self._streams.waiting_for(self._shell.log_id(log))
+
     @property
     def unacknowledged_bytes(self) -> int:
         """Bytes of records taken that are neither acknowledged nor failed."""

@@ -38,7 +38,7 @@ from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.config.parse import load_cluster
 from logdevice_py.core.declare import settings_from
 from logdevice_py.core.ids import LogId, NodeId, ShardId
-from logdevice_py.core.lsn import ESN_MAX, LSN
+from logdevice_py.core.lsn import ESN_MAX, LSN, Epoch
 from logdevice_py.core.machine import TimerWheel
 from logdevice_py.core.status import TRAITS, LogDeviceError, Status
 from logdevice_py.core.units import Micros
@@ -135,8 +135,8 @@ class Client:
         self._watcher: asyncio.Task[None] | None = None
         self._newer = asyncio.Event()
         self._crashed: BaseException | None = None
-        self._asked: set[asyncio.Future[Any]] = set()
-        """Outcomes that nobody delivers once the machines stand still."""
+        self._asked: dict[asyncio.Future[Any], None] = {}
+        """Outcomes that nobody delivers once the machines stand still, in the order of the questions."""
 
     # Life
 
@@ -192,7 +192,7 @@ class Client:
 
     async def _outcome(self, future: asyncio.Future[Any]) -> Any:
         """Wait for the answer to a request. An error that may pass says whom the client reaches."""
-        self._asked.add(future)
+        self._asked[future] = None
         try:
             return await future
         except LogDeviceError as error:
@@ -207,7 +207,7 @@ class Client:
                 maybe_applied=error.maybe_applied,
             ) from None
         finally:
-            self._asked.discard(future)
+            self._asked.pop(future, None)
 
     # The cluster file
 
@@ -436,7 +436,7 @@ class Client:
         """Every shard that an epoch of the log ever listed and that the cluster file still has."""
         future = self.future()
 
-        def known(history: tuple[EpochInterval, ...], now: Micros) -> None:
+        def known(history: tuple[EpochInterval, ...], now: Micros, certain: Epoch) -> None:
             if not future.done():
                 future.set_result({shard for interval in history for shard in interval.shards})
 

@@ -127,6 +127,13 @@ class SequencerSettings:
     epoch_store_timeout_us: int = setting(
         10 * _S, unit="us", lo=_MS, hi=600 * _S, doc="An answer of the epoch store that takes longer counts as unknown."
     )
+    metadata_repair_us: int = setting(
+        30 * _S,
+        unit="us",
+        lo=_MS,
+        hi=3600 * _S,
+        doc="The metadata of a log are stored in its metadata log again this often at most, when readers ask for it.",
+    )
     epoch_store_retry_min_us: int = setting(
         100 * _MS,
         unit="us",

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from benchmarks.ldbench.engine import Engine
 from benchmarks.ldbench.measurement import Case
 from benchmarks.ldbench.worker import RunOrder
 from benchmarks.ldbench.workload import Scale, Workload, settings_of
+
+_SMALL: Final = 10_000
+"""Bytes: above, records fill disks and caches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +23,7 @@ class Bundle:
     durability: str
     record_bytes: int
     tolerate_failure: bool
+    partitions: bool
     cases: tuple[Case, ...]
 
 
@@ -42,25 +47,36 @@ def all_cases(scale: Scale, workloads: Sequence[Workload], *, sync_delay_us: int
 
 
 def bundles(cases: Sequence[Case], workloads: Mapping[str, Workload], scale: Scale) -> list[Bundle]:
-    """Cases that may share servers together: same durability, size of records and, below a size that the scale tells, group.
+    """Cases that may share servers together. The order of the cases is kept.
 
-    The order of the cases is kept.
+    Always of the same durability and alike in what servers are started for; of the same group and size of records as well, where the scale
+    does not save starts. Workloads that are made for some systems only stay apart.
     """
-    found: dict[tuple[str, str, int, bool], list[Case]] = {}
+    found: dict[tuple[str, str, int, bool, bool], list[Case]] = {}
     for case in cases:
         workload = workloads[case.workload]
-        group = "" if case.payload_bytes >= scale.share_servers_from else workload.group
-        key = (group, case.durability, case.payload_bytes, workload.tolerate_failure)
+        group, size = workload.group, case.payload_bytes
+        if scale.share_servers:
+            group = group if workload.engines else ""
+            size = int(size > _SMALL)
+        key = (group, case.durability, size, workload.tolerate_failure, workload.partitions)
         found.setdefault(key, []).append(case)
-    return [Bundle(*key, tuple(members)) for key, members in found.items()]
+    return [
+        Bundle(group, durability, max(case.payload_bytes for case in members), tolerate, partitions, tuple(members))
+        for (group, durability, _, tolerate, partitions), members in found.items()
+    ]
 
 
 def why_not(workload: Workload, engine: Engine) -> str | None:
     """Why a workload is not run on a system; None when it is."""
     if workload.engines is not None and engine.name not in workload.engines:
         return f"{workload.name} is made for {', '.join(sorted(workload.engines))} only"
+    if (reason := workload.impossible()) is not None:
+        return f"{workload.name}: {reason}"
     if workload.several_writers and engine.single_writer:
         return f"{workload.name}: a log of {engine.name} has one writer at a time"
+    if workload.breaks_leaders and not engine.has_leaders:
+        return f"{workload.name}: no server of {engine.name} leads a log"
     if not settings_of(workload, engine):
         return f"{workload.name}: the client of {engine.name} has nothing of the kind"
     return None

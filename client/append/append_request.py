@@ -39,7 +39,6 @@ from logdevice_py.protocol.messages import (
 )
 
 _NOT_REPLICATED = int(AppendedFlags.NOT_REPLICATED)
-_NOT_ALIVE = int(AppendedFlags.REDIRECT_NOT_ALIVE)
 _ROUTING = int(AppendFlags.NO_REDIRECT | AppendFlags.REACTIVATE_IF_PREEMPTED)
 _PROBES_MAX = 1000
 DURABILITY = {int(value): value for value in Durability}
@@ -310,7 +309,6 @@ class AppendRequests:
             frame.node,
             answer.redirect,
             preempted=answer.status is Status.PREEMPTED,
-            not_alive=bool(answer.flags & _NOT_ALIVE),
         )
         if node is None:
             frame.status = Status.NOSEQUENCER

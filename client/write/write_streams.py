@@ -72,6 +72,11 @@ class WriteStreams:
         """Bytes of records taken that have no outcome yet."""
         return self._owner.unacknowledged_bytes
 
+    def waiting_for(self, log: LogId) -> str | None:
+        """Why records of a log are not acknowledged yet, for people; None when all are."""
+        stream = self._streams.get(log)
+        return None if stream is None or stream.idle else stream.waiting_for()
+
     def payload_max(self, log: LogId) -> int:
         """The longest record that the log takes.
 

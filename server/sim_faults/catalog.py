@@ -94,7 +94,11 @@ class FaultInstance:
             node.start(delay)
 
     def crash(self, node: SimNode, *, machine: bool) -> None:
-        """Crash it if it is not down."""
+        """Crash it if it is not down.
+
+        Args:
+            machine: it loses what is not synced too, unless that would destroy more than is tolerated.
+        """
         if node.state is not SimNodeState.DOWN:
             self.hit()
-            node.crash(machine=machine)
+            node.crash(machine=machine and self.budget.take_unsynced(node.disks))

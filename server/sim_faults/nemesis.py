@@ -10,14 +10,15 @@ import random
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
+from logdevice_py.config.attributes import Durability
 from logdevice_py.core.ids import LogId
 from server.sim_damage import DamageBudget
-from server.sim_faults import disks, moments, network, processes
+from server.sim_faults import disks, handovers, moments, network, processes, recovery_moments
 from server.sim_faults.catalog import CATALOG as CATALOG
 from server.sim_faults.catalog import FaultInstance
 from server.sim_machines import SimMachines
 
-FAULT_MODULES = (processes, network, disks, moments)
+FAULT_MODULES = (processes, network, disks, moments, recovery_moments, handovers)
 """Where the kinds of `CATALOG` are."""
 
 
@@ -86,11 +87,13 @@ class Nemesis:
         self._disabled = frozenset(disabled)
         self._stopped = False
         properties = [cluster.config.metadata_log.replication]
+        unsynced = False
         for log in schedule.logs:
             attributes = cluster.config.log(log)
             assert attributes is not None, log
             properties.append(attributes.replication)
-        self.budget = DamageBudget(cluster.config, properties, enforced=bounded)
+            unsynced = unsynced or attributes.durability is Durability.ASYNC
+        self.budget = DamageBudget(cluster.config, properties, enforced=bounded, unsynced=unsynced)
         self.plan: list[PlannedFault] = self._make_plan()
         """All faults in order of time, also disabled ones."""
         self.caused: dict[str, int] = {}

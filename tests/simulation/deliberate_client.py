@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import client.client
 import client.read.decoding
 from client.append.append_request import AppendRequests
+from client.append.router import Routes
 from client.read.fail_over import FailOver
 from client.read.gap_detection import GapDetector, GapVerdict
 from client.read.items import GapKind
@@ -14,7 +16,7 @@ from client.read.read_set import ReadSet
 from client.read.read_stream import ReadStream
 from client.write.frame import FrameFate
 from client.write.write_stream import WriteStream
-from logdevice_py.core.lsn import LSN_INVALID, Lsn
+from logdevice_py.core.lsn import EPOCH_INVALID, LSN, LSN_INVALID, Lsn
 from logdevice_py.placement.failure_domains import FMajority
 from tests.simulation.deliberate_fault import deliberate
 
@@ -93,3 +95,21 @@ def filter_version_ignored(original: Change) -> Change:
 @deliberate("a reader does not compare entries with their checksums", (client.read.decoding, "check_body"))
 def reader_checksum_skipped(original: Change) -> Change:
     return lambda image, header: None
+
+
+@deliberate("a reader lets a shard send although the shard's share of the buffer is full", (ReadSet, "_room"))
+def full_buffer_ignored(original: Change) -> Change:
+    return lambda self, sender: self._share
+
+
+@deliberate("find_time takes an entry of the very time for an older one", (client.client, "find_time"))
+def found_time_exclusive(original: Change) -> Change:
+    async def find_time(shell: Any, log: Any, timestamp: int) -> LSN:
+        return await original(shell, log, timestamp + 1)
+
+    return find_time
+
+
+@deliberate("a client does not say which epochs of a log it has seen", (Routes, "epoch"))
+def seen_epochs_forgotten(original: Change) -> Change:
+    return lambda self, log: EPOCH_INVALID

@@ -20,6 +20,7 @@ from storage_node.log_state import LogState
 from storage_node.log_store.memory import MemoryLogStore
 from storage_node.purge import LogPurge
 from storage_node.read_stream import ServerReadStream
+from storage_node.recent_entries import RecentEntries
 from storage_node.release import ReleaseHandler
 from storage_node.seal import SealHandler
 from storage_node.shard import Shard
@@ -180,3 +181,27 @@ def trimmed_too_far(original: Change) -> Change:
 @deliberate("a shard that lost unsynced entries in a power cut vouches for their epochs", (Shard, "_mark_lossy"))
 def loss_not_admitted(original: Change) -> Change:
     return lambda self, logs: None
+
+
+@deliberate("a shard sends to readers what they have no room for", (ServerReadStream, "deliver"))
+def credit_ignored(original: Change) -> Change:
+    def deliver(self: ServerReadStream, *rest: Any) -> int:
+        credit, self.credit = self.credit, self.credit + (1 << 30)
+        try:
+            return original(self, *rest)
+        finally:
+            self.credit = credit
+
+    return deliver
+
+
+@deliberate("what is kept in memory for tailing readers has no limit", (RecentEntries, "add"))
+def recent_entries_unlimited(original: Change) -> Change:
+    def add(self: RecentEntries, *rest: Any) -> None:
+        limit, self._bytes_max = self._bytes_max, 1 << 40
+        try:
+            original(self, *rest)
+        finally:
+            self._bytes_max = limit
+
+    return add

@@ -1,4 +1,4 @@
-"""A server is killed or paused under a steady load: how long appends stand still, and what the others notice."""
+"""A server is killed, paused or cut off under a steady load: how long appends stand still, and what the others notice."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import asyncio
 import statistics
 import time
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from benchmarks.ldbench.bench import WorkloadBench
-from benchmarks.ldbench.engine import AppendError, EngineError, Mode
+from benchmarks.ldbench.engine import AppendError, EngineError, Mode, RunningEngine
+from benchmarks.ldbench.engines.logdevice import RunningLogDevice
 from benchmarks.ldbench.latency import LatencyHistogram
 from benchmarks.ldbench.pacing import pace
+from benchmarks.ldbench.separate_machines import why_no_machines
 from benchmarks.ldbench.streams import AppendStream
 from benchmarks.ldbench.workload import Scale, SmallestOnly
 
@@ -26,23 +28,72 @@ _RETRY_SECONDS: Final = 0.1
 _LONGEST_WATCH: Final = 10.0
 
 
+class ServerFault(Protocol):
+    """What happens to a server."""
+
+    async def begin(self, running: RunningEngine, victim: str) -> None:
+        """Break it."""
+
+    async def end(self, running: RunningEngine, victim: str) -> None:
+        """Mend it."""
+
+
+class Killed:
+    """SIGKILL, and a new process on the same data."""
+
+    async def begin(self, running: RunningEngine, victim: str) -> None:
+        """As `ServerFault.begin`."""
+        await running.kill(victim)
+
+    async def end(self, running: RunningEngine, victim: str) -> None:
+        """As `ServerFault.end`."""
+        await running.restart(victim)
+
+
+class Paused:
+    """SIGSTOP: connections stay open, nothing is answered."""
+
+    async def begin(self, running: RunningEngine, victim: str) -> None:
+        """As `ServerFault.begin`."""
+        await running.pause(victim)
+
+    async def end(self, running: RunningEngine, victim: str) -> None:
+        """As `ServerFault.end`."""
+        await running.resume(victim)
+
+
+class CutOff:
+    """Nothing reaches it and nothing comes from it, without a word to anybody."""
+
+    async def begin(self, running: RunningEngine, victim: str) -> None:
+        """As `ServerFault.begin`."""
+        assert isinstance(running, RunningLogDevice)
+        await running.cut_off(victim)
+
+    async def end(self, running: RunningEngine, victim: str) -> None:
+        """As `ServerFault.end`."""
+        assert isinstance(running, RunningLogDevice)
+        await running.connect_again(victim)
+
+
 class Failover(SmallestOnly):
-    """The leader of a log, or a server that keeps copies of it, is killed or paused, again and again."""
+    """The leader of a log, or a server that keeps copies of it, is broken, again and again."""
 
     group = "failover"
     mode: Mode | None = None
     tolerate_failure = True
 
-    def __init__(self, name: str, title: str, *, leader: bool, killed: bool) -> None:
+    def __init__(self, name: str, title: str, *, leader: bool, fault: ServerFault) -> None:
         self.name = name
         self.title = title
         self.primary = "standstill_ms" if leader else "p99_over_control"
-        self._leader = leader
-        self._killed = killed
+        self.breaks_leaders = self._leader = leader
+        self._fault = fault
 
     def parameters(self, scale: Scale) -> Sequence[dict[str, Any]]:
-        """How often, and for how many seconds the load goes on behind the fault."""
-        return ({"repeats": scale.repeats, "watch": min(_LONGEST_WATCH, max(3.0, scale.seconds))},)
+        """How often, and for how many seconds the load goes on behind the fault: latencies count, where others should not notice."""
+        watch = min(_LONGEST_WATCH, max(3.0, scale.seconds)) if self._leader else scale.watch_copies
+        return ({"repeats": scale.repeats, "watch": watch},)
 
     async def run(self, bench: WorkloadBench) -> None:
         """The same load before each fault is its control."""
@@ -71,7 +122,7 @@ class Failover(SmallestOnly):
         bench.latency("append before it", before, figures=False)
         if stream.errors:
             bench.note(f"appends failed, the first ones: {'; '.join(stream.errors)}")
-        await bench.verify({log: stream}, tolerate_failures=True)
+        await bench.verify({log: stream}, faults=True)
 
     async def _one_fault(
         self, bench: WorkloadBench, log: str, stream: AppendStream, watch: float, *, seed: int
@@ -87,13 +138,13 @@ class Failover(SmallestOnly):
             began = time.monotonic_ns()
             await asyncio.sleep(_CALM_SECONDS)
             fault = time.monotonic_ns()
-            await (bench.running.kill(victim) if self._killed else bench.running.pause(victim))
+            await self._fault.begin(bench.running, victim)
             _, ended = await loading
         finally:
             loading.cancel()
         bench.say("waiting until appends go on")
         recovered = await self._recovered(stream)
-        await (bench.running.restart(victim) if self._killed else bench.running.resume(victim))
+        await self._fault.end(bench.running, victim)
         await stream.settle()
         await self._recovered(stream)
         await self._all_up(bench)
@@ -129,9 +180,27 @@ class Failover(SmallestOnly):
         await asyncio.sleep(_CALM_SECONDS)
 
 
+class PartitionFailover(Failover):
+    """The sequencer's node is cut off from nodes, clients and the epoch store."""
+
+    group = "partition"
+    partitions = True
+    engines: frozenset[str] | None = frozenset({"logdevice"})
+
+    def impossible(self) -> str | None:
+        """Without the right to make network namespaces, or without ZooKeeper."""
+        return why_no_machines()
+
+
 WORKLOADS = (
-    Failover("leader-killed", "the node that orders the log's appends is killed", leader=True, killed=True),
-    Failover("leader-paused", "the node that orders the log's appends is paused", leader=True, killed=False),
-    Failover("copy-killed", "a server that keeps copies is killed", leader=False, killed=True),
-    Failover("copy-paused", "a server that keeps copies is paused", leader=False, killed=False),
+    Failover("leader-killed", "the node that orders the log's appends is killed", leader=True, fault=Killed()),
+    Failover("leader-paused", "the node that orders the log's appends is paused", leader=True, fault=Paused()),
+    Failover("copy-killed", "a server that keeps copies is killed", leader=False, fault=Killed()),
+    Failover("copy-paused", "a server that keeps copies is paused", leader=False, fault=Paused()),
+    PartitionFailover(
+        "leader-partitioned",
+        "the node that orders the log's appends is cut off from the network",
+        leader=True,
+        fault=CutOff(),
+    ),
 )

@@ -101,6 +101,9 @@ class MemoryRunning:
     async def restart(self, name: str) -> None:
         raise NotImplementedError
 
+    def sample(self, on: bool) -> None:
+        return
+
     def configuration(self) -> Mapping[str, str]:
         return {}
 
@@ -111,6 +114,8 @@ class MemoryRunning:
 class MemoryEngine:
     name = "memory"
     title = "a list"
+    ordered_through_faults = True
+    has_leaders = True
     single_writer = False
 
     def __init__(self, damage: Damage = store, *, ordered: bool = True) -> None:

@@ -20,6 +20,7 @@ IN_MEMORY = [
     "many-logs",
     "lone-append",
     "catch-up-read",
+    "cold-read",
     "tail-read",
     "read-your-write",
     "backfill",

@@ -175,12 +175,27 @@ class TestRedirects:
         assert message.flags == AppendFlags.NO_REDIRECT
         assert marks.HITS["client_redirect_cycle"] == 1
 
+    def test_nodes_that_send_an_append_around_for_ever_are_left_alone_for_a_while(self) -> None:
+        bench = Bench()
+        promise = append(bench)
+        for _ in range(10):
+            node, message = bench.one()
+            bench.answer(node, appended(message, Status.REDIRECTED, redirect=others(node)[0]))
+        node, message = bench.one()
+        bench.answer(node, appended(message, Status.REDIRECTED, redirect=others(node)[0]))
+        assert not bench.taken()
+        bench.pass_time(1_000_000)
+        node, message = bench.one()
+        assert message.flags == 0
+        bench.answer(node, appended(message))
+        assert promise.result is not None
+
     def test_a_preempted_node_that_must_take_the_log_is_told_to_take_it_back(self) -> None:
         bench = Bench()
         append(bench)
         node, message = bench.one()
-        flags = int(AppendedFlags.REDIRECT_NOT_ALIVE | AppendedFlags.NOT_REPLICATED)
-        bench.answer(node, appended(message, Status.PREEMPTED, flags=flags, redirect=others(node)[0]))
+        flags = int(AppendedFlags.NOT_REPLICATED)
+        bench.answer(node, appended(message, Status.PREEMPTED, flags=flags, redirect=node))
         target, again = bench.one()
         assert target == node
         assert again.flags == AppendFlags.NO_REDIRECT | AppendFlags.REACTIVATE_IF_PREEMPTED
