@@ -11,6 +11,7 @@ from itertools import count
 from typing import Any, Protocol
 
 from client.append.append_request import AppendRequests
+from client.append.open_appends import OpenAppends
 from client.append.router import Routes
 from client.append.seq_state_request import SeqStateRequests
 from client.known_cluster import KnownCluster
@@ -366,9 +367,11 @@ class ClientSession:
 
     # Operations
 
-    def append(self, log: LogId, payload: bytes, promise: Promise, now: Micros, timeout_us: int | None = None) -> None:
-        """Append one record; the promise gets its `Receipt`.
+    def append(self, log: LogId, payload: bytes, promise: Promise, timeout_us: int | None = None) -> OpenAppends:
+        """Append one record; the promise gets its `Receipt`. Its time counts from the end of the turn.
 
+        Returns:
+            what others of the same turn and timeout may join.
         Raises:
             LogDeviceError: NOTFOUND, TOOBIG; nothing was sent.
         """
@@ -378,7 +381,7 @@ class ClientSession:
         if len(payload) > attributes.max_payload_bytes:
             raise LogDeviceError(Status.TOOBIG, f"{len(payload)} bytes; the log takes {attributes.max_payload_bytes}")
         timeout = self.settings.append_timeout_us if timeout_us is None else timeout_us
-        self.appends.append(log, payload, promise, now + timeout)
+        return self.appends.append(log, payload, promise, attributes.max_payload_bytes, timeout)
 
     def tail_lsn(self, log: LogId, promise: Promise, now: Micros, timeout_us: int | None = None) -> None:
         """The last LSN that can be read at present, `LSN`: nothing acknowledged before this call lies above it."""

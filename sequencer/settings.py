@@ -47,7 +47,7 @@ class SequencerSettings:
         unit="us",
         lo=_MS,
         hi=3600 * _S,
-        doc="A shard that let a STORE time out is not picked for this long, then probed.",
+        doc="A shard that let a STORE time out is not picked for this long, then probed. First waves under way to it get a quarter of their time.",
     )
     probe_retry_us: int = setting(
         5 * _S, unit="us", lo=_MS, hi=600 * _S, doc="Time between probes of a shard on the graylist."

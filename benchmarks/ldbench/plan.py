@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from benchmarks.ldbench.engine import Engine
 from benchmarks.ldbench.measurement import Case
 from benchmarks.ldbench.worker import RunOrder
 from benchmarks.ldbench.workload import Scale, Workload, settings_of
-
-_SMALL: Final = 10_000
-"""Bytes: above, records fill disks and caches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +43,7 @@ def all_cases(scale: Scale, workloads: Sequence[Workload], *, sync_delay_us: int
 
 
 def bundles(cases: Sequence[Case], workloads: Mapping[str, Workload], scale: Scale) -> list[Bundle]:
-    """Cases that may share servers together. The order of the cases is kept.
+    """Cases that may share servers together, small records first, else in the order given.
 
     Always of the same durability and alike in what servers are started for; of the same group and size of records as well, where the scale
     does not save starts. Workloads that are made for some systems only stay apart.
@@ -57,14 +53,15 @@ def bundles(cases: Sequence[Case], workloads: Mapping[str, Workload], scale: Sca
         workload = workloads[case.workload]
         group, size = workload.group, case.payload_bytes
         if scale.share_servers:
-            group = group if workload.engines else ""
-            size = int(size > _SMALL)
+            group, size = (group if workload.engines else ""), 0
         key = (group, case.durability, size, workload.tolerate_failure, workload.partitions)
         found.setdefault(key, []).append(case)
-    return [
-        Bundle(group, durability, max(case.payload_bytes for case in members), tolerate, partitions, tuple(members))
-        for (group, durability, _, tolerate, partitions), members in found.items()
-    ]
+    made = []
+    for (group, durability, _, tolerate, partitions), members in found.items():
+        # large records leave servers busy for a while
+        members.sort(key=lambda case: case.payload_bytes)
+        made.append(Bundle(group, durability, members[-1].payload_bytes, tolerate, partitions, tuple(members)))
+    return made
 
 
 def why_not(workload: Workload, engine: Engine) -> str | None:
@@ -111,7 +108,7 @@ def runs_of(
         best = chosen(engine.name, case.key)
         if round_number > 1 and best is not None:
             names = [best]
-        elif case.payload_bytes <= scale.all_settings_up_to and (workload.decisive or scale.all_settings_everywhere):
+        elif case.payload_bytes <= scale.all_settings_up_to and (workload.decisive or scale.thorough):
             names = [setting.name for setting in settings]
         else:
             names = [settings[0].name]

@@ -1,6 +1,6 @@
 """Runs a program of ours under the sampling profiler: ``python -m benchmarks.ldbench.profiled OUTPUT MODULE [ARGUMENT...]``.
 
-It samples between SIGUSR1 and SIGUSR2.
+It samples between SIGUSR1 and SIGUSR2; without a sample there is no file.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ def main() -> int:
         return int(program(sys.argv[3:]) or 0)
     finally:
         sampler.stop()
-        sampler.save(output)
+        if sampler.stacks:
+            sampler.save(output)
 
 
 if __name__ == "__main__":

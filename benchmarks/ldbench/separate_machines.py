@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
 from dataclasses import replace
 from pathlib import Path
+from typing import Self
 
 from benchmarks.ldbench.engine import EngineError
 from logdevice_py.config.cluster import ClusterConfig
@@ -22,22 +24,26 @@ def why_no_machines() -> str | None:
 class SeparateMachines:
     """A network namespace for each node, and ZooKeeper on their network: an epoch store in a file would be within reach of a node that is cut off."""
 
-    def __init__(self, directory: Path, nodes: int) -> None:
-        self.network = VirtualNetwork(range(nodes))
-        self.zookeeper = ZooKeeperServer(directory / "zookeeper", host=self.network.address(-1))
+    def __init__(self, network: VirtualNetwork, zookeeper: ZooKeeperServer) -> None:
+        self.network = network
+        self.zookeeper = zookeeper
 
-    async def open(self) -> None:
-        """Make everything.
+    @classmethod
+    async def open(cls, directory: Path, nodes: int) -> Self:
+        """Make everything; ZooKeeper's data go into the directory.
 
         Raises:
             EngineError: ZooKeeper did not start.
         """
-        await asyncio.to_thread(self.network.open)
+        network = VirtualNetwork(range(nodes))
         try:
-            await self.zookeeper.start_async()
-        except ZooKeeperUnavailableError as error:
-            self.close()
-            raise EngineError(str(error)) from error
+            await asyncio.to_thread(network.open)
+            zookeeper = ZooKeeperServer(directory / "zookeeper", host=network.address(-1))
+            await zookeeper.start_async()
+        except (OSError, subprocess.CalledProcessError, ZooKeeperUnavailableError) as error:
+            network.close()
+            raise EngineError(f"the nodes' machines: {error}") from error
+        return cls(network, zookeeper)
 
     def close(self) -> None:
         """Take everything away."""

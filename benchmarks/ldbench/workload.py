@@ -25,10 +25,10 @@ class Scale:
     durabilities: tuple[str, ...]
     all_settings_up_to: int
     """Bytes of a payload: larger ones are measured with the first setting only."""
-    all_settings_everywhere: bool
-    """Also in workloads that do not decide which setting is the best of a system."""
+    thorough: bool
+    """Every setting also in workloads that do not decide which one is the best of a system; all sizes, loads and numbers of readers."""
     share_servers: bool
-    """Groups of workloads share servers, and so do sizes of records (small ones with small ones), to save their starts."""
+    """Groups of workloads and sizes of records share servers, to save their starts."""
     repeats: int
     """Of faults in one run."""
     watch_copies: float
@@ -48,7 +48,7 @@ SMOKE = Scale(
     contents=("random",),
     durabilities=("sync",),
     all_settings_up_to=0,
-    all_settings_everywhere=False,
+    thorough=False,
     share_servers=True,
     repeats=1,
     watch_copies=3.0,
@@ -58,17 +58,17 @@ SMOKE = Scale(
 )
 SHORT = Scale(
     name="short",
-    seconds=1.2,
+    seconds=1.0,
     warmup_seconds=0.3,
     rounds=1,
     sizes=(100, 100_000, 900_000),
     contents=("random",),
     durabilities=("sync",),
     all_settings_up_to=100,
-    all_settings_everywhere=False,
+    thorough=False,
     share_servers=True,
     repeats=1,
-    watch_copies=10.0,
+    watch_copies=6.0,
     idle_logs=5_000,
     unreleased=(0, 1_000),
     read_records=100_000,
@@ -82,7 +82,7 @@ FULL = Scale(
     contents=("random", "compressible"),
     durabilities=("sync", "async"),
     all_settings_up_to=900_000,
-    all_settings_everywhere=True,
+    thorough=True,
     share_servers=False,
     repeats=20,
     watch_copies=10.0,

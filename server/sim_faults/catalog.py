@@ -61,6 +61,8 @@ class FaultInstance:
     budget: DamageBudget
     is_over: Callable[[], bool]
     """The part of the run with faults has ended."""
+    is_resting: Callable[[], bool] = lambda: False
+    """Faults come in bursts, and this is a rest: what waits for its moment lapses."""
 
     def hit(self, count: int = 1) -> None:
         """It did something to somebody."""

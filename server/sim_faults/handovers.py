@@ -5,10 +5,12 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from logdevice_py.core.ids import LogId, PeerId
+from logdevice_py.core.entry import parse_header
+from logdevice_py.core.ids import LogId, PeerId, node_of
+from logdevice_py.core.machine import Send
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import MILLISECOND, SECOND
-from logdevice_py.protocol.messages import Cleaned, Release, Stored
+from logdevice_py.protocol.messages import Cleaned, SeqState, Stored
 from server.sim_faults.catalog import FaultInstance, fault
 from server.sim_faults.moments import block_for, is_append, when_clean_moves, when_sent
 from server.sim_machines import SimNode
@@ -26,7 +28,7 @@ def recovered_twice(it: FaultInstance) -> None:
     rng, cluster = it.rng, it.cluster
 
     def strike(sequencing: SimNode, peer: PeerId, message: Any) -> None:
-        holder, log, left = cluster.machine(peer), message.log, rng.choice([1, 4, 15])
+        holder, log, left = cluster.machine(peer), message.log, rng.choice([1, 2, 5])
         others: list[tuple[int, int]] = [
             (sequencing.id, node.id) for node in it.nodes() if node not in (sequencing, holder)
         ]
@@ -72,48 +74,56 @@ def recovered_twice(it: FaultInstance) -> None:
 
 
 @fault(
-    "no other node hears the node that sequences a log; one or two clients reach nobody else, and the others everybody but that one"
+    "no other node hears the node that sequences a log; a client that asks it reaches nobody else, the others everybody but that node"
 )
 def old_sequencer_asked(it: FaultInstance) -> None:
     """The node hears everybody, so it does not take itself for cut off; others take it for dead, and one of them takes the log over. Appends
-    through that one are acknowledged to most clients, and who is left with the old one may ask it for the tail."""
-    rng = it.rng
+    through that one are acknowledged to most clients, and who is left with the old one may ask it for the tail again."""
+    rng, watchers = it.rng, it.cluster.watchers
 
-    def strike(sequencing: SimNode, peer: PeerId, message: Any) -> None:
+    def strike(sequencing: SimNode, asker: int) -> None:
         others = [node.id for node in it.nodes() if node is not sequencing]
         pairs: list[tuple[int, int]] = [(sequencing.id, other) for other in others]
-        clients = it.cluster.network.listening(below=0)
-        left = rng.sample(clients, min(len(clients), rng.choice([1, 1, 2])))
-        for client in clients:
-            cut = others if client in left else [sequencing.id]
+        for client in it.cluster.network.listening(below=0):
+            cut = others if client == asker or rng.random() < 0.1 else [sequencing.id]
             pairs += [(client, node) for node in cut] + [(node, client) for node in cut]
         block_for(it, pairs, rng.choice([3, 8]) * SECOND)
 
-    # everything that was appended is released: what is on its way would be refused, and tell the node of its successor
-    when_sent(it, lambda node, peer, message: type(message) is Release, strike)
+    def watch(node: SimNode, effects: list[Any]) -> None:
+        if it.is_over():
+            watchers.remove(watch)
+            return
+        for effect in effects:
+            if type(effect) is Send and effect.to < 0 and type(effect.message) is SeqState and effect.message.tail_lsn:
+                watchers.remove(watch)
+                assert node.process is not None
+                strike(node, node.process.address_of(effect.to))
+                return
+
+    watchers.append(watch)
 
 
-@fault("a shard loses what it has not synced, and another one is away while the epoch is recovered")
+@fault(
+    "of the shards that have an entry one loses what it has not synced, and the others are away while its epoch is recovered"
+)
 def power_cut_before_recovery(it: FaultInstance) -> None:
-    """Where an entry counts as stored before it is synced, one copy of what was acknowledged is gone then, and another one is not to be had."""
+    """Where an entry counts as stored before it is synced, a copy of what was acknowledged is gone then, and the other ones are not to be had."""
     rng, cluster = it.rng, it.cluster
 
-    def strike(sequencing: SimNode, peer: PeerId) -> None:
-        nodes = [node for node in it.nodes() if node is not sequencing]
-        rng.shuffle(nodes)
-        cut = next((node for node in nodes if it.budget.take_unsynced(node.disks)), cluster.machine(peer))
-        away = rng.choice([node for node in nodes if node is not cut])
+    def is_elsewhere(node: SimNode, peer: PeerId, message: Any) -> bool:
+        return is_append(message) and all(node_of(shard) != node.id for shard in parse_header(message.image).copyset)
+
+    def strike(sequencing: SimNode, peer: PeerId, message: Any) -> None:
+        holders = [cluster.machine(node_of(shard)) for shard in parse_header(message.image).copyset]
+        rng.shuffle(holders)
+        cut = next((node for node in holders if it.budget.take_unsynced(node.disks)), holders[0])
         it.crash(cut, machine=True)
-        for node in (sequencing, away):
-            it.crash(node, machine=False)
+        it.crash(sequencing, machine=False)
         for node in (sequencing, cut):
             it.after(rng.choice([5, 300]) * MILLISECOND, partial(it.restart, node))
-        it.after(rng.choice([500, 3000, 6000]) * MILLISECOND, partial(it.restart, away))
+        for node in holders:
+            if node is not cut:
+                it.crash(node, machine=False)
+                it.after(rng.choice([500, 3000, 6000]) * MILLISECOND, partial(it.restart, node))
 
-    when_sent(
-        it,
-        lambda node, peer, message: is_append(message),
-        lambda sequencing, peer, message: it.after(
-            rng.choice([5, 50, 300]) * MILLISECOND, partial(strike, sequencing, peer)
-        ),
-    )
+    when_sent(it, is_elsewhere, lambda *sent: it.after(rng.choice([2, 5, 50]) * MILLISECOND, partial(strike, *sent)))

@@ -50,7 +50,7 @@ def when_sent(
     watchers = it.cluster.watchers
 
     def watch(node: SimNode, effects: list[Any]) -> None:
-        if it.is_over():
+        if it.is_over() or it.is_resting():
             watchers.remove(watch)
             return
         for effect in effects:

@@ -35,8 +35,13 @@ class FaultSchedule:
     logs: Sequence[LogId]
     """Those in use: no more is destroyed than what their replication makes up for."""
     burst: int = 0
-    """Microseconds of faults, after which there are none for `rest`; 0: they never rest. Faults that were caused before go on in a rest."""
+    """Microseconds of faults, after which there are none for `rest`; 0: they never rest. Faults that were caused before go on in a rest, but those
+    that wait for a moment lapse when it begins."""
     rest: int = 0
+
+    def is_rest(self, at: int, began: int) -> bool:
+        """Whether no fault happens at a time."""
+        return self.next_fault(at, began) != at
 
     def next_fault(self, at: int, began: int) -> int:
         """A time, or the end of the rest that it falls into."""
@@ -117,7 +122,7 @@ class Nemesis:
 
     def _make_plan(self) -> list[PlannedFault]:
         schedule = self._schedule
-        at = began = self._cluster.scheduler.now
+        at = began = self._began = self._cluster.scheduler.now
         planned: list[PlannedFault] = []
         while schedule.kinds:
             rng = self._generator(len(planned))
@@ -141,5 +146,6 @@ class Nemesis:
             self._kill_client,
             self.budget,
             lambda: self._stopped,
+            lambda: self._schedule.is_rest(self._cluster.scheduler.now, self._began),
         )
         CATALOG[planned.kind].cause(instance)

@@ -14,6 +14,7 @@ from logdevice_py.protocol.messages import (
     EpochRecoveryMetadata,
     GetEpochRecoveryMetadata,
     Mutated,
+    Seal,
     Sealed,
     Store,
 )
@@ -54,8 +55,9 @@ def _rot(it: FaultInstance, node: SimNode, log: LogId) -> None:
 )
 def damage_in_recovery(it: FaultInstance) -> None:
     rng, cluster = it.rng, it.cluster
-    kind, skipped = rng.choice(_OF_SHARDS), rng.choice([0, 0, 1, 4])
-    everybody = rng.random() < 0.3
+    everybody = rng.random() < 0.4
+    # what everybody loses is missed when the recovery has decided and begins again
+    kind, skipped = rng.choice((Mutated, Cleaned) if everybody else _OF_SHARDS), rng.choice([0, 0, 1, 4])
 
     def wanted(node: SimNode, peer: PeerId, message: Any) -> bool:
         nonlocal skipped
@@ -76,7 +78,7 @@ def damage_in_recovery(it: FaultInstance) -> None:
             elif not wiped:
                 for log in _logs(message):
                     _rot(it, node, log)
-        if not wiped and rng.random() < 0.3:
+        if not wiped and (everybody or rng.random() < 0.3):
             # the recovery begins again, and finds less
             it.after(rng.choice([0, 5, 100]) * MILLISECOND, lambda: _break_connections(it, cluster.machine(peer)))
 
@@ -93,7 +95,7 @@ def _break_connections(it: FaultInstance, node: SimNode) -> None:
 @fault("the disk of a shard that is to write for a recovery refuses it, is slow or hangs")
 def overload_in_recovery(it: FaultInstance) -> None:
     rng, cluster = it.rng, it.cluster
-    kind, how = rng.choice(_WRITES), rng.choice(["refuses", "refuses", "slow", "hangs"])
+    kind, how = rng.choice(_WRITES), rng.choice(["refuses", "slow", "hangs"])
 
     def strike(sender: SimNode, peer: PeerId, message: Any) -> None:
         it.hit()
@@ -108,7 +110,7 @@ def overload_in_recovery(it: FaultInstance) -> None:
             it.after(rng.choice([1, 5]) * SECOND, node.disk_settings.clear)
         elif how == "hangs":
             node.disk_settings.hanging = True
-            it.after(rng.choice([1, 5, 15]) * SECOND, node.disk_settings.clear)
+            it.after(rng.choice([1, 5, 10]) * SECOND, node.disk_settings.clear)
         else:
             put(True)
             it.after(rng.choice([20, 300, 2000]) * MILLISECOND, lambda: put(False))
@@ -148,6 +150,27 @@ def late_copies(it: FaultInstance) -> None:
         wait = rng.choice([100, 500, 1500]) * MILLISECOND
         it.after(wait, member.resume)
         it.after(max(0, wait - MILLISECOND), lambda: _break_connections(it, member))
+
+    when_sent(it, lambda node, peer, message: is_append(message), strike)
+
+
+@fault("a sequencing node hears nobody, and the seals of the next one reach some shards long before others")
+def uneven_seals(it: FaultInstance) -> None:
+    rng = it.rng
+
+    def strike(sequencing: SimNode, peer: PeerId, message: Any) -> None:
+        others = [node.id for node in it.nodes() if node is not sequencing]
+        block_for(it, [(other, sequencing.id) for other in others], rng.choice([1500, 3000]) * MILLISECOND)
+        when_sent(
+            it,
+            lambda node, to, sent: type(sent) is Seal and node is not sequencing,
+            lambda node, to, sent: it.after(0, lambda: part(node)),
+        )
+
+    def part(sealing: SimNode) -> None:
+        others = [node.id for node in it.nodes() if node is not sealing]
+        late = rng.sample(others, max(1, len(others) // 2))
+        block_for(it, [(sealing.id, other) for other in late], rng.choice([100, 500, 2000]) * MILLISECOND)
 
     when_sent(it, lambda node, peer, message: is_append(message), strike)
 

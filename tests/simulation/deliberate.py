@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -33,6 +34,11 @@ def main() -> int:
     parser.add_argument(
         "--jobs", type=int, default=1, help="so many faults at the same time, each in a process of its own"
     )
+    parser.add_argument(
+        "--likely",
+        action="store_true",
+        help="of these seeds run only those of the profile that brings the fault out most",
+    )
     parser.add_argument("--report", type=Path, help="write a table of them into this file, in markdown")
     parser.add_argument("--list", action="store_true", help="say what there is")
     arguments = parser.parse_args()
@@ -45,7 +51,7 @@ def main() -> int:
             print(f"{fault.name:36} {fault.breaks}")
         return 0
     hunts: list[Hunt] = []
-    for result in _look_for_all(chosen, arguments.first, arguments.seeds, arguments.jobs):
+    for result in _look_for_all(chosen, arguments):
         hunts.append(result)
         print(line_of(result), flush=True)
         if arguments.report is not None:
@@ -53,18 +59,19 @@ def main() -> int:
     return 1 if any(result.catch is None for result in hunts) else 0
 
 
-def _look_for_all(faults: Sequence[DeliberateFault], first: int, seeds: int, jobs: int) -> Iterator[Hunt]:
+def _look_for_all(faults: Sequence[DeliberateFault], arguments: argparse.Namespace) -> Iterator[Hunt]:
     """In the order of the faults."""
-    if jobs == 1:
-        yield from (look_for(fault, first, seeds) for fault in faults)
+    how = (arguments.first, arguments.seeds, arguments.likely)
+    if arguments.jobs == 1:
+        yield from (_look_for_one(fault.name, *how) for fault in faults)
         return
-    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
-        waiting = [pool.submit(_look_for_one, fault.name, first, seeds) for fault in faults]
+    with ProcessPoolExecutor(arguments.jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+        waiting = [pool.submit(_look_for_one, fault.name, *how) for fault in faults]
         yield from (future.result() for future in waiting)
 
 
-def _look_for_one(name: str, first: int, seeds: int) -> Hunt:
-    return look_for(FAULTS[name], first, seeds)
+def _look_for_one(name: str, first: int, seeds: int, likely: bool) -> Hunt:
+    return look_for(FAULTS[name], first, seeds, likely=likely)
 
 
 def line_of(result: Hunt) -> str:
@@ -84,21 +91,21 @@ def table_of(hunts: Sequence[Hunt]) -> str:
     lines = [
         f"{caught} of {len(hunts)} are caught.",
         "",
-        "| Fault | What the code does while it is planted | Runs | Seeds | Caught by |",
-        "|---|---|---|---|---|",
+        "| Fault | What the code does while it is planted | Mode | Runs | Seed | Caught by |",
+        "|---|---|---|---|---|---|",
     ]
     for result in hunts:
         fault = FAULTS[result.fault]
         mode = "loss" if fault.loses else "usual"
-        seeds = str(result.runs) if result.catch else f"not by {result.runs}"
-        by = result.catch.by[:BY_MAX] if result.catch else result.wrong or "-"
-        lines.append(f"| `{fault.name}` | {fault.breaks} | {mode} | {seeds} | {_cell(by)} |")
+        seed = str(result.catch.seed) if result.catch else "none"
+        by = result.catch.by if result.catch else result.wrong or "nothing"
+        lines.append(f"| `{fault.name}` | {fault.breaks} | {mode} | {result.runs} | {seed} | {_cell(by)} |")
     return "\n".join(lines) + "\n"
 
 
 def _cell(text: str) -> str:
-    """In a cell of a table, as it stands."""
-    return "`" + text.replace("`", "'").replace("|", "/") + "`"
+    """In a cell of a table, as it stands but for the padding of payloads."""
+    return "`" + re.sub(r"(\\x00)+", "..", text)[:BY_MAX].replace("`", "'").replace("|", "/") + "`"
 
 
 if __name__ == "__main__":

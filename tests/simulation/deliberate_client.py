@@ -8,7 +8,6 @@ from typing import Any
 import client.client
 import client.read.decoding
 from client.append.append_request import AppendRequests
-from client.append.router import Routes
 from client.read.fail_over import FailOver
 from client.read.gap_detection import GapDetector, GapVerdict
 from client.read.items import GapKind
@@ -16,7 +15,7 @@ from client.read.read_set import ReadSet
 from client.read.read_stream import ReadStream
 from client.write.frame import FrameFate
 from client.write.write_stream import WriteStream
-from logdevice_py.core.lsn import EPOCH_INVALID, LSN, LSN_INVALID, Lsn
+from logdevice_py.core.lsn import LSN, LSN_INVALID, Lsn
 from logdevice_py.placement.failure_domains import FMajority
 from tests.simulation.deliberate_fault import deliberate
 
@@ -81,7 +80,7 @@ def no_fail_over(original: Change) -> Change:
     return lambda self, *arguments: None
 
 
-@deliberate("a reader takes messages of a stream that it has rewound", (ReadSet, "accept"))
+@deliberate("a reader takes messages of a stream that it has rewound", (ReadSet, "accept"), likely="slow shards")
 def filter_version_ignored(original: Change) -> Change:
     def accept(self: ReadSet, message: Any) -> Any:
         sender = self.senders.get(message.shard)
@@ -92,7 +91,9 @@ def filter_version_ignored(original: Change) -> Change:
     return accept
 
 
-@deliberate("a reader does not compare entries with their checksums", (client.read.decoding, "check_body"))
+@deliberate(
+    "a reader does not compare entries with their checksums", (client.read.decoding, "check_body"), likely="bad wires"
+)
 def reader_checksum_skipped(original: Change) -> Change:
     return lambda image, header: None
 
@@ -108,8 +109,3 @@ def found_time_exclusive(original: Change) -> Change:
         return await original(shell, log, timestamp + 1)
 
     return find_time
-
-
-@deliberate("a client does not say which epochs of a log it has seen", (Routes, "epoch"))
-def seen_epochs_forgotten(original: Change) -> Change:
-    return lambda self, log: EPOCH_INVALID

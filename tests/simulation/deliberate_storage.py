@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import client.read.decoding
+import sequencer.recovery.digest
 import storage_node.log_store.precedence
 import storage_node.seal
 import storage_node.store
@@ -124,24 +126,39 @@ def release_before_purge(original: Change) -> Change:
     return release
 
 
-@deliberate("of several copies of an LSN the one of lowest rank counts", (storage_node.log_store.precedence, "resolve"))
+@deliberate(
+    "of several copies of an LSN the one of lowest rank counts",
+    (storage_node.log_store.precedence, "resolve"),
+    likely="handovers",
+)
 def precedence_reversed(original: Change) -> Change:
     return lambda log, lsn, copies: original(log, lsn, copies[:1])
 
 
-@deliberate("entries in memory keep the first copy that came, whatever its rank", (recent_entries, "merge_copies"))
+@deliberate(
+    "entries in memory keep the first copy that came, whatever its rank",
+    (recent_entries, "merge_copies"),
+    likely="handovers",
+)
 def first_copy_kept(original: Change) -> Change:
     return lambda held, other: held
 
 
 @deliberate(
-    "damage in the body of a stored copy is not noticed by the shard", (storage_node.log_store.precedence, "check_body")
+    "neither shards nor readers nor recovery compare the bodies of copies with their checksums",
+    (storage_node.log_store.precedence, "check_body"),
+    (client.read.decoding, "check_body"),
+    (sequencer.recovery.digest, "check_body"),
 )
-def checksums_on_disk_skipped(original: Change) -> Change:
+def checksums_skipped(original: Change) -> Change:
     return lambda image, header: None
 
 
-@deliberate("a shard that cannot read a range says that nothing is stored there", (ServerReadStream, "_tell_damage"))
+@deliberate(
+    "a shard that cannot read a range says that nothing is stored there",
+    (ServerReadStream, "_tell_damage"),
+    likely="rot",
+)
 def damage_told_as_absence(original: Change) -> Change:
     def tell_damage(self: ServerReadStream, damaged: tuple[Lsn, Lsn], last: Lsn) -> None:
         last = min(damaged[1], last)
@@ -159,7 +176,9 @@ def last_entry_not_sent(original: Change) -> Change:
     return deliver
 
 
-@deliberate("a shard deletes what it holds of a log whose metadata it does not find", (LogPurge, "_on_history"))
+@deliberate(
+    "a shard deletes what it holds of a log whose metadata it does not find", (LogPurge, "_on_history"), loses=True
+)
 def orphans_deleted(original: Change) -> Change:
     def on_history(self: LogPurge, history: Any, complete: bool, now: Any) -> None:
         if self.reader is None or history:
@@ -178,7 +197,11 @@ def trimmed_too_far(original: Change) -> Change:
     return lambda self, peer, message, now: original(self, peer, replace(message, lsn=Lsn(message.lsn + 1)), now)
 
 
-@deliberate("a shard that lost unsynced entries in a power cut vouches for their epochs", (Shard, "_mark_lossy"))
+@deliberate(
+    "a shard that lost unsynced entries in a power cut vouches for their epochs",
+    (Shard, "_mark_lossy"),
+    likely="power cuts",
+)
 def loss_not_admitted(original: Change) -> Change:
     return lambda self, logs: None
 

@@ -124,6 +124,11 @@ MARKS_ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
         _HUGE,
         f"{_RECOVERY}/test_log_recovery.py::test_a_shard_whose_answer_ended_before_an_epoch_is_asked_again_from_there",
     ),
+    "split_append_stored_in_part": (
+        "takes a client that has not heard that the log gives each record its LSN, and a seal between the records of one frame",
+        "tests/unit/sequencer/test_append_path.py::TestWithoutBatching"
+        "::test_a_batch_of_which_the_last_record_is_stored_after_one_failed_may_be_applied",
+    ),
     "split_append_not_told_whole": (
         _HUGE,
         "tests/unit/sequencer/test_append_path.py::TestWithoutBatching"
@@ -133,6 +138,25 @@ MARKS_ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
         "takes damage to all copies of a log's latest metadata record and to none of an earlier one",
         "tests/unit/client/read/test_read_stream.py::TestNodesets"
         "::test_epochs_of_which_the_nodesets_cannot_be_read_are_waited_for",
+    ),
+    "purge_without_metadata": (
+        "a metadata entry is stored in full before anything of its epoch is released, and damaged copies of it count as missing answers",
+        f"{_SHARD}/test_purge.py::TestPurge::test_a_history_without_the_epoch_is_read_again",
+    ),
+    "stale_after_activation": (
+        "an answer of the epoch store would have to be overtaken by the activation of another node and by a client that met it",
+        "tests/unit/sequencer/test_append_path.py::TestStaleSequencer"
+        "::test_an_epoch_that_was_never_given_is_refused_after_one_activation",
+    ),
+    "metadata_log_not_authoritative": (
+        "shards would have to lose their data before a log gets its first epoch, and once more, or the epoch store to fail, while it gets it",
+        "tests/unit/sequencer/test_activation.py::TestFirstActivation"
+        "::test_a_metadata_log_that_shards_have_lost_is_not_read_when_nobody_wants_the_log_any_more",
+    ),
+    "recovery_entry_gone": (
+        "all copies of an entry above the LNG would have to rot between two attempts of one recovery",
+        f"{_RECOVERY}/test_epoch_recovery.py"
+        "::test_an_entry_whose_copies_all_rot_after_it_was_decided_is_lost_and_no_hole",
     ),
     "recovery_no_shards": (
         "takes a cluster file without any shard of a nodeset: nothing is left to check",

@@ -59,13 +59,22 @@ PROFILES: tuple[TroubleProfile, ...] = (
         attributes={"max_writes_in_flight": ("100", "1000")},
     ),
     TroubleProfile(
-        name="recovered twice",
-        faults=("recovered_twice", "recovered_twice", "recovered_twice", "crash_process"),
+        name="handovers",
+        faults=("recovered_twice", "recovered_twice", "old_sequencer_asked", "old_sequencer_asked"),
         settings={"storage": {"recent_entries_bytes_max": ('"0B"', '"1MiB"')}, "recovery": _QUICK_RECOVERY},
-        # one must be over before the next one begins
-        scenario={"fault_interval": 1500 * MILLISECOND, "duration": 10 * SECOND, "appenders": 2},
+        # one must be over before the next one begins, and nothing else may move the log meanwhile
+        scenario={
+            "fault_interval": 2 * SECOND,
+            "duration": 20 * SECOND,
+            "appenders": 2,
+            "tail_interval": 100 * MILLISECOND,
+            "epoch_interval": 0,
+            "config_interval": 0,
+            "trim_interval": 0,
+        },
         attributes={"max_writes_in_flight": ("100", "1000"), "sticky_copysets": ("false",)},
         nodes=5,
+        logs=1,
     ),
     TroubleProfile(
         name="sequencers apart",
@@ -75,7 +84,7 @@ PROFILES: tuple[TroubleProfile, ...] = (
             "stop_sequencer",
             "partition_client",
             "epoch_store_conflict",
-            "lagging_link",
+            "uneven_seals",
         ),
         settings={
             "sequencer": {
@@ -91,7 +100,7 @@ PROFILES: tuple[TroubleProfile, ...] = (
             "appenders": 2,
         },
         attributes={
-            "sequencer_batching": ("true", "false"),
+            "sequencer_batching": ("true", "false", "false"),
             "sticky_copysets": ("true", "false"),
             "max_writes_in_flight": ("5", "1000"),
         },
@@ -151,6 +160,7 @@ PROFILES: tuple[TroubleProfile, ...] = (
         name="power cuts",
         faults=(
             "crash_machine",
+            "power_cut_before_recovery",
             "power_cut_before_recovery",
             "crash_all",
             "orderly_stop",
@@ -227,13 +237,23 @@ PROFILES: tuple[TroubleProfile, ...] = (
     ),
     TroubleProfile(
         name="disks behind recovery",
-        faults=("overload_in_recovery", "overload_in_recovery", "slow_disk", "strike_in_recovery", "crash_process"),
-        settings={"recovery": _QUICK_RECOVERY, "storage": {"purge_retry_initial_us": ('"5ms"',)}},
-        scenario={"fault_interval": 300 * MILLISECOND, "epoch_interval": 500 * MILLISECOND},
+        faults=(
+            "overload_in_recovery",
+            "overload_in_recovery",
+            "overload_in_recovery",
+            "slow_disk",
+            "strike_in_recovery",
+        ),
+        settings={
+            "recovery": _QUICK_RECOVERY,
+            "storage": {"purge_retry_initial_us": ('"5ms"',), "recent_entries_bytes_max": ('"0B"',)},
+        },
+        scenario={"fault_interval": 700 * MILLISECOND, "epoch_interval": 1500 * MILLISECOND},
+        nodes=5,
     ),
     TroubleProfile(
         name="logs that begin late",
-        faults=("wipe", "wipe", "crash_all", "epoch_store_away", "damage_in_recovery"),
+        faults=("wipe", "wipe", "crash_all", "epoch_store_away", "epoch_store_away", "damage_in_recovery"),
         scenario={"fault_interval": 700 * MILLISECOND, "epoch_interval": SECOND},
         logs=4,
         late_logs=True,
@@ -250,7 +270,7 @@ PROFILES: tuple[TroubleProfile, ...] = (
         faults=("crash_behind_cut", "crash_behind_cut", "late_copies", "late_copies", "partition_sequencer"),
         settings={"recovery": {"grace_period_us": ('"0us"', '"1s"')}},
         scenario={
-            "fault_interval": 500 * MILLISECOND,
+            "fault_interval": 900 * MILLISECOND,
             "write_interval": 20 * MILLISECOND,
             "stream_writers": 3,
             "appenders": 2,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from epoch_store.interface import SetLastCleanEpoch
 from logdevice_py.core.ids import LogId, ShardId, format_shard, node_of
-from logdevice_py.core.lsn import format_lsn
+from logdevice_py.core.lsn import LSN_OLDEST, format_lsn
 from logdevice_py.core.machine import Send
 from logdevice_py.core.status import Status
 from logdevice_py.protocol.messages import Clean, Cleaned, Digest, Sealed, Store, StoreFlags
@@ -43,6 +43,8 @@ class RecoveryInvariants:
         """By node, run of it, log and epoch: to whom the recovery of an epoch sent CLEAN since it last asked what is stored."""
         self._cleaned: dict[tuple[int, int], set[ShardId]] = {}
         """By log and epoch: shards that answered CLEAN with OK."""
+        self._ends: set[tuple[int, int, int]] = set()
+        """(log, epoch, LNG) of every CLEAN: how recoveries ended."""
         self._lacking: set[ShardId] = set()
         """Shards that said that they lack entries."""
         self._messages = {
@@ -91,6 +93,12 @@ class RecoveryInvariants:
                     f"{self._newest[key]}; its sequencer does not drain"
                 )
             newest[key] = max(newest.get(key, 0), epoch)
+        for log, first, last in effect.batch.deletes:
+            end = (log, first >> 32, (first & 0xFFFFFFFF) - 1)
+            if log in self._logs and first != LSN_OLDEST and end not in self._ends:
+                raise Violation(
+                    f"{format_shard(shard)} deletes log {log} {format_lsn(first)}..{format_lsn(last)}; no recovery ended so"
+                )
 
     def _on_store(self, node: SimNode, message: Store) -> None:
         if message.flags & _DRAINING and not message.recovery_id:
@@ -102,6 +110,7 @@ class RecoveryInvariants:
 
     def _on_clean(self, node: SimNode, message: Clean) -> None:
         for row in message.logs:
+            self._ends.add((row[0], row[1], row[2]))
             self._asked.setdefault((node.id, node.starts, row[0], row[1]), set()).add(message.shard)
 
     def _on_cleaned(self, node: SimNode, message: Cleaned) -> None:

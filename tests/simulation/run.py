@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
+from client.read.settings import ReadSettings
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.lsn import LSN_OLDEST, format_lsn
 from logdevice_py.core.marks import HITS
@@ -247,7 +248,7 @@ class _Run:
                     errors.append(str(promise.error))
                     cluster.scheduler.after(SECOND // 10, lambda: client.event(attempt))
 
-            client.session.append(log, made.payload, SimPromise(done), now)
+            client.session.append(log, made.payload, SimPromise(done))
 
         client.event(attempt)
         self._wait("a last append", lambda: bool(lsns), lambda: f"{tries} tries: {errors[-1:]}")
@@ -276,6 +277,9 @@ class _Run:
 
     def _read(self, log: LogId, tail: int, *, single_copy: bool) -> Observation:
         client = self.cluster.client()
+        if not single_copy:
+            # one of the two goes through the log in steps as small as the run's readers take, and that is slow
+            client.read_settings = ReadSettings()
         name = "single-copy" if single_copy else "all-copies"
         reader, seen = self.apps.reader(client, log, LSN_OLDEST, tail, name, single_copy=single_copy)
         client.event(reader.start)

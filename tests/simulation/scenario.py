@@ -97,11 +97,11 @@ def draw(seed: int, *, loses: bool = False) -> Scenario:
     """The scenario of a seed. `loses`: one whose faults destroy more than the replication property tolerates."""
     rng = random.Random(seed)
     faults = _loss_faults(rng) if loses else _faults(rng)
-    profile = rng.choice(PROFILES) if rng.random() < _PROFILE_SHARE else None
+    profile = _profile(rng, loses) if rng.random() < _PROFILE_SHARE else None
     if profile is not None:
         # what destroys is what runs with losses are for; each kind has the same chance as often as it stands there
         beside = faults if loses else rng.sample(faults, min(len(faults), rng.randrange(3)))
-        faults = [*beside, *(rng.sample(profile.faults, 2) if loses else profile.faults)]
+        faults = [*beside, *(rng.sample(profile.faults, 3) if loses else profile.faults)]
     asynchronous = rng.random() < 0.12
     nodes = max(rng.choice([3, 3, 4, 5, 5]), 0 if profile is None else profile.nodes)
     racks = rng.choice([1, 2, 3]) if nodes > 3 else rng.choice([1, 3])
@@ -165,11 +165,11 @@ def draw(seed: int, *, loses: bool = False) -> Scenario:
         turn_max=rng.choice([0, 20, 1000, 5000]),
         duration=(120 if minutes else rng.choice([5, 10, 20])) * SECOND,
         faults=faults,
-        fault_interval=rng.choice([300, 700, 700, 1500]) * MILLISECOND,
+        fault_interval=rng.choice([250, 600, 600, 1300]) * MILLISECOND,
         stream_writers=rng.choice([1, 1, 2, 3]),
         appenders=rng.choice([0, 1, 2]),
         readers=rng.choice([1, 2, 3]),
-        write_interval=(300 if minutes else rng.choice([20, 50, 100, 200])) * MILLISECOND,
+        write_interval=(300 if minutes else rng.choice([20, 20, 50, 100])) * MILLISECOND,
         wipes_max=copies - 1,
         text=source,
         plan=plan,
@@ -190,6 +190,14 @@ def draw(seed: int, *, loses: bool = False) -> Scenario:
                 setattr(made, name, value)
         made.read_settings = dataclasses.replace(made.read_settings, **profile.reading)
     return made
+
+
+def _profile(rng: random.Random, loses: bool) -> TroubleProfile:
+    """Any one; where more is destroyed than tolerated, one that destroys more often than not."""
+    destroying = loses and rng.random() < 0.5
+    return rng.choice(
+        [each for each in PROFILES if not destroying or any(CATALOG[kind].destroys for kind in each.faults)]
+    )
 
 
 def _faults(rng: random.Random) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from logdevice_py.core.ids import LogId
-from tests.simulation.history import LogHistory, Observation, Violation
+from tests.simulation.history import LogHistory, Observation, TimeAnswer, Violation
 from tests.simulation.succession import CountedRecords, check_succession
 
 
@@ -63,9 +63,14 @@ def test_an_acknowledged_record_behind_one_that_failed_need_not_count() -> None:
     check_succession(history, whole)
 
 
-def test_an_entry_of_the_right_age_before_the_time_found_is_noticed() -> None:
-    from tests.simulation.history import TimeAnswer
+def test_a_fence_that_is_not_above_the_tail_is_noticed() -> None:
+    history, _ = history_of([b"a-1", b"a-2"])
+    fence = history.attempt(b"h1-fence-7", (5, 1 << 30))
+    with pytest.raises(Violation, match="was sent when"):
+        history.acknowledge(fence, 5, 3)
 
+
+def test_an_entry_of_the_right_age_before_the_time_found_is_noticed() -> None:
     history, whole = history_of([])
     for lsn, stamp in ((1, 10), (2, 20), (3, 30)):
         attempt = history.attempt(b"a-%d" % lsn, (0, 0))

@@ -17,7 +17,7 @@ class TimeFinder(AsyncioApplication):
     async def live(self, interval: int) -> None:
         await self.rest(self.rng.randrange(interval))
         while not self.is_calm.is_set():
-            patience = self.rng.choice([None, 1, 10])
+            patience = self.rng.choice([1, 10, 30])
             try:
                 async with asyncio.timeout(patience):
                     await self.find()

@@ -429,11 +429,15 @@ class LogDeviceEngine:
             config = replace(config, settings={"storage": {"sync_delay_us": format_duration(options.sync_delay_us)}})
         machines = None
         if options.partitions:
-            machines = SeparateMachines(options.directory, nodes)
-            await machines.open()
+            machines = await SeparateMachines.open(options.directory, nodes)
             config = machines.place(config)
         profiles = options.directory / "profiles" if options.profile else None
-        running = RunningLogDevice(options.directory, config, profiles=profiles, machines=machines)
+        try:
+            running = RunningLogDevice(options.directory, config, profiles=profiles, machines=machines)
+        except LogDeviceError as error:
+            if machines is not None:
+                machines.close()
+            raise EngineError(f"the cluster file: {error}") from error
         await running.start()
         return running
 

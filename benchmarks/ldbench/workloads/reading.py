@@ -19,6 +19,9 @@ from benchmarks.ldbench.workload import Scale, SmallestOnly, WorkloadDefaults
 from benchmarks.ldbench.workloads.filling import append_records, fill, open_fast, records_to_read
 
 _PACED: Final = 500
+_COLD_SIZE_MAX: Final = 100_000
+_COLD_RECORDS_MAX: Final = 3_000_000
+"""Of 100 B."""
 _BACKFILL_RATE: Final = 1_000
 
 
@@ -61,6 +64,10 @@ class CatchUpRead(_Reading):
     title = "reading what is there, in batches, one reader"
     primary = "records_per_s"
 
+    def sizes(self, scale: Scale) -> Sequence[int]:
+        """The smallest, where time is short."""
+        return scale.sizes if scale.thorough else [min(scale.sizes)]
+
     async def run(self, bench: WorkloadBench) -> None:
         """Each pass is judged while it is timed."""
         (log,) = await bench.logs(1)
@@ -94,12 +101,20 @@ class CatchUpRead(_Reading):
         await bench.verify({log: stream})
 
 
-class ColdRead(SmallestOnly, _Reading):
-    """As `CatchUpRead`, each pass with a cold page cache. What servers keep in their own memory they keep."""
+class ColdRead(_Reading):
+    """As `CatchUpRead`, each pass with a cold page cache. What servers keep in their own memory they keep, so there is more to read."""
 
     name = "cold-read"
     title = "reading what is there from the disk, in batches, one reader"
-    primary = "records_per_s"
+    primary = "mb_per_s"
+
+    def sizes(self, scale: Scale) -> Sequence[int]:
+        """The largest but for the extreme ones: filling a disk with small records takes long."""
+        return [max(size for size in scale.sizes if size <= _COLD_SIZE_MAX)]
+
+    def parameters(self, scale: Scale) -> Sequence[dict[str, Any]]:
+        """How much is read."""
+        return ({"records": min(_COLD_RECORDS_MAX, 10 * scale.read_records)},)
 
     async def run(self, bench: WorkloadBench) -> None:
         """Dropping the cache is not timed."""
@@ -281,7 +296,8 @@ class FanOut(SmallestOnly, _Reading):
 
     def parameters(self, scale: Scale) -> Sequence[dict[str, Any]]:
         """How many readers, and how much they read together."""
-        return [{"readers": readers, "records": scale.read_records // 2 // readers} for readers in (1, 10)]
+        numbers = (1, 10) if scale.thorough else (10,)
+        return [{"readers": readers, "records": scale.read_records // 2 // readers} for readers in numbers]
 
     async def run(self, bench: WorkloadBench) -> None:
         """Until the last reader has everything."""

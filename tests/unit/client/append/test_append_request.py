@@ -20,7 +20,7 @@ from tests.unit.client.fakes import LOG, Bench, FakePromise, appended, seq_state
 
 def append(bench: Bench, payload: bytes = b"x", timeout_us: int | None = None) -> FakePromise:
     promise = FakePromise()
-    bench.session.append(LOG, payload, promise, bench.now, timeout_us)
+    bench.session.append(LOG, payload, promise, timeout_us)
     return promise
 
 
@@ -107,7 +107,7 @@ class TestCoalescing:
     def test_an_unknown_log_is_refused_at_once(self) -> None:
         bench = Bench()
         with pytest.raises(LogDeviceError) as caught:
-            bench.session.append(LogId(9999), b"", FakePromise(), bench.now)
+            bench.session.append(LogId(9999), b"", FakePromise())
         assert caught.value.status is Status.NOTFOUND
 
 
