@@ -8,6 +8,7 @@ window, credit, or anything released waits outside the line.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from typing import Final
 
 from logdevice_py.core.ids import LogId, PeerId, is_metadata_log
@@ -119,6 +120,11 @@ class CatchupQueue:
                     ),
                 )
                 self._close(stream)
+
+    def streams(self) -> Iterator[ServerReadStream]:
+        """Every open stream, to look at within the turn."""
+        for streams in self._by_peer.values():
+            yield from streams.values()
 
     # ------------------------------------------------------------------------------------------------------------------------- serving
 

@@ -456,6 +456,18 @@ class ShardService:
         self._read(request)
         self._schedule_turn()
 
+    # ---- looking
+
+    def inspect(self, request: ReadShard) -> ReadResult:
+        """Read outside of the machines, at once, to look at what is stored: ask for little."""
+        assert not self._closed, "inspect after close"
+        return self._store.read(request)
+
+    @property
+    def stored_bytes(self) -> int | None:
+        """About how much the store takes, on disk and in memtables; None when it cannot be told."""
+        return None if self._closed else self._store.stored_bytes
+
     # ---- upkeep and closing
 
     def _check_space(self) -> None:

@@ -43,6 +43,7 @@ _DATABASE: Final = "db"
 _FAILED: Final = "failed"
 _REFUSED: Final = "Result incomplete"
 _ASK_BYTES: Final = 64 << 10
+_SIZES: Final = ("rocksdb.total-sst-files-size", "rocksdb.total-blob-file-size", "rocksdb.cur-size-all-mem-tables")
 
 
 def fsync_directory(path: str) -> None:
@@ -237,6 +238,11 @@ class RocksLogStore:
     def refusing_for_space(self) -> bool:
         """Whether entries are answered NOSPC."""
         return self._space.refusing
+
+    @property
+    def stored_bytes(self) -> int:
+        """About how much data entries take on disk and in memtables."""
+        return sum(self._data.property_int_value(name) or 0 for name in _SIZES)
 
     def check_space(self) -> None:
         """Measure the free space."""
