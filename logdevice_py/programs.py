@@ -62,6 +62,11 @@ def ldtail() -> int:
     return run("client.cli.tail")
 
 
+def ldquery() -> int:
+    """SQL over the live cluster."""
+    return run("client.cli.query.main")
+
+
 def ldbench() -> int:
     """Measure, beside other systems."""
     return run("benchmarks.ldbench.cli")

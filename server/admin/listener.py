@@ -181,6 +181,9 @@ class AdminListener:
             self.metrics.requests_timed_out += 1
             _abort(cast(asyncio.Protocol, request.protocol))  # a part of the answer may be out
             return refusal(Status.TIMEDOUT)
+        except ConnectionResetError:
+            self.metrics.requests_abandoned += 1
+            return refusal(Status.PEER_CLOSED)  # to nobody
         except web.HTTPNotFound:
             return refusal(Status.NOTFOUND, f"{request.path}: there are /v1/health, ready, node, tables, and /metrics")
         except web.HTTPMethodNotAllowed:

@@ -16,6 +16,7 @@ class AdminMetrics:
     requests_unauthorized: int = counter("Requests without the right token, or for another host.", unit="requests")
     requests_overloaded: int = counter("Requests turned away at the limit.", unit="requests")
     requests_timed_out: int = counter("Requests ended because they took too long.", unit="requests")
+    requests_abandoned: int = counter("Requests whose sender was gone before the answer.", unit="requests")
     requests_running: int = gauge("Requests that are worked on.", unit="requests")
     connections_refused: int = counter("Connections turned away at the limit.", unit="connections")
     connections_idle: int = counter("Connections ended because no request came.", unit="connections")
