@@ -20,6 +20,7 @@ _TOKEN: Final = re.compile(
     | (?P<string>  '(?:[^']|'')*' )
     | (?P<quoted>  "(?:[^"]|"")*" | `(?:[^`]|``)*` | \[[^\]]*\] )
     | (?P<word>    [A-Za-z_$0-9\u0080-\U0010ffff]+ )
+    | (?P<open>    '.* )
     | (?P<other>   . )
     """,
     re.VERBOSE | re.DOTALL,
