@@ -70,7 +70,7 @@ class TableAnswer:
         """Make the rows and send them.
 
         Raises:
-            LogDeviceError: the first rows could not be made; nothing was sent.
+            LogDeviceError: rows could not be made. Where some were sent before, the connection is broken off.
         """
         chunks = self._chunks(rows)
         first = await anext(chunks)  # what fails at once is answered as an error
@@ -78,8 +78,13 @@ class TableAnswer:
         response = web.StreamResponse(headers={"Content-Type": "application/json", "Cache-Control": "no-store"})
         await response.prepare(request)
         await response.write(f'{json.dumps(head)[:-1]}, "rows": ['.encode() + first)
-        async for chunk in chunks:
-            await response.write(chunk)
+        try:
+            async for chunk in chunks:
+                await response.write(chunk)
+        except LogDeviceError:
+            if request.transport is not None:
+                request.transport.abort()  # an error cannot follow what is out already
+            raise
         await response.write_eof(f'], "more": {json.dumps(self._more)}}}\n'.encode())
         return response
 

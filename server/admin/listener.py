@@ -72,6 +72,26 @@ class _Refused(asyncio.Protocol):
         cast(asyncio.Transport, transport).abort()
 
 
+class _Counted(asyncio.Protocol):
+    """A connection that is counted from its first to its last moment; all it does is done by `inner`."""
+
+    def __init__(self, inner: asyncio.Protocol, idle: dict[asyncio.Protocol, int | None]) -> None:
+        self._inner = inner
+        self._idle = idle
+        self.data_received = inner.data_received  # type: ignore[method-assign]
+        self.eof_received = inner.eof_received  # type: ignore[method-assign]
+        self.pause_writing = inner.pause_writing  # type: ignore[method-assign]
+        self.resume_writing = inner.resume_writing  # type: ignore[method-assign]
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._idle[self._inner] = monotonic_us()
+        self._inner.connection_made(transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._idle.pop(self._inner, None)
+        self._inner.connection_lost(exc)
+
+
 class AdminListener:
     """The admin API of one node. It answers from when it listens; until the node serves, NOTREADY."""
 
@@ -120,24 +140,13 @@ class AdminListener:
     # Connections
 
     def _accept(self) -> asyncio.Protocol:
-        self._forget_closed()
         if len(self._idle) >= self._settings.connections_max:
             self.metrics.connections_refused += 1
             return _Refused()
         assert self._runner.server is not None
-        protocol = self._runner.server()
-        self._idle[protocol] = monotonic_us()
-        return protocol
-
-    def _forget_closed(self) -> None:
-        for protocol in [each for each in self._idle if _closed(each)]:
-            since = self._idle[protocol]
-            # one that is a moment old has no transport yet
-            if since is None or monotonic_us() - since > _SWEEP * 1e6:
-                del self._idle[protocol]
+        return _Counted(self._runner.server(), self._idle)
 
     def _sweep(self) -> None:
-        self._forget_closed()
         latest = monotonic_us() - self._settings.request_timeout_us
         for protocol, since in list(self._idle.items()):
             if since is not None and since < latest:
@@ -158,7 +167,8 @@ class AdminListener:
         finally:
             metrics.requests += 1
             metrics.requests_running -= 1
-            self._idle[protocol] = monotonic_us()
+            if protocol in self._idle:
+                self._idle[protocol] = monotonic_us()
         if response.status >= 400:
             metrics.requests_failed += 1
             response.force_close()  # a body that was sent along is not read
@@ -278,10 +288,6 @@ def _names_a_machine(host: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _closed(protocol: asyncio.Protocol) -> bool:
-    return getattr(protocol, "transport", None) is None
 
 
 def _abort(protocol: asyncio.Protocol) -> None:

@@ -68,9 +68,9 @@ def run(arguments: argparse.Namespace) -> int:
     with LDQuery(arguments.config, deadline=arguments.timeout, full=arguments.full) as session:
         sql = arguments.sql
         if sql is None and sys.stdin.isatty():
-            from client.cli.query.shell import Shell
+            from client.cli.query.shell import QueryShell
 
-            return Shell(session, arguments.format, arguments.lsn).run()
+            return QueryShell(session, arguments.format, arguments.lsn).run()
         return show(session.query(sys.stdin.read() if sql is None else sql), arguments.format, arguments.lsn)
 
 

@@ -128,7 +128,7 @@ def is_complete(text: str) -> bool:
     return bool(ends) and ends[-1] == ";"
 
 
-class Shell:
+class QueryShell:
     """Asks for statements until the end of input."""
 
     def __init__(self, session: LDQuery, form: str, lsn: str | None) -> None:
