@@ -64,7 +64,13 @@ def ldtail() -> int:
 
 def ldquery() -> int:
     """SQL over the live cluster."""
-    return run("client.cli.query.main")
+    try:
+        return run("client.cli.query.main")
+    except ModuleNotFoundError as error:
+        if error.name not in ("apsw", "prompt_toolkit"):
+            raise
+        print("ldquery: it needs further packages: pip install 'logdevice-py[query]'", file=sys.stderr)
+        return 1
 
 
 def ldbench() -> int:

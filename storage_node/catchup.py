@@ -122,9 +122,15 @@ class CatchupQueue:
                 self._close(stream)
 
     def streams(self) -> Iterator[ServerReadStream]:
-        """Every open stream, to look at within the turn."""
-        for streams in self._by_peer.values():
-            yield from streams.values()
+        """Every open stream, to look at. Streams may come and go between two of them."""
+        for peer in list(self._by_peer):
+            for stream in list(self._by_peer.get(peer, {}).values()):
+                if stream.state is not ServerStreamState.CLOSED:
+                    yield stream
+
+    def stream_count(self) -> int:
+        """How many streams are open."""
+        return sum(map(len, self._by_peer.values()))
 
     # ------------------------------------------------------------------------------------------------------------------------- serving
 

@@ -30,6 +30,8 @@ RECORD_TEXT_MAX: Final = 4096
 """Bytes of one record that are shown."""
 RECORDS_SHOWN_MAX: Final = 100
 """Records of one entry that are shown."""
+_DECODED_BYTES_MAX: Final = 1 << 20
+"""Frames of an entry beyond so many bytes are not decoded: it would hold up the node."""
 
 
 def _shards(node: StorageNode, constraints: Constraints) -> Iterator[tuple[int, ShardMachines]]:
@@ -68,7 +70,7 @@ def shards_rows(
             no_space=int(no_space(shard.shard)),
             previous_stop=previous_stop(shard.shard).name,
             logs=len(shard.logs),
-            read_streams=sum(1 for _ in machines.catchup.streams()),
+            read_streams=machines.catchup.stream_count(),
             stored_bytes=stored_bytes(shard.shard),
             recent_bytes=shard.recent.size,
         )
@@ -130,7 +132,7 @@ def purges_rows(node: StorageNode, constraints: Constraints) -> Iterator[PurgesR
 def readers_rows(node: StorageNode, constraints: Constraints) -> Iterator[ReadersRow]:
     """Table `readers`."""
     for index, machines in _shards(node, constraints):
-        for stream in list(machines.catchup.streams()):
+        for stream in machines.catchup.streams():
             if constraints.log_id is not None and stream.log.log != constraints.log_id:
                 continue
             yield ReadersRow(
@@ -202,7 +204,12 @@ def _text(record: bytes, is_metadata: bool) -> str:
 def _payload(image: bytes, is_metadata: bool) -> str:
     """The first records of an entry; one that cannot be read is null, a metadata record is told in words."""
     shown: list[str | None] = []
+    left = _DECODED_BYTES_MAX
     for part in parse_constituents(body_of(image)):
+        left -= len(part.payload)
+        if left < 0:
+            shown.append(f"(not decoded: {part.records} records in {len(part.payload)} bytes)")
+            break
         for record in constituent_records(part):
             if len(shown) == RECORDS_SHOWN_MAX:
                 return json.dumps(shown)

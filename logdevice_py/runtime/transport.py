@@ -404,9 +404,10 @@ class Transport:
         """Connected clients."""
         return list(self._clients)
 
-    def connections(self) -> list[ConnectionState]:
-        """Every open connection, to look at."""
-        return [each.state() for each in self._connections]
+    def connections(self) -> Iterator[ConnectionState]:
+        """Every connection that is open at the first look, each as it stands when its turn comes."""
+        for connection in list(self._connections):
+            yield connection.state()
 
     def inbound(self) -> int:
         """Number of open accepted connections."""

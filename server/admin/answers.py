@@ -28,8 +28,6 @@ _HTTP: Final[dict[Status, int]] = {
 """HTTP's codes for our statuses; for all others 503."""
 TURN_BUDGET_US: Final = 500
 """For so long rows are made before other events of the node get their share."""
-_ROWS_A_LOOK: Final = 4
-"""Rows that are made between two looks at the clock."""
 
 
 def answer(content: Any, *, code: int = 200) -> web.Response:
@@ -47,18 +45,22 @@ def refusal(status: Status, detail: str = "", *, code: int | None = None) -> web
 
 
 class TableAnswer:
-    """Sends one table: ``{"table": .., "columns": [..], "rows": [[..], ..], "more": false}``.
+    """Sends one table: ``{"cluster": .., "node": .., "table": .., "columns": [..], "rows": [[..], ..], "more": false}``.
 
     An answer that breaks off is no JSON, so nobody takes a part of a table for all of it.
     """
 
-    def __init__(self, table: TableDeclaration, node: int, metrics: AdminMetrics, limit: int | None) -> None:
+    def __init__(
+        self, table: TableDeclaration, cluster: str, node: int, metrics: AdminMetrics, limit: int | None
+    ) -> None:
         """
         Args:
+            cluster: whose node this is.
             node: who answers; the first cell of every row where each node has rows of its own.
             limit: rows at most; when there are more, ``more`` says so. None: all.
         """
         self._table = table
+        self._head = {"cluster": cluster, "node": node, "table": table.name, "columns": [c.name for c in table.columns]}
         self._prefix: tuple[int, ...] = (node,) if table.has_node_id else ()
         self._metrics = metrics
         self._limit = limit
@@ -74,10 +76,9 @@ class TableAnswer:
         """
         chunks = self._chunks(rows)
         first = await anext(chunks)  # what fails at once is answered as an error
-        head = {"table": self._table.name, "columns": [column.name for column in self._table.columns]}
         response = web.StreamResponse(headers={"Content-Type": "application/json", "Cache-Control": "no-store"})
         await response.prepare(request)
-        await response.write(f'{json.dumps(head)[:-1]}, "rows": ['.encode() + first)
+        await response.write(f'{json.dumps(self._head)[:-1]}, "rows": ['.encode() + first)
         try:
             async for chunk in chunks:
                 await response.write(chunk)
@@ -99,7 +100,7 @@ class TableAnswer:
             cells = json.dumps(self._prefix + self._table.cells(row), separators=(",", ":"))
             texts.append(f",\n{cells}" if self._sent else f"\n{cells}")
             self._sent += 1
-            if self._sent % _ROWS_A_LOOK == 0 and monotonic_us() - self._began >= TURN_BUDGET_US:
+            if monotonic_us() - self._began >= TURN_BUDGET_US:
                 yield self._cut(texts)
                 await asyncio.sleep(0)
                 self._began = monotonic_us()

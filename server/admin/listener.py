@@ -223,7 +223,8 @@ class AdminListener:
 
     async def _metrics_page(self, request: web.Request) -> web.StreamResponse:
         self._must_serve()
-        text = render(self._host.metric_sources)
+        sources = self._host.metric_sources()
+        text = await asyncio.to_thread(render, lambda: sources)  # hundreds of families: too much for one turn
         return web.Response(body=text, headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
 
     async def _list_tables(self, request: web.Request) -> web.StreamResponse:
@@ -258,7 +259,8 @@ class AdminListener:
         if missing:
             raise LogDeviceError(Status.INVALID_PARAM, f"table {name} is read by {' and '.join(table.required)} only")
         rows = iter(()) if constraints.nothing else self._tables.rows(name, constraints)
-        return await TableAnswer(table, self._host.node_id, self.metrics, limit).send(request, rows)
+        sending = TableAnswer(table, self._host.config.name, self._host.node_id, self.metrics, limit)
+        return await sending.send(request, rows)
 
     def _must_serve(self) -> None:
         status = self._host.readiness()

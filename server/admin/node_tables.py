@@ -6,6 +6,7 @@ import dataclasses
 import os
 import platform
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from importlib import metadata as packages
 from typing import TYPE_CHECKING, Any, Final
 
@@ -58,13 +59,22 @@ SETTINGS: Final[list[tuple[str, str, str, type[Any]]]] = [
 """Section of the cluster file, prefix of the names in it, title, declaration."""
 
 
+@lru_cache(1)
+def _version() -> str:
+    """Of the installed program; empty when it runs without being installed."""
+    try:
+        return packages.version("logdevice-py")
+    except packages.PackageNotFoundError:
+        return ""
+
+
 def info_rows(host: NodeHost) -> Iterator[InfoRow]:
     """Table `info`."""
     now = wall_us()
     yield InfoRow(
         cluster=host.config.name,
         pid=os.getpid(),
-        version=packages.version("logdevice-py"),
+        version=_version(),
         python=platform.python_version(),
         instance=str(host.instance),
         start_time=host.serving_since,

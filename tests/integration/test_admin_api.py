@@ -132,3 +132,34 @@ async def test_requests_that_take_long_are_bounded_and_ended(tmp_path: Path, mon
         assert (await exchange(cluster, get("/v1/health")))[0] == 200, "who watches the node is always answered"
         assert [status for status, _ in await asyncio.gather(*waiting)] == [0, 0]
         assert (await exchange(cluster, get("/v1/tables/info")))[0] == 200
+
+
+async def test_an_answer_of_somebody_else_is_not_taken(tmp_path: Path) -> None:
+    async with one_node(tmp_path, {}) as cluster:
+        config = load_cluster(Path(cluster.config_file).read_text())
+        for other in (
+            dataclasses.replace(config, name="another"),
+            dataclasses.replace(
+                config, nodes={NodeId(1): dataclasses.replace(config.nodes[NodeId(0)], node=NodeId(1))}
+            ),
+        ):
+            with LDQuery(other) as session:
+                result = await asyncio.to_thread(session.query, "SELECT * FROM info")
+            assert result.rows == []
+            assert [failure.status for failure in result.failures] == [Status.INVALID_CLUSTER]
+
+
+async def test_a_large_table_is_refused_with_the_reason_unless_all_of_it_is_wanted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("client.cli.query.session.ROWS_PER_NODE_MAX", 10)
+    async with one_node(tmp_path, {}) as cluster:
+        with LDQuery(cluster.config_file) as session:
+            with pytest.raises(
+                LogDeviceError, match="constrain log_id, shard or node_id, or ask for --full"
+            ) as refused:
+                await asyncio.to_thread(session.query, "SELECT count(*) FROM stats")
+            assert refused.value.status is Status.TOOBIG
+            session.full = True
+            result = await asyncio.to_thread(session.query, "SELECT count(*) FROM stats")
+            assert result.rows[0][0] > 10

@@ -143,10 +143,19 @@ class NodeAsker:
         url = f"http://{format_address(endpoint.host, endpoint.port)}/v1/tables/{table.name}"
         async with self._session.get(url, params=parameters) as response:
             body = await response.read()
-        return _rows(table, response.status, body)
+        who, rows = _parse(table, response.status, body)
+        if who != (self._config.name, member.node):
+            hint = " (without expose in [settings.admin] only programs on its own machine reach a node)"
+            where = format_address(endpoint.host, endpoint.port)
+            raise LogDeviceError(
+                Status.INVALID_CLUSTER,
+                f"N{who[1]} of {who[0]} answers at {where}{hint if endpoint.is_loopback else ''}",
+            )
+        return rows
 
 
-def _rows(table: TableDeclaration, code: int, body: bytes) -> list[Row]:
+def _parse(table: TableDeclaration, code: int, body: bytes) -> tuple[tuple[str, int], list[Row]]:
+    """Who answered, and the rows."""
     try:
         content = json.loads(body)
         if code != 200:
@@ -155,16 +164,17 @@ def _rows(table: TableDeclaration, code: int, body: bytes) -> list[Row]:
         columns: list[str] = content["columns"]
         found: list[list[Any]] = content["rows"]
         more: bool = content["more"]
+        who: tuple[str, int] = (content["cluster"], content["node"])
     except (ValueError, KeyError, TypeError):
         raise LogDeviceError(Status.INTERNAL, f"HTTP status {code}, and no answer that is understood") from None
     if more:
         raise LogDeviceError(Status.TOOBIG, f"more than {len(found)} rows")
     wanted = [each.name for each in table.columns]
     if columns == wanted:
-        return list(found)
+        return who, list(found)
     # a node of another version: what it does not know is NULL
     places = [columns.index(name) if name in columns else None for name in wanted]
-    return [[None if place is None else row[place] for place in places] for row in found]
+    return who, [[None if place is None else row[place] for place in places] for row in found]
 
 
 def _raise_if_fatal(failure: NodeFailure) -> None:
