@@ -190,7 +190,7 @@ class DirectoryResult:
     """Number of each closed partition, ascending, and how old the youngest of its entries may be at most: the greater of their greatest
     record timestamp (sequencers' clocks) and the time when the partition was closed (the node's clock)."""
     newest_record: Timestamp = NO_RECORD
-    """A timestamp not above that of the newest record stored, and less than two minutes below it; `NO_RECORD` without records."""
+    """A timestamp not above that of the newest record stored, and at most a second below it; `NO_RECORD` without records."""
     highest: list[tuple[LogId, Lsn]] = field(default_factory=list)
     """For the logs asked for: every LSN up to this one was given out before the partition asked for was closed; 0: the log has nothing up to
     there. It may lie above the greatest LSN stored."""

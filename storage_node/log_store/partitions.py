@@ -17,7 +17,7 @@ from storage_node.log_store import keys
 from storage_node.log_store.interface import NO_RECORD
 from storage_node.log_store.settings import LogStoreSettings
 
-NEWEST_AHEAD: Final = 60 * SECOND
+NEWEST_AHEAD: Final = SECOND
 """The bound of the newest timestamp on disk lies up to this much above the truth, so that it need not be written with each entry."""
 NEVER: Final = Timestamp((1 << 63) - 1)
 _STRETCH: Final = 3
