@@ -124,6 +124,11 @@ def timestamp_of(image: bytes) -> int:
     return int.from_bytes(image[TIMESTAMP], "big", signed=True)
 
 
+def encode_timestamp(timestamp: int) -> bytes:
+    """As in an entry's header. From 0 on, the order of bytes is that of timestamps."""
+    return timestamp.to_bytes(8, "big", signed=True)
+
+
 def is_partitioned(log: int) -> bool:
     """Data logs are; metadata logs and internal logs, which live long and hold little, are not."""
     return log <= USER_LOG_ID_MAX

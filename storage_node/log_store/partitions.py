@@ -27,7 +27,7 @@ _DROPPED: Final = b"dropped"
 class Partition:
     """One partition."""
 
-    __slots__ = ("closed", "created", "newest", "number", "oldest", "size")
+    __slots__ = ("closed", "created", "greatest", "least", "newest", "number", "oldest", "size")
 
     def __init__(
         self, number: int, created: Timestamp, oldest: Timestamp = NEVER, newest: Timestamp = NO_RECORD
@@ -43,6 +43,15 @@ class Partition:
         """About how many bytes of entries were written."""
         self.closed = NEVER
         """The node's wall clock when the next one was begun; `NEVER`: this is the latest."""
+
+        self.least = self.greatest = b""
+        """`oldest` and `newest` as they stand in entries' headers; of one without records, such that nothing lies between."""
+        self.put_bounds()
+
+    def put_bounds(self) -> None:
+        """Make `least` and `greatest` agree."""
+        self.least = keys.encode_timestamp(self.oldest)
+        self.greatest = keys.encode_timestamp(self.newest) if self.newest >= 0 else b""
 
     def encode(self) -> bytes:
         """Value of its row."""
@@ -131,6 +140,7 @@ class Partitions:
             return
         if timestamp < partition.oldest:
             partition.oldest = Timestamp(timestamp)
+        partition.put_bounds()
         self._save(partition)
 
     def is_due(self, now: Timestamp) -> bool:

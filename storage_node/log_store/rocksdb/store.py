@@ -320,7 +320,7 @@ class RocksLogStore:
             size = len(image) + PER_ENTRY_BYTES
             partition = note(log, lsn, size)
             put(data_key(log, lsn, by_recovery, wave), image, handles[partition])
-            if partition == number and latest.oldest <= int.from_bytes(image[stamp], "big") <= latest.newest:
+            if partition == number and latest.least <= image[stamp] <= latest.greatest:
                 total += size
             elif partition != keys.UNPARTITIONED:
                 self._partitions.note(partition, keys.timestamp_of(image), size)
