@@ -4,15 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from client.arguments import payload_argument, payloads_argument
 from client.metrics import WriterMetrics
 from client.receipt import Receipt, Receipts
+from client.write.batching import BYTES_PER_RECORD
+from client.write.ground import RECORD_OVERHEAD
 from client.write.write_streams import WriteStreams
+from logdevice_py.core.entry import RECORDS_PER_ENTRY_MAX
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import Micros
+
+_LOG_NAMES: Final = frozenset({int, str})
+_RECORDS_MAX: Final = RECORDS_PER_ENTRY_MAX - 1
+"""With one more the batch is full."""
 
 
 class WriterShell(Protocol):
@@ -20,6 +27,14 @@ class WriterShell(Protocol):
 
     def future(self) -> Any:
         """A future of the client's loop."""
+
+    @property
+    def loop(self) -> Any:
+        """The client's event loop."""
+
+    @property
+    def running_loop(self) -> Callable[[], Any]:
+        """Tells which loop the caller runs on."""
 
     def now(self) -> Micros:
         """The monotonic clock."""
@@ -45,7 +60,18 @@ class BufferedWriter:
     ``await writer.ready()`` waits until there is room; a call that is taken while there is room may pass the limit by its own size.
     """
 
-    __slots__ = ("_future", "_now", "_shell", "_streams", "_wake")
+    __slots__ = (
+        "_create_future",
+        "_future",
+        "_loop",
+        "_named",
+        "_now",
+        "_owner",
+        "_running_loop",
+        "_shell",
+        "_streams",
+        "_wake",
+    )
 
     def __init__(self, shell: WriterShell, streams: WriteStreams) -> None:
         self._shell = shell
@@ -53,6 +79,11 @@ class BufferedWriter:
         self._future: Callable[[], Any] = shell.future
         self._now = shell.now
         self._wake = shell.wake
+        self._loop = shell.loop
+        self._running_loop = shell.running_loop
+        self._create_future = shell.loop.create_future
+        self._named = streams.named
+        self._owner = streams.owner
 
     def append(self, log: int | str, payload: bytes | bytearray | memoryview) -> Awaitable[Receipt]:
         """Append one record; awaitable for its receipt. A bytearray or memoryview is copied at once.
@@ -60,13 +91,34 @@ class BufferedWriter:
         Raises:
             LogDeviceError: NOBUFS (await `ready` and call again), TOOBIG, NOTFOUND, SHUTDOWN, INVALID_PARAM; nothing was taken.
         """
+        if type(payload) is bytes and type(log) in _LOG_NAMES:
+            # all but the first of a turn: nothing is done for each that has been done for the first
+            batch = self._named.get(log)
+            if batch is not None:
+                length, owner = len(payload), self._owner
+                room = batch.room - length - BYTES_PER_RECORD
+                records = batch.records
+                if room > 0 and owner.room > 0 and len(records) < _RECORDS_MAX and self._running_loop() is self._loop:
+                    future = self._create_future()
+                    records.append(payload)
+                    batch.spans.append(future)
+                    batch.room = room
+                    owner.room -= length + RECORD_OVERHEAD
+                    owner.records += 1
+                    return future  # type: ignore[no-any-return]
+        return self._append(log, payload)
+
+    def _append(self, log: int | str, payload: bytes | bytearray | memoryview) -> Awaitable[Receipt]:
         streams = self._streams
         if type(payload) is not bytes:
             payload = payload_argument(payload)
         future = self._future()
         if not streams.dirty:
             self._wake()
-        streams.append(log if type(log) is int else self._shell.log_id(log), payload, future, self._now())  # type: ignore[arg-type]
+        known: Any = log if type(log) is int else self._shell.log_id(log)
+        batch = streams.append(known, payload, future, self._now())
+        if type(log) in _LOG_NAMES:
+            self._named[log] = batch
         return future  # type: ignore[no-any-return]
 
     def append_many(self, log: int | str, payloads: Iterable[bytes | bytearray | memoryview]) -> Awaitable[Receipts]:
@@ -126,6 +178,10 @@ class BufferedWriter:
         """Close without waiting: what is not acknowledged fails with SHUTDOWN."""
         self._streams.close()
         self._shell.closed(self._streams)
+
+    def waiting_for(self, log: int | str) -> str | None:
+        """Why records of a log are not acknowledged yet, for people; None when all are."""
+        return self._streams.waiting_for(self._shell.log_id(log))
 
     @property
     def unacknowledged_bytes(self) -> int:

@@ -9,7 +9,7 @@ from collections.abc import Awaitable
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Final
 
 from client.arguments import (
     log_argument,
@@ -38,13 +38,14 @@ from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.config.parse import load_cluster
 from logdevice_py.core.declare import settings_from
 from logdevice_py.core.ids import LogId, NodeId, ShardId
-from logdevice_py.core.lsn import ESN_MAX, LSN
+from logdevice_py.core.lsn import ESN_MAX, LSN, Epoch
 from logdevice_py.core.machine import TimerWheel
 from logdevice_py.core.status import TRAITS, LogDeviceError, Status
 from logdevice_py.core.units import Micros
 from logdevice_py.metadata.epoch_metadata import EpochInterval
 
 log_ = logging.getLogger("logdevice.client")
+_LOG_NAMES: Final = frozenset({int, str})
 
 
 def read_cluster_file(path: str | Path) -> ClusterConfig:
@@ -131,12 +132,15 @@ class Client:
         )
         self._finder = StreamFrameReader(self.session, self.read_settings, self.read_metrics)
         self._loop: asyncio.AbstractEventLoop | None = None
+        self.running_loop = asyncio._get_running_loop
+        """Tells which loop the caller runs on; None: none."""
+        self._named = self.session.appends.named
         self._closed = False
         self._watcher: asyncio.Task[None] | None = None
         self._newer = asyncio.Event()
         self._crashed: BaseException | None = None
-        self._asked: set[asyncio.Future[Any]] = set()
-        """Outcomes that nobody delivers once the machines stand still."""
+        self._asked: dict[asyncio.Future[Any], None] = {}
+        """Outcomes that nobody delivers once the machines stand still, in the order of the questions."""
 
     # Life
 
@@ -160,6 +164,7 @@ class Client:
         if self._loop is not None:
             return
         self._loop = asyncio.get_running_loop()
+        self._create_future = self._loop.create_future
         self._network.start()
         if self._path is not None:
             self._watcher = self._loop.create_task(self._watch(self._path), name="watch the cluster file")
@@ -192,7 +197,7 @@ class Client:
 
     async def _outcome(self, future: asyncio.Future[Any]) -> Any:
         """Wait for the answer to a request. An error that may pass says whom the client reaches."""
-        self._asked.add(future)
+        self._asked[future] = None
         try:
             return await future
         except LogDeviceError as error:
@@ -207,7 +212,7 @@ class Client:
                 maybe_applied=error.maybe_applied,
             ) from None
         finally:
-            self._asked.discard(future)
+            self._asked.pop(future, None)
 
     # The cluster file
 
@@ -275,7 +280,7 @@ class Client:
         if self._loop is None or self._crashed is not None:
             self._refuse()
         assert self._loop is not None
-        if asyncio._get_running_loop() is not self._loop:
+        if self.running_loop() is not self._loop:
             raise LogDeviceError(
                 Status.INVALID_PARAM,
                 "this client belongs to the event loop on which it was opened, and is used from another loop or thread: open one client a loop, "
@@ -289,6 +294,12 @@ class Client:
         if self._crashed is not None:
             raise LogDeviceError(Status.INTERNAL, f"the client stopped: {self._crashed!r}") from self._crashed
         raise _shutdown('the client is not open: use "async with Client(...) as client"')
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The loop on which the client was opened."""
+        assert self._loop is not None, "the client is not open"
+        return self._loop
 
     def now(self) -> Micros:
         """The monotonic clock of this client."""
@@ -329,11 +340,26 @@ class Client:
             LogDeviceError: NOTFOUND, TOOBIG, INVALID_PARAM at once; others when awaited. `maybe_applied` tells whether the record may be
                 in the log although no receipt came.
         """
+        if timeout is None and type(payload) is bytes and type(log) in _LOG_NAMES:
+            # all but the first of a turn: nothing is done for each that has been done for the first
+            taken = self._named.get(log)
+            if taken is not None and len(payload) <= taken.payload_max and self.running_loop() is self._loop:
+                future = self._create_future()
+                taken.payloads.append(payload)
+                taken.promises.append(future)
+                return future
+        return self._append(log, payload, timeout)
+
+    def _append(
+        self, log: int | str, payload: bytes | bytearray | memoryview, timeout: float | None
+    ) -> Awaitable[Receipt]:
         future = self.future()
         if type(payload) is not bytes:
             payload = payload_argument(payload)
         timeout_us = timeout_argument(timeout)
-        self.session.append(self.log_id(log), payload, future, self.now(), timeout_us)
+        taken = self.session.append(self.log_id(log), payload, future, timeout_us)
+        if timeout_us is None and type(log) in _LOG_NAMES:
+            self._named[log] = taken
         self.wake()
         return future
 
@@ -436,7 +462,7 @@ class Client:
         """Every shard that an epoch of the log ever listed and that the cluster file still has."""
         future = self.future()
 
-        def known(history: tuple[EpochInterval, ...], now: Micros) -> None:
+        def known(history: tuple[EpochInterval, ...], now: Micros, certain: Epoch) -> None:
             if not future.done():
                 future.set_result({shard for interval in history for shard in interval.shards})
 

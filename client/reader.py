@@ -219,7 +219,8 @@ class Reader:
 async def find_time(client: ReaderShell, log: LogId, timestamp: int) -> LSN:
     """The first LSN up to the tail whose entry is not older than `timestamp` (Unix UTC microseconds); behind the tail when there is none.
 
-    Timestamps are the sequencers' clocks: where these went back between epochs, the answer is one of the possible ones.
+    Timestamps are the sequencers' clocks: where these went back between epochs, several entries that are not older follow an older one, and the
+    answer is one of them.
     """
     tail = await client.tail_lsn(log)
 

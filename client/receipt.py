@@ -5,6 +5,9 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
+from itertools import repeat
+from typing import NamedTuple
 
 from logdevice_py.core.ids import ShardId, format_shard
 from logdevice_py.core.lsn import LSN
@@ -12,8 +15,7 @@ from logdevice_py.core.units import Timestamp
 from logdevice_py.protocol.messages import Durability
 
 
-@dataclass(slots=True)
-class Receipt:
+class Receipt(NamedTuple):
     """Where a record is and how safe it is. (lsn, batch_offset) is its position: readers find it there."""
 
     lsn: LSN
@@ -29,6 +31,19 @@ class Receipt:
     def __str__(self) -> str:
         shards = ", ".join(format_shard(ShardId(shard)) for shard in self.copyset)
         return f"{self.lsn}+{self.batch_offset} on {shards or 'shards not told'}, {self.durability.name.lower()}"
+
+
+_as_receipt = partial(tuple.__new__, Receipt)
+
+
+def receipts(
+    count: int, lsn: LSN, batch_offset: int, timestamp: Timestamp, copyset: tuple[int, ...], durability: Durability
+) -> Iterator[Receipt]:
+    """Of neighbouring records: `count` batch offsets of one LSN from `batch_offset` on."""
+    offsets = range(batch_offset, batch_offset + count)
+    return map(
+        _as_receipt, zip(repeat(lsn), offsets, repeat(timestamp), repeat(copyset), repeat(durability), strict=False)
+    )
 
 
 @dataclass(slots=True)
@@ -75,8 +90,7 @@ class Receipts:
 
     def __iter__(self) -> Iterator[Receipt]:
         for run in self.runs:
-            for index in range(run.count):
-                yield run.receipt(index)
+            yield from receipts(run.count, run.lsn, run.batch_offset, run.timestamp, run.copyset, run.durability)
 
     def lsns(self) -> list[int]:
         """The LSN of each record."""

@@ -11,10 +11,12 @@ from itertools import count
 from typing import Any, Protocol
 
 from client.append.append_request import AppendRequests
+from client.append.open_appends import OpenAppends
 from client.append.router import Routes
 from client.append.seq_state_request import SeqStateRequests
 from client.known_cluster import KnownCluster
 from client.links import Links
+from client.metadata_repair import MetadataRepair
 from client.metrics import ClientMetrics, WriterMetrics
 from client.promise import Promise, break_, keep
 from client.read.release_lookup import ReleaseLookup, StandingStream
@@ -28,7 +30,7 @@ from client.write.write_streams import WriteStreams
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.core import marks
 from logdevice_py.core.ids import LogId, NodeId, PeerId, ShardId, format_shard
-from logdevice_py.core.lsn import LSN, LSN_MAX, Lsn
+from logdevice_py.core.lsn import EPOCH_MAX, LSN, LSN_MAX, Epoch, Lsn
 from logdevice_py.core.machine import Rng, TimerWheel
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import Micros
@@ -78,14 +80,16 @@ class DigestMessages(Protocol):
     def on_peer_down(self, peer: PeerId, now: Micros) -> None: ...
 
 
+HistoryKnown = Callable[[tuple[EpochInterval, ...], Micros, Epoch], None]
+"""(history, now, the last epoch for which it may be certain)"""
+
+
 class HistoryRequest:
     """Somebody waits for the nodesets of a log; `cancel` when he does not any more."""
 
     __slots__ = ("_done", "_log", "_reader", "_session")
 
-    def __init__(
-        self, session: ClientSession, log: LogId, done: Callable[[tuple[EpochInterval, ...], Micros], None]
-    ) -> None:
+    def __init__(self, session: ClientSession, log: LogId, done: HistoryKnown) -> None:
         self._session = session
         self._log = log
         self._done = done
@@ -111,7 +115,11 @@ class HistoryRequest:
         self._reader = None
         self._session.remove_digest(reader)
         self._session.remove_history(self)
-        self._done(reader.history, now)
+        hidden = reader.unreadable_from
+        self._session.metadata_repair.note(self._log, found=bool(reader.history))
+        if not reader.authoritative:
+            self._session.metadata_repair.wanted(self._log, self._session.routes.epoch(self._log), now)
+        self._done(reader.history, now, EPOCH_MAX if hidden is None else Epoch(hidden - 1))
 
     def cancel(self) -> None:
         """Harmless when it was answered."""
@@ -155,6 +163,7 @@ class ClientSession:
         self.view = KnownCluster(self.settings)
         self.routes = Routes(config, self.view, self.metrics)
         self.questions = SeqStateRequests(self.routes, self.links, timers, rng, self.ids, self.settings)
+        self.metadata_repair = MetadataRepair(self.questions, self.settings)
         self.appends = AppendRequests(
             self.routes, self.links, timers, rng, self.ids, settings=self.settings, metrics=self.metrics
         )
@@ -316,7 +325,14 @@ class ClientSession:
     def _wake_log(self, log: LogId, now: Micros) -> None:
         """Have the log sequenced by somebody; what the answer is does not matter."""
         deadline = now + self.settings.request_timeout_us
-        self.questions.ask(log, now, lambda answer, at: None, min_epoch=self.routes.epoch(log), deadline=deadline)
+        self.questions.ask(
+            log,
+            now,
+            lambda answer, at: None,
+            flags=self.metadata_repair.flags(log),
+            min_epoch=self.routes.epoch(log),
+            deadline=deadline,
+        )
 
     def add_digest(self, reader: DigestMessages) -> None:
         """From here on a machine that reads by DIGEST gets the answers."""
@@ -336,10 +352,9 @@ class ClientSession:
         if listener in self._listeners:
             self._listeners.remove(listener)
 
-    def read_history(
-        self, log: LogId, now: Micros, done: Callable[[tuple[EpochInterval, ...], Micros], None]
-    ) -> HistoryRequest:
-        """Read the nodesets of a log from its metadata log; `done` gets them later, once. () when the log was never written."""
+    def read_history(self, log: LogId, now: Micros, done: HistoryKnown) -> HistoryRequest:
+        """Read the nodesets of a log from its metadata log; `done` gets them later, once. () when the log was never written, or none can
+        be read."""
         request = HistoryRequest(self, log, done)
         self._histories.append(request)
         request.start(now)
@@ -352,9 +367,11 @@ class ClientSession:
 
     # Operations
 
-    def append(self, log: LogId, payload: bytes, promise: Promise, now: Micros, timeout_us: int | None = None) -> None:
-        """Append one record; the promise gets its `Receipt`.
+    def append(self, log: LogId, payload: bytes, promise: Promise, timeout_us: int | None = None) -> OpenAppends:
+        """Append one record; the promise gets its `Receipt`. Its time counts from the end of the turn.
 
+        Returns:
+            what others of the same turn and timeout may join.
         Raises:
             LogDeviceError: NOTFOUND, TOOBIG; nothing was sent.
         """
@@ -364,7 +381,7 @@ class ClientSession:
         if len(payload) > attributes.max_payload_bytes:
             raise LogDeviceError(Status.TOOBIG, f"{len(payload)} bytes; the log takes {attributes.max_payload_bytes}")
         timeout = self.settings.append_timeout_us if timeout_us is None else timeout_us
-        self.appends.append(log, payload, promise, now + timeout)
+        return self.appends.append(log, payload, promise, attributes.max_payload_bytes, timeout)
 
     def tail_lsn(self, log: LogId, promise: Promise, now: Micros, timeout_us: int | None = None) -> None:
         """The last LSN that can be read at present, `LSN`: nothing acknowledged before this call lies above it."""

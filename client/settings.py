@@ -54,6 +54,12 @@ class ClientSettings:
     coalesced_frame_bytes: int = setting(
         256 << 10, unit="bytes", lo=1, doc="Coalesced appends are cut into frames of about this size."
     )
+    metadata_repair_us: int = setting(
+        10_000_000,
+        unit="us",
+        lo=1_000,
+        doc="A log's sequencer is asked this often at most to store the nodesets again that cannot be read.",
+    )
     config_poll_us: int = setting(
         1_000_000, unit="us", lo=10_000, doc="How often the cluster file is looked at for a new version."
     )

@@ -62,7 +62,6 @@ class AppendPath:
             route.status,
             not_replicated=True,
             redirect=route.redirect,
-            redirect_not_alive=route.redirect_not_alive,
         )
 
     def on_turn_end(self, now: Micros) -> None:

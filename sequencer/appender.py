@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from logdevice_py.core import marks
 from logdevice_py.core.entry import (
@@ -33,6 +33,7 @@ from sequencer.store_availability import Reason
 _OK = Status.OK
 _AMEND = int(EntryFlags.AMEND)
 _OVERLOADED = int(StoredFlags.OVERLOADED)
+_AWAITED = int(StoredFlags.AWAITED)
 _SOFT_PREEMPTED = int(StoredFlags.SOFT_PREEMPTED)
 _DRAINING = int(StoreFlags.DRAINING)
 _SYNC = int(StoreFlags.SYNC)
@@ -50,6 +51,8 @@ class AppenderState(enum.Enum):
     ABORTED = enum.auto()  # given up by its owner
 
 
+_HURRY: Final = 4
+"""A wave gets this part of its time once one of its shards is known to be slow: about the p99 of STOREs, as timeouts are four of those."""
 RUNNING = (AppenderState.STORING, AppenderState.BLOCKED)
 _STORING = AppenderState.STORING
 _REPLICATED = AppenderState.REPLICATED
@@ -96,6 +99,7 @@ class Appender:
     __slots__ = (
         "_amendable",
         "_expected",
+        "_hurried",
         "_late",
         "_maybe_stored",
         "_missing",
@@ -155,6 +159,8 @@ class Appender:
         self._expected = 0
         self._restarted = 0
         """Bits of shards of the wave whose node was lost: what they stored without a sync they may have forgotten."""
+        self._hurried = False
+        """The wave ends before its time because a shard of it is known to be slow; the other shards are not late."""
         self._late = 0
         """STOREs of earlier waves without an answer."""
         self._maybe_stored = False
@@ -179,8 +185,11 @@ class Appender:
     def on_stored(self, message: Stored, now: Micros) -> None:
         """A shard answered a STORE of this entry."""
         shard = message.shard
-        if message.flags & _OVERLOADED:
-            self.context.availability.block(shard, Reason.OVERLOADED, now)
+        if message.flags:
+            if message.flags & _OVERLOADED:
+                self.context.availability.block(shard, Reason.OVERLOADED, now)
+            if message.flags & _AWAITED:
+                self.context.releases.waited_for(message.log, shard)
         if self.state is not _STORING or message.wave != self.wave:
             self._on_late(message, now)
             return
@@ -212,15 +221,27 @@ class Appender:
             self._give_up(AppenderState.PREEMPTED, now)
             return
         context = self.context
-        if self.state is AppenderState.STORING:
+        if self.state is AppenderState.STORING and not self._hurried:
             context.metrics.stores_timed_out += 1
             silent = [shard for at, shard in enumerate(self.copyset) if self._expected >> at & 1]
             for shard in silent:
                 context.store_timeouts.note(shard, now - self._sent_at, now)
             if len(silent) < len(self.copyset):
                 for shard in silent:
-                    context.availability.block(shard, Reason.SLOW, now)
+                    context.graylist(shard, now)
         self._next_wave(now)
+
+    def on_shard_slow(self, shard: ShardId) -> None:
+        """A shard is on the graylist: what the first wave still expects of it comes soon or not at all.
+
+        Later waves keep their time: where no copyset can do without the shard, they would chase one another.
+        """
+        if self.state is not _STORING or self.wave != 1 or shard not in self.copyset:
+            return
+        if self._expected >> self.copyset.index(shard) & 1 and not self._hurried:
+            marks.hit("wave_hurried")
+            self._hurried = True
+            self._arm(self._sent_at + (self.deadline - self._sent_at) // _HURRY)
 
     def on_peer_down(self, node: NodeId, now: Micros) -> None:
         """STOREs to a node, or their answers, may have been lost."""
@@ -338,6 +359,7 @@ class Appender:
         self.synced = bool(flags & _SYNC)
         self._missing = self._expected = (1 << len(copyset)) - 1
         self._restarted = 0
+        self._hurried = False
         self._sent_at = now
         header = EntryHeader(log, lsn, self.timestamp, wave, copyset, owner.lng, self.records, self.flags, length, crc)
         self.image = image = encode_header(header) + body

@@ -22,7 +22,7 @@ from sequencer.metrics import SequencerMetrics
 from sequencer.recovery.result import RecoveryResult
 from sequencer.releases import Releases
 from sequencer.settings import SequencerSettings
-from sequencer.store_availability import StoreAvailability
+from sequencer.store_availability import Reason, StoreAvailability
 from sequencer.store_timeouts import StoreTimeouts, StoreTimers
 
 _INTERNED_MAX: Final = 10_000
@@ -40,7 +40,10 @@ class Recoveries(Protocol):
         on_done: Callable[[RecoveryResult, Micros], None],
         now: Micros,
     ) -> None:
-        """Recover everything below `next_epoch`; an older recovery of the log is aborted. `on_done` is called once."""
+        """Recover everything below `next_epoch`, after an older recovery of the log. `on_done` is called once."""
+
+    def supersede(self, log: LogId, now: Micros) -> None:
+        """The log is in a later epoch here: its recovery goes on if that is of use."""
 
     def abort(self, log: LogId, now: Micros) -> None:
         """Stop without a result."""
@@ -51,6 +54,9 @@ class Busy(Protocol):
 
     def on_peer_down(self, node: NodeId, now: Micros) -> None:
         """The connection to a node broke."""
+
+    def on_shard_slow(self, shard: ShardId, now: Micros) -> None:
+        """A shard came onto the graylist."""
 
 
 class SequencerContext:
@@ -67,6 +73,7 @@ class SequencerContext:
         "cluster",
         "config",
         "epoch_store",
+        "metadata_moves",
         "metrics",
         "node",
         "outbox",
@@ -115,6 +122,8 @@ class SequencerContext:
         """Everything with entries on their way, in order of beginning: only these care for a broken connection."""
         self.placement_version = 1
         """Grows with every change of cluster state or configuration: what it decided must be decided again."""
+        self.metadata_moves = 0
+        """How often shards were taken out of the nodeset of metadata logs: what was written before has copies less."""
         self._selectors: dict[tuple[tuple[ShardId, ...], ReplicationProperty], CopysetSelector] = {}
         self._intervals: dict[tuple[tuple[ShardId, Generation], ...], Mapping[ShardId, Generation]] = {}
         self._histories: dict[tuple[EpochInterval, ...], tuple[EpochInterval, ...]] = {}
@@ -165,6 +174,22 @@ class SequencerContext:
         if len(self._shard_sets) >= _INTERNED_MAX:
             self._shard_sets.clear()
         return self._shard_sets.setdefault(shards, shards)
+
+    def set_config(self, config: ClusterConfig) -> None:
+        """There is another version of the cluster file."""
+        if not set(self.config.metadata_log.nodeset) <= set(config.metadata_log.nodeset):
+            self.metadata_moves += 1
+        self.config = config
+        self.placement_version += 1
+        self.forget_placement()
+
+    def graylist(self, shard: ShardId, now: Micros) -> None:
+        """A shard let a STORE time out while others answered: new waves avoid it, and those that are out do not wait for it much longer."""
+        known = self.availability.reason(shard) is not None
+        self.availability.block(shard, Reason.SLOW, now)
+        if not known:
+            for busy in list(self.busy):
+                busy.on_shard_slow(shard, now)
 
     def forget_placement(self) -> None:
         """The configuration changed: weights and locations may be others."""

@@ -257,6 +257,12 @@ class EpochSequencer:
             for appender in self._window:
                 appender.on_peer_down(node, now)
 
+    def on_shard_slow(self, shard: ShardId, now: Micros) -> None:
+        """A shard came onto the graylist."""
+        if self._window is not None:
+            for appender in self._window:
+                appender.on_shard_slow(shard)
+
     def start_draining(self, now: Micros) -> None:
         """Give no more LSNs. Tells the owner when nothing is on its way, perhaps at once."""
         assert self.state is EpochSequencerState.ACTIVE, self.state
@@ -280,7 +286,7 @@ class EpochSequencer:
         window = self._window
         if window is not None:
             assert self.lng < window.tail <= window.next_esn, (self.lng, window.tail, window.next_esn)
-            assert len(list(window)) == len(window)
+            assert len(window.appenders) == len(window)
             oldest = window.appenders.get(window.tail)
             assert oldest is None or oldest.running
         assert self.state is not EpochSequencerState.QUIESCENT or self.in_flight == 0

@@ -268,14 +268,11 @@ class Answers:
         batch_offset: int = 0,
         not_replicated: bool = False,
         redirect: NodeId = NO_NODE,
-        redirect_not_alive: bool = False,
     ) -> None:
         """Anything but OK. `not_replicated`: the append is certainly not applied. With an LSN that it may have got, `batch_offset` completes
         the position."""
         self._metrics.frames_refused += 1
-        flags = (int(AppendedFlags.NOT_REPLICATED) if not_replicated else 0) | (
-            int(AppendedFlags.REDIRECT_NOT_ALIVE) if redirect_not_alive else 0
-        )
+        flags = int(AppendedFlags.NOT_REPLICATED) if not_replicated else 0
         self._outbox.send(
             peer,
             Appended(

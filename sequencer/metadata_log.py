@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Protocol
 
 from google_crc32c import value as crc32c
@@ -48,7 +49,10 @@ class MetadataOwner(Protocol):
 
 
 class MetadataLogWrite:
-    """Writes the metadata that an activation got. Tries for ever, with growing delays."""
+    """Writes the metadata that an activation got. Tries for ever, with growing delays.
+
+    Metadata that are known to be written may be written again: where copies were damaged or lost there are good ones then.
+    """
 
     __slots__ = (
         "_appender",
@@ -97,7 +101,8 @@ class MetadataLogWrite:
             marks.hit("no_metadata_copyset")
             self._timer = self.context.timers.at(now + next(self._delays), self.start)
             return
-        encoded = self._metadata.encode()
+        # whether it is the first time or not, copies of one LSN are the same
+        encoded = replace(self._metadata, written=False).encode()
         body = encode_body([Constituent(encoded, 1, crc32c(encoded))])
         lsn = compose_lsn(self._epoch, ESN_MIN)
         flags = int(EntryFlags.METADATA | EntryFlags.EPOCH_BEGIN)
@@ -125,6 +130,11 @@ class MetadataLogWrite:
         if self._appender is not None:
             self._appender.on_peer_down(node, now)
 
+    def on_shard_slow(self, shard: ShardId, now: Micros) -> None:
+        """A shard came onto the graylist."""
+        if self._appender is not None:
+            self._appender.on_shard_slow(shard)
+
     def pick_copyset(self, size: int, tried: tuple[ShardId, ...] | None, now: Micros) -> tuple[ShardId, ...] | None:
         """From the nodeset of all metadata logs; its generations are the present ones."""
         metadata_log, cluster = self.context.config.metadata_log, self.context.cluster
@@ -139,7 +149,12 @@ class MetadataLogWrite:
         self.context.metrics.metadata_entries_written += 1
         self._appender = None
         self.context.busy.pop(self, None)
-        if self.state is MetadataLogState.STORING:
+        if self.state is not MetadataLogState.STORING:
+            return
+        if self._metadata.written:
+            self.state = MetadataLogState.DONE
+            self._owner.on_metadata_written(now)
+        else:
             self.state = MetadataLogState.NOTING
             self._delays = self._fresh_delays()
             self._note(now)

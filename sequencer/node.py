@@ -170,9 +170,7 @@ class SequencerNode:
     def on_config(self, config: ClusterConfig, now: Micros) -> None:
         """There is another version of the cluster file."""
         context = self.context
-        context.config = config
-        context.placement_version += 1
-        context.forget_placement()
+        context.set_config(config)
         context.availability.on_config(config)
         self.recoveries.on_shard_status(now)
         self._reconfiguration.on_config(now)

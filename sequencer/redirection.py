@@ -30,7 +30,6 @@ class Route:
     action: Action
     status: Status = Status.OK
     redirect: NodeId = NO_NODE
-    redirect_not_alive: bool = False
     home: bool = False
     """SERVE: it holds for every request until cluster state or configuration changes."""
 

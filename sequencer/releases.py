@@ -1,7 +1,7 @@
 """Tells storage shards up to where each log may be read.
 
-A release goes at once to the shards that stored the entry, in one message a shard and turn, and to all other shards of all nodesets of the
-log within `release_retry_us`. Logs that were released lately are sent once more every `release_broadcast_us`, and so is, bit by bit, every
+A release goes to the shards that stored the entry in one message a shard and turn: at once where a reader waits for the entry, else as soon
+as there is another message to the node, or after a moment. All other shards of all nodesets of the log get it within `release_retry_us`. Logs that were released lately are sent once more every `release_broadcast_us`, and so is, bit by bit, every
 idle log. A node that comes back is told about all logs. There is no timer per log, and nothing is kept for an idle one.
 """
 
@@ -53,6 +53,8 @@ class Releases:
         "_settings",
         "_sweep",
         "_timers",
+        "_urgent",
+        "_waited_for",
     )
 
     def __init__(
@@ -71,6 +73,10 @@ class Releases:
         self._cluster = cluster
         self._connected = {node}
         self._batch: dict[ShardId, dict[LogId, Lsn]] = {}
+        self._waited_for: dict[LogId, set[ShardId]] = {}
+        """Shards at which readers wait for the next release of a log."""
+        self._urgent: set[ShardId] = set()
+        """Shards whose readers wait for what this turn released."""
         self._behind: dict[LogId, None] = {}
         """Released to the copyset of their last entry only."""
         self._recent: dict[LogId, None] = {}
@@ -82,6 +88,11 @@ class Releases:
         self._retry_waiting = False
         self._broadcast_waiting = False
 
+    def waited_for(self, log: LogId, shard: ShardId) -> None:
+        """The shard has a reader that gets its next entry when it is released."""
+        if log in self._logs:
+            self._waited_for.setdefault(log, set()).add(shard)
+
     def moved(self, log: Released, copyset: tuple[ShardId, ...], now: Micros) -> None:
         """The release pointer of a log moved; the shards of `copyset` (perhaps none) are told in this turn."""
         batch, log_id, lsn = self._batch, log.log, log.last_released
@@ -91,6 +102,10 @@ class Releases:
                 batch[shard] = {log_id: lsn}
             else:
                 logs[log_id] = lsn
+        if self._waited_for:
+            waiting = self._waited_for.pop(log_id, None)
+            if waiting is not None:
+                self._urgent |= waiting
         self._behind[log_id] = None
         if not self._retry_waiting:
             self._retry_waiting = True
@@ -103,8 +118,13 @@ class Releases:
         for shard in sorted(self._batch):
             pairs: list[tuple[int, int]] = list(self._batch[shard].items())
             for start in range(0, len(pairs), LOGS_PER_FRAME):
-                self._outbox.send(node_peer(shard), Release(shard=shard, logs=pairs[start : start + LOGS_PER_FRAME]))
+                message = Release(shard=shard, logs=pairs[start : start + LOGS_PER_FRAME])
+                if shard in self._urgent:
+                    self._outbox.send(node_peer(shard), message)
+                else:
+                    self._outbox.send_patiently(node_peer(shard), message)
         self._batch = {}
+        self._urgent.clear()
 
     def on_peer_down(self, node: NodeId) -> None:
         """What was sent to a node may not have arrived; it is told everything when it is back."""
@@ -124,6 +144,10 @@ class Releases:
         for shard in log.release_shards:
             if shard not in told and self._reachable(node_of(shard)):
                 self._batch.setdefault(shard, {})[log.log] = log.last_released
+
+    def reachable(self, shards: tuple[ShardId, ...]) -> tuple[ShardId, ...]:
+        """Those that can be told."""
+        return tuple(shard for shard in shards if self._reachable(node_of(shard)))
 
     def _reachable(self, node: NodeId) -> bool:
         return node in self._connected or self._cluster.is_alive(node)

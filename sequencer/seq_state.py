@@ -26,6 +26,7 @@ from sequencer.sequencer import Sequencer, SequencerPhase
 
 _TAIL = int(SeqStateFlags.TAIL)
 _WAIT_FOR_RECOVERY = int(SeqStateFlags.WAIT_FOR_RECOVERY)
+_STORE_METADATA = int(SeqStateFlags.STORE_METADATA)
 
 
 @dataclass(slots=True)
@@ -153,6 +154,8 @@ class SeqStateService:
             request.verified != current.epoch or sequencer.last_released < request.acknowledged
         ):
             return False
+        if request.flags & _STORE_METADATA:
+            sequencer.store_metadata_again(now)
         self._send(sequencer, request.peer, request.request_id, sequencer.log, Status.OK, NO_NODE)
         return True
 

@@ -69,6 +69,8 @@ class Sequencer:
         "_activations",
         "_drained",
         "_hooks",
+        "_metadata_moves",
+        "_metadata_repair_at",
         "_metadata_write",
         "activation",
         "attributes",
@@ -126,6 +128,9 @@ class Sequencer:
         self.watched = False
         """Somebody waits for changes."""
         self._metadata_write: MetadataLogWrite | None = None
+        self._metadata_moves = context.metadata_moves
+        """Of the context when the metadata were last written."""
+        self._metadata_repair_at = 0
         self._drained = True
         """Recovery may start: the epoch before is quiescent, or had its time."""
         self._activated_at = 0
@@ -208,12 +213,11 @@ class Sequencer:
         if self._metadata_write is not None:
             self._metadata_write.stop(now)
             self._metadata_write = None
-        self.context.recoveries.abort(self.log, now)
+        self.context.recoveries.supersede(self.log, now)
         if oldest is not None:
             oldest.destroy(self.context.node, now)
         if not metadata.written:
-            self._metadata_write = MetadataLogWrite(self.log, metadata, self.context, self)
-            self._metadata_write.start(now)
+            self._write_metadata(metadata, now)
         self._drained = False
         if old is None:
             self._start_recovery(now)
@@ -256,6 +260,9 @@ class Sequencer:
         if wanted is not None and not wanted.same_placement(metadata.current):
             marks.hit("nodeset_changes")
             self.activate(now)
+        elif self._metadata_moves != self.context.metadata_moves and self._metadata_write is None:
+            marks.hit("metadata_moved")
+            self._write_metadata(metadata, now)
 
     def on_attributes(self, attributes: LogAttributes) -> None:
         """The configuration gives the log other attributes. Nodeset and replication follow by `reconsider`."""
@@ -330,6 +337,25 @@ class Sequencer:
             self._try_release(now)
             self.reconsider(now)
 
+    def store_metadata_again(self, now: Micros) -> None:
+        """Somebody cannot read the metadata log for certain: copies are damaged, or shards have lost theirs."""
+        metadata = self.metadata
+        if (
+            self.state is not SequencerPhase.ACTIVE
+            or metadata is None
+            or self._metadata_write is not None
+            or now < self._metadata_repair_at
+        ):
+            return
+        marks.hit("metadata_stored_again")
+        self._metadata_repair_at = now + self.context.settings.metadata_repair_us
+        self._write_metadata(metadata, now)
+
+    def _write_metadata(self, metadata: EpochMetaData, now: Micros) -> None:
+        self._metadata_moves = self.context.metadata_moves
+        self._metadata_write = MetadataLogWrite(self.log, metadata, self.context, self)
+        self._metadata_write.start(now)
+
     def _try_release(self, now: Micros) -> None:
         """Release the current epoch up to its LNG once nothing stands in the way."""
         current, metadata = self.current, self.metadata
@@ -338,10 +364,14 @@ class Sequencer:
         if self.recovery is None or not metadata.written or self.state is not SequencerPhase.ACTIVE or self.is_released:
             return
         self.last_released = compose_lsn(current.epoch, current.lng)
+        releases = self.context.releases
         if current.lng:
             self.tail_lsn, self.tail_timestamp = self.last_released, current.lng_timestamp
-        self.release_copyset = ()
-        self.context.releases.moved(self, (), now)
+            # Records were acknowledged before this: whoever wants to read them has waited long enough.
+            self.release_copyset = releases.reachable(self.release_shards)
+        else:
+            self.release_copyset = ()
+        releases.moved(self, self.release_copyset, now)
         self._hooks.on_changed(self, now)
 
     def on_lng_moved(self, epoch: EpochSequencer, copyset: tuple[ShardId, ...], now: Micros) -> None:

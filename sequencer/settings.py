@@ -47,7 +47,7 @@ class SequencerSettings:
         unit="us",
         lo=_MS,
         hi=3600 * _S,
-        doc="A shard that let a STORE time out is not picked for this long, then probed.",
+        doc="A shard that let a STORE time out is not picked for this long, then probed. First waves under way to it get a quarter of their time.",
     )
     probe_retry_us: int = setting(
         5 * _S, unit="us", lo=_MS, hi=600 * _S, doc="Time between probes of a shard on the graylist."
@@ -126,6 +126,13 @@ class SequencerSettings:
     )
     epoch_store_timeout_us: int = setting(
         10 * _S, unit="us", lo=_MS, hi=600 * _S, doc="An answer of the epoch store that takes longer counts as unknown."
+    )
+    metadata_repair_us: int = setting(
+        30 * _S,
+        unit="us",
+        lo=_MS,
+        hi=3600 * _S,
+        doc="The metadata of a log are stored in its metadata log again this often at most, when readers ask for it.",
     )
     epoch_store_retry_min_us: int = setting(
         100 * _MS,

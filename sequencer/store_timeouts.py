@@ -11,7 +11,8 @@ from logdevice_py.core.machine import TimerWheel
 from logdevice_py.core.units import Micros
 from sequencer.settings import SequencerSettings
 
-_BUCKETS: Final = 40
+_BUCKETS: Final = 160
+"""Four to each power of two: a timeout is at most a quarter longer than the latency that it follows says."""
 _REFRESH_US: Final = 1_000_000
 _REFRESHES_PER_WINDOW: Final = 10
 _TICK_SHIFT: Final = 12
@@ -19,7 +20,7 @@ _TICK_SHIFT: Final = 12
 
 
 class StoreTimeouts:
-    """Recent latency of STOREs by shard, in powers of two of a microsecond, over the last 10 to 20 seconds."""
+    """Recent latency of STOREs by shard, over the last 10 to 20 seconds."""
 
     __slots__ = ("_current", "_previous", "_refreshes", "_settings", "_timeouts", "_timers", "_waiting")
 
@@ -40,7 +41,8 @@ class StoreTimeouts:
             if not self._waiting:
                 self._waiting = True
                 self._timers.at(now + _REFRESH_US, self._refresh)
-        counts[latency_us.bit_length()] += 1
+        shift = max(0, latency_us.bit_length() - 3)
+        counts[4 * shift + (latency_us >> shift)] += 1
 
     def timeout(self, copyset: Sequence[ShardId], wave: int) -> int:
         """Microseconds that wave number `wave`, from 1, may take."""
@@ -77,7 +79,7 @@ def _p99(current: list[int] | None, previous: list[int] | None) -> int | None:
         return None
     for bucket in range(_BUCKETS - 1, -1, -1):
         if counts[bucket] > beyond:
-            return 1 << bucket
+            return bucket + 1 if bucket < 8 else (bucket % 4 + 5) << (bucket // 4 - 1)
         beyond -= counts[bucket]
     raise AssertionError("a histogram with samples has a p99")
 

@@ -42,21 +42,27 @@ class SimulationFailed(Exception):
     """An application failed in a run; the text says how to have the same run again. The cause is the application's own exception."""
 
 
-class _SimNetwork:
+class SimClientNetwork:
     """The `ClientNetwork` of a simulated client."""
 
-    def __init__(self, cluster: SimCluster, machines: ClientMachines, address: int) -> None:
-        self._cluster = cluster
+    def __init__(self, simulated: SimMachines, machines: ClientMachines, address: int) -> None:
+        """
+        Args:
+            simulated: whose nodes the client reaches.
+            machines: of the client.
+            address: of its process in the simulated network; negative, and nobody else's.
+        """
+        self._simulated = simulated
         self._machines = machines
         self._address = address
-        self._clock = SimClock(cluster.machines.scheduler, offset=-address * SECOND)
+        self._clock = SimClock(simulated.scheduler, offset=-address * SECOND)
         self._process: Process | None = None
 
     def now(self) -> Micros:
         return self._clock.monotonic()
 
     def start(self) -> None:
-        machines, simulated = self._machines, self._cluster.machines
+        machines, simulated = self._machines, self._simulated
 
         def run_connects(effects: list[Any]) -> None:
             for effect in effects:
@@ -178,7 +184,7 @@ class SimCluster:
         return Client(
             self.machines.config,
             seed=self.machines.rng.getrandbits(64),
-            network=lambda machines: _SimNetwork(self, machines, address),
+            network=lambda machines: SimClientNetwork(self.machines, machines, address),
         )
 
     async def calm(self) -> None:

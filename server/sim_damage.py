@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.config.replication import ReplicationProperty
@@ -21,19 +21,29 @@ class DamageBudget:
     """
 
     def __init__(
-        self, config: ClusterConfig, properties: Iterable[ReplicationProperty], *, enforced: bool = True
+        self,
+        config: ClusterConfig,
+        properties: Iterable[ReplicationProperty],
+        *,
+        enforced: bool = True,
+        unsynced: bool = False,
     ) -> None:
         """
         Args:
             properties: of all logs in use, metadata logs included.
             enforced: False: everything may be destroyed, and it is for the checks to find out what that means.
+            unsynced: some logs count a copy as stored before it is synced, so that whoever loses what is not synced loses data.
         """
         self.enforced = enforced
+        self._unsynced = unsynced
         self._config = config
         self._properties = list(dict.fromkeys(properties))
         self._damaged: set[ShardId] = set()
+        self._gone: set[ShardId] = set()
         self._lent: list[tuple[ShardId, ...]] = []
         self._entries: dict[tuple[int, int], set[ShardId]] = {}
+        self.on_silent_loss: Callable[[], None] = lambda: None
+        """Called before a shard forgets, without knowing it, what it made durable."""
 
     @property
     def damaged(self) -> frozenset[ShardId]:
@@ -49,7 +59,21 @@ class DamageBudget:
             if not all(self._tolerable(wanted | damaged) for damaged in self._entries.values()):
                 return False
         self._damaged = wanted
+        if silent:
+            self.on_silent_loss()
         return True
+
+    def take_out(self, shards: Iterable[ShardId]) -> bool:
+        """Whether these shards may leave the cluster file. Nobody knows any more where they were, so each might have been anywhere."""
+        before, self._gone = self._gone, self._gone.union(shards)
+        if self.take_shards(self._gone):
+            return True
+        self._gone = before
+        return False
+
+    def take_unsynced(self, shards: Iterable[ShardId]) -> bool:
+        """Whether these shards may lose what they have not synced; where that may have been acknowledged, they count as damaged from here on."""
+        return not self._unsynced or self.take_shards(shards)
 
     def take_entry(self, shard: ShardId, log: int, lsn: int) -> bool:
         """Whether the shard's copy of one entry may be damaged; if so, it counts from here on."""
@@ -84,6 +108,7 @@ class DamageBudget:
     def _domains(self, shards: set[ShardId], scope: object) -> int:
         labels = set()
         for shard in shards:
-            location, node = self._config.location(shard), NodeId(node_of(shard))
+            location = None if shard in self._gone else self._config.location(shard)
+            node = NodeId(node_of(shard))
             labels.add(f"N{node}" if location is None else location.domain(scope, node))  # type: ignore[arg-type]
         return len(labels)

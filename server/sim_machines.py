@@ -14,7 +14,7 @@ from typing import Any
 from client.read.settings import ReadSettings
 from client.settings import ClientSettings
 from logdevice_py.config.cluster import ClusterConfig
-from logdevice_py.core.ids import LogId, ShardId
+from logdevice_py.core.ids import LogId, NodeId, ShardId
 from logdevice_py.core.lsn import Lsn
 from logdevice_py.simulation.network import Network, NetworkSettings
 from logdevice_py.simulation.scheduler import Scheduler
@@ -75,6 +75,8 @@ class SimMachines:
         self.watchers: list[Callable[[SimNode, list[Any]], None]] = []
         """See the same after `watch`, and may take themselves out; what they cause must not happen before the turn has ended."""
         self.nodes = {node: SimNode(self, node) for node in sorted(config.nodes)}
+        """Those in the cluster file."""
+        self._retired: dict[NodeId, SimNode] = {}
         self.clients: list[SimClient] = []
         self._client_address = CLIENT_ADDRESS
 
@@ -88,6 +90,16 @@ class SimMachines:
         self._client_address -= 1
         self.clients.append(client)
         return client
+
+    def machine(self, node: int) -> SimNode:
+        """A node that is in the cluster file or was."""
+        return self.nodes.get(NodeId(node)) or self._retired[NodeId(node)]
+
+    def retire(self, node: NodeId) -> SimNode:
+        """A node is not in the cluster file any more: it is not started again; its process lives until it is ended."""
+        retired = self._retired[node] = self.nodes.pop(node)
+        retired.retired = True
+        return retired
 
     # What faults destroyed
 

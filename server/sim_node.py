@@ -75,6 +75,8 @@ class SimNode:
         self.starts = 0
         self.lost_data = False
         """A disk of it was lost at some time."""
+        self.retired = False
+        """It was taken out of the cluster: its process is not started again."""
         self._paused_by = ""
         self._cluster = cluster
         self._instance = 0
@@ -88,6 +90,8 @@ class SimNode:
             delay: microseconds until it begins to open its disks.
         """
         assert self.state is SimNodeState.DOWN, self.state
+        if self.retired:
+            return
         cluster = self._cluster
         self.state = SimNodeState.STARTING
         self.starts += 1
@@ -100,7 +104,7 @@ class SimNode:
         found: dict[ShardId, MemoryLogStore] = {}
 
         def open_next() -> None:
-            if self.starts != run or self.state is not SimNodeState.STARTING:
+            if self.starts != run or self.state is not SimNodeState.STARTING or self.retired:
                 return
             for shard in self.disks:
                 if shard not in found:
@@ -439,10 +443,14 @@ class _WatchedOutbox(Outbox):
         self._cluster = cluster
 
     def take(self) -> list[Any]:
-        effects = super().take()
-        if effects and self._cluster.watch is not None:
-            self._cluster.watch(self._node, effects)
-        if effects and self._cluster.watchers:
-            for watcher in list(self._cluster.watchers):
+        effects = self.effects
+        if not effects:
+            return []
+        self.effects = []
+        cluster = self._cluster
+        if cluster.watch is not None:
+            cluster.watch(self._node, effects)
+        if cluster.watchers:
+            for watcher in list(cluster.watchers):
                 watcher(self._node, effects)
         return effects

@@ -58,16 +58,20 @@ def free_port(host: str = LOOPBACK) -> int:
 class ZooKeeperServer:
     """One standalone server. It keeps its address and its data in `directory` over restarts."""
 
-    def __init__(self, directory: Path, *, host: str = LOOPBACK, port: int = 0, tick_ms: int = 200) -> None:
+    def __init__(
+        self, directory: Path, *, host: str = LOOPBACK, port: int = 0, tick_ms: int = 200, heap_mb: int = 128
+    ) -> None:
         """
         Args:
             directory: its data, configuration and output.
             host: where it listens.
             port: 0 takes a free one.
             tick_ms: ZooKeeper's unit of time; sessions time out after 2 to 20 of them.
+            heap_mb: of its virtual machine, which holds all that it stores.
         """
         self.host = host
         self.port = port or free_port(host)
+        self._heap_mb = heap_mb
         self._process: subprocess.Popen[bytes] | None = None
         directory.mkdir(parents=True, exist_ok=True)
         self.log = directory / "server.log"
@@ -144,7 +148,14 @@ class ZooKeeperServer:
         if problem is not None:
             raise ZooKeeperUnavailableError(problem)
         command = [sys.executable, "-m", "server.die_with_parent", str(os.getpid())]
-        command += ["java", "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", ":".join(_jars())]
+        command += [
+            "java",
+            f"-Xmx{self._heap_mb}m",
+            "-XX:+UseSerialGC",
+            "-XX:TieredStopAtLevel=1",
+            "-cp",
+            ":".join(_jars()),
+        ]
         command += ["org.apache.zookeeper.server.ZooKeeperServerMain", str(self._config)]
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(

@@ -2,8 +2,11 @@
 
 Served piecewise and without state between requests: an answer says how far it got. A range in which the shard may lack entries (another
 generation, unsynced writes lost in a crash) is answered REBUILDING: what is there is shown, what is not is no proof. An entry that cannot be
-read is shown with an empty image: that says nothing against what the shard tells of other LSNs. Where damage is wide, or in a metadata log,
-the range is REBUILDING.
+read is shown with an empty image: that says nothing against what the shard tells of other LSNs. Where damage is wide the range is
+REBUILDING.
+
+What recoveries stored in a log before the request, and the disk has not answered yet, is waited for: see `RecoveryStores`. Copies of sequencers
+need no such care, because SEALED was sent after them. If the disk does not answer, the asker, which repeats its request, has no answer.
 """
 
 from __future__ import annotations
@@ -63,13 +66,15 @@ class _Job:
 class DigestHandler:
     """Takes the DIGESTs of one shard."""
 
-    __slots__ = ("_at_work", "_budget", "_held", "_ranges", "_shard", "_waiting")
+    __slots__ = ("_at_work", "_behind_stores", "_budget", "_held", "_ranges", "_shard", "_waiting")
 
     def __init__(self, shard: Shard) -> None:
         self._shard = shard
         self._waiting: deque[_Job] = deque()
         self._held: dict[PeerId, list[_Job]] = {}
         """What is left waiting for each peer that does not read its answers."""
+        self._behind_stores: dict[_Job, None] = {}
+        """What waits until the disk has answered STOREs of recoveries."""
         self._at_work = 0
         self._ranges = 0
         """Of all that waits."""
@@ -86,23 +91,31 @@ class DigestHandler:
         if len(message.ranges) > RANGES_PER_MESSAGE_MAX:
             status = Status.INVALID_PARAM
         if status is not Status.OK:
-            ranges = [(int(log), int(status), max(first - 1, 0)) for log, first, _, _ in message.ranges]
-            self._send(peer, message, ranges, [], [])
+            self._refuse(peer, message, status)
             return
         room = max(1, min(message.bytes_max, shard.settings.digest_bytes_max))
-        self._held.get(peer, self._waiting).append(_Job(peer, message, room))
+        self._put_in_line(_Job(peer, message, room))
         self._ranges += len(message.ranges)
 
+    def _refuse(self, peer: PeerId, message: Digest, status: Status) -> None:
+        ranges = [(int(log), int(status), max(first - 1, 0)) for log, first, _, _ in message.ranges]
+        self._send(peer, message, ranges, [], [])
+
+    def _put_in_line(self, job: _Job) -> None:
+        self._held.get(job.peer, self._waiting).append(job)
+
     def _is_full(self, peer: PeerId) -> bool:
-        under_way = len(self._held.get(peer, self._waiting)) + self._at_work
+        under_way = len(self._held.get(peer, self._waiting)) + self._at_work + len(self._behind_stores)
         most = self._shard.settings.digests_waiting_max + _JOBS_AT_WORK_MAX
         return under_way >= most or self._ranges >= _RANGES_WAITING_MAX
 
     def on_peer_down(self, peer: PeerId) -> None:
         """Nobody waits for the answers any more."""
         self._forget(self._held.pop(peer, ()))
-        self._forget(job for job in self._waiting if job.peer == peer)
+        for jobs in (self._waiting, self._behind_stores):
+            self._forget(job for job in jobs if job.peer == peer)
         self._waiting = deque(job for job in self._waiting if job.peer != peer)
+        self._behind_stores = {job: None for job in self._behind_stores if job.peer != peer}
 
     def on_peer_congested(self, peer: PeerId) -> None:
         """The connection does not keep up: nothing is begun for it until it is drained."""
@@ -118,13 +131,35 @@ class DigestHandler:
         shard = self._shard
         self._budget = shard.settings.read_bytes_per_turn_max
         while self._waiting and self._at_work < _JOBS_AT_WORK_MAX and self._budget > 0:
-            self._at_work += 1
             job = self._waiting.popleft()
+            if self._waits_for_stores(job):
+                continue
             self._forget((job,))
+            if shard.failed:
+                # what was written last may be on disk or not
+                self._refuse(job.peer, job.message, Status.FAILED)
+                continue
+            self._at_work += 1
             self._go_on(job)
         if self._waiting and self._at_work < _JOBS_AT_WORK_MAX:
             hit("digests_go_on_next_turn")
             shard.timers.at(now, begin_turn)
+
+    def _waits_for_stores(self, job: _Job) -> bool:
+        stores = self._shard.recovery_stores
+        log = stores.find(LogId(row[0]) for row in job.message.ranges)
+        if log is None:
+            return False
+        hit("digest_waits_for_stores")
+        self._behind_stores[job] = None
+
+        def go_on() -> None:
+            if job in self._behind_stores:
+                del self._behind_stores[job]
+                self._put_in_line(job)
+
+        stores.when_ended(log, go_on)
+        return True
 
     def _forget(self, jobs: Iterable[_Job]) -> None:
         self._ranges -= sum(len(job.message.ranges) for job in jobs)
@@ -189,7 +224,7 @@ class DigestHandler:
                 hit("digest_met_damage")
                 self._shard.metrics.corrupt_ranges += len(result.corrupt) + len(result.bodiless)
                 damaged = damaged_lsns(result, job.position)
-                if damaged is None or is_metadata_log(LogId(log)):
+                if damaged is None:
                     job.status = Status.REBUILDING
                 else:
                     entries = sorted([*entries, *((lsn, b"") for lsn in damaged)])

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from logdevice_py.core.ids import LogId, NodeId
-from logdevice_py.core.lsn import EPOCH_INVALID, ESN_MAX, LSN_INVALID, Epoch, Esn, Lsn, compose_lsn
+from logdevice_py.core.lsn import EPOCH_INVALID, LSN_INVALID, Epoch, Esn, Lsn
 from logdevice_py.core.units import Micros
 from storage_node.recent_entries import RecentLogEntries
 from storage_node.stored_metadata import SoftSealValue
@@ -21,6 +21,9 @@ class ReleaseSubscriber(Protocol):
 
     def wake(self) -> None:
         """The pointer moved."""
+
+    def awaits(self, image: bytes) -> bool:
+        """The reader is to get this entry, which is not released yet, from here."""
 
 
 class LogState:
@@ -125,6 +128,6 @@ class LogState:
     def check(self) -> None:
         """What must hold between any two events."""
         assert self.fence >= self.clean_epoch, (self.log, self.fence, self.clean_epoch)
-        assert self.last_released <= compose_lsn(self.clean_epoch + 1, ESN_MAX), (self.log, self.last_released)
+        assert self.last_released >> 32 <= self.clean_epoch + 1, (self.log, self.last_released)
         assert self.soft_durable <= self.soft_epoch, (self.log, self.soft_durable, self.soft_epoch)
         assert self.held_release == 0 or self.held_release > self.last_released, (self.log, self.held_release)

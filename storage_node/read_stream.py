@@ -126,6 +126,10 @@ class ServerReadStream:
         if self.state is ServerStreamState.WAITING:
             self._queue.push(self)
 
+    def awaits(self, image: bytes) -> bool:
+        """The reader is to get this entry, which is not released yet, from here."""
+        return not self._single_copy or self._is_to_ship(image)
+
     def on_window(self, message: Window) -> None:
         """The reader can take more."""
         if message.filter_version != self.filter_version:
@@ -279,6 +283,7 @@ class ServerReadStream:
                 first=first,
                 last=last,
                 reason=int(reason),
+                last_released=self.log.last_released,
             ),
         )
         self.position = Lsn(last + 1)

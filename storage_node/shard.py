@@ -18,6 +18,7 @@ from storage_node.log_store.identity import PreviousEnd
 from storage_node.log_store.interface import Contents, EpochMetadataKind, LogMetadataKind
 from storage_node.metrics import StorageMetrics
 from storage_node.recent_entries import RecentEntries
+from storage_node.recovery_stores import RecoveryStores
 from storage_node.settings import StorageSettings
 from storage_node.shard_reads import ShardReads
 from storage_node.shard_writes import ShardWrites
@@ -61,6 +62,7 @@ class Shard:
         self.recent: Final = RecentEntries(settings.recent_entries_bytes_max, metrics)
         self.reads: Final = ShardReads(self.shard, outbox, tokens, settings.reads_in_flight_max, metrics)
         self.writes: Final = ShardWrites(self.shard, outbox, tokens, metrics)
+        self.recovery_stores: Final = RecoveryStores()
         self.logs: Final[dict[LogId, LogState]] = {}
         self._is_sync: dict[LogId, bool] = {}
         self._released_dirty: dict[LogId, LogState] = {}

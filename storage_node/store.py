@@ -15,7 +15,7 @@ The soft seal, the LNG and the highest LSN advance in memory when the STORE is a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -26,7 +26,7 @@ from logdevice_py.core.marks import hit
 from logdevice_py.core.status import CorruptEntryError, Status
 from logdevice_py.core.units import Micros
 from logdevice_py.protocol.messages import Mutated, Store, Stored, StoredFlags, StoreFlags
-from storage_node.log_state import NO_NODE, LogState
+from storage_node.log_state import NO_NODE, LogState, ReleaseSubscriber
 from storage_node.log_store.interface import ReadResult
 from storage_node.recent_entries import RecentLogEntries
 from storage_node.shard import Shard
@@ -36,9 +36,12 @@ _RECOVERY: Final = int(StoreFlags.RECOVERY)
 _DRAINING: Final = int(StoreFlags.DRAINING)
 _SYNCED_ALWAYS: Final = int(StoreFlags.RECOVERY | StoreFlags.SYNC)
 _SOFT_ONLY: Final = int(StoredFlags.SOFT_PREEMPTED)
+_AWAITED: Final = int(StoredFlags.AWAITED)
 _BY_RECOVERY: Final = int(EntryFlags.WRITTEN_BY_RECOVERY)
 _AMEND: Final = int(EntryFlags.AMEND)
 _NONE: Final = 0
+_STREAMS_ASKED: Final = 4
+"""Of a log's read streams; of more some one is taken to wait for each entry."""
 
 
 class StoreHandler:
@@ -144,6 +147,9 @@ class StoreHandler:
             self._accept_amended(peer, message, state, header, held)
             return
 
+        stores = self._shard.recovery_stores
+        stores.began(message.log)
+
         def done(result: ReadResult, now: Micros) -> None:
             refusal = self._refusal(message)
             if refusal is not Status.OK:
@@ -151,6 +157,7 @@ class StoreHandler:
             elif not self._is_preempted(peer, message, state, epoch_of(message.lsn)):
                 held = result.entries[0][1] if result.entries else None
                 self._accept_amended(peer, message, state, header, held)
+            stores.ended(message.log)
 
         self._shard.reads.read(message.log, message.lsn, message.lsn, 1, 1, done)
 
@@ -195,6 +202,9 @@ class StoreHandler:
         group.batch.put_entry(log, lsn, by_recovery=by_recovery, wave=header.wave, image=image)
         group.stores.append((peer, message))
         shard.writes.account(group, len(image))
+        if message.flags & _RECOVERY:
+            shard.recovery_stores.began(log)
+            group.done.append(lambda _, __: shard.recovery_stores.ended(log))
 
     def _on_written(self, group: WriteGroup, status: Status, now: Micros) -> None:
         """Answer the STOREs of a batch, and let readers see them."""
@@ -208,11 +218,15 @@ class StoreHandler:
                     add(recent, lsn, image)
             shard.metrics.stores_written += len(group.stores)
             shard.metrics.stored_bytes += group.size
+            for peer, message in group.stores:
+                streams = logs[message.log].streams
+                flags = _AWAITED if streams is not None and is_awaited(message.image, streams) else 0
+                send(peer, store_answer(message, status, flags=flags))
         else:
             hit("write_of_stores_refused")
             shard.metrics.stores_refused += len(group.stores)
-        for peer, message in group.stores:
-            send(peer, store_answer(message, status))
+            for peer, message in group.stores:
+                send(peer, store_answer(message, status))
 
     def _preempt(self, peer: PeerId, message: Store, epoch: Epoch, node: NodeId, flags: int) -> None:
         self._shard.metrics.stores_preempted += 1
@@ -221,6 +235,11 @@ class StoreHandler:
     def _refuse(self, peer: PeerId, message: Store, status: Status) -> None:
         self._shard.metrics.stores_refused += 1
         self._shard.out.send(peer, store_answer(message, status))
+
+
+def is_awaited(image: bytes, streams: Sequence[ReleaseSubscriber]) -> bool:
+    """Whether some reader is to get the entry from here once it is released."""
+    return len(streams) > _STREAMS_ASKED or any(stream.awaits(image) for stream in streams)
 
 
 def amended(header: EntryHeader, held: bytes | None) -> bytes | None:

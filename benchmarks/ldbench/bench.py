@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict
+from pathlib import Path
 
 from benchmarks.ldbench.acknowledgements import NANOSECONDS, AcknowledgementLog
 from benchmarks.ldbench.engine import Consumer, Engine, Mode, RunningEngine, Setting, StartAt
@@ -32,6 +33,7 @@ class WorkloadBench:
         measurement: Measurement,
         *,
         say: Callable[[str], None],
+        directory: Path | None = None,
         sampler: StackSampler | None = None,
     ) -> None:
         self.engine = engine
@@ -41,6 +43,8 @@ class WorkloadBench:
         self.case: Case = measurement.case
         self.say = say
         """Tells the person what is going on."""
+        self.directory = directory
+        """Of the servers' data; None: they have none."""
         self.acknowledgements = AcknowledgementLog()
         self.meter = ResourceMeter(running.processes)
         self._sampler = sampler
@@ -48,6 +52,11 @@ class WorkloadBench:
         self._consumers: list[Consumer] = []
         self._ledgers: dict[str, list[WriterLedger]] = {}
         self._modes: dict[str, set[Mode]] = {}
+
+    def watch(self, running: RunningEngine) -> None:
+        """The timed part is about the servers of another system than that of the run."""
+        self.running = running
+        self.meter = ResourceMeter(running.processes)
 
     # What the case says
 
@@ -93,9 +102,16 @@ class WorkloadBench:
         self._consumers.append(consumer)
         return consumer
 
-    def verifier(self, log: str) -> LogVerifier:
-        """A judge of one reader of a log, from its beginning. Batching writers keep the order whatever the engine says of direct appends."""
+    def verifier(self, log: str, *, faults: bool = False) -> LogVerifier:
+        """A judge of one reader of a log, from its beginning. Batching writers keep the order whatever the engine says of direct appends.
+
+        Args:
+            log: which one.
+            faults: servers were broken while it was written.
+        """
         ordered = self.engine.ordered or Mode.SINGLE not in self._modes[log]
+        if faults:
+            ordered = ordered and self.engine.ordered_through_faults
         return LogVerifier(self._ledgers[log], ordered=ordered)
 
     async def close(self) -> None:
@@ -116,9 +132,11 @@ class WorkloadBench:
         self.meter.start()
         if self._sampler is not None:
             self._sampler.start()
+        self.running.sample(True)
         try:
             yield
         finally:
+            self.running.sample(False)
             if self._sampler is not None:
                 self._sampler.stop()
             roles = await self.meter.stop()
@@ -157,19 +175,19 @@ class WorkloadBench:
 
     # Verification
 
-    async def verify(self, streams: dict[str, AppendStream], *, tolerate_failures: bool = False) -> None:
+    async def verify(self, streams: dict[str, AppendStream], *, faults: bool = False) -> None:
         """Read logs back from their beginning and judge them; reports how fast that went, too.
 
         Args:
             streams: by log, one that appends a last record, so that what lies behind the others is seen.
-            tolerate_failures: appends may have failed; their records may be there or not.
+            faults: servers were broken, and appends may have failed; their records may be there or not.
 
         Raises:
             WrongResultError, EngineError.
         """
         for stream in self._streams:
             await stream.settle()
-            if not tolerate_failures:
+            if not faults:
                 stream.raise_failures()
         if not self.keeps_records:
             self.note("nothing is read back: the control keeps nothing")
@@ -180,7 +198,7 @@ class WorkloadBench:
             await stream.lone()
             consumer = await self.running.consumer(log, StartAt.BEGINNING)
             try:
-                verifier = self.verifier(log)
+                verifier = self.verifier(log, faults=faults)
                 await read_until(consumer, verifier, verifier.finished)
             finally:
                 await consumer.close()

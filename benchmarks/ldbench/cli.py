@@ -23,6 +23,7 @@ from benchmarks.ldbench.engine import DurabilityClass, Mode
 from benchmarks.ldbench.engines import MODULES, load_engine
 from benchmarks.ldbench.environment import describe_environment
 from benchmarks.ldbench.figures import FIGURES
+from benchmarks.ldbench.markdown import markdown
 from benchmarks.ldbench.measurement import BenchReport, Measurement
 from benchmarks.ldbench.payloads import Content
 from benchmarks.ldbench.plots import plot_all
@@ -38,6 +39,7 @@ from logdevice_py.core.units import parse_duration, parse_size
 
 REPORT: Final = "report.json"
 TABLE: Final = "report.txt"
+MARKDOWN: Final = "report.md"
 _INTERRUPTED: Final = 130
 
 
@@ -130,6 +132,8 @@ def _parser() -> argparse.ArgumentParser:
     fetch.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(FETCHERS)} (default: all)")
     show = commands.add_parser("show", help="a report as tables")
     show.add_argument("report", type=Path, help="report.json")
+    table = commands.add_parser("table", help="goals and ratios of a report as tables in Markdown")
+    table.add_argument("report", type=Path, help="report.json")
     plot = commands.add_parser("plot", help="a report as pictures beside it")
     plot.add_argument("report", type=Path, help="report.json")
     compare = commands.add_parser("compare", help="what changed from one report to another")
@@ -158,6 +162,9 @@ def main(argv: list[str] | None = None) -> int:
             case "show":
                 report = BenchReport.load(arguments.report)
                 _console().print(render(report, _results(report), _titles()))
+            case "table":
+                report = BenchReport.load(arguments.report)
+                print(markdown(report, _results(report)), end="")
             case "plot":
                 report = BenchReport.load(arguments.report)
                 for path in plot_all(_results(report), arguments.report.parent / "plots"):
@@ -231,9 +238,10 @@ async def _run(arguments: argparse.Namespace, directory: Path) -> int:
     results = _results(report)
     tables = render(report, results, _titles())
     (output / TABLE).write_text(as_text(tables))
+    (output / MARKDOWN).write_text(markdown(report, results))
     _console().print(tables)
     plots = plot_all(results, output / "plots")
-    console.print(f"{output / REPORT}, {output / TABLE} and {len(plots)} plots were written", highlight=False)
+    console.print(f"{REPORT}, {TABLE}, {MARKDOWN} and {len(plots)} plots were written into {output}", highlight=False)
     if not report.complete:
         return _INTERRUPTED
     return 1 if any(each.error is not None for each in report.measurements) else 0

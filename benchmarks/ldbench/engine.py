@@ -120,6 +120,8 @@ class StartOptions:
     tolerate_failure: bool = False
     """One server of any role will be killed or paused, and appends should go on. Systems whose acknowledgements need all `copies` start
     more servers than copies; systems with majorities start as many servers as copies."""
+    partitions: bool = False
+    """Servers will be cut off from the network. Only asked of the engines that a workload names."""
     sync_delay_us: int = 0
     """Every sync of a server takes so much longer, to show a slower disk. A driver that cannot do this returns a reason from
     `Engine.unavailable` when it is not 0."""
@@ -227,6 +229,9 @@ class RunningEngine(Protocol):
     async def restart(self, name: str) -> None:
         """Start a killed server process again on its data, same name; returns when it runs, not when it has caught up."""
 
+    def sample(self, on: bool) -> None:
+        """The part that is measured begins or ends: servers that profile themselves (`StartOptions.profile`) do it in between."""
+
     def configuration(self) -> Mapping[str, str]:
         """How the servers were configured, for the report: file name or process name to file contents or command line. No secrets."""
 
@@ -248,6 +253,10 @@ class Engine(Protocol):
     """Records of one producer are always in the log in the order in which they were handed over, also when many are under way. False: in
     `Mode.SINGLE` the harness only checks that each record is there exactly once, and reports how many are out of order. Producers of
     the other modes keep the order in any case."""
+    ordered_through_faults: bool
+    """The same while servers fail and connections are made again. False: `ordered` does not hold in workloads that break servers."""
+    has_leaders: bool
+    """One of the servers takes a log's appends (see `RunningEngine.leader`). False: clients do that, and no server stands out."""
     single_writer: bool
     """A log has one producer at a time: workloads with several writers to one log are skipped."""
 

@@ -19,6 +19,7 @@ class Bundle:
     durability: str
     record_bytes: int
     tolerate_failure: bool
+    partitions: bool
     cases: tuple[Case, ...]
 
 
@@ -42,25 +43,37 @@ def all_cases(scale: Scale, workloads: Sequence[Workload], *, sync_delay_us: int
 
 
 def bundles(cases: Sequence[Case], workloads: Mapping[str, Workload], scale: Scale) -> list[Bundle]:
-    """Cases that may share servers together: same durability, size of records and, below a size that the scale tells, group.
+    """Cases that may share servers together, small records first, else in the order given.
 
-    The order of the cases is kept.
+    Always of the same durability and alike in what servers are started for; of the same group and size of records as well, where the scale
+    does not save starts. Workloads that are made for some systems only stay apart.
     """
-    found: dict[tuple[str, str, int, bool], list[Case]] = {}
+    found: dict[tuple[str, str, int, bool, bool], list[Case]] = {}
     for case in cases:
         workload = workloads[case.workload]
-        group = "" if case.payload_bytes >= scale.share_servers_from else workload.group
-        key = (group, case.durability, case.payload_bytes, workload.tolerate_failure)
+        group, size = workload.group, case.payload_bytes
+        if scale.share_servers:
+            group, size = (group if workload.engines else ""), 0
+        key = (group, case.durability, size, workload.tolerate_failure, workload.partitions)
         found.setdefault(key, []).append(case)
-    return [Bundle(*key, tuple(members)) for key, members in found.items()]
+    made = []
+    for (group, durability, _, tolerate, partitions), members in found.items():
+        # large records leave servers busy for a while
+        members.sort(key=lambda case: case.payload_bytes)
+        made.append(Bundle(group, durability, members[-1].payload_bytes, tolerate, partitions, tuple(members)))
+    return made
 
 
 def why_not(workload: Workload, engine: Engine) -> str | None:
     """Why a workload is not run on a system; None when it is."""
     if workload.engines is not None and engine.name not in workload.engines:
         return f"{workload.name} is made for {', '.join(sorted(workload.engines))} only"
+    if (reason := workload.impossible()) is not None:
+        return f"{workload.name}: {reason}"
     if workload.several_writers and engine.single_writer:
         return f"{workload.name}: a log of {engine.name} has one writer at a time"
+    if workload.breaks_leaders and not engine.has_leaders:
+        return f"{workload.name}: no server of {engine.name} leads a log"
     if not settings_of(workload, engine):
         return f"{workload.name}: the client of {engine.name} has nothing of the kind"
     return None
@@ -95,7 +108,7 @@ def runs_of(
         best = chosen(engine.name, case.key)
         if round_number > 1 and best is not None:
             names = [best]
-        elif case.payload_bytes <= scale.all_settings_up_to and (workload.decisive or scale.all_settings_everywhere):
+        elif case.payload_bytes <= scale.all_settings_up_to and (workload.decisive or scale.thorough):
             names = [setting.name for setting in settings]
         else:
             names = [settings[0].name]

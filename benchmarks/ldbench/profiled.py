@@ -1,4 +1,7 @@
-"""Runs a program of ours under the sampling profiler: ``python -m benchmarks.ldbench.profiled OUTPUT MODULE [ARGUMENT...]``."""
+"""Runs a program of ours under the sampling profiler: ``python -m benchmarks.ldbench.profiled OUTPUT MODULE [ARGUMENT...]``.
+
+It samples between SIGUSR1 and SIGUSR2; without a sample there is no file.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +18,13 @@ def main() -> int:
     output, module = Path(sys.argv[1]), sys.argv[2]
     program: Any = import_module(module).main
     sampler = StackSampler()
-    sampler.start()
+    sampler.obey_signals()
     try:
         return int(program(sys.argv[3:]) or 0)
     finally:
         sampler.stop()
-        sampler.save(output)
+        if sampler.stacks:
+            sampler.save(output)
 
 
 if __name__ == "__main__":

@@ -28,6 +28,8 @@ class ProcessCost:
     resident_bytes: int = 0
     written_bytes: int = 0
     """Given to the disks, or to be given later."""
+    read_bytes: int = 0
+    """Fetched from the disks."""
 
 
 @dataclass(slots=True)
@@ -38,6 +40,7 @@ class RoleCost:
     cpu_seconds: float = 0.0
     peak_bytes: int = 0
     written_bytes: int = 0
+    read_bytes: int = 0
 
 
 def parse_stat(text: str) -> float:
@@ -56,10 +59,10 @@ def parse_status(text: str) -> tuple[int, int]:
     return found["VmHWM"], found["VmRSS"]
 
 
-def parse_io(text: str) -> int:
-    """Bytes written of ``/proc/PID/io``, without those of files that were deleted before they reached a disk."""
+def parse_io(text: str) -> tuple[int, int]:
+    """Bytes written, without those of files that were deleted before they reached a disk, and read, of ``/proc/PID/io``."""
     found = dict(line.split(": ") for line in text.splitlines())
-    return int(found["write_bytes"]) - int(found.get("cancelled_write_bytes", 0))
+    return int(found["write_bytes"]) - int(found.get("cancelled_write_bytes", 0)), int(found["read_bytes"])
 
 
 def cost_of(pid: int) -> ProcessCost | None:
@@ -68,10 +71,10 @@ def cost_of(pid: int) -> ProcessCost | None:
     try:
         cpu = parse_stat((directory / "stat").read_text())
         peak, resident = parse_status((directory / "status").read_text())
-        written = parse_io((directory / "io").read_text())
+        written, read = parse_io((directory / "io").read_text())
     except (OSError, KeyError):
         return None
-    return ProcessCost(cpu, peak, resident, written)
+    return ProcessCost(cpu, peak, resident, written, read)
 
 
 def reset_peak(pid: int) -> None:
@@ -118,6 +121,7 @@ class ResourceMeter:
             role.processes += 1
             role.cpu_seconds += watched.last.cpu_seconds - watched.before.cpu_seconds
             role.written_bytes += max(0, watched.last.written_bytes - watched.before.written_bytes)
+            role.read_bytes += watched.last.read_bytes - watched.before.read_bytes
             role.peak_bytes += watched.last.peak_bytes
         return roles
 

@@ -13,6 +13,9 @@ from types import FrameType
 from typing import Final
 
 INTERVAL: Final = 0.001
+START_SAMPLING: Final = signal.SIGUSR1
+STOP_SAMPLING: Final = signal.SIGUSR2
+"""To a process that `obey_signals`."""
 _DEPTH: Final = 60
 _ROOT: Final = str(Path(__file__).parents[2]) + "/"
 
@@ -34,6 +37,11 @@ class StackSampler:
         """Stop; what was counted stays."""
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.signal(signal.SIGPROF, signal.SIG_IGN)
+
+    def obey_signals(self) -> None:
+        """Start and stop when another process says so."""
+        signal.signal(START_SAMPLING, lambda number, frame: self.start())
+        signal.signal(STOP_SAMPLING, lambda number, frame: self.stop())
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         stack: list[str] = []

@@ -13,7 +13,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks.ldbench.engine import EngineError, ServerProcess
+from benchmarks.ldbench.engine import EngineError, ServerProcess, StartOptions
+from benchmarks.ldbench.servers import MissingServerError
 
 LOOPBACK = "127.0.0.1"
 START_TIMEOUT = 90.0
@@ -187,6 +188,17 @@ async def accepts(port: int) -> bool:
     return True
 
 
+def why_no_servers(options: StartOptions, title: str, find: Callable[[], object]) -> str | None:
+    """Why a system whose servers `find` looks for cannot be measured here, as `Engine.unavailable`; None when it can."""
+    if options.sync_delay_us:
+        return f"this driver cannot make the syncs of {title} slower"
+    try:
+        find()
+    except MissingServerError as error:
+        return str(error)
+    return None
+
+
 class RunningServers:
     """What every started system does with its servers, whichever they are."""
 
@@ -212,6 +224,9 @@ class RunningServers:
     async def restart(self, name: str) -> None:
         """As `RunningEngine.restart`."""
         self._servers.launch(name)
+
+    def sample(self, on: bool) -> None:
+        """As `RunningEngine.sample`: these servers have no profiles."""
 
     def configuration(self) -> Mapping[str, str]:
         """As `RunningEngine.configuration`."""

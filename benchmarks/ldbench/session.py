@@ -164,6 +164,7 @@ class BenchSession:
                     copies=self._copies,
                     logs=sum(self._workloads[run.case.workload].logs(run.case) for run in runs),
                     tolerate_failure=bundle.tolerate_failure,
+                    partitions=bundle.partitions,
                     sync_delay_us=self._sync_delay_us,
                     record_bytes=bundle.record_bytes,
                     profiles=None if self._profiles is None else str(self._profiles),

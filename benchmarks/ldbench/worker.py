@@ -64,6 +64,7 @@ class WorkOrder:
     copies: int = 3
     logs: int = 64
     tolerate_failure: bool = False
+    partitions: bool = False
     sync_delay_us: int = 0
     record_bytes: int = 100
     profiles: str | None = None
@@ -86,6 +87,7 @@ class WorkOrder:
             copies=self.copies,
             logs=self.logs,
             tolerate_failure=self.tolerate_failure,
+            partitions=self.partitions,
             sync_delay_us=self.sync_delay_us,
             profile=self.profiles is not None,
             record_bytes=self.record_bytes,
@@ -113,7 +115,13 @@ def _describe(engine: Engine, options: StartOptions, running: RunningEngine) -> 
 
 
 async def _measure(
-    engine: Engine, running: RunningEngine, order: RunOrder, tell: Tell, sampler: StackSampler | None
+    engine: Engine,
+    running: RunningEngine,
+    order: RunOrder,
+    tell: Tell,
+    *,
+    directory: Path,
+    sampler: StackSampler | None,
 ) -> Measurement:
     """One run; what is wrong with it is in its `error`."""
     workload = all_workloads()[order.case.workload]
@@ -133,6 +141,7 @@ async def _measure(
         setting,
         measurement,
         say=lambda text: tell({"kind": "say", "text": text}),
+        directory=directory,
         sampler=sampler,
     )
     try:
@@ -168,7 +177,7 @@ async def work(order: WorkOrder, tell: Tell) -> int:
     try:
         tell({"kind": "info", "info": asdict(_describe(engine, options, running))})
         for run in order.runs:
-            measurement = await _measure(engine, running, run, tell, sampler)
+            measurement = await _measure(engine, running, run, tell, directory=options.directory, sampler=sampler)
             tell({"kind": "measurement", "measurement": asdict(measurement)})
             if measurement.error is not None:
                 break

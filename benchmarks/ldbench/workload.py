@@ -25,12 +25,14 @@ class Scale:
     durabilities: tuple[str, ...]
     all_settings_up_to: int
     """Bytes of a payload: larger ones are measured with the first setting only."""
-    all_settings_everywhere: bool
-    """Also in workloads that do not decide which setting is the best of a system."""
-    share_servers_from: int
-    """Bytes of a payload from which on workloads of different groups share servers, to save their starts."""
+    thorough: bool
+    """Every setting also in workloads that do not decide which one is the best of a system; all sizes, loads and numbers of readers."""
+    share_servers: bool
+    """Groups of workloads and sizes of records share servers, to save their starts."""
     repeats: int
     """Of faults in one run."""
+    watch_copies: float
+    """Seconds of load behind the failure of a server that keeps copies."""
     idle_logs: int
     unreleased: tuple[int, ...]
     read_records: int
@@ -46,25 +48,27 @@ SMOKE = Scale(
     contents=("random",),
     durabilities=("sync",),
     all_settings_up_to=0,
-    all_settings_everywhere=False,
-    share_servers_from=0,
+    thorough=False,
+    share_servers=True,
     repeats=1,
+    watch_copies=3.0,
     idle_logs=500,
     unreleased=(0, 100),
     read_records=20_000,
 )
 SHORT = Scale(
     name="short",
-    seconds=1.5,
+    seconds=1.0,
     warmup_seconds=0.3,
     rounds=1,
-    sizes=(100, 1_000, 100_000, 900_000),
+    sizes=(100, 100_000, 900_000),
     contents=("random",),
     durabilities=("sync",),
     all_settings_up_to=100,
-    all_settings_everywhere=False,
-    share_servers_from=1_000,
+    thorough=False,
+    share_servers=True,
     repeats=1,
+    watch_copies=6.0,
     idle_logs=5_000,
     unreleased=(0, 1_000),
     read_records=100_000,
@@ -78,9 +82,10 @@ FULL = Scale(
     contents=("random", "compressible"),
     durabilities=("sync", "async"),
     all_settings_up_to=900_000,
-    all_settings_everywhere=True,
-    share_servers_from=1 << 40,
+    thorough=True,
+    share_servers=False,
     repeats=20,
+    watch_copies=10.0,
     idle_logs=100_000,
     unreleased=(0, 1_000, 10_000, 50_000),
     read_records=3_000_000,
@@ -106,6 +111,10 @@ class Workload(Protocol):
     """The only systems for which it makes sense; None: all."""
     decisive: bool
     """Every setting is tried in it, whatever the scale."""
+    breaks_leaders: bool
+    """The server that takes a log's appends is broken."""
+    partitions: bool
+    """Servers are cut off from the network."""
     several_writers: bool
     """Has several writers to one log."""
 
@@ -117,6 +126,9 @@ class Workload(Protocol):
 
     def logs(self, case: Case) -> int:
         """How many logs a run needs."""
+
+    def impossible(self) -> str | None:
+        """Why it cannot be run on this machine, for people; None when it can."""
 
     async def run(self, bench: WorkloadBench) -> None:
         """Measure, verify, and fill in the measurement.
@@ -132,6 +144,8 @@ class WorkloadDefaults:
     group = "write"
     mode: Mode | None = Mode.SINGLE
     tolerate_failure = False
+    breaks_leaders = False
+    partitions = False
     engines: frozenset[str] | None = None
     decisive = False
     several_writers = False
@@ -147,6 +161,10 @@ class WorkloadDefaults:
     def logs(self, case: Case) -> int:
         """One."""
         return 1
+
+    def impossible(self) -> str | None:
+        """Everywhere."""
+        return None
 
 
 class SmallestOnly(WorkloadDefaults):

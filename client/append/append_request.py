@@ -16,11 +16,12 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from client.append.coalescing import cut_frames
+from client.append.open_appends import OpenAppends
 from client.append.router import REFUSALS, Router, Routes
 from client.links import Links
 from client.metrics import ClientMetrics
 from client.promise import Promise, break_
-from client.receipt import Receipt
+from client.receipt import Receipt, receipts
 from client.settings import ClientSettings
 from logdevice_py.core import marks
 from logdevice_py.core.ids import LogId, NodeId, PeerId
@@ -39,7 +40,6 @@ from logdevice_py.protocol.messages import (
 )
 
 _NOT_REPLICATED = int(AppendedFlags.NOT_REPLICATED)
-_NOT_ALIVE = int(AppendedFlags.REDIRECT_NOT_ALIVE)
 _ROUTING = int(AppendFlags.NO_REDIRECT | AppendFlags.REACTIVATE_IF_PREEMPTED)
 _PROBES_MAX = 1000
 DURABILITY = {int(value): value for value in Durability}
@@ -91,7 +91,7 @@ class _LogAppends:
     __slots__ = ("held", "open", "pauses", "timer")
 
     def __init__(self) -> None:
-        self.open: list[tuple[bytes, Promise, int]] = []
+        self.open: list[OpenAppends] = []
         self.held: list[_Frame] = []
         self.pauses: Iterator[int] | None = None
         self.timer: Timer | None = None
@@ -113,6 +113,7 @@ class AppendRequests:
         "_settings",
         "_sweep",
         "_timers",
+        "named",
     )
 
     def __init__(
@@ -138,53 +139,74 @@ class AppendRequests:
         self._frames: dict[int, _Frame] = {}
         self._sweep: Timer | None = None
         self._probes: dict[int, LogId] = {}
+        self.named: dict[int | str, OpenAppends] = {}
+        """What further records of this turn may join that have the client's append timeout, by what the caller named the log."""
 
     # Events
 
-    def append(self, log: LogId, payload: bytes, promise: Promise, deadline: int) -> None:
-        """Take one record; it leaves at the end of the turn. The promise gets its `Receipt`."""
+    def append(self, log: LogId, payload: bytes, promise: Promise, payload_max: int, timeout_us: int) -> OpenAppends:
+        """Take one record; it leaves at the end of the turn. The promise gets its `Receipt`.
+
+        Args:
+            log: where.
+            payload: the record.
+            promise: of whoever waits.
+            payload_max: the longest record that the log takes.
+            timeout_us: from the end of the turn on.
+        Returns:
+            what others of the same turn and about the same timeout may join.
+        """
         appends = self._logs.get(log)
         if appends is None:
             appends = self._logs[log] = _LogAppends()
         if not appends.open:
             self._dirty.append(log)
-        appends.open.append((payload, promise, deadline))
+            taken = OpenAppends(payload_max, timeout_us)
+            appends.open.append(taken)
+        else:
+            taken = appends.open[-1]
+            if abs(timeout_us - taken.timeout_us) > self._settings.sweep_us:
+                self.named.clear()  # nothing may be put before this record any more
+                taken = OpenAppends(payload_max, timeout_us)
+                appends.open.append(taken)
+        taken.payloads.append(payload)
+        taken.promises.append(promise)
+        return taken
 
     def on_turn_end(self, now: Micros) -> None:
         """Build and send the frames of the turn."""
         if not self._dirty:
             return
+        self.named.clear()
         dirty, self._dirty = self._dirty, []
         for log in dirty:
             appends = self._logs[log]
-            taken, appends.open = appends.open, []
+            opened, appends.open = appends.open, []
             attributes = self._routes.config.log(log)
-            for first, last, payload, crc, flags in cut_frames(
-                [item[0] for item in taken],
-                [item[2] for item in taken],
-                self._settings,
-                batching=attributes is None or attributes.sequencer_batching,
-            ):
-                message = Append(
-                    request_id=next(self._ids),
-                    log=log,
-                    flags=flags,
-                    records=last - first,
-                    crc=crc,
-                    seen_epoch=self._routes.epoch(log),
-                    previous_lsn=Lsn(0),
-                    writer=b"",
-                    sequence=0,
-                    stream_epoch=epoch_of(0),
-                    payload=payload,
-                )
-                part = taken[first:last]
-                frame = _Frame(message, [item[1] for item in part], max(item[2] for item in part))
-                self._frames[message.request_id] = frame
-                if appends.held:
-                    appends.held.append(frame)  # behind those that wait: they were called for earlier
-                else:
-                    self._start(frame, now)
+            batching = attributes is None or attributes.sequencer_batching
+            for taken in opened:
+                promises, deadline = taken.promises, now + taken.timeout_us
+                for first, last, payload, crc, flags in cut_frames(taken.payloads, self._settings, batching=batching):
+                    message = Append(
+                        request_id=next(self._ids),
+                        log=log,
+                        flags=flags,
+                        records=last - first,
+                        crc=crc,
+                        seen_epoch=self._routes.epoch(log),
+                        previous_lsn=Lsn(0),
+                        writer=b"",
+                        sequence=0,
+                        stream_epoch=epoch_of(0),
+                        payload=payload,
+                    )
+                    whole = last - first == len(promises)
+                    frame = _Frame(message, promises if whole else promises[first:last], deadline)
+                    self._frames[message.request_id] = frame
+                    if appends.held:
+                        appends.held.append(frame)  # behind those that wait: they were called for earlier
+                    else:
+                        self._start(frame, now)
         self._arm(now)
 
     def on_appended(self, peer: PeerId, answer: Appended, now: Micros) -> bool:
@@ -254,9 +276,12 @@ class AppendRequests:
 
     def close(self) -> None:
         """Fail everything that is under way."""
+        self.named.clear()
         for log in self._dirty:
-            for _, promise, _ in self._logs[log].open:
-                break_(promise, LogDeviceError(Status.SHUTDOWN, "the client was closed"))
+            opened, self._logs[log].open = self._logs[log].open, []
+            for taken in opened:
+                for promise in taken.promises:
+                    break_(promise, LogDeviceError(Status.SHUTDOWN, "the client was closed"))
         self._dirty.clear()
         for frame in list(self._frames.values()):
             never_sent = frame.state is FrameState.HELD or self._links.withdraw(PeerId(frame.node), frame.message)
@@ -310,7 +335,6 @@ class AppendRequests:
             frame.node,
             answer.redirect,
             preempted=answer.status is Status.PREEMPTED,
-            not_alive=bool(answer.flags & _NOT_ALIVE),
         )
         if node is None:
             frame.status = Status.NOSEQUENCER
@@ -360,10 +384,12 @@ class AppendRequests:
         lsn, timestamp = LSN(answer.lsn), Timestamp(answer.timestamp)
         copyset = tuple(answer.copyset)
         durability = DURABILITY.get(answer.durability, Durability.ASYNC)
-        for promise in frame.promises:
+        count = len(frame.promises)
+        for promise, receipt in zip(
+            frame.promises, receipts(count, lsn, offset, timestamp, copyset, durability), strict=True
+        ):
             if not promise.done():
-                promise.set_result(Receipt(lsn, offset, timestamp, copyset, durability))
-            offset += 1
+                promise.set_result(receipt)
 
     def _acknowledge_split(self, frame: _Frame, answer: Appended) -> None:
         """Each record got an LSN of its own, whatever this client's cluster file says of batching."""

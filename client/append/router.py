@@ -114,7 +114,7 @@ class Router:
         self.flags = 0
         return self._routes.target(self._log)
 
-    def redirected(self, sender: NodeId, to: NodeId, *, preempted: bool, not_alive: bool) -> NodeId | None:
+    def redirected(self, sender: NodeId, to: NodeId, *, preempted: bool) -> NodeId | None:
         """Where to go after `sender` named `to`. None: give up this round, pause and start over."""
         routes = self._routes
         routes.metrics.redirects_followed += 1
@@ -126,10 +126,6 @@ class Router:
         if self._hops > limit:
             marks.hit("client_too_many_redirects")
             return None
-        if not_alive:
-            # The sender cannot reach the node it would redirect to, so it may as well take the log.
-            marks.hit("client_redirect_not_alive")
-            return self._insist(sender)
         if to < 0 or to not in routes.config.nodes:
             return None
         if to == sender or not routes.view.is_alive(to):

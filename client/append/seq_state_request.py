@@ -86,6 +86,11 @@ class SeqStateRequest:
         else:
             self._ask(node, now)
 
+    @property
+    def refusal(self) -> Status:
+        """Why it has no answer yet, as far as somebody said; OK: nobody did."""
+        return Status.OK if self._status is Status.TIMEDOUT else self._status
+
     def cancel(self) -> None:
         """The answer is not wanted any more."""
         self._finish()
@@ -105,9 +110,7 @@ class SeqStateRequest:
             else:
                 self._pause(Status.AGAIN, now)
         elif answer.status in (Status.REDIRECTED, Status.PREEMPTED):
-            node = self._router.redirected(
-                self.node, answer.redirect, preempted=answer.status is Status.PREEMPTED, not_alive=False
-            )
+            node = self._router.redirected(self.node, answer.redirect, preempted=answer.status is Status.PREEMPTED)
             if node is None:
                 self._pause(Status.NOSEQUENCER, now)
             else:

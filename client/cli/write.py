@@ -79,11 +79,15 @@ async def run(arguments: argparse.Namespace) -> int:
         _on_interruption(interrupt)
         attendant = Attendant("ldwrite", client, log, say=note)
         attendant.progress = lambda: account.acknowledged
-        attendant.waits_for = lambda: (
-            f"{account.records - account.acknowledged:,} of {account.records:,} records to be acknowledged"
-            if account.records > account.acknowledged
-            else None
-        )
+
+        def waits_for() -> str | None:
+            if account.records == account.acknowledged:
+                return None
+            what = f"{account.records - account.acknowledged:,} of {account.records:,} records to be acknowledged"
+            why = writer.waiting_for(log)
+            return what if why is None else f"{what}: for {why}"
+
+        attendant.waits_for = waits_for
         shower = asyncio.create_task(progress.show())
         try:
             await attendant.attend(lines.run(InputLines(descriptor)))

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Final
 
 from client.read.epochs import EpochHistory
 from client.read.metrics import ReadMetrics
 from client.read.named_timers import NamedTimers
 from client.read.settings import ReadSettings
-from logdevice_py.core.lsn import LSN_INVALID, Lsn, epoch_of
+from logdevice_py.core.lsn import LSN_INVALID, Epoch, Lsn, epoch_of
 from logdevice_py.core.machine import Rng, backoff
+from logdevice_py.core.marks import hit
 from logdevice_py.core.units import Micros
 from logdevice_py.metadata.epoch_metadata import EpochInterval
+
+_PAUSE: Final = "history"
 
 
 class NodesetLookup:
@@ -46,9 +50,8 @@ class NodesetLookup:
         return backoff(self._rng, initial_us=settings.history_retry_us_min, max_us=settings.history_retry_us_max)
 
     def ask(self, now: Micros) -> None:
-        """Have the history read, unless that is under way."""
-        if self._asked is None:
-            self._timers.cancel("history")
+        """Have the history read, unless that is under way, or was of no use a moment ago."""
+        if self._asked is None and _PAUSE not in self._timers:
             self._asked = epoch_of(self.released)
             self._asked_at = now
             self._metrics.history_reads += 1
@@ -59,16 +62,19 @@ class NodesetLookup:
         if now >= self._asked_at + self._settings.nodeset_lookup_us:
             self.ask(now)
 
-    def take(self, intervals: tuple[EpochInterval, ...], now: Micros) -> bool:
-        """The history that was asked for; False when there is none yet, or nobody asked."""
+    def take(self, intervals: tuple[EpochInterval, ...], certain: Epoch, now: Micros) -> bool:
+        """The history that was asked for, which is certain up to an epoch; False when there is none yet, or nobody asked."""
         asked, self._asked = self._asked, None
         if asked is None:
             return False
-        if not intervals:
-            self._timers.set("history", now + next(self._pauses), self.ask)
-            return False
-        self._pauses = self._new_pauses()
-        self.history.update(intervals, certain=asked)
+        if not intervals or certain < asked:
+            self._timers.set(_PAUSE, now + next(self._pauses), self.ask)
+            if not intervals:
+                return False
+            hit("read_history_in_part")
+        else:
+            self._pauses = self._new_pauses()
+        self.history.update(intervals, certain=min(asked, certain))
         return True
 
     def note_released(self, lsn: Lsn, now: Micros) -> None:

@@ -36,7 +36,7 @@ from client.read.settings import ReadSettings
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.core.entry import EntryFlags, EntryHeader
 from logdevice_py.core.ids import LogId, PeerId
-from logdevice_py.core.lsn import ESN_MAX, LSN, LSN_INVALID, Lsn, compose_lsn, epoch_of, esn_of, format_lsn
+from logdevice_py.core.lsn import ESN_MAX, LSN, LSN_INVALID, Epoch, Lsn, compose_lsn, epoch_of, esn_of, format_lsn
 from logdevice_py.core.machine import Outbox, Rng, TimerWheel
 from logdevice_py.core.marks import hit
 from logdevice_py.core.status import CorruptEntryError, Status
@@ -209,9 +209,10 @@ class ReadStream:
 
     # Nodesets
 
-    def on_history(self, intervals: tuple[EpochInterval, ...], now: Micros) -> None:
-        """The nodesets of the log, read after `request_history` was called; none: the log has no epoch yet."""
-        if not self._is_open() or not self._lookup.take(intervals, now):
+    def on_history(self, intervals: tuple[EpochInterval, ...], now: Micros, certain: Epoch) -> None:
+        """The nodesets of the log, read after `request_history` was called; none: the log has no epoch yet, or they cannot be read. After
+        the epoch `certain` there may have been others that cannot be read."""
+        if not self._is_open() or not self._lookup.take(intervals, certain, now):
             return
         self.state = ReadStreamState.READING
         if self._interval_index >= 0:
@@ -342,14 +343,14 @@ class ReadStream:
             return
         sender.failures = 0
         last = message.last
-        if message.reason == GapReason.TRIM:
+        trimmed = message.reason == GapReason.TRIM
+        self._lookup.note_released(message.last_released if trimmed else max(last, message.last_released), now)
+        if trimmed:
             self._trim_point = Lsn(max(self._trim_point, last))
-        else:
-            self._lookup.note_released(last, now)
-            if message.reason in (GapReason.UNDER_REPLICATED, GapReason.CHECKSUM_FAIL):
-                sender.under_replicated_until = Lsn(max(sender.under_replicated_until, last + 1))
-                if message.reason == GapReason.CHECKSUM_FAIL:
-                    self._fail_over.failed(sender)
+        elif message.reason in (GapReason.UNDER_REPLICATED, GapReason.CHECKSUM_FAIL):
+            sender.under_replicated_until = Lsn(max(sender.under_replicated_until, last + 1))
+            if message.reason == GapReason.CHECKSUM_FAIL:
+                self._fail_over.failed(sender)
         if last >= sender.next_lsn:
             sender.next_lsn = Lsn(last + 1)
 

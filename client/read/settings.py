@@ -78,7 +78,7 @@ class ReadSettings:
         20_000, unit="us", lo=100, doc="First pause before nodesets of a log that has none yet are looked up again."
     )
     history_retry_us_max: int = setting(
-        1_000_000,
+        250_000,
         unit="us",
         lo=100,
         doc="Longest pause before nodesets of a log that has none yet are looked up again.",

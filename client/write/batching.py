@@ -25,42 +25,39 @@ COMPRESSIONS = {"none": Compression.NONE, "lz4": Compression.LZ4, "zstd": Compre
 
 
 class OpenBatch:
-    """Records in call order. Per record of an `append_many` nothing is created."""
+    """Records in call order. Per record of an `append_many` nothing is created.
 
-    __slots__ = ("_compression", "_full", "_max", "_records", "_spans", "size")
+    `BufferedWriter.append` puts records into it without a call, as `add` does, where they leave some room.
+    """
+
+    __slots__ = ("_compression", "_full", "_max", "records", "room", "spans")
 
     def __init__(self, settings: WriterSettings, payload_max: int) -> None:
         self._compression = COMPRESSIONS[settings.compression]
         self._max = payload_max
         self._full = max(1, min(settings.size_trigger_bytes, payload_max - _BATCH_HEAD))
-        self._records: list[bytes] = []
-        self._spans: list[Span] = []
-        self.size = 0
-        """Bytes of the records."""
+        self.records: list[bytes] = []
+        self.spans: list[Span] = []
+        self.room = self._full
+        """Bytes, `BYTES_PER_RECORD` for each record included, at which it is full; below 0 when its last record took more."""
 
     def __len__(self) -> int:
-        return len(self._records)
+        return len(self.records)
 
     @property
     def full(self) -> bool:
         """It should be cut."""
-        return (
-            self.size + BYTES_PER_RECORD * len(self._records) >= self._full
-            or len(self._records) >= RECORDS_PER_ENTRY_MAX
-        )
+        return self.room <= 0 or len(self.records) >= RECORDS_PER_ENTRY_MAX
 
     def fits(self, length: int) -> bool:
         """A record of this length may join without breaking the limit of an entry."""
-        return (
-            self.size + length + BYTES_PER_RECORD * (len(self._records) + 1) + _BATCH_HEAD <= self._max
-            or not self._records
-        )
+        return self._full - self.room + length + BYTES_PER_RECORD + _BATCH_HEAD <= self._max or not self.records
 
     def add(self, payload: bytes, promise: Promise) -> None:
         """Take one record."""
-        self._records.append(payload)
-        self._spans.append(promise)
-        self.size += len(payload)
+        self.records.append(payload)
+        self.spans.append(promise)
+        self.room -= len(payload) + BYTES_PER_RECORD
 
     def add_many(self, payloads: Sequence[bytes], start: int, ends: Sequence[int], collector: ReceiptCollector) -> int:
         """Take as many records from `start` on as fill the batch, one at least when it is empty; how many were taken.
@@ -73,21 +70,21 @@ class OpenBatch:
         """
         before = ends[start - 1] if start else 0
         # Ends carry BYTES_PER_RECORD a record already: they are what the batch will take.
-        room = self._full - self.size - BYTES_PER_RECORD * len(self._records)
-        stop = bisect_right(ends, before + room, start)
-        stop = min(max(stop, start + 1), start + RECORDS_PER_ENTRY_MAX - len(self._records), len(payloads))
+        stop = bisect_right(ends, before + self.room, start)
+        stop = min(max(stop, start + 1), start + RECORDS_PER_ENTRY_MAX - len(self.records), len(payloads))
         if stop == start + 1 and not self.fits(len(payloads[start])):
             return 0
         count = stop - start
-        self._records.extend(payloads if count == len(payloads) else payloads[start:stop])
-        self._spans.append(Share(collector, count))
-        self.size += ends[stop - 1] - before - BYTES_PER_RECORD * count
+        self.records.extend(payloads if count == len(payloads) else payloads[start:stop])
+        self.spans.append(Share(collector, count))
+        self.room -= ends[stop - 1] - before
         return count
 
     def cut(self, sequence: int, now: Micros) -> StreamFrame:
         """The frame of all records taken; the batch is empty afterwards."""
-        records, spans, size = self._records, self._spans, self.size
-        self._records, self._spans, self.size = [], [], 0
+        records, spans = self.records, self.spans
+        size = self._full - self.room - BYTES_PER_RECORD * len(records)
+        self.records, self.spans, self.room = [], [], self._full
         payload, flags = records[0], _STREAM
         if len(records) > 1 or self._compression is not Compression.NONE:
             batch = encode_batch(records, self._compression)

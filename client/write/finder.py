@@ -29,6 +29,9 @@ class FrameSearch(Protocol):
     def cancel(self) -> None:
         """Nobody wants the outcome any more; `done` is not called. Harmless when it was."""
 
+    def waiting_for(self) -> str:
+        """Why there is no outcome yet, for people."""
+
 
 class FrameFinder(Protocol):
     """Reads a range to its end, however long that takes."""

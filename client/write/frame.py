@@ -6,7 +6,7 @@ import enum
 from collections.abc import Callable, Sequence
 
 from client.promise import Promise
-from client.receipt import Receipt, ReceiptRun, Receipts
+from client.receipt import Receipt, ReceiptRun, Receipts, receipts
 from logdevice_py.core.lsn import LSN, Lsn
 from logdevice_py.core.status import LogDeviceError
 from logdevice_py.core.units import Timestamp
@@ -149,6 +149,14 @@ class StreamFrame:
         assert position is not None
         lsn, offset = LSN(position.lsn), position.batch_offset
         timestamp, copyset, durability = position.timestamp, position.copyset, position.durability
+        if Share not in set(map(type, self.spans)):
+            for promise, receipt in zip(
+                self.spans, receipts(len(self.spans), lsn, offset, timestamp, copyset, durability), strict=True
+            ):
+                if not promise.done():  # type: ignore[union-attr]
+                    promise.set_result(receipt)  # type: ignore[union-attr]
+            self._told()
+            return
         for span in self.spans:
             if type(span) is Share:
                 span.collector.acknowledged(ReceiptRun(span.count, lsn, offset, timestamp, copyset, durability))

@@ -72,6 +72,10 @@ class _Search:
         self.stream.stop()
         self._end()
 
+    def waiting_for(self) -> str:
+        """Why nothing more is read at this moment."""
+        return self.stream.waiting_for()
+
     def _end(self) -> None:
         self._session.remove_stream(self.stream.request.stream)
         if self._history is not None:

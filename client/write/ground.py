@@ -42,13 +42,15 @@ class StreamGround:
 class StreamOwner:
     """What a stream reports to the writer that it belongs to."""
 
-    __slots__ = ("failures", "first_error", "metrics", "settings", "unacknowledged_bytes", "unacknowledged_records")
+    __slots__ = ("failures", "first_error", "metrics", "records", "room", "settings")
 
     def __init__(self, settings: WriterSettings, metrics: WriterMetrics) -> None:
         self.settings = settings
         self.metrics = metrics
-        self.unacknowledged_bytes = 0
-        self.unacknowledged_records = 0
+        self.room = settings.memory_bytes_max
+        """Bytes that further records may take, `RECORD_OVERHEAD` for each included. The last record taken may leave it below 0."""
+        self.records = 0
+        """Taken and neither acknowledged nor failed."""
         self.failures = 0
         """Records that failed since the last flush told it."""
         self.first_error: LogDeviceError | None = None
@@ -56,13 +58,22 @@ class StreamOwner:
     @property
     def full(self) -> bool:
         """The limit of memory is reached."""
-        held = self.unacknowledged_bytes + RECORD_OVERHEAD * self.unacknowledged_records
-        return held >= self.settings.memory_bytes_max
+        return self.room <= 0
+
+    @property
+    def unacknowledged_bytes(self) -> int:
+        """Of the records themselves."""
+        return self.settings.memory_bytes_max - self.room - RECORD_OVERHEAD * self.records
+
+    def take(self, records: int, size: int) -> None:
+        """Records of that many bytes together were taken."""
+        self.room -= size + RECORD_OVERHEAD * records
+        self.records += records
 
     def has_outcome(self, frame: StreamFrame) -> None:
         """The records of a frame were acknowledged, or failed."""
-        self.unacknowledged_bytes -= frame.size
-        self.unacknowledged_records -= frame.records
+        self.room += frame.size + RECORD_OVERHEAD * frame.records
+        self.records -= frame.records
 
     def on_failed(self, records: int, error: LogDeviceError) -> None:
         """Remember it for flush and close."""

@@ -20,7 +20,7 @@ LINGER_US: Final = 10_000
 class RecordIntake:
     """The open batch of a stream: cut into a frame when it is full, when its time has come, or when somebody wants it."""
 
-    __slots__ = ("_batch", "_frames", "_on_cut", "_owner", "_timer", "_timers", "payload_max")
+    __slots__ = ("_frames", "_on_cut", "_owner", "_timer", "_timers", "batch", "payload_max")
 
     def __init__(
         self,
@@ -43,27 +43,25 @@ class RecordIntake:
         self._frames = frames
         self._timers = timers
         self._on_cut = on_cut
-        self._batch = OpenBatch(owner.settings, payload_max)
+        self.batch = OpenBatch(owner.settings, payload_max)
         self._timer: Timer | None = None
 
     def __bool__(self) -> bool:
-        return bool(self._batch)
+        return bool(self.batch)
 
     def append(self, payload: bytes, promise: Promise, now: Micros) -> None:
         """Take one record. The promise gets its `Receipt`."""
-        batch = self._batch
+        batch = self.batch
         if not batch.fits(len(payload)):
             self.cut(now)
         batch.add(payload, promise)
-        owner = self._owner
-        owner.unacknowledged_bytes += len(payload)
-        owner.unacknowledged_records += 1
+        self._owner.take(1, len(payload))
         if batch.full:
             self.cut(now)
 
     def append_many(self, payloads: Sequence[bytes], promise: Promise, now: Micros) -> None:
         """Take many records, one at least. The promise gets their `Receipts`."""
-        batch = self._batch
+        batch = self.batch
         ends = ends_of(payloads)
         collector = ReceiptCollector(promise, len(payloads))
         start = 0
@@ -72,15 +70,14 @@ class RecordIntake:
             start += taken
             if not taken or batch.full or start < len(payloads):
                 self.cut(now)
-        self._owner.unacknowledged_bytes += sum(map(len, payloads))
-        self._owner.unacknowledged_records += len(payloads)
+        self._owner.take(len(payloads), sum(map(len, payloads)))
 
     def cut(self, now: Micros) -> None:
         """A frame of what is open, if anything is."""
-        if not self._batch:
+        if not self.batch:
             return
         self.cancel_timer()
-        frame = self._batch.cut(self._frames.next_sequence, now)
+        frame = self.batch.cut(self._frames.next_sequence, now)
         self._frames.put(frame)
         metrics = self._owner.metrics
         metrics.bytes_before_compression += frame.size
@@ -88,7 +85,7 @@ class RecordIntake:
 
     def on_turn_end(self, now: Micros) -> None:
         """Cut if it is time, or see to it that it will be."""
-        if self._batch:
+        if self.batch:
             trigger = self._owner.settings.time_trigger_us
             if trigger == 0 or (trigger < 0 and not self._frames):
                 self.cut(now)

@@ -17,7 +17,6 @@ before its outcome in the first one is known.
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable, Iterator
 
 from client.append.append_request import DURABILITY
@@ -28,6 +27,7 @@ from client.write.frame_queue import FrameQueue
 from client.write.ground import StreamGround, StreamOwner
 from client.write.record_intake import RecordIntake
 from client.write.refusals import FATAL, HERE, is_certain
+from client.write.stream_state import WriteStreamState, explain_wait
 from logdevice_py.core import marks
 from logdevice_py.core.ids import LogId, NodeId, PeerId, WriterId
 from logdevice_py.core.lsn import EPOCH_INVALID, ESN_MAX, Epoch, Lsn, compose_lsn, epoch_of
@@ -45,18 +45,6 @@ from logdevice_py.protocol.messages import (
 
 _RESUME = int(AppendFlags.RESUME)
 _WAIT_FOR_RECOVERY = int(SeqStateFlags.WAIT_FOR_RECOVERY)
-
-
-class WriteStreamState(enum.Enum):
-    """Of a write stream. Frames are in flight in STREAMING and DRAINING only."""
-
-    LOCATING = enum.auto()  # asks which epoch the log is in, and where
-    STREAMING = enum.auto()  # sends in `epoch`
-    DRAINING = enum.auto()  # a frame was refused or lost: sends nothing, waits for the answers to the others
-    PAUSED = enum.auto()  # waits before it tries again
-    MOVING = enum.auto()  # frames are in doubt in `epoch`: makes the log leave it, waits until it is recovered
-    READING = enum.auto()  # reads its own frames of `epoch`
-    CLOSED = enum.auto()  # given up
 
 
 class WriteStream:
@@ -119,6 +107,15 @@ class WriteStream:
     def idle(self) -> bool:
         """Nothing is unacknowledged."""
         return not self._frames and not self.intake
+
+    def waiting_for(self) -> str:
+        """Why what was taken is not acknowledged yet, for people."""
+        search, question = self._search, self._question
+        more = "" if search is None else search.waiting_for()
+        refusal = self._reason if self._pauses is not None else Status.OK
+        if question is not None:
+            refusal = question.refusal
+        return explain_wait(self.state, self.epoch, refusal, more)
 
     def flush(self, marker: Callable[[], None], now: Micros) -> bool:
         """Send what is open at the end of the turn; `marker` is called when everything taken so far has its outcome. False: it has."""

@@ -8,7 +8,7 @@ from client.metrics import WriterMetrics
 from client.promise import Promise, break_, keep
 from client.receipt import Receipts
 from client.settings import WriterSettings
-from client.write.batching import COMPRESSIONS
+from client.write.batching import COMPRESSIONS, OpenBatch
 from client.write.ground import StreamGround, StreamOwner
 from client.write.write_stream import WriteStream
 from logdevice_py.core.ids import LogId, NodeId, PeerId, WriterId
@@ -38,24 +38,26 @@ class _Flush:
 class WriteStreams:
     """All that one BufferedWriter holds."""
 
-    __slots__ = ("_closed", "_dirty", "_ground", "_owner", "_ready", "_streams", "settings")
+    __slots__ = ("_closed", "_dirty", "_ground", "_ready", "_streams", "named", "owner", "settings")
 
     def __init__(self, ground: StreamGround, settings: WriterSettings, metrics: WriterMetrics) -> None:
         if settings.compression not in COMPRESSIONS:
             raise LogDeviceError(Status.INVALID_PARAM, f"compression {settings.compression!r} is not none, lz4 or zstd")
         self.settings = settings
         self._ground = ground
-        self._owner = StreamOwner(settings, metrics)
+        self.owner = StreamOwner(settings, metrics)
         self._streams: dict[LogId, WriteStream] = {}
         self._dirty: dict[LogId, WriteStream] = {}
         self._ready: list[Promise] = []
         self._closed = False
+        self.named: dict[int | str, OpenBatch] = {}
+        """Batches that further records of this turn may join, by what the caller named the log."""
 
     @property
     def metrics(self) -> WriterMetrics:
         """Of this writer."""
-        self._owner.metrics.bytes_buffered = self._owner.unacknowledged_bytes
-        return self._owner.metrics
+        self.owner.metrics.bytes_buffered = self.owner.unacknowledged_bytes
+        return self.owner.metrics
 
     @property
     def dirty(self) -> bool:
@@ -65,12 +67,17 @@ class WriteStreams:
     @property
     def full(self) -> bool:
         """The limit of memory is reached."""
-        return self._owner.full
+        return self.owner.full
 
     @property
     def unacknowledged_bytes(self) -> int:
         """Bytes of records taken that have no outcome yet."""
-        return self._owner.unacknowledged_bytes
+        return self.owner.unacknowledged_bytes
+
+    def waiting_for(self, log: LogId) -> str | None:
+        """Why records of a log are not acknowledged yet, for people; None when all are."""
+        stream = self._streams.get(log)
+        return None if stream is None or stream.idle else stream.waiting_for()
 
     def payload_max(self, log: LogId) -> int:
         """The longest record that the log takes.
@@ -83,9 +90,11 @@ class WriteStreams:
             raise LogDeviceError(Status.NOTFOUND, f"log {log} is not in the cluster file")
         return int(attributes.max_payload_bytes)
 
-    def append(self, log: LogId, payload: bytes, promise: Promise, now: Micros) -> None:
+    def append(self, log: LogId, payload: bytes, promise: Promise, now: Micros) -> OpenBatch:
         """Take one record; the promise gets its `Receipt`.
 
+        Returns:
+            what others of the same turn may join.
         Raises:
             LogDeviceError: NOBUFS (the limit of memory is reached), TOOBIG, NOTFOUND, SHUTDOWN; nothing was taken.
         """
@@ -97,6 +106,7 @@ class WriteStreams:
         if len(payload) > intake.payload_max:
             raise LogDeviceError(Status.TOOBIG, f"{len(payload)} bytes; the log takes {intake.payload_max}")
         intake.append(payload, promise, now)
+        return intake.batch
 
     def append_many(self, log: LogId, payloads: Sequence[bytes], promise: Promise, now: Micros) -> None:
         """Take many records; the promise gets their `Receipts`. They are taken all or none.
@@ -122,14 +132,14 @@ class WriteStreams:
             raise LogDeviceError(Status.SHUTDOWN, "the writer is closed", retriable=False)
         raise LogDeviceError(
             Status.NOBUFS,
-            f"{self._owner.unacknowledged_bytes} bytes of records are unacknowledged (and each record counts 100 more); await ready() before more",
+            f"{self.owner.unacknowledged_bytes} bytes of records are unacknowledged (and each record counts 100 more); await ready() before more",
         )
 
     def _touch(self, log: LogId) -> WriteStream:
         stream = self._streams.get(log)
         if stream is None:
             writer = WriterId(self._ground.rng.getrandbits(128).to_bytes(16, "big"))
-            stream = WriteStream(log, writer, self._ground, self._owner, self.payload_max(log))
+            stream = WriteStream(log, writer, self._ground, self.owner, self.payload_max(log))
             self._streams[log] = stream
         self._dirty[log] = stream
         return stream
@@ -152,7 +162,7 @@ class WriteStreams:
 
     def tell(self, promise: Promise) -> None:
         """Keep or break the promise of a flush. Each failure is told once."""
-        owner = self._owner
+        owner = self.owner
         if promise.done():
             return
         if owner.first_error is None:
@@ -173,6 +183,7 @@ class WriteStreams:
     def on_turn_end(self, now: Micros) -> None:
         """Send what is due."""
         if self._dirty:
+            self.named.clear()
             dirty, self._dirty = self._dirty, {}
             for stream in dirty.values():
                 stream.on_turn_end(now)
@@ -193,7 +204,7 @@ class WriteStreams:
 
     def close(self) -> None:
         """Take no more; fail what has no outcome."""
-        self._closed = True
+        self.stop_taking()
         for stream in self._streams.values():
             stream.close()
         for promise in self._ready:
@@ -203,6 +214,7 @@ class WriteStreams:
     def stop_taking(self) -> None:
         """Refuse further records; what was taken goes on."""
         self._closed = True
+        self.named.clear()
 
     def check(self) -> None:
         """What must hold between events."""

@@ -57,6 +57,8 @@ class Send:
 
     to: PeerId
     message: Any
+    patient: bool = False
+    """Nobody waits for it urgently: it may wait a moment for another message to the same peer and leave in the same write."""
 
 
 class Outbox:
@@ -70,6 +72,10 @@ class Outbox:
     def send(self, to: PeerId, message: Any) -> None:
         """Put out a message."""
         self.effects.append(Send(to, message))
+
+    def send_patiently(self, to: PeerId, message: Any) -> None:
+        """Put out a message that nobody waits for urgently."""
+        self.effects.append(Send(to, message, True))
 
     def emit(self, effect: Any) -> None:
         """Put out an effect of a kind that the machine's package declares."""

@@ -71,6 +71,7 @@ class GossipMachine:
         self._ticks = 0
         self._me = _Known(instance=instance, heard=True, generations=_as_list(generations))
         self._known: dict[NodeId, _Known] = {node: self._me}
+        self._members = sorted(config.nodes)
         self._states: dict[NodeId, NodeState] = {}
         self._refresh()
 
@@ -112,17 +113,18 @@ class GossipMachine:
         sender = message.node
         if sender == self.node or sender not in self._config.nodes:
             return
-        known = self._known.setdefault(sender, _Known(InstanceId(0)))
+        known = self._find(sender)
         if message.instance < known.instance or (
             message.instance == known.instance and message.sequence <= known.sequence
         ):
             self.metrics.gossips_stale += 1
             return
         self.metrics.gossips_received += 1
+        members = self._config.nodes
         for node, instance, counter, flags, generations in message.nodes:
-            if node != self.node and node in self._config.nodes:
+            if node != self.node and node in members:
                 # more shards than the node has would pile up in every gossip from here on
-                shards = tuple(generations[: self._config.nodes[NodeId(node)].shards])
+                shards = tuple(generations[: members[NodeId(node)].shards])
                 self._merge(NodeId(node), InstanceId(instance), counter, flags, shards)
         known.sequence = message.sequence
         known.refused = False  # its process was there to send this
@@ -131,7 +133,7 @@ class GossipMachine:
     def _merge(
         self, node: NodeId, instance: InstanceId, counter: int, flags: int, generations: tuple[int, ...]
     ) -> None:
-        known = self._known.setdefault(node, _Known(InstanceId(0)))
+        known = self._find(node)
         if instance < known.instance or instance == 0:
             return
         if instance > known.instance:
@@ -141,6 +143,8 @@ class GossipMachine:
             known.counter = min(known.counter, counter)
             known.heard = True
             known.flags = (known.flags & flags & _STARTING) | ((known.flags | flags) & _LEAVING)
+        if known.generations == generations:
+            return
         known.generations = tuple(
             max(ours, theirs)
             for ours, theirs in zip(
@@ -149,6 +153,12 @@ class GossipMachine:
                 strict=True,
             )
         )
+
+    def _find(self, node: NodeId) -> _Known:
+        known = self._known.get(node)
+        if known is None:
+            known = self._known[node] = _Known(InstanceId(0))
+        return known
 
     def on_refused(self, node: NodeId, now: Micros) -> None:
         """Nobody listens at the node's address."""
@@ -160,6 +170,7 @@ class GossipMachine:
     def on_config(self, config: ClusterConfig, now: Micros) -> None:
         """A newer cluster file."""
         self._config = config
+        self._members = sorted(config.nodes)
         for node in sorted(self._known):
             if node not in config.nodes and node != self.node:
                 del self._known[node]
@@ -201,7 +212,7 @@ class GossipMachine:
         self._timers.at(now + self._settings.gossip_interval_us, self._tick)
 
     def _others(self) -> list[NodeId]:
-        return [node for node in sorted(self._config.nodes) if node != self.node]
+        return [node for node in self._members if node != self.node]
 
     def _send(self, others: Iterable[NodeId]) -> None:
         self._me.sequence += 1
@@ -221,7 +232,8 @@ class GossipMachine:
             self._outbox.send(PeerId(node), message)
 
     def _refresh(self) -> None:
-        states = {node: self._judge(node) for node in sorted(self._config.nodes)}
+        judge = self._judge
+        states = {node: judge(node) for node in self._members}
         if states == self._states:
             return
         for node, state in states.items():

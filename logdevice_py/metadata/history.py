@@ -3,7 +3,8 @@
 Whatever is stored in a metadata log is true, whether it was acknowledged or not, because its content was decided by the epoch store before.
 So the log is read by DIGEST, which ignores releases, and the reading is complete when the shards that answered to the end are an f-majority
 of the metadata nodeset: every fully stored record has a copy on one of them. Every record carries the history up to itself, so only the
-latest counts.
+latest counts, and damage below it hides nothing. A shard that cannot read a later one than any that was found does not count as having
+answered.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from logdevice_py.core import marks
 from logdevice_py.core.declare import setting
 from logdevice_py.core.entry import EntryFlags, body_of, check_body, parse_constituents, parse_header
 from logdevice_py.core.ids import Generation, LogId, PeerId, ShardId, data_log_of, metadata_log_of, node_peer
-from logdevice_py.core.lsn import LSN_INVALID, LSN_MAX, LSN_OLDEST, Lsn
+from logdevice_py.core.lsn import LSN_INVALID, LSN_MAX, LSN_OLDEST, Epoch, Lsn, epoch_of
 from logdevice_py.core.machine import Outbox, Rng, Timer, TimerWheel, backoff
 from logdevice_py.core.status import CorruptEntryError, Status
 from logdevice_py.core.units import MILLISECOND, SECOND, Micros
@@ -46,7 +47,7 @@ class MetadataHistorySettings:
         unit="us",
         lo=0,
         hi=600 * SECOND,
-        doc="How long shards that lost their data are waited for when without them the history may be incomplete.",
+        doc="How long silent shards that lost their data are waited for when without them the history may be incomplete.",
     )
     retry_us_initial: int = setting(
         200 * MILLISECOND,
@@ -82,8 +83,15 @@ class _Shard:
     position: Lsn = LSN_OLDEST
     """From here on nothing is known."""
     complete: bool = False
+    """It vouches for having told everything."""
     rebuilding: bool = False
-    """It answered REBUILDING, which made this reader count it as having lost data."""
+    """It answered REBUILDING: it may have lost data."""
+    told: bool = False
+    """All that it has was told, whether it vouches for that or not."""
+    damaged: Lsn = LSN_INVALID
+    """The last LSN at which it holds something that it cannot read, or that is no record."""
+    authority: Authority = Authority.FULLY_AUTHORITATIVE
+    """As far as the cluster says."""
     requests: dict[int, Lsn] = field(default_factory=dict)
     """Unanswered requests and where they begin, in order."""
 
@@ -140,6 +148,12 @@ class MetadataHistoryReader:
         """The intervals, ascending; empty when the metadata log has none."""
         return () if self.metadata is None else self.metadata.history
 
+    @property
+    def unreadable_from(self) -> Epoch | None:
+        """From this epoch on the history may be another one: there was a record of which no copy can be read. None: there is no such."""
+        hidden = [lsn for lsn in self._corrupt if lsn > self._metadata_lsn]
+        return epoch_of(min(hidden)) if hidden else None
+
     def start(self, now: Micros) -> None:
         """Ask all shards."""
         assert self.state is ReaderState.IDLE
@@ -155,7 +169,7 @@ class MetadataHistoryReader:
         """What the cluster says of a shard's data."""
         if shard in self._shards:
             self._shards[shard].rebuilding = False
-            self._domains.set_authority(shard, authority)
+            self._shards[shard].authority = authority
             self._evaluate(now)
 
     def on_digested(self, message: Digested, now: Micros) -> None:
@@ -166,10 +180,12 @@ class MetadataHistoryReader:
         begin = shard.requests.pop(message.request_id, None)
         if begin is None:
             return
-        self._take_entries(message)
+        if begin == LSN_OLDEST:
+            shard.damaged = LSN_INVALID
+        self._take_entries(message, shard)
         for log, status, covered in message.ranges:
             if log == self._metadata_log:
-                self._on_range(message.shard, shard, begin, Status(status), Lsn(covered), now)
+                self._on_range(message.shard, shard, begin, Status(status), Lsn(covered))
         self._evaluate(now)
 
     def on_peer_down(self, peer: PeerId, now: Micros) -> None:
@@ -190,6 +206,10 @@ class MetadataHistoryReader:
 
     def _ask_incomplete(self, now: Micros) -> None:
         for shard_id, shard in self._shards.items():
+            if shard.told and not self._vouches(shard):
+                # it may have got another copy meanwhile
+                shard.position = LSN_OLDEST
+                shard.complete = False
             if not shard.complete:
                 self._ask(shard_id, shard)
         self._retry = self._timers.at(now + next(self._pauses), self._ask_incomplete)
@@ -204,30 +224,25 @@ class MetadataHistoryReader:
         digest = Digest(request_id=request_id, shard=shard_id, bytes_max=self._settings.digest_bytes_max, ranges=ranges)
         self._outbox.send(node_peer(shard_id), digest)
 
-    def _on_range(
-        self, shard_id: ShardId, shard: _Shard, begin: Lsn, status: Status, covered: Lsn, now: Micros
-    ) -> None:
+    def _on_range(self, shard_id: ShardId, shard: _Shard, begin: Lsn, status: Status, covered: Lsn) -> None:
         if status is Status.REBUILDING:
             # what it still has was taken, but that it has no more means nothing
             marks.hit("metadata_log_shard_lost_its_data")
-            if self._domains.authority(shard_id) is not Authority.AUTHORITATIVE_EMPTY:
-                shard.rebuilding = True
-                self._domains.set_authority(shard_id, Authority.UNDERREPLICATION)
+        elif status is not Status.OK:
             return
-        if status is not Status.OK or covered < begin:
+        if covered < begin:
             return
-        if shard.rebuilding:
-            shard.rebuilding = False
-            self._domains.set_authority(shard_id, Authority.FULLY_AUTHORITATIVE)
+        shard.rebuilding = status is Status.REBUILDING
         if covered >= LSN_MAX:
-            shard.complete = True
+            shard.told = True
+            shard.complete = not shard.rebuilding
             shard.requests.clear()
         elif covered >= shard.position:
             marks.hit("metadata_log_read_in_parts")
             shard.position = Lsn(covered + 1)
             self._ask(shard_id, shard)
 
-    def _take_entries(self, message: Digested) -> None:
+    def _take_entries(self, message: Digested, shard: _Shard) -> None:
         at = 0
         for log, lsn, length in message.entries:
             image = message.images[at : at + length]
@@ -240,19 +255,34 @@ class MetadataHistoryReader:
                 marks.hit("metadata_log_copy_is_corrupt")
                 self.corrupt_copies += 1
                 self._corrupt.add(Lsn(lsn))
+                shard.damaged = max(shard.damaged, Lsn(lsn))
                 continue
             self._corrupt.discard(Lsn(lsn))
             if metadata is not None and lsn >= self._metadata_lsn:
                 self.metadata, self._metadata_lsn = metadata, Lsn(lsn)
 
+    def _vouches(self, shard: _Shard) -> bool:
+        """Whether no later record than the latest that was found can hide behind what the shard said."""
+        return shard.complete and shard.damaged <= self._metadata_lsn
+
+    def _verdict(self) -> FMajority:
+        for shard_id, shard in self._shards.items():
+            authority = shard.authority
+            if authority is not Authority.AUTHORITATIVE_EMPTY and (
+                shard.rebuilding or (shard.told and not self._vouches(shard))
+            ):
+                authority = Authority.UNDERREPLICATION
+            self._domains.set_authority(shard_id, authority)
+        return self._domains.f_majority([each for each, shard in self._shards.items() if self._vouches(shard)])
+
     def _evaluate(self, now: Micros) -> None:
         if not self._reading:
             return
-        verdict = self._domains.f_majority([shard_id for shard_id, shard in self._shards.items() if shard.complete])
-        if all(shard.complete for shard in self._shards.values()):
-            self._finish(now)
-        elif verdict is FMajority.NONE:
+        verdict = self._verdict()
+        if verdict is FMajority.NONE:
             self._leave_grace()
+        elif all(shard.told for shard in self._shards.values()):
+            self._finish(now)  # nobody has anything more to say
         elif self.state is ReaderState.READING:
             settings = self._settings
             wait = settings.grace_us if verdict.is_authoritative else settings.non_authoritative_grace_us
@@ -269,9 +299,7 @@ class MetadataHistoryReader:
         self._finish(now)
 
     def _finish(self, now: Micros) -> None:
-        verdict = self._domains.f_majority([shard_id for shard_id, shard in self._shards.items() if shard.complete])
-        unreadable = any(lsn > self._metadata_lsn for lsn in self._corrupt)
-        self.authoritative = verdict.is_authoritative and not unreadable
+        self.authoritative = self._verdict().is_authoritative and self.unreadable_from is None
         self._end(ReaderState.DONE)
         self._done(self, now)
 

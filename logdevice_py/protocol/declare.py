@@ -110,10 +110,14 @@ class ListKind:
     element: FieldKind
     hi: int
 
+    def __post_init__(self) -> None:
+        element = self.element
+        object.__setattr__(self, "_check", element._check if isinstance(element, TupleKind) else element.check)  # type: ignore[attr-defined]
+
     def check(self, value: Any) -> list[Any]:
         if type(value) is not list or len(value) > self.hi:
             raise ValueError(f"{self.name} expected")
-        check = self.element._check if isinstance(self.element, TupleKind) else self.element.check  # type: ignore[attr-defined]
+        check = self._check  # type: ignore[attr-defined]
         return [check(item) for item in value]
 
 

@@ -58,15 +58,8 @@ def encode_frame(message: Any) -> list[bytes]:
 
 def decode_frame(frame: bytes) -> Any:
     """The message of one complete frame."""
-    reader, at = FrameReader(), 0
-    messages: list[Any] = []
-    while at < len(frame):
-        view = reader.get_buffer()
-        count = min(len(view), len(frame) - at)
-        view[:count] = frame[at : at + count]
-        del view
-        messages += reader.received(count)
-        at += count
+    reader = FrameReader()
+    messages = reader.feed(frame)
     if len(messages) != 1 or reader.pending:
         raise ProtocolError("not exactly one frame")
     return messages[0]
@@ -75,14 +68,18 @@ def decode_frame(frame: bytes) -> Any:
 class FrameReader:
     """Cuts a byte stream into messages. Memory is bounded by the frame limit in force.
 
-    Use: fill a part of `get_buffer()`, then call `received` with the number of bytes filled.
+    Use: fill a part of `get_buffer()`, then call `received` with the number of bytes filled; or call `feed`.
     """
 
     __slots__ = ("_buffer", "_read", "_sound_crc", "_write", "frame_size_max")
 
-    def __init__(self, frame_size_max: int = FRAME_SIZE_MAX) -> None:
+    def __init__(self, frame_size_max: int = FRAME_SIZE_MAX, *, buffer_size: int = _BUFFER_SIZE) -> None:
+        """
+        Args:
+            buffer_size: bytes of the buffer at first; it grows for what needs more.
+        """
         self.frame_size_max = frame_size_max
-        self._buffer = bytearray(min(_BUFFER_SIZE, 2 * frame_size_max))
+        self._buffer = bytearray(min(buffer_size, 2 * frame_size_max))
         self._read = 0
         self._write = 0
         self._sound_crc = -1
@@ -92,6 +89,23 @@ class FrameReader:
     def pending(self) -> int:
         """Bytes received that are no complete frame yet."""
         return self._write - self._read
+
+    def feed(self, data: bytes) -> list[Any]:
+        """The messages completed by these bytes."""
+        count, write = len(data), self._write
+        if write + count <= len(self._buffer):
+            self._buffer[write : write + count] = data
+            return self.received(count)
+        messages: list[Any] = []
+        at = 0
+        while at < count:
+            view = self.get_buffer()
+            size = min(len(view), count - at)
+            view[:size] = data[at : at + size]
+            del view  # the buffer cannot grow while somebody looks at it
+            messages += self.received(size)
+            at += size
+        return messages
 
     def get_buffer(self, _hint: int = -1) -> memoryview:
         """Where the next bytes go."""

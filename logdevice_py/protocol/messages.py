@@ -159,7 +159,6 @@ class AppendedFlags(enum.IntFlag):
 
     NONE = 0
     NOT_REPLICATED = 1  # no copy was stored anywhere: an append that failed is certainly not applied
-    REDIRECT_NOT_ALIVE = 2  # the node redirected to looks dead from here
 
 
 SPLIT_RUN: Final = tuple_of(U32K, STAMP, U8K, list_of(SHARD, 127))
@@ -221,6 +220,7 @@ class StoredFlags(enum.IntFlag):
     SOFT_PREEMPTED = 1  # refused by a soft seal only
     OVERLOADED = 2  # pick this shard less for a while
     LOW_WATERMARK = 4  # taken, but disk space runs low
+    AWAITED = 8  # a reader at this shard waits for the entry: its RELEASE is urgent
 
 
 @message(MessageType.STORED)
@@ -380,6 +380,7 @@ class SeqStateFlags(enum.IntFlag):
         4  # answer when the current epoch is released (all earlier ones recovered), AGAIN at the deadline
     )
     TAIL = 8  # answer when everything acknowledged before the request came is released, and nobody else took over
+    STORE_METADATA = 16  # the metadata log cannot be read for certain: store the record of the current epoch again
 
 
 @message(MessageType.GET_SEQ_STATE)
@@ -477,6 +478,7 @@ class ShardGap:
     first: LsnField
     last: LsnField
     reason: U8  # GapReason
+    last_released: LsnField = LSN_INVALID  # at the shard: how far there is something to read, whatever the window is
 
 
 @message(MessageType.WINDOW)
@@ -576,10 +578,6 @@ class Shutdown:
     """The sender is about to stop in order."""
 
     reason: Bool  # true: for good, false: to restart
-
-
-PATIENT: Final[frozenset[type]] = frozenset({Release})
-"""Messages that nobody waits for urgently: they may wait a moment for another message to the same peer and leave in the same write."""
 
 
 def says(message: object, patient: object) -> bool:

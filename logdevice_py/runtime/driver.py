@@ -15,7 +15,7 @@ from typing import Any
 from logdevice_py.core.ids import PeerId
 from logdevice_py.core.machine import Machine, Outbox, Send, TimerWheel
 from logdevice_py.core.units import Micros
-from logdevice_py.protocol.messages import PATIENT, says
+from logdevice_py.protocol.messages import says
 from logdevice_py.runtime.clock import monotonic_us
 from logdevice_py.runtime.transport import Transport
 
@@ -167,7 +167,7 @@ class Driver:
             if kind is Send:
                 message = effect.message
                 if effect.to == own:
-                    if type(message) in PATIENT:
+                    if effect.patient:
                         self._wait_patiently(message)
                         continue
                     if self._patient:
@@ -175,7 +175,7 @@ class Driver:
                         self._patient.clear()
                     self._local.append(message)
                 elif transport is not None:
-                    transport.send(effect.to, message)
+                    transport.send(effect.to, message, patient=effect.patient)
             elif grouped is None:
                 grouped = {kind: [effect]}
             else:

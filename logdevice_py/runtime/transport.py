@@ -21,7 +21,7 @@ from logdevice_py.core.ids import InstanceId, NodeId, PeerId, format_peer
 from logdevice_py.core.machine import Rng, backoff
 from logdevice_py.core.status import TRAITS, LogDeviceError, ProtocolError, Status
 from logdevice_py.protocol.framing import FRAME_SIZE_MAX, FRAME_SIZE_MAX_BEFORE_HELLO, FrameReader, encode_frame
-from logdevice_py.protocol.messages import PATIENT, PROTOCOL_VERSION_MAX, PROTOCOL_VERSION_MIN, Ack, Hello, says
+from logdevice_py.protocol.messages import PROTOCOL_VERSION_MAX, PROTOCOL_VERSION_MIN, Ack, Hello, says
 from logdevice_py.runtime.clock import monotonic_us
 from logdevice_py.runtime.complaints import Complaints
 from logdevice_py.runtime.settings import RuntimeSettings, TransportMetrics
@@ -320,8 +320,8 @@ class Transport:
         self._server = await self.loop.create_server(lambda: _Connection(self, None), sock=sock, backlog=1024)
         return int(self._server.sockets[0].getsockname()[1])
 
-    def send(self, to: PeerId, message: Any) -> None:
-        """Queue a message until `flush`; a peer without connection is dialled first."""
+    def send(self, to: PeerId, message: Any, *, patient: bool = False) -> None:
+        """Queue a message until `flush`; a peer without connection is dialled first. A patient one may wait longer, for company."""
         self.metrics.messages_sent += 1
         if to < 0:
             connection = self._clients.get(to)
@@ -333,7 +333,7 @@ class Transport:
                 return
         if connection is None:
             return
-        if type(message) not in PATIENT or connection in self._dirty:
+        if not patient or connection in self._dirty:
             connection.queue(message)
             self._dirty[connection] = None
         elif connection.queue_patiently(message):

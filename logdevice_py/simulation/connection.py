@@ -103,11 +103,14 @@ class End:
                 self._pile_up()
                 if self.broken:
                     return
-        if self.held or self.holding or network.is_blocked(self.host.address, self.other.host.address):
+        if self.held or self.holding or (network.blocks and self._is_blocked()):
             network.count_block(self.host.address, self.other.host.address)
             self.held.append(data)
         else:
             self.dispatch(data)
+
+    def _is_blocked(self) -> bool:
+        return self._network.is_blocked(self.host.address, self.other.host.address)
 
     def _pile_up(self) -> None:
         network = self._network
@@ -126,18 +129,22 @@ class End:
             self.held.append(data)
             return
         network = self._network
-        arrival = network.scheduler.now + network.delay()
+        scheduler = network.scheduler
+        arrival = scheduler.now + network.delay()
         if type(data) is bytes:
             if network.link_faults:
                 faults = network.link_faults.get((self.host.address, self.other.host.address))
                 if faults:
                     network.afflict(self, data, arrival, faults)
                     return
-            if network.chops() and len(data) > 1:
+            if network.rng.random() < network.settings.chop_probability and len(data) > 1:
                 at = 1 + int(network.rng.random() * (len(data) - 1))
                 self.arrive_at(arrival, data[:at])
                 data, arrival = data[at:], arrival + network.delay()
-        self.arrive_at(arrival, data)
+        if arrival < self.arrival:
+            arrival = self.arrival
+        self.arrival = arrival
+        scheduler.post(arrival, self.other.arrive, data)
 
     def arrive_at(self, when: int, data: Any) -> None:
         """Let the other end have bytes at a time, but not before those that were sent earlier."""

@@ -18,6 +18,9 @@ from logdevice_py.simulation.connection import End, Host, Listener, Power
 from logdevice_py.simulation.links import LinkFault, flip_bit
 from logdevice_py.simulation.scheduler import Scheduler
 
+_READER_BUFFER = 1 << 16
+"""There are many connections, and most carry little: clearing a large buffer for each of them takes longer than using it."""
+
 
 @dataclass(slots=True, kw_only=True)
 class NetworkSettings:
@@ -81,15 +84,11 @@ class Network:
                 self.effects[self._slow_fault] += 1
         return delay
 
-    def chops(self) -> bool:
-        """Whether a write arrives in two pieces."""
-        return self.rng.random() < self.settings.chop_probability
-
     # Processes
 
     def reader(self) -> FrameReader:
         """For a connection; its buffer may have served another one."""
-        return self._readers.pop() if self._readers else FrameReader()
+        return self._readers.pop() if self._readers else FrameReader(buffer_size=_READER_BUFFER)
 
     def give_back(self, reader: FrameReader) -> None:
         """The connection is gone."""
@@ -259,6 +258,11 @@ class Network:
         self.scheduler.at(end.arrival + self.delay(), end.other.lose)
 
     # Partitions
+
+    @property
+    def blocks(self) -> bool:
+        """Some direction is blocked."""
+        return bool(self._blocked)
 
     def is_blocked(self, source: int, target: int) -> bool:
         """Nothing passes from one machine to the other."""

@@ -99,6 +99,9 @@ class Process:
         self._readers: dict[End, FrameReader] = {}
         self._out: dict[End, list[bytes]] = {}
         """Frames of this turn."""
+        self._encoded: Any = None
+        self._frames: list[bytes] = []
+        """Of the message before, which may go to several peers in one turn."""
         self._cut: tuple[float, Callable[[], None]] | None = None
         self._next_client = -1
         network.listen(address, self)
@@ -151,17 +154,21 @@ class Process:
     def event(self, handler: Callable[[Micros], None]) -> None:
         """Hand one event to the machine: ``handler(now)`` calls one of its methods."""
 
-        def run() -> None:
-            handler(self.now())
+        if self._backlog is not None:
+            self._backlog.append(lambda: self.event(handler))
+        elif self.alive:
+            handler(self._clock.monotonic())
             self._schedule()
-
-        self._run(run)
 
     def complete(self, handler: Callable[[Micros], None]) -> None:
         """Hand over the outcome of an effect from within the function that runs it."""
         self._completions.append(handler)
 
     # Turns
+
+    def address_of(self, client: PeerId) -> int:
+        """Where the client of a connection is."""
+        return self._clients[client].other.host.address
 
     def cut_next_turn(self, share: float, then: Callable[[], None]) -> None:
         """Run only a part of the effects of the next turn that has any, then call `then`, which kills the process.
@@ -190,8 +197,8 @@ class Process:
     def _end_turn(self) -> None:
         self._turn_scheduled = False
         machine, local, completions = self.machine, self._local, self._completions
+        now = self._clock.monotonic()
         for _ in range(LOCAL_ROUNDS_MAX):
-            now = self._clock.monotonic()
             while completions:
                 completions.popleft()(now)
             while local:
@@ -254,12 +261,7 @@ class Process:
 
     def _on_wake(self) -> None:
         self._wake = None
-
-        def run() -> None:
-            self._timers.advance(self.now())
-            self._schedule()
-
-        self._run(run)
+        self.event(self._timers.advance)
 
     # Messages out
 
@@ -284,11 +286,14 @@ class Process:
         out = self._out.get(end)
         if out is None:
             out = self._out[end] = []
-        out += encode_frame(message)
+        if message is not self._encoded:
+            self._encoded, self._frames = message, encode_frame(message)
+        out += self._frames
 
     def _flush(self) -> None:
         """One write a connection."""
         written, self._out = self._out, {}
+        self._encoded = None
         for end, frames in written.items():
             data = frames[0] if len(frames) == 1 else b"".join(frames)
             self._trace.cover(data)
@@ -360,34 +365,28 @@ class Process:
     def received(self, end: End, data: bytes) -> None:
         """See `Listener`."""
         if self._backlog is not None:
-            self._backlog.append(lambda: self._received(end, data))
-        elif self.alive:
-            self._received(end, data)
-
-    def _received(self, end: End, data: bytes) -> None:
+            self._backlog.append(lambda: self.received(end, data))
+            return
+        if not self.alive:
+            return
         peer = self._peers.get(end)
         if peer is None:
             return  # a connection that ended while the process was paused
         reader = self._readers.get(end)
         if reader is None:
             reader = self._readers[end] = self._network.reader()
-        trace, at, messages = self._trace, 0, []
+        trace = self._trace
         trace.cover(data)
         try:
-            while at < len(data):
-                view = reader.get_buffer()
-                count = min(len(view), len(data) - at)
-                view[:count] = data[at : at + count]
-                del view
-                messages += reader.received(count)
-                at += count
+            messages = reader.feed(data)
         except ProtocolError as error:
             self._refuse(end, error)
             return
         now, true_now = self._clock.monotonic(), self._scheduler.now
         on_message = self.machine.on_message
+        show, name = trace.received, self.name
         for message in messages:
-            trace.received(true_now, self.name, peer, message)
+            show(true_now, name, peer, message)
             on_message(peer, message, now)
         self._schedule()
 

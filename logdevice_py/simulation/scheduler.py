@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from heapq import heappop, heappush
+from sys import maxsize
 from typing import Any
 
 
@@ -56,17 +57,22 @@ class Scheduler:
         """Run an action some microseconds from this moment."""
         return self.at(self.now + delay, action)
 
-    def run_until(self, until: int, stop: Callable[[], bool] | None = None) -> bool:
-        """Run what is due up to a time, inclusive; True when `stop`, asked after each action, ended it before."""
+    def run_until(self, until: int, stop: Callable[[], bool] | None = None, *, events_max: int = maxsize) -> bool:
+        """Run what is due up to a time, inclusive; True when something ended it before.
+
+        Args:
+            stop: asked after each action.
+            events_max: when more actions than this were run since the beginning, that ends it, too.
+        """
         heap = self._heap
         while heap and heap[0][0] <= until:
             when, serial, action, argument = heappop(heap)
             self.now = when
-            self.events += 1
+            events = self.events = self.events + 1
             # hashes of integers do not depend on the process
             self.fingerprint = hash((self.fingerprint, when, serial))
             action(argument)
-            if stop is not None and stop():
+            if events > events_max or (stop is not None and stop()):
                 return True
         if until > self.now:
             self.now = until

@@ -16,7 +16,7 @@ _PARTS_MAX = 512
 class Trace:
     """One line an event. Lines are made only when somebody looks at them."""
 
-    __slots__ = ("_hash", "_parts", "_ring", "_scheduler", "echo", "lines")
+    __slots__ = ("_hash", "_parts", "_ring", "_scheduler", "echo")
 
     def __init__(self, keep: int = 4000, echo: Callable[[str], None] | None = None) -> None:
         """
@@ -29,7 +29,6 @@ class Trace:
         self._parts: list[bytes] = []
         self._scheduler: Scheduler | None = None
         self.echo = echo
-        self.lines = 0
 
     def watch(self, scheduler: Scheduler) -> None:
         """Let the hash cover when each action of the run took place."""
@@ -58,10 +57,11 @@ class Trace:
 
     def received(self, at: int, who: str, peer: int, message: Any) -> None:
         """Show a message that came; its bytes are given to `cover`."""
-        self._show(at, who, peer, message)
+        self._ring.append((at, who, peer, message))
+        if self.echo is not None:
+            self.echo(_line(at, who, peer, message))
 
     def _show(self, at: int, who: str, what: str | int, detail: Any) -> None:
-        self.lines += 1
         self._ring.append((at, who, what, detail))
         if self.echo is not None:
             self.echo(_line(at, who, what, detail))

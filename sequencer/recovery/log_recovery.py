@@ -76,8 +76,15 @@ class LogRecovery:
         self._seals: dict[ShardId, SealRequest] = {}
         self._epoch: EpochRecovery | None = None
         self._recovered: list[EpochContents] = []
+        self.earlier: tuple[EpochContents, ...] = ()
+        """What the recovery found that this one follows."""
         self._store_call: EpochStoreCall | None = None
         self._next_epoch_timer: Timer | None = None
+
+    @property
+    def recovered(self) -> tuple[EpochContents, ...]:
+        """The epochs that this recovery has recovered, ascending."""
+        return tuple(self._recovered)
 
     def start(self, now: Micros) -> None:
         """Begin: ask for the last clean epoch."""
@@ -261,7 +268,8 @@ class LogRecovery:
     def _finish_ok(self, now: Micros) -> None:
         self.abort()
         self._on_done(
-            RecoveryResult(self.log, self.next_epoch, RecoveryOutcome.OK, self._tail, tuple(self._recovered)), now
+            RecoveryResult(self.log, self.next_epoch, RecoveryOutcome.OK, self._tail, self.earlier + self.recovered),
+            now,
         )
 
     def _finish_preempted(self, epoch: Epoch, node: NodeId, now: Micros) -> None:

@@ -15,7 +15,7 @@ from logdevice_py.metadata.epoch_metadata import EpochMetaData
 from logdevice_py.protocol.messages import Cleaned, Digested, Mutated, Sealed
 from sequencer.recovery.coalescing import RequestCoalescer
 from sequencer.recovery.context import RecoveryCluster, RecoveryContext
-from sequencer.recovery.log_recovery import LogRecovery
+from sequencer.recovery.log_recovery import LogRecovery, LogRecoveryState
 from sequencer.recovery.metrics import RecoveryMetrics
 from sequencer.recovery.result import RecoveryOutcome, RecoveryResult
 from sequencer.recovery.settings import RecoverySettings
@@ -45,21 +45,40 @@ class NodeRecoveries:
         )
         self._running: dict[LogId, LogRecovery] = {}
         self._queue: dict[LogId, LogRecovery] = {}
+        self._following: dict[LogId, LogRecovery] = {}
+        """What begins when the recovery of the same log in `_running` is done."""
 
     def start(self, log: LogId, next_epoch: Epoch, metadata: EpochMetaData, on_done: OnDone, now: Micros) -> None:
-        """Recover a log for its activation in `next_epoch`; an older recovery of the log is aborted. `on_done` is called at a later event."""
-        self.abort(log, now)
+        """Recover a log for its activation in `next_epoch`, after an older recovery of the log. `on_done` is called at a later event."""
+        self.supersede(log, now)
 
         def done(result: RecoveryResult, now: Micros) -> None:
             self._on_done(recovery, result, now)
             on_done(result, now)
 
         recovery = LogRecovery(log, next_epoch, metadata, self._context, on_done=done)
-        self._queue[log] = recovery
-        self._fill(now)
+        if log in self._running:
+            self._following[log] = recovery
+        else:
+            self._queue[log] = recovery
+            self._fill(now)
+
+    def supersede(self, log: LogId, now: Micros) -> None:
+        """This node's sequencer of the log is in a later epoch: one that has begun to recover goes on, any other is aborted.
+
+        The epochs that it recovers are below the later epoch too. If each activation made recovery begin again, a log whose epochs are shorter
+        than the recovery of one would never be recovered.
+        """
+        self._following.pop(log, None)
+        running = self._running.get(log)
+        if running is not None and running.state is LogRecoveryState.RECOVERING:
+            hit("recovery_goes_on_in_later_epoch")
+        else:
+            self.abort(log, now)
 
     def abort(self, log: LogId, now: Micros) -> None:
         """Stop the log's recovery, if there is one, without a result."""
+        self._following.pop(log, None)
         if self._queue.pop(log, None) is None:
             running = self._running.pop(log, None)
             if running is not None:
@@ -96,6 +115,10 @@ class NodeRecoveries:
             metrics.log_recoveries_completed += 1
         else:
             metrics.log_recoveries_preempted += 1
+        following = self._following.pop(recovery.log, None)
+        if following is not None:
+            following.earlier = recovery.recovered
+            self._queue[recovery.log] = following
         self._fill(now)
 
     def on_message(self, peer: PeerId, message: Any, now: Micros) -> None:

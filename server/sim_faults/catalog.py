@@ -61,6 +61,8 @@ class FaultInstance:
     budget: DamageBudget
     is_over: Callable[[], bool]
     """The part of the run with faults has ended."""
+    is_resting: Callable[[], bool] = lambda: False
+    """Faults come in bursts, and this is a rest: what waits for its moment lapses."""
 
     def hit(self, count: int = 1) -> None:
         """It did something to somebody."""
@@ -94,7 +96,11 @@ class FaultInstance:
             node.start(delay)
 
     def crash(self, node: SimNode, *, machine: bool) -> None:
-        """Crash it if it is not down."""
+        """Crash it if it is not down.
+
+        Args:
+            machine: it loses what is not synced too, unless that would destroy more than is tolerated.
+        """
         if node.state is not SimNodeState.DOWN:
             self.hit()
-            node.crash(machine=machine)
+            node.crash(machine=machine and self.budget.take_unsynced(node.disks))

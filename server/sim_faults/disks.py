@@ -190,6 +190,8 @@ def disks_full(it: FaultInstance) -> None:
 
 def _fail_for_a_while(it: FaultInstance, set_to: Callable[[MemoryDisk, bool], None]) -> None:
     node = it.node()
+    if not it.budget.take_unsynced(node.disks):
+        return
     _on_disks(it, node, set_to, most=SECOND)
 
     def reopen() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from logdevice_py.core.ids import LogId, PeerId, is_metadata_log
+from logdevice_py.core.ids import LogId, PeerId, is_metadata_log, metadata_log_of
 from logdevice_py.core.machine import Send
 from logdevice_py.core.units import MILLISECOND, SECOND
 from logdevice_py.protocol.messages import (
@@ -43,14 +43,14 @@ _CLEAN_WAIT_MAX = 8 * SECOND
 _COPIES = 20
 
 
-def _when_sent(
+def when_sent(
     it: FaultInstance, wanted: Callable[[SimNode, PeerId, Any], bool], then: Callable[[SimNode, PeerId, Any], None]
 ) -> None:
     """Call `then` once, with the sender, the receiver and the message, when a node sends to another one what is wanted."""
     watchers = it.cluster.watchers
 
     def watch(node: SimNode, effects: list[Any]) -> None:
-        if it.is_over():
+        if it.is_over() or it.is_resting():
             watchers.remove(watch)
             return
         for effect in effects:
@@ -67,11 +67,13 @@ def _when_sent(
     watchers.append(watch)
 
 
-def _is_append(message: Any) -> bool:
+def is_append(message: Any) -> bool:
+    """Whether a sequencer stores what was appended."""
     return type(message) is Store and not message.recovery_id and not is_metadata_log(message.log)
 
 
-def _block(it: FaultInstance, pairs: list[tuple[int, int]], span: int) -> None:
+def block_for(it: FaultInstance, pairs: list[tuple[int, int]], span: int) -> None:
+    """Let nothing pass between these addresses for some microseconds."""
     network = it.cluster.network
     it.hit()
     for source, target in pairs:
@@ -97,7 +99,7 @@ def strike_in_recovery(it: FaultInstance) -> None:
         return skipped < 0
 
     def strike(sender: SimNode, peer: PeerId, message: Any) -> None:
-        node = rng.choice([sender, cluster.nodes[peer]])  # type: ignore[index]
+        node = rng.choice([sender, cluster.machine(peer)])
         what = rng.choice(["crash", "crash", "pause", "cut", "break"])
         if what == "crash":
             it.crash(node, machine=rng.random() < 0.4)
@@ -108,21 +110,21 @@ def strike_in_recovery(it: FaultInstance) -> None:
             it.after(rng.choice([200, 1500, 4000]) * MILLISECOND, node.resume)
         elif what == "cut":
             pairs: list[tuple[int, int]] = [(sender.id, peer), (peer, sender.id)]
-            _block(it, rng.sample(pairs, rng.choice([1, 2])), rng.choice([300, 1500, 6000]) * MILLISECOND)
+            block_for(it, rng.sample(pairs, rng.choice([1, 2])), rng.choice([300, 1500, 6000]) * MILLISECOND)
         else:
             it.hit()
             for end in cluster.network.open_ends():
                 if node.id in (end.host.address, end.other.host.address) and not end.broken:
                     cluster.network.break_connection(end)
 
-    _when_sent(
+    when_sent(
         it,
         wanted,
         lambda *sent: it.after(rng.choice([0, 0, 200, 2000]), lambda: strike(*sent)),
     )
 
 
-def _when_clean_moves(it: FaultInstance, log: LogId, then: Callable[[], None]) -> None:
+def when_clean_moves(it: FaultInstance, log: LogId, then: Callable[[], None]) -> None:
     """Call `then` when the last clean epoch of the log moves, or after some seconds."""
     cells, key = it.cluster.cells.cells, f"logs/{log}/lce"
     before, until = cells.get(key), it.cluster.scheduler.now + _CLEAN_WAIT_MAX
@@ -143,20 +145,20 @@ def stray_copies(it: FaultInstance) -> None:
     rng, cluster = it.rng, it.cluster
 
     def strike(sequencing: SimNode, peer: PeerId, message: Any) -> None:
-        holder = cluster.nodes[peer]  # type: ignore[index]
+        holder = cluster.machine(peer)
         others: list[tuple[int, int]] = [
             (sequencing.id, node.id) for node in it.nodes() if node not in (sequencing, holder)
         ]
         others.append((holder.id, sequencing.id))  # nor does an answer come from there: another wave is sent
         span = rng.choice([5, 30, 200]) * MILLISECOND
-        _block(it, others, span + SECOND)
+        block_for(it, others, span + SECOND)
         it.after(span, partial(part, sequencing, holder, message.log))
 
     def part(sequencing: SimNode, holder: SimNode, log: LogId) -> None:
         it.crash(sequencing, machine=rng.random() < 0.3)
         it.crash(holder, machine=False)
         it.after(rng.choice([10, 300, 1500]) * MILLISECOND, lambda: it.restart(sequencing))
-        _when_clean_moves(it, log, lambda: it.after(rng.choice([0, 500]) * MILLISECOND, partial(back, holder, log)))
+        when_clean_moves(it, log, lambda: it.after(rng.choice([0, 500]) * MILLISECOND, partial(back, holder, log)))
 
     def back(holder: SimNode, log: LogId) -> None:
         it.restart(holder)
@@ -166,13 +168,13 @@ def stray_copies(it: FaultInstance) -> None:
                 it.crash(sequencing, machine=False)
                 it.later(lambda: it.restart(sequencing), most=2 * SECOND)
 
-            _when_sent(
+            when_sent(
                 it,
-                lambda node, peer, message: _is_append(message) and message.log == log,
+                lambda node, peer, message: is_append(message) and message.log == log,
                 lambda *sent: it.after(rng.choice([1, 50]) * MILLISECOND, lambda: again(*sent)),
             )
 
-    _when_sent(it, lambda node, peer, message: _is_append(message), strike)
+    when_sent(it, lambda node, peer, message: is_append(message), strike)
 
 
 @fault("the node that sequences a log does not reach other nodes, and clients reach it")
@@ -184,9 +186,9 @@ def partition_sequencer(it: FaultInstance) -> None:
         out: list[tuple[int, int]] = [(sequencing.id, other) for other in others]
         back = [(other, node) for node, other in out]
         pairs = rng.choice([out + back, out, back])
-        _block(it, pairs, rng.choice([500, 3000, 12_000]) * MILLISECOND)
+        block_for(it, pairs, rng.choice([500, 3000, 12_000]) * MILLISECOND)
 
-    _when_sent(it, lambda node, peer, message: _is_append(message), strike)
+    when_sent(it, lambda node, peer, message: is_append(message), strike)
 
 
 @fault("a sequencing node stands still, and goes on when another one has the log")
@@ -195,11 +197,11 @@ def stop_sequencer(it: FaultInstance) -> None:
 
     def strike(sequencing: SimNode, peer: PeerId, message: Any) -> None:
         sequencing.pause(it.kind)
-        _when_clean_moves(it, message.log, lambda: it.after(rng.choice([0, 20, 1000]) * MILLISECOND, sequencing.resume))
+        when_clean_moves(it, message.log, lambda: it.after(rng.choice([0, 20, 1000]) * MILLISECOND, sequencing.resume))
 
-    _when_sent(
+    when_sent(
         it,
-        lambda node, peer, message: _is_append(message),
+        lambda node, peer, message: is_append(message),
         lambda *sent: it.after(rng.choice([0, 1, 5]) * MILLISECOND, lambda: strike(*sent)),
     )
 
@@ -212,12 +214,12 @@ def rot_before_recovery(it: FaultInstance) -> None:
     rng, cluster = it.rng, it.cluster
 
     def strike(sequencing: SimNode, peer: PeerId, message: Any) -> None:
-        rotten = cluster.nodes[peer]  # type: ignore[index]
+        rotten = cluster.machine(peer)
         away = rng.choice([node for node in it.nodes() if node is not rotten])
         for node in (sequencing, rotten, away):
             it.crash(node, machine=False)
         for shard, disk in rotten.disks.items():
-            for key, log, lsn in _last_copies(disk, message.log):
+            for key, log, lsn in last_copies(disk, message.log) + last_copies(disk, metadata_log_of(message.log))[-1:]:
                 if it.budget.take_entry(shard, log, lsn):
                     it.hit()
                     # behind the header, which begins the value: who cannot read that knows nothing of the copy
@@ -228,14 +230,15 @@ def rot_before_recovery(it: FaultInstance) -> None:
                 it.after(rng.choice([5, 300]) * MILLISECOND, lambda node=node: it.restart(node))  # type: ignore[misc]
         it.after(rng.choice([500, 3000, 6000]) * MILLISECOND, lambda: it.restart(away))
 
-    _when_sent(
+    when_sent(
         it,
-        lambda node, peer, message: _is_append(message),
+        lambda node, peer, message: is_append(message),
         lambda *sent: it.after(rng.choice([5, 50]) * MILLISECOND, lambda: strike(*sent)),
     )
 
 
-def _last_copies(disk: MemoryDisk, log: LogId) -> list[tuple[bytes, int, int]]:
+def last_copies(disk: MemoryDisk, log: LogId) -> list[tuple[bytes, int, int]]:
+    """Key, log and LSN of the copies of the last entries that a disk holds."""
     found = [(key, int.from_bytes(key[1:9], "big"), int.from_bytes(key[9:17], "big")) for key in disk.copies()]
     mine = sorted((each for each in found if each[1] == log), key=lambda each: each[2])
     return mine[-_COPIES:]
@@ -248,9 +251,9 @@ def mute_storage(it: FaultInstance) -> None:
 
     def strike(holder: SimNode, peer: PeerId, message: Stored) -> None:
         pairs: list[tuple[int, int]] = [(holder.id, node.id) for node in it.nodes() if node is not holder]
-        _block(it, pairs, rng.choice([50, 300, 2000]) * MILLISECOND)
+        block_for(it, pairs, rng.choice([50, 300, 2000]) * MILLISECOND)
 
-    _when_sent(it, lambda node, peer, message: type(message) is Stored, strike)
+    when_sent(it, lambda node, peer, message: type(message) is Stored, strike)
 
 
 @fault("a node is stopped in order, and comes back")

@@ -10,14 +10,15 @@ import random
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
+from logdevice_py.config.attributes import Durability
 from logdevice_py.core.ids import LogId
 from server.sim_damage import DamageBudget
-from server.sim_faults import disks, moments, network, processes
+from server.sim_faults import disks, handovers, moments, network, processes, recovery_moments
 from server.sim_faults.catalog import CATALOG as CATALOG
 from server.sim_faults.catalog import FaultInstance
 from server.sim_machines import SimMachines
 
-FAULT_MODULES = (processes, network, disks, moments)
+FAULT_MODULES = (processes, network, disks, moments, recovery_moments, handovers)
 """Where the kinds of `CATALOG` are."""
 
 
@@ -34,8 +35,13 @@ class FaultSchedule:
     logs: Sequence[LogId]
     """Those in use: no more is destroyed than what their replication makes up for."""
     burst: int = 0
-    """Microseconds of faults, after which there are none for `rest`; 0: they never rest. Faults that were caused before go on in a rest."""
+    """Microseconds of faults, after which there are none for `rest`; 0: they never rest. Faults that were caused before go on in a rest, but those
+    that wait for a moment lapse when it begins."""
     rest: int = 0
+
+    def is_rest(self, at: int, began: int) -> bool:
+        """Whether no fault happens at a time."""
+        return self.next_fault(at, began) != at
 
     def next_fault(self, at: int, began: int) -> int:
         """A time, or the end of the rest that it falls into."""
@@ -86,11 +92,13 @@ class Nemesis:
         self._disabled = frozenset(disabled)
         self._stopped = False
         properties = [cluster.config.metadata_log.replication]
+        unsynced = False
         for log in schedule.logs:
             attributes = cluster.config.log(log)
             assert attributes is not None, log
             properties.append(attributes.replication)
-        self.budget = DamageBudget(cluster.config, properties, enforced=bounded)
+            unsynced = unsynced or attributes.durability is Durability.ASYNC
+        self.budget = DamageBudget(cluster.config, properties, enforced=bounded, unsynced=unsynced)
         self.plan: list[PlannedFault] = self._make_plan()
         """All faults in order of time, also disabled ones."""
         self.caused: dict[str, int] = {}
@@ -114,7 +122,7 @@ class Nemesis:
 
     def _make_plan(self) -> list[PlannedFault]:
         schedule = self._schedule
-        at = began = self._cluster.scheduler.now
+        at = began = self._began = self._cluster.scheduler.now
         planned: list[PlannedFault] = []
         while schedule.kinds:
             rng = self._generator(len(planned))
@@ -138,5 +146,6 @@ class Nemesis:
             self._kill_client,
             self.budget,
             lambda: self._stopped,
+            lambda: self._schedule.is_rest(self._cluster.scheduler.now, self._began),
         )
         CATALOG[planned.kind].cause(instance)

@@ -26,7 +26,8 @@ def crash_machine(it: FaultInstance) -> None:
 @fault("a process ends between two effects of one turn")
 def crash_midway(it: FaultInstance) -> None:
     node = it.node()
-    node.crash_midway(it.rng.random(), machine=it.rng.random() < 0.5, kind=it.kind)
+    share, machine = it.rng.random(), it.rng.random() < 0.5
+    node.crash_midway(share, machine=machine and it.budget.take_unsynced(node.disks), kind=it.kind)
     it.after(it.rng.randrange(SECOND), lambda: it.later(lambda: it.restart(node)))
 
 

@@ -17,8 +17,9 @@ from server import layout
 from server.dev_cluster import make_config
 from server.readiness import wait_until_writable
 from server.supervisor import Supervisor, write_cluster_file
+from server.virtual_network import VirtualNetwork, may_make_networks
 from server.zookeeper_server import ZooKeeperServer
-from tests.chaos.machines import SmallDisk, VirtualNetwork, may_make_networks, off_loop
+from tests.chaos.machines import SmallDisk, off_loop
 
 RACKS = 3
 

@@ -111,7 +111,7 @@ class Stage:
         attempt = self._attempt()
 
         def start(now: Micros) -> None:
-            client.session.append(LOG, attempt.payload, SimPromise(self._done(attempt)), now, 60 * SECOND)
+            client.session.append(LOG, attempt.payload, SimPromise(self._done(attempt)), 60 * SECOND)
 
         client.event(start)
         return attempt

@@ -27,6 +27,9 @@ from benchmarks.ldbench.engine import (
     StartOptions,
 )
 from benchmarks.ldbench.engines import load_engine
+from benchmarks.ldbench.engines.logdevice import RunningLogDevice
+from benchmarks.ldbench.separate_machines import why_no_machines
+from server.virtual_network import VirtualNetwork, run
 
 pytestmark = pytest.mark.slow  # three servers of a kind, some of them on the JVM
 
@@ -51,12 +54,22 @@ class StartedPeer:
 
 @asynccontextmanager
 async def started(
-    name: str, directory: Path, *, durability: DurabilityClass, tolerate_failure: bool = False
+    name: str,
+    directory: Path,
+    *,
+    durability: DurabilityClass,
+    tolerate_failure: bool = False,
+    partitions: bool = False,
 ) -> AsyncIterator[StartedPeer]:
     engine = load_engine(name)
     if isinstance(engine, str):
         pytest.skip(engine)
-    options = StartOptions(directory=directory, durability=durability, tolerate_failure=tolerate_failure)
+    options = StartOptions(
+        directory=directory,
+        durability=durability,
+        tolerate_failure=tolerate_failure or partitions,
+        partitions=partitions,
+    )
     reason = engine.unavailable(options)
     if reason is not None:
         pytest.skip(reason)
@@ -175,6 +188,31 @@ async def test_a_bookie_that_is_killed_or_paused_is_replaced(tmp_path: Path) -> 
         consumer = await running.consumer(log, StartAt.BEGINNING)
         assert await read(consumer, 500) == RECORDS[:500]
         await consumer.close()
+
+
+async def test_a_sequencers_node_that_is_cut_off_is_replaced_and_leaves_no_network_behind(tmp_path: Path) -> None:
+    if (reason := why_no_machines()) is not None:
+        pytest.skip(reason)
+    async with started("logdevice", tmp_path, durability=DurabilityClass.ASYNC, partitions=True) as system:
+        running = system.running
+        assert isinstance(running, RunningLogDevice)
+        (log,) = await running.create_logs(1)
+        await system.append(log, RECORDS[:200], Mode.SINGLE, system.engine.lone_setting())
+        leader = await running.leader(log)
+        producer = await running.producer(log, Mode.SINGLE, system.engine.lone_setting(), timeout=2.0)
+
+        await running.cut_off(leader)
+
+        assert await append_until_acknowledged(producer, RECORDS[200]), "nobody but the node itself took the append"
+        assert await running.leader(log) != leader
+        await running.connect_again(leader)
+        consumer = await running.consumer(log, StartAt.BEGINNING)
+        # an append that failed may be in the log all the same
+        assert sorted(set(await read(consumer, 201))) == RECORDS[:201]
+        await consumer.close()
+        await producer.close()
+    mine = VirtualNetwork(()).namespace(0).removesuffix("0")
+    assert mine not in await asyncio.to_thread(run, "ip", "netns", "list")
 
 
 async def test_appends_to_a_paused_leader_fail_after_their_timeout_and_not_before(tmp_path: Path) -> None:

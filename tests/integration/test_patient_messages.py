@@ -41,7 +41,7 @@ async def test_a_patient_message_leaves_at_once_when_nothing_followed_the_one_be
         sender.send(PEER, urgent(1))
         await seen.until(lambda: len(seen.messages) == 1)
         for number in (1, 2, 3):
-            sender.send(PEER, release(number))
+            sender.send(PEER, release(number), patient=True)
             sender.flush()
             assert not sender._patient
             await asyncio.sleep(0.005)  # longer than any patience: nothing follows
@@ -53,12 +53,12 @@ async def test_a_patient_message_waits_for_the_next_one_where_such_have_come_and
     async with process(0, addresses) as (sender, _), process(1, addresses) as (_, seen):
         sender.send(PEER, urgent(1))
         await seen.until(lambda: len(seen.messages) == 1)
-        sender.send(PEER, release(1))
+        sender.send(PEER, release(1), patient=True)
         sender.flush()
         sender.send(PEER, urgent(2))  # within its patience
         sender.flush()
         before = sender.metrics.bytes_sent
-        sender.send(PEER, release(2))
+        sender.send(PEER, release(2), patient=True)
         sender.flush()
         assert sender.metrics.bytes_sent == before
         sender.send(PEER, urgent(3))
@@ -72,14 +72,14 @@ async def test_a_release_that_waits_is_left_out_when_a_store_says_the_same() -> 
     async with process(0, addresses) as (sender, _), process(1, addresses) as (_, seen):
         sender.send(PEER, urgent(1))
         await seen.until(lambda: len(seen.messages) == 1)
-        sender.send(PEER, release(1))
+        sender.send(PEER, release(1), patient=True)
         sender.flush()
         sender.send(PEER, store(released=1))  # the release before it has left already
         sender.flush()
-        sender.send(PEER, release(2))
+        sender.send(PEER, release(2), patient=True)
         sender.send(PEER, store(released=2))
         sender.flush()
-        sender.send(PEER, release(3))
+        sender.send(PEER, release(3), patient=True)
         sender.send(PEER, store(released=2))
         sender.flush()
         expected = [urgent(1), release(1), store(released=1), store(released=2), release(3), store(released=2)]
@@ -108,15 +108,15 @@ async def test_a_patient_message_that_waits_in_vain_is_sent_and_the_next_does_no
     async with process(0, addresses) as (sender, _), process(1, addresses) as (_, seen):
         sender.send(PEER, urgent(1))
         await seen.until(lambda: len(seen.messages) == 1)
-        sender.send(PEER, release(1))
+        sender.send(PEER, release(1), patient=True)
         sender.flush()
         sender.send(PEER, urgent(2))
         sender.flush()
-        sender.send(PEER, release(2))
+        sender.send(PEER, release(2), patient=True)
         sender.flush()
         await seen.until(lambda: len(seen.messages) == 4)
         before = sender.metrics.bytes_sent
-        sender.send(PEER, release(3))
+        sender.send(PEER, release(3), patient=True)
         sender.flush()
         assert sender.metrics.bytes_sent > before
         await seen.until(lambda: len(seen.messages) == 5)
@@ -128,18 +128,12 @@ async def test_what_waits_patiently_is_sent_before_the_connection_closes() -> No
         async with process(0, addresses) as (sender, _):
             sender.send(PEER, urgent(1))
             await seen.until(lambda: len(seen.messages) == 1)
-            sender.send(PEER, release(1))
+            sender.send(PEER, release(1), patient=True)
             sender.flush()
             sender.send(PEER, urgent(2))
             sender.flush()
-            sender.send(PEER, release(2))
+            sender.send(PEER, release(2), patient=True)
         await seen.until(lambda: len(seen.messages) == 4)
-
-
-def test_releases_are_patient() -> None:
-    from logdevice_py.protocol.messages import PATIENT
-
-    assert frozenset({Release}) == PATIENT
 
 
 class Root:
@@ -163,15 +157,18 @@ class Root:
 
 
 async def test_a_patient_message_to_the_own_node_comes_with_the_next_one_or_soon() -> None:
-    from logdevice_py.core.machine import Outbox, TimerWheel
+    from logdevice_py.core.machine import Outbox, Send, TimerWheel
     from logdevice_py.runtime.driver import Driver
 
     root, outbox = Root(), Outbox()
     crashed: list[BaseException] = []
     driver = Driver(root, outbox, TimerWheel(), effects={}, own_peer=PEER, on_crash=crashed.append)
 
+    def put_out(message: Any) -> None:
+        outbox.emit(Send(PEER, message, patient=type(message) is Release))
+
     async def turn(*messages: Any) -> None:
-        driver.event(lambda now: [outbox.send(PEER, message) for message in messages] and None)
+        driver.event(lambda now: [put_out(message) for message in messages] and None)
         await asyncio.sleep(0)
         await asyncio.sleep(0)
 

@@ -19,6 +19,7 @@ from logdevice_py.core.ids import Generation, LogId, shard_id
 from logdevice_py.core.lsn import Lsn
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import Timestamp
+from storage_node.log_store import keys
 from storage_node.log_store.identity import Judgement, PreviousEnd, ShardMarker
 from storage_node.log_store.interface import (
     Completion,
@@ -33,6 +34,7 @@ from storage_node.log_store.interface import (
     Written,
 )
 from storage_node.log_store.rocksdb import RocksLogStore
+from storage_node.log_store.rocksdb.warmer import STARTS_MAX, Warmer
 from storage_node.log_store.settings import LogStoreSettings
 from storage_node.service import ShardService
 from tests.unit.storage_node.log_store.images import LAST, LOG, SHARD, at, put, read_all, read_last
@@ -154,6 +156,29 @@ class TestDamagedFiles:
         assert read_last(store, LOG, at(1), last).corrupt
         assert read_last(store).entries == [images[-1]]
         store.close()
+
+
+def test_writes_are_refused_while_rocksdb_does_not_keep_up_with_its_files(tmp_path: Path) -> None:
+    store, _ = open_store(tmp_path / "shard")
+
+    def write(esn: int) -> Status:
+        batch = WriteBatch()
+        put(batch, at(esn))
+        return store.write([batch])[0]
+
+    # nothing merges the files, and there may be two of them
+    family = store._families.reader(keys.PARTITION_FIRST)
+    family.set_options({"level0_file_num_compaction_trigger": "1000"})
+    family.set_options({"level0_slowdown_writes_trigger": "2", "level0_stop_writes_trigger": "2"})
+    for esn in (1, 2):
+        assert write(esn) is Status.OK
+        family.flush()
+    assert [write(3), write(3)] == [Status.OVERLOADED] * 2, "refused by RocksDB, then without trying"
+    family.set_options({"level0_slowdown_writes_trigger": "100", "level0_stop_writes_trigger": "100"})
+    assert write(3) is Status.OK
+    assert [lsn for lsn, _ in read_all(store, LOG).entries] == [at(1), at(2), at(3)]
+    del family
+    store.close()
 
 
 def test_a_hundred_thousand_logs_load_in_seconds(tmp_path: Path) -> None:
@@ -329,6 +354,12 @@ class TestService:
         assert shell.statuses == {1: Status.NOSPC, 2: Status.OK}
         await shell.service.close()
 
+    async def test_a_process_for_warming_that_cannot_work_is_started_a_few_times(self, tmp_path: Path) -> None:
+        warmer = Warmer(str(tmp_path / "nothing"), str(tmp_path / "scratch"))
+        assert await warmer.warm(keys.PARTITION_FIRST, LOG, at(1), LAST, 1000) is None
+        assert warmer.starts == STARTS_MAX
+        await warmer.close()
+
     async def test_slow_reads_are_warmed_by_another_process(self, tmp_path: Path) -> None:
         settings = LogStoreSettings(
             free_space_min=0, memtable_bytes=1 << 20, disk_read_bytes_max=8192, slow_read_us=100
@@ -430,6 +461,18 @@ class TestIdentity:
         batch = WriteBatch()
         put(batch, at(1))
         store.write([batch])
+        store.abandon()
+        shell = await open_service(tmp_path / "shard")
+        assert shell.service.contents.highest == []
+        await shell.service.close()
+        assert (tmp_path / "shard.foreign-1" / "db").is_dir()
+
+    async def test_data_beside_a_marker_that_cannot_be_read_is_moved_aside(self, tmp_path: Path) -> None:
+        store, _ = open_store(tmp_path / "shard")
+        batch = WriteBatch()
+        put(batch, at(1))
+        store.write([batch])
+        store._metadata.put(keys.MARKER_KEY, b"no marker")
         store.abandon()
         shell = await open_service(tmp_path / "shard")
         assert shell.service.contents.highest == []

@@ -12,6 +12,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from server.sim_faults.nemesis import CATALOG
+from tests.simulation.campaign import destroys_more_than_tolerated
+from tests.simulation.campaign_run import print_campaign, run_campaign
 from tests.simulation.marks_elsewhere import MARKS_ELSEWHERE
 from tests.simulation.run import Failure, run_seed
 from tests.simulation.search import SeedResult, declared_marks, fewest_faults, run_many
@@ -28,10 +30,21 @@ def main() -> int:
     parser.add_argument("--only", default=None, help="indexes of faults to keep; all others are left out")
     parser.add_argument("--tail", type=int, default=40, help="how many of the last events a failure prints")
     parser.add_argument("--marks", action="store_true", help="print how many seeds took each rare branch")
+    parser.add_argument(
+        "--campaign",
+        action="store_true",
+        help="with --runs: every mark must be reached and every fault have an effect; 1 of 10 seeds is in loss mode",
+    )
+    parser.add_argument("--report", metavar="FILE", help="write what the campaign has shown, as JSON and as Markdown")
+    parser.add_argument("--resume", metavar="FILE", help="go on with the campaign of this report, of the same sources")
     parser.add_argument("--jobs", type=int, default=None, help="how many processes; all cores unless given")
     parser.add_argument("--keep-going", action="store_true", help="do not stop at the first failure")
     parser.add_argument("--shrink-seconds", type=int, default=300, help="time for finding the fewest faults; 0: do not")
     arguments = parser.parse_args()
+    if arguments.resume or (arguments.campaign and arguments.runs):
+        return _campaign(arguments)
+    if arguments.campaign or arguments.report:
+        parser.error("a campaign takes --campaign and --runs, or --resume")
     if arguments.runs is None:
         return _replay(arguments)
     return _search(arguments)
@@ -81,6 +94,16 @@ def _search(arguments: argparse.Namespace) -> int:
         _shrink(failed[0].seed, arguments)
     _summarize(results, arguments)
     return 1 if failed else 0
+
+
+def _campaign(arguments: argparse.Namespace) -> int:
+    campaign, failed = run_campaign(arguments)
+    if failed is not None:
+        print(failed.failure, flush=True)
+        if arguments.shrink_seconds:
+            arguments.loss = destroys_more_than_tolerated(failed.seed)
+            _shrink(failed.seed, arguments)
+    return 0 if print_campaign(campaign) else 1
 
 
 def _shrink(seed: int, arguments: argparse.Namespace) -> None:

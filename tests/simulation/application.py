@@ -21,10 +21,14 @@ class Application:
         self.run = run
         self.name = name
         self.rng = random.Random(run.rng.getrandbits(64))
-        self.client: SimClient = run.cluster.client()
+        self.client: SimClient = self.make_client()
         self.alive = True
         self.cluster.note(self.client.name, "is", name)
         self.floor: dict[LogId, Position] = dict.fromkeys(run.histories, (0, 0))
+
+    def make_client(self) -> SimClient:
+        """The process."""
+        return self.cluster.client()
 
     @property
     def cluster(self) -> SimMachines:
@@ -44,13 +48,21 @@ class Application:
         """Do what this application does."""
         raise NotImplementedError
 
+    def calm(self) -> None:
+        """The part of the run with faults is over."""
+
+    def close(self) -> None:
+        """The end of the run: whatever it waits for gets an outcome."""
+        self.client.session.close()
+
     def die(self) -> None:
         """Its process is killed: what it waits for stays unknown."""
         self.alive = False
         self.client.kill()
 
     def pick_log(self) -> LogId:
-        return self.rng.choice(self.run.scenario.logs)
+        scenario, now = self.run.scenario, self.cluster.scheduler.now
+        return self.rng.choice([log for log in scenario.logs if scenario.log_starts.get(log, 0) <= now])
 
     def reading(self) -> dict[str, Any]:
         """How to read."""

@@ -31,6 +31,8 @@ class ClusterPlan:
     nodes: dict[int, NodePlan]
     settings: list[str] = field(default_factory=list)
     version: int = 1
+    removed: set[int] = field(default_factory=set)
+    """Nodes that were in the file and are not any more; their numbers are not given again."""
 
     def render(self) -> str:
         """The file."""
@@ -95,5 +97,19 @@ class ClusterPlan:
 
     def add_node(self, rng: random.Random) -> None:
         """One node more."""
-        number = len(self.nodes)
+        number = 1 + max([*self.nodes, *self.removed])
         self.nodes[number] = NodePlan(["sequencer", "storage"], number % self.racks)
+
+    def removable(self) -> list[int]:
+        """Nodes that take nothing any more and without which the file says nothing impossible."""
+        return [number for number, node in self.nodes.items() if node.state != "read-write" and self._suffices(number)]
+
+    def _suffices(self, without: int) -> bool:
+        rest = [node for number, node in self.nodes.items() if number != without and node.state == "read-write"]
+        enough = len(rest) >= 3 and len({node.rack for node in rest}) == self.racks
+        return enough and any("sequencer" in node.roles for node in rest)
+
+    def remove_node(self, number: int) -> None:
+        """One node less; what lies on it is gone for good."""
+        del self.nodes[number]
+        self.removed.add(number)

@@ -1,110 +1,28 @@
 """``python -m tests.simulation.deliberate``: plants each deliberate fault and looks for the first seed of the swarm that catches it.
 
-A catch is a failed check: an assertion of the code, or a violation of what must hold in the cluster or of what applications may see. Any
-other exception means that the fault itself is wrong, and is not hidden. With ``-O`` nothing but the histories of applications is checked:
-assertions are gone then, and nobody looks at what nodes send.
+``python -O -m tests.simulation.deliberate`` does so by the histories of applications alone; see `deliberate_hunt`.
 """
 
 from __future__ import annotations
 
 import argparse
-import subprocess
+import multiprocessing
+import re
 import sys
-import time
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext, suppress
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from typing import Any
 
 from tests.simulation import deliberate_client, deliberate_recovery, deliberate_sequencer, deliberate_storage
 from tests.simulation.deliberate_fault import FAULTS, DeliberateFault
-from tests.simulation.history import Violation
-from tests.simulation.invariants import Invariants
-from tests.simulation.run import Failure, run_seed
+from tests.simulation.deliberate_hunt import Hunt, look_for
+from tests.simulation.deliberate_hunt import hunt as hunt
 
 CATALOGUES = (deliberate_storage, deliberate_sequencer, deliberate_recovery, deliberate_client)
 """Importing them fills `FAULTS`."""
 SEEDS_MAX = 500
-ROOT = Path(__file__).parents[2]
-
-
-def _watch_silently(original: Callable[..., None]) -> Callable[..., None]:
-    def watch(self: Invariants, node: Any, effects: list[Any]) -> None:
-        for effect in effects:
-            with suppress(AssertionError):
-                original(self, node, [effect])
-
-    return watch
-
-
-NOBODY_WATCHES = DeliberateFault(
-    "nobody_watches", "what nodes send is not checked", _watch_silently, ((Invariants, "watch"),)
-)
-
-
-class WrongFaultError(Exception):
-    """With the fault planted the code raises something that is no failed check."""
-
-
-@dataclass(frozen=True, slots=True)
-class Catch:
-    """How a fault was caught."""
-
-    seed: int
-    runs: int
-    by: str
-    """The first line of what failed."""
-
-
-def hunt(fault: DeliberateFault, seeds: Iterable[int]) -> Catch | None:
-    """Run the swarm with the fault planted until a seed catches it that passes without; None when none does."""
-    for runs, seed in enumerate(seeds, start=1):
-        by = _failure(fault, seed)
-        if by is not None and _passes(fault, seed):
-            return Catch(seed, runs, by)
-    return None
-
-
-def _failure(fault: DeliberateFault, seed: int) -> str | None:
-    """What fails with the fault planted; None: nothing."""
-    histories_only = not __debug__
-    with fault.planted(), NOBODY_WATCHES.planted() if histories_only else nullcontext():
-        try:
-            run_seed(seed, loses=fault.loses)
-        except Failure as failure:
-            cause = failure.__cause__
-            if cause is None:
-                raise
-            if not isinstance(cause, Violation if histories_only else AssertionError):
-                raise WrongFaultError(f"{fault.name}, seed {seed}: {first_line(cause)}") from cause
-            return first_line(cause)
-    return None
-
-
-def _passes(fault: DeliberateFault, seed: int) -> bool:
-    """In the same mode, without any fault planted."""
-    try:
-        run_seed(seed, loses=fault.loses)
-    except Failure:
-        return False
-    return True
-
-
-def first_line(error: BaseException) -> str:
-    """What failed: the message, or where the assertion stands when it has none."""
-    traceback = error.__traceback__
-    while traceback is not None and traceback.tb_next is not None:
-        traceback = traceback.tb_next
-    if traceback is None:
-        return str(error)
-    code = traceback.tb_frame.f_code
-    where = f"{Path(code.co_filename).stem}.{code.co_name}"
-    text = str(error).partition("\n")[0]
-    if type(error) is not AssertionError:
-        return f"{type(error).__name__}: {text}"
-    return f"assertion in {where}" + (f": {text}" if text else "")
+BY_MAX = 150
+"""Characters of what failed that are shown."""
 
 
 def main() -> int:
@@ -116,6 +34,12 @@ def main() -> int:
     parser.add_argument(
         "--jobs", type=int, default=1, help="so many faults at the same time, each in a process of its own"
     )
+    parser.add_argument(
+        "--likely",
+        action="store_true",
+        help="of these seeds run only those of the profile that brings the fault out most",
+    )
+    parser.add_argument("--report", type=Path, help="write a table of them into this file, in markdown")
     parser.add_argument("--list", action="store_true", help="say what there is")
     arguments = parser.parse_args()
     unknown = [name for name in arguments.names if name not in FAULTS]
@@ -126,37 +50,62 @@ def main() -> int:
         for fault in chosen:
             print(f"{fault.name:36} {fault.breaks}")
         return 0
-    if arguments.jobs > 1 and len(chosen) > 1:
-        return _in_processes(chosen, arguments)
-    missed = 0
-    for fault in chosen:
-        began = time.monotonic()
-        try:
-            catch = hunt(fault, range(arguments.first, arguments.first + arguments.seeds))
-        except WrongFaultError as error:
-            missed += 1
-            print(f"{fault.name:36} IS WRONG: {error}", flush=True)
-            continue
-        took = f"{time.monotonic() - began:.0f} s"
-        if catch is None:
-            missed += 1
-            print(f"{fault.name:36} NOT CAUGHT by {arguments.seeds} seeds ({took}): {fault.breaks}")
-        else:
-            print(f"{fault.name:36} seed {catch.seed:4}, {catch.runs:3} runs, {took:>5}: {catch.by[:150]}")
-        sys.stdout.flush()
-    return 1 if missed else 0
+    hunts: list[Hunt] = []
+    for result in _look_for_all(chosen, arguments):
+        hunts.append(result)
+        print(line_of(result), flush=True)
+        if arguments.report is not None:
+            arguments.report.write_text(table_of(hunts), encoding="utf-8")
+    return 1 if any(result.catch is None for result in hunts) else 0
 
 
-def _in_processes(chosen: list[DeliberateFault], arguments: argparse.Namespace) -> int:
-    def run(fault: DeliberateFault) -> int:
-        command = [sys.executable, *(["-O"] if not __debug__ else []), "-m", "tests.simulation.deliberate", fault.name]
-        command += ["--seeds", str(arguments.seeds), "--first", str(arguments.first)]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-        print(done.stdout + done.stderr, end="", flush=True)
-        return done.returncode
+def _look_for_all(faults: Sequence[DeliberateFault], arguments: argparse.Namespace) -> Iterator[Hunt]:
+    """In the order of the faults."""
+    how = (arguments.first, arguments.seeds, arguments.likely)
+    if arguments.jobs == 1:
+        yield from (_look_for_one(fault.name, *how) for fault in faults)
+        return
+    with ProcessPoolExecutor(arguments.jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+        waiting = [pool.submit(_look_for_one, fault.name, *how) for fault in faults]
+        yield from (future.result() for future in waiting)
 
-    with ThreadPoolExecutor(arguments.jobs) as pool:
-        return max(pool.map(run, chosen))
+
+def _look_for_one(name: str, first: int, seeds: int, likely: bool) -> Hunt:
+    return look_for(FAULTS[name], first, seeds, likely=likely)
+
+
+def line_of(result: Hunt) -> str:
+    """For a terminal."""
+    took = f"{result.seconds:.0f} s"
+    if result.wrong:
+        return f"{result.fault:36} IS WRONG: {result.wrong}"
+    if result.catch is None:
+        return f"{result.fault:36} NOT CAUGHT by {result.runs} seeds ({took}): {FAULTS[result.fault].breaks}"
+    catch = result.catch
+    return f"{result.fault:36} seed {catch.seed:4}, {catch.runs:3} runs, {took:>5}: {catch.by[:BY_MAX]}"
+
+
+def table_of(hunts: Sequence[Hunt]) -> str:
+    """In markdown, with how many were caught."""
+    caught = sum(result.catch is not None for result in hunts)
+    lines = [
+        f"{caught} of {len(hunts)} are caught.",
+        "",
+        "| Fault | What the code does while it is planted | Mode | Runs | Seed | Caught by |",
+        "|---|---|---|---|---|---|",
+    ]
+    for result in hunts:
+        fault = FAULTS[result.fault]
+        mode = "loss" if fault.loses else "usual"
+        seed = str(result.catch.seed) if result.catch else "none"
+        by = result.catch.by if result.catch else result.wrong or "nothing"
+        lines.append(f"| `{fault.name}` | {fault.breaks} | {mode} | {result.runs} | {seed} | {_cell(by)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _cell(text: str) -> str:
+    """In a cell of a table, as it stands but for the padding of payloads."""
+    return "`" + re.sub(r"(\\x00)+", "..", text)[:BY_MAX].replace("`", "'").replace("|", "/") + "`"
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import client.client
 import client.read.decoding
 from client.append.append_request import AppendRequests
 from client.read.fail_over import FailOver
@@ -14,7 +15,7 @@ from client.read.read_set import ReadSet
 from client.read.read_stream import ReadStream
 from client.write.frame import FrameFate
 from client.write.write_stream import WriteStream
-from logdevice_py.core.lsn import LSN_INVALID, Lsn
+from logdevice_py.core.lsn import LSN, LSN_INVALID, Lsn
 from logdevice_py.placement.failure_domains import FMajority
 from tests.simulation.deliberate_fault import deliberate
 
@@ -79,7 +80,7 @@ def no_fail_over(original: Change) -> Change:
     return lambda self, *arguments: None
 
 
-@deliberate("a reader takes messages of a stream that it has rewound", (ReadSet, "accept"))
+@deliberate("a reader takes messages of a stream that it has rewound", (ReadSet, "accept"), likely="slow shards")
 def filter_version_ignored(original: Change) -> Change:
     def accept(self: ReadSet, message: Any) -> Any:
         sender = self.senders.get(message.shard)
@@ -90,6 +91,21 @@ def filter_version_ignored(original: Change) -> Change:
     return accept
 
 
-@deliberate("a reader does not compare entries with their checksums", (client.read.decoding, "check_body"))
+@deliberate(
+    "a reader does not compare entries with their checksums", (client.read.decoding, "check_body"), likely="bad wires"
+)
 def reader_checksum_skipped(original: Change) -> Change:
     return lambda image, header: None
+
+
+@deliberate("a reader lets a shard send although the shard's share of the buffer is full", (ReadSet, "_room"))
+def full_buffer_ignored(original: Change) -> Change:
+    return lambda self, sender: self._share
+
+
+@deliberate("find_time takes an entry of the very time for an older one", (client.client, "find_time"))
+def found_time_exclusive(original: Change) -> Change:
+    async def find_time(shell: Any, log: Any, timestamp: int) -> LSN:
+        return await original(shell, log, timestamp + 1)
+
+    return find_time

@@ -27,6 +27,8 @@ class DeliberateFault:
     places: tuple[Place, ...]
     loses: bool = False
     """Looked for in runs that destroy more than the replication property tolerates."""
+    likely: str = ""
+    """The profile whose runs bring it out most often; empty: none in particular."""
 
     @contextmanager
     def planted(self) -> Iterator[None]:
@@ -51,15 +53,15 @@ FAULTS: dict[str, DeliberateFault] = {}
 
 
 def deliberate(
-    breaks: str, *places: Place, loses: bool = False
+    breaks: str, *places: Place, loses: bool = False, likely: str = ""
 ) -> Callable[[Callable[[Any], Any]], Callable[[Any], Any]]:
-    """Make a function from the right attribute to the broken one a fault, named like the function. `loses`: see `DeliberateFault`."""
+    """Make a function from the right attribute to the broken one a fault, named like the function. `loses` and `likely`: see `DeliberateFault`."""
 
     def register(change: Callable[[Any], Any]) -> Callable[[Any], Any]:
         name = change.__name__
         if name in FAULTS:
             raise MisplacedFaultError(f"two faults are called {name}")
-        FAULTS[name] = DeliberateFault(name, breaks, change, places, loses)
+        FAULTS[name] = DeliberateFault(name, breaks, change, places, loses, likely)
         return change
 
     return register

@@ -31,7 +31,7 @@ def bridge_forgotten(original: Change) -> Change:
     return decide
 
 
-@deliberate("recovery takes the copy that came last, whatever its rank", (EpochDigest, "add"))
+@deliberate("recovery takes the copy that came last, whatever its rank", (EpochDigest, "add"), likely="handovers")
 def rank_ignored(original: Change) -> Change:
     def add(self: EpochDigest, shard: ShardId, lsn: Lsn, image: bytes) -> None:
         entry = self.entries.get(Esn(lsn & 0xFFFFFFFF))
@@ -99,7 +99,7 @@ def one_clean_is_enough(original: Change) -> Any:
     return property(finished)
 
 
-@deliberate("entries that recovery finds behind a bridge are kept", (Plan, "_walk"))
+@deliberate("entries that recovery finds behind a bridge are kept", (Plan, "_walk"), likely="handovers")
 def entries_behind_bridge_kept(original: Change) -> Change:
     def walk(self: Plan, digest: EpochDigest, **named: Any) -> None:
         for entry in digest.entries.values():

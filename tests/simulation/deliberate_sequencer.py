@@ -140,7 +140,11 @@ def stream_acknowledged_out_of_order(original: Change) -> Change:
     return on_replicated
 
 
-@deliberate("a tail is answered without asking who has the log", (SeqStateService, "_answer_if_ready"))
+@deliberate(
+    "a tail is answered without asking who has the log",
+    (SeqStateService, "_answer_if_ready"),
+    likely="handovers",
+)
 def tail_not_verified(original: Change) -> Change:
     def answer_if_ready(self: SeqStateService, sequencer: Sequencer, request: WaitingSeqState, now: Any) -> bool:
         request.verified = sequencer.epoch

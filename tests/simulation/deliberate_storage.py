@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import client.read.decoding
+import sequencer.recovery.digest
 import storage_node.log_store.precedence
 import storage_node.seal
 import storage_node.store
@@ -20,6 +22,7 @@ from storage_node.log_state import LogState
 from storage_node.log_store.memory import MemoryLogStore
 from storage_node.purge import LogPurge
 from storage_node.read_stream import ServerReadStream
+from storage_node.recent_entries import RecentEntries
 from storage_node.release import ReleaseHandler
 from storage_node.seal import SealHandler
 from storage_node.shard import Shard
@@ -123,24 +126,39 @@ def release_before_purge(original: Change) -> Change:
     return release
 
 
-@deliberate("of several copies of an LSN the one of lowest rank counts", (storage_node.log_store.precedence, "resolve"))
+@deliberate(
+    "of several copies of an LSN the one of lowest rank counts",
+    (storage_node.log_store.precedence, "resolve"),
+    likely="handovers",
+)
 def precedence_reversed(original: Change) -> Change:
     return lambda log, lsn, copies: original(log, lsn, copies[:1])
 
 
-@deliberate("entries in memory keep the first copy that came, whatever its rank", (recent_entries, "merge_copies"))
+@deliberate(
+    "entries in memory keep the first copy that came, whatever its rank",
+    (recent_entries, "merge_copies"),
+    likely="handovers",
+)
 def first_copy_kept(original: Change) -> Change:
     return lambda held, other: held
 
 
 @deliberate(
-    "damage in the body of a stored copy is not noticed by the shard", (storage_node.log_store.precedence, "check_body")
+    "neither shards nor readers nor recovery compare the bodies of copies with their checksums",
+    (storage_node.log_store.precedence, "check_body"),
+    (client.read.decoding, "check_body"),
+    (sequencer.recovery.digest, "check_body"),
 )
-def checksums_on_disk_skipped(original: Change) -> Change:
+def checksums_skipped(original: Change) -> Change:
     return lambda image, header: None
 
 
-@deliberate("a shard that cannot read a range says that nothing is stored there", (ServerReadStream, "_tell_damage"))
+@deliberate(
+    "a shard that cannot read a range says that nothing is stored there",
+    (ServerReadStream, "_tell_damage"),
+    likely="rot",
+)
 def damage_told_as_absence(original: Change) -> Change:
     def tell_damage(self: ServerReadStream, damaged: tuple[Lsn, Lsn], last: Lsn) -> None:
         last = min(damaged[1], last)
@@ -158,7 +176,9 @@ def last_entry_not_sent(original: Change) -> Change:
     return deliver
 
 
-@deliberate("a shard deletes what it holds of a log whose metadata it does not find", (LogPurge, "_on_history"))
+@deliberate(
+    "a shard deletes what it holds of a log whose metadata it does not find", (LogPurge, "_on_history"), loses=True
+)
 def orphans_deleted(original: Change) -> Change:
     def on_history(self: LogPurge, history: Any, complete: bool, now: Any) -> None:
         if self.reader is None or history:
@@ -177,6 +197,34 @@ def trimmed_too_far(original: Change) -> Change:
     return lambda self, peer, message, now: original(self, peer, replace(message, lsn=Lsn(message.lsn + 1)), now)
 
 
-@deliberate("a shard that lost unsynced entries in a power cut vouches for their epochs", (Shard, "_mark_lossy"))
+@deliberate(
+    "a shard that lost unsynced entries in a power cut vouches for their epochs",
+    (Shard, "_mark_lossy"),
+    likely="power cuts",
+)
 def loss_not_admitted(original: Change) -> Change:
     return lambda self, logs: None
+
+
+@deliberate("a shard sends to readers what they have no room for", (ServerReadStream, "deliver"))
+def credit_ignored(original: Change) -> Change:
+    def deliver(self: ServerReadStream, *rest: Any) -> int:
+        credit, self.credit = self.credit, self.credit + (1 << 30)
+        try:
+            return original(self, *rest)
+        finally:
+            self.credit = credit
+
+    return deliver
+
+
+@deliberate("what is kept in memory for tailing readers has no limit", (RecentEntries, "add"))
+def recent_entries_unlimited(original: Change) -> Change:
+    def add(self: RecentEntries, *rest: Any) -> None:
+        limit, self._bytes_max = self._bytes_max, 1 << 40
+        try:
+            original(self, *rest)
+        finally:
+            self._bytes_max = limit
+
+    return add

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
+from client.read.read_stream import ReadStream
 from logdevice_py.core.entry import parse_header
 from logdevice_py.core.ids import ShardId, format_shard
-from logdevice_py.core.lsn import format_lsn
+from logdevice_py.core.lsn import LSN_MAX, format_lsn
 from server.sim_machines import SimMachines
 from storage_node.log_store import keys
 from storage_node.log_store.memory import MemoryDisk
@@ -17,11 +18,14 @@ from tests.simulation.invariants import LogModel
 from tests.simulation.writers import StreamWriter
 
 if TYPE_CHECKING:
+    from storage_node.node import ShardMachines
+    from tests.simulation.application import Application
     from tests.simulation.workload import Applications
 
 
 def check_bounds(apps: Applications) -> None:
-    """No buffer is beyond its limit: of sequencers, shards and writers."""
+    """No buffer is beyond its limit: of sequencers, shards, writers, and read streams on both sides."""
+    entry_max = apps.invariants.image_bytes_max + _HEADERS_DIFFER
     for node in apps.cluster.nodes.values():
         root = node.root
         if root is None:
@@ -37,20 +41,59 @@ def check_bounds(apps: Applications) -> None:
                 shard = machines.shard
                 if shard.writes.bytes_in_flight > shard.settings.write_bytes_in_flight_max + _ENTRY_MAX:
                     raise Violation(f"{format_shard(shard.shard)} holds {shard.writes.bytes_in_flight} bytes to write")
+                _check_senders(machines, entry_max)
     for app in apps.apps:
         if isinstance(app, StreamWriter) and app.alive:
             held, limit = app.streams.unacknowledged_bytes, app.settings.memory_bytes_max
             if held > limit + app.batch_bytes_max:
                 raise Violation(f"{app.name} holds {held} bytes of {limit}")
+        if app.alive:
+            _check_receivers(app, entry_max)
 
 
 _ENTRY_MAX = 4 << 20
+_HEADERS_DIFFER = 1 << 10
+"""Bytes by which another wave of an entry may be longer: its copyset."""
+
+
+def _check_senders(machines: ShardMachines, entry_max: int) -> None:
+    """No stream of a shard sends more than its reader has room for; what is kept in memory for those at the tail has a limit."""
+    shard = machines.shard
+    if shard.recent.size > shard.settings.recent_entries_bytes_max:
+        raise Violation(f"{format_shard(shard.shard)} keeps {shard.recent.size} bytes of recent entries")
+    for streams in machines.catchup._by_peer.values():
+        for stream in streams.values():
+            if stream.sent > stream.credit + entry_max:
+                raise Violation(
+                    f"{format_shard(shard.shard)} sent {stream.sent} bytes to a reader that takes {stream.credit}"
+                )
+
+
+def _check_receivers(app: Application, entry_max: int) -> None:
+    """No read stream holds more of what a shard sent than the shard's share of its buffer, and one entry that passes it."""
+    for stream in app.client.session._streams.values():
+        if not isinstance(stream, ReadStream):
+            continue
+        reads = stream._read_set
+        for sender in reads.senders.values():
+            if sender.held > reads._share + entry_max:
+                raise Violation(
+                    f"{app.name} holds {sender.held} bytes of {format_shard(sender.shard)}; its share is {reads._share}"
+                )
+        most = reads._settings.buffer_bytes + len(reads.senders) * (reads._share + entry_max)
+        if stream._queue.bytes > most:
+            raise Violation(f"{app.name} holds {stream._queue.bytes} bytes for its reader, who has room for {most}")
 
 
 def check_copies(cluster: SimMachines, model: LogModel, damaged: Collection[ShardId], trimmed: int) -> None:
     """Every acknowledged entry has copies that satisfy the replication property of its epoch, shards counted that a fault destroyed; and the
     copyset of what a shard answers with names shards that hold or held a copy."""
     destroyed = cluster.destroyed_entries()
+    held = [
+        (shard, _counting_copies(disk, model.log))
+        for node in cluster.nodes.values()
+        for shard, disk in node.disks.items()
+    ]
     for lsn in sorted(model.acknowledged):
         if lsn <= trimmed:
             continue
@@ -59,22 +102,21 @@ def check_copies(cluster: SimMachines, model: LogModel, damaged: Collection[Shar
         holders: set[ShardId] = set()
         named: set[ShardId] = set()
         rank_max = (-1, 0)
-        for node in cluster.nodes.values():
-            for shard, disk in node.disks.items():
-                image = _counting_copy(disk, model.log, lsn)
-                if image is None:
-                    continue
-                header = parse_header(image)
-                if header.is_hole:
-                    if shard not in lost:
-                        raise Violation(f"{format_shard(shard)} holds a plug at {format_lsn(lsn)}, acknowledged")
-                    continue
-                holders.add(shard)
-                if header.rank >= rank_max:
-                    if header.rank > rank_max:
-                        named.clear()
-                    rank_max = header.rank
-                    named.update(header.copyset)
+        for shard, copies in held:
+            image = copies.get(lsn)
+            if image is None:
+                continue
+            header = parse_header(image)
+            if header.is_hole:
+                if shard not in lost:
+                    raise Violation(f"{format_shard(shard)} holds a plug at {format_lsn(lsn)}, acknowledged")
+                continue
+            holders.add(shard)
+            if header.rank >= rank_max:
+                if header.rank > rank_max:
+                    named.clear()
+                rank_max = header.rank
+                named.update(header.copyset)
         if not epoch.domains.can_replicate(holders | (lost & set(epoch.interval.shards))):
             names = [format_shard(shard) for shard in sorted(holders)]
             raise Violation(f"log {model.log} {format_lsn(lsn)} was acknowledged; copies are on {names}")
@@ -95,17 +137,16 @@ def check_clean_epochs(cluster: SimMachines, model: LogModel, whole: Observation
             state = machines.shard.logs.get(model.log)
             if state is None:
                 continue
-            for log, lsn in sorted(set(node.disks[shard].entries())):
-                if log != model.log or not trimmed < lsn <= whole.last or lsn >> 32 > state.clean_epoch:
+            generations = {number: dict(epoch.interval.nodeset).get(shard) for number, epoch in model.epochs.items()}
+            for lsn, image in _counting_copies(node.disks[shard], model.log).items():
+                if not trimmed < lsn <= whole.last or lsn >> 32 > state.clean_epoch:
                     continue
-                epoch = model.epochs.get(lsn >> 32)
-                if epoch is None or dict(epoch.interval.nodeset).get(shard) != machines.shard.generation:
+                if generations.get(lsn >> 32) != machines.shard.generation:
                     continue
-                image = _counting_copy(node.disks[shard], log, lsn)
-                if image is not None and parse_header(image).is_hole == (lsn in lsns):
+                if parse_header(image).is_hole == (lsn in lsns):
                     what = "a plug" if lsn in lsns else "an entry"
                     raise Violation(
-                        f"{format_shard(shard)} holds {what} at log {log} {format_lsn(lsn)} in a clean epoch; "
+                        f"{format_shard(shard)} holds {what} at log {model.log} {format_lsn(lsn)} in a clean epoch; "
                         f"readers were told otherwise"
                     )
 
@@ -125,11 +166,16 @@ def has_intact_copy(cluster: SimMachines, model: LogModel, lsn: int) -> bool:
 
 
 def _counting_copy(disk: MemoryDisk, log: int, lsn: int) -> bytes | None:
-    begin, end = keys.data_bounds(log, lsn, lsn)
-    copies = [
-        (keys.split_data_key(key)[1], disk.rows[key]) for key in disk.rows.irange(begin, end, inclusive=(True, False))
-    ]
-    if not copies:
-        return None
-    found = resolve(log, lsn, copies)  # type: ignore[arg-type]
-    return None if isinstance(found, Missing) else found
+    return _counting_copies(disk, log, lsn, lsn).get(lsn)
+
+
+def _counting_copies(disk: MemoryDisk, log: int, first: int = 0, last: int = LSN_MAX) -> dict[int, bytes]:
+    """By LSN, ascending: the copy that a shard answers with."""
+    begin, end = keys.data_bounds(log, first, last)
+    rows = disk.rows
+    copies: dict[int, list[tuple[int, bytes]]] = {}
+    for key in rows.irange(begin, end, inclusive=(True, False)):
+        lsn, rank = keys.split_data_key(key)
+        copies.setdefault(lsn, []).append((rank, rows[key]))
+    found = {lsn: resolve(log, lsn, ranked) for lsn, ranked in copies.items()}  # type: ignore[arg-type]
+    return {lsn: image for lsn, image in found.items() if not isinstance(image, Missing)}

@@ -68,6 +68,17 @@ class Observation:
         self.last = self.first - 1
 
 
+@dataclass(slots=True)
+class TimeAnswer:
+    """Where `find_time` put a time."""
+
+    by: str
+    when: int
+    lsn: int
+    before: int
+    """The greatest LSN that was acknowledged when it was asked for."""
+
+
 class FinalContents:
     """What LSNs hold for ever, as readers were told: records, or gaps of one benign kind."""
 
@@ -125,6 +136,9 @@ class LogHistory:
         """
         self.log = log
         self.loses = loses
+        self.betrayed = False
+        """A shard forgot, without knowing it, what it had made durable: no promise that rests on that holds. Readers still get what somebody
+        appended, in order and without an LSN left out."""
         self.final = FinalContents()
         self.timestamps: dict[int, int] = {}
         """By LSN, as receipts and readers told."""
@@ -134,6 +148,8 @@ class LogHistory:
         """The greatest LSN up to which somebody asked to trim."""
         self.released: Callable[[], int] = lambda: LSN_MAX
         """The greatest LSN that a sequencer released."""
+        self.times: list[TimeAnswer] = []
+        """What `find_time` answered."""
         self.losses: list[Gap] = []
         """DATALOSS that a reader got."""
         self.attempts: dict[bytes, Attempt] = {}
@@ -144,9 +160,10 @@ class LogHistory:
         self.acknowledged_max: Position = (0, 0)
         self.acknowledged = 0
 
-    def fail(self, text: str) -> None:
-        """Something is wrong."""
-        raise Violation(f"log {self.log}: {text}")
+    def fail(self, text: str, *, whatever: bool = False) -> None:
+        """Something is wrong. `whatever`: even when disks forget silently."""
+        if whatever or not self.betrayed:
+            raise Violation(f"log {self.log}: {text}")
 
     # Appending
 
@@ -206,7 +223,7 @@ class LogHistory:
             lsn, offset = int(item.lsn), item.batch_offset
             payload = getattr(item, "payload", None)
             if payload is None:
-                self.fail(f"{seen.name} got a corrupt record at {_at((lsn, offset))}")
+                self.fail(f"{seen.name} got a corrupt record at {_at((lsn, offset))}", whatever=True)
                 raise AssertionError
             within = bool(seen.records) and seen.last == lsn
             if within:
@@ -228,12 +245,15 @@ class LogHistory:
                     )
                 seen.stamp, seen.stamp_epoch = int(item.timestamp), lsn >> 32
             if (lsn, offset) != expected:
-                self.fail(f"{seen.name} got {_at((lsn, offset))} where {_at(expected)} was expected")
+                self.fail(f"{seen.name} got {_at((lsn, offset))} where {_at(expected)} was expected", whatever=True)
             attempt = self.attempts.get(payload)
             if attempt is None:
-                self.fail(f"{seen.name} got {payload[:24]!r} at {_at((lsn, offset))}; nobody appended it")
+                self.fail(
+                    f"{seen.name} got {payload[:24]!r} at {_at((lsn, offset))}; nobody appended it", whatever=True
+                )
                 raise AssertionError
-            self._place(attempt, (lsn, offset), seen.name)
+            if attempt.position != (lsn, offset):  # else it was looked at when it was placed
+                self._place(attempt, (lsn, offset), seen.name)
             seen.records.append((lsn, offset, payload))
             seen.last = lsn
 
@@ -251,7 +271,7 @@ class LogHistory:
     def _observe_gap(self, seen: Observation, gap: Gap) -> None:
         self._end_entry(seen)
         if gap.lo != seen.last + 1 or gap.hi < gap.lo:
-            self.fail(f"{seen.name} was at {format_lsn(seen.last)} and got {gap}")
+            self.fail(f"{seen.name} was at {format_lsn(seen.last)} and got {gap}", whatever=True)
         if gap.kind is GapKind.DATALOSS:
             if not self.loses:
                 self.fail(f"{seen.name} got {gap}")
@@ -283,6 +303,7 @@ class LogHistory:
                     f"read at {_at(positions.get(attempt.payload))}"
                 )
         self._check_streams()
+        self._check_times()
         lsns = [lsn for lsn, _, _ in whole.records]
         for seen in self.observations:
             # what is trimmed some saw and others did not; so it is with what is lost
@@ -291,10 +312,10 @@ class LogHistory:
                 continue
             lost = [gap for gap in [*seen.gaps, *whole.gaps] if _is_loss(gap)]
             records = whole.records[bisect_left(lsns, first) : bisect_right(lsns, last)]
-            got = [record for record in seen.records if first <= record[0] <= last]
+            got = seen.records[bisect_left(seen.records, first, key=_lsn) : bisect_right(seen.records, last, key=_lsn)]
             if got and seen.last == got[-1][0]:
                 # the reader may have been stopped within an entry
-                records = [record for record in records if record[:2] <= got[-1][:2]]
+                records = records[: bisect_right(records, got[-1][:2], key=_position)]
             if lost:
                 records, got = _without(records, lost), _without(got, lost)
             if got != records:
@@ -331,6 +352,20 @@ class LogHistory:
             if any(gap.lo <= lsn <= gap.hi for gap in whole.gaps if _is_loss(gap)) and intact(lsn):
                 self.fail(f"{whole.name} was told that {_name(attempt)} at {_at(attempt.position)} is lost; it is not")
 
+    def _check_times(self) -> None:
+        """Where a time was found an entry is that is not older, and the one before it is older. What is trimmed may have been so when it was asked
+        for; what is lost may not have been."""
+        lsns = sorted(self.timestamps)
+        for answer in self.times if not self.loses else ():
+            stamp = self.timestamps.get(answer.lsn)
+            what = f"{answer.by} looked for {answer.when} and got {format_lsn(answer.lsn)}"
+            if self.trim_asked < answer.lsn <= answer.before and (stamp is None or stamp < answer.when):
+                self.fail(f"{what}, which has timestamp {stamp}; {format_lsn(answer.before)} was acknowledged before")
+            at = bisect_left(lsns, answer.lsn)
+            earlier = lsns[at - 1] if at else 0
+            if earlier > self.trim_asked and self.timestamps[earlier] >= answer.when:
+                self.fail(f"{what}; {format_lsn(earlier)} before it has timestamp {self.timestamps[earlier]}")
+
     def _check_streams(self) -> None:
         streams: dict[str, list[Attempt]] = {}
         for attempt in self.attempts.values():
@@ -343,6 +378,14 @@ class LogHistory:
                 assert two.position is not None
                 if one.position >= two.position:
                     self.fail(f"order: {_name(one)} at {_at(one.position)}, {_name(two)} at {_at(two.position)}")
+
+
+def _lsn(record: tuple[int, int, bytes]) -> int:
+    return record[0]
+
+
+def _position(record: tuple[int, int, bytes]) -> Position:
+    return record[:2]
 
 
 def _is_loss(gap: Gap) -> bool:

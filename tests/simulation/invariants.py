@@ -46,6 +46,9 @@ _GROWING: Final = {
 """Metadata of a log on a shard that never go back while its process lives."""
 
 
+_HEADERS_MAX: Final = 1000
+
+
 @dataclass(slots=True)
 class EntryModel:
     """One entry, as its sequencer sent it."""
@@ -111,6 +114,8 @@ class Invariants:
         self.logs = {log: LogModel(log) for log in logs}
         self.checked = 0
         """Effects that were looked at."""
+        self.image_bytes_max = 0
+        """The longest image of an entry that a sequencer sent."""
         self._loses = loses
         self._metadata: dict[tuple[int, int], tuple[int, int, int, int]] = {}
         self._versions: dict[tuple[int, int], int] = {}
@@ -119,6 +124,8 @@ class Invariants:
         self._generations: dict[ShardId, int] = {}
         self._runs: dict[int, int] = {}
         self._locations: dict[ShardId, Location | None] = {}
+        self._headers: dict[bytes, EntryHeader] = {}
+        """Of images seen lately."""
         self._messages = {
             Store: self._on_store,
             Stored: self._on_stored,
@@ -178,6 +185,15 @@ class Invariants:
                         f"and comes back with {held.get(model.log, 0)}"
                     )
 
+    def _header(self, image: bytes) -> EntryHeader:
+        """The header of an image. All shards of a wave get the same one, and write it."""
+        header = self._headers.get(image)
+        if header is None:
+            if len(self._headers) >= _HEADERS_MAX:
+                self._headers.clear()
+            header = self._headers[image] = parse_header(image)
+        return header
+
     def _on_write(self, node: SimNode, effect: WriteShard) -> None:
         batch, logs = effect.batch, self.logs
         for log, lsn, by_recovery, wave, image in batch.entries:
@@ -185,7 +201,7 @@ class Invariants:
             if model is None:
                 self._check_metadata_entry(log, lsn, image)
                 continue
-            header = parse_header(image)
+            header = self._header(image)
             model.written.setdefault(lsn, set()).add(effect.shard)
             if effect.shard not in header.copyset:
                 self.fail(f"{format_shard(effect.shard)} stores {_at(log, lsn)} of copyset {header.copyset}")
@@ -239,7 +255,7 @@ class Invariants:
         entry = model.entries.get(lsn)
         if entry is not None and wave in entry.copysets:
             return
-        header = parse_header(message.image)
+        header = self._header(message.image)
         epoch = model.epochs.get(lsn >> 32)
         if epoch is None:
             epoch = self._begin_epoch(model, Epoch(lsn >> 32), node)
@@ -253,6 +269,7 @@ class Invariants:
         if entry is None:
             content = (header.timestamp, header.records, header.body_length, header.body_crc)
             entry = model.entries[lsn] = EntryModel(content)
+            self.image_bytes_max = max(self.image_bytes_max, len(message.image))
         else:
             self._check_content(model, header, "another wave sends")
         self._check_copyset(model, epoch, header)
@@ -291,7 +308,7 @@ class Invariants:
             self.fail(f"copyset {names} of {_at(model.log, header.lsn)} does not satisfy {epoch.interval.replication}")
 
     def _on_recovery_store(self, model: LogModel, message: Store) -> None:
-        header = parse_header(message.image)
+        header = self._header(message.image)
         if not header.is_hole:
             self._check_content(model, header, "recovery stores")
         elif message.lsn in model.acknowledged and message.lsn > model.trim_asked and not self._loses:

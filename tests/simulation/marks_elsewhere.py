@@ -8,7 +8,11 @@ _DISK: Final = "the simulator has disks of its own: this is the shell of RocksDB
 _HUGE: Final = "takes more epochs, nodesets or entries than a run has"
 _RULES: Final = "only somebody who breaks the protocol brings this about"
 _STORE: Final = "what the epoch store holds is damaged or lost, which no fault does"
+_OTHER_CLIENTS: Final = "the client of this repository does not do this; the protocol lets others do it"
+_NODESETS: Final = "takes more nodes or scopes than a cluster of the simulator has"
 _SHARD = "tests/unit/storage_node"
+_ROCKSDB_STORE = "tests/integration/test_rocksdb_store.py"
+_PLACEMENT = "tests/unit/logdevice_py/placement"
 _RECOVERY = "tests/unit/sequencer/recovery"
 _ROCKSDB = "tests/integration/test_rocksdb_store.py::TestService"
 _PARTITIONS = "tests/integration/test_rocksdb_partitions.py"
@@ -84,6 +88,99 @@ MARKS_ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
     "recovery_epoch_without_metadata": (
         "a log's first nodeset holds from its first epoch on",
         f"{_RECOVERY}/test_log_recovery.py::test_epochs_before_the_first_nodeset_hold_nothing",
+    ),
+    "log_store_corrupt_marker": (
+        _DISK,
+        f"{_ROCKSDB_STORE}::TestIdentity::test_data_beside_a_marker_that_cannot_be_read_is_moved_aside",
+    ),
+    "log_store_write_delayed": (
+        _DISK,
+        f"{_ROCKSDB_STORE}::test_writes_are_refused_while_rocksdb_does_not_keep_up_with_its_files",
+    ),
+    "log_store_write_stalled": (
+        _DISK,
+        f"{_ROCKSDB_STORE}::test_writes_are_refused_while_rocksdb_does_not_keep_up_with_its_files",
+    ),
+    "log_store_warmer_failed": (
+        _DISK,
+        f"{_ROCKSDB}::test_a_process_for_warming_that_cannot_work_is_started_a_few_times",
+    ),
+    "log_store_read_bodiless": (
+        "shards store an AMEND only together with its body; the store does not rely on it",
+        "tests/conformance/test_log_store.py",
+    ),
+    "amend_of_another_body": (
+        _RULES,
+        f"{_SHARD}/test_store.py::TestSeals::test_an_amend_does_not_take_the_body_of_something_else",
+    ),
+    "client_too_many_redirects": (
+        "nodes that send a request around are told within a few hops to serve it",
+        "tests/unit/client/append/test_append_request.py::TestRedirects"
+        "::test_nodes_that_send_an_append_around_for_ever_are_left_alone_for_a_while",
+    ),
+    "copyset_chosen_domain_by_domain": (
+        _NODESETS,
+        f"{_PLACEMENT}/test_copyset.py::test_a_property_that_throws_hardly_ever_meet_is_met_all_the_same",
+    ),
+    "nodeset_completed_domain_by_domain": (
+        _NODESETS,
+        f"{_PLACEMENT}/test_nodeset.py"
+        "::test_a_rack_that_only_its_read_only_shard_stood_for_gets_a_writable_one_where_the_property_needs_it",
+    ),
+    "epoch_store_behind_sequencer": (
+        _STORE,
+        "tests/unit/sequencer/test_seq_state.py::TestTail::test_and_when_it_answers_with_less_than_we_know",
+    ),
+    "recovery_seal_answer_too_short": (
+        _HUGE,
+        f"{_RECOVERY}/test_log_recovery.py::test_a_shard_whose_answer_ended_before_an_epoch_is_asked_again_from_there",
+    ),
+    "split_append_stored_in_part": (
+        "takes a client that has not heard that the log gives each record its LSN, and a seal between the records of one frame",
+        "tests/unit/sequencer/test_append_path.py::TestWithoutBatching"
+        "::test_a_batch_of_which_the_last_record_is_stored_after_one_failed_may_be_applied",
+    ),
+    "split_append_not_told_whole": (
+        _HUGE,
+        "tests/unit/sequencer/test_append_path.py::TestWithoutBatching"
+        "::test_an_answer_about_thousands_of_entries_fits_a_frame_and_counts_all",
+    ),
+    "read_history_in_part": (
+        "takes damage to all copies of a log's latest metadata record and to none of an earlier one",
+        "tests/unit/client/read/test_read_stream.py::TestNodesets"
+        "::test_epochs_of_which_the_nodesets_cannot_be_read_are_waited_for",
+    ),
+    "purge_without_metadata": (
+        "a metadata entry is stored in full before anything of its epoch is released, and damaged copies of it count as missing answers",
+        f"{_SHARD}/test_purge.py::TestPurge::test_a_history_without_the_epoch_is_read_again",
+    ),
+    "stale_after_activation": (
+        "an answer of the epoch store would have to be overtaken by the activation of another node and by a client that met it",
+        "tests/unit/sequencer/test_append_path.py::TestStaleSequencer"
+        "::test_an_epoch_that_was_never_given_is_refused_after_one_activation",
+    ),
+    "metadata_log_not_authoritative": (
+        "shards would have to lose their data before a log gets its first epoch, and once more, or the epoch store to fail, while it gets it",
+        "tests/unit/sequencer/test_activation.py::TestFirstActivation"
+        "::test_a_metadata_log_that_shards_have_lost_is_not_read_when_nobody_wants_the_log_any_more",
+    ),
+    "recovery_entry_gone": (
+        "all copies of an entry above the LNG would have to rot between two attempts of one recovery",
+        f"{_RECOVERY}/test_epoch_recovery.py"
+        "::test_an_entry_whose_copies_all_rot_after_it_was_decided_is_lost_and_no_hole",
+    ),
+    "recovery_no_shards": (
+        "takes a cluster file without any shard of a nodeset: nothing is left to check",
+        f"{_RECOVERY}/test_log_recovery.py::test_a_cluster_file_without_any_of_the_shards_is_waited_out",
+    ),
+    "release_hint_beyond_clean_epochs": (
+        "a disk keeps a release pointer and loses the CLEAN that was synced before it: disks of the simulator lose what came last",
+        f"{_SHARD}/test_purge.py::TestRelease::test_a_hint_beyond_the_clean_epochs_only_fences",
+    ),
+    "write_stream_frame_repeated": (
+        _OTHER_CLIENTS,
+        "tests/unit/sequencer/test_append_path.py::TestWriteStreams"
+        "::test_a_repeated_number_gets_its_first_position_and_is_stored_once",
     ),
 }
 """By mark: why no seed reaches it, and the test that does."""

@@ -12,7 +12,7 @@ from logdevice_py.core.lsn import Epoch
 from logdevice_py.core.status import LogDeviceError
 from logdevice_py.core.units import SECOND, Micros
 from logdevice_py.metadata.epoch_metadata import EpochInterval
-from server.sim_machines import SimNode, SimPromise
+from server.sim_machines import SimNode, SimNodeState, SimPromise
 from tests.simulation.application import Application
 from tests.simulation.cluster_plan import ClusterPlan
 
@@ -31,7 +31,7 @@ class Trimmer(Application):
             return
         lsn = self.rng.choice(known)[0]
 
-        def shards(intervals: tuple[EpochInterval, ...], at: Micros) -> None:
+        def shards(intervals: tuple[EpochInterval, ...], at: Micros, certain: Epoch) -> None:
             wanted: set[ShardId] = {shard for interval in intervals for shard in interval.shards}
             present = sorted(wanted & set(self.client.session.config.storage_shards()))
             if not self.alive or not present:
@@ -54,15 +54,13 @@ class Trimmer(Application):
 
 
 class EpochMover(Application):
-    """Asks for a sequencer of a later epoch than the one in use."""
+    """Asks for a sequencer of a later epoch than the one in use, at times for one that was never given."""
 
     def act(self, now: Micros) -> None:
         log = self.pick_log()
         session = self.client.session
-        epochs = self.run.invariants.logs[log].epochs
-        session.questions.ask(
-            log, now, lambda answer, at: None, min_epoch=Epoch(max(epochs, default=0) + 1), deadline=now + SECOND
-        )
+        wanted = Epoch(max(self.run.invariants.logs[log].epochs, default=0) + (5 if self.rng.random() < 0.02 else 1))
+        session.questions.ask(log, now, lambda answer, at: None, min_epoch=wanted, deadline=now + SECOND)
 
 
 class Configurator(Application):
@@ -70,8 +68,29 @@ class Configurator(Application):
 
     def act(self, now: Micros) -> None:
         plan = copy.deepcopy(self.run.plan)
-        self.rng.choice(plan.changes())(self.rng)
+        if not self._remove(plan):
+            self.rng.choice(plan.changes())(self.rng)
         self.publish(plan, self.rng.choice([0, SECOND, 5 * SECOND]))
+
+    def _remove(self, plan: ClusterPlan) -> bool:
+        """Take out a node that was drained, or one that is down: a copy less of what it holds, which has to be tolerable. Drain one to be taken out
+        next time, if none is."""
+        if self.rng.random() < 0.4:
+            return False
+        down = [number for number, node in self.cluster.nodes.items() if node.state is SimNodeState.DOWN]
+        for number in down:
+            if number in plan.nodes and self.rng.random() < 0.2:
+                plan.nodes[number].state = "disabled"
+        removable = plan.removable()
+        if not removable:
+            plan.drain(self.rng)
+            return True
+        number = self.rng.choice(removable)
+        if not self.run.take_out(self.cluster.nodes[NodeId(number)].disks):
+            return False
+        self.cluster.note("run", "a node is taken out", number)
+        plan.remove_node(number)
+        return True
 
     def calm(self) -> None:
         """All nodes take records again, and everybody has the newest file."""
@@ -86,6 +105,9 @@ class Configurator(Application):
         config = load_cluster(plan.render())
         self.cluster.note("run", "cluster file", config.version)
         self.cluster.config = config
+        for number in list(self.cluster.nodes):
+            if number not in config.nodes:
+                self._end(self.cluster.retire(number), most)
         for number in config.nodes:
             if number not in self.cluster.nodes:
                 self.cluster.nodes[number] = SimNode(self.cluster, NodeId(number))
@@ -97,6 +119,12 @@ class Configurator(Application):
                 self.rng.randrange(most + 1),
                 lambda client=client: client.event(lambda now: client.session.set_config(config, now)),
             )
+
+    def _end(self, node: SimNode, most: int) -> None:
+        """End a process that nobody needs any more; it may learn before that it is not in the file."""
+        if self.rng.random() < 0.5:
+            self.cluster.scheduler.after(self.rng.randrange(most + 1), lambda: give_to_node(node, self.cluster.config))
+        self.cluster.scheduler.after(most, lambda: node.crash(machine=True))
 
 
 def give_to_node(node: SimNode, config: ClusterConfig) -> None:

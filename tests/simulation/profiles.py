@@ -26,6 +26,10 @@ class TroubleProfile:
     """Fields of `ReadSettings`."""
     logs: int = 0
     """How many; 0: as drawn."""
+    late_logs: bool = False
+    """All logs but the first begin at some time in the run."""
+    nodes: int = 0
+    """At least so many."""
 
 
 # What a setting allows must still suffice when nothing goes wrong: the epoch store answers within some 20 ms, a message comes within 500 ms.
@@ -55,8 +59,33 @@ PROFILES: tuple[TroubleProfile, ...] = (
         attributes={"max_writes_in_flight": ("100", "1000")},
     ),
     TroubleProfile(
+        name="handovers",
+        faults=("recovered_twice", "recovered_twice", "old_sequencer_asked", "old_sequencer_asked"),
+        settings={"storage": {"recent_entries_bytes_max": ('"0B"', '"1MiB"')}, "recovery": _QUICK_RECOVERY},
+        # one must be over before the next one begins, and nothing else may move the log meanwhile
+        scenario={
+            "fault_interval": 2 * SECOND,
+            "duration": 20 * SECOND,
+            "appenders": 2,
+            "tail_interval": 100 * MILLISECOND,
+            "epoch_interval": 0,
+            "config_interval": 0,
+            "trim_interval": 0,
+        },
+        attributes={"max_writes_in_flight": ("100", "1000"), "sticky_copysets": ("false",)},
+        nodes=5,
+        logs=1,
+    ),
+    TroubleProfile(
         name="sequencers apart",
-        faults=("partition_sequencer", "stop_sequencer", "partition_client"),
+        faults=(
+            "partition_sequencer",
+            "old_sequencer_asked",
+            "stop_sequencer",
+            "partition_client",
+            "epoch_store_conflict",
+            "uneven_seals",
+        ),
         settings={
             "sequencer": {
                 "tail_check_timeout_us": ('"20ms"', '"300ms"'),
@@ -70,10 +99,22 @@ PROFILES: tuple[TroubleProfile, ...] = (
             "tail_interval": 100 * MILLISECOND,
             "appenders": 2,
         },
+        attributes={
+            "sequencer_batching": ("true", "false", "false"),
+            "sticky_copysets": ("true", "false"),
+            "max_writes_in_flight": ("5", "1000"),
+        },
     ),
     TroubleProfile(
         name="rot",
-        faults=("rot_before_recovery", "rot_before_recovery", "bit_flip", "crash_process", "read_error"),
+        faults=(
+            "rot_before_recovery",
+            "rot_before_recovery",
+            "rot_before_amend",
+            "bit_flip",
+            "crash_process",
+            "read_error",
+        ),
         settings={"storage": {"recent_entries_bytes_max": ('"0B"',)}},
         scenario={"fault_interval": 1500 * MILLISECOND, "tail_interval": 200 * MILLISECOND},
     ),
@@ -117,12 +158,22 @@ PROFILES: tuple[TroubleProfile, ...] = (
     ),
     TroubleProfile(
         name="power cuts",
-        faults=("crash_machine", "crash_all", "orderly_stop", "slow_disk", "crash_midway", "slow_start"),
+        faults=(
+            "crash_machine",
+            "power_cut_before_recovery",
+            "power_cut_before_recovery",
+            "crash_all",
+            "orderly_stop",
+            "slow_disk",
+            "crash_midway",
+            "slow_start",
+        ),
         settings={
             "storage": {"last_released_persist_interval_us": ('"1ms"', '"20ms"')},
             "recovery": _QUICK_RECOVERY,
         },
         scenario={"epoch_interval": 500 * MILLISECOND},
+        attributes={"durability": ('"sync"', '"async"')},
     ),
     TroubleProfile(
         name="many epochs",
@@ -163,5 +214,71 @@ PROFILES: tuple[TroubleProfile, ...] = (
         faults=("crash_rack", "partition_halves", "crash_loop", "orderly_stop"),
         attributes={"nodeset_size": ("3",), "sequencer_affinity": ('"rack0"', '"rack2"')},
         scenario={"config_interval": SECOND, "epoch_interval": 500 * MILLISECOND},
+    ),
+    TroubleProfile(
+        name="damage in recovery",
+        faults=(
+            "damage_in_recovery",
+            "damage_in_recovery",
+            "crash_process",
+            "strike_in_recovery",
+            "rot_before_recovery",
+            "rot_before_amend",
+        ),
+        settings={
+            "storage": {"recent_entries_bytes_max": ('"0B"',)},
+            "recovery": {**_QUICK_RECOVERY, "mutations_in_flight_max": ("1", "2")},
+        },
+        scenario={
+            "fault_interval": 700 * MILLISECOND,
+            "epoch_interval": 500 * MILLISECOND,
+            "tail_interval": 300 * MILLISECOND,
+        },
+    ),
+    TroubleProfile(
+        name="disks behind recovery",
+        faults=(
+            "overload_in_recovery",
+            "overload_in_recovery",
+            "overload_in_recovery",
+            "slow_disk",
+            "strike_in_recovery",
+        ),
+        settings={
+            "recovery": _QUICK_RECOVERY,
+            "storage": {"purge_retry_initial_us": ('"5ms"',), "recent_entries_bytes_max": ('"0B"',)},
+        },
+        scenario={"fault_interval": 700 * MILLISECOND, "epoch_interval": 1500 * MILLISECOND},
+        nodes=5,
+    ),
+    TroubleProfile(
+        name="logs that begin late",
+        faults=("wipe", "wipe", "crash_all", "epoch_store_away", "epoch_store_away", "damage_in_recovery"),
+        scenario={"fault_interval": 700 * MILLISECOND, "epoch_interval": SECOND},
+        logs=4,
+        late_logs=True,
+    ),
+    TroubleProfile(
+        name="copies that return",
+        faults=("stray_copies", "stray_copies", "late_copies", "wipe", "crash_rack"),
+        settings={"recovery": _QUICK_RECOVERY, "storage": {"purge_retry_initial_us": ('"5ms"',)}},
+        scenario={"fault_interval": 700 * MILLISECOND, "epoch_interval": 500 * MILLISECOND},
+        attributes={"max_writes_in_flight": ("100", "1000")},
+    ),
+    TroubleProfile(
+        name="holes",
+        faults=("crash_behind_cut", "crash_behind_cut", "late_copies", "late_copies", "partition_sequencer"),
+        settings={"recovery": {"grace_period_us": ('"0us"', '"1s"')}},
+        scenario={
+            "fault_interval": 900 * MILLISECOND,
+            "write_interval": 20 * MILLISECOND,
+            "stream_writers": 3,
+            "appenders": 2,
+        },
+        attributes={
+            "sticky_copysets": ("false",),
+            "sequencer_batching": ("true", "false"),
+            "max_writes_in_flight": ("1000",),
+        },
     ),
 )

@@ -112,9 +112,6 @@ class TailAsker(Application):
 
         self.client.session.tail_lsn(log, SimPromise(done), now)
 
-    def calm(self) -> None:
-        """Nothing to hurry."""
-
 
 def tailing(apps: list[Application]) -> list[tuple[TailReader, Any]]:
     """Readers that follow their log."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from epoch_store.interface import SetLastCleanEpoch
 from logdevice_py.core.ids import LogId, ShardId, format_shard, node_of
-from logdevice_py.core.lsn import format_lsn
+from logdevice_py.core.lsn import LSN_OLDEST, format_lsn
 from logdevice_py.core.machine import Send
 from logdevice_py.core.status import Status
 from logdevice_py.protocol.messages import Clean, Cleaned, Digest, Sealed, Store, StoreFlags
@@ -43,8 +43,17 @@ class RecoveryInvariants:
         """By node, run of it, log and epoch: to whom the recovery of an epoch sent CLEAN since it last asked what is stored."""
         self._cleaned: dict[tuple[int, int], set[ShardId]] = {}
         """By log and epoch: shards that answered CLEAN with OK."""
+        self._ends: set[tuple[int, int, int]] = set()
+        """(log, epoch, LNG) of every CLEAN: how recoveries ended."""
         self._lacking: set[ShardId] = set()
         """Shards that said that they lack entries."""
+        self._messages = {
+            Store: self._on_store,
+            Digest: self._on_digest,
+            Clean: self._on_clean,
+            Cleaned: self._on_cleaned,
+            Sealed: self._on_sealed,
+        }
 
     def watch(self, node: SimNode, effects: list[Any]) -> None:
         """The effects of one turn of a node, before what they say of seals is noted."""
@@ -54,7 +63,9 @@ class RecoveryInvariants:
             if kind is WriteShard:
                 self._on_write(node, effect, newest)
             elif kind is Send:
-                self._on_send(node, effect.message)
+                handler = self._messages.get(type(effect.message))
+                if handler is not None:
+                    handler(node, effect.message)
             elif kind is EpochStoreRequest and isinstance(effect.operation, SetLastCleanEpoch):
                 self._on_epoch_recovered(node, effect.operation)
         for key, epoch in newest.items():
@@ -82,23 +93,33 @@ class RecoveryInvariants:
                     f"{self._newest[key]}; its sequencer does not drain"
                 )
             newest[key] = max(newest.get(key, 0), epoch)
+        for log, first, last in effect.batch.deletes:
+            end = (log, first >> 32, (first & 0xFFFFFFFF) - 1)
+            if log in self._logs and first != LSN_OLDEST and end not in self._ends:
+                raise Violation(
+                    f"{format_shard(shard)} deletes log {log} {format_lsn(first)}..{format_lsn(last)}; no recovery ended so"
+                )
 
-    def _on_send(self, node: SimNode, message: Any) -> None:
-        kind = type(message)
-        if kind is Store:
-            if message.flags & _DRAINING and not message.recovery_id:
-                self._draining.add((message.log, message.lsn, message.wave))
-        elif kind is Digest:
-            for log, first, _, _ in message.ranges:
-                self._asked.pop((node.id, node.starts, log, first >> 32), None)
-        elif kind is Clean:
-            for row in message.logs:
-                self._asked.setdefault((node.id, node.starts, row[0], row[1]), set()).add(message.shard)
-        elif kind is Cleaned:
-            for log, epoch, status, _, _ in message.logs:
-                if status == Status.OK:
-                    self._cleaned.setdefault((log, epoch), set()).add(message.shard)
-        elif kind is Sealed and any(state[1] != Status.OK for row in message.logs for state in row[5]):
+    def _on_store(self, node: SimNode, message: Store) -> None:
+        if message.flags & _DRAINING and not message.recovery_id:
+            self._draining.add((message.log, message.lsn, message.wave))
+
+    def _on_digest(self, node: SimNode, message: Digest) -> None:
+        for log, first, _, _ in message.ranges:
+            self._asked.pop((node.id, node.starts, log, first >> 32), None)
+
+    def _on_clean(self, node: SimNode, message: Clean) -> None:
+        for row in message.logs:
+            self._ends.add((row[0], row[1], row[2]))
+            self._asked.setdefault((node.id, node.starts, row[0], row[1]), set()).add(message.shard)
+
+    def _on_cleaned(self, node: SimNode, message: Cleaned) -> None:
+        for log, epoch, status, _, _ in message.logs:
+            if status == Status.OK:
+                self._cleaned.setdefault((log, epoch), set()).add(message.shard)
+
+    def _on_sealed(self, node: SimNode, message: Sealed) -> None:
+        if any(state[1] != Status.OK for row in message.logs for state in row[5]):
             self._lacking.add(message.shard)
 
     def _on_epoch_recovered(self, node: SimNode, operation: SetLastCleanEpoch) -> None:

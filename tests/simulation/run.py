@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
+from client.read.settings import ReadSettings
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.lsn import LSN_OLDEST, format_lsn
 from logdevice_py.core.marks import HITS
@@ -18,6 +19,7 @@ from tests.simulation.end_state import check_bounds, check_clean_epochs, check_c
 from tests.simulation.history import Observation, Violation
 from tests.simulation.invariants import Invariants
 from tests.simulation.scenario import Scenario, draw
+from tests.simulation.succession import check_succession
 from tests.simulation.workload import Applications, StreamWriter
 
 CALM_BOUND = 600 * SECOND
@@ -48,6 +50,10 @@ class RunOutcome:
     """Epochs in which something was appended, over all logs."""
     marks: set[str] = field(default_factory=set)
     """Rare branches that were taken."""
+    virtual: int = 0
+    """Microseconds that passed in the run."""
+    silent: bool = False
+    """A disk forgot silently what it had made durable: what rests on that was not checked."""
     lost: int = 0
     """Acknowledged records that were lost, and declared lost; only where a run destroys more than the replication property tolerates."""
 
@@ -113,9 +119,12 @@ class _Run:
             disabled=disabled,
             bounded=not loses,
         )
+        self.apps.take_out = self.nemesis.budget.take_out
         self.calm_after: dict[str, int] = {}
         self.calm_since = 0
         self.lost = 0
+        self.silent = False
+        self.nemesis.budget.on_silent_loss = self._on_silent_loss
 
     def execute(self) -> RunOutcome:
         scenario, cluster = self.scenario, self.cluster
@@ -146,14 +155,20 @@ class _Run:
             dict(cluster.fault_effects),
             self.invariants.epochs,
             {name for name, count in HITS.items() if count > marks_before[name]},
+            cluster.scheduler.now,
+            self.silent,
             self.lost,
         )
 
+    def _on_silent_loss(self) -> None:
+        self.silent = True
+        self.cluster.watch = None
+        for history in self.apps.histories.values():
+            history.betrayed = True
+
     def _advance(self, bound: int) -> None:
         scheduler = self.cluster.scheduler
-        stopped = scheduler.run_until(
-            min(bound, scheduler.now + SECOND // 10), stop=lambda: scheduler.events > EVENTS_MAX
-        )
+        stopped = scheduler.run_until(min(bound, scheduler.now + SECOND // 10), events_max=EVENTS_MAX)
         if stopped:
             raise Violation(f"{scheduler.events} events: something goes round in circles")
 
@@ -177,10 +192,13 @@ class _Run:
         def waits_for() -> str:
             writers = [app for app in self.apps.apps if app.alive and isinstance(app, StreamWriter)]
             return f"{self.apps.unanswered()} appends; unacknowledged " + ", ".join(
-                f"{writer.name} {writer.streams.unacknowledged_bytes} bytes" for writer in writers
+                f"{writer.name} {writer.streams.unacknowledged_bytes} bytes (waits for "
+                f"{[waits for log in self.scenario.logs if (waits := writer.streams.waiting_for(log))]})"
+                for writer in writers
             )
 
         self._wait("answers to appends", lambda: self.apps.unanswered() == 0, waits_for, self.apps.unanswered)
+        self._wait("asyncio applications", lambda: not self.apps.running(), lambda: f"{self.apps.running()}")
 
     def _examine(self, log: LogId) -> None:
         """Append once more, read all of it in both ways, and compare."""
@@ -197,11 +215,14 @@ class _Run:
                     lambda seen=seen: seen.last,
                 )  # type: ignore[misc]
         history, model = self.apps.histories[log], self.invariants.logs[log]
+        if self.silent:
+            return
         history.check_end(whole)
         if self.loses:
             self.lost += history.lost(whole)
             history.check_losses(whole, lambda lsn: has_intact_copy(self.cluster, model, lsn))
         else:
+            check_succession(history, whole)
             check_copies(self.cluster, model, self.nemesis.budget.damaged, history.trim_asked)
             check_clean_epochs(self.cluster, model, whole, history.trim_asked)
 
@@ -227,7 +248,7 @@ class _Run:
                     errors.append(str(promise.error))
                     cluster.scheduler.after(SECOND // 10, lambda: client.event(attempt))
 
-            client.session.append(log, made.payload, SimPromise(done), now)
+            client.session.append(log, made.payload, SimPromise(done))
 
         client.event(attempt)
         self._wait("a last append", lambda: bool(lsns), lambda: f"{tries} tries: {errors[-1:]}")
@@ -256,6 +277,9 @@ class _Run:
 
     def _read(self, log: LogId, tail: int, *, single_copy: bool) -> Observation:
         client = self.cluster.client()
+        if not single_copy:
+            # one of the two goes through the log in steps as small as the run's readers take, and that is slow
+            client.read_settings = ReadSettings()
         name = "single-copy" if single_copy else "all-copies"
         reader, seen = self.apps.reader(client, log, LSN_OLDEST, tail, name, single_copy=single_copy)
         client.event(reader.start)

@@ -26,20 +26,6 @@ _LEFT_ALONE = {"gossip_interval_us", "gossip_threshold"}
 """Slower detection of failures would only make runs longer."""
 
 
-_POWER_CUTS = {
-    "crash_machine",
-    "crash_midway",
-    "crash_all",
-    "crash_rack",
-    "slow_start",
-    "crash_loop",
-    "crash_in_recovery",
-    "failing_sync",
-    "failing_write",
-    "strike_in_recovery",
-    "stray_copies",
-}
-
 _PROFILE_SHARE = 0.5
 """Of the runs that are devoted to one kind of trouble."""
 
@@ -71,6 +57,12 @@ class Scenario:
     epoch_interval: int
     config_interval: int
     tail_interval: int = SECOND
+    log_starts: dict[LogId, int] = field(default_factory=dict)
+    """From when on a log is used, in microseconds; the others from the beginning."""
+    find_interval: int = 0
+    """0: nobody looks for times."""
+    succession_interval: int = 0
+    """Between two records of a writer that is run by one process after another; 0: there is none."""
     frame_bytes_max: int = 256 << 10
     profile: str = ""
     """What the run is devoted to; empty: to nothing in particular."""
@@ -85,6 +77,7 @@ class Scenario:
             frames_in_flight_max=rng.choice([1, 3, 64]),
             size_trigger_bytes=min(rng.choice([64, 4096, 256 << 10]), self.frame_bytes_max),
             silence_us=rng.choice([500 * MILLISECOND, 5 * SECOND]),
+            give_up_us=rng.choice([120 * SECOND] * 14 + [3 * SECOND, 500 * MILLISECOND]),
         )
 
     @property
@@ -104,16 +97,13 @@ def draw(seed: int, *, loses: bool = False) -> Scenario:
     """The scenario of a seed. `loses`: one whose faults destroy more than the replication property tolerates."""
     rng = random.Random(seed)
     faults = _loss_faults(rng) if loses else _faults(rng)
-    profile = rng.choice(PROFILES) if rng.random() < _PROFILE_SHARE else None
+    profile = _profile(rng, loses) if rng.random() < _PROFILE_SHARE else None
     if profile is not None:
         # what destroys is what runs with losses are for; each kind has the same chance as often as it stands there
         beside = faults if loses else rng.sample(faults, min(len(faults), rng.randrange(3)))
-        faults = [*beside, *(rng.sample(profile.faults, 2) if loses else profile.faults)]
+        faults = [*beside, *(rng.sample(profile.faults, 3) if loses else profile.faults)]
     asynchronous = rng.random() < 0.12
-    if asynchronous:
-        # what was acknowledged before a sync is lost with the machine: that is no loss to complain of, nor to be told of
-        faults = [kind for kind in faults if kind not in _POWER_CUTS]
-    nodes = rng.choice([3, 3, 4, 5, 5])
+    nodes = max(rng.choice([3, 3, 4, 5, 5]), 0 if profile is None else profile.nodes)
     racks = rng.choice([1, 2, 3]) if nodes > 3 else rng.choice([1, 3])
     choices = ["node:2", "node:3"] if nodes > 2 else ["node:2"]
     if racks > 1:
@@ -175,18 +165,24 @@ def draw(seed: int, *, loses: bool = False) -> Scenario:
         turn_max=rng.choice([0, 20, 1000, 5000]),
         duration=(120 if minutes else rng.choice([5, 10, 20])) * SECOND,
         faults=faults,
-        fault_interval=rng.choice([300, 700, 700, 1500]) * MILLISECOND,
+        fault_interval=rng.choice([250, 600, 600, 1300]) * MILLISECOND,
         stream_writers=rng.choice([1, 1, 2, 3]),
         appenders=rng.choice([0, 1, 2]),
         readers=rng.choice([1, 2, 3]),
-        write_interval=(300 if minutes else rng.choice([20, 50, 100, 200])) * MILLISECOND,
+        write_interval=(300 if minutes else rng.choice([20, 20, 50, 100])) * MILLISECOND,
         wipes_max=copies - 1,
         text=source,
         plan=plan,
         trim_interval=rng.choice([0, 0, 0, 2, 10]) * SECOND,
         epoch_interval=rng.choice([0, 500 * MILLISECOND, 1500 * MILLISECOND, 5 * SECOND]),
         config_interval=0 if loses else rng.choice([0, 0, 3 * SECOND, 10 * SECOND]),
+        find_interval=rng.choice([0, 0, 0, 0, SECOND, 3 * SECOND]),
     )
+    if not loses and not made.trim_interval and rng.random() < 0.2:
+        # who takes over has to find what was written
+        made.succession_interval = 40 * MILLISECOND
+    late = 1.0 if profile is not None and profile.late_logs else 0.6 if loses else 0.25
+    made.log_starts = {log: rng.randrange(made.duration) for log in logs[1:] if rng.random() < late}
     if profile is not None:
         made.profile = profile.name
         for name, value in profile.scenario.items():
@@ -196,17 +192,27 @@ def draw(seed: int, *, loses: bool = False) -> Scenario:
     return made
 
 
+def _profile(rng: random.Random, loses: bool) -> TroubleProfile:
+    """Any one; where more is destroyed than tolerated, one that destroys more often than not."""
+    destroying = loses and rng.random() < 0.5
+    return rng.choice(
+        [each for each in PROFILES if not destroying or any(CATALOG[kind].destroys for kind in each.faults)]
+    )
+
+
 def _faults(rng: random.Random) -> list[str]:
     """A few kinds, so that each run is bad in its own way: a run with all of them hardly gets anywhere."""
     if rng.random() < 0.05:
         return []
     share = rng.choice([0.05, 0.15, 0.3])
-    return [kind.name for kind in CATALOG.values() if rng.random() < (share / 10 if kind.minutes else share)]
+    kinds = [kind for kind in CATALOG.values() if not kind.silent]
+    return [kind.name for kind in kinds if rng.random() < (share / 10 if kind.minutes else share)]
 
 
 def _loss_faults(rng: random.Random) -> list[str]:
-    """Kinds that destroy and of which the shards know, and a few others."""
-    destructive = [kind.name for kind in CATALOG.values() if kind.destroys and not kind.silent]
+    """Kinds that destroy, and a few others. Those of which the shards do not know are rare: little can be checked afterwards."""
+    silent = rng.random() < 0.1
+    destructive = [kind.name for kind in CATALOG.values() if kind.destroys and kind.silent is silent]
     others = [kind.name for kind in CATALOG.values() if not kind.destroys and not kind.minutes]
     return rng.sample(destructive, rng.randrange(1, 3)) + rng.sample(others, rng.randrange(3))
 

@@ -6,9 +6,10 @@ import gc
 import multiprocessing
 import os
 import re
+import signal
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,12 +17,13 @@ from pathlib import Path
 from tests.simulation.run import Failure, run_seed
 
 ROOT = Path(__file__).parents[2]
-_SOURCES = ("logdevice_py", "sequencer", "storage_node", "client", "epoch_store", "server")
+SOURCES = ("logdevice_py", "sequencer", "storage_node", "client", "epoch_store", "server")
+"""Packages of which the simulator runs something."""
 _NOT_SIMULATED = ("epoch_store/zookeeper.py", "epoch_store/sqlite.py")
 """The simulator has an epoch store of its own."""
 
 
-_YOUNG_OBJECTS = 20_000
+_YOUNG_OBJECTS = 100_000
 """A run makes many objects that live as long as itself: looking at them often frees little."""
 
 
@@ -40,6 +42,10 @@ class SeedResult:
     acknowledged: int = 0
     epochs: int = 0
     lost: int = 0
+    virtual: int = 0
+    """Microseconds that passed in the run."""
+    silent: bool = False
+    """See `RunOutcome`."""
     caused: dict[str, int] = field(default_factory=dict)
     effects: dict[str, int] = field(default_factory=dict)
     marks: set[str] = field(default_factory=set)
@@ -77,6 +83,8 @@ def run_one(seed: int, loses: bool, tail: int) -> SeedResult:
         acknowledged=outcome.acknowledged,
         epochs=outcome.epochs,
         lost=outcome.lost,
+        virtual=outcome.virtual,
+        silent=outcome.silent,
         caused=outcome.caused,
         effects=outcome.effects,
         marks=outcome.marks,
@@ -85,33 +93,46 @@ def run_one(seed: int, loses: bool, tail: int) -> SeedResult:
 
 def _begin_process() -> None:
     """Modules and declarations are there for good: the garbage collector need not look at them after each seed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that looks after the seeds ends the others
     gc.collect()
     gc.freeze()
     gc.set_threshold(_YOUNG_OBJECTS, 20, 20)
 
 
 def run_many(
-    seeds: Sequence[int], *, loses: bool = False, tail: int = 60, jobs: int | None = None, keep_going: bool = False
-) -> Iterator[SeedResult]:
-    """The results as they come; ends after the first failure unless `keep_going`."""
+    seeds: Sequence[int],
+    *,
+    loses: bool | Callable[[int], bool] = False,
+    tail: int = 60,
+    jobs: int | None = None,
+    keep_going: bool = False,
+) -> Generator[SeedResult, None, None]:
+    """The results as they come; ends after the first failure unless `keep_going`.
+
+    Args:
+        loses: whether a seed destroys more than is tolerated; or which seeds do.
+    """
+    in_loss_mode = loses if callable(loses) else lambda seed: bool(loses)
     waiting = iter(seeds)
     count = jobs or os.cpu_count() or 1
     with ProcessPoolExecutor(
         count, mp_context=multiprocessing.get_context("spawn"), initializer=_begin_process
     ) as pool:
         running: set[Future[SeedResult]] = set()
-        while True:
-            while len(running) < 2 * count and (seed := next(waiting, None)) is not None:
-                running.add(pool.submit(run_one, seed, loses, tail))
-            if not running:
-                return
-            done, running = wait(running, return_when=FIRST_COMPLETED)
-            for each in sorted((future.result() for future in done), key=lambda result: result.seed):
-                yield each
-                if each.failure and not keep_going:
-                    for future in running:
-                        future.cancel()
+        try:
+            while True:
+                while len(running) < 2 * count and (seed := next(waiting, None)) is not None:
+                    running.add(pool.submit(run_one, seed, in_loss_mode(seed), tail))
+                if not running:
                     return
+                done, running = wait(running, return_when=FIRST_COMPLETED)
+                for each in sorted((future.result() for future in done), key=lambda result: result.seed):
+                    yield each
+                    if each.failure and not keep_going:
+                        return
+        finally:
+            for future in running:
+                future.cancel()
 
 
 def fewest(indexes: Sequence[int], fails: Callable[[Sequence[int]], bool]) -> list[int]:
@@ -172,7 +193,7 @@ def _kind(failure: Failure) -> str:
 def declared_marks() -> dict[str, str]:
     """The names of all coverage marks in what the simulator runs, and the file that each is in."""
     found: dict[str, str] = {}
-    for package in _SOURCES:
+    for package in SOURCES:
         for path in sorted((ROOT / package).rglob("*.py")):
             name = str(path.relative_to(ROOT))
             if name in _NOT_SIMULATED or name == "logdevice_py/core/marks.py":

@@ -10,6 +10,7 @@ import pytest
 
 from logdevice_py.core.units import SECOND
 from server.sim_faults.catalog import FaultInstance
+from server.sim_faults.moments import when_sent
 from server.sim_faults.nemesis import CATALOG, Nemesis
 from server.sim_machines import SimMachines
 from tests.simulation.run import run_seed
@@ -39,6 +40,32 @@ class TestPlan:
         made = Nemesis(schedule, cluster, lambda: None, random.Random(2))
         assert {planned.at // (8 * SECOND) for planned in made.plan} == set(range(8))
         assert all(planned.at % (8 * SECOND) < 3 * SECOND for planned in made.plan)
+
+    def test_what_waits_for_its_moment_lapses_in_a_rest(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        struck: list[int] = []
+
+        def wait(it: FaultInstance) -> None:
+            when_sent(
+                it,
+                lambda node, peer, message: it.cluster.scheduler.now % (8 * SECOND) > 4 * SECOND,
+                lambda *_: struck.append(it.index),
+            )
+
+        monkeypatch.setitem(CATALOG, "stray_copies", replace(CATALOG["stray_copies"], cause=wait))
+        scenario = scenario_with(["stray_copies"])
+
+        def strikes(**bursts: int) -> int:
+            struck.clear()
+            cluster = SimMachines(scenario.config, scenario.seed)
+            schedule = replace(scenario.fault_schedule, duration=20 * SECOND, **bursts)
+            for node in cluster.nodes.values():
+                node.start()
+            Nemesis(schedule, cluster, lambda: None, random.Random(2)).start()
+            cluster.scheduler.run_until(20 * SECOND)
+            return len(struck)
+
+        assert strikes() > 5
+        assert strikes(burst=3 * SECOND, rest=5 * SECOND) == 0
 
     def test_a_fault_that_is_left_out_changes_no_other_one(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def caused(disabled: frozenset[int]) -> dict[int, tuple[int, str, float]]:

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from client.read.items import RecordBatch
-from logdevice_py.core.ids import LogId
+from logdevice_py.core.ids import LogId, ShardId
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import MILLISECOND
 from server.sim_machines import SimClient, SimMachines, SimReader
 from tests.simulation.application import Application as Application
+from tests.simulation.asyncio_clients import AsyncioApplication
 from tests.simulation.history import LogHistory, Observation, Violation
 from tests.simulation.invariants import Invariants
 from tests.simulation.operators import Configurator, EpochMover, Trimmer
 from tests.simulation.readers import SlowSimReader, TailAsker, TailReader, tailing
 from tests.simulation.scenario import Scenario
+from tests.simulation.succession_writer import SuccessionWriter
+from tests.simulation.time_finder import TimeFinder
 from tests.simulation.writers import PlainWriter
 from tests.simulation.writers import StreamWriter as StreamWriter
 
@@ -42,6 +46,8 @@ class Applications:
         for log, history in self.histories.items():
             model = invariants.logs[log]
             history.released = lambda model=model: model.released  # type: ignore[misc]
+        self.take_out: Callable[[Iterable[ShardId]], bool] = lambda shards: False
+        """Whether these shards may leave the cluster file; if so, what they hold counts as lost."""
         self.pending = 0
         """Appends without an answer, those of killed clients included."""
         self.failures: dict[Status, int] = {}
@@ -58,6 +64,8 @@ class Applications:
             "x": (Trimmer, scenario.trim_interval),
             "e": (EpochMover, scenario.epoch_interval),
             "c": (Configurator, scenario.config_interval),
+            "f": (TimeFinder, scenario.find_interval),
+            "h": (SuccessionWriter, scenario.succession_interval),
         }
 
     def start(self) -> None:
@@ -70,7 +78,7 @@ class Applications:
         for _ in range(scenario.readers):
             self.add("r")
         self.add("t")
-        for letter in "xec":
+        for letter in "xecfh":
             if self._intervals[letter][1]:
                 self.add(letter)
 
@@ -92,18 +100,16 @@ class Applications:
 
     def calm(self) -> None:
         """Nobody rests any more, and everybody has the newest cluster file."""
-        for app in self.apps:
-            if isinstance(app, TailReader):
-                app.calm()
         operators = [app for app in self.apps if isinstance(app, Configurator)]
-        if operators:
-            operators[-1].calm()
+        for app in self.apps:
+            if app not in operators[:-1]:
+                app.calm()
 
     def close(self) -> None:
         """Close every client: whatever an application waits for gets an outcome."""
         for app in self.apps:
             if app.alive:
-                app.client.session.close()
+                app.close()
         if self.unanswered():
             raise Violation(f"{self.unanswered()} appends have no outcome after their clients were closed")
 
@@ -144,6 +150,10 @@ class Applications:
             for app in self.apps
             if app.alive
         )
+
+    def running(self) -> list[str]:
+        """Names of living applications whose code has not ended."""
+        return [app.name for app in self.apps if isinstance(app, AsyncioApplication) and not app.ended]
 
     def tailing(self) -> list[tuple[TailReader, Any]]:
         """Readers that follow their log."""

@@ -17,8 +17,12 @@ if TYPE_CHECKING:
 
 WAITING_MAX = 40
 """Appends of one application that may be without an answer."""
+FRAMES_WAITING_MAX = 80
+"""About so many frames of one application may be without an answer: each of them must have one before the run can end."""
 RECORDS_MAX = 6000
 """Records that one application appends at most: a run must end."""
+RECORDS_MANY = 3000
+"""When so many were appended to all logs, calls are small: a record more costs as much as the first, and finds less."""
 _SIZES = [0, 10, 10, 100, 100, 1000, 5000]
 _SMALL = 20
 
@@ -35,24 +39,29 @@ class StreamWriter(Application):
         self.streams: WriteStreams = self.client.writer(self.settings)
         self.sequence = 0
         self.waiting = 0
+        self.frames_waiting = 0
 
     def act(self, now: Micros) -> None:
-        if self.waiting >= WAITING_MAX or self.sequence >= RECORDS_MAX:
+        if self.waiting >= WAITING_MAX or self.frames_waiting >= FRAMES_WAITING_MAX or self.sequence >= RECORDS_MAX:
             return
         log = self.pick_log()
         history = self.run.histories[log]
         rng = self.rng
         count = rng.choice([1, 1, 3, 10, 40, 120])
+        if sum(len(each.attempts) for each in self.run.histories.values()) >= RECORDS_MANY:
+            count = min(count, 3)
         size = rng.choice(_SIZES if count < 40 else [0, 10, _SMALL])
         first = self.sequence + 1
         payloads = [f"{self.name}-{first + index}-".encode() + bytes(size) for index in range(count)]
         self.sequence += count
+        frames = min(count, 1 + sum(map(len, payloads)) // self.settings.size_trigger_bytes)
         floor = self.floor[log]
         attempts = [history.attempt(payload, floor, self.name, first + index) for index, payload in enumerate(payloads)]
 
         def done(promise: SimPromise) -> None:
             self.run.pending -= 1
             self.waiting -= 1
+            self.frames_waiting -= frames
             if not self.alive:
                 return
             if isinstance(promise.error, LogDeviceError):
@@ -70,6 +79,7 @@ class StreamWriter(Application):
 
         self.run.pending += 1
         self.waiting += 1
+        self.frames_waiting += frames
         try:
             self.streams.append_many(log, payloads, SimPromise(done), now)
         except LogDeviceError as error:
@@ -77,6 +87,7 @@ class StreamWriter(Application):
                 raise
             self.run.pending -= 1
             self.waiting -= 1
+            self.frames_waiting -= frames
             for attempt in attempts:
                 history.give_up(attempt, maybe_applied=False)
 
@@ -119,4 +130,4 @@ class PlainWriter(Application):
         self.run.pending += 1
         self.waiting += 1
         timeout = self.rng.choice([300 * MILLISECOND, 2 * SECOND, 10 * SECOND])
-        self.client.session.append(log, attempt.payload, SimPromise(done), now, timeout)
+        self.client.session.append(log, attempt.payload, SimPromise(done), timeout)

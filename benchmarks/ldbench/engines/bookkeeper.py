@@ -29,8 +29,15 @@ from typing import Final
 from benchmarks.ldbench.engine import DurabilityClass, Engine, EngineError, Mode, Setting, StartAt, StartOptions
 from benchmarks.ldbench.receipts import ListReceipt
 from benchmarks.ldbench.record_buffer import RecordBuffer
-from benchmarks.ldbench.server_processes import LOOPBACK, RunningServers, ServerProcesses, accepts, free_ports
-from benchmarks.ldbench.servers import MissingServerError, ServerJars, find_bookkeeper, first_line
+from benchmarks.ldbench.server_processes import (
+    LOOPBACK,
+    RunningServers,
+    ServerProcesses,
+    accepts,
+    free_ports,
+    why_no_servers,
+)
+from benchmarks.ldbench.servers import ServerJars, find_bookkeeper, first_line
 
 _DRIVER: Final = Path(__file__).with_name("LedgerDriver.java")
 _BOOKIE_JVM: Final = (
@@ -293,19 +300,16 @@ class BookKeeper:
     name = "bookkeeper"
     title = "Apache BookKeeper by its Java client, driven from Python"
     ordered = True
+    ordered_through_faults = True
+    has_leaders = False
     single_writer = True
 
     def unavailable(self, options: StartOptions) -> str | None:
         """As `Engine.unavailable`."""
-        if options.sync_delay_us:
-            return "this driver cannot make BookKeeper's syncs slower"
-        try:
-            find_bookkeeper()
-        except MissingServerError as error:
-            return str(error)
-        if shutil.which("javac") is None:
+        reason = why_no_servers(options, "BookKeeper", find_bookkeeper)
+        if reason is None and shutil.which("javac") is None:
             return "BookKeeper's driver is compiled when it starts, and there is no javac on the PATH: install a JDK 17 or later"
-        return None
+        return reason
 
     def versions(self) -> Mapping[str, str]:
         """As `Engine.versions`."""
@@ -323,7 +327,7 @@ class BookKeeper:
                 records_in_flight=window,
                 bytes_in_flight=size << 20,
             )
-            for window, size in ((10_000, 8), (2000, 8), (50_000, 32))
+            for window, size in ((2000, 8), (10_000, 8), (50_000, 32))
         ]
 
     def lone_setting(self) -> Setting:

@@ -41,8 +41,8 @@ from benchmarks.ldbench.engine import (
     StartOptions,
 )
 from benchmarks.ldbench.receipts import ListReceipt
-from benchmarks.ldbench.server_processes import LOOPBACK, RunningServers, ServerProcesses, free_ports
-from benchmarks.ldbench.servers import MissingServerError, find_nats
+from benchmarks.ldbench.server_processes import LOOPBACK, RunningServers, ServerProcesses, free_ports, why_no_servers
+from benchmarks.ldbench.servers import find_nats
 
 WINDOWS: Final = (4000, 1000, 8000)
 """The first is the library's default. The server takes at most 10,000 for a stream."""
@@ -182,37 +182,48 @@ class JetStreamConsumer:
 
 
 class RunningJetStream(RunningServers):
-    """A cluster of NATS servers, and connections to it by the server that they go to first."""
+    """A cluster of NATS servers, and connections to it."""
 
     def __init__(self, servers: ServerProcesses, options: StartOptions, ports: Mapping[str, int]) -> None:
         super().__init__(servers)
         self._options = options
         self._ports = ports
-        self._connections: dict[str, Client] = {}
+        self._connections: list[Client] = []
         self._created = 0
 
     async def connection(self, first: str) -> Client:
-        """The connection that prefers a server."""
-        found = self._connections.get(first)
-        if found is None:
-            order = sorted(self._ports, key=lambda name: name != first)
-            found = await nats.connect(
-                servers=[f"nats://{LOOPBACK}:{self._ports[name]}" for name in order],
-                dont_randomize=True,
-                max_reconnect_attempts=-1,
-                reconnect_time_wait=0.05,
-                ping_interval=1,
-                error_cb=_ignore,
-            )
-            self._connections[first] = found
-        return found
+        """One to a server, or to another one where that one does not answer.
+
+        A connection that moved to another server, as after a fault, stays with those who have it: what is opened anew neither goes its
+        long way nor suffers from a fault of the server in between.
+        """
+        for made in self._connections:
+            url = made.connected_url
+            if url is not None and url.port == self._ports[first]:
+                return made
+        order = sorted(self._ports, key=lambda name: name != first)
+        made = await nats.connect(
+            servers=[f"nats://{LOOPBACK}:{self._ports[name]}" for name in order],
+            dont_randomize=True,
+            max_reconnect_attempts=-1,
+            reconnect_time_wait=0.05,
+            ping_interval=1,
+            error_cb=_ignore,
+        )
+        self._connections.append(made)
+        return made
+
+    async def _manager(self, timeout: float = 5) -> JetStreamContext:
+        """Any connection does for administration."""
+        connection = self._connections[0] if self._connections else await self.connection("n0")
+        return connection.jetstream(timeout=timeout)
 
     async def serves(self) -> bool:
         """Whether a stream can be made: the servers have found one another and a leader."""
         try:
             # connecting goes on for ever while no server listens
             async with asyncio.timeout(_PATIENCE):
-                manager = (await self.connection("n0")).jetstream(timeout=1)
+                manager = await self._manager(timeout=1)
                 await manager.add_stream(self._stream(_READY))
                 await manager.delete_stream(_READY)
         except (OSError, nats.errors.Error):
@@ -224,7 +235,7 @@ class RunningJetStream(RunningServers):
 
     async def create_logs(self, count: int) -> Sequence[str]:
         """As `RunningEngine.create_logs`."""
-        manager = (await self.connection("n0")).jetstream(timeout=30)
+        manager = await self._manager(timeout=30)
         names = [f"log{number}" for number in range(self._created, self._created + count)]
         self._created += count
         for name in names:
@@ -235,7 +246,7 @@ class RunningJetStream(RunningServers):
         return names
 
     async def _information(self, log: str) -> StreamInfo:
-        manager = (await self.connection("n0")).jetstream()
+        manager = await self._manager()
         try:
             return await manager.stream_info(log)
         except (nats.errors.Error, TimeoutError) as error:
@@ -272,7 +283,7 @@ class RunningJetStream(RunningServers):
 
     async def stop(self) -> None:
         """As `RunningEngine.stop`."""
-        for connection in self._connections.values():
+        for connection in self._connections:
             await connection.close()
         await self._servers.stop()
 
@@ -287,17 +298,14 @@ class JetStream:
     name = "jetstream"
     title = "NATS JetStream by nats-py"
     ordered = True
+    # what a paused server has not read from its connection yet reaches the stream when it goes on, behind what the client sent elsewhere
+    ordered_through_faults = False
+    has_leaders = True
     single_writer = False
 
     def unavailable(self, options: StartOptions) -> str | None:
         """As `Engine.unavailable`."""
-        if options.sync_delay_us:
-            return "nats-server is one static binary: its syncs cannot be made slower from outside"
-        try:
-            find_nats()
-        except MissingServerError as error:
-            return str(error)
-        return None
+        return why_no_servers(options, "NATS JetStream", find_nats)
 
     def versions(self) -> Mapping[str, str]:
         """As `Engine.versions`."""

@@ -33,8 +33,8 @@ from confluent_kafka.cimpl import NewTopic
 from benchmarks.ldbench.engine import DurabilityClass, Engine, EngineError, Mode, Setting, StartAt, StartOptions
 from benchmarks.ldbench.receipts import ListReceipt
 from benchmarks.ldbench.record_buffer import RecordBuffer
-from benchmarks.ldbench.server_processes import LOOPBACK, RunningServers, ServerProcesses, free_ports
-from benchmarks.ldbench.servers import MissingServerError, find_kafka, first_line
+from benchmarks.ldbench.server_processes import LOOPBACK, RunningServers, ServerProcesses, free_ports, why_no_servers
+from benchmarks.ldbench.servers import find_kafka, first_line
 
 _JVM: Final = (
     *(
@@ -350,17 +350,13 @@ class Kafka:
     name = "kafka"
     title = "Apache Kafka by confluent-kafka"
     ordered = True
+    ordered_through_faults = True
+    has_leaders = True
     single_writer = False
 
     def unavailable(self, options: StartOptions) -> str | None:
         """As `Engine.unavailable`."""
-        if options.sync_delay_us:
-            return "this driver cannot make Kafka's syncs slower"
-        try:
-            find_kafka()
-        except MissingServerError as error:
-            return str(error)
-        return None
+        return why_no_servers(options, "Kafka", find_kafka)
 
     def versions(self) -> Mapping[str, str]:
         """As `Engine.versions`."""

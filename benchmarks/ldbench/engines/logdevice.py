@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import platform
+import time
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import version
@@ -22,6 +25,8 @@ from benchmarks.ldbench.engine import (
     StartAt,
     StartOptions,
 )
+from benchmarks.ldbench.sampling import START_SAMPLING, STOP_SAMPLING
+from benchmarks.ldbench.separate_machines import SeparateMachines
 from client.buffered_writer import BufferedWriter
 from client.client import Client
 from client.reader import Reader
@@ -37,6 +42,7 @@ from server import layout
 from server.dev_cluster import make_config
 from server.readiness import wait_until_writable
 from server.supervisor import CommandError, Supervisor, write_cluster_file
+from server.virtual_network import VirtualNetwork
 
 READY_TIMEOUT: Final = 120.0
 APPEND_TIMEOUT: Final = 30.0
@@ -89,16 +95,23 @@ _SETTINGS: Final[Mapping[Mode, Sequence[Setting]]] = {
 }
 
 
-class ProfiledSupervisor(Supervisor):
-    """Starts nodes under the sampling profiler."""
+class BenchSupervisor(Supervisor):
+    """Starts nodes under the sampling profiler, or in network namespaces of their own."""
+
+    profiles: Path | None = None
+    """Where profiles go."""
+    network: VirtualNetwork | None = None
 
     def command(self, node: NodeId) -> list[str]:
-        """As without it, with the profiler's module in between."""
+        """As without it, with what is asked for in between."""
         command = super().command(node)
-        at = command.index("server.logdeviced")
-        profiles = self.directory / "profiles"
-        profiles.mkdir(exist_ok=True)
-        return [*command[:at], "benchmarks.ldbench.profiled", str(profiles / f"N{node}.stacks"), *command[at:]]
+        if self.profiles is not None:
+            at = command.index("server.logdeviced")
+            profile = self.profiles / f"N{node}-{time.monotonic_ns():x}.stacks"
+            command[at:at] = ["benchmarks.ldbench.profiled", str(profile)]
+        if self.network is not None:
+            command[:0] = ["ip", "netns", "exec", self.network.namespace(node)]
+        return command
 
 
 class _SingleProducer:
@@ -215,11 +228,32 @@ class _LogConsumer:
 class RunningLogDevice:
     """A cluster under a supervisor in this process, and one client."""
 
-    def __init__(self, directory: Path, config: ClusterConfig, *, profile: bool) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        config: ClusterConfig,
+        *,
+        profiles: Path | None = None,
+        machines: SeparateMachines | None = None,
+    ) -> None:
+        """
+        Args:
+            directory: of the cluster.
+            config: its file.
+            profiles: where processes put profiles of themselves when they stop; None: nobody does.
+            machines: where the nodes run, gone with them; None: on loopback addresses.
+        """
         self.directory = directory
         self.config = config
+        self.profiles = profiles
+        self._machines = machines
         write_cluster_file(directory, config)
-        self.supervisor = (ProfiledSupervisor if profile else Supervisor)(directory, config)
+        self.supervisor = BenchSupervisor(directory, config)
+        if machines is not None:
+            self.supervisor.network = machines.network
+        if profiles is not None:
+            profiles.mkdir(exist_ok=True)
+            self.supervisor.profiles = profiles
         self.client = Client(
             str(layout.cluster_file(directory)), settings=ClientSettings(append_timeout_us=round(APPEND_TIMEOUT * 1e6))
         )
@@ -303,6 +337,22 @@ class RunningLogDevice:
         """Start it again."""
         await self.supervisor.start(_node(name))
 
+    async def cut_off(self, name: str) -> None:
+        """Nothing that a node sends or that is sent to it arrives."""
+        assert self._machines is not None
+        await asyncio.to_thread(self._machines.network.unplug, _node(name))
+
+    async def connect_again(self, name: str) -> None:
+        """The end of `cut_off`."""
+        assert self._machines is not None
+        await asyncio.to_thread(self._machines.network.plug, _node(name))
+
+    def sample(self, on: bool) -> None:
+        """Tell the profilers of the nodes."""
+        if self.profiles is not None:
+            for process in self.processes():
+                os.kill(process.pid, START_SAMPLING if on else STOP_SAMPLING)
+
     def configuration(self) -> Mapping[str, str]:
         """The cluster file."""
         return {"cluster.toml": layout.cluster_file(self.directory).read_text()}
@@ -314,6 +364,8 @@ class RunningLogDevice:
         self._stopped = True
         await self.client.close()
         await self.supervisor.stop_all()
+        if self._machines is not None:
+            await asyncio.to_thread(self._machines.close)
 
 
 def _node(name: str) -> int:
@@ -334,6 +386,8 @@ class LogDeviceEngine:
     name = "logdevice"
     title = "logdevice_py by its own client"
     ordered = False  # direct appends under way together may change places when one is tried again
+    ordered_through_faults = False
+    has_leaders = True
     single_writer = False
 
     def unavailable(self, options: StartOptions) -> str | None:
@@ -373,7 +427,17 @@ class LogDeviceEngine:
         )
         if options.sync_delay_us:
             config = replace(config, settings={"storage": {"sync_delay_us": format_duration(options.sync_delay_us)}})
-        running = RunningLogDevice(options.directory, config, profile=options.profile)
+        machines = None
+        if options.partitions:
+            machines = await SeparateMachines.open(options.directory, nodes)
+            config = machines.place(config)
+        profiles = options.directory / "profiles" if options.profile else None
+        try:
+            running = RunningLogDevice(options.directory, config, profiles=profiles, machines=machines)
+        except LogDeviceError as error:
+            if machines is not None:
+                machines.close()
+            raise EngineError(f"the cluster file: {error}") from error
         await running.start()
         return running
 

@@ -32,8 +32,8 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from benchmarks.ldbench.engine import DurabilityClass, Engine, EngineError, Mode, Setting, StartAt, StartOptions
 from benchmarks.ldbench.receipts import ListReceipt
-from benchmarks.ldbench.server_processes import LOOPBACK, RunningServers, ServerProcesses, free_ports
-from benchmarks.ldbench.servers import MissingServerError, find_redis
+from benchmarks.ldbench.server_processes import LOOPBACK, RunningServers, ServerProcesses, free_ports, why_no_servers
+from benchmarks.ldbench.servers import find_redis
 
 _FIELD: Final = b"r"
 _MASTER: Final = "ldbench"
@@ -267,17 +267,13 @@ class RedisStreams:
     name = "redis"
     title = "Redis Streams by redis-py"
     ordered = True
+    ordered_through_faults = True
+    has_leaders = True
     single_writer = False
 
     def unavailable(self, options: StartOptions) -> str | None:
         """As `Engine.unavailable`."""
-        if options.sync_delay_us:
-            return "this driver cannot make Redis' syncs slower"
-        try:
-            find_redis()
-        except MissingServerError as error:
-            return str(error)
-        return None
+        return why_no_servers(options, "Redis", find_redis)
 
     def versions(self) -> Mapping[str, str]:
         """As `Engine.versions`."""

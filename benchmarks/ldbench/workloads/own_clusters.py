@@ -18,7 +18,7 @@ from benchmarks.ldbench.bench import WorkloadBench
 from benchmarks.ldbench.engine import EngineError, Mode, ServerProcess, StartAt
 from benchmarks.ldbench.engines.logdevice import RunningLogDevice
 from benchmarks.ldbench.payloads import Content, PayloadPool
-from benchmarks.ldbench.resources import ResourceMeter, cost_of
+from benchmarks.ldbench.resources import cost_of
 from benchmarks.ldbench.streams import AppendStream, read_until
 from benchmarks.ldbench.verification import LogVerifier, WriterLedger
 from benchmarks.ldbench.workload import Scale, SmallestOnly
@@ -27,15 +27,19 @@ from logdevice_py.config.cluster import ClusterConfig, Roles, default_metadata_n
 from logdevice_py.config.logs import LogTree
 from logdevice_py.core.status import LogDeviceError
 from server.dev_cluster import make_config
+from server.zookeeper_server import ZooKeeperServer, ZooKeeperUnavailableError, why_no_zookeeper
 
 _COPIES: Final = 3
 _CONCURRENT: Final = 1_000
 _SETTLE_SECONDS: Final = 3.0
+_ZOOKEEPER_HEAP_MB: Final = 1024
 _RECOVERY_TIMEOUT: Final = 60.0
 _OURS: Final = frozenset({"logdevice"})
 
 
-def cluster_config(directory: Path, durability: str, *, sequencers: int, logs: int, **attributes: Any) -> ClusterConfig:
+def cluster_config(
+    directory: Path, durability: str, *, sequencers: int, logs: int, epoch_store: str | None = None, **attributes: Any
+) -> ClusterConfig:
     """Three storage nodes, N0 to N2, and nodes that only sequence behind them."""
     config = make_config(
         directory,
@@ -43,7 +47,7 @@ def cluster_config(directory: Path, durability: str, *, sequencers: int, logs: i
         logs=logs,
         replicate=f"node:{_COPIES}",
         racks=_COPIES + sequencers,
-        epoch_store=None,
+        epoch_store=epoch_store,
         durability=Durability[durability.upper()],
     )
     nodes = {
@@ -68,7 +72,7 @@ async def own_cluster(bench: WorkloadBench, **options: Any) -> AsyncIterator[Run
     directory = bench.running.directory / f"own-{time.monotonic_ns():x}"
     await asyncio.to_thread(directory.mkdir)
     config = cluster_config(directory, bench.case.durability, **options)
-    running = RunningLogDevice(directory, config, profile=False)
+    running = RunningLogDevice(directory, config, profiles=bench.running.profiles)
     try:
         yield running
     finally:
@@ -82,7 +86,7 @@ class _OwnCluster(SmallestOnly):
 
 
 class IdleLogs(_OwnCluster):
-    """All logs are activated by one sequencer node, then nothing happens."""
+    """All logs are activated by one sequencer node, then nothing happens. The epoch store is a SQLite file."""
 
     name = "idle-logs"
     title = "memory and activation of logs that lie idle, one sequencer node"
@@ -94,8 +98,12 @@ class IdleLogs(_OwnCluster):
 
     async def run(self, bench: WorkloadBench) -> None:
         """Resident memory of all nodes before and after; afterwards a few logs are written to and read."""
+        await self.activate(bench)
+
+    async def activate(self, bench: WorkloadBench, epoch_store: str | None = None) -> None:
+        """With an epoch store of that URL; None: a SQLite file."""
         count = int(bench.case.parameters["logs"])
-        async with own_cluster(bench, sequencers=1, logs=count) as running:
+        async with own_cluster(bench, sequencers=1, logs=count, epoch_store=epoch_store) as running:
             bench.say("starting a cluster of its own")
             await running.supervisor.listen()
             await running.supervisor.start_all()
@@ -104,10 +112,10 @@ class IdleLogs(_OwnCluster):
             await asyncio.sleep(_SETTLE_SECONDS)
             before = _resident(running.processes())
             bench.say(f"activating {count:,} logs")
-            bench.meter = ResourceMeter(running.processes)
+            bench.watch(running)
             async with bench.timed():
                 began = time.monotonic_ns()
-                await self._activate(running, count)
+                await _activate_all(running, count)
                 seconds = (time.monotonic_ns() - began) / NANOSECONDS
             bench.say("letting them lie")
             await asyncio.sleep(_SETTLE_SECONDS)
@@ -124,16 +132,44 @@ class IdleLogs(_OwnCluster):
             for log in sorted({1, count // 2 + 1, count}):
                 bench.measurement.verified_records += await _write_and_read(running, log, 10)
 
-    async def _activate(self, running: RunningLogDevice, count: int) -> None:
-        logs = iter(range(1, count + 1))
 
-        async def some() -> None:
-            for log in logs:
-                await _writable(running, log)
+class IdleLogsZooKeeper(IdleLogs):
+    """The same with a ZooKeeper server of its own, which is not counted."""
 
-        async with asyncio.TaskGroup() as tasks:
-            for _ in range(min(_CONCURRENT, count)):
-                tasks.create_task(some())
+    name = "idle-logs-zookeeper"
+    title = "the same with ZooKeeper for the epoch store"
+
+    def parameters(self, scale: Scale) -> Sequence[dict[str, Any]]:
+        """A fifth: each log costs ZooKeeper several synced writes."""
+        return ({"logs": scale.idle_logs // 5},)
+
+    def impossible(self) -> str | None:
+        """Without a ZooKeeper server."""
+        return why_no_zookeeper()
+
+    async def run(self, bench: WorkloadBench) -> None:
+        """As with SQLite."""
+        assert isinstance(bench.running, RunningLogDevice)
+        server = ZooKeeperServer(bench.running.directory / "zookeeper", heap_mb=_ZOOKEEPER_HEAP_MB)
+        try:
+            await server.start_async()
+            await self.activate(bench, server.url)
+        except ZooKeeperUnavailableError as error:
+            raise EngineError(str(error)) from error
+        finally:
+            await asyncio.to_thread(server.kill)
+
+
+async def _activate_all(running: RunningLogDevice, count: int) -> None:
+    logs = iter(range(1, count + 1))
+
+    async def some() -> None:
+        for log in logs:
+            await _writable(running, log)
+
+    async with asyncio.TaskGroup() as tasks:
+        for _ in range(min(_CONCURRENT, count)):
+            tasks.create_task(some())
 
 
 class RecoveryTime(_OwnCluster):
@@ -173,7 +209,7 @@ class RecoveryTime(_OwnCluster):
                 stream.send(count)
                 bench.say(f"waiting for {count:,} entries on two nodes")
                 await self._handed_over(running, int(state.next_lsn), count)
-            bench.meter = ResourceMeter(running.processes)
+            bench.watch(running)
             async with bench.timed():
                 began = time.monotonic_ns()
                 await running.kill(leader)
@@ -229,4 +265,4 @@ async def _write_and_read(running: RunningLogDevice, log: int, count: int) -> in
     return len(read)
 
 
-WORKLOADS = (IdleLogs(), RecoveryTime())
+WORKLOADS = (IdleLogs(), IdleLogsZooKeeper(), RecoveryTime())

@@ -11,12 +11,17 @@ from benchmarks.ldbench.acknowledgements import NANOSECONDS, AcknowledgementLog
 from benchmarks.ldbench.bench import WorkloadBench
 from benchmarks.ldbench.engine import Mode, StartAt
 from benchmarks.ldbench.pacing import pace
+from benchmarks.ldbench.page_cache import drop_page_cache
+from benchmarks.ldbench.resources import CLIENT
 from benchmarks.ldbench.streams import AppendStream, read_until
 from benchmarks.ldbench.verification import LogVerifier
 from benchmarks.ldbench.workload import Scale, SmallestOnly, WorkloadDefaults
 from benchmarks.ldbench.workloads.filling import append_records, fill, open_fast, records_to_read
 
 _PACED: Final = 500
+_COLD_SIZE_MAX: Final = 100_000
+_COLD_RECORDS_MAX: Final = 3_000_000
+"""Of 100 B."""
 _BACKFILL_RATE: Final = 1_000
 
 
@@ -59,6 +64,10 @@ class CatchUpRead(_Reading):
     title = "reading what is there, in batches, one reader"
     primary = "records_per_s"
 
+    def sizes(self, scale: Scale) -> Sequence[int]:
+        """The smallest, where time is short."""
+        return scale.sizes if scale.thorough else [min(scale.sizes)]
+
     async def run(self, bench: WorkloadBench) -> None:
         """Each pass is judged while it is timed."""
         (log,) = await bench.logs(1)
@@ -89,6 +98,49 @@ class CatchUpRead(_Reading):
         bench.throughput(records, (ended - began) / NANOSECONDS)
         bench.latency("from batch to batch", reads.latencies(began, ended), figures=False)
         bench.measurement.series = reads.series(began, ended, step=NANOSECONDS // 5)
+        await bench.verify({log: stream})
+
+
+class ColdRead(_Reading):
+    """As `CatchUpRead`, each pass with a cold page cache. What servers keep in their own memory they keep, so there is more to read."""
+
+    name = "cold-read"
+    title = "reading what is there from the disk, in batches, one reader"
+    primary = "mb_per_s"
+
+    def sizes(self, scale: Scale) -> Sequence[int]:
+        """The largest but for the extreme ones: filling a disk with small records takes long."""
+        return [max(size for size in scale.sizes if size <= _COLD_SIZE_MAX)]
+
+    def parameters(self, scale: Scale) -> Sequence[dict[str, Any]]:
+        """How much is read."""
+        return ({"records": min(_COLD_RECORDS_MAX, 10 * scale.read_records)},)
+
+    async def run(self, bench: WorkloadBench) -> None:
+        """Dropping the cache is not timed."""
+        (log,) = await bench.logs(1)
+        stream = await fill(bench, log, records_to_read(bench))
+        records, passes, reading, how = 0, 0, 0, "nothing to be dropped"
+        bench.say("measuring")
+        async with bench.timed():
+            while reading < bench.case.seconds * NANOSECONDS:
+                if bench.directory is not None:
+                    how = await asyncio.to_thread(drop_page_cache, bench.directory)
+                verifier = bench.verifier(log)
+                began = time.monotonic_ns()
+                consumer = await bench.running.consumer(log, StartAt.BEGINNING)
+                try:
+                    await read_until(consumer, verifier, verifier.finished)
+                finally:
+                    await consumer.close()
+                reading += time.monotonic_ns() - began
+                records += verifier.finish()
+                passes += 1
+        fetched = sum(cost["read_bytes"] for role, cost in bench.measurement.cost.items() if role != CLIENT)
+        bench.note(f"{passes} passes, each behind {how}; the servers read {fetched / 1e6:,.1f} MB from the disk")
+        bench.measurement.verified_records += records
+        bench.moved(records)
+        bench.throughput(records, reading / NANOSECONDS)
         await bench.verify({log: stream})
 
 
@@ -194,6 +246,10 @@ class Backfill(SmallestOnly, _Reading):
     title = "full re-reads beside a steady writer"
     primary = "read_records_per_s"
 
+    def parameters(self, scale: Scale) -> Sequence[dict[str, Any]]:
+        """Half of what is read where nothing is written beside it."""
+        return ({"records": scale.read_records // 2},)
+
     async def run(self, bench: WorkloadBench) -> None:
         """Each re-read ends with what was acknowledged when it began."""
         (log,) = await bench.logs(1)
@@ -240,7 +296,8 @@ class FanOut(SmallestOnly, _Reading):
 
     def parameters(self, scale: Scale) -> Sequence[dict[str, Any]]:
         """How many readers, and how much they read together."""
-        return [{"readers": readers, "records": scale.read_records // readers} for readers in (1, 10)]
+        numbers = (1, 10) if scale.thorough else (10,)
+        return [{"readers": readers, "records": scale.read_records // 2 // readers} for readers in numbers]
 
     async def run(self, bench: WorkloadBench) -> None:
         """Until the last reader has everything."""
@@ -264,4 +321,4 @@ class FanOut(SmallestOnly, _Reading):
         bench.throughput(records, (ended - began) / NANOSECONDS)
 
 
-WORKLOADS = (CatchUpRead(), TailRead(), ReadYourWrite(), Backfill(), FanOut())
+WORKLOADS = (CatchUpRead(), ColdRead(), TailRead(), ReadYourWrite(), Backfill(), FanOut())

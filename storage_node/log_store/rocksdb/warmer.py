@@ -13,7 +13,7 @@ from logdevice_py.core.lsn import Lsn
 from logdevice_py.core.marks import hit
 
 _TIMEOUT: Final = 30.0
-_STARTS_MAX: Final = 5
+STARTS_MAX: Final = 5
 _MODULE: Final = "storage_node.log_store.rocksdb.warming"
 
 
@@ -40,7 +40,7 @@ class Warmer:
     async def warm(self, partition: int, log: LogId, first: Lsn, last: Lsn, size: int) -> Lsn | None:
         """Bring about `size` bytes from `first` into the page cache; returns how far that reached, None if it failed."""
         async with self._turn:
-            while not self._closed and (self.starts < _STARTS_MAX or self._process is not None):
+            while not self._closed and (self.starts < STARTS_MAX or self._process is not None):
                 try:
                     async with asyncio.timeout(_TIMEOUT):
                         return await self._ask(f"{partition} {log} {first} {last} {size}\n")

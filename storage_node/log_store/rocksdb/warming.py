@@ -23,7 +23,11 @@ from storage_node.log_store.rocksdb.families import UNPARTITIONED, RocksDBError
 
 
 def warm(database: str, empty: str, requests: TextIO, answers: TextIO) -> None:
-    """Serve until the requests end. Files that go while they are read end an answer early, they do no harm."""
+    """Serve until the requests end. Files that go while they are read end an answer early, they do no harm.
+
+    RocksDBError where there is no database.
+    """
+    rocksdict.Rdict.list_cf(database)
     for line in requests:
         partition, log, first, last, size = map(int, line.split())
         try:

@@ -101,6 +101,9 @@ class MemoryRunning:
     async def restart(self, name: str) -> None:
         raise NotImplementedError
 
+    def sample(self, on: bool) -> None:
+        return
+
     def configuration(self) -> Mapping[str, str]:
         return {}
 
@@ -111,11 +114,13 @@ class MemoryRunning:
 class MemoryEngine:
     name = "memory"
     title = "a list"
+    has_leaders = True
     single_writer = False
 
-    def __init__(self, damage: Damage = store, *, ordered: bool = True) -> None:
+    def __init__(self, damage: Damage = store, *, ordered: bool = True, ordered_through_faults: bool = True) -> None:
         self.damage = damage
         self.ordered = ordered
+        self.ordered_through_faults = ordered_through_faults
 
     def unavailable(self, options: StartOptions) -> str | None:
         return None

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+import pytest
+
 from benchmarks.ldbench.engine import Engine, Mode, Setting
 from benchmarks.ldbench.engines.logdevice import ENGINE
 from benchmarks.ldbench.measurement import Case
@@ -19,6 +21,7 @@ class _SingleWriter:
 
     name = "narrow"
     single_writer = True
+    has_leaders = False
 
     def settings(self, mode: Mode) -> Sequence[Setting]:
         return (Setting(name="only", description=""),) if mode is Mode.SINGLE else ()
@@ -64,10 +67,26 @@ def test_servers_are_shared_only_where_they_are_started_alike() -> None:
     assert found == [["append", "many-logs"], ["lone-append"], ["append"], ["append"], ["leader-killed"]]
 
 
-def test_workloads_with_large_records_share_servers_where_time_is_short() -> None:
-    cases = [Case(workload=name, payload_bytes=size) for size in (100, 1_000) for name in ("append", "lone-append")]
-    assert [len(bundle.cases) for bundle in bundles(cases, WORKLOADS, SHORT)] == [1, 1, 2]
-    assert [len(bundle.cases) for bundle in bundles(cases, WORKLOADS, FULL)] == [1, 1, 1, 1]
+def test_servers_are_shared_by_groups_and_sizes_where_time_is_short_and_small_records_come_first() -> None:
+    sizes = (100, 1_000, 900_000)
+    cases = [Case(workload=name, payload_bytes=size) for name in ("append", "lone-append") for size in sizes]
+    cases += [Case(workload=name) for name in ("leader-killed", "leader-partitioned", "idle-logs")]
+    shared = bundles(cases, WORKLOADS, SHORT)
+    assert [(len(bundle.cases), bundle.record_bytes) for bundle in shared] == [
+        (6, 900_000),
+        (1, 100),
+        (1, 100),
+        (1, 100),
+    ]
+    assert [(case.workload, case.payload_bytes) for case in shared[0].cases] == [
+        (name, size) for size in sizes for name in ("append", "lone-append")
+    ]
+    assert len(bundles(cases, WORKLOADS, FULL)) == 9
+
+
+def test_a_workload_that_the_machine_cannot_run_is_left_out_with_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("benchmarks.ldbench.separate_machines.may_make_networks", lambda: False)
+    assert "takes root" in str(why_not(WORKLOADS["leader-partitioned"], engine()))
 
 
 def test_settings_are_decided_by_the_workloads_that_are_meant_for_it() -> None:
@@ -80,6 +99,8 @@ def test_what_a_system_cannot_do_is_left_out_with_a_reason() -> None:
     reasons = {name: why_not(workload, narrow()) for name, workload in WORKLOADS.items()}
     assert reasons["append"] is None
     assert "one writer at a time" in str(reasons["many-writers"])
+    assert "leads a log" in str(reasons["leader-killed"])
+    assert reasons["copy-killed"] is None
     assert "nothing of the kind" in str(reasons["buffered-append"])
     assert "made for logdevice only" in str(reasons["idle-logs"])
     (bundle,) = bundles([Case(workload="buffered-append"), Case(workload="append")], WORKLOADS, FULL)

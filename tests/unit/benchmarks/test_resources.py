@@ -20,7 +20,8 @@ def test_memory_is_in_bytes() -> None:
 
 
 def test_bytes_that_were_given_up_are_not_counted_as_written() -> None:
-    assert parse_io("rchar: 5\nwchar: 900\nwrite_bytes: 800\ncancelled_write_bytes: 300\n") == 500
+    text = "rchar: 5\nwchar: 900\nread_bytes: 70\nwrite_bytes: 800\ncancelled_write_bytes: 300\n"
+    assert parse_io(text) == (500, 70)
 
 
 def test_the_cost_of_this_process_is_known_and_that_of_none_is_not() -> None:

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from benchmarks.ldbench.bench import WorkloadBench
-from benchmarks.ldbench.engine import EngineError
+from benchmarks.ldbench.engine import EngineError, Mode
 from benchmarks.ldbench.measurement import Case, Measurement
 from benchmarks.ldbench.verification import WrongResultError
 from benchmarks.ldbench.workload import SMOKE
@@ -20,6 +20,7 @@ IN_MEMORY = [
     "many-logs",
     "lone-append",
     "catch-up-read",
+    "cold-read",
     "tail-read",
     "read-your-write",
     "backfill",
@@ -105,3 +106,24 @@ async def test_an_append_that_fails_voids_a_measurement_without_faults() -> None
     running.refuse = iter([False] * 5 + [True] + [False] * 100_000).__next__
     with pytest.raises(EngineError, match="appends failed: AppendError: refused"):
         await measure("append", engine, running)
+
+
+@pytest.mark.parametrize("promised", [True, False])
+async def test_order_is_judged_behind_faults_only_where_it_is_promised_through_them(promised: bool) -> None:
+    engine = MemoryEngine(ordered_through_faults=promised)
+    running = MemoryRunning(engine)
+    measurement = Measurement(case=Case(workload="copy-paused"), engine="memory", setting="only", round=1)
+    bench = WorkloadBench(engine, running, engine.lone_setting(), measurement, say=lambda text: None)
+    (log,) = await bench.logs(1)
+    stream = await bench.stream(log, Mode.SINGLE)
+    stream.send(10)
+    await stream.settle()
+    running.logs[log].reverse()
+    with pytest.raises(WrongResultError, match="lies behind"):
+        await bench.verify({log: stream})
+    if promised:
+        with pytest.raises(WrongResultError, match="lies behind"):
+            await bench.verify({log: stream}, faults=True)
+    else:
+        await bench.verify({log: stream}, faults=True)
+        assert measurement.out_of_order == 9

@@ -9,8 +9,8 @@ from logdevice_py.core.ids import NodeId, shard_id
 from logdevice_py.core.lsn import LSN_MAX
 from logdevice_py.core.status import Status
 from logdevice_py.metadata.epoch_metadata import EpochInterval
-from logdevice_py.protocol.messages import Digest, Digested
-from tests.unit.client.fakes import LOG, Bench, cluster
+from logdevice_py.protocol.messages import Digest, Digested, GetSeqState, SeqStateFlags
+from tests.unit.client.fakes import LOG, Bench, cluster, seq_state
 
 
 def digested(request: Digest) -> Digested:
@@ -33,7 +33,7 @@ class Asking:
         self.bench.session.set_config(self.config(2, [0, 1, 2]), self.bench.now)
         self.answers: list[tuple[EpochInterval, ...]] = []
         self.request = self.bench.session.read_history(
-            LOG, self.bench.now, lambda history, now: self.answers.append(history)
+            LOG, self.bench.now, lambda history, now, certain: self.answers.append(history)
         )
 
     def config(self, version: int, nodes: list[int]):  # type: ignore[no-untyped-def]
@@ -56,6 +56,36 @@ def test_metadata_logs_that_move_while_they_are_read_are_read_where_they_are() -
     assert asking.answers == [()]
     asking.bench.pass_time(60_000_000)
     assert asking.asked() == []
+
+
+def read_from_shards_that_lost_data(bench: Bench) -> list[GetSeqState]:
+    """Answer all DIGESTs; what is asked of sequencers in consequence."""
+    for node, request in bench.taken(Digest):
+        answer = digested(request)
+        answer.ranges = [(log, int(Status.REBUILDING), last) for log, _, last in answer.ranges]
+        bench.answer(node, answer)
+    return [message for _, message in bench.sent if type(message) is GetSeqState]
+
+
+def test_when_it_cannot_be_read_for_certain_the_sequencer_is_asked_to_store_it_again_now_and_then() -> None:
+    asking = Asking()
+    bench = asking.bench
+    [question] = read_from_shards_that_lost_data(bench)
+    assert (question.log, question.flags) == (LOG, SeqStateFlags.STORE_METADATA)
+    bench.answer(NodeId(bench.sent[-1][0]), seq_state(question))
+    bench.session.read_history(LOG, bench.now, lambda history, now, certain: None)
+    assert read_from_shards_that_lost_data(bench) == []
+    bench.pass_time(10_000_000)
+    bench.session.read_history(LOG, bench.now, lambda history, now, certain: None)
+    assert len(read_from_shards_that_lost_data(bench)) == 1
+
+
+def test_an_empty_metadata_log_that_is_read_to_its_end_is_not_complained_of() -> None:
+    asking = Asking()
+    for node, request in asking.bench.taken(Digest):
+        asking.bench.answer(node, digested(request))
+    assert asking.answers == [()]
+    assert asking.bench.taken(GetSeqState) == []
 
 
 def test_a_request_that_was_answered_is_not_read_anew() -> None:

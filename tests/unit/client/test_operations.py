@@ -77,7 +77,7 @@ def test_receipts_are_columns_that_build_a_receipt_on_demand() -> None:
 
 def test_a_waiting_message_of_a_failed_dial_is_never_sent_later() -> None:
     bench, promise = Bench(connect=False), FakePromise()
-    bench.session.append(LOG, b"x", promise, bench.now, 100_000)
+    bench.session.append(LOG, b"x", promise, 100_000)
     bench.turn()
     (node,) = bench.dialled
     bench.pass_time(200_000)

@@ -40,6 +40,7 @@ from logdevice_py.protocol.messages import (
     SeqState,
     Store,
     Stored,
+    StoredFlags,
 )
 from sequencer.node import SequencerNode
 from sequencer.recovery.result import RecoveryOutcome, RecoveryResult
@@ -172,6 +173,8 @@ class FakeRecoveries:
         if self.started.pop(log, None) is not None:
             self.aborted.append(log)
 
+    supersede = abort
+
     def finish(self, log: LogId, now: Micros, **result: Any) -> None:
         started = self.started.pop(log, None)
         if started is not None:
@@ -219,6 +222,8 @@ class World:
         self.states: list[SeqState] = []
         self.seals: dict[ShardId, tuple[int, int]] = {}
         self.seal_epoch, self.seal_node, self.stored_flags = 0, -1, 0
+        self.awaited: set[ShardId] = set()
+        """Shards that say of what they store that a reader waits for it."""
         self.held_stores: list[Store] = []
         self._request_ids = 0
 
@@ -399,10 +404,13 @@ class World:
             shard=store.shard,
             wave=store.wave,
             status=status,
-            flags=self.stored_flags if status is not Status.OK else 0,
+            flags=self.stored_flags if status is not Status.OK else self._awaited_flag(store.shard),
             seal_epoch=Epoch(self.seal_epoch),
             seal_node=NodeId(self.seal_node),
         )
+
+    def _awaited_flag(self, shard: ShardId) -> int:
+        return int(StoredFlags.AWAITED) if shard in self.awaited else 0
 
     def _run_digest(self, to: PeerId, digest: Digest) -> None:
         held = [store for store in self.metadata_stores if store.shard == digest.shard]

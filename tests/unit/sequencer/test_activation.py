@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from epoch_store.interface import ReadMetadata, UpdateMetadata
+from logdevice_py.core.entry import body_of, parse_constituents
 from logdevice_py.core.ids import Generation, NodeId, PeerId, shard_id
 from logdevice_py.core.lsn import Epoch, compose_lsn
 from logdevice_py.core.status import Status
-from logdevice_py.metadata.epoch_metadata import HISTORY_MAX
-from logdevice_py.protocol.messages import AppendedFlags, Digest, Digested, Store
+from logdevice_py.metadata.epoch_metadata import HISTORY_MAX, EpochMetaData
+from logdevice_py.protocol.messages import AppendedFlags, Digest, Digested, SeqStateFlags, Store
 from sequencer.epoch_sequencer import EpochSequencerState
 from sequencer.sequencer import SequencerPhase
 from sequencer.settings import SequencerSettings
@@ -147,7 +148,8 @@ class TestFirstActivation:
             world.store.generations[shard] = Generation(2)
         world.store.failures = [Status.EMPTY, *[Status.TIMEDOUT] * len(world.config.metadata_log.nodeset)]
         request = world.append()
-        world.run(3_000_000)
+        world.run(5_000)
+        assert not world.store.failures
         assert not world.is_answered(request)
         world.run(9_000_000)
         assert world.answer_to(request).status is Status.OK
@@ -414,6 +416,48 @@ class TestMetadataLog:
         world.run(10_000_000)
         assert world.store.metadata[LOG].written
         assert world.sequencer.is_released
+
+    def test_it_is_stored_again_when_readers_cannot_read_it_but_not_all_the_time(self) -> None:
+        world = active()
+        world.sequencer.activate(world.now)
+        world.run(1_000_000)
+        before = world.metadata_stores
+        copies = len(before)
+        for _ in range(3):
+            request = world.ask_state(SeqStateFlags.STORE_METADATA)
+            world.run(1_000_000)
+            assert world.state_of(request).status is Status.OK
+        again = before[copies:]
+        assert len(again) == copies
+        assert {store.lsn for store in again} == {compose_lsn(2, 1)}
+        first, second = (
+            EpochMetaData.decode(parse_constituents(body_of(store.image))[0].payload) for store in (before[0], again[0])
+        )
+        assert second.history == first.history
+        assert world.store.metadata[LOG].given_epoch == 2
+        world.run(30_000_000)
+        world.ask_state(SeqStateFlags.STORE_METADATA)
+        world.run(1_000_000)
+        assert len(before) == 3 * copies
+        assert world.sequencer.is_released
+
+    def test_it_is_stored_again_when_shards_are_taken_out_of_the_nodeset_of_metadata_logs(self) -> None:
+        config = make_config(5, nodeset_size=3)
+        world = active(World(config))
+        before = world.metadata_stores
+        copies = len(before)
+        shards = config.metadata_log.nodeset
+        gone = before[0].shard
+        rest = tuple(shard for shard in shards if shard != gone)
+        moved = replace(config, version=2, metadata_log=replace(config.metadata_log, nodeset=rest))
+        world.node.on_config(moved, world.now)
+        world.run(1_000_000)
+        assert world.sequencer.epoch == 1
+        assert {store.shard for store in before[copies:]} <= set(rest)
+        assert len(before) == 2 * copies
+        world.node.on_config(replace(config, version=3), world.now)
+        world.run(1_000_000)
+        assert len(before) == 2 * copies
 
     def test_an_epoch_without_changes_writes_no_metadata(self) -> None:
         world = active()

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import pytest
+from google_crc32c import value as crc32c
 
 from logdevice_py.config.attributes import Durability
 from logdevice_py.core.batch import Compression, encode_batch
 from logdevice_py.core.entry import EntryFlags, parse_header
-from logdevice_py.core.ids import LOG_ID_MAX, LogId, NodeId, metadata_log_of
+from logdevice_py.core.ids import LOG_ID_MAX, LogId, NodeId, PeerId, metadata_log_of
 from logdevice_py.core.lsn import LSN_MAX, Epoch, Esn, Lsn, compose_lsn
+from logdevice_py.core.machine import Outbox, Send
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Timestamp
 from logdevice_py.protocol.framing import encode_frame
 from logdevice_py.protocol.messages import Appended, AppendedFlags, AppendFlags, Store
-from sequencer.batching import is_batched
-from sequencer.frames import SplitAppend
+from sequencer.batching import is_batched, split
+from sequencer.frames import Answers, Frame, SplitAppend
+from sequencer.metrics import SequencerMetrics
 from sequencer.recovery.result import EpochContents
 from sequencer.settings import SequencerSettings
 from tests.unit.sequencer.fakes import LOG, World, active, make_config
@@ -163,6 +166,20 @@ class TestWithoutBatching:
         assert told[0][2] != told[1][2]
         assert [each[0] for each in told] == [header.timestamp for header in headers]
         assert (answer.timestamp, tuple(answer.copyset)) == (told[0][0], told[0][2])
+
+    def test_a_batch_of_which_the_last_record_is_stored_after_one_failed_may_be_applied(self) -> None:
+        outbox = Outbox()
+        answers = Answers(outbox, SequencerMetrics())
+        payload = encode_batch([b"a", b"b"])
+        first, last = split(Frame(payload, 2, crc32c(payload), 0, peer=PeerId(-1), request_id=9))
+        assert first.split is not None
+        first.split.lsn = compose_lsn(1, 2)
+        answers.fail(first, LOG, Status.PREEMPTED, lsn=compose_lsn(1, 2), not_replicated=True)
+        assert not outbox.take()
+        answers.acknowledge(last, LOG, compose_lsn(1, 3), Timestamp(5), int(Durability.SYNC), [0, 256])
+        (answer,) = (effect.message for effect in outbox.take() if isinstance(effect, Send))
+        assert (answer.request_id, answer.status, answer.lsn) == (9, Status.ABORTED, compose_lsn(1, 2))
+        assert not answer.flags & AppendedFlags.NOT_REPLICATED
 
     def test_records_with_the_same_copyset_are_told_together(self) -> None:
         world = active(config=make_config(sequencer_batching=False, max_writes_in_flight=100))

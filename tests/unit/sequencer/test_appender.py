@@ -213,6 +213,43 @@ class TestTimeouts:
         assert all(world.node.context.availability.reason(shard_id(NodeId(node))) is None for node in range(4))
         assert max(store.wave for store in world.stores) > 1
 
+    def test_what_is_under_way_to_a_shard_that_comes_onto_the_graylist_does_not_wait_out_its_own_time(self) -> None:
+        world = active()
+        slow = world.sequencer.current._sticky.copyset[0]  # type: ignore[union-attr,index]
+        world.answer = lambda store: None if store.shard == slow else Status.OK
+        first = world.append()
+        world.run(18_000)
+        second = world.append()
+        world.run(8_000)
+        assert world.is_answered(first)
+        assert world.node.context.availability.reason(slow) is Reason.SLOW
+        assert world.answer_to(second).status is Status.OK, "8 ms behind the append, whose own time is 20 ms"
+
+    def test_a_wave_that_is_cut_short_blames_no_shard_that_merely_has_not_answered_yet(self) -> None:
+        world = active()
+        slow, busy, _ = world.sequencer.current._sticky.copyset  # type: ignore[union-attr,misc]
+        world.answer = lambda store: None if store.shard == slow else Status.OK
+        world.append()
+        world.run(18_000)
+        world.answer = lambda store: None if store.wave == 1 and store.shard in (slow, busy) else Status.OK
+        late = world.append()
+        world.run(12_000)
+        assert world.answer_to(late).status is Status.OK
+        assert world.node.context.availability.reason(slow) is Reason.SLOW
+        assert world.node.context.availability.reason(busy) is None
+
+    def test_a_slow_shard_that_nothing_can_do_without_hurries_each_entry_once(self) -> None:
+        world = active(config=make_config(3))
+        world.answer = lambda store: None if store.shard == shard_id(NodeId(1), 0) else Status.OK
+        for _ in range(50):
+            world.append()
+            world.run(5_000)
+        waves: dict[int, int] = {}
+        for store in world.stores:
+            waves[store.lsn] = max(waves.get(store.lsn, 0), store.wave)
+        # 20 ms and twice as long with each wave: within 250 ms four waves and the hurried one
+        assert max(waves.values()) <= 5
+
     def test_timeouts_follow_latency_and_grow_with_the_wave(self) -> None:
         world = active()
         timeouts = world.node.context.store_timeouts

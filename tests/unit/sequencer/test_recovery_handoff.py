@@ -24,6 +24,8 @@ class RecoveringWorld(World):
         self.sealed: dict[ShardId, int] = {}
         self.clean: dict[LogId, LastCleanEpoch] = {}
         self.seal_requests: list[int] = []
+        self.late: list[tuple[int, Any]] | None = None
+        """Answers to CLEAN that are on their way; None: they come at once."""
 
     def _run_effect(self, effect: Any) -> None:
         if isinstance(effect, EpochStoreRequest) and isinstance(
@@ -48,7 +50,9 @@ class RecoveringWorld(World):
         elif isinstance(message, Clean):
             logs = [(log[0], log[1], int(Status.OK), message.seal_epoch, 0) for log in message.logs]
             answer = Cleaned(request_id=message.request_id, shard=message.shard, logs=logs)  # type: ignore[arg-type]
-        if answer is not None:
+        if isinstance(answer, Cleaned) and self.late is not None:
+            self.late.append((to, answer))
+        elif answer is not None:
             self.node.on_message(to, answer, self.now)  # type: ignore[arg-type]
 
     def _run_digest(self, to: PeerId, digest: Digest) -> None:
@@ -157,6 +161,23 @@ class TestHandOff:
         world.run(3_000_000)
         assert world.sequencer.is_released
         assert world.clean[LOG].epoch == world.sequencer.epoch - 1
+
+    def test_an_epoch_is_recovered_though_later_ones_come_before_its_recovery_is_done(self) -> None:
+        world = RecoveringWorld()
+        world.append()
+        world.run()
+        world.late = []
+        world.sequencer.activate(world.now)
+        world.run(100_000)
+        late, world.late = world.late, []
+        assert late
+        world.sequencer.activate(world.now)
+        world.run(100_000)
+        assert world.sequencer.epoch == 3
+        for peer, answer in late:
+            world.node.on_message(peer, answer, world.now)  # type: ignore[arg-type]
+        world.run(1000)
+        assert world.clean[LOG].epoch == 1
 
     def test_an_answer_to_an_earlier_run_of_the_node_is_not_one_to_this(self) -> None:
         requests: list[set[int]] = []

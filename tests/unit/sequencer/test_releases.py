@@ -6,7 +6,7 @@ from logdevice_py.core.ids import Generation, LogId, NodeId, PeerId, ShardId, sh
 from logdevice_py.core.lsn import compose_lsn
 from logdevice_py.protocol.messages import Release, Store
 from sequencer.settings import SequencerSettings
-from tests.unit.sequencer.fakes import World, active, make_config
+from tests.unit.sequencer.fakes import LOG, World, active, make_config
 
 
 def told(world: World) -> dict[ShardId, list[tuple[int, int]]]:
@@ -18,12 +18,49 @@ def told(world: World) -> dict[ShardId, list[tuple[int, int]]]:
     return found
 
 
+class TestWaitedFor:
+    def releases(self, world: World) -> dict[ShardId, bool]:
+        """By shard, whether its RELEASE may wait for company."""
+        return {send.message.shard: send.patient for send in world.sent if type(send.message) is Release}
+
+    def test_nobody_waits_for_a_release_unless_a_shard_says_so(self) -> None:
+        world = active()
+        request = world.append()
+        world.run()
+        assert self.releases(world) == dict.fromkeys(world.answer_to(request).copyset, True)
+
+    def test_the_shard_whose_reader_waits_is_told_at_once_and_only_of_this_release(self) -> None:
+        world = active()
+        world.append()
+        world.run()
+        world.sent.clear()
+        shard = shard_id(NodeId(1), 0)
+        world.awaited = {shard}
+        request = world.append()
+        world.run()
+        copyset = world.answer_to(request).copyset
+        assert shard in copyset
+        assert self.releases(world) == {each: each != shard for each in copyset}
+        world.sent.clear()
+        world.awaited = set()
+        world.append()
+        world.run()
+        assert set(self.releases(world).values()) == {True}
+
+
 class TestAtOnce:
     def test_the_copyset_is_told_in_the_same_turn(self) -> None:
         world = active()
         request = world.append()
         world.run()
         assert sorted(told(world)) == sorted(world.answer_to(request).copyset)
+
+    def test_so_are_all_shards_of_what_was_acknowledged_before_it_could_be_released(self) -> None:
+        world = World()
+        request = world.append()
+        world.run()
+        lsn = world.answer_to(request).lsn
+        assert told(world) == {shard: [(LOG, lsn)] for shard in world.sequencer.release_shards}
 
     def test_a_store_says_what_is_released_when_it_leaves(self) -> None:
         world = active()

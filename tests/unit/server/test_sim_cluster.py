@@ -60,7 +60,7 @@ class FiveNodes:
                 self.errors.append(promise.error)
 
         def event(now: Micros) -> None:
-            self.client.session.append(LOG, f"record {len(self.lsns)}".encode(), SimPromise(done), now)
+            self.client.session.append(LOG, f"record {len(self.lsns)}".encode(), SimPromise(done))
 
         for _ in range(count):
             self.client.event(event)

@@ -111,15 +111,15 @@ class TestDigest:
             (lsn(1, 3), True),
         ]
 
-    def test_a_damaged_metadata_log_is_rebuilding_and_the_rest_is_shown(self) -> None:
+    def test_so_it_is_in_a_metadata_log(self) -> None:
         driver = ShardDriver(StorageSettings(recent_entries_bytes_max=0))
         log = metadata_log_of(SYNC_LOG)
         driver.turn(*stores([lsn(1, 1), lsn(4, 1)], log=log, flags=0))
         driver.disk.corrupt(log, lsn(1, 1))
         driver.turn(digest(Lsn(1), LSN_MAX, log=log, generation=0))
         answer = driver.take_one(Digested)
-        assert answer.ranges == [(log, Status.REBUILDING, LSN_MAX)]
-        assert [header.lsn for header in headers(answer)] == [lsn(4, 1)]
+        assert answer.ranges == [(log, Status.OK, LSN_MAX)]
+        assert [(row[1], row[2] > 0) for row in answer.entries] == [(lsn(1, 1), False), (lsn(4, 1), True)]
 
     def test_wide_damage_is_rebuilding(self) -> None:
         result = ReadResult(Status.OK, lsn(1, 9000), [(lsn(1, 5), b"x")], corrupt=[(lsn(1, 4), lsn(1, 6))])
@@ -162,11 +162,67 @@ class TestDigest:
         driver.turn(digest(Lsn(1), LSN_MAX, log=log, generation=1))
         assert driver.take_one(Digested).ranges == [(log, Status.REBUILDING, LSN_MAX)]
 
-    def test_a_copy_that_the_disk_has_not_taken_is_not_shown(self) -> None:
+    def test_a_copy_of_a_sequencer_that_the_disk_has_not_taken_is_not_shown(self) -> None:
         driver = ShardDriver()
         driver.hold = True
         driver.turn(*stores([lsn(1, 1)]), digest(lsn(1, 1), lsn(1, 9)))
         assert driver.take_one(Digested).entries == []
+
+    def test_what_a_recovery_stored_before_is_waited_for(self, recent: StorageSettings) -> None:
+        """An attempt was given up before this shard had written its copy; the next attempt must not plan without that copy."""
+        driver = ShardDriver(recent)
+        driver.turn(*stores([lsn(1, 1)]))
+        driver.hold = True
+        driver.turn((SEQUENCER, recovery_store(lsn(1, 2), 1)))
+        driver.turn(digest(lsn(1, 1), lsn(1, 9)), digest(lsn(1, 1), lsn(1, 9), log=LogId(8)))
+        assert [answer.ranges[0][0] for answer in driver.take(Digested)] == [8]
+        driver.let_go()
+        assert [header.rank for header in headers(driver.take_one(Digested))] == [(0, 1), (1, 1)]
+
+    def test_so_is_an_amend_whose_body_is_still_looked_up(self) -> None:
+        driver = ShardDriver(StorageSettings(recent_entries_bytes_max=0))
+        driver.turn(*stores([lsn(1, 1)]))
+        driver.hold = True
+        driver.turn((SEQUENCER, recovery_store(lsn(1, 1), 1, flags=EntryFlags.AMEND)))
+        driver.turn(digest(lsn(1, 1), lsn(1, 9)))
+        driver.complete()
+        assert not driver.take(Digested)
+        driver.let_go()
+        assert [header.rank for header in headers(driver.take_one(Digested))] == [(1, 1)]
+
+    def test_it_goes_on_when_what_it_waits_for_is_refused(self) -> None:
+        driver = ShardDriver()
+        driver.turn(*stores([lsn(1, 1)]))
+        driver.hold = True
+        driver.turn((SEQUENCER, recovery_store(lsn(1, 2), 1)), digest(lsn(1, 1), lsn(1, 9)))
+        effect, _ = driver.held[0]
+        driver.held[0] = (effect, Status.OVERLOADED)
+        driver.let_go()
+        answer = driver.take_one(Digested)
+        assert answer.ranges[0][1] == Status.OK
+        assert [header.lsn for header in headers(answer)] == [lsn(1, 1)]
+
+    def test_nothing_is_vouched_for_when_what_it_waits_for_fails(self) -> None:
+        driver = ShardDriver()
+        driver.turn(*stores([lsn(1, 1)]))
+        driver.hold = True
+        driver.disk.fail_write = True
+        driver.turn((SEQUENCER, recovery_store(lsn(1, 2), 1)), digest(lsn(1, 1), lsn(1, 9)))
+        driver.let_go()
+        assert driver.take_one(Digested).ranges[0][1] == Status.FAILED
+
+    def test_while_the_disk_hangs_repeated_requests_are_bounded_and_forgotten_with_their_peer(self) -> None:
+        driver = ShardDriver(StorageSettings(digests_waiting_max=1))
+        driver.hold = True
+        driver.turn((SEQUENCER, recovery_store(lsn(1, 2), 1)))
+        asked = digest(lsn(1, 1), lsn(1, 9))
+        for _ in range(7):
+            driver.turn(asked)
+        assert [answer.ranges[0][1] for answer in driver.take(Digested)] == [Status.OVERLOADED] * 2
+        driver.node.on_peer_down(asked[0], driver.now)
+        driver.turn((PeerId(-7), asked[1]))
+        driver.let_go()
+        assert [to for to, message in driver.sent if isinstance(message, Digested)] == [PeerId(-7)]
 
     def test_requests_under_way_are_bounded(self) -> None:
         driver = ShardDriver(StorageSettings(recent_entries_bytes_max=0, digests_waiting_max=1))

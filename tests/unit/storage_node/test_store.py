@@ -25,6 +25,7 @@ from tests.unit.storage_node.fakes import (
     recovery_store,
     release,
     seal,
+    start,
     store,
     stores,
 )
@@ -78,6 +79,28 @@ class TestDurability:
         driver.turn(*stores([lsn(1, 1), lsn(1, 2)]))
         driver.power_cut()
         assert driver.stored() == [lsn(1, 1), lsn(1, 2)]
+
+
+class TestAwaited:
+    def flags(self, driver: ShardDriver) -> list[int]:
+        return [message.flags for message in driver.take(Stored)]
+
+    def test_stored_says_that_a_reader_waits_for_the_entry(self) -> None:
+        driver = ShardDriver()
+        driver.turn(*stores([lsn(1, 1)]))
+        assert self.flags(driver) == [0]
+        driver.turn(start(lsn(1, 1)))
+        driver.turn(*stores([lsn(1, 2)]))
+        assert self.flags(driver) == [StoredFlags.AWAITED]
+
+    def test_of_a_single_copy_reader_only_where_it_gets_the_entry_from(self) -> None:
+        driver = ShardDriver()
+        driver.turn(start(lsn(1, 1), single_copy=True))
+        others = tuple(shard for shard in SHARDS[:3] if shard != ME)
+        driver.turn((SEQUENCER, store(lsn(1, 1), copyset=(ME, *others))))
+        assert self.flags(driver) == [StoredFlags.AWAITED]
+        driver.turn((SEQUENCER, store(lsn(1, 2), copyset=(*others, ME))))
+        assert self.flags(driver) == [0]
 
 
 class TestRefusals:
@@ -253,6 +276,14 @@ class TestSeals:
         driver.turn((SEQUENCER, recovery_store(lsn(1, 1), 1, flags=EntryFlags.AMEND)))
         assert driver.take_one(Mutated).status is Status.BADPAYLOAD
         assert driver.stored() == [lsn(1, 2)]
+
+    def test_an_amend_does_not_take_the_body_of_something_else(self) -> None:
+        driver = ShardDriver()
+        driver.turn((SEQUENCER, recovery_store(lsn(1, 1), 1, flags=EntryFlags.HOLE)))
+        held = list(driver.log().recent.between(lsn(1, 1), lsn(1, 1)))
+        driver.turn((SEQUENCER, recovery_store(lsn(1, 1), 1, flags=EntryFlags.AMEND)))
+        assert [answer.status for answer in driver.take(Mutated)] == [Status.OK, Status.BADPAYLOAD]
+        assert list(driver.log().recent.between(lsn(1, 1), lsn(1, 1))) == held
 
     def test_a_store_accepted_before_a_seal_is_written_before_it(self) -> None:
         driver = ShardDriver()

@@ -20,7 +20,7 @@ from tests.unit.client.fakes import LOG, Bench, FakePromise, appended, seq_state
 
 def append(bench: Bench, payload: bytes = b"x", timeout_us: int | None = None) -> FakePromise:
     promise = FakePromise()
-    bench.session.append(LOG, payload, promise, bench.now, timeout_us)
+    bench.session.append(LOG, payload, promise, timeout_us)
     return promise
 
 
@@ -107,7 +107,7 @@ class TestCoalescing:
     def test_an_unknown_log_is_refused_at_once(self) -> None:
         bench = Bench()
         with pytest.raises(LogDeviceError) as caught:
-            bench.session.append(LogId(9999), b"", FakePromise(), bench.now)
+            bench.session.append(LogId(9999), b"", FakePromise())
         assert caught.value.status is Status.NOTFOUND
 
 
@@ -175,12 +175,27 @@ class TestRedirects:
         assert message.flags == AppendFlags.NO_REDIRECT
         assert marks.HITS["client_redirect_cycle"] == 1
 
+    def test_nodes_that_send_an_append_around_for_ever_are_left_alone_for_a_while(self) -> None:
+        bench = Bench()
+        promise = append(bench)
+        for _ in range(10):
+            node, message = bench.one()
+            bench.answer(node, appended(message, Status.REDIRECTED, redirect=others(node)[0]))
+        node, message = bench.one()
+        bench.answer(node, appended(message, Status.REDIRECTED, redirect=others(node)[0]))
+        assert not bench.taken()
+        bench.pass_time(1_000_000)
+        node, message = bench.one()
+        assert message.flags == 0
+        bench.answer(node, appended(message))
+        assert promise.result is not None
+
     def test_a_preempted_node_that_must_take_the_log_is_told_to_take_it_back(self) -> None:
         bench = Bench()
         append(bench)
         node, message = bench.one()
-        flags = int(AppendedFlags.REDIRECT_NOT_ALIVE | AppendedFlags.NOT_REPLICATED)
-        bench.answer(node, appended(message, Status.PREEMPTED, flags=flags, redirect=others(node)[0]))
+        flags = int(AppendedFlags.NOT_REPLICATED)
+        bench.answer(node, appended(message, Status.PREEMPTED, flags=flags, redirect=node))
         target, again = bench.one()
         assert target == node
         assert again.flags == AppendFlags.NO_REDIRECT | AppendFlags.REACTIVATE_IF_PREEMPTED

@@ -23,7 +23,7 @@ from logdevice_py.core.entry import (
     encode_entry,
 )
 from logdevice_py.core.ids import Generation, LogId, NodeId, ShardId, shard_id
-from logdevice_py.core.lsn import LSN_OLDEST, Epoch, Esn, Lsn, compose_lsn
+from logdevice_py.core.lsn import EPOCH_MAX, LSN_OLDEST, Epoch, Esn, Lsn, compose_lsn
 from logdevice_py.core.machine import Outbox, Send, TimerWheel
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros, Timestamp
@@ -144,8 +144,8 @@ class Harness:
             self.started(member)
         return self
 
-    def history(self, intervals: tuple[EpochInterval, ...] | None = None) -> None:
-        self.stream.on_history(self.intervals if intervals is None else intervals, self.now)
+    def history(self, intervals: tuple[EpochInterval, ...] | None = None, certain: int = EPOCH_MAX) -> None:
+        self.stream.on_history(self.intervals if intervals is None else intervals, self.now, Epoch(certain))
         self.turn()
 
     def turn(self) -> None:
@@ -207,7 +207,9 @@ class Harness:
         )
         self.turn()
 
-    def gap(self, node: int, first: int, last: int, reason: GapReason = GapReason.NO_RECORDS) -> None:
+    def gap(
+        self, node: int, first: int, last: int, reason: GapReason = GapReason.NO_RECORDS, *, released: int = 0
+    ) -> None:
         self.stream.on_gap(
             ShardGap(
                 log=LOG,
@@ -217,6 +219,7 @@ class Harness:
                 first=Lsn(first),
                 last=Lsn(last),
                 reason=int(reason),
+                last_released=Lsn(released),
             ),
             self.now,
         )

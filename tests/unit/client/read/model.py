@@ -13,7 +13,7 @@ from client.read.read_set import ReadRequest
 from client.read.read_stream import ReadStream
 from client.read.settings import ReadSettings
 from logdevice_py.core.ids import PeerId
-from logdevice_py.core.lsn import ESN_MAX, Lsn, epoch_of, esn_of
+from logdevice_py.core.lsn import EPOCH_MAX, ESN_MAX, Lsn, epoch_of, esn_of
 from logdevice_py.core.machine import Outbox, TimerWheel
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros
@@ -311,7 +311,7 @@ class World:
             self.history_due.pop(0)
             epoch = epoch_of(self.released)
             known = tuple(item for item in self.truth.intervals if item.since <= epoch + self.rng.randint(0, 1))
-            self.stream.on_history(known, self.now)
+            self.stream.on_history(known, self.now, EPOCH_MAX)
             self._turn()
 
     def _pump(self, node: int) -> None:

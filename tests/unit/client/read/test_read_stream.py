@@ -495,6 +495,38 @@ class TestNodesets:
         h.history()
         assert h.history_requests == 2
 
+    def test_one_gap_tells_of_many_epochs_so_that_their_nodesets_are_read_once(self) -> None:
+        """The window ends within an epoch: what shards have to say within it would tell of one epoch after the other."""
+        h = at_first_epoch()
+        h.gap(0, lsn(1, 1), lsn(1, 100), released=lsn(9, 4))
+        assert h.history_requests == 2
+        h.history()
+        for epoch in range(1, 9):
+            h.records(1, bridge(epoch, 1))
+        assert h.history_requests == 2
+        assert text(h.take()) == ["BRIDGE e1n1-e9n0"]
+
+    def test_epochs_of_which_the_nodesets_cannot_be_read_are_waited_for(self) -> None:
+        h = at_first_epoch()
+        h.started(shard(0), last_released=lsn(5, 1))
+        assert h.history_requests == 2
+        h.history(certain=1)
+        h.records(0, bridge(1, 1))
+        for node in range(3):
+            h.gap(node, lsn(1, 1), lsn(5, 1))
+        assert text(h.take()) == ["BRIDGE e1n1-e2n0"]
+        for asked in range(3, 8):
+            h.advance(2 * SECOND)
+            assert h.history_requests == asked
+            assert h.take() == []
+            assert "metadata log" in h.stream.waiting_for()
+            h.history(certain=1)
+        h.advance(2 * SECOND)
+        h.history()
+        h.restarted()
+        h.records(1, bridge(2, 1))
+        assert text(h.take()) == ["BRIDGE e2n1-e3n0"]
+
     def test_a_reader_of_a_vanished_nodeset_looks_for_a_new_one(self) -> None:
         h = at_first_epoch()
         h.started(shard(0), last_released=lsn(1, 3))

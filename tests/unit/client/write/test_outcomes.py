@@ -139,3 +139,34 @@ class TestGivingUp:
         w.writer.close()
         assert first.failure.maybe_applied
         assert second.result.lsn == compose_lsn(3, 2)
+
+
+class TestWaiting:
+    def test_it_is_told_why_nothing_is_acknowledged(self) -> None:
+        w = WritingClient(time_trigger_us=0)
+        assert w.writer.waiting_for(LOG) is None
+        w.append()
+        w.bench.turn()
+        assert w.writer.waiting_for(LOG) == "the sequencer of the log to answer"
+        (frame,) = w.located()
+        assert w.writer.waiting_for(LOG) == "the sequencer to acknowledge"
+        w.answer(frame, Status.NOSPC)
+        assert w.writer.waiting_for(LOG) == "the next try (last refusal: NOSPC)"
+        w.bench.pass_time(SECOND)
+        (frame,) = w.frames()
+        assert w.writer.waiting_for(LOG) == "the sequencer to acknowledge (last refusal: NOSPC)"
+        w.bench.down(w.node)
+        assert "recovery of epoch 3" in str(w.writer.waiting_for(LOG))
+        w.moved(epoch=4)
+        assert str(w.writer.waiting_for(LOG)).startswith(
+            "records of epoch 3 to be read whose outcome is not known: e3n1 from"
+        )
+        w.found({1: compose_lsn(3, 1)})
+        assert w.writer.waiting_for(LOG) is None
+
+    def test_a_sequencer_that_refuses_to_say_where_the_log_is_is_quoted(self) -> None:
+        w = WritingClient(time_trigger_us=0)
+        w.append()
+        node, question = w.bench.one(GetSeqState)
+        w.bench.answer(node, seq_state(question, Status.NOSEQUENCER))
+        assert w.writer.waiting_for(LOG) == "the sequencer of the log to answer (last refusal: NOSEQUENCER)"

@@ -49,6 +49,10 @@ class WritingClient:
         """The one search is not wanted any more."""
         self.searches.clear()
 
+    def waiting_for(self) -> str:
+        """What the one search waits for."""
+        return "e3n1 from N1:S0"
+
     def append(self, payload: bytes = b"x") -> FakePromise:
         promise = FakePromise()
         self.writer.append(LOG, payload, promise, self.bench.now)

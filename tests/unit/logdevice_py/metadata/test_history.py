@@ -238,16 +238,94 @@ def test_a_shard_that_lost_its_data_does_not_count() -> None:
     assert reading.reader.authoritative
 
 
-def test_when_too_many_lost_their_data_the_history_is_non_authoritative_after_a_longer_wait() -> None:
+def test_when_too_many_lost_their_data_the_history_is_non_authoritative_as_soon_as_all_have_spoken() -> None:
     reading = Reading()
     for node in range(3):
+        reading.answer(node, status=Status.REBUILDING)
+    reading.answer(3, image(metadata(1)))
+    assert not reading.finished
+    reading.answer(4, image(metadata(1)))
+    assert reading.finished == [0]
+    assert (reading.reader.history, reading.reader.authoritative) == (metadata(1).history, False)
+
+
+def test_a_silent_shard_that_lost_its_data_is_waited_for_longer() -> None:
+    reading = Reading()
+    reading.reader.set_authority(SHARDS[0], Authority.UNDERREPLICATION, reading.now)
+    for node in (1, 2):
         reading.answer(node, status=Status.REBUILDING)
     for node in (3, 4):
         reading.answer(node, image(metadata(1)))
     reading.advance(SECOND)
     assert not reading.finished
     reading.advance(SECOND)
+    assert reading.finished
+
+
+def test_what_a_shard_that_lost_data_still_has_is_read_to_its_end() -> None:
+    reading = Reading()
+    lsn, _ = image(metadata(1))
+    for node in range(3):
+        reading.answer(node, status=Status.REBUILDING, until=lsn)
+    for node in (3, 4):
+        reading.answer(node)
+    assert not reading.finished
+    reading.answer(0, image(metadata(1, 5)), status=Status.REBUILDING)
+    for node in (1, 2):
+        reading.answer(node, status=Status.REBUILDING)
+    assert reading.finished
+    assert reading.reader.history == metadata(1, 5).history
+
+
+def damaged(*sinces: int) -> tuple[Lsn, bytes]:
+    """What a shard shows of a record that it cannot read."""
+    return image(metadata(*sinces))[0], b""
+
+
+def test_damage_below_a_record_that_is_read_hides_nothing() -> None:
+    reading = Reading()
+    for node in range(3):
+        reading.answer(node, damaged(1), image(metadata(1, 5)))
+    for node in (3, 4):
+        reading.answer(node)
+    assert reading.finished == [0]
+    assert (reading.reader.history, reading.reader.authoritative) == (metadata(1, 5).history, True)
+
+
+def test_a_shard_that_cannot_read_the_latest_record_does_not_count_until_another_one_shows_it() -> None:
+    reading = Reading()
+    reading.answer(0, damaged(1))
+    for node in (3, 4):
+        reading.answer(node)
+    reading.advance(150 * MILLISECOND)
+    assert not reading.finished  # the two with the record may be 1 and 2, which are silent
+    reading.answer(1, image(metadata(1)))
+    reading.advance(100 * MILLISECOND)
+    assert reading.finished
+    assert (reading.reader.history, reading.reader.authoritative) == (metadata(1).history, True)
+
+
+def test_when_nobody_can_read_a_record_it_is_told_from_where_on_the_history_is_not_known() -> None:
+    reading = Reading()
+    for node in range(3):
+        reading.answer(node, image(metadata(1)), damaged(1, 5), damaged(1, 5, 9))
+    for node in (3, 4):
+        reading.answer(node)
+    assert reading.finished == [0]
     assert (reading.reader.history, reading.reader.authoritative) == (metadata(1).history, False)
+    assert reading.reader.unreadable_from == 5
+
+
+def test_a_shard_whose_record_could_not_be_read_is_asked_again_for_all_it_has() -> None:
+    reading = Reading()
+    reading.answer(0, damaged(1))
+    reading.answer(1)
+    asked = [digest for digest in reading.advance(300 * MILLISECOND) if digest.shard == SHARDS[0]]
+    assert [digest.ranges for digest in asked] == [[(META, LSN_OLDEST, LSN_MAX, 0)]]
+    reading.answer(0, image(metadata(1)))
+    reading.answer(2)
+    reading.advance(100 * MILLISECOND)
+    assert (reading.reader.history, reading.reader.authoritative) == (metadata(1).history, True)
 
 
 def test_what_the_cluster_says_of_a_shard_is_heard() -> None:

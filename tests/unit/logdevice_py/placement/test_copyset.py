@@ -143,3 +143,15 @@ def test_the_memory_of_availability_is_bounded() -> None:
     for mask in range(1, 256):
         assert chooser.select(lambda shard, mask=mask: bool(mask >> (shard >> 8) & 1)) is not None  # type: ignore[misc]
     assert len(chooser._lines) <= 64
+
+
+def test_a_property_that_throws_hardly_ever_meet_is_met_all_the_same() -> None:
+    places = ["y.a", "x.b", "z.c", "z.d", "z.c", "y.a"]
+    chooser = selector("row:2,rack:3,node:4", places, [100, 1, 1, 1, 100, 1])
+    for _ in range(300):
+        copyset = chooser.select(lambda _: True)
+        assert copyset is not None
+        where = [places[shard >> 8] for shard in copyset]
+        assert len({place[0] for place in where}) >= 2
+        assert len(set(where)) >= 3
+        assert len(set(copyset)) == 4

@@ -163,3 +163,16 @@ class TestStream:
                 out += reader.received(count)
                 at += count
             assert len(out) == 1
+
+
+@pytest.mark.parametrize("piece", [1, 100, 5000, 1 << 20])
+def test_a_reader_with_a_small_buffer_is_fed_bytes_in_pieces_of_any_size(piece: int) -> None:
+    rng = random.Random(piece)
+    sent = [sample_message(number, rng) for number in sorted(CODECS) for _ in range(3)]
+    data = b"".join(b"".join(encode_frame(message)) for message in sent)
+    reader = FrameReader(buffer_size=1 << 10)
+    got: list[Any] = []
+    for at in range(0, len(data), piece):
+        got += reader.feed(data[at : at + piece])
+    assert got == sent
+    assert not reader.pending

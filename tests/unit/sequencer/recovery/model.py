@@ -296,7 +296,10 @@ class Recoverer:
         self.outbox = Outbox()
         self.timers = TimerWheel()
         self.alive = True
+        self.epoch = 0
+        """Of its sequencer."""
         self.result: RecoveryResult | None = None
+        """Of the recovery for that epoch."""
         self.metrics = RecoveryMetrics()
         tokens = itertools.count(1)
         self.recoveries = NodeRecoveries(
@@ -314,10 +317,15 @@ class Recoverer:
     def start(self, next_epoch: int) -> None:
         world = self.world
         metadata = make_metadata(list(world.shards), world.replication, next_epoch + 1)
+        self.epoch, self.result = next_epoch, None
+        told: list[RecoveryResult] = []
 
         def done(result: RecoveryResult, now: Micros) -> None:
-            assert self.result is None
-            self.result = result
+            assert result.next_epoch == next_epoch
+            assert not told
+            told.append(result)
+            if next_epoch == self.epoch:
+                self.result = result
 
         self.recoveries.start(LOG, Epoch(next_epoch), metadata, done, world.now)
         self.end_turn()
@@ -403,6 +411,8 @@ class World:
         self.acknowledged: set[Lsn] = set()
         self.sequencers: dict[PeerId, OldSequencer] = {}
         self.recoverers: dict[PeerId, Recoverer] = {}
+        self.latest: Recoverer | None = None
+        """The one that was started last."""
         self.final: dict[int, tuple[frozenset[int], int]] = {}
 
     # --- what recovery asks ---
@@ -659,6 +669,8 @@ def run_world(seed: int) -> World:
     world = World(seed)
     rng = world.rng
     shards = sorted(world.shards)
+    lasting: list[Recoverer] = []
+    """The one that is started for the last epoch: it is not killed from then on."""
     last_epoch = 2 + rng.randrange(5)
     at = 0
     for epoch in range(1, last_epoch + 1):
@@ -670,8 +682,13 @@ def run_world(seed: int) -> World:
         if epoch > 1 and (epoch == last_epoch or rng.random() < 0.8):
 
             def start(epoch: int = epoch) -> None:
-                recoverer = Recoverer(world, 100 + epoch)
-                world.recoverers[recoverer.peer] = recoverer
+                recoverer = world.latest
+                if recoverer is None or not recoverer.alive or recoverer.epoch > epoch or rng.random() < 0.6:
+                    recoverer = Recoverer(world, 100 + epoch)
+                    world.recoverers[recoverer.peer] = recoverer
+                if epoch == last_epoch:
+                    lasting.append(recoverer)
+                world.latest = recoverer
                 recoverer.start(epoch)
 
             world.at(at + rng.randrange(300) * MILLISECOND, start)
@@ -703,7 +720,7 @@ def run_world(seed: int) -> World:
         elif world.recoverers:
             peers = sorted(world.recoverers)
             victim = world.recoverers[peers[rng.randrange(len(peers))]]
-            if victim.peer != 100 + last_epoch:
+            if victim not in lasting:
                 victim.alive = False
         world.after(rng.randrange(rng.choice([50, 300, 1000])) * MILLISECOND, fault)
 
@@ -713,11 +730,10 @@ def run_world(seed: int) -> World:
     world.heal()
 
     def finished() -> bool:
-        last = world.recoverers.get(PeerId(100 + last_epoch))
-        return last is not None and last.result is not None
+        return bool(lasting) and lasting[0].result is not None
 
     world.run(world.now + 120 * SECOND, finished)
-    last = world.recoverers[PeerId(100 + last_epoch)]
+    (last,) = lasting
     recovery = last.recoveries.recovery(LOG)
     assert last.result is not None, recovery.explain() if recovery is not None else "no recovery"
     assert last.result.outcome is RecoveryOutcome.OK

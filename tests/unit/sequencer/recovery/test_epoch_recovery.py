@@ -505,6 +505,45 @@ def test_an_unanswered_clean_is_repeated() -> None:
     bench.last_clean_epoch_set()
 
 
+def test_a_clean_of_an_attempt_that_was_given_up_does_not_count() -> None:
+    bench = sealed_bench(3)
+    for node in (0, 1, 2):
+        bench.digested(node)
+    bench.stored()
+    bench.answer_stores()
+    bench.peer_down(1)
+    bench.advance(SECOND)
+    bench.sealed(1)
+    for node in (0, 1):
+        bench.digested(node)
+    bench.advance(10 * SECOND)
+    bench.stored()
+    bench.answer_stores()
+    bench.cleaned(2)
+    assert not bench.requests
+    bench.cleaned(0)
+    bench.cleaned(1)
+    bench.last_clean_epoch_set()
+
+
+def test_an_entry_whose_copies_all_rot_after_it_was_decided_is_lost_and_no_hole() -> None:
+    bench = sealed_bench(2)
+    for node in (0, 1):
+        bench.digested(node, image(1, wave=1))
+    bench.stored()
+    bench.answer_stores()
+    bench.peer_down(1)
+    bench.advance(SECOND)
+    bench.sealed(1)
+    for node in (0, 1):
+        bench.digested(node, unreadable=(1,))
+    assert 1 not in bench.stored()
+    bench.answer_stores()
+    bench.cleaned(0)
+    bench.cleaned(1)
+    bench.last_clean_epoch_set()
+
+
 def test_a_later_seal_preempts_in_every_phase() -> None:
     for phase in ("seal", "mutation", "clean"):
         bench = Bench(2)

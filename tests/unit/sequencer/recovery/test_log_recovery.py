@@ -7,7 +7,7 @@ from logdevice_py.core.lsn import Epoch, compose_lsn
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import SECOND, Timestamp
 from logdevice_py.metadata.epoch_metadata import TailRecord
-from logdevice_py.protocol.messages import Seal, Sealed, Store
+from logdevice_py.protocol.messages import EPOCHS_PER_SEALED, Seal, Sealed, Store
 from sequencer.recovery.coalescing import SealedRow
 from sequencer.recovery.result import RecoveryOutcome
 from tests.unit.sequencer.recovery.bench import LOG, Bench, image, shard
@@ -77,6 +77,16 @@ def test_a_seal_answer_that_is_full_does_not_speak_of_later_epochs() -> None:
     request = recovery._seals[shard(0)]
     assert request.sealed_epoch(Epoch(2)) is not None
     assert request.sealed_epoch(Epoch(4099)) is None
+
+
+def test_a_shard_whose_answer_ended_before_an_epoch_is_asked_again_from_there() -> None:
+    bench = Bench(1, "node:1", next_epoch=4)
+    bench.start(last_clean=1)
+    bench.sealed(0, epochs=(2,) * EPOCHS_PER_SEALED)
+    bench.digested(0, epoch=2)
+    bench.finish_epoch(0)
+    bench.advance(SECOND)
+    assert bench.take(Seal, 0)[-1].logs[0][2] == 2
 
 
 def test_epochs_before_the_first_nodeset_hold_nothing() -> None:

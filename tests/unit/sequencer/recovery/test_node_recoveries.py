@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from epoch_store.interface import LastCleanEpoch, Result
 from logdevice_py.core.ids import LogId, NodeId
-from logdevice_py.core.lsn import Epoch, Lsn
+from logdevice_py.core.lsn import Epoch, Lsn, compose_lsn
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import SECOND
 from logdevice_py.protocol.messages import LOGS_PER_FRAME, Digest, Digested, Mutated, Seal, Sealed
+from sequencer.recovery.result import Found, RecoveryOutcome
 from tests.unit.sequencer.recovery.bench import LOG, Bench, image, parse_lsn, shard
 
 
@@ -142,11 +143,70 @@ def test_answers_about_unknown_logs_are_ignored() -> None:
     assert not bench.recoveries.on_epoch_store(12345, None, bench.now)  # type: ignore[arg-type]
 
 
-def test_a_new_activation_replaces_the_recovery_of_the_one_before() -> None:
+def test_a_new_activation_replaces_a_recovery_that_has_not_begun_to_recover() -> None:
     bench = Bench(1, "node:1")
-    bench.start()
+    bench.start(last_clean=None)
     bench.next_epoch = 3
     bench.start()
     seals = [row for seal in bench.take(Seal) for row in seal.logs]
-    assert seals[-1][1] == 2
+    assert [row[1] for row in seals] == [2]
     assert bench.recoveries.logs() == [LOG]
+
+
+def test_activations_that_come_faster_than_recovery_do_not_keep_a_log_from_being_recovered() -> None:
+    """A log whose epochs are short, each cut off by the next one, has its earlier epochs recovered all the same."""
+    bench = Bench(1, "node:1")
+    bench.start()
+    bench.sealed(0)
+    for epoch in (3, 4, 5):
+        bench.next_epoch = epoch
+        bench.start(last_clean=None)
+    bench.next_epoch = 2
+    bench.digested(0, image(1, copyset=(0,)))
+    done = bench.finish_epoch(0)
+    assert done.epoch == 1
+    # The one of the latest activation follows; those between them are not needed.
+    (request,) = bench.requests
+    bench.store_answers(request, Result(Status.OK, LastCleanEpoch(Epoch(1), done.tail)))
+    seals = [row for seal in bench.take(Seal) for row in seal.logs]
+    assert [row[1] for row in seals] == [4]
+    assert [(result.next_epoch, result.outcome) for result in bench.results] == [(2, RecoveryOutcome.OK)]
+
+
+def test_a_recovery_that_follows_another_one_knows_what_that_one_found() -> None:
+    bench = Bench(1, "node:1")
+    bench.start()
+    bench.sealed(0)
+    bench.next_epoch = 3
+    bench.start(last_clean=None)
+    bench.next_epoch = 2
+    bench.digested(0, image(1, copyset=(0,)))
+    bench.finish_epoch(0)
+    (request,) = bench.requests
+    bench.store_answers(request, Result(Status.OK, LastCleanEpoch(Epoch(2), None)))
+    result = bench.results[-1]
+    assert result.next_epoch == 3
+    assert result.find(compose_lsn(1, 1)) is Found.ENTRY
+    assert result.find(compose_lsn(1, 3)) is Found.HOLE
+
+
+def test_a_recovery_follows_one_that_a_sequencer_between_the_two_has_preempted() -> None:
+    bench = Bench(1, "node:1")
+    bench.start()
+    bench.next_epoch = 9
+    bench.start(last_clean=None)
+    bench.seal_preempted(0, epoch=5, by=7)
+    assert [(result.next_epoch, result.outcome) for result in bench.results] == [(2, RecoveryOutcome.PREEMPTED)]
+    (request,) = bench.requests
+    bench.store_answers(request, Result(Status.OK, LastCleanEpoch(Epoch(0), None)))
+    assert [row[1] for seal in bench.take(Seal) for row in seal.logs] == [8]
+
+
+def test_an_abort_stops_the_recovery_that_follows_too() -> None:
+    bench = Bench(1, "node:1")
+    bench.start()
+    bench.next_epoch = 3
+    bench.start(last_clean=None)
+    bench.recoveries.abort(LOG, bench.now)
+    assert bench.recoveries.logs() == []
+    assert not bench.requests

@@ -1,0 +1,23 @@
+"""Direct appends that were called and have not left yet: they do at the end of the turn."""
+
+from __future__ import annotations
+
+from client.promise import Promise
+
+
+class OpenAppends:
+    """Records of one log that leave together. They are in call order, and have the same time for it.
+
+    A record joins by being put at the end of both lists, for as long as `AppendRequests.named` holds this object: nothing else is done for each
+    record of a turn.
+    """
+
+    __slots__ = ("payload_max", "payloads", "promises", "timeout_us")
+
+    def __init__(self, payload_max: int, timeout_us: int) -> None:
+        self.payload_max = payload_max
+        """The longest record that the log takes."""
+        self.timeout_us = timeout_us
+        """From the end of the turn on."""
+        self.payloads: list[bytes] = []
+        self.promises: list[Promise] = []

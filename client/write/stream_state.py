@@ -1,0 +1,44 @@
+"""Where a write stream stands, and what that means for who waits for its records."""
+
+from __future__ import annotations
+
+import enum
+from typing import Final
+
+from logdevice_py.core.status import Status
+
+
+class WriteStreamState(enum.Enum):
+    """Of a write stream. Frames are in flight in STREAMING and DRAINING only."""
+
+    LOCATING = enum.auto()  # asks which epoch the log is in, and where
+    STREAMING = enum.auto()  # sends in `epoch`
+    DRAINING = enum.auto()  # a frame was refused or lost: sends nothing, waits for the answers to the others
+    PAUSED = enum.auto()  # waits before it tries again
+    MOVING = enum.auto()  # frames are in doubt in `epoch`: makes the log leave it, waits until it is recovered
+    READING = enum.auto()  # reads its own frames of `epoch`
+    CLOSED = enum.auto()  # given up
+
+
+_TEXTS: Final = {
+    WriteStreamState.LOCATING: "the sequencer of the log to answer",
+    WriteStreamState.STREAMING: "the sequencer to acknowledge",
+    WriteStreamState.DRAINING: "the sequencer to answer to what it was sent",
+    WriteStreamState.PAUSED: "the next try",
+    WriteStreamState.MOVING: "the recovery of epoch {epoch}, in which the outcome of records is not known",
+    WriteStreamState.READING: "records of epoch {epoch} to be read whose outcome is not known",
+    WriteStreamState.CLOSED: "nothing: the writer is closed",
+}
+
+
+def explain_wait(state: WriteStreamState, epoch: int, refusal: Status, more: str) -> str:
+    """What records wait for, for people.
+
+    Args:
+        refusal: the latest one since anything was acknowledged; OK: none.
+        more: what that itself waits for, if it is known.
+    """
+    text = _TEXTS[state].format(epoch=epoch)
+    if more:
+        text += f": {more}"
+    return text if refusal is Status.OK else f"{text} (last refusal: {refusal.name})"

@@ -1,0 +1,55 @@
+"""A node answers before it has synced, loses power, and takes part as if nothing were missing.
+
+There: in Kafka a broker that lost unsynced records with its machine came back and led the partition while another replica still had them.
+https://www.redpanda.com/blog/why-fsync-is-needed-for-data-safety-in-kafka-or-non-byzantine-protocols
+
+Here: a log may be declared to count a copy as stored before it is synced. A shard notes that it answered so, and after a power cut it vouches
+for none of the epochs in which entries may be missing; the other copies decide.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from logdevice_py.core.units import MILLISECOND, SECOND
+from tests.history.stage import Stage
+from tests.simulation.deliberate import FAULTS
+from tests.simulation.history import Violation
+
+
+def play() -> None:
+    stage = Stage(nodes=3, replicate="node:2", extra='durability = "async"')
+    client = stage.client()
+    for _ in range(10):
+        stage.acknowledged(client)
+    # every shard has noted that it answers before it syncs, and has synced that
+    stage.run(2 * SECOND)
+    while True:
+        attempt = stage.acknowledged(client)
+        sequencer = stage.sequencer
+        holders = stage.copysets[attempt.payload]
+        if sequencer.id not in holders:
+            break
+    cut, away = (stage.node(node) for node in sorted(holders))
+    # what was not synced is lost with the one; the other one has it and is not to be had while the epoch is recovered
+    for node in (cut, away, sequencer):
+        node.crash(machine=False)
+    for disk in cut.disks.values():
+        disk.crash(surviving=0)
+    stage.run(10 * MILLISECOND)
+    for node in (cut, sequencer):
+        node.start()
+    stage.append(stage.client())
+    stage.run(8 * SECOND)
+    away.start()
+    stage.run(5 * SECOND)
+    stage.finish()
+
+
+def test_a_shard_that_lost_what_it_had_not_synced_does_not_vouch_for_it() -> None:
+    play()
+
+
+def test_the_schedule_notices_a_shard_that_vouches_for_what_it_lost() -> None:
+    with FAULTS["loss_not_admitted"].planted(), pytest.raises(Violation):
+        play()

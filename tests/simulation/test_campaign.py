@@ -1,0 +1,131 @@
+"""The bookkeeping of a campaign: what it counts, what it asks for, and that it can be put down and taken up."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.simulation.campaign import Campaign, InOrder, destroys_more_than_tolerated
+from tests.simulation.search import SeedResult
+
+
+def campaign(first: int = 100, runs: int = 12) -> Campaign:
+    return Campaign(
+        commit="abc",
+        sources="123",
+        command="python -m tests.simulation --campaign",
+        first=first,
+        runs=runs,
+        marks=["rare", "usual"],
+        kinds={"pause": "pause", "disks_full": "disk_full"},
+    )
+
+
+def good(seed: int) -> SeedResult:
+    return SeedResult(
+        seed,
+        "",
+        took=2.0,
+        acknowledged=3000,
+        epochs=8,
+        virtual=3_600_000_000,
+        caused={"pause": 10, "disks_full": 1},
+        effects={"pause": 3, "disk_full": 2},
+        marks={"usual", "rare", "of somebody else"},
+    )
+
+
+def test_a_campaign_that_shows_everything_has_no_shortfall() -> None:
+    made = campaign()
+    for seed in range(100, 112):
+        made.add(good(seed))
+    assert made.shortfalls() == []
+    assert made.medians == (3000, 8, 11)
+    assert made.mark_rows() == [(12, "rare", "100"), (12, "usual", "100")]
+    assert made.fault_rows() == [(12, 12, "pause"), (12, 12, "disks_full")]
+
+
+def test_a_mark_that_too_few_seeds_reach_is_named() -> None:
+    made = campaign()
+    for seed in range(100, 112):
+        made.add(replace(good(seed), marks={"usual", "rare"} if seed < 109 else {"usual"}))
+    assert made.shortfalls() == ["mark rare: reached by 9 seeds, less than 10"]
+
+
+def test_a_kind_of_fault_that_never_did_anything_is_named() -> None:
+    made = campaign()
+    for seed in range(100, 112):
+        made.add(replace(good(seed), effects={"pause": 1}))
+    assert made.shortfalls() == ["fault disks_full: caused in 12 seeds, and had an effect in none"]
+
+
+@pytest.mark.parametrize(
+    ("poor", "told"),
+    [
+        ({"acknowledged": 1999}, "the median of acknowledged records is 1999, less than 2000"),
+        ({"epochs": 4}, "the median of epochs is 4, less than 5"),
+        ({"caused": {"pause": 8, "disks_full": 1}}, "the median of faults is 9, less than 10"),
+    ],
+)
+def test_runs_in_which_little_happens_are_a_shortfall(poor: dict[str, object], told: str) -> None:
+    made = campaign()
+    for seed in range(100, 112):
+        made.add(replace(good(seed), **poor))  # type: ignore[arg-type]
+    assert made.shortfalls() == [told]
+
+
+def test_a_failed_seed_and_a_part_that_is_missing_are_told() -> None:
+    made = campaign()
+    for seed in range(100, 110):
+        made.add(good(seed))
+    made.add(SeedResult(110, "", took=1.0, failure="long", cause="Violation: x"))
+    assert made.shortfalls() == ["seed 110 failed: Violation: x", "partial: 11 of 12 seeds"]
+    assert "seeds 100 to 110: 11 of 12 (partial), 1 failed" in "\n".join(made.summary())
+
+
+def test_an_empty_campaign_says_so_and_does_not_fail_to() -> None:
+    assert "partial: 0 of 12 seeds" in campaign().shortfalls()
+    assert "0 of 12" in campaign().markdown()
+
+
+def test_a_seed_counts_once_and_in_its_turn() -> None:
+    made = campaign()
+    made.add(good(100))
+    for seed in (100, 102):
+        with pytest.raises(AssertionError):
+            made.add(good(seed))
+
+
+def test_one_seed_of_ten_is_in_loss_mode_and_only_its_losses_count() -> None:
+    made = campaign()
+    for seed in range(100, 112):
+        made.add(replace(good(seed), lost=5))
+    assert [seed for seed in range(100, 130) if destroys_more_than_tolerated(seed)] == [109, 119, 129]
+    assert (made.loss_seeds, made.seeds_with_losses) == (1, 1)
+
+
+def test_a_campaign_that_was_put_down_goes_on_where_it_was(tmp_path: Path) -> None:
+    whole, part, path = campaign(), campaign(), tmp_path / "report.json"
+    for seed in range(100, 105):
+        whole.add(good(seed))
+        part.add(good(seed))
+    part.add(SeedResult(105, "", took=1.0, failure="long", cause="Violation: x"))
+    whole.add(SeedResult(105, "", took=1.0, failure="long", cause="Violation: x"))
+    part.save(path)
+    assert "Short of what a campaign has to show" in path.with_suffix(".md").read_text(encoding="utf-8")
+    part = Campaign.load(path)
+    assert part.next_seed == 106
+    for seed in range(106, 112):
+        whole.add(good(seed))
+        part.add(good(seed))
+    assert part == whole
+
+
+def test_results_that_come_early_wait_for_those_before_them() -> None:
+    in_order = InOrder(7)
+    assert in_order.put(good(8)) == []
+    assert in_order.put(good(9)) == []
+    assert [result.seed for result in in_order.put(good(7))] == [7, 8, 9]
+    assert [result.seed for result in in_order.put(good(10))] == [10]

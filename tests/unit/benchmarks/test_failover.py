@@ -1,0 +1,68 @@
+"""Failover on a system in memory that loses what it is given while its leader is down."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Sequence
+
+import pytest
+
+from benchmarks.ldbench.bench import WorkloadBench
+from benchmarks.ldbench.engine import AppendError, Mode, Setting
+from benchmarks.ldbench.measurement import Case, Measurement
+from benchmarks.ldbench.workloads import all_workloads
+from tests.unit.benchmarks.fakes import MemoryEngine, MemoryProducer, MemoryRunning
+
+CALM = 0.6
+"""Seconds before the fault."""
+DOWN = 0.4
+WATCH = 0.1
+"""Shorter than it is down: what was sent in it is lost."""
+
+
+class FailingRunning(MemoryRunning):
+    """Another leader takes over some time after the first one was paused; what the first one was sent fails when it goes on."""
+
+    def __init__(self, engine: MemoryEngine) -> None:
+        super().__init__(engine)
+        self.lost: list[asyncio.Future[object]] = []
+        self.down_until = 0.0
+
+    async def producer(self, log: str, mode: Mode, setting: Setting, *, timeout: float = 30.0) -> MemoryProducer:
+        return _LosingProducer(self, log)
+
+    async def pause(self, name: str) -> None:
+        self.down_until = asyncio.get_running_loop().time() + DOWN
+
+    async def resume(self, name: str) -> None:
+        for future in self.lost:
+            future.set_exception(AppendError("lost"))
+
+
+class _LosingProducer(MemoryProducer):
+    def append_many(self, records: Sequence[bytes]) -> Awaitable[object]:
+        running = self._running
+        assert isinstance(running, FailingRunning)
+        loop = asyncio.get_running_loop()
+        if loop.time() >= running.down_until:
+            return super().append_many(records)
+        future: asyncio.Future[object] = loop.create_future()
+        running.lost.append(future)
+        return future
+
+
+async def test_a_standstill_ends_with_the_first_success_whatever_became_of_appends_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("benchmarks.ldbench.workloads.failover._CALM_SECONDS", CALM)
+    engine = MemoryEngine()
+    running = FailingRunning(engine)
+    case = Case(workload="leader-paused", parameters={"repeats": 1, "watch": WATCH})
+    measurement = Measurement(case=case, engine="memory", setting="only", round=1)
+    bench = WorkloadBench(engine, running, engine.lone_setting(), measurement, say=lambda text: None)
+    await all_workloads()["leader-paused"].run(bench)
+    assert running.lost
+    assert DOWN * 1000 <= measurement.figures["standstill_ms"] < DOWN * 1000 + 3_000
+    assert measurement.figures["failed_appends"] >= len(running.lost)
+    assert "p99_over_control" not in measurement.figures, "nothing that was appended behind the fault came through"
+    assert measurement.verified_records > 0

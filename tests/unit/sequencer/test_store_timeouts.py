@@ -1,0 +1,42 @@
+"""Timeouts of waves follow the latency of STOREs."""
+
+from __future__ import annotations
+
+import pytest
+
+from logdevice_py.core.ids import ShardId
+from logdevice_py.core.machine import TimerWheel
+from logdevice_py.core.units import Micros
+from sequencer.settings import SequencerSettings
+from sequencer.store_timeouts import StoreTimeouts
+
+SHARD = ShardId(0)
+
+
+def timeout_behind(*latencies: int) -> int:
+    timers = TimerWheel()
+    timeouts = StoreTimeouts(SequencerSettings(store_timeout_factor=1, store_timeout_min_us=1), timers)
+    for latency in latencies:
+        timeouts.note(SHARD, latency, Micros(0))
+    timers.advance(Micros(1_000_000))
+    return timeouts.timeout((SHARD,), 1)
+
+
+@pytest.mark.parametrize("latency", [0, 1, 3, 4, 7, 8, 9, 100, 1_023, 1_024, 5_000, 33_333, 999_999, 4_000_000])
+def test_a_timeout_is_above_the_latency_that_it_follows_and_at_most_a_quarter_longer(latency: int) -> None:
+    assert latency < timeout_behind(latency) <= max(latency + 1, latency * 5 / 4)
+
+
+def test_one_store_in_a_hundred_may_take_longer() -> None:
+    assert timeout_behind(*[1_000] * 198, 50_000, 60_000) < 1_300
+    assert timeout_behind(*[1_000] * 197, 50_000, 60_000, 70_000) > 50_000
+
+
+def test_the_slowest_shard_of_a_copyset_sets_the_timeout() -> None:
+    timers = TimerWheel()
+    timeouts = StoreTimeouts(SequencerSettings(), timers)
+    timeouts.note(SHARD, 1_000, Micros(0))
+    timeouts.note(ShardId(1), 100_000, Micros(0))
+    timers.advance(Micros(1_000_000))
+    assert timeouts.timeout((SHARD,), 1) == 20_000
+    assert 400_000 < timeouts.timeout((SHARD, ShardId(1)), 1) <= 500_000
