@@ -14,7 +14,9 @@ from logdevice_py.core.status import CorruptEntryError, Status
 from logdevice_py.metadata.epoch_metadata import EpochMetaData
 from logdevice_py.tables.constraints import Constraints
 from logdevice_py.tables.storage import (
+    LogsdbDirectoryRow,
     LogStorageStateRow,
+    PartitionsRow,
     PurgesRow,
     ReadersRow,
     RecordRow,
@@ -23,7 +25,9 @@ from logdevice_py.tables.storage import (
 )
 from storage_node.log_state import NO_NODE, NO_SOFT_SEAL, LogState
 from storage_node.log_store.identity import PreviousEnd
-from storage_node.log_store.interface import ReadResult
+from storage_node.log_store.interface import NO_RECORD, ReadResult
+from storage_node.log_store.partitions import NEVER
+from storage_node.log_store.view import StoreView
 from storage_node.node import ShardMachines, StorageNode
 
 RECORD_TEXT_MAX: Final = 4096
@@ -55,7 +59,7 @@ def shards_rows(
     node: StorageNode,
     constraints: Constraints,
     previous_stop: Callable[[ShardId], PreviousEnd],
-    stored_bytes: Callable[[ShardId], int | None],
+    view: Callable[[ShardId], StoreView],
     no_space: Callable[[ShardId], bool],
 ) -> Iterator[ShardsRow]:
     """Table `shards`; what the disk says comes from the functions."""
@@ -71,9 +75,39 @@ def shards_rows(
             previous_stop=previous_stop(shard.shard).name,
             logs=len(shard.logs),
             read_streams=machines.catchup.stream_count(),
-            stored_bytes=stored_bytes(shard.shard),
+            partitions=len(view(shard.shard).partitions),
+            stored_bytes=view(shard.shard).stored_bytes(),
             recent_bytes=shard.recent.size,
         )
+
+
+def partitions_rows(index: int, view: StoreView) -> Iterator[PartitionsRow]:
+    """Table `partitions`, of one shard."""
+    for partition in list(view.partitions):
+        has_records = partition.newest > NO_RECORD
+        yield PartitionsRow(
+            shard=index,
+            id=partition.number,
+            start_time=partition.created,
+            end_time=None if partition.closed == NEVER else partition.closed,
+            min_time=partition.oldest if has_records else None,
+            max_time=partition.newest if has_records else None,
+            logs=view.directory.logs[partition.number],
+            stored_bytes=view.size_of(partition.number),
+        )
+
+
+def logsdb_directory_rows(index: int, view: StoreView, constraints: Constraints) -> Iterator[LogsdbDirectoryRow]:
+    """Table `logsdb_directory`, of one shard."""
+    directory = view.directory
+    logs = [log for log, _ in directory.rows()] if constraints.log_id is None else [constraints.log_id]
+    for log in logs:
+        rows = directory.find(log)
+        if rows is None:
+            continue
+        held = list(zip(rows.spans(), rows.sizes(), strict=True))  # of one moment
+        for (partition, first, highest), (_, size) in held:
+            yield LogsdbDirectoryRow(index, log, partition, first, highest, size)
 
 
 def stored_logs_rows(node: StorageNode, constraints: Constraints) -> Iterator[StoredLogsRow]:

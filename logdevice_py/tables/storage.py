@@ -24,8 +24,37 @@ class ShardsRow:
     previous_stop: str = column(_TEXT, "How its last run ended.")
     logs: int = column(_INTEGER, "Logs that it has met, metadata logs included.")
     read_streams: int = column(_INTEGER, "Read streams open.")
-    stored_bytes: int | None = column(_INTEGER, "About how much it takes on disk and in memtables.")
+    partitions: int = column(_INTEGER, "Partitions of its store, by time.")
+    stored_bytes: int = column(_INTEGER, "About how much entries take on disk and in memtables.")
     recent_bytes: int = column(_INTEGER, "Bytes of recent entries that are held in memory.")
+
+
+@table("partitions", _STORAGE)
+@dataclass(slots=True)
+class PartitionsRow:
+    """A partition of a shard's store: entries that came in the same span of time."""
+
+    shard: int = column(_INTEGER, "Index of the shard within its node.")
+    id: int = column(_INTEGER, "Its number; later ones have greater numbers.")
+    start_time: int = column(_TIME, "When it was begun.")
+    end_time: int | None = column(_TIME, "When the next one was begun; NULL: it takes what comes.")
+    min_time: int | None = column(_TIME, "No record's timestamp is below; NULL: it holds none.")
+    max_time: int | None = column(_TIME, "No record's timestamp is above.")
+    logs: int = column(_INTEGER, "Logs that it holds something of.")
+    stored_bytes: int = column(_INTEGER, "About how much it takes on disk and in memtables.")
+
+
+@table("logsdb_directory", _STORAGE)
+@dataclass(slots=True)
+class LogsdbDirectoryRow:
+    """What one partition of a shard holds of a log."""
+
+    shard: int = column(_INTEGER, "Index of the shard within its node.")
+    log_id: int = column(_LOG, "The log; a metadata log has bit 62 set.")
+    partition: int = column(_INTEGER, "Number of the partition; 0 for what is not partitioned.")
+    first_lsn: int = column(_LSN, "Nothing of the log in the partition lies below.")
+    max_lsn: int = column(_LSN, "Nothing of the log in the partition lies above.")
+    approximate_size_bytes: int = column(_INTEGER, "About how much was written of it.")
 
 
 @table("stored_logs", _STORAGE)

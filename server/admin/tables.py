@@ -17,6 +17,7 @@ from sequencer import tables as sequencing
 from server.admin import node_tables
 from storage_node import tables as storing
 from storage_node.log_store.interface import ReadShard
+from storage_node.log_store.view import StoreView
 
 if TYPE_CHECKING:
     from server.host import NodeHost
@@ -47,6 +48,10 @@ class NodeTables:
             "recoveries": lambda constraints: self._of_sequencers(sequencing.recoveries_rows, constraints),
             "graylist": lambda constraints: self._of_sequencers(sequencing.graylist_rows, constraints),
             "shards": self._shards,
+            "partitions": lambda constraints: self._stores(constraints, storing.partitions_rows),
+            "logsdb_directory": lambda constraints: self._stores(
+                constraints, lambda index, view: storing.logsdb_directory_rows(index, view, constraints)
+            ),
             "stored_logs": lambda constraints: self._of_shards(storing.stored_logs_rows, constraints),
             "log_storage_state": lambda constraints: self._of_shards(storing.log_storage_state_rows, constraints),
             "purges": lambda constraints: self._of_shards(storing.purges_rows, constraints),
@@ -82,9 +87,14 @@ class NodeTables:
             storage,
             constraints,
             lambda shard: host.shards[shard].contents.last_stop,
-            lambda shard: host.shards[shard].stored_bytes,
+            lambda shard: host.shards[shard].view,
             lambda shard: bool(host.shards[shard].metrics.no_space),
         )
+
+    def _stores(self, constraints: Constraints, fill: Callable[[int, StoreView], Iterator[Any]]) -> Iterator[Any]:
+        for shard, service in list(self._host.shards.items()):
+            if constraints.wants_shard(shard_index_of(shard)):
+                yield from fill(shard_index_of(shard), service.view)
 
     async def _record(self, constraints: Constraints) -> AsyncIterator[Any]:
         log = constraints.log_id
