@@ -14,7 +14,7 @@ from prompt_toolkit import PromptSession
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 from prompt_toolkit.formatted_text import StyleAndTextTuples
-from prompt_toolkit.history import FileHistory
+from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.lexers import Lexer
 
@@ -128,6 +128,15 @@ def is_complete(text: str) -> bool:
     return bool(ends) and ends[-1] == ";"
 
 
+def _history(path: Path) -> History:
+    """What was typed before; of this time only where no file can be kept."""
+    try:
+        path.touch(mode=0o600)
+    except OSError:
+        return InMemoryHistory()
+    return FileHistory(str(path))
+
+
 class QueryShell:
     """Asks for statements until the end of input."""
 
@@ -157,7 +166,7 @@ class QueryShell:
                 buffer.insert_text("\n")
 
         prompt: PromptSession[str] = PromptSession(
-            history=FileHistory(str(Path.home() / ".ldquery_history")),
+            history=_history(Path.home() / ".ldquery_history"),
             completer=SqlCompleter(),
             lexer=SqlHighlighter(),
             multiline=True,
