@@ -27,7 +27,6 @@ from logdevice_py.tables.catalog import TABLES
 from logdevice_py.tables.declare import ColumnKind, TableDeclaration, TableSource
 
 if TYPE_CHECKING:
-    import pandas as pd
     import pyarrow as pa
 
 DEADLINE: Final = 5.0
@@ -68,16 +67,12 @@ class QueryResult:
         return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
 
     def to_arrow(self) -> pa.Table:
-        """As an Arrow table; needs pyarrow."""
+        """As an Arrow table, and from there as a data frame: ``to_arrow().to_pandas()``."""
         import pyarrow as pa
 
         return pa.table(
             [pa.array([row[place] for row in self.rows]) for place in range(len(self.columns))], names=self.columns
         )
-
-    def to_pandas(self) -> pd.DataFrame:
-        """As a data frame; needs pyarrow and pandas."""
-        return self.to_arrow().to_pandas()
 
 
 class _LoopThread:

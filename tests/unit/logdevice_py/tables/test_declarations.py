@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import dataclasses
+import sqlite3
+from contextlib import closing
 
 import pytest
 
@@ -71,3 +73,14 @@ def test_one_lsn_is_a_range_of_one() -> None:
 def test_what_is_no_constraint_is_refused_by_its_name(name: str, text: str) -> None:
     with pytest.raises(ValueError, match=f"^{name}: "):
         Constraints.parse({name: text})
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_names_need_no_quotes_in_sql(name: str) -> None:
+    table = TABLES[name]
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.execute(f'CREATE TABLE "{name}" ({", ".join(f""" "{each.name}" """ for each in table.columns)})')
+        for each in table.columns:
+            connection.execute(
+                f"SELECT {each.name}, max({each.name}) FROM {name} AS t WHERE t.{each.name} = 1 GROUP BY 1"
+            )
