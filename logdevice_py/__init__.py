@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from client.buffered_writer import BufferedWriter as BufferedWriter
+    from client.cli.query.session import LDQuery as LDQuery
+    from client.cli.query.session import QueryResult as QueryResult
     from client.client import Client as Client
     from client.read.items import CorruptRecord as CorruptRecord
     from client.read.items import DataLoss as DataLoss
@@ -32,12 +34,14 @@ _HOME = {
     "DataLoss": "client.read.items",
     "Gap": "client.read.items",
     "GapKind": "client.read.items",
+    "LDQuery": "client.cli.query.session",
     "LSN": "logdevice_py.core.lsn",
     "LocalCluster": "server.local_cluster",
     "LogDeviceError": "logdevice_py.core.status",
     "Receipt": "client.receipt",
     "Receipts": "client.receipt",
     "Proof": "client.read.proof",
+    "QueryResult": "client.cli.query.session",
     "Reader": "client.reader",
     "Record": "client.read.items",
     "RecordBatch": "client.read.items",
@@ -55,9 +59,11 @@ __all__ = [
     "DataLoss",
     "Gap",
     "GapKind",
+    "LDQuery",
     "LocalCluster",
     "LogDeviceError",
     "Proof",
+    "QueryResult",
     "Reader",
     "Receipt",
     "Receipts",

@@ -62,6 +62,17 @@ def ldtail() -> int:
     return run("client.cli.tail")
 
 
+def ldquery() -> int:
+    """SQL over the live cluster."""
+    try:
+        return run("client.cli.query.main")
+    except ModuleNotFoundError as error:
+        if error.name not in ("apsw", "prompt_toolkit"):
+            raise
+        print("ldquery: it needs further packages: pip install 'logdevice-py[query]'", file=sys.stderr)
+        return 1
+
+
 def ldbench() -> int:
     """Measure, beside other systems."""
     return run("benchmarks.ldbench.cli")

@@ -150,6 +150,11 @@ class EpochSequencer:
         """Entries that are not reaped."""
         return len(self._window) if self._window is not None else 0
 
+    @property
+    def window_bytes(self) -> int:
+        """Bytes of entries that are not reaped."""
+        return self._window.bytes if self._window is not None else 0
+
     def room(self, entries: int, size: int) -> Status:
         """Whether that many entries can get LSNs: OK, SEQNOBUFS, TOOBIG (ESNs are exhausted), or why no copyset can be made."""
         window = self._window

@@ -105,6 +105,10 @@ class StoreAvailability:
         blocked = self._blocked.get(shard)
         return blocked[0] if blocked is not None else None
 
+    def blocked(self) -> list[tuple[ShardId, Reason]]:
+        """Every shard that something is known against, ascending."""
+        return sorted((shard, reason) for shard, (reason, _) in self._blocked.items())
+
     def note_status(self, shard: ShardId, status: Status, now: Micros) -> None:
         """A shard refused a STORE."""
         reason = REASON_OF.get(status)

@@ -69,6 +69,7 @@ def make_config(
             node=NodeId(index),
             host=layout.node_host(directory, NodeId(index)),
             port=layout.NODE_PORT,
+            admin_port=layout.ADMIN_PORT,
             location=Location.parse(f"dev.dc.cluster.row.rack{index % racks}"),
         )
         for index in range(nodes)

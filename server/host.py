@@ -11,18 +11,20 @@ import logging
 import random
 import secrets
 import socket
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from epoch_store.interface import EpochStore, Result, WriterIdentity
+from epoch_store.interface import EpochStore, Operation, Result, WriterIdentity
 from epoch_store.opening import open_epoch_store
+from logdevice_py.config.admin import admin_endpoint, admin_settings
 from logdevice_py.config.cluster import ClusterConfig, Roles
 from logdevice_py.core.declare import settings_from
 from logdevice_py.core.ids import InstanceId, NodeId, PeerId, ShardId, format_shard
 from logdevice_py.core.machine import Outbox, TimerWheel
 from logdevice_py.core.status import LogDeviceError, Status
-from logdevice_py.core.units import Micros
+from logdevice_py.core.units import Micros, Timestamp
 from logdevice_py.membership.settings import MembershipSettings
 from logdevice_py.runtime.clock import monotonic_us, wall_us
 from logdevice_py.runtime.driver import Driver
@@ -42,6 +44,10 @@ from storage_node.log_store.settings import LogStoreSettings
 from storage_node.node import StorageNode
 from storage_node.service import ShardService
 from storage_node.settings import StorageSettings
+
+if TYPE_CHECKING:
+    from server.admin.listener import AdminListener
+    from server.admin.prometheus import MetricSource
 
 log = logging.getLogger("logdevice.node")
 
@@ -73,7 +79,11 @@ class NodeHost:
         self._tasks: list[asyncio.Task[None]] = []
         self._file = ClusterFile(path, config)
         self._closed = False
+        self._leaving = False
         self._sock: socket.socket | None = None
+        self._admin: AdminListener | None = None
+        self.serving_since = Timestamp(0)
+        """When the node began to serve; 0 before."""
         self.driver: Driver
         self.transport: Transport
         self.node: Node
@@ -127,6 +137,7 @@ class NodeHost:
         )
         # Before the shards: a second process of the node must not have its own empty ones registered in place of the real ones.
         self._sock = bind(*self.address)
+        await self._open_admin()
         store_settings, storage_settings = _storage_settings(settings.get("storage", {}))
         registrations = {
             shard: ShardRegistration(self._epoch_store, config, self.node_id, shard, directory, accepted)
@@ -211,6 +222,7 @@ class NodeHost:
         self._sock = None
         self.driver.event(self.node.start)
         self._tasks.append(self._loop.create_task(self._watch_config(), name=f"N{self.node_id} config"))
+        self.serving_since = wall_us()
 
     def _address_of(self, node: NodeId) -> tuple[str, int] | None:
         member = self.config.nodes.get(node)
@@ -280,6 +292,55 @@ class NodeHost:
 
         self._epoch_store.submit([effect.operation for effect in effects], done)
 
+    def ask_epoch_store(self, operations: Sequence[Operation], done: Callable[[list[Result]], None]) -> None:
+        """Run operations that no machine asked for."""
+        assert self._epoch_store is not None, "a node that serves has one"
+        self._epoch_store.submit(operations, done)
+
+    # Admin API
+
+    async def _open_admin(self) -> None:
+        endpoint = admin_endpoint(self.config, self.config.nodes[self.node_id])
+        if endpoint is None:
+            return
+        from server.admin.listener import (
+            AdminListener,
+            read_token,
+        )  # takes a while that nodes without it need not spend
+
+        settings = admin_settings(self.config)
+        self._admin = AdminListener(self, settings, read_token(settings, endpoint))
+        await self._admin.listen_on(bind(endpoint.host, endpoint.port))
+
+    def readiness(self) -> Status:
+        """OK when the node takes requests; else NOTREADY, SHUTDOWN or ISOLATED."""
+        if self._leaving or self._closed:
+            return Status.SHUTDOWN
+        if not self.serving_since:
+            return Status.NOTREADY
+        return Status.ISOLATED if self.node.gossip.isolated() else Status.OK
+
+    def metric_sources(self) -> list[MetricSource]:
+        """Everything that counts in a node that serves."""
+        from server.admin.prometheus import MetricSource
+
+        node = self.node
+        found = [
+            MetricSource("membership", node.gossip.metrics),
+            MetricSource("transport", self.transport.metrics),
+        ]
+        if node.sequencer is not None:
+            found.append(MetricSource("sequencer", node.sequencer.metrics))
+            found.append(MetricSource("recovery", node.sequencer.recovery_metrics))
+        if node.storage is not None:
+            found.append(MetricSource("storage", node.storage.metrics))
+        found += [MetricSource("log store", each.metrics, shard & 0xFF) for shard, each in self.shards.items()]
+        if self._epoch_store is not None:
+            found.append(MetricSource("epoch store", self._epoch_store.metrics))
+        if self._admin is not None:
+            found.append(MetricSource("admin", self._admin.metrics))
+        return found
+
     # Cluster file
 
     def reload_config(self) -> None:
@@ -310,6 +371,7 @@ class NodeHost:
         """Stop in order: tell the others, finish what is under way, sync, close."""
         if self._closed:
             return
+        self._leaving = True
         self.driver.event(self.node.leave)
         if self.node.sequencer is not None:
             await self._drain(self.node.sequencer)
@@ -341,6 +403,9 @@ class NodeHost:
     async def _abandon(self) -> None:
         """Close what is open of stores."""
         self._closed = True
+        if self._admin is not None:
+            await self._admin.close()
+            self._admin = None
         if self._sock is not None:
             self._sock.close()
         for service in self.shards.values():

@@ -12,6 +12,7 @@ from pathlib import Path
 from logdevice_py.core.ids import NodeId
 
 NODE_PORT = 4440
+ADMIN_PORT = 4441
 CONTROL_PORT = 4439
 ZOOKEEPER_PORT = 2181
 NODES_MAX = 250

@@ -1,4 +1,4 @@
-"""Renders the reference pages that follow from declarations: messages, settings, metrics, status codes.
+"""Renders the reference pages that follow from declarations: messages, settings, metrics, tables, status codes.
 
 ``make docs`` rewrites them; a test compares them with what this would write.
 """
@@ -16,37 +16,26 @@ from typing import Any
 
 from client.metrics import ClientMetrics, WriterMetrics
 from client.read.metrics import ReadMetrics
-from client.read.settings import ReadSettings
-from client.settings import ClientSettings, WriterSettings
 from epoch_store.interface import EpochStoreMetrics
 from logdevice_py.config.attributes import LogAttributes
 from logdevice_py.core.declare import declarations, render_value
 from logdevice_py.core.status import TRAITS
-from logdevice_py.membership.settings import MembershipMetrics, MembershipSettings
+from logdevice_py.membership.settings import MembershipMetrics
 from logdevice_py.protocol.declare import CODECS
 from logdevice_py.protocol.messages import MessageType
-from logdevice_py.runtime.settings import RuntimeSettings, TransportMetrics
+from logdevice_py.runtime.settings import TransportMetrics
+from logdevice_py.tables.catalog import TABLES
+from logdevice_py.tables.constraints import PUSHED
 from sequencer.metrics import SequencerMetrics
 from sequencer.recovery.metrics import RecoveryMetrics
-from sequencer.recovery.settings import RecoverySettings
-from sequencer.settings import SequencerSettings
+from server.admin.metrics import AdminMetrics
+from server.admin.node_tables import SETTINGS
+from server.admin.prometheus import prometheus_name
 from storage_node.log_store.metrics import LogStoreMetrics
-from storage_node.log_store.settings import LogStoreSettings
 from storage_node.metrics import StorageMetrics
-from storage_node.settings import StorageSettings
 
-SETTINGS: list[tuple[str, str, str, type[Any]]] = [
-    ("settings.sequencer", "", "Sequencers", SequencerSettings),
-    ("settings.recovery", "", "Epoch recovery", RecoverySettings),
-    ("settings.storage", "", "Storage nodes: protocol", StorageSettings),
-    ("settings.storage", "", "Storage nodes: disk", LogStoreSettings),
-    ("settings.client", "", "Clients", ClientSettings),
-    ("settings.client", "writer_", "BufferedWriter", WriterSettings),
-    ("settings.client", "read_", "Readers", ReadSettings),
-    ("settings.membership", "", "Failure detection", MembershipSettings),
-    ("settings.runtime", "", "Connections", RuntimeSettings),
-]
-"""Section of the cluster file, prefix of the names in it, title, declaration."""
+__all__ = ["PAGES", "SETTINGS"]
+
 METRICS: dict[str, type[Any]] = {
     "sequencer": SequencerMetrics,
     "recovery": RecoveryMetrics,
@@ -58,7 +47,10 @@ METRICS: dict[str, type[Any]] = {
     "reader": ReadMetrics,
     "membership": MembershipMetrics,
     "transport": TransportMetrics,
+    "admin": AdminMetrics,
 }
+_OF_CLIENTS = frozenset({"client", "BufferedWriter", "reader"})
+"""Counted in applications: no node exports them."""
 _NOTE = "<!-- Rendered from declarations by `make docs`; edits here are overwritten. -->\n"
 
 
@@ -137,10 +129,39 @@ def _allowed(field: dataclasses.Field[Any]) -> str:
 
 def metrics_page() -> str:
     """docs/metrics.md."""
-    parts = [_NOTE, "# Metrics\n"]
+    parts = [
+        _NOTE,
+        "# Metrics\n",
+        "Nodes export them at `/metrics` of their admin API under the names in the last column, in base units: bytes and seconds. "
+        "Those of the log store carry the label `shard`. Table `stats` of [ldquery](ldquery.md) has them by their own names.\n",
+    ]
     for section, cls in METRICS.items():
-        rows = ([f"`{m.name}`", m.kind, m.unit, m.doc] for m in declarations(cls))
-        parts += [f"## {section}\n", _table(["name", "kind", "unit", "meaning"], rows)]
+        exported = section not in _OF_CLIENTS
+        rows = (
+            [f"`{m.name}`", m.kind, m.unit, m.doc, *([f"`{prometheus_name(section, m)}`"] if exported else [])]
+            for m in declarations(cls)
+        )
+        head = ["name", "kind", "unit", "meaning", *(["at /metrics"] if exported else [])]
+        parts += [f"## {section}\n", _table(head, rows)]
+    return "\n".join(parts)
+
+
+def tables_page() -> str:
+    """docs/tables.md."""
+    parts = [
+        _NOTE,
+        "# Tables\n",
+        "What [ldquery](ldquery.md) can be asked for. Constraints on `node_id` decide which nodes are asked; those on "
+        f"{', '.join(f'`{name}`' for name in PUSHED)} go to the nodes in every table that has the column.\n",
+    ]
+    for table in TABLES.values():
+        needs = f" Read by {' and '.join(f'`{name}`' for name in table.required)} only." if table.required else ""
+        rows = ([f"`{each.name}`", each.kind.value, each.doc] for each in table.columns)
+        parts += [
+            f"## {table.name}\n",
+            f"{table.doc} Rows come from {table.source.value}.{needs}\n",
+            _table(["column", "type", "meaning"], rows),
+        ]
     return "\n".join(parts)
 
 
@@ -165,6 +186,7 @@ PAGES = {
     "messages.md": messages_page,
     "settings.md": settings_page,
     "metrics.md": metrics_page,
+    "tables.md": tables_page,
     "status_codes.md": status_page,
 }
 

@@ -8,6 +8,7 @@ window, credit, or anything released waits outside the line.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from typing import Final
 
 from logdevice_py.core.ids import LogId, PeerId, is_metadata_log
@@ -119,6 +120,17 @@ class CatchupQueue:
                     ),
                 )
                 self._close(stream)
+
+    def streams(self) -> Iterator[ServerReadStream]:
+        """Every open stream, to look at. Streams may come and go between two of them."""
+        for peer in list(self._by_peer):
+            for stream in list(self._by_peer.get(peer, {}).values()):
+                if stream.state is not ServerStreamState.CLOSED:
+                    yield stream
+
+    def stream_count(self) -> int:
+        """How many streams are open."""
+        return sum(map(len, self._by_peer.values()))
 
     # ------------------------------------------------------------------------------------------------------------------------- serving
 

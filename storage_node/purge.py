@@ -128,6 +128,10 @@ class LogPurge:
         if self.state is PurgeState.ASKING and any(node_peer(s) == peer for p in self._asked.values() for s in p):
             self._ask(now, only=peer)
 
+    def unanswered(self) -> dict[Epoch, frozenset[ShardId]]:
+        """The epochs of which nobody has said how they ended, and who may still know, to look at."""
+        return {epoch: frozenset(shards) for epoch, shards in self._asked.items()}
+
     def stop(self) -> None:
         """The disk failed: the purge ends without having moved the last clean epoch."""
         self.state = PurgeState.DONE
@@ -325,6 +329,10 @@ class PurgeQueue:
     def is_purging(self, state: LogState) -> bool:
         """Whether a purge of the log is at work or waits for its turn."""
         return state.log in self._running or state.log in self._waiting
+
+    def purges(self) -> list[LogPurge]:
+        """Those at work, then those that wait, in order; to look at."""
+        return [*self._running.values(), *self._waiting.values()]
 
     def find(self, log: LogId) -> LogPurge | None:
         """The purge of a log that is at work."""

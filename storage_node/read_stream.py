@@ -139,6 +139,16 @@ class ServerReadStream:
         self.wake()
 
     @property
+    def single_copy(self) -> bool:
+        """The reader gets each entry from one shard of its copyset."""
+        return self._single_copy
+
+    @property
+    def known_down(self) -> frozenset[int]:
+        """Shards that the reader gets nothing from."""
+        return self._known_down
+
+    @property
     def limit(self) -> Lsn:
         """The last LSN of which the reader may be told now."""
         return min(self.until, self.window_high, self.log.last_released)

@@ -38,6 +38,7 @@ from storage_node.log_store.metrics import LogStoreMetrics
 from storage_node.log_store.rocksdb import RocksLogStore, fsync_directory
 from storage_node.log_store.rocksdb.warmer import Warmer
 from storage_node.log_store.settings import LogStoreSettings
+from storage_node.log_store.view import StoreView
 
 Deliver = Callable[[list[Completion]], None]
 Register = Callable[[Generation | None], Awaitable[Generation]]
@@ -398,6 +399,18 @@ class ShardService:
             self._cold[request.log] = max(cold_from, Lsn(through + 1))
         self._read(request)
         self._schedule_turn()
+
+    # ---- looking
+
+    def inspect(self, request: ReadShard) -> ReadResult:
+        """Read outside of the machines, at once, to look at what is stored: ask for little."""
+        assert not self._closed, "inspect after close"
+        return self._store.read(request)
+
+    @property
+    def view(self) -> StoreView:
+        """What is stored, to look at."""
+        return self._store.view
 
     # ---- upkeep and closing
 

@@ -13,7 +13,7 @@ from logdevice_py.config.logs import LogAttributes, LogTree
 from logdevice_py.config.replication import ReplicationProperty
 from logdevice_py.core.ids import LogId, NodeId, ShardId, shard_id
 
-SETTINGS_SECTIONS: Final = ("sequencer", "storage", "client", "membership", "recovery", "runtime")
+SETTINGS_SECTIONS: Final = ("sequencer", "storage", "client", "membership", "recovery", "runtime", "admin")
 """Sections of ``[settings]``; the package that owns one declares and parses its settings."""
 
 

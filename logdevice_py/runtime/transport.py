@@ -50,6 +50,22 @@ class Identity:
     name: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class ConnectionState:
+    """A connection as it stands, for those who look at the process."""
+
+    peer: PeerId | None
+    """None before the peer has introduced itself."""
+    address: tuple[Any, ...] | None
+    """The other end, host and port first; None when the connection is gone."""
+    dialled: bool
+    up: bool
+    """Both sides have introduced themselves."""
+    pending_bytes: int
+    """What waits to be sent."""
+    reading_paused: bool
+
+
 class TransportEvents(Protocol):
     """What a transport reports; every call is made on the loop."""
 
@@ -259,6 +275,13 @@ class _Connection(asyncio.BufferedProtocol):
         if self.transport is not None:
             self.transport.abort()
 
+    def state(self) -> ConnectionState:
+        """How it stands, to look at."""
+        transport = self.transport
+        address = transport.get_extra_info("peername") if transport is not None else None
+        pending = transport.get_write_buffer_size() if transport is not None else 0
+        return ConnectionState(self.peer, address, self.dialled, self.up, pending, self._deaf)
+
     def describe(self) -> str:
         """For log lines."""
         address = self.transport.get_extra_info("peername") if self.transport is not None else None
@@ -380,6 +403,11 @@ class Transport:
     def clients(self) -> list[PeerId]:
         """Connected clients."""
         return list(self._clients)
+
+    def connections(self) -> Iterator[ConnectionState]:
+        """Every connection that is open at the first look, each as it stands when its turn comes."""
+        for connection in list(self._connections):
+            yield connection.state()
 
     def inbound(self) -> int:
         """Number of open accepted connections."""

@@ -86,6 +86,11 @@ class LogRecovery:
         """The epochs that this recovery has recovered, ascending."""
         return tuple(self._recovered)
 
+    @property
+    def current(self) -> EpochRecovery | None:
+        """The recovery of the epoch that it is at, to look at."""
+        return self._epoch
+
     def start(self, now: Micros) -> None:
         """Begin: ask for the last clean epoch."""
         assert self.state is LogRecoveryState.IDLE

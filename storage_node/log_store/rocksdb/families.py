@@ -21,6 +21,7 @@ METADATA: Final = "metadata"
 UNPARTITIONED: Final = "unpartitioned"
 DATABASE: Final = "db"
 _SMALL_MEMTABLE: Final = 16 << 20
+_SIZES: Final = ("rocksdb.total-sst-files-size", "rocksdb.total-blob-file-size", "rocksdb.cur-size-all-mem-tables")
 
 
 class FamilyOptions:
@@ -121,6 +122,11 @@ class Families:
     def reader(self, partition: int) -> Any:
         """The family of a partition, to be read."""
         return self._readers[partition]
+
+    def size_of(self, partition: int) -> int:
+        """About how many bytes a partition takes in files and memtables; 0 when it is gone."""
+        reader = self._readers.get(partition)
+        return 0 if reader is None else sum(reader.property_int_value(name) or 0 for name in _SIZES)
 
     def create(self, partition: int) -> None:
         """Make the family of a partition; it is durable when this returns. RocksDBError if that fails."""

@@ -44,6 +44,7 @@ from storage_node.log_store.rocksdb.upkeep import Upkeep
 from storage_node.log_store.settings import LogStoreSettings
 from storage_node.log_store.space import SpaceGuard
 from storage_node.log_store.time_search import find_time
+from storage_node.log_store.view import StoreView
 
 _FAILED: Final = "failed"
 _REFUSED: Final = "Result incomplete"
@@ -206,6 +207,11 @@ class RocksLogStore:
     def refusing_for_space(self) -> bool:
         """Whether entries are answered NOSPC."""
         return self._space.refusing
+
+    @property
+    def view(self) -> StoreView:
+        """What it holds, to look at."""
+        return StoreView(self._directory, self._partitions, self._families.size_of)
 
     def check_space(self) -> None:
         """Measure the free space."""

@@ -1,0 +1,1 @@
+"""ldquery: SQL over the live cluster."""

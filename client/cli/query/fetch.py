@@ -1,0 +1,200 @@
+"""Gets rows of tables from nodes, in parallel and until a deadline."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import aiohttp
+
+from logdevice_py.config.admin import admin_endpoint, admin_settings, format_address
+from logdevice_py.config.cluster import ClusterConfig, NodeConfig
+from logdevice_py.core.ids import NodeId
+from logdevice_py.core.status import LogDeviceError, Status
+from logdevice_py.tables.constraints import Constraints
+from logdevice_py.tables.declare import Cell, TableDeclaration
+
+HEDGE: Final = 0.3
+"""Seconds after which another node is asked for what any node knows."""
+Row = Sequence[Cell]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFailure:
+    """A node that did not answer for a table, so that its rows are missing."""
+
+    node: NodeId
+    table: str
+    status: Status
+    detail: str
+
+    def __str__(self) -> str:
+        return f"N{self.node}: {self.table}: {self.status.name}: {self.detail}"
+
+
+class NodeAsker:
+    """Asks the nodes of one cluster. Its coroutines run on one loop."""
+
+    def __init__(self, config: ClusterConfig) -> None:
+        self._config = config
+        self._token = _token(admin_settings(config).token_file)
+        self._session: aiohttp.ClientSession | None = None
+        self.requests = 0
+        """Requests sent so far."""
+
+    async def close(self) -> None:
+        """Close connections."""
+        if self._session is not None:
+            await self._session.close()
+
+    async def ask_each(
+        self,
+        table: TableDeclaration,
+        nodes: Sequence[NodeId],
+        constraints: Constraints,
+        limit: int | None,
+        seconds: float,
+    ) -> tuple[list[Row], list[NodeFailure]]:
+        """The rows of all the nodes, and those that did not answer within so many seconds.
+
+        Raises:
+            LogDeviceError: TOOBIG: a node has more rows than `limit`; INVALID_PARAM: it does not take the request.
+        """
+        answers = await asyncio.gather(*(self._ask(table, node, constraints, limit, seconds) for node in nodes))
+        rows: list[Row] = []
+        failures = []
+        for answer in answers:
+            if isinstance(answer, NodeFailure):
+                _raise_if_fatal(answer)
+                failures.append(answer)
+            else:
+                rows += answer
+        return rows, failures
+
+    async def ask_any(
+        self,
+        table: TableDeclaration,
+        nodes: Sequence[NodeId],
+        constraints: Constraints,
+        limit: int | None,
+        seconds: float,
+    ) -> tuple[list[Row], list[NodeFailure]]:
+        """The rows of the first node that answers; failures only when none did."""
+        waiting = list(nodes)
+        asked: set[asyncio.Task[list[Row] | NodeFailure]] = set()
+        failures: list[NodeFailure] = []
+        try:
+            while waiting or asked:
+                if waiting:
+                    asked.add(asyncio.create_task(self._ask(table, waiting.pop(0), constraints, limit, seconds)))
+                done, asked = await asyncio.wait(
+                    asked, timeout=HEDGE if waiting else None, return_when=asyncio.FIRST_COMPLETED
+                )
+                for task in done:
+                    answer = task.result()
+                    if not isinstance(answer, NodeFailure):
+                        return answer, []
+                    _raise_if_fatal(answer)
+                    failures.append(answer)
+        finally:
+            for task in asked:
+                task.cancel()
+            await asyncio.gather(*asked, return_exceptions=True)
+        return [], failures
+
+    async def _ask(
+        self, table: TableDeclaration, node: NodeId, constraints: Constraints, limit: int | None, seconds: float
+    ) -> list[Row] | NodeFailure:
+        member = self._config.nodes[node]
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._request(table, member, constraints, limit)
+        except TimeoutError:
+            return NodeFailure(node, table.name, Status.TIMEDOUT, f"no answer within {seconds:.1f} s")
+        except LogDeviceError as error:
+            return NodeFailure(node, table.name, error.status, error.detail)
+        except aiohttp.ClientConnectorError as error:
+            number = error.os_error.errno
+            reason = str(error.os_error) if number is None else os.strerror(number)
+            return NodeFailure(node, table.name, Status.CONNFAILED, reason)
+        except (aiohttp.ClientError, OSError) as error:
+            return NodeFailure(node, table.name, Status.PEER_CLOSED, str(error) or type(error).__name__)
+
+    async def _request(
+        self, table: TableDeclaration, member: NodeConfig, constraints: Constraints, limit: int | None
+    ) -> list[Row]:
+        endpoint = admin_endpoint(self._config, member)
+        if endpoint is None:
+            raise LogDeviceError(Status.NOTSUPPORTED, "it has no admin_port in the cluster file")
+        parameters = constraints.parameters()
+        if limit is not None:
+            parameters["limit"] = str(limit)
+        if self._session is None:
+            headers = {} if self._token is None else {"Authorization": f"Bearer {self._token}"}
+            self._session = aiohttp.ClientSession(
+                headers=headers, timeout=aiohttp.ClientTimeout(total=None), connector=aiohttp.TCPConnector(limit=64)
+            )
+        self.requests += 1
+        url = f"http://{format_address(endpoint.host, endpoint.port)}/v1/tables/{table.name}"
+        async with self._session.get(url, params=parameters) as response:
+            body = await response.read()
+        who, rows = _parse(table, response.status, body)
+        if who != (self._config.name, member.node):
+            hint = " (without expose in [settings.admin] only programs on its own machine reach a node)"
+            where = format_address(endpoint.host, endpoint.port)
+            raise LogDeviceError(
+                Status.INVALID_CLUSTER,
+                f"N{who[1]} of {who[0]} answers at {where}{hint if endpoint.is_loopback else ''}",
+            )
+        return rows
+
+
+def _parse(table: TableDeclaration, code: int, body: bytes) -> tuple[tuple[str, int], list[Row]]:
+    """Who answered, and the rows."""
+    try:
+        content = json.loads(body)
+        if code != 200:
+            error = content["error"]
+            raise LogDeviceError(Status[error["status"]], error["detail"])
+        columns: list[str] = content["columns"]
+        found: list[list[Any]] = content["rows"]
+        more: bool = content["more"]
+        who: tuple[str, int] = (content["cluster"], content["node"])
+    except (ValueError, KeyError, TypeError):
+        raise LogDeviceError(Status.INTERNAL, f"HTTP status {code}, and no answer that is understood") from None
+    if more:
+        raise LogDeviceError(Status.TOOBIG, f"more than {len(found)} rows")
+    wanted = [each.name for each in table.columns]
+    if columns == wanted:
+        return who, list(found)
+    # a node of another version: what it does not know is NULL
+    places = [columns.index(name) if name in columns else None for name in wanted]
+    return who, [[None if place is None else row[place] for place in places] for row in found]
+
+
+def _raise_if_fatal(failure: NodeFailure) -> None:
+    """Some answers say that the question is wrong, not that the node is in trouble."""
+    if failure.status is Status.TOOBIG:
+        raise LogDeviceError(
+            Status.TOOBIG,
+            f"table {failure.table}: N{failure.node} has {failure.detail}: constrain log_id, shard or node_id, or ask for --full",
+        )
+    if failure.status is Status.INVALID_PARAM:
+        raise LogDeviceError(Status.INVALID_PARAM, str(failure))
+
+
+def _token(path: str) -> str | None:
+    if not path:
+        return None
+    try:
+        return Path(path).read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise LogDeviceError(
+            Status.INVALID_CONFIG, f"[settings.admin] token_file: {path}: {reason}; copy it here from a node"
+        ) from None

@@ -1,0 +1,91 @@
+"""Where nodes serve their admin API, and what protects it."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+from typing import Final
+
+from logdevice_py.config.cluster import ClusterConfig, NodeConfig
+from logdevice_py.core.declare import setting, settings_from
+from logdevice_py.core.status import LogDeviceError, Status
+
+LOOPBACK: Final = "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdminSettings:
+    """Section ``[settings.admin]`` of the cluster file."""
+
+    expose: bool = setting(
+        False,
+        unit="flag",
+        doc="Serve at the node's host although that is no loopback address, rather than at 127.0.0.1. A token is required then.",
+    )
+    token_file: str = setting(
+        "",
+        unit="text",
+        doc="File with the bearer token that every request must carry, on the nodes and where ldquery runs; empty for none.",
+    )
+    requests_max: int = setting(
+        4,
+        unit="requests",
+        lo=1,
+        hi=1000,
+        doc="Requests that are worked on at a time; further ones are answered OVERLOADED.",
+    )
+    connections_max: int = setting(
+        64, unit="connections", lo=1, hi=10_000, doc="Further connections are closed at once while this many are open."
+    )
+    request_timeout_us: int = setting(
+        10_000_000,
+        unit="us",
+        lo=100_000,
+        hi=600_000_000,
+        doc="A request that takes longer, or a connection without a request for that long, is ended.",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class AdminEndpoint:
+    """Where one node serves its admin API."""
+
+    host: str
+    port: int
+    is_loopback: bool
+    """Only programs of the same machine reach it."""
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host of the cluster file names the machine itself and can name nothing else."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def admin_settings(config: ClusterConfig) -> AdminSettings:
+    """The settings of the admin API.
+
+    Raises:
+        LogDeviceError: INVALID_CONFIG.
+    """
+    try:
+        return settings_from(AdminSettings, config.settings.get("admin", {}))
+    except ValueError as error:
+        raise LogDeviceError(Status.INVALID_CONFIG, f"[settings.admin] {error}") from None
+
+
+def admin_endpoint(config: ClusterConfig, member: NodeConfig) -> AdminEndpoint | None:
+    """Where a node serves its admin API; None when it does not: it has no admin_port."""
+    if member.admin_port is None:
+        return None
+    if is_loopback(member.host):
+        return AdminEndpoint(member.host, member.admin_port, True)
+    exposed = bool(config.settings.get("admin", {}).get("expose", False))
+    return AdminEndpoint(member.host if exposed else LOOPBACK, member.admin_port, not exposed)
+
+
+def format_address(host: str, port: int) -> str:
+    """``host:port``, with brackets around an IPv6 address."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

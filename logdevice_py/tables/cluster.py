@@ -1,0 +1,151 @@
+"""Tables of the cluster as a whole and of its nodes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from logdevice_py.tables.declare import ColumnKind, TableSource, column, table
+
+_INTEGER, _TEXT, _FLAG, _REAL = ColumnKind.INTEGER, ColumnKind.TEXT, ColumnKind.FLAG, ColumnKind.REAL
+_LOG, _LSN, _TIME = ColumnKind.LOG, ColumnKind.LSN, ColumnKind.TIME
+
+
+@table("nodes", TableSource.CLUSTER_FILE)
+@dataclass(slots=True)
+class NodesRow:
+    """A node of the cluster file, whether it runs or not."""
+
+    node_id: int = column(_INTEGER, "The node's index.")
+    address: str = column(_TEXT, "Where it serves the protocol, host:port.")
+    admin_address: str | None = column(_TEXT, "Where it serves these tables; NULL when it does not.")
+    location: str = column(_TEXT, "region.datacenter.cluster.row.rack.")
+    sequencer: int = column(_FLAG, "It has the role sequencer.")
+    storage: int = column(_FLAG, "It has the role storage.")
+    sequencer_weight: float = column(_REAL, "Its share of the logs that are sequenced, relative to the others.")
+    storage_state: str = column(_TEXT, "read-write, read-only or disabled.")
+    storage_capacity: float = column(_REAL, "Its shards' share of the records, relative to the others.")
+    num_shards: int = column(_INTEGER, "How many shards it has.")
+    is_metadata_node: int = column(_FLAG, "It stores metadata logs.")
+
+
+@table("log_groups", TableSource.CLUSTER_FILE)
+@dataclass(slots=True)
+class LogGroupsRow:
+    """A group of logs of the cluster file, with the attributes that hold for it."""
+
+    name: str = column(_TEXT, "Path of the group.")
+    logid_lo: int = column(_LOG, "The first log.")
+    logid_hi: int = column(_LOG, "The last log.")
+    replication: str = column(_TEXT, "Replication property.")
+    durability: str = column(_TEXT, "sync or async.")
+    nodeset_size: int = column(_INTEGER, "Shards in a nodeset; 0 for all.")
+    max_writes_in_flight: int = column(_INTEGER, "Entries in a sequencer's window at most.")
+    window_bytes: int = column(_INTEGER, "Bytes in a sequencer's window at most.")
+    sequencer_batching: int = column(_FLAG, "The sequencer joins frames to entries.")
+    single_copy_delivery: int = column(_FLAG, "Readers get each entry from one shard.")
+    backlog_us: int = column(_INTEGER, "How long records are kept, in microseconds; 0 for ever.")
+
+
+@table("info", TableSource.EVERY_NODE)
+@dataclass(slots=True)
+class InfoRow:
+    """The process of a node."""
+
+    cluster: str = column(_TEXT, "Name of the cluster.")
+    pid: int = column(_INTEGER, "Process id.")
+    version: str = column(_TEXT, "Version of the program.")
+    python: str = column(_TEXT, "Version of the interpreter.")
+    instance: str = column(_TEXT, "Names this run of the node; a later run has a greater one.")
+    start_time: int = column(_TIME, "When the process began to serve.")
+    uptime_seconds: float = column(_REAL, "For how long it has served.")
+    config_version: int = column(_INTEGER, "Version of the cluster file that it uses.")
+    protocol_min: int = column(_INTEGER, "The oldest protocol that it speaks.")
+    protocol_max: int = column(_INTEGER, "The newest protocol that it speaks.")
+    roles: str = column(_TEXT, "sequencer, storage, or both.")
+    readiness: str = column(_TEXT, "OK, or the status that says why it should get no requests.")
+
+
+@table("settings", TableSource.EVERY_NODE)
+@dataclass(slots=True)
+class SettingsRow:
+    """A setting as a node uses it."""
+
+    section: str = column(_TEXT, "Section of the cluster file, like settings.sequencer.")
+    name: str = column(_TEXT, "Its name.")
+    current_value: str = column(_TEXT, "What the node uses, as it is written in the cluster file.")
+    default_value: str = column(_TEXT, "What it would use by default.")
+    from_config: int = column(_FLAG, "The cluster file sets it.")
+    doc: str = column(_TEXT, "What it does.")
+
+
+@table("cluster_state", TableSource.EVERY_NODE)
+@dataclass(slots=True)
+class ClusterStateRow:
+    """What one node's failure detector thinks of another one (and of itself)."""
+
+    observed_node_id: int = column(_INTEGER, "The node that is spoken of.")
+    state: str = column(_TEXT, "DEAD, STARTING, ALIVE or LEAVING.")
+    instance: str = column(_TEXT, "The run of it that was heard of last; empty for none.")
+    generations: str = column(_TEXT, "Generations of its shards, in order, as far as they are known.")
+
+
+@table("sockets", TableSource.EVERY_NODE)
+@dataclass(slots=True)
+class SocketsRow:
+    """A connection of a node."""
+
+    peer: str = column(_TEXT, "N3 for a node, C17 for a client; empty before it has introduced itself.")
+    address: str = column(_TEXT, "The other end, host:port.")
+    direction: str = column(_TEXT, "out: this node dialled it; in: it was accepted.")
+    state: str = column(_TEXT, "up, or connecting.")
+    pending_bytes: int = column(_INTEGER, "What waits to be sent.")
+    is_paused: int = column(_FLAG, "Requests of the peer are not read until it has read answers to earlier ones.")
+
+
+@table("stats", TableSource.EVERY_NODE)
+@dataclass(slots=True)
+class StatsRow:
+    """A counter or gauge of a node."""
+
+    section: str = column(_TEXT, "What counts it, like sequencer or storage.")
+    shard: int | None = column(_INTEGER, "Index of the shard that counts it; NULL when the node as a whole does.")
+    name: str = column(_TEXT, "Its name.")
+    kind: str = column(_TEXT, "counter or gauge.")
+    unit: str = column(_TEXT, "What is counted; us for microseconds.")
+    value: int = column(_INTEGER, "Its value.")
+
+
+@table("epoch_store", TableSource.ANY_NODE)
+@dataclass(slots=True)
+class EpochStoreRow:
+    """What the epoch store holds of a log."""
+
+    log_id: int = column(_LOG, "The data log.")
+    status: str = column(_TEXT, "OK; EMPTY: the log was never sequenced; otherwise why it could not be read.")
+    epoch: int | None = column(_INTEGER, "The next epoch: what the next activation gets.")
+    since: int | None = column(_INTEGER, "The first epoch of the current nodeset.")
+    replication: str | None = column(_TEXT, "Replication property of the current nodeset.")
+    storage_set_size: int | None = column(_INTEGER, "Shards in the current nodeset.")
+    storage_set: str | None = column(_TEXT, "The current nodeset.")
+    metadata_log_written: int | None = column(_FLAG, "The current nodeset stands in the metadata log.")
+    disabled: int | None = column(_FLAG, "No sequencer may be activated.")
+    written_by: int | None = column(_INTEGER, "The node that took the latest epoch.")
+    epoch_given_at: int | None = column(_TIME, "When the latest epoch was taken.")
+    lce: int | None = column(_INTEGER, "Last clean epoch: it and all earlier ones are recovered.")
+    tail_lsn: int | None = column(_LSN, "The last record of those epochs.")
+    tail_time: int | None = column(_TIME, "Its timestamp.")
+    version: int | None = column(_INTEGER, "How often the metadata were changed.")
+
+
+@table("historical_metadata", TableSource.ANY_NODE)
+@dataclass(slots=True)
+class HistoricalMetadataRow:
+    """A nodeset that a log has, or had."""
+
+    log_id: int = column(_LOG, "The data log.")
+    status: str = column(_TEXT, "OK; EMPTY: the log was never sequenced; otherwise why it could not be read.")
+    since: int | None = column(_INTEGER, "The first epoch of the nodeset.")
+    epoch: int | None = column(_INTEGER, "The last epoch of it; of the current one the latest that was given.")
+    replication: str | None = column(_TEXT, "Replication property.")
+    storage_set_size: int | None = column(_INTEGER, "Shards in the nodeset.")
+    storage_set: str | None = column(_TEXT, "The nodeset; N2:S0=3 is generation 3 of that shard.")

@@ -1,0 +1,65 @@
+"""Tables of nodes that sequence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from logdevice_py.tables.declare import ColumnKind, TableSource, column, table
+
+_INTEGER, _TEXT, _FLAG = ColumnKind.INTEGER, ColumnKind.TEXT, ColumnKind.FLAG
+_LOG, _LSN, _TIME = ColumnKind.LOG, ColumnKind.LSN, ColumnKind.TIME
+
+
+@table("sequencers", TableSource.SEQUENCER_NODES)
+@dataclass(slots=True)
+class SequencersRow:
+    """The sequencer of a log at a node that was ever asked for the log; at most one of them can be the log's true one."""
+
+    log_id: int = column(_LOG, "The data log.")
+    state: str = column(_TEXT, "UNAVAILABLE, ACTIVE, PREEMPTED or REFUSED.")
+    epoch: int | None = column(_INTEGER, "The current epoch; NULL when there is none.")
+    is_activating: int = column(_FLAG, "An epoch is being got from the epoch store.")
+    next_lsn: int | None = column(_LSN, "What the next entry gets.")
+    last_released: int = column(_LSN, "Everything up to here may be read.")
+    last_known_good: int | None = column(_LSN, "Everything of the epoch up to here is fully replicated.")
+    tail_lsn: int = column(_LSN, "The last entry that is released; 0 if there is none or it is not known.")
+    tail_time: int | None = column(_TIME, "Its timestamp.")
+    in_flight: int = column(_INTEGER, "Entries in the window.")
+    max_in_flight: int = column(_INTEGER, "Entries that the window takes.")
+    window_bytes: int = column(_INTEGER, "Bytes in the window.")
+    max_window_bytes: int = column(_INTEGER, "Bytes that the window takes.")
+    waiting_for_epoch: int = column(_INTEGER, "Frames that wait for an epoch.")
+    waiting_for_recovery: int = column(_INTEGER, "Frames that wait until earlier epochs are recovered.")
+    is_recovered: int = column(_FLAG, "All earlier epochs are recovered.")
+    metadata_log_written: int | None = column(_FLAG, "The nodeset of the epoch stands in the metadata log.")
+    draining_epoch: int | None = column(_INTEGER, "The epoch before, while entries of it are still stored.")
+    draining_in_flight: int = column(_INTEGER, "Entries of it that are on their way.")
+    preempted_by: int | None = column(_INTEGER, "The node that took the log over.")
+    replication: str | None = column(_TEXT, "Replication property of the epoch.")
+    storage_set: str | None = column(_TEXT, "Nodeset of the epoch.")
+
+
+@table("recoveries", TableSource.SEQUENCER_NODES)
+@dataclass(slots=True)
+class RecoveriesRow:
+    """A recovery of a log that is at work or waits for its turn."""
+
+    log_id: int = column(_LOG, "The data log.")
+    state: str = column(
+        _TEXT, "IDLE (waits for its turn), READING_LAST_CLEAN_EPOCH, NO_SHARDS, RECOVERING, DONE; how far it is."
+    )
+    next_epoch: int = column(_INTEGER, "The sequencer's epoch: all before it are recovered.")
+    epoch: int | None = column(_INTEGER, "The epoch that is being recovered.")
+    epoch_state: str | None = column(_TEXT, "SEAL_OR_INACTIVE, DIGEST, MUTATION, CLEAN or ADVANCE_LCE.")
+    epochs_recovered: int = column(_INTEGER, "Epochs that it has recovered.")
+    waits_for: str = column(_TEXT, "What it waits for.")
+
+
+@table("graylist", TableSource.SEQUENCER_NODES)
+@dataclass(slots=True)
+class GraylistRow:
+    """A shard that a node's sequencers put into no copyset for a while."""
+
+    graylisted_node_id: int = column(_INTEGER, "The node of the shard.")
+    graylisted_shard: int = column(_INTEGER, "Index of the shard within it.")
+    reason: str = column(_TEXT, "OVERLOADED, NO_SPACE, DISABLED, UNROUTABLE, SLOW or PROBING.")

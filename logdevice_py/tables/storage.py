@@ -1,0 +1,147 @@
+"""Tables of nodes that store."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from logdevice_py.tables.declare import ColumnKind, TableSource, column, table
+
+_INTEGER, _TEXT, _FLAG = ColumnKind.INTEGER, ColumnKind.TEXT, ColumnKind.FLAG
+_LOG, _LSN, _TIME = ColumnKind.LOG, ColumnKind.LSN, ColumnKind.TIME
+_STORAGE = TableSource.STORAGE_NODES
+
+
+@table("shards", _STORAGE)
+@dataclass(slots=True)
+class ShardsRow:
+    """A shard of a node that runs."""
+
+    shard: int = column(_INTEGER, "Index within the node.")
+    generation: int = column(_INTEGER, "How often it began afresh, from 1.")
+    status: str = column(_TEXT, "OK; FAILED: its disk failed; SHUTDOWN: the node stops.")
+    accepting_writes: int = column(_FLAG, "The cluster file lets it take records, and it answers.")
+    no_space: int = column(_FLAG, "Records are refused for lack of space.")
+    previous_stop: str = column(_TEXT, "How its last run ended.")
+    logs: int = column(_INTEGER, "Logs that it has met, metadata logs included.")
+    read_streams: int = column(_INTEGER, "Read streams open.")
+    partitions: int = column(_INTEGER, "Partitions of its store, by time.")
+    stored_bytes: int = column(_INTEGER, "About how much entries take on disk and in memtables.")
+    recent_bytes: int = column(_INTEGER, "Bytes of recent entries that are held in memory.")
+
+
+@table("partitions", _STORAGE)
+@dataclass(slots=True)
+class PartitionsRow:
+    """A partition of a shard's store: entries that came in the same span of time."""
+
+    shard: int = column(_INTEGER, "Index of the shard within its node.")
+    id: int = column(_INTEGER, "Its number; later ones have greater numbers.")
+    start_time: int = column(_TIME, "When it was begun.")
+    end_time: int | None = column(_TIME, "When the next one was begun; NULL: it takes what comes.")
+    min_time: int | None = column(_TIME, "No record's timestamp is below; NULL: it holds none.")
+    max_time: int | None = column(_TIME, "No record's timestamp is above.")
+    logs: int = column(_INTEGER, "Logs that it holds something of.")
+    stored_bytes: int = column(_INTEGER, "About how much it takes on disk and in memtables.")
+
+
+@table("logsdb_directory", _STORAGE)
+@dataclass(slots=True)
+class LogsdbDirectoryRow:
+    """What one partition of a shard holds of a log."""
+
+    shard: int = column(_INTEGER, "Index of the shard within its node.")
+    log_id: int = column(_LOG, "The log; a metadata log has bit 62 set.")
+    partition: int = column(_INTEGER, "Number of the partition; 0 for what is not partitioned.")
+    first_lsn: int = column(_LSN, "Nothing of the log in the partition lies below.")
+    max_lsn: int = column(_LSN, "Nothing of the log in the partition lies above.")
+    approximate_size_bytes: int = column(_INTEGER, "About how much was written of it.")
+
+
+@table("stored_logs", _STORAGE)
+@dataclass(slots=True)
+class StoredLogsRow:
+    """A log of which a shard has stored something."""
+
+    shard: int = column(_INTEGER, "Index of the shard within its node.")
+    log_id: int = column(_LOG, "The log; a metadata log has bit 62 set.")
+    highest_lsn: int = column(_LSN, "No entry was ever accepted above it.")
+
+
+@table("log_storage_state", _STORAGE)
+@dataclass(slots=True)
+class LogStorageStateRow:
+    """What a shard knows of a log."""
+
+    log_id: int = column(_LOG, "The log; a metadata log has bit 62 set.")
+    shard: int = column(_INTEGER, "Index of the shard within its node.")
+    last_released: int = column(_LSN, "Everything up to here may be read from the shard.")
+    held_release: int | None = column(_LSN, "Released too, but held back until earlier epochs are purged.")
+    trim_point: int = column(_LSN, "Everything up to here is trimmed.")
+    highest_lsn: int = column(_LSN, "No entry was ever accepted above it.")
+    seal: int = column(_INTEGER, "Stores of sequencers of this epoch and earlier ones are refused.")
+    sealed_by: int | None = column(_INTEGER, "The node whose recovery set the seal.")
+    soft_seal: int | None = column(_INTEGER, "The epoch that the first store of a later one sealed.")
+    soft_sealed_by: int | None = column(_INTEGER, "The node whose store it was.")
+    lce: int = column(_INTEGER, "Last clean epoch: how it and all earlier ones ended is known here.")
+    unclean_epochs: int = column(_INTEGER, "Epochs with something stored of which it does not know how they ended.")
+    first_lossy_epoch: int | None = column(_INTEGER, "The first epoch that may lack entries after a crash.")
+    last_lossy_epoch: int | None = column(_INTEGER, "The last such epoch.")
+    read_streams: int = column(_INTEGER, "Read streams of the log.")
+
+
+@table("purges", _STORAGE)
+@dataclass(slots=True)
+class PurgesRow:
+    """A purge, at work or waiting for its turn: a shard learns how epochs ended whose recovery it missed."""
+
+    log_id: int = column(_LOG, "The log.")
+    shard: int = column(_INTEGER, "Index of the shard within its node.")
+    state: str = column(_TEXT, "WAITING, READING_HISTORY, ASKING, WRITING or DONE.")
+    current_last_clean_epoch: int = column(_INTEGER, "How far the shard is clean.")
+    purge_to: int = column(_INTEGER, "How far it will be.")
+    unknown_epochs: int = column(_INTEGER, "Epochs of which no shard has said yet how they ended.")
+    waits_for: str = column(_TEXT, "The shards that have not answered.")
+
+
+@table("readers", _STORAGE)
+@dataclass(slots=True)
+class ReadersRow:
+    """A read stream that a shard serves."""
+
+    shard: int = column(_INTEGER, "Index of the shard within its node.")
+    client: str = column(_TEXT, "Whose it is: C17 is a client's connection.")
+    log_id: int = column(_LOG, "The log.")
+    stream: int = column(_INTEGER, "Its number at the client.")
+    state: str = column(_TEXT, "WAITING, QUEUED, READING or CLOSED.")
+    read_pointer: int = column(_LSN, "The first LSN of which the reader was not told.")
+    until_lsn: int = column(_LSN, "Where it ends.")
+    window_high: int = column(_LSN, "The last LSN that the reader takes.")
+    last_released: int = column(_LSN, "What may be read from the shard.")
+    bytes_left: int = column(_INTEGER, "Bytes that the reader still takes before it moves its window.")
+    filter_version: int = column(_INTEGER, "How often it was begun anew.")
+    single_copy: int = column(_FLAG, "The reader gets each entry from one shard.")
+    known_down: str = column(_TEXT, "Shards whose entries the others deliver.")
+
+
+@table("record", _STORAGE, required=("log_id", "lsn"))
+@dataclass(slots=True)
+class RecordRow:
+    """The copy of an entry that counts at a shard. Give log_id, and lsn as a value or as a range with both ends."""
+
+    log_id: int = column(_LOG, "The log; a metadata log has bit 62 set.")
+    lsn: int = column(_LSN, "Its position.")
+    shard: int = column(_INTEGER, "Index of the shard within its node.")
+    status: str = column(
+        _TEXT, "OK; CORRUPT: it cannot be read (lsn: where the damage begins); NO_BODY: only its header is there."
+    )
+    wave: int | None = column(_INTEGER, "The wave that stored it; NULL when recovery did.")
+    recovery_epoch: int | None = column(_INTEGER, "Seal epoch of the recovery that stored it.")
+    timestamp: int | None = column(_TIME, "When the sequencer gave the LSN.")
+    last_known_good: int | None = column(_INTEGER, "Everything of the epoch up to this ESN was replicated then.")
+    copyset: str | None = column(_TEXT, "The shards that were to store it.")
+    flags: str | None = column(_TEXT, "HOLE, BRIDGE, WRITTEN_BY_RECOVERY, AMEND, WRITE_STREAM, EPOCH_BEGIN, METADATA.")
+    records: int | None = column(_INTEGER, "Records in it.")
+    body_bytes: int | None = column(_INTEGER, "Bytes of its body.")
+    payload: str | None = column(
+        _TEXT, "Its records, decoded, as a JSON array; what is no text is escaped, long ones are cut."
+    )

@@ -1,0 +1,1 @@
+"""The admin API of a node: health, debug tables and metrics, over HTTP."""

@@ -1,0 +1,298 @@
+"""Serves the admin API. A slow or hostile client costs a bounded number of connections, requests, bytes and seconds, and no appends."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import ipaddress
+import logging
+import socket
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, cast
+
+from aiohttp import web
+
+from logdevice_py.config.admin import AdminEndpoint, AdminSettings
+from logdevice_py.core.status import LogDeviceError, Status
+from logdevice_py.runtime.clock import monotonic_us
+from logdevice_py.tables.catalog import TABLES
+from logdevice_py.tables.constraints import Constraints
+from server.admin import node_tables
+from server.admin.answers import TableAnswer, answer, explain_failure, refusal
+from server.admin.metrics import AdminMetrics
+from server.admin.prometheus import render
+from server.admin.tables import NodeTables
+
+if TYPE_CHECKING:
+    from server.host import NodeHost
+
+log = logging.getLogger("logdevice.admin")
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+_SWEEP: Final = 1.0
+"""Seconds between looks for idle connections."""
+_TOKEN_MIN: Final = 16
+_HEADER_MAX: Final = 4096
+_UNLIMITED: Final = frozenset({"/v1/health", "/v1/ready"})
+"""Answered whatever else is asked: whoever watches the node must not take a busy API for a dead node."""
+
+
+def read_token(settings: AdminSettings, endpoint: AdminEndpoint) -> str | None:
+    """The token that requests must carry; None for none.
+
+    Raises:
+        LogDeviceError: INVALID_CONFIG: it is required and there is none, it cannot be read, or it is too short.
+    """
+    if not settings.token_file:
+        if endpoint.is_loopback:
+            return None
+        raise LogDeviceError(
+            Status.INVALID_CONFIG,
+            "[settings.admin] token_file: with expose = true other machines reach the admin API: name a file that holds a token",
+        )
+    try:
+        token = Path(settings.token_file).read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise LogDeviceError(
+            Status.INVALID_CONFIG, f"[settings.admin] token_file: {settings.token_file}: {reason}"
+        ) from None
+    if len(token) < _TOKEN_MIN:
+        raise LogDeviceError(
+            Status.INVALID_CONFIG, f"[settings.admin] token_file: a token has at least {_TOKEN_MIN} characters"
+        )
+    return token
+
+
+class _Refused(asyncio.Protocol):
+    """A connection over the limit."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        cast(asyncio.Transport, transport).abort()
+
+
+class _Counted(asyncio.Protocol):
+    """A connection that is counted from its first to its last moment; all it does is done by `inner`."""
+
+    def __init__(self, inner: asyncio.Protocol, idle: dict[asyncio.Protocol, int | None]) -> None:
+        self._inner = inner
+        self._idle = idle
+        self.data_received = inner.data_received  # type: ignore[method-assign]
+        self.eof_received = inner.eof_received  # type: ignore[method-assign]
+        self.pause_writing = inner.pause_writing  # type: ignore[method-assign]
+        self.resume_writing = inner.resume_writing  # type: ignore[method-assign]
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._idle[self._inner] = monotonic_us()
+        self._inner.connection_made(transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._idle.pop(self._inner, None)
+        self._inner.connection_lost(exc)
+
+
+class AdminListener:
+    """The admin API of one node. It answers from when it listens; until the node serves, NOTREADY."""
+
+    def __init__(self, host: NodeHost, settings: AdminSettings, token: str | None) -> None:
+        self.metrics = AdminMetrics()
+        self._host = host
+        self._settings = settings
+        self._token = None if token is None else token.encode()
+        self._tables = NodeTables(host)
+        self._idle: dict[asyncio.Protocol, int | None] = {}
+        """Connections, by when their last request ended; None while one is worked on."""
+        self._server: asyncio.Server | None = None
+        self._sweeper: asyncio.TimerHandle | None = None
+        application = web.Application(middlewares=[self._guard], client_max_size=0)
+        application.router.add_get("/v1/health", self._health)
+        application.router.add_get("/v1/ready", self._ready)
+        application.router.add_get("/v1/node", self._node)
+        application.router.add_get("/v1/tables", self._list_tables)
+        application.router.add_get("/v1/tables/{name}", self._table)
+        application.router.add_get("/metrics", self._metrics_page)
+        self._runner = web.AppRunner(
+            application,
+            access_log=None,
+            handle_signals=False,
+            max_line_size=_HEADER_MAX,
+            max_field_size=_HEADER_MAX,
+            lingering_time=1.0,
+            shutdown_timeout=1.0,
+        )
+
+    async def listen_on(self, sock: socket.socket) -> None:
+        """Accept connections on an address that `bind` has taken."""
+        await self._runner.setup()
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(self._accept, sock=sock, backlog=64)
+        self._sweeper = loop.call_later(_SWEEP, self._sweep)
+
+    async def close(self) -> None:
+        """Stop; requests under way are ended."""
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        if self._server is not None:
+            self._server.close()
+        await self._runner.cleanup()
+
+    # Connections
+
+    def _accept(self) -> asyncio.Protocol:
+        if len(self._idle) >= self._settings.connections_max:
+            self.metrics.connections_refused += 1
+            return _Refused()
+        assert self._runner.server is not None
+        return _Counted(self._runner.server(), self._idle)
+
+    def _sweep(self) -> None:
+        latest = monotonic_us() - self._settings.request_timeout_us
+        for protocol, since in list(self._idle.items()):
+            if since is not None and since < latest:
+                self.metrics.connections_idle += 1
+                _abort(protocol)
+        self._sweeper = asyncio.get_running_loop().call_later(_SWEEP, self._sweep)
+
+    # Requests
+
+    @web.middleware
+    async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        protocol = cast(asyncio.Protocol, request.protocol)
+        self._idle[protocol] = None
+        metrics = self.metrics
+        metrics.requests_running += 1
+        try:
+            response = await self._admit(request, handler)
+        finally:
+            metrics.requests += 1
+            metrics.requests_running -= 1
+            if protocol in self._idle:
+                self._idle[protocol] = monotonic_us()
+        if response.status >= 400:
+            metrics.requests_failed += 1
+            response.force_close()  # a body that was sent along is not read
+        return response
+
+    async def _admit(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        if not self._is_authorized(request):
+            self.metrics.requests_unauthorized += 1
+            return refusal(Status.INVALID_PARAM, "a valid bearer token is required", code=401)
+        if not _names_a_machine(request.host) and self._token is None:
+            self.metrics.requests_unauthorized += 1
+            return refusal(Status.INVALID_PARAM, "Host: write an address, or localhost", code=403)
+        if request.path not in _UNLIMITED and self.metrics.requests_running > self._settings.requests_max:
+            self.metrics.requests_overloaded += 1
+            return refusal(Status.OVERLOADED, f"{self._settings.requests_max} requests are worked on")
+        try:
+            async with asyncio.timeout(self._settings.request_timeout_us / 1e6):
+                return await handler(request)
+        except TimeoutError:
+            self.metrics.requests_timed_out += 1
+            _abort(cast(asyncio.Protocol, request.protocol))  # a part of the answer may be out
+            return refusal(Status.TIMEDOUT)
+        except ConnectionResetError:
+            self.metrics.requests_abandoned += 1
+            return refusal(Status.PEER_CLOSED)  # to nobody
+        except web.HTTPNotFound:
+            return refusal(Status.NOTFOUND, f"{request.path}: there are /v1/health, ready, node, tables, and /metrics")
+        except web.HTTPMethodNotAllowed:
+            return refusal(Status.NOTSUPPORTED, f"{request.method}: only GET")
+        except LogDeviceError as error:
+            return explain_failure(error)
+
+    def _is_authorized(self, request: web.Request) -> bool:
+        if self._token is None:
+            return True
+        scheme, _, given = request.headers.get("Authorization", "").partition(" ")
+        return scheme.lower() == "bearer" and hmac.compare_digest(given.strip().encode(), self._token)
+
+    async def _health(self, request: web.Request) -> web.StreamResponse:
+        return answer({"status": "OK", "node": self._host.node_id})
+
+    async def _ready(self, request: web.Request) -> web.StreamResponse:
+        status = self._host.readiness()
+        return answer({"status": status.name}) if status is Status.OK else refusal(status)
+
+    async def _node(self, request: web.Request) -> web.StreamResponse:
+        self._must_serve()
+        table = TABLES["info"]
+        names = [column.name for column in table.columns]
+        row = next(node_tables.info_rows(self._host))
+        return answer(dict(zip(names, (int(self._host.node_id), *table.cells(row)), strict=True)))
+
+    async def _metrics_page(self, request: web.Request) -> web.StreamResponse:
+        self._must_serve()
+        sources = self._host.metric_sources()
+        text = await asyncio.to_thread(render, lambda: sources)  # hundreds of families: too much for one turn
+        return web.Response(body=text, headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
+
+    async def _list_tables(self, request: web.Request) -> web.StreamResponse:
+        return answer(
+            {
+                "tables": [
+                    {
+                        "name": table.name,
+                        "rows": table.doc,
+                        "source": table.source.value,
+                        "required": list(table.required),
+                        "columns": [
+                            {"name": each.name, "type": each.kind.value, "doc": each.doc} for each in table.columns
+                        ],
+                    }
+                    for table in (TABLES[name] for name in self._tables.names())
+                ]
+            }
+        )
+
+    async def _table(self, request: web.Request) -> web.StreamResponse:
+        name = request.match_info["name"]
+        if name not in self._tables.names():
+            raise LogDeviceError(Status.NOTFOUND, f"{name[:100]}: no such table; /v1/tables lists them")
+        self._must_serve()
+        table = TABLES[name]
+        try:
+            limit, constraints = _parse(request)
+        except ValueError as error:
+            raise LogDeviceError(Status.INVALID_PARAM, str(error)) from None
+        missing = sorted(set(table.required) - constraints.constrained)
+        if missing:
+            raise LogDeviceError(Status.INVALID_PARAM, f"table {name} is read by {' and '.join(table.required)} only")
+        rows = iter(()) if constraints.nothing else self._tables.rows(name, constraints)
+        sending = TableAnswer(table, self._host.config.name, self._host.node_id, self.metrics, limit)
+        return await sending.send(request, rows)
+
+    def _must_serve(self) -> None:
+        status = self._host.readiness()
+        if status in (Status.NOTREADY, Status.SHUTDOWN):
+            raise LogDeviceError(status)
+
+
+def _parse(request: web.Request) -> tuple[int | None, Constraints]:
+    parameters: dict[str, str] = {}
+    for name, text in request.query.items():
+        if name in parameters:
+            raise ValueError(f"{name}: given twice")
+        parameters[name] = text
+    raw = parameters.pop("limit", None)
+    if raw is not None and not (raw.isascii() and raw.isdigit() and len(raw) < 10):
+        raise ValueError(f"limit: {raw[:20]!r} is no number of rows")
+    return None if raw is None else int(raw), Constraints.parse(parameters)
+
+
+def _names_a_machine(host: str) -> bool:
+    """Whether the header Host holds an address: pages of the Web reach loopback addresses by names of their own."""
+    name = host[1 : host.find("]")] if host.startswith("[") else host.partition(":")[0]
+    if name.lower() == "localhost":
+        return True
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _abort(protocol: asyncio.Protocol) -> None:
+    transport = getattr(protocol, "transport", None)
+    if transport is not None:
+        transport.abort()

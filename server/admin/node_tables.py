@@ -1,0 +1,200 @@
+"""Rows of the tables of a node as a whole, and of what the epoch store says."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import platform
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from importlib import metadata as packages
+from typing import TYPE_CHECKING, Any, Final
+
+from client.read.settings import ReadSettings
+from client.settings import ClientSettings, WriterSettings
+from epoch_store.interface import LastCleanEpoch, Result
+from logdevice_py.config.admin import AdminSettings, format_address
+from logdevice_py.config.cluster import ClusterConfig
+from logdevice_py.core.declare import declarations, render_value, settings_from
+from logdevice_py.core.ids import LogId, format_peer, format_shard, shard_id
+from logdevice_py.core.lsn import Epoch
+from logdevice_py.core.status import Status
+from logdevice_py.membership.settings import MembershipSettings
+from logdevice_py.metadata.epoch_metadata import EpochInterval, EpochMetaData
+from logdevice_py.protocol.messages import PROTOCOL_VERSION_MAX, PROTOCOL_VERSION_MIN
+from logdevice_py.runtime.clock import wall_us
+from logdevice_py.runtime.settings import RuntimeSettings
+from logdevice_py.runtime.transport import Transport
+from logdevice_py.tables.cluster import (
+    ClusterStateRow,
+    EpochStoreRow,
+    HistoricalMetadataRow,
+    InfoRow,
+    SettingsRow,
+    SocketsRow,
+    StatsRow,
+)
+from sequencer.recovery.settings import RecoverySettings
+from sequencer.settings import SequencerSettings
+from server.admin.prometheus import MetricSource
+from server.node import Node
+from storage_node.log_store.settings import LogStoreSettings
+from storage_node.settings import StorageSettings
+
+if TYPE_CHECKING:
+    from server.host import NodeHost
+
+SETTINGS: Final[list[tuple[str, str, str, type[Any]]]] = [
+    ("settings.sequencer", "", "Sequencers", SequencerSettings),
+    ("settings.recovery", "", "Epoch recovery", RecoverySettings),
+    ("settings.storage", "", "Storage nodes: protocol", StorageSettings),
+    ("settings.storage", "", "Storage nodes: disk", LogStoreSettings),
+    ("settings.client", "", "Clients", ClientSettings),
+    ("settings.client", "writer_", "BufferedWriter", WriterSettings),
+    ("settings.client", "read_", "Readers", ReadSettings),
+    ("settings.membership", "", "Failure detection", MembershipSettings),
+    ("settings.runtime", "", "Connections", RuntimeSettings),
+    ("settings.admin", "", "Admin API", AdminSettings),
+]
+"""Section of the cluster file, prefix of the names in it, title, declaration."""
+
+
+@lru_cache(1)
+def _version() -> str:
+    """Of the installed program; empty when it runs without being installed."""
+    try:
+        return packages.version("logdevice-py")
+    except packages.PackageNotFoundError:
+        return ""
+
+
+def info_rows(host: NodeHost) -> Iterator[InfoRow]:
+    """Table `info`."""
+    now = wall_us()
+    yield InfoRow(
+        cluster=host.config.name,
+        pid=os.getpid(),
+        version=_version(),
+        python=platform.python_version(),
+        instance=str(host.instance),
+        start_time=host.serving_since,
+        uptime_seconds=max(0, now - host.serving_since) / 1e6,
+        config_version=host.config.version,
+        protocol_min=PROTOCOL_VERSION_MIN,
+        protocol_max=PROTOCOL_VERSION_MAX,
+        roles=", ".join(str(role.name).lower() for role in host.config.nodes[host.node_id].roles)
+        if host.node_id in host.config.nodes
+        else "",
+        readiness=host.readiness().name,
+    )
+
+
+def settings_rows(config: ClusterConfig) -> Iterator[SettingsRow]:
+    """Table `settings`: those that nodes use, not those of clients."""
+    for section, prefix, _, cls in SETTINGS:
+        raw = config.settings.get(section.removeprefix("settings."), {})
+        if section == "settings.client":
+            continue
+        names = {field.name for field in dataclasses.fields(cls)}
+        # two declarations may share a section
+        values = settings_from(cls, {name: value for name, value in raw.items() if name in names})
+        for field in dataclasses.fields(cls):
+            unit = field.metadata["unit"]
+            yield SettingsRow(
+                section=section,
+                name=prefix + field.name,
+                current_value=render_value(unit, getattr(values, field.name)),
+                default_value=render_value(unit, field.default),
+                from_config=int(field.name in raw),
+                doc=field.metadata["doc"],
+            )
+
+
+def cluster_state_rows(node: Node, config: ClusterConfig) -> Iterator[ClusterStateRow]:
+    """Table `cluster_state`."""
+    gossip = node.gossip
+    for other, member in config.nodes.items():
+        instance = gossip.instance(other)
+        generations = [gossip.generation(shard_id(other, index)) for index in range(len(member.shard_ids()))]
+        yield ClusterStateRow(
+            observed_node_id=other,
+            state=gossip.state(other).name,
+            instance=str(instance) if instance else "",
+            generations=", ".join(str(generation) if generation else "?" for generation in generations),
+        )
+
+
+def sockets_rows(transport: Transport) -> Iterator[SocketsRow]:
+    """Table `sockets`."""
+    for state in transport.connections():
+        address = state.address
+        yield SocketsRow(
+            peer="" if state.peer is None else format_peer(state.peer),
+            address="" if not address else format_address(address[0], address[1]),
+            direction="out" if state.dialled else "in",
+            state="up" if state.up else "connecting",
+            pending_bytes=state.pending_bytes,
+            is_paused=int(state.reading_paused),
+        )
+
+
+def stats_rows(sources: Iterable[MetricSource]) -> Iterator[StatsRow]:
+    """Table `stats`."""
+    for source in sources:
+        for metric in declarations(type(source.metrics)):
+            yield StatsRow(
+                section=source.section,
+                shard=source.shard,
+                name=metric.name,
+                kind=metric.kind,
+                unit=metric.unit,
+                value=getattr(source.metrics, metric.name),
+            )
+
+
+def epoch_store_row(log: LogId, read: Result, clean: LastCleanEpoch | None) -> EpochStoreRow:
+    """A row of table `epoch_store`."""
+    metadata = read.value if isinstance(read.value, EpochMetaData) else None
+    tail = None if clean is None else clean.tail
+    return EpochStoreRow(
+        log_id=log,
+        status=read.status.name,
+        epoch=None if metadata is None else metadata.epoch,
+        since=None if metadata is None else metadata.effective_since,
+        replication=None if metadata is None else str(metadata.current.replication),
+        storage_set_size=None if metadata is None else len(metadata.current.nodeset),
+        storage_set=None if metadata is None else _nodeset(metadata.current),
+        metadata_log_written=None if metadata is None else int(metadata.written),
+        disabled=None if metadata is None else int(metadata.disabled),
+        written_by=None if metadata is None or metadata.writer < 0 else metadata.writer,
+        epoch_given_at=None if metadata is None else metadata.epoch_given_at or None,
+        lce=None if clean is None else clean.epoch,
+        tail_lsn=None if tail is None else tail.lsn,
+        tail_time=None if tail is None else tail.timestamp,
+        version=None if metadata is None else read.version,
+    )
+
+
+def historical_metadata_rows(
+    log: LogId, status: Status, metadata: EpochMetaData | None
+) -> Iterator[HistoricalMetadataRow]:
+    """Rows of table `historical_metadata`."""
+    if metadata is None:
+        yield HistoricalMetadataRow(log, status.name, None, None, None, None, None)
+        return
+    history = metadata.history
+    for position, interval in enumerate(history):
+        last = position + 1 == len(history)
+        yield HistoricalMetadataRow(
+            log_id=log,
+            status=status.name,
+            since=interval.since,
+            epoch=metadata.given_epoch if last else Epoch(history[position + 1].since - 1),
+            replication=str(interval.replication),
+            storage_set_size=len(interval.nodeset),
+            storage_set=_nodeset(interval),
+        )
+
+
+def _nodeset(interval: EpochInterval) -> str:
+    return ", ".join(f"{format_shard(shard)}={generation}" for shard, generation in interval.nodeset)

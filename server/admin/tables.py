@@ -1,0 +1,162 @@
+"""Fills every table that a node serves, from its machines, its disks and its epoch store."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from epoch_store.interface import GetLastCleanEpoch, LastCleanEpoch, Operation, ReadMetadata, Result
+from logdevice_py.core.ids import LogId, data_log_of, shard_index_of
+from logdevice_py.core.lsn import Lsn
+from logdevice_py.core.status import LogDeviceError, Status
+from logdevice_py.metadata.epoch_metadata import EpochMetaData
+from logdevice_py.tables import from_cluster_file
+from logdevice_py.tables.constraints import Constraints
+from sequencer import tables as sequencing
+from server.admin import node_tables
+from storage_node import tables as storing
+from storage_node.log_store.interface import ReadShard
+from storage_node.log_store.view import StoreView
+
+if TYPE_CHECKING:
+    from server.host import NodeHost
+
+_LOGS_AT_A_TIME: Final = 64
+"""Logs that the epoch store is asked about at a time."""
+_INSPECT_BYTES: Final = 256 << 10
+_INSPECT_ENTRIES: Final = 64
+Rows = Iterator[Any] | AsyncIterator[Any]
+
+
+class NodeTables:
+    """The tables of one node that serves."""
+
+    def __init__(self, host: NodeHost) -> None:
+        self._host = host
+        self._fillers: dict[str, Callable[[Constraints], Rows]] = {
+            "nodes": lambda constraints: from_cluster_file.nodes_rows(host.config),
+            "log_groups": lambda constraints: from_cluster_file.log_groups_rows(host.config),
+            "info": lambda constraints: node_tables.info_rows(host),
+            "settings": lambda constraints: node_tables.settings_rows(host.config),
+            "cluster_state": lambda constraints: node_tables.cluster_state_rows(host.node, host.config),
+            "sockets": lambda constraints: node_tables.sockets_rows(host.transport),
+            "stats": lambda constraints: node_tables.stats_rows(host.metric_sources()),
+            "epoch_store": self._epoch_store,
+            "historical_metadata": self._historical_metadata,
+            "sequencers": lambda constraints: self._of_sequencers(sequencing.sequencers_rows, constraints),
+            "recoveries": lambda constraints: self._of_sequencers(sequencing.recoveries_rows, constraints),
+            "graylist": lambda constraints: self._of_sequencers(sequencing.graylist_rows, constraints),
+            "shards": self._shards,
+            "partitions": lambda constraints: self._stores(constraints, storing.partitions_rows),
+            "logsdb_directory": lambda constraints: self._stores(
+                constraints, lambda index, view: storing.logsdb_directory_rows(index, view, constraints)
+            ),
+            "stored_logs": lambda constraints: self._of_shards(storing.stored_logs_rows, constraints),
+            "log_storage_state": lambda constraints: self._of_shards(storing.log_storage_state_rows, constraints),
+            "purges": lambda constraints: self._of_shards(storing.purges_rows, constraints),
+            "readers": lambda constraints: self._of_shards(storing.readers_rows, constraints),
+            "record": self._record,
+        }
+
+    def names(self) -> list[str]:
+        """The tables that are served."""
+        return list(self._fillers)
+
+    def rows(self, name: str, constraints: Constraints) -> Rows:
+        """The rows of a table, made as they are asked for; none where the node lacks the role.
+
+        Some iterators are asynchronous: those that wait for somebody else. No step of one holds up the loop for long.
+        """
+        return self._fillers[name](constraints)
+
+    def _of_sequencers(self, fill: Callable[..., Iterator[Any]], constraints: Constraints) -> Iterator[Any]:
+        sequencer = self._host.node.sequencer
+        return iter(()) if sequencer is None else fill(sequencer, constraints)
+
+    def _of_shards(self, fill: Callable[..., Iterator[Any]], constraints: Constraints) -> Iterator[Any]:
+        storage = self._host.node.storage
+        return iter(()) if storage is None else fill(storage, constraints)
+
+    def _shards(self, constraints: Constraints) -> Iterator[Any]:
+        host = self._host
+        storage = host.node.storage
+        if storage is None:
+            return iter(())
+        return storing.shards_rows(
+            storage,
+            constraints,
+            lambda shard: host.shards[shard].contents.last_stop,
+            lambda shard: host.shards[shard].view,
+            lambda shard: bool(host.shards[shard].metrics.no_space),
+        )
+
+    def _stores(self, constraints: Constraints, fill: Callable[[int, StoreView], Iterator[Any]]) -> Iterator[Any]:
+        for shard, service in list(self._host.shards.items()):
+            if constraints.wants_shard(shard_index_of(shard)):
+                yield from fill(shard_index_of(shard), service.view)
+
+    async def _record(self, constraints: Constraints) -> AsyncIterator[Any]:
+        log = constraints.log_id
+        assert log is not None, "the request was checked for what the table requires"
+        for shard, service in list(self._host.shards.items()):
+            if not constraints.wants_shard(shard_index_of(shard)):
+                continue
+            first = constraints.lsn_min
+            while first <= constraints.lsn_max:
+                request = ReadShard(0, shard, log, first, constraints.lsn_max, _INSPECT_BYTES, _INSPECT_ENTRIES)
+                if shard not in self._host.shards:
+                    raise LogDeviceError(Status.SHUTDOWN)
+                result = service.inspect(request)
+                if result.status is not Status.OK:
+                    raise LogDeviceError(result.status, f"shard {shard_index_of(shard)} cannot be read")
+                for row in storing.record_rows(log, shard_index_of(shard), result):
+                    yield row
+                first = Lsn(result.through + 1)
+                await asyncio.sleep(0)
+
+    # What the epoch store has
+
+    async def _epoch_store(self, constraints: Constraints) -> AsyncIterator[Any]:
+        async for logs in self._logs(constraints):
+            asked: list[Operation] = []
+            for log in logs:
+                asked += [ReadMetadata(log), GetLastCleanEpoch(log)]
+            results = await self._ask(asked)
+            for position, log in enumerate(logs):
+                yield node_tables.epoch_store_row(log, results[2 * position], _clean(results[2 * position + 1]))
+
+    async def _historical_metadata(self, constraints: Constraints) -> AsyncIterator[Any]:
+        async for logs in self._logs(constraints):
+            results = await self._ask([ReadMetadata(log) for log in logs])
+            for log, result in zip(logs, results, strict=True):
+                metadata = result.value if isinstance(result.value, EpochMetaData) else None
+                for row in node_tables.historical_metadata_rows(log, result.status, metadata):
+                    yield row
+
+    async def _logs(self, constraints: Constraints) -> AsyncIterator[list[LogId]]:
+        """The data logs that are asked for, some at a time."""
+        config = self._host.config
+        if constraints.log_id is not None:
+            log = constraints.log_id
+            if data_log_of(log) == log and config.log(log) is not None:
+                yield [log]
+            return
+        for group in config.logs.groups:
+            ids = group.ids()
+            for begin in range(0, len(ids), _LOGS_AT_A_TIME):
+                yield [LogId(log) for log in ids[begin : begin + _LOGS_AT_A_TIME]]
+
+    async def _ask(self, operations: Sequence[Operation]) -> list[Result]:
+        answered: asyncio.Future[list[Result]] = asyncio.get_running_loop().create_future()
+
+        def done(results: list[Result]) -> None:
+            if not answered.done():
+                answered.set_result(results)
+
+        self._host.ask_epoch_store(operations, done)
+        return await answered
+
+
+def _clean(result: Result) -> LastCleanEpoch | None:
+    return result.value if isinstance(result.value, LastCleanEpoch) else None

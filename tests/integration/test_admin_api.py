@@ -1,0 +1,165 @@
+"""The admin API among clients that are slow, greedy or without the token."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from client.cli.query.session import LDQuery
+from logdevice_py.config.admin import admin_endpoint
+from logdevice_py.config.logs import Durability
+from logdevice_py.config.parse import load_cluster
+from logdevice_py.core.ids import NodeId
+from logdevice_py.core.status import LogDeviceError, Status
+from server import layout
+from server.dev_cluster import make_config
+from server.host import NodeHost
+from server.local_cluster import LocalCluster
+from server.supervisor import write_cluster_file
+
+
+@asynccontextmanager
+async def one_node(directory: Path, admin: Mapping[str, Any]) -> AsyncIterator[LocalCluster]:
+    """A cluster of one node with these settings of its admin API."""
+    directory.mkdir(exist_ok=True)
+    config = make_config(
+        directory, nodes=1, logs=2, replicate="node:1", racks=1, epoch_store=None, durability=Durability.SYNC
+    )
+    write_cluster_file(directory, dataclasses.replace(config, settings={"admin": dict(admin)}))
+    async with LocalCluster(nodes=1, directory=directory) as cluster:
+        yield cluster
+
+
+def address(cluster: LocalCluster) -> tuple[str, int]:
+    config = load_cluster(Path(cluster.config_file).read_text())
+    endpoint = admin_endpoint(config, config.nodes[NodeId(0)])
+    assert endpoint is not None
+    return endpoint.host, endpoint.port
+
+
+async def exchange(cluster: LocalCluster, request: bytes) -> tuple[int, bytes]:
+    """Send bytes, read to the end of the connection: the HTTP status and the body; 0 when it was closed without a word."""
+    reader, writer = await asyncio.open_connection(*address(cluster))
+    try:
+        writer.write(request)
+        try:
+            answer = await asyncio.wait_for(reader.read(), 10)
+        except ConnectionResetError:
+            return 0, b""
+    finally:
+        writer.close()
+    if not answer:
+        return 0, b""
+    head, _, body = answer.partition(b"\r\n\r\n")
+    return int(head.split()[1]), body
+
+
+def get(path: str, *headers: str) -> bytes:
+    lines = [f"GET {path} HTTP/1.1", "Host: 127.0.0.1", "Connection: close", *headers]
+    return "\r\n".join([*lines, "", ""]).encode()
+
+
+async def test_a_token_is_asked_for_where_the_file_names_one(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("a secret of some length\n")
+    async with one_node(tmp_path / "cluster", {"token_file": str(token)}) as cluster:
+        for headers in ((), ("Authorization: Bearer another secret",), ("Authorization: Basic YTpi",)):
+            status, body = await exchange(cluster, get("/v1/node", *headers))
+            assert status == 401
+            assert b"instance" not in body
+        status, body = await exchange(cluster, get("/v1/node", "Authorization: Bearer a secret of some length"))
+        assert (status, json.loads(body)["node_id"]) == (200, 0)
+        with LDQuery(cluster.config_file) as session:
+            result = await asyncio.to_thread(session.query, "SELECT node_id FROM info")
+        assert (result.rows, result.failures) == ([(0,)], [])
+
+
+async def test_other_machines_are_not_let_in_without_a_token(tmp_path: Path) -> None:
+    config = make_config(
+        tmp_path, nodes=1, logs=1, replicate="node:1", racks=1, epoch_store=None, durability=Durability.SYNC
+    )
+    members = {node: dataclasses.replace(member, host="0.0.0.0") for node, member in config.nodes.items()}
+    write_cluster_file(tmp_path, dataclasses.replace(config, nodes=members, settings={"admin": {"expose": True}}))
+    path = layout.cluster_file(tmp_path)
+    with pytest.raises(LogDeviceError, match="token_file") as refused:
+        await NodeHost.open(path, NodeId(0), tmp_path / "n0")
+    assert refused.value.status is Status.INVALID_CONFIG
+
+
+async def test_oversized_and_malformed_requests_are_refused(tmp_path: Path) -> None:
+    async with one_node(tmp_path, {}) as cluster:
+        assert (await exchange(cluster, get("/v1/node", "X: " + "x" * 100_000)))[0] in (0, 400)
+        assert (await exchange(cluster, get("/" + "x" * 100_000)))[0] in (0, 400, 414)
+        assert (await exchange(cluster, b"\x00\xff" * 5000))[0] in (0, 400)
+        length = "Content-Length: 1000000000000"
+        status, body = await exchange(cluster, get("/v1/tables/info", length).replace(b"GET", b"POST") + b"x" * 100_000)
+        assert (status, json.loads(body)["error"]["status"]) == (405, "NOTSUPPORTED")
+        assert (await exchange(cluster, get("/v1/health")))[0] == 200
+
+
+async def test_connections_that_say_nothing_are_ended_and_bounded(tmp_path: Path) -> None:
+    settings = {"connections_max": 3, "request_timeout_us": "500ms"}
+    async with one_node(tmp_path, settings) as cluster:
+        silent = [await asyncio.open_connection(*address(cluster)) for _ in range(3)]
+        silent[0][1].write(b"GET /v1/health HTTP/1.1\r\nHost: 127")
+        assert (await exchange(cluster, get("/v1/health")))[0] == 0, "there is no room for a fourth"
+        for reader, writer in silent:
+            with suppress(ConnectionResetError):
+                assert await asyncio.wait_for(reader.read(), 10) == b""
+            writer.close()
+        assert (await exchange(cluster, get("/v1/health")))[0] == 200
+        status, page = await exchange(cluster, get("/metrics"))
+        assert status == 200
+        assert b"logdevice_admin_connections_idle_total 3.0" in page
+        assert b"logdevice_admin_connections_refused_total 1.0" in page
+
+
+async def test_requests_that_take_long_are_bounded_and_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = {"requests_max": 2, "request_timeout_us": "700ms"}
+    async with one_node(tmp_path, settings) as cluster:
+        monkeypatch.setattr(cluster.hosts[0], "ask_epoch_store", lambda operations, done: None)
+        waiting = [asyncio.create_task(exchange(cluster, get("/v1/tables/epoch_store"))) for _ in range(2)]
+        await asyncio.sleep(0.2)
+        status, body = await exchange(cluster, get("/v1/tables/info"))
+        assert (status, json.loads(body)["error"]["status"]) == (429, "OVERLOADED")
+        assert (await exchange(cluster, get("/v1/health")))[0] == 200, "who watches the node is always answered"
+        assert [status for status, _ in await asyncio.gather(*waiting)] == [0, 0]
+        assert (await exchange(cluster, get("/v1/tables/info")))[0] == 200
+
+
+async def test_an_answer_of_somebody_else_is_not_taken(tmp_path: Path) -> None:
+    async with one_node(tmp_path, {}) as cluster:
+        config = load_cluster(Path(cluster.config_file).read_text())
+        for other in (
+            dataclasses.replace(config, name="another"),
+            dataclasses.replace(
+                config, nodes={NodeId(1): dataclasses.replace(config.nodes[NodeId(0)], node=NodeId(1))}
+            ),
+        ):
+            with LDQuery(other) as session:
+                result = await asyncio.to_thread(session.query, "SELECT * FROM info")
+            assert result.rows == []
+            assert [failure.status for failure in result.failures] == [Status.INVALID_CLUSTER]
+
+
+async def test_a_large_table_is_refused_with_the_reason_unless_all_of_it_is_wanted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("client.cli.query.session.ROWS_PER_NODE_MAX", 10)
+    async with one_node(tmp_path, {}) as cluster:
+        with LDQuery(cluster.config_file) as session:
+            with pytest.raises(
+                LogDeviceError, match="constrain log_id, shard or node_id, or ask for --full"
+            ) as refused:
+                await asyncio.to_thread(session.query, "SELECT count(*) FROM stats")
+            assert refused.value.status is Status.TOOBIG
+            session.full = True
+            result = await asyncio.to_thread(session.query, "SELECT count(*) FROM stats")
+            assert result.rows[0][0] > 10

@@ -1,0 +1,140 @@
+"""ldquery and the admin API against real processes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+from client.cli.query.session import LDQuery
+from client.client import Client
+from logdevice_py.config.admin import admin_endpoint
+from logdevice_py.core.ids import LogId, NodeId
+from logdevice_py.core.lsn import format_lsn
+from logdevice_py.core.status import Status
+from logdevice_py.tables.catalog import TABLES
+from tests.integration.process_cluster import ProcessCluster, process_cluster
+
+PAYLOADS = [f"record {number}".encode() for number in range(40)]
+
+
+async def one_shot(cluster: ProcessCluster, *arguments: str) -> tuple[int, str, str]:
+    """Exit status, standard output, standard error of the program."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "client.cli.query.main",
+        "-c",
+        cluster.file,
+        *arguments,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, err = await process.communicate()
+    assert process.returncode is not None
+    return process.returncode, out.decode(), err.decode()
+
+
+def fetch(cluster: ProcessCluster, node: int, path: str, **headers: str) -> tuple[int, str]:
+    """HTTP status and body of a request to a node's admin API."""
+    config = cluster.supervisor.config
+    endpoint = admin_endpoint(config, config.nodes[NodeId(node)])
+    assert endpoint is not None
+    request = urllib.request.Request(f"http://{endpoint.host}:{endpoint.port}{path}", headers=headers)
+    try:
+        with urllib.request.urlopen(request, timeout=10) as response:
+            return response.status, response.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def every_table_answers(session: LDQuery, log: int, lsn: int) -> None:
+    for name, table in TABLES.items():
+        where = f" WHERE log_id = {log} AND lsn = {lsn}" if table.required else ""
+        result = session.query(f"SELECT * FROM {name}{where}")
+        assert result.columns == [column.name for column in table.columns], name
+        assert not result.failures, (name, result.failures)
+        if name not in ("recoveries", "purges", "graylist", "readers"):
+            assert result.rows, f"{name} is empty"
+
+
+def constraints_touch_what_they_name(session: LDQuery, log: int, lsn: int) -> None:
+    everything = session.query("SELECT * FROM stored_logs")
+    of_one = session.query(f"SELECT * FROM stored_logs WHERE log_id = {log} AND node_id = 1")
+    assert (everything.requests, of_one.requests) == (3, 1)
+    assert of_one.rows_fetched == 1 < everything.rows_fetched
+    record = session.query(f"SELECT node_id, lsn, copyset FROM record WHERE log_id = {log} AND lsn = {lsn}")
+    assert {row[1] for row in record.rows} == {lsn}
+    assert record.rows_fetched == len(record.rows) == 3, "every copy, and nothing else, was got"
+
+
+def statements_combine_tables(session: LDQuery, log: int) -> None:
+    joined = session.query(
+        "SELECT s.log_id, r.node_id, r.payload FROM sequencers s JOIN record r ON r.log_id = s.log_id AND r.lsn = s.last_released "
+        f"WHERE s.state = 'ACTIVE' AND s.log_id = {log}"
+    )
+    assert [json.loads(row[2])[-1] for row in joined.rows] == [PAYLOADS[-1].decode()] * 3
+    windowed = session.query(
+        "SELECT log_id, count(*), rank() OVER (ORDER BY max(highest_lsn) DESC) FROM stored_logs "
+        f"WHERE log_id <= 4 GROUP BY log_id HAVING log_id = {log}"
+    )
+    assert windowed.rows == [(log, 3, 1)]
+
+
+def the_api_refuses_what_it_should(cluster: ProcessCluster) -> None:
+    for path, code, status in [
+        ("/v1/tables/nope", 404, "NOTFOUND"),
+        ("/elsewhere", 404, "NOTFOUND"),
+        ("/v1/tables/record", 400, "INVALID_PARAM"),
+        ("/v1/tables/sequencers?log_id=minus", 400, "INVALID_PARAM"),
+        ("/v1/tables/sequencers?log_id=1&log_id=2", 400, "INVALID_PARAM"),
+    ]:
+        answered, body = fetch(cluster, 0, path)
+        assert (answered, json.loads(body)["error"]["status"]) == (code, status), path
+    assert fetch(cluster, 0, "/v1/health", Host="somewhere.example")[0] == 403
+    assert fetch(cluster, 0, "/v1/ready") == (200, '{"status": "OK"}')
+
+
+async def test_tables_of_live_nodes_and_of_a_cluster_that_lost_one(tmp_path: Path) -> None:
+    async with process_cluster(tmp_path, nodes=3, logs=4, replicate="node:3", racks=1) as cluster:
+        async with Client(cluster.file) as client:
+            receipts = [await client.append(LogId(1), payload) for payload in PAYLOADS]
+        last = int(receipts[-1].lsn)
+        with LDQuery(cluster.file) as session:
+            await asyncio.to_thread(every_table_answers, session, 1, last)
+            await asyncio.to_thread(constraints_touch_what_they_name, session, 1, last)
+            await asyncio.to_thread(statements_combine_tables, session, 1)
+        await asyncio.to_thread(the_api_refuses_what_it_should, cluster)
+        code, page = await asyncio.to_thread(fetch, cluster, 0, "/metrics")
+        assert code == 200
+        assert "logdevice_storage_stored_bytes_total" in page
+        assert 'logdevice_log_store_sync_time_seconds_total{shard="0"}' in page
+
+        status, out, err = await one_shot(
+            cluster, f"SELECT DISTINCT lsn FROM record WHERE log_id = 1 AND lsn = '{format_lsn(last)}'"
+        )
+        assert (status, out.splitlines()[2:], err) == (0, [format_lsn(last)], "")
+
+        await cluster.kill(2)
+        status, out, err = await one_shot(cluster, "SELECT node_id FROM info ORDER BY 1", "--format", "csv")
+        assert (status, out) == (4, "node_id\n0\n1\n")
+        assert "N2: info: CONNFAILED" in err
+        status, out, err = await one_shot(cluster, "SELECT count(*) AS n FROM nodes", "--format", "json")
+        assert (status, json.loads(out), err) == (0, [{"n": 3}], "")
+
+        cluster.supervisor.children[NodeId(1)].process.send_signal(19)  # SIGSTOP
+        try:
+            with LDQuery(cluster.file, deadline=1.5) as session:
+                result: Any = await asyncio.to_thread(session.query, "SELECT node_id FROM info")
+        finally:
+            cluster.supervisor.children[NodeId(1)].process.send_signal(18)  # SIGCONT
+        assert result.rows == [(0,)]
+        assert [(failure.node, failure.status) for failure in result.failures] == [
+            (1, Status.TIMEDOUT),
+            (2, Status.CONNFAILED),
+        ]
+        assert result.seconds < 3

@@ -1,0 +1,31 @@
+from __future__ import annotations
+
+import re
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from logdevice_py.core.declare import declarations
+from server.admin.prometheus import MetricSource, prometheus_name, render
+from server.render_docs import METRICS
+from storage_node.log_store.metrics import LogStoreMetrics
+
+
+def test_names_are_as_prometheus_wants_them_and_differ() -> None:
+    names = [prometheus_name(section, m) for section, cls in METRICS.items() for m in declarations(cls)]
+    assert len(set(names)) == len(names)
+    for section, cls in METRICS.items():
+        for metric in declarations(cls):
+            name = prometheus_name(section, metric)
+            assert re.fullmatch(r"logdevice_[a-zA-Z0-9_]+", name)
+            assert name.endswith("_total") == (metric.kind == "counter"), name
+            bare = name.removesuffix("_total")
+            assert bare.endswith("_bytes") == (metric.unit == "bytes"), name
+            assert bare.endswith("_seconds") == (metric.unit == "us"), name
+
+
+def test_shards_are_labels_of_one_family_and_times_are_seconds() -> None:
+    first, second = LogStoreMetrics(sync_time=1_500_000), LogStoreMetrics(sync_time=250_000)
+    text = render(lambda: [MetricSource("log store", first, 0), MetricSource("log store", second, 1)]).decode()
+    families = {family.name: family for family in text_string_to_metric_families(text)}
+    samples = families["logdevice_log_store_sync_time_seconds"].samples
+    assert {sample.labels["shard"]: sample.value for sample in samples} == {"0": 1.5, "1": 0.25}
