@@ -4,7 +4,7 @@ PYTHON ?= python3
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 RUNNABLE := $(VENV)/.runs
-PACKAGES := logdevice_py epoch_store client sequencer storage_node server benchmarks tests pyspark_logdevice.py
+PACKAGES := logdevice_py epoch_store client sequencer storage_node server benchmarks tests examples pyspark_logdevice.py
 
 BENCH_CHOICE = $(if $(ENGINES),--engines $(ENGINES)) $(if $(WORKLOADS),--workloads $(WORKLOADS)) $(BENCH_FLAGS)
 

@@ -1,4 +1,7 @@
-"""Options of the Spark source, read and checked once. Nothing here knows Spark."""
+"""Options of the Spark source, read and checked once.
+
+Nothing here knows Spark, or imports a package that an executor may lack: what it lacks is to be told by name, not by a failed import.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,15 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from logdevice_py.config.logs import LogTree
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.lsn import LSN
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import Micros, parse_duration, parse_size
+
+if TYPE_CHECKING:
+    from logdevice_py.config.logs import LogTree
 
 _EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _RANGE: Final = re.compile(r"(\d{1,20})-(\d{1,20})")

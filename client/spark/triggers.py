@@ -6,6 +6,7 @@ import asyncio
 from typing import Final
 
 from client.client import Client
+from client.read.items import RecordBatch
 from client.reader import Reader
 from client.spark.options import Bound, Place, SourceOptions
 from client.spark.planning import chosen_logs, start_of, tail_of
@@ -102,26 +103,37 @@ async def _count(
     client: Client, options: SourceOptions, log: int, first: int, behind: int, records_max: int, one_at_least: bool
 ) -> tuple[int, int]:
     """How far whole entries of [first, behind) go with `records_max` records: the next LSN, and the records before it."""
-    position, records = first, 0
+    position, records, read = first, 0, 0
+    lsn, of_entry = 0, 0
     async with Reader(client, LogId(log), first, behind - 1) as reader:
         while True:
-            room = records_max - records
+            room = records_max - read
             if room <= 0:
-                # gaps behind the last record are free of charge, and looking for them is not
-                return position, records
-            try:
-                async with asyncio.timeout(options.read_timeout_us / 1e6):
-                    batch = await reader.read(min(room, _RECORDS_AT_ONCE))
-            except TimeoutError:
-                raise LogDeviceError(
-                    Status.TIMEDOUT, f"log {log}: nothing came for readTimeout, waiting for {reader.waiting_for()}"
-                ) from None
+                if records or not one_at_least:
+                    return position, records
+                room = _RECORDS_AT_ONCE
+            batch = await _read(reader, options, min(room, _RECORDS_AT_ONCE))
             if not batch:
                 return behind, records
-            proof = reader.proof()
-            if proof.last + 1 > position:
-                position, records = int(proof.last) + 1, proof.records
-            elif one_at_least and records == 0:
-                records_max = max(records_max, len(batch) + _RECORDS_AT_ONCE)
-            else:
-                return position, records
+            read += len(batch)
+            whole_to = int(reader.proof().last)
+            for run in batch.runs:
+                of_entry = of_entry + run.count if run.lsn == lsn else run.count
+                lsn = run.lsn
+                if lsn > whole_to:
+                    break
+                if records + of_entry > records_max and (records or not one_at_least):
+                    return position, records
+                position, records = lsn + 1, records + of_entry
+            position = max(position, whole_to + 1)
+
+
+async def _read(reader: Reader, options: SourceOptions, records_max: int) -> RecordBatch:
+    try:
+        async with asyncio.timeout(options.read_timeout_us / 1e6):
+            return await reader.read(records_max)
+    except TimeoutError:
+        raise LogDeviceError(
+            Status.TIMEDOUT,
+            f"log {reader.log}: nothing came for {options.read_timeout_us / 1e6:g} s (readTimeout), waiting for {reader.waiting_for()}",
+        ) from None
