@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from itertools import accumulate
 from typing import Any, Final
 
@@ -53,6 +54,7 @@ class ArrowColumns:
         def spread(values: list[int], kind: Any) -> Any:
             return pc.run_end_decode(pa.RunEndEncodedArray.from_arrays(ends, pa.array(values, kind)))
 
+        @cache
         def lsn() -> Any:
             return spread([run.lsn for run in runs], pa.int64())
 
@@ -61,6 +63,7 @@ class ArrowColumns:
             behind = spread([start - run.batch_offset for start, run in zip(starts, runs, strict=True)], pa.int64())
             return pc.subtract(pa.array(range(len(batch)), pa.int64()), behind).cast(pa.int32())
 
+        @cache
         def payload() -> Any:
             return pa.array(batch.payloads, pa.binary())
 
