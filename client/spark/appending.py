@@ -55,15 +55,7 @@ async def _abandon(writer: BufferedWriter) -> None:
 async def _take(writer: BufferedWriter, log: int, payloads: list[bytes], client: Client) -> Any:
     """Wait for room, then hand over."""
     await writer.ready()
-    outcome: Any = writer.append_many(log, payloads)
-    outcome.add_done_callback(_look_at)
-    return outcome
-
-
-def _look_at(outcome: asyncio.Future[Receipts]) -> None:
-    """Closing the writer raises what failed; asyncio need not complain of it as well."""
-    if not outcome.cancelled():
-        outcome.exception()
+    return writer.append_many(log, payloads)
 
 
 def _by_log(batch: Any, log: int | None) -> Iterator[tuple[int, list[bytes]]]:
