@@ -2,26 +2,43 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from client.settings import ClientSettings
+from logdevice_py.core import marks
 from logdevice_py.core.ids import Generation, InstanceId, NodeId, PeerId, ShardId
 from logdevice_py.core.units import Micros
 from logdevice_py.protocol.messages import ClusterState, NodeState
+
+_States = dict[NodeId, tuple[NodeState, InstanceId]]
+
+
+@dataclass(slots=True)
+class _Push:
+    """The last push of one node."""
+
+    version: int
+    order: tuple[int, int]
+    """Version of the cluster file, then the number of its arrival: the greatest holds."""
+    states: _States
 
 
 class KnownCluster:
     """A `ClusterView` made of CLUSTER_STATE pushes.
 
-    Until the first push, and while no node is connected, every node counts as alive. Each node numbers its own pushes; an older one of the same node is ignored, and the
-    latest that arrived from anybody holds. A refused dial marks the node dead at once, until a push or an established connection
+    Until the first push, and while no node is connected, every node counts as alive. Each node numbers its own pushes; an older one of the same node is ignored.
+    Of the pushes of nodes that are connected the latest one holds, among those that know the newest cluster file: a node that was taken out of the file hears
+    nobody, and takes all others for dead. A refused dial marks the node dead at once, until a push or an established connection
     says otherwise, or `refusal_us` later: when nothing changes, nobody pushes.
     """
 
-    __slots__ = ("_refused", "_settings", "_states", "_versions", "changes", "config_version")
+    __slots__ = ("_arrived", "_pushes", "_refused", "_settings", "_states", "changes", "config_version")
 
     def __init__(self, settings: ClientSettings) -> None:
         self._settings = settings
-        self._states: dict[NodeId, tuple[NodeState, InstanceId]] = {}
-        self._versions: dict[PeerId, int] = {}
+        self._states: _States = {}
+        self._pushes: dict[PeerId, _Push] = {}
+        self._arrived = 0
         self._refused: dict[NodeId, Micros] = {}
         self.changes = 0
         """Grows whenever an answer of this view may have changed."""
@@ -54,41 +71,54 @@ class KnownCluster:
 
     def on_cluster_state(self, peer: PeerId, message: ClusterState) -> list[NodeId]:
         """Take a push; the nodes that it newly declares dead."""
-        if message.version <= self._versions.get(peer, -1):
+        last = self._pushes.get(peer)
+        if last is not None and message.version <= last.version:
             return []
-        self._versions[peer] = message.version
         self.config_version = max(self.config_version, message.config_version)
-        before = self._states
-        self._states = {
+        states: _States = {
             NodeId(node): (NodeState(state) if state in _STATES else NodeState.DEAD, InstanceId(instance))
             for node, state, instance in message.nodes
         }
-        if self._refused or self._states != before:
+        self._arrived += 1
+        push = self._pushes[peer] = _Push(message.version, (message.config_version, self._arrived), states)
+        if self._latest() is not push:
+            marks.hit("client_push_of_older_cluster_file")
+            return []
+        if self._refused:
             self._refused.clear()
+            self.changes += 1
+        return self._hold(states)
+
+    def _latest(self) -> _Push | None:
+        return max(self._pushes.values(), key=lambda push: push.order, default=None)
+
+    def _hold(self, states: _States) -> list[NodeId]:
+        before, self._states = self._states, states
+        if states != before:
             self.changes += 1
         return [
             node
-            for node, (state, _) in sorted(self._states.items())
+            for node, (state, _) in sorted(states.items())
             if state is NodeState.DEAD and before.get(node, (NodeState.ALIVE,))[0] is not NodeState.DEAD
         ]
 
     def on_peer_up(self, peer: PeerId) -> None:
         """The node answered; its pushes are numbered anew when it was restarted."""
-        self._versions.pop(peer, None)
+        self._pushes.pop(peer, None)
         if self._refused.pop(NodeId(peer), None) is not None:
             self.changes += 1
+
+    def on_peer_down(self, peer: PeerId) -> list[NodeId]:
+        """The node is not connected any more and would not push what changes: what the others said holds. The nodes that are newly dead by that."""
+        if self._pushes.pop(peer, None) is None:
+            return []
+        latest = self._latest()
+        return self._hold({} if latest is None else latest.states)
 
     def on_refused(self, peer: PeerId, now: Micros) -> None:
         """The node could not be dialled."""
         self._refused[NodeId(peer)] = Micros(now + self._settings.refusal_us)
         self.changes += 1
-
-    def on_alone(self) -> None:
-        """No node is connected any more: nobody would push what changes, so what was pushed tells nothing."""
-        if self._states:
-            self._states = {}
-            self._versions.clear()
-            self.changes += 1
 
     def expire(self, now: Micros) -> None:
         """Forget refusals that are long past."""

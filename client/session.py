@@ -241,8 +241,9 @@ class ClientSession:
         if refused or not was_up:
             self.view.on_refused(peer, now)
             self.timers.at(now + self.settings.refusal_us, self._expire_refusals)
-        if not self.links.connected():
-            self.view.on_alone()
+        changes = self.view.changes
+        dead = self.view.on_peer_down(peer)
+        changed = self.view.changes != changes
         # Questions first: what the others ask because of this loss is not lost with it.
         self.questions.on_peer_down(peer, now)
         self.appends.on_peer_down(peer, was_up, now)
@@ -252,8 +253,15 @@ class ClientSession:
             stream.on_peer_down(peer, now)
         for digest in list(self._digests):
             digest.on_peer_down(peer, now)
-        if refused or not was_up:
+        self._on_dead(dead, now)
+        if refused or not was_up or changed:
             self._tell(now)
+
+    def _on_dead(self, nodes: list[NodeId], now: Micros) -> None:
+        for node in nodes:
+            self.appends.on_node_dead(node, now)
+            for writer in self._writers:
+                writer.on_node_dead(node, now)
 
     def _expire_refusals(self, now: Micros) -> None:
         changes = self.view.changes
@@ -281,10 +289,7 @@ class ClientSession:
     def _on_cluster_state(self, peer: PeerId, message: ClusterState, now: Micros) -> None:
         self.metrics.cluster_states_received += 1
         changes = self.view.changes
-        for node in self.view.on_cluster_state(peer, message):
-            self.appends.on_node_dead(node, now)
-            for writer in self._writers:
-                writer.on_node_dead(node, now)
+        self._on_dead(self.view.on_cluster_state(peer, message), now)
         if self.view.changes != changes:
             self._tell(now)
 

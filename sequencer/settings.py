@@ -22,6 +22,13 @@ class SequencerSettings:
         hi=100,
         doc="A wave of STOREs may take this many times the recent p99 of its slowest shard.",
     )
+    store_timeout_medians: int = setting(
+        20,
+        unit="factor",
+        lo=1,
+        hi=1000,
+        doc="A wave of STOREs may take this many times the recent median of its slowest shard at most, however slow one in a hundred was.",
+    )
     store_timeout_min_us: int = setting(
         20 * _MS, unit="us", lo=_MS, hi=60 * _S, doc="Shortest timeout of a wave of STOREs."
     )

@@ -58,12 +58,13 @@ class StoreTimeouts:
     def _refresh(self, now: Micros) -> None:
         settings = self._settings
         for shard in sorted(self._current.keys() | self._previous.keys()):
-            p99 = _p99(self._current.get(shard), self._previous.get(shard))
-            if p99 is not None:
-                self._timeouts[shard] = min(
-                    max(p99 * settings.store_timeout_factor, settings.store_timeout_min_us),
-                    settings.store_timeout_max_us,
+            counts = _sum(self._current.get(shard), self._previous.get(shard))
+            if any(counts):
+                timeout = min(
+                    _latency(counts, 0.01) * settings.store_timeout_factor,
+                    _latency(counts, 0.5) * settings.store_timeout_medians,
                 )
+                self._timeouts[shard] = min(max(timeout, settings.store_timeout_min_us), settings.store_timeout_max_us)
         self._refreshes += 1
         if self._refreshes % _REFRESHES_PER_WINDOW == 0:
             self._previous, self._current = self._current, {}
@@ -72,16 +73,18 @@ class StoreTimeouts:
             self._timers.at(now + _REFRESH_US, self._refresh)
 
 
-def _p99(current: list[int] | None, previous: list[int] | None) -> int | None:
-    counts = [a + b for a, b in zip(current or [0] * _BUCKETS, previous or [0] * _BUCKETS, strict=True)]
-    beyond = sum(counts) // 100
-    if not any(counts):
-        return None
+def _sum(current: list[int] | None, previous: list[int] | None) -> list[int]:
+    return [a + b for a, b in zip(current or [0] * _BUCKETS, previous or [0] * _BUCKETS, strict=True)]
+
+
+def _latency(counts: list[int], share: float) -> int:
+    """Microseconds that this share of the samples took longer than; rounded up by a quarter at most."""
+    beyond = int(sum(counts) * share)
     for bucket in range(_BUCKETS - 1, -1, -1):
         if counts[bucket] > beyond:
             return bucket + 1 if bucket < 8 else (bucket % 4 + 5) << (bucket // 4 - 1)
         beyond -= counts[bucket]
-    raise AssertionError("a histogram with samples has a p99")
+    raise AssertionError("a histogram with samples has a latency")
 
 
 class Waiting(Protocol):

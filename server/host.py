@@ -37,7 +37,7 @@ from server.instance import choose_instance, keep_instance
 from server.node import Node
 from server.registration import ShardRegistration
 from storage_node.log_store.identity import LOSS_NOT_ACCEPTED, AcceptedLoss
-from storage_node.log_store.interface import Completion, ReadDone, ReadLast, ReadShard, WriteShard, Written
+from storage_node.log_store.interface import Completion, ReadDirectory, ReadLast, ReadShard, WriteShard, Written
 from storage_node.log_store.settings import LogStoreSettings
 from storage_node.node import StorageNode
 from storage_node.service import ShardService
@@ -168,6 +168,7 @@ class NodeHost:
                 cluster,
                 [service.contents for service in self.shards.values()],
                 request_ids=request_ids,
+                wall=wall_us,
             )
 
         self.node = Node(
@@ -191,6 +192,7 @@ class NodeHost:
                 WriteShard: self._run_shards,
                 ReadShard: self._run_shards,
                 ReadLast: self._run_shards,
+                ReadDirectory: self._run_shards,
             },
             own_peer=PeerId(self.node_id),
             on_crash=self._on_crash,
@@ -255,10 +257,9 @@ class NodeHost:
         storage = self.node.storage
         assert storage is not None
         for each in done:
-            if type(each) is Written:
+            if isinstance(each, Written):
                 storage.on_written(each.token, each.status, now)
             else:
-                assert type(each) is ReadDone
                 storage.on_read(each.token, each.result, now)
 
     # Epoch store

@@ -13,6 +13,8 @@ from logdevice_py.simulation.scheduler import Scheduler
 from storage_node.log_store.interface import (
     Completion,
     Contents,
+    DirectoryRead,
+    ReadDirectory,
     ReadDone,
     ReadLast,
     ReadShard,
@@ -20,11 +22,15 @@ from storage_node.log_store.interface import (
     Written,
 )
 from storage_node.log_store.memory import MemoryDisk, MemoryLogStore
+from storage_node.log_store.settings import LogStoreSettings
 
 ASYNC_SYNC_INTERVAL = 1000 * MILLISECOND
 SYNC_MAX = 2 * MILLISECOND
 READ_MAX = MILLISECOND
 _HANG_CHECK = 100 * MILLISECOND
+_UPKEEP_INTERVAL = 1000 * MILLISECOND
+STORE_SETTINGS = LogStoreSettings(partition_duration_us=2000 * MILLISECOND, partitions_soft_max=10, partitions_max=40)
+"""Partitions come and go within a run."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -73,10 +79,11 @@ class SimShard:
         self._syncing = False
         self._async_writes = False
         self._async_armed = False
-        self._reads: deque[ReadShard | ReadLast] = deque()
+        self._reads: deque[ReadShard | ReadLast | ReadDirectory] = deque()
         self._done: list[Completion] = []
+        self._after(_UPKEEP_INTERVAL, self._maintain)
 
-    def run(self, effects: Sequence[WriteShard | ReadShard | ReadLast]) -> None:
+    def run(self, effects: Sequence[WriteShard | ReadShard | ReadLast | ReadDirectory]) -> None:
         """Execute the effects of one turn."""
         writes = [effect for effect in effects if isinstance(effect, WriteShard)]
         reads = [effect for effect in effects if not isinstance(effect, WriteShard)]
@@ -124,6 +131,10 @@ class SimShard:
             self._async_armed = True
             self._after(ASYNC_SYNC_INTERVAL, self._sync_async_writes)
 
+    def _maintain(self) -> None:
+        self.store.maintain(self._wall())
+        self._after(_UPKEEP_INTERVAL, self._maintain)
+
     def _hand_over(self) -> None:
         done, self._done = self._done, []
         if done:
@@ -162,5 +173,8 @@ class SimShard:
             return
         request = self._reads.popleft()
         store = self.store
+        if isinstance(request, ReadDirectory):
+            self._deliver([DirectoryRead(request.token, request.shard, store.read_directory(request))])
+            return
         result = store.read(request) if isinstance(request, ReadShard) else store.read_last(request)
         self._deliver([ReadDone(request.token, request.shard, result)])

@@ -24,10 +24,10 @@ from sequencer.node import SequencerNode
 from sequencer.recovery.settings import RecoverySettings
 from sequencer.settings import SequencerSettings
 from server.node import Node
-from server.sim_disk import DiskSettings, SimShard
+from server.sim_disk import STORE_SETTINGS, DiskSettings, SimShard
 from server.sim_epoch_store import SimEpochStore
 from storage_node.log_store.identity import IdentityVerdict, ShardMarker, judge
-from storage_node.log_store.interface import Completion, ReadLast, ReadShard, WriteShard, Written
+from storage_node.log_store.interface import Completion, ReadDirectory, ReadLast, ReadShard, WriteShard, Written
 from storage_node.log_store.memory import MemoryDisk, MemoryLogStore
 from storage_node.node import StorageNode
 from storage_node.settings import StorageSettings
@@ -130,11 +130,11 @@ class SimNode:
         disk = self.disks[shard]
         if disk.failed_note:
             disk.drop_failed(rng)
-        store = MemoryLogStore(disk)
+        store = MemoryLogStore(disk, STORE_SETTINGS)
         judgement = judge(store.found, empty=store.empty, cluster=cluster.config.uuid, shard=shard)
         if judgement.verdict is IdentityVerdict.MOVE_ASIDE:
             self._move_aside(disk, judgement.reason, own=False)
-            store = MemoryLogStore(disk)
+            store = MemoryLogStore(disk, STORE_SETTINGS)
         kept = store.found.generation if store.found is not None and judgement.verdict is IdentityVerdict.KEEP else None
         operation = RegisterShard(cluster.config.uuid, self.id, shard_index_of(shard), kept)
 
@@ -163,7 +163,7 @@ class SimNode:
         cluster, disk = self._cluster, self.disks[shard]
         if kept is not None and generation != kept:
             self._move_aside(disk, f"{format_shard(shard)} had generation {kept} and has {generation} from here on")
-            store = MemoryLogStore(disk)
+            store = MemoryLogStore(disk, STORE_SETTINGS)
         marker = ShardMarker(cluster.config.uuid, shard, generation)
         if store.adopt(marker, boot=disk.boot, now=self.clock.wall()) is Status.OK:
             opened[shard] = store
@@ -247,6 +247,7 @@ class SimNode:
                 view,
                 [shard.contents for shard in self.shards.values()],
                 request_ids=request_ids,
+                wall=self.clock.wall,
             )
 
         root = self.root = Node(
@@ -295,6 +296,7 @@ class SimNode:
                 WriteShard: self._run_shards,
                 ReadShard: self._run_shards,
                 ReadLast: self._run_shards,
+                ReadDirectory: self._run_shards,
             },
             network=cluster.network,
             clock=self.clock,
@@ -316,6 +318,8 @@ class SimNode:
         for effect in effects:
             if type(effect) is WriteShard:
                 cover(_WRITE.pack(effect.token, effect.shard, effect.batch.size, effect.sync))
+            elif type(effect) is ReadDirectory:
+                cover(_READ.pack(effect.token, effect.shard, len(effect.logs), 0, 0))
             else:
                 cover(_READ.pack(effect.token, effect.shard, effect.log, effect.first, effect.last))
             by_shard.setdefault(effect.shard, []).append(effect)

@@ -42,3 +42,6 @@ class StorageMetrics:
     corrupt_ranges: int = counter("Damaged ranges that a read met.", unit="ranges")
     recent_entries_bytes: int = gauge("Images held as recent entries.", unit="bytes")
     trims: int = counter("Trim points that moved.", unit="logs")
+    retention_trims: int = counter(
+        "Trim points that were moved because records are older than their log keeps them.", unit="logs"
+    )

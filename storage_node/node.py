@@ -11,7 +11,7 @@ from logdevice_py.core.ids import LogId, NodeId, PeerId, ShardId
 from logdevice_py.core.lsn import EPOCH_INVALID, LSN_INVALID
 from logdevice_py.core.machine import Outbox, Rng, TimerWheel
 from logdevice_py.core.status import Status
-from logdevice_py.core.units import Micros
+from logdevice_py.core.units import Micros, Timestamp
 from logdevice_py.membership.cluster_view import ClusterView
 from logdevice_py.metadata.history import MetadataHistoryReader
 from logdevice_py.protocol.messages import (
@@ -35,7 +35,7 @@ from storage_node.catchup import CatchupQueue
 from storage_node.clean import CleanHandler
 from storage_node.digest import DigestHandler
 from storage_node.log_state import NO_NODE, LogState
-from storage_node.log_store.interface import Contents, ReadResult
+from storage_node.log_store.interface import Contents, DirectoryResult, ReadResult
 from storage_node.metrics import StorageMetrics
 from storage_node.purge import (
     HistoryReader,
@@ -45,6 +45,7 @@ from storage_node.purge import (
     answer_epoch_recovery_metadata,
 )
 from storage_node.release import ReleaseHandler
+from storage_node.retention import Retention
 from storage_node.seal import SealHandler
 from storage_node.settings import StorageSettings
 from storage_node.shard import Shard
@@ -59,9 +60,15 @@ and every answer is shown to both."""
 class ShardMachines:
     """The machines of one shard."""
 
-    __slots__ = ("catchup", "clean", "digest", "purges", "release", "seal", "shard", "store", "trim")
+    __slots__ = ("catchup", "clean", "digest", "purges", "release", "retention", "seal", "shard", "store", "trim")
 
-    def __init__(self, shard: Shard, start_reader: StartHistoryReader, request_ids: Iterator[int]) -> None:
+    def __init__(
+        self,
+        shard: Shard,
+        start_reader: StartHistoryReader,
+        request_ids: Iterator[int],
+        wall: Callable[[], Timestamp] | None,
+    ) -> None:
         self.shard = shard
         self.purges = PurgeQueue(shard, start_reader, request_ids, self._clean_moved)
         self.release = ReleaseHandler(shard, self.purges)
@@ -71,10 +78,13 @@ class ShardMachines:
         self.digest = DigestHandler(shard)
         self.catchup = CatchupQueue(shard)
         self.trim = TrimHandler(shard)
+        self.retention = None if wall is None else Retention(shard, self.trim, wall)
 
     def end_turn(self, now: Micros) -> None:
         """Give writes to the disk, then reads: a read sees every write of its turn."""
         shard = self.shard
+        if self.retention is not None:
+            self.retention.start(now)
         shard.writes.flush()
         self.digest.run(now)
         self.catchup.run(now)
@@ -105,6 +115,7 @@ class StorageNode:
         start_reader: begins to read a log's metadata history; None: from the metadata nodeset.
         request_ids: for the questions of purges, below 2^63; different in every run of the node, so that a late answer to an
             earlier run is not taken for one to this.
+        wall: the node's wall clock; None: records are kept for ever.
     """
 
     def __init__(
@@ -120,6 +131,7 @@ class StorageNode:
         *,
         start_reader: StartHistoryReader | None = None,
         request_ids: Iterator[int] | None = None,
+        wall: Callable[[], Timestamp] | None = None,
     ) -> None:
         self.node = node
         self.metrics = StorageMetrics()
@@ -135,7 +147,7 @@ class StorageNode:
         for contents in shards:
             shard = Shard(contents, config, settings, outbox, timers, rng, tokens, self.metrics)
             assert contents.marker.node == node, (contents.marker.shard, node)
-            self.shards[shard.shard] = ShardMachines(shard, reader, self._request_ids)
+            self.shards[shard.shard] = ShardMachines(shard, reader, self._request_ids, wall)
         self._handlers: dict[type[Any], Callable[[ShardMachines, PeerId, Any, Micros], None]] = {
             Store: lambda m, peer, message, now: m.store.on_store(peer, message, now),
             Release: lambda m, peer, message, now: m.release.on_release(message, now),
@@ -213,8 +225,8 @@ class StorageNode:
                 machines.shard.writes.on_written(token, status, now)
                 return
 
-    def on_read(self, token: int, result: ReadResult, now: Micros) -> None:
-        """Outcome of a `ReadShard` or `ReadLast`."""
+    def on_read(self, token: int, result: ReadResult | DirectoryResult, now: Micros) -> None:
+        """Outcome of a `ReadShard`, `ReadLast` or `ReadDirectory`."""
         for machines in self.shards.values():
             if machines.shard.reads.awaits(token):
                 if result.status is not Status.OK:

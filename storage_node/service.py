@@ -12,22 +12,21 @@ import asyncio
 import contextlib
 import os
 import queue
-import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final
 
 from logdevice_py.core.ids import Generation, LogId, ShardId
 from logdevice_py.core.lsn import Lsn
-from logdevice_py.core.marks import hit
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import SECOND, Timestamp
 from storage_node.log_store.identity import IdentityVerdict, Judgement, ShardMarker, judge
 from storage_node.log_store.interface import (
     Completion,
     Contents,
+    DirectoryRead,
+    ReadDirectory,
     ReadDone,
     ReadLast,
     ReadResult,
@@ -37,15 +36,14 @@ from storage_node.log_store.interface import (
 )
 from storage_node.log_store.metrics import LogStoreMetrics
 from storage_node.log_store.rocksdb import RocksLogStore, fsync_directory
+from storage_node.log_store.rocksdb.warmer import Warmer
 from storage_node.log_store.settings import LogStoreSettings
 
 Deliver = Callable[[list[Completion]], None]
 Register = Callable[[Generation | None], Awaitable[Generation]]
 """Tells the epoch store the generation found on disk (None: none that counts) and returns the one that the shard has from here on."""
-Effect = WriteShard | ReadShard | ReadLast
-_WARMER_TIMEOUT: Final = 30.0
-_WARMER_STARTS_MAX: Final = 5
-_WARMER_MODULE: Final = "storage_node.log_store.rocksdb"
+Read = ReadShard | ReadLast | ReadDirectory
+Effect = WriteShard | Read
 
 
 def boot_id() -> str:
@@ -106,66 +104,6 @@ class _SyncThread:
                 self._loop.call_soon_threadsafe(self._done, status, took)
 
 
-class _Warmer:
-    """Another process that brings ranges of logs into the page cache. It is started when it is first needed.
-
-    Nothing that it says is relied upon: without it, or when it lags behind, reads are right and merely slower. It may fail to open the
-    database while files come and go, so it is started again, a few times.
-    """
-
-    def __init__(self, database: str, scratch: str) -> None:
-        self._database = database
-        self._scratch = scratch
-        self._process: asyncio.subprocess.Process | None = None
-        self._turn = asyncio.Lock()
-        self._starts_left = _WARMER_STARTS_MAX
-
-    async def warm(self, log: LogId, first: Lsn, last: Lsn, size: int) -> Lsn | None:
-        """Bring about `size` bytes from `first` into the page cache; returns how far that reached, None if it failed."""
-        async with self._turn:
-            while self._starts_left or self._process is not None:
-                try:
-                    async with asyncio.timeout(_WARMER_TIMEOUT):
-                        return await self._ask(f"{log} {first} {last} {size}\n")
-                except (OSError, ValueError, TimeoutError):
-                    hit("log_store_warmer_failed")
-                    await self._stop()
-            return None
-
-    async def _ask(self, line: str) -> Lsn:
-        if self._process is None:
-            self._starts_left -= 1
-            self._process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                _WARMER_MODULE,
-                self._database,
-                self._scratch,
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.DEVNULL,
-            )
-        stdin, stdout = self._process.stdin, self._process.stdout
-        assert stdin is not None
-        assert stdout is not None
-        stdin.write(line.encode())
-        await stdin.drain()
-        return Lsn(int(await stdout.readline()))
-
-    async def _stop(self) -> None:
-        if self._process is not None:
-            with contextlib.suppress(ProcessLookupError):
-                self._process.kill()
-            await self._process.wait()
-            self._process = None
-
-    async def close(self) -> None:
-        """End the other process."""
-        async with self._turn:
-            self._starts_left = 0
-            await self._stop()
-
-
 class ShardService:
     """Executes the effects of one shard. All methods belong to the loop's thread."""
 
@@ -182,10 +120,10 @@ class ShardService:
         self._loop = asyncio.get_running_loop()
         self._deliver: Deliver | None = None
         self._done: list[Completion] = []
-        self._reads: deque[ReadShard | ReadLast] = deque()
+        self._reads: deque[Read] = deque()
         self._cold: dict[LogId, Lsn] = {}
         self._warming: set[asyncio.Task[None]] = set()
-        self._warmer = _Warmer(os.path.join(store.directory, "db"), store.directory + ".warmer")
+        self._warmer = Warmer(os.path.join(store.directory, "db"), store.directory + ".warmer")
         self._turn_scheduled = False
         self._waiting: list[WriteShard] = []
         self._covered: list[WriteShard] = []
@@ -197,7 +135,8 @@ class ShardService:
         self._idle.set()
         self._closed = False
         self._sync_thread = _SyncThread(store, settings.sync_delay_us, self._on_synced)
-        self._ticker = self._loop.call_later(settings.free_space_check_interval_us / SECOND, self._check_space)
+        self._ticker = self._loop.call_later(settings.upkeep_interval_us / SECOND, self._tick)
+        self._chore: asyncio.Future[None] | None = None
         self._async_timer: asyncio.TimerHandle | None = None
 
     @classmethod
@@ -391,7 +330,10 @@ class ShardService:
         budget = self._settings.turn_read_bytes_max
         while self._reads and budget > 0:
             request = self._reads.popleft()
-            if self._is_cold(request):
+            if isinstance(request, ReadDirectory):
+                self._done.append(DirectoryRead(request.token, request.shard, self._store.read_directory(request)))
+                budget -= 1024 + 16 * len(request.logs)
+            elif self._is_cold(request):
                 self._warm(request)
             else:
                 budget -= self._read(request)
@@ -446,7 +388,8 @@ class ShardService:
         task.add_done_callback(self._warming.discard)
 
     async def _warm_and_read(self, request: ReadShard | ReadLast) -> None:
-        through = await self._warmer.warm(request.log, request.first, request.last, self._settings.warm_bytes)
+        partition, first, last = self._store.locate(request.log, request.first, request.last)
+        through = await self._warmer.warm(partition, request.log, first, last, self._settings.warm_bytes)
         self.metrics.warmed += 1
         cold_from = self._cold.get(request.log)
         if cold_from is not None and (through is None or through >= request.last):
@@ -458,10 +401,14 @@ class ShardService:
 
     # ---- upkeep and closing
 
-    def _check_space(self) -> None:
+    def _tick(self) -> None:
         self._store.check_space()
-        self.metrics.no_space = int(self._store.refusing_for_space)
-        self._ticker = self._loop.call_later(self._settings.free_space_check_interval_us / SECOND, self._check_space)
+        self._store.maintain(self._wall())
+        self._store.report(self.metrics)
+        if self._chore is None or self._chore.done():
+            work = self._store.next_chore()
+            self._chore = None if work is None else self._loop.run_in_executor(None, work)
+        self._ticker = self._loop.call_later(self._settings.upkeep_interval_us / SECOND, self._tick)
 
     async def close(self) -> None:
         """Complete what was emitted, sync, leave the clean-stop mark, close. `run` must not be called again."""
@@ -478,3 +425,5 @@ class ShardService:
         await self._warmer.close()
         await asyncio.to_thread(self._sync_thread.stop)
         await asyncio.to_thread(self._store.close)
+        if self._chore is not None:
+            await self._chore

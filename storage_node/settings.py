@@ -77,6 +77,21 @@ class StorageSettings:
     purge_retry_max_us: int = setting(
         10_000_000, unit="us", lo=1_000, doc="Longest wait before a purge asks its peers again."
     )
+    retention_interval_us: int = setting(
+        30_000_000,
+        unit="us",
+        lo=1_000,
+        doc="How often it is looked for entries that are older than their log keeps them (its backlog).",
+    )
+    retention_margin_us: int = setting(
+        60_000_000,
+        unit="us",
+        lo=0,
+        doc="Entries are kept this much longer than their log's backlog, in case clocks disagree.",
+    )
+    retention_logs_per_turn: int = setting(
+        1_000, unit="logs", lo=1, sim=(1, 1_000), doc="How many logs are looked at in one go when entries are expired."
+    )
     consolidate_esns_max: int = setting(
         1000,
         unit="ESNs",

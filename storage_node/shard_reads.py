@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from logdevice_py.core.ids import LogId, ShardId
 from logdevice_py.core.lsn import Lsn
 from logdevice_py.core.machine import Outbox
 from logdevice_py.core.units import Micros
-from storage_node.log_store.interface import ReadLast, ReadResult, ReadShard
+from storage_node.log_store.interface import DirectoryResult, ReadDirectory, ReadLast, ReadResult, ReadShard
 from storage_node.metrics import StorageMetrics
 
 ReadHandler = Callable[[ReadResult, Micros], None]
+DirectoryHandler = Callable[[DirectoryResult, Micros], None]
+Handler = ReadHandler | DirectoryHandler
 
 
 class ShardReads:
@@ -28,8 +31,8 @@ class ShardReads:
         self._tokens = tokens
         self._in_flight_max = in_flight_max
         self._metrics = metrics
-        self._waiting: deque[tuple[ReadShard | ReadLast, ReadHandler]] = deque()
-        self._in_flight: dict[int, ReadHandler] = {}
+        self._waiting: deque[tuple[ReadShard | ReadLast | ReadDirectory, Handler]] = deque()
+        self._in_flight: dict[int, Handler] = {}
 
     def read(self, log: LogId, first: Lsn, last: Lsn, bytes_max: int, entries_max: int, done: ReadHandler) -> None:
         """Read a range; `done` is called in a later turn."""
@@ -41,6 +44,10 @@ class ShardReads:
         """Read the last entry of a range; `done` is called in a later turn."""
         assert 0 < first <= last, (log, first, last)
         self._waiting.append((ReadLast(next(self._tokens), self._shard, log, first, last), done))
+
+    def read_directory(self, logs: list[tuple[LogId, int]], done: DirectoryHandler) -> None:
+        """Ask how old partitions are, and what logs have in those up to some; `done` is called in a later turn."""
+        self._waiting.append((ReadDirectory(next(self._tokens), self._shard, logs), done))
 
     def flush(self) -> None:
         """Give waiting reads to the disk as far as the limit allows."""
@@ -54,7 +61,7 @@ class ShardReads:
         """Whether the token is that of a read given to the disk."""
         return token in self._in_flight
 
-    def on_read(self, token: int, result: ReadResult, now: Micros) -> None:
+    def on_read(self, token: int, result: Any, now: Micros) -> None:
         """Hand over a result."""
         done = self._in_flight.pop(token, None)
         if done is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from logdevice_py.core.ids import LogId, PeerId, is_metadata_log
@@ -12,6 +13,7 @@ from logdevice_py.protocol.messages import CheckSeal, SealChecked, Trim, Trimmed
 from storage_node.log_state import NO_NODE, LogState
 from storage_node.log_store.interface import EpochMetadataKind, LogMetadataKind
 from storage_node.shard import Shard
+from storage_node.shard_writes import Done
 from storage_node.stored_metadata import encode_lsn
 
 
@@ -42,10 +44,27 @@ class TrimHandler:
             shard.metrics.trims += 1
         # Also a TRIM that moves nothing waits for a sync: the one that moved the point may not be durable yet.
         shard.writes.close()
+        self._write(state)
+        shard.writes.group(True).done.append(lambda status, _: self._answer(peer, message, status))
+
+    def expire(self, states: Sequence[LogState], done: Done) -> None:
+        """Write the trim points of logs, which were moved because their records are older than they are kept."""
+        shard = self._shard
+        shard.metrics.retention_trims += len(states)
+        shard.writes.close()
         group = shard.writes.group(True)
-        group.batch.put_log_metadata(message.log, LogMetadataKind.TRIM_POINT, encode_lsn(state.trim_point))
+        group.done.append(done)
+        for state in states:
+            self._write(state)
+            if shard.writes.group(True) is not group:
+                # the batch was full: another one goes on
+                group = shard.writes.group(True)
+                group.done.append(done)
+
+    def _write(self, state: LogState) -> None:
+        group = self._shard.writes.group(True)
+        group.batch.put_log_metadata(state.log, LogMetadataKind.TRIM_POINT, encode_lsn(state.trim_point))
         self._delete(state)
-        group.done.append(lambda status, _: self._answer(peer, message, status))
         if state.streams is not None:
             for stream in state.streams:
                 stream.wake()

@@ -166,9 +166,10 @@ class Process:
 
     # Turns
 
-    def address_of(self, client: PeerId) -> int:
-        """Where the client of a connection is."""
-        return self._clients[client].other.host.address
+    def address_of(self, client: PeerId) -> int | None:
+        """Where the client of a connection is; None: the connection is gone, though answers to it may still be on their way out."""
+        connection = self._clients.get(client)
+        return None if connection is None else connection.other.host.address
 
     def cut_next_turn(self, share: float, then: Callable[[], None]) -> None:
         """Run only a part of the effects of the next turn that has any, then call `then`, which kills the process.

@@ -95,10 +95,12 @@ def old_sequencer_asked(it: FaultInstance) -> None:
             return
         for effect in effects:
             if type(effect) is Send and effect.to < 0 and type(effect.message) is SeqState and effect.message.tail_lsn:
-                watchers.remove(watch)
                 assert node.process is not None
-                strike(node, node.process.address_of(effect.to))
-                return
+                asker = node.process.address_of(effect.to)
+                if asker is not None:
+                    watchers.remove(watch)
+                    strike(node, asker)
+                    return
 
     watchers.append(watch)
 

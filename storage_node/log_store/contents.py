@@ -17,6 +17,7 @@ _LOSSES_MAX: Final = 64
 _LOG_KINDS: Final = {int(kind): kind for kind in LogMetadataKind}
 _EPOCH_KINDS: Final = {int(kind): kind for kind in EpochMetadataKind}
 DIRECTORY_PREFIX: Final = 0x70
+PARTITION_PREFIX: Final = 0x50
 
 
 class UnknownRowError(Exception):
@@ -26,12 +27,14 @@ class UnknownRowError(Exception):
 class ContentsBuilder:
     """Fills a `Contents` row by row, in the order of keys."""
 
-    __slots__ = ("contents", "directory")
+    __slots__ = ("contents", "directory", "partitions")
 
     def __init__(self, contents: Contents) -> None:
         self.contents = contents
         self.directory: dict[LogId, list[tuple[Lsn, int, Lsn, int]]] = {}
         """Per log, by ascending LSN: (first lsn, partition, greatest lsn, bytes)."""
+        self.partitions: list[tuple[int, bytes]] = []
+        """Number and row of every partition, ascending."""
 
     def add(self, key: bytes, value: bytes) -> None:
         """Take a row.
@@ -49,6 +52,8 @@ class ContentsBuilder:
             log, first, partition = keys.split_directory_key(key)
             highest, _, size = keys.split_directory_value(value)
             self.directory.setdefault(log, []).append((first, partition, highest, size))
+        elif prefix == PARTITION_PREFIX and len(key) == 9:
+            self.partitions.append((keys.split_partition_key(key), value))
         elif prefix != 0:
             raise UnknownRowError(f"the metadata holds a row of unknown kind: {key.hex()}")
 

@@ -1,7 +1,7 @@
 """The seam between the shard's machines and its disk: effects, results, and the `LogStore` that executes them.
 
-A machine emits `WriteShard`, `ReadShard` and `ReadLast`; whoever runs it (the asyncio shell, the simulator) executes them on a
-`LogStore` and brings back `Written` and `ReadDone` as events of a later turn, never within the call that emitted them.
+A machine emits `WriteShard`, `ReadShard`, `ReadLast` and `ReadDirectory`; whoever runs it (the asyncio shell, the simulator) executes them on a
+`LogStore` and brings back `Written`, `ReadDone` and `DirectoryRead` as events of a later turn, never within the call that emitted them.
 
 Promises:
   - A batch is applied whole or not at all, also across crashes, and is never split. Batches of one shard are applied in the order in
@@ -32,6 +32,9 @@ BATCH_BYTES_SOFT_MAX: Final = 1 << 20
 
 PER_ENTRY_BYTES: Final = 64
 """What `WriteBatch.size` counts for an entry beside its image."""
+
+NO_RECORD: Final = Timestamp(-1)
+"""Below every timestamp."""
 
 
 class LogMetadataKind(enum.IntEnum):
@@ -168,6 +171,41 @@ class ReadLast:
 
 
 @dataclass(slots=True)
+class ReadDirectory:
+    """How old the partitions are, and what logs have in the older ones. Answered by `DirectoryRead`."""
+
+    token: int
+    shard: ShardId
+    logs: list[tuple[LogId, int]]
+    """(log, partition): asks for what the log has in the partitions up to that one. May be empty."""
+
+
+@dataclass(slots=True)
+class DirectoryResult:
+    """What a `ReadDirectory` found."""
+
+    status: Status
+    """OK, or FAILED: the shard does not answer and the rest means nothing."""
+    partitions: list[tuple[int, Timestamp]] = field(default_factory=list)
+    """Number of each closed partition, ascending, and how old the youngest of its entries may be at most: the greater of their greatest
+    record timestamp (sequencers' clocks) and the time when the partition was closed (the node's clock)."""
+    newest_record: Timestamp = NO_RECORD
+    """A timestamp not above that of the newest record stored, and at most a second below it; `NO_RECORD` without records."""
+    highest: list[tuple[LogId, Lsn]] = field(default_factory=list)
+    """For the logs asked for: every LSN up to this one was given out before the partition asked for was closed; 0: the log has nothing up to
+    there. It may lie above the greatest LSN stored."""
+
+
+@dataclass(slots=True)
+class DirectoryRead:
+    """Outcome of a `ReadDirectory`."""
+
+    token: int
+    shard: ShardId
+    result: DirectoryResult
+
+
+@dataclass(slots=True)
 class ReadResult:
     """What a read found. Everything in [first, through] is accounted for: LSNs in none of the lists are not stored."""
 
@@ -192,7 +230,19 @@ class ReadDone:
     result: ReadResult
 
 
-Completion = Written | ReadDone
+Completion = Written | ReadDone | DirectoryRead
+
+
+@dataclass(slots=True)
+class TimeRange:
+    """Where a shard's records of a log reach a timestamp: the first LSN whose record is as new or newer is in (`before`, `reached`]."""
+
+    status: Status
+    """OK, or FAILED: the shard does not answer, or what would tell is damaged, and the rest means nothing."""
+    before: Lsn
+    """Nothing stored up to here, from the beginning of the range on, is as new; the LSN before the range if nothing is known."""
+    reached: Lsn
+    """The first LSN stored whose record is not older; the LSN after the range if there is none."""
 
 
 @dataclass(slots=True)
@@ -232,6 +282,19 @@ class LogStore(Protocol):
 
     def read_last(self, request: ReadLast) -> ReadResult:
         """Execute a `ReadLast`."""
+        ...
+
+    def read_directory(self, request: ReadDirectory) -> DirectoryResult:
+        """Execute a `ReadDirectory`."""
+        ...
+
+    def find_time(self, log: LogId, timestamp: Timestamp, first: Lsn, last: Lsn) -> TimeRange:
+        """Where in [first, last] the records of a log reach a timestamp."""
+        ...
+
+    def maintain(self, now: Timestamp) -> None:
+        """Begin the next partition when it is due by the node's wall clock, and drop partitions that no log needs; to be called about every
+        second, on the thread that writes."""
         ...
 
     @property

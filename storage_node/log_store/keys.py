@@ -5,6 +5,7 @@
 ``kind, log u64``                          metadata of a log (`LogMetadataKind`)
 ``kind, log u64, epoch u32``               metadata of an epoch (`EpochMetadataKind`)
 ``'p' log u64, first lsn u64, partition u64``     directory: what a partition holds of a log -> greatest lsn, flags, bytes
+``'P' partition u64``                      a partition -> state, when it was begun, bounds of its records' timestamps
 ``0x00 name``                              of the whole store: marker, durable, losses
 =========================================  =================================================================================
 """
@@ -19,16 +20,22 @@ from logdevice_py.core.lsn import Epoch, Lsn
 
 _DATA: Final = struct.Struct(">cQQBI")
 _DATA_RANGE: Final = struct.Struct(">cQQ")
+_DATA_LOG: Final = struct.Struct(">cQ")
 _LSN_AND_RANK: Final = struct.Struct(">QBI")
 _LOG: Final = struct.Struct(">BQ")
 _EPOCH: Final = struct.Struct(">BQI")
 _DIRECTORY: Final = struct.Struct(">cQQQ")
 _DIRECTORY_VALUE: Final = struct.Struct(">QIQ")
+_PARTITION: Final = struct.Struct(">cQ")
 
 MARKER_KEY: Final = b"\x00marker"
 DURABLE_KEY: Final = b"\x00durable"
 LOSSES_KEY: Final = b"\x00losses"
 DATA_KEY_SIZE: Final = _DATA.size
+TIMESTAMP: Final = slice(24, 32)
+"""Where in an entry's image its record timestamp is: microseconds, big-endian, signed."""
+LOGS_END: Final = b"e"
+"""Above every key of a copy."""
 UNPARTITIONED: Final = 0
 """Partition number of what is not partitioned."""
 PARTITION_FIRST: Final = 1_000_000
@@ -45,6 +52,11 @@ def data_bounds(log: int, first: int, last: int) -> tuple[bytes, bytes]:
     """(first key, key behind the last) of all copies in [first, last]."""
     assert 0 <= first <= last < _LSN_KEY_MAX, (first, last)
     return _DATA_RANGE.pack(b"d", log, first), _DATA_RANGE.pack(b"d", log, last + 1)
+
+
+def log_begin(log: int) -> bytes:
+    """Not above any key of a copy of the log or of a greater one, above all others."""
+    return _DATA_LOG.pack(b"d", log)
 
 
 def split_data_key(key: bytes) -> tuple[Lsn, int]:
@@ -94,6 +106,27 @@ def split_directory_value(value: bytes) -> tuple[Lsn, int, int]:
     """(greatest lsn, flags, bytes) of a `directory_value`."""
     highest, flags, size = _DIRECTORY_VALUE.unpack_from(value)
     return highest, flags, size
+
+
+def partition_key(partition: int) -> bytes:
+    """Of the row on a partition."""
+    return _PARTITION.pack(b"P", partition)
+
+
+def split_partition_key(key: bytes) -> int:
+    """The partition of a `partition_key`."""
+    number: int = _PARTITION.unpack(key)[1]
+    return number
+
+
+def timestamp_of(image: bytes) -> int:
+    """The record timestamp in an entry's header, which is not checked: some number where the image is damaged."""
+    return int.from_bytes(image[TIMESTAMP], "big", signed=True)
+
+
+def encode_timestamp(timestamp: int) -> bytes:
+    """As in an entry's header. From 0 on, the order of bytes is that of timestamps."""
+    return timestamp.to_bytes(8, "big", signed=True)
 
 
 def is_partitioned(log: int) -> bool:

@@ -30,6 +30,13 @@ class LogStoreMetrics:
     slow_reads: int = counter("Reads that had to wait for the disk.", unit="reads")
     warmed: int = counter("Reads whose range was first brought into the page cache.", unit="reads")
     corrupt_ranges: int = counter("Damaged ranges that reads met.", unit="ranges")
+    partitions: int = gauge("Time partitions that are in use.", unit="partitions")
+    partitions_to_drop: int = gauge(
+        "Partitions that no log needs any more and that still take space.", unit="partitions"
+    )
+    directory_rows: int = gauge(
+        "Rows of the directory: logs, counted once for each partition they lie in.", unit="rows"
+    )
     failed: int = gauge(
         "1 after a write or sync has failed: the shard answers nothing until it is opened again.", unit="flag"
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from logdevice_py.core.declare import setting
+from logdevice_py.core.units import SECOND
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,13 +38,68 @@ class LogStoreSettings:
     free_space_check_bytes: int = setting(
         16 << 20, unit="bytes", lo=4096, doc="Free space is measured after this much was written."
     )
-    free_space_check_interval_us: int = setting(
-        1_000_000, unit="us", lo=1_000, doc="Free space is also measured this often."
+    upkeep_interval_us: int = setting(
+        1_000_000,
+        unit="us",
+        lo=1_000,
+        hi=60_000_000,
+        doc="How often free space is measured and partitions are looked after: begun when due, dropped when no log needs them.",
     )
     memtable_bytes: int = setting(
         64 << 20, unit="bytes", lo=64 << 10, doc="Size at which a memtable of entries is written to a file."
     )
-    memtables_max: int = setting(6, unit="memtables", lo=2, hi=64, doc="Memtables in memory before writes are refused.")
+    memtables_max: int = setting(
+        6, unit="memtables", lo=2, hi=64, doc="Memtables of one partition in memory before writes are refused."
+    )
+    memtables_bytes_max: int = setting(
+        512 << 20,
+        unit="bytes",
+        lo=1 << 20,
+        doc="Memtables of all partitions together: beyond it, those are written to files that hold the oldest entries.",
+    )
+    open_files_max: int = setting(
+        2_000,
+        unit="files",
+        lo=16,
+        hi=1_000_000,
+        doc="Files of partitions that are kept open; others are opened when they are read.",
+    )
+    partition_duration_us: int = setting(
+        900 * SECOND,
+        unit="us",
+        lo=1_000,
+        doc="A time partition is closed and the next one begun when it is this old and something was written to it.",
+    )
+    partition_bytes: int = setting(
+        4 << 30,
+        unit="bytes",
+        lo=1 << 10,
+        doc="The next partition is also begun when this much was written to the latest.",
+    )
+    partitions_soft_max: int = setting(
+        200,
+        unit="partitions",
+        lo=1,
+        hi=100_000,
+        doc="With this many partitions, each lasts three times as long and as large: RocksDB takes longer to begin and drop one the more there are.",
+    )
+    partitions_max: int = setting(
+        500, unit="partitions", lo=2, hi=100_000, doc="With this many partitions no other is begun: the latest goes on."
+    )
+    partition_drop_share_percent: int = setting(
+        5,
+        unit="percent",
+        lo=1,
+        hi=100,
+        doc="Dropping partitions holds up the event loop for at most this share of the time: a few hundredths of a second each.",
+    )
+    partition_compact_percent: int = setting(
+        50,
+        unit="percent",
+        lo=1,
+        hi=100,
+        doc="A partition that some logs still need is rewritten when this share of its bytes belongs to logs that were trimmed.",
+    )
     block_cache_bytes: int = setting(64 << 20, unit="bytes", lo=0, doc="Memory for blocks of files that were read.")
     blob_bytes_min: int = setting(
         4096,

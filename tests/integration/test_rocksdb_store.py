@@ -34,8 +34,9 @@ from storage_node.log_store.interface import (
     Written,
 )
 from storage_node.log_store.rocksdb import RocksLogStore
+from storage_node.log_store.rocksdb.warmer import STARTS_MAX, Warmer
 from storage_node.log_store.settings import LogStoreSettings
-from storage_node.service import _WARMER_STARTS_MAX, ShardService, _Warmer
+from storage_node.service import ShardService
 from tests.unit.storage_node.log_store.images import LAST, LOG, SHARD, at, put, read_all, read_last
 
 CLUSTER = b"c" * 16
@@ -44,8 +45,9 @@ SETTINGS = LogStoreSettings(free_space_min=0, memtable_bytes=1 << 20)
 LOGS = (LogId(1), LogId(2), LogId(1 << 62 | 1))
 
 WRITER = """
-import itertools, sys
+import itertools, sys, time
 from logdevice_py.core.ids import LogId
+from logdevice_py.core.status import Status
 from storage_node.log_store.interface import LogMetadataKind, WriteBatch
 from tests.integration.test_rocksdb_store import LOGS, open_store
 from tests.unit.storage_node.log_store.images import at, put
@@ -56,7 +58,10 @@ for number in itertools.count(1):
     for log in LOGS:
         put(batch, at(number), bytes([number % 256]) * (200 if number % 3 else 9000), log=log)
     batch.put_log_metadata(LogId(1), LogMetadataKind.SEAL, str(number).encode())
-    store.write([batch])
+    # a disk that does not keep up refuses batches, which then have no effect
+    while (status := store.write([batch])) == [Status.OVERLOADED]:
+        time.sleep(0.001)
+    assert status == [Status.OK]
     if number % 4 == 0:
         store.sync()
         print(number, flush=True)
@@ -131,7 +136,7 @@ class TestDamagedFiles:
         batch = WriteBatch()
         images = [(at(esn), put(batch, at(esn), os.urandom(size))) for esn in range(1, 501)]
         assert store.write([batch]) == [Status.OK]
-        store._data.flush()
+        store._families.reader(store.partitions[-1]).flush()
         store.close()
         victim = max(glob.glob(str(tmp_path / "db" / pattern)), key=os.path.getsize)
         with open(victim, "r+b") as file:
@@ -162,15 +167,17 @@ def test_writes_are_refused_while_rocksdb_does_not_keep_up_with_its_files(tmp_pa
         return store.write([batch])[0]
 
     # nothing merges the files, and there may be two of them
-    store._data.set_options({"level0_file_num_compaction_trigger": "1000"})
-    store._data.set_options({"level0_slowdown_writes_trigger": "2", "level0_stop_writes_trigger": "2"})
+    family = store._families.reader(keys.PARTITION_FIRST)
+    family.set_options({"level0_file_num_compaction_trigger": "1000"})
+    family.set_options({"level0_slowdown_writes_trigger": "2", "level0_stop_writes_trigger": "2"})
     for esn in (1, 2):
         assert write(esn) is Status.OK
-        store._data.flush()
+        family.flush()
     assert [write(3), write(3)] == [Status.OVERLOADED] * 2, "refused by RocksDB, then without trying"
-    store._data.set_options({"level0_slowdown_writes_trigger": "100", "level0_stop_writes_trigger": "100"})
+    family.set_options({"level0_slowdown_writes_trigger": "100", "level0_stop_writes_trigger": "100"})
     assert write(3) is Status.OK
     assert [lsn for lsn, _ in read_all(store, LOG).entries] == [at(1), at(2), at(3)]
+    del family
     store.close()
 
 
@@ -348,9 +355,9 @@ class TestService:
         await shell.service.close()
 
     async def test_a_process_for_warming_that_cannot_work_is_started_a_few_times(self, tmp_path: Path) -> None:
-        warmer = _Warmer(str(tmp_path / "nothing"), str(tmp_path / "scratch"))
-        assert await warmer.warm(LOG, at(1), LAST, 1000) is None
-        assert warmer._starts_left == 0
+        warmer = Warmer(str(tmp_path / "nothing"), str(tmp_path / "scratch"))
+        assert await warmer.warm(keys.PARTITION_FIRST, LOG, at(1), LAST, 1000) is None
+        assert warmer.starts == STARTS_MAX
         await warmer.close()
 
     async def test_slow_reads_are_warmed_by_another_process(self, tmp_path: Path) -> None:
@@ -363,7 +370,8 @@ class TestService:
             put(batch, at(esn), os.urandom(5000))
         shell.run(WriteShard(0, SHARD, batch, True))
         await shell.until(1)
-        shell.service._store._data.flush()
+        store = shell.service._store
+        store._families.reader(store.partitions[-1]).flush()
         position, token = at(1), 1
         while position < at(199):
             shell.run(ReadShard(token, SHARD, LOG, position, at(199), 1 << 20))
@@ -374,8 +382,7 @@ class TestService:
             if token == 2:
                 shell.service._cold[LOG] = position
         assert shell.service.metrics.warmed >= 1
-        # it was asked; whether it lives is not promised: a secondary may die while the primary's files come and go
-        assert shell.service._warmer._starts_left < _WARMER_STARTS_MAX
+        assert shell.service._warmer.starts == 1
         await shell.service.close()
 
 

@@ -13,18 +13,20 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from logdevice_py.core.entry import EntryFlags
 from logdevice_py.core.ids import Generation, LogId, metadata_log_of
-from logdevice_py.core.lsn import Epoch, Lsn
+from logdevice_py.core.lsn import Epoch, Lsn, epoch_of, esn_of
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Timestamp
 from storage_node.log_store.identity import ShardMarker
 from storage_node.log_store.interface import (
     EpochMetadataKind,
     LogMetadataKind,
+    ReadDirectory,
     ReadLast,
     ReadResult,
     ReadShard,
     WriteBatch,
 )
+from storage_node.log_store.keys import is_partitioned
 from storage_node.log_store.memory import MemoryDisk, MemoryLogStore
 from storage_node.log_store.rocksdb import RocksLogStore
 from storage_node.log_store.settings import LogStoreSettings
@@ -34,11 +36,26 @@ AMEND = int(EntryFlags.AMEND)
 BY_RECOVERY = int(EntryFlags.WRITTEN_BY_RECOVERY)
 HOLE = int(EntryFlags.HOLE)
 MARKER = ShardMarker(b"c" * 16, SHARD, Generation(2))
-SETTINGS = LogStoreSettings(free_space_min=0, memtable_bytes=1 << 20, wal_bytes_max=16 << 20)
+AGE = 5_000
+SETTINGS = LogStoreSettings(
+    free_space_min=0,
+    memtable_bytes=1 << 20,
+    wal_bytes_max=16 << 20,
+    partition_duration_us=AGE,
+    partition_bytes=3_000,
+    partitions_soft_max=4,
+    partitions_max=7,
+)
 LOGS = st.sampled_from([LOG, LogId(8), metadata_log_of(LOG)])
 POSITIONS = st.builds(at, st.integers(1, 6), st.integers(1, 2))
+TIMESTAMPS = [0, 1_000, 1_100, 1_101, 1_300, 2_000, 2_100, 2_200, 9_000]
 RANGES = st.tuples(POSITIONS, POSITIONS).map(sorted)
 Rank = tuple[bool, int]
+
+
+def timestamp_of(lsn: Lsn) -> int:
+    """Of the record at an LSN: two LSNs each share one."""
+    return epoch_of(lsn) * 1_000 + esn_of(lsn) // 2 * 100
 
 
 class ModelCopy:
@@ -52,7 +69,9 @@ class ModelCopy:
         return bool(self.flags & BY_RECOVERY), self.wave
 
     def image(self, flags: int) -> bytes:
-        return image_of(self.lsn, self.body, log=self.log, wave=self.wave, flags=flags)
+        return image_of(
+            self.lsn, self.body, log=self.log, wave=self.wave, flags=flags, timestamp=timestamp_of(self.lsn)
+        )
 
 
 class StoreModel:
@@ -230,6 +249,53 @@ class LogStoreMachine(RuleBasedStateMachine):
                 break
         assert result.entries == wanted
 
+    @rule(log=LOGS, span=RANGES, timestamp=st.sampled_from(TIMESTAMPS))
+    def find_time(self, log: LogId, span: list[Lsn], timestamp: int) -> None:
+        first, last = span
+        result = self.store.find_time(log, Timestamp(timestamp), first, last)
+        lsns = [lsn for lsn in self.model.lsns(log, first, last) if self.model.entry(log, lsn) is not None]
+        reached = [lsn for lsn in lsns if timestamp_of(lsn) >= timestamp]
+        assert result.status is Status.OK
+        assert result.reached == (reached[0] if reached else last + 1)
+        assert result.before < result.reached
+        assert all(lsn <= result.before for lsn in lsns if timestamp_of(lsn) < timestamp)
+
+    # Partitions
+
+    @rule(log=LOGS, last=POSITIONS, more=POSITIONS, passed=st.sampled_from([1, 4 * AGE, 4 * AGE]))
+    def trim_and_go_on(self, log: LogId, last: Lsn, more: Lsn, passed: int) -> None:
+        """What happens to a log all the time: its oldest part is trimmed, and something comes after it, perhaps in the next partition."""
+        self.time_passes(passed)
+        batch, model = WriteBatch(), self.model.clone()
+        batch.delete_entries(log, Lsn(0), last)
+        model.delete(log, Lsn(0), last)
+        copy = ModelCopy(log, more, b"more", 1, 0)
+        batch.put_entry(log, more, by_recovery=False, wave=1, image=copy.image(0))
+        model.put(copy)
+        self.write(batch)
+        self.states.append(model)
+
+    @rule(passed=st.sampled_from([1, AGE, 4 * AGE]))
+    def time_passes(self, passed: int) -> None:
+        self.now += passed
+        self.store.maintain(Timestamp(self.now))
+        assert 1 <= len(self.store.partitions) <= SETTINGS.partitions_max
+        assert self.store.partitions == sorted(self.store.partitions)
+
+    @rule()
+    def partitions_tell_what_is_old(self) -> None:
+        logs = {log for log, _ in self.model.copies if is_partitioned(log)}
+        ends = self.store.partitions
+        for end in ends:
+            result = self.store.read_directory(ReadDirectory(1, SHARD, [(log, end) for log in logs]))
+            assert [number for number, _ in result.partitions] == ends[:-1]
+            youngest = dict(result.partitions).get(end)
+            for log, highest in result.highest:
+                for lsn in self.model.lsns(log, Lsn(0), highest):
+                    assert youngest is None or timestamp_of(lsn) <= max(dict(result.partitions).values())
+        everything = {log: max(lsn for each, lsn in self.model.copies if each == log) for log in logs}
+        assert all(highest >= everything[log] for log, highest in result.highest)
+
     # Ends of runs
 
     @rule()
@@ -250,7 +316,7 @@ class MemoryStoreMachine(LogStoreMachine):
         self.disk = MemoryDisk()
 
     def make(self) -> MemoryLogStore:
-        return MemoryLogStore(self.disk)
+        return MemoryLogStore(self.disk, SETTINGS)
 
     def boot(self) -> str:
         return self.disk.boot
@@ -269,6 +335,13 @@ class MemoryStoreMachine(LogStoreMachine):
         self.open()
 
 
+class RefusingDatabase:
+    """RocksDB while it delays writes."""
+
+    def write(self, *_: object) -> None:
+        raise Exception("Result incomplete: Write stall")
+
+
 class RocksStoreMachine(LogStoreMachine):
     """The store of production. What was written outlives the process, synced or not."""
 
@@ -283,6 +356,28 @@ class RocksStoreMachine(LogStoreMachine):
     def process_dies(self) -> None:
         self.store.abandon()
         self.open()
+
+    @rule()
+    def sync_and_drop(self) -> None:
+        self.sync()
+        self.store._upkeep._drop_again_at = 0.0
+        self.store.maintain(Timestamp(self.now))
+        chore = self.store.next_chore()
+        if chore is not None:
+            chore()
+
+    @rule(copies=st.lists(model_copies(), max_size=4), deletes=st.lists(st.tuples(LOGS, RANGES), max_size=2))
+    def a_refused_batch_has_no_effect(self, copies: Any, deletes: Any) -> None:
+        batch = WriteBatch()
+        for log, (first, last) in deletes:
+            batch.delete_entries(log, first, last)
+        for copy in copies:
+            by_recovery, wave = copy.rank
+            batch.put_entry(copy.log, copy.lsn, by_recovery=by_recovery, wave=wave, image=copy.image(copy.flags))
+        database = self.store._db
+        self.store._db = RefusingDatabase()
+        assert self.store.write([batch]) == [Status.OVERLOADED]
+        self.store._db = database
 
     def teardown(self) -> None:
         super().teardown()

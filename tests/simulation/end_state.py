@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from client.read.read_stream import ReadStream
-from logdevice_py.core.entry import parse_header
+from logdevice_py.core.entry import EntryFlags, parse_header
 from logdevice_py.core.ids import ShardId, format_shard
 from logdevice_py.core.lsn import LSN_MAX, format_lsn
 from server.sim_machines import SimMachines
@@ -53,6 +53,7 @@ def check_bounds(apps: Applications) -> None:
 
 _ENTRY_MAX = 4 << 20
 _HEADERS_DIFFER = 1 << 10
+_BY_RECOVERY = int(EntryFlags.WRITTEN_BY_RECOVERY)
 """Bytes by which another wave of an entry may be longer: its copyset."""
 
 
@@ -87,7 +88,8 @@ def _check_receivers(app: Application, entry_max: int) -> None:
 
 def check_copies(cluster: SimMachines, model: LogModel, damaged: Collection[ShardId], trimmed: int) -> None:
     """Every acknowledged entry has copies that satisfy the replication property of its epoch, shards counted that a fault destroyed; and the
-    copyset of what a shard answers with names shards that hold or held a copy."""
+    copyset of what a shard answers with names shards that hold or held a copy, but for what an unfinished attempt of recovery
+    left below the LNG from which the recovery that ended began."""
     destroyed = cluster.destroyed_entries()
     held = [
         (shard, _counting_copies(disk, model.log))
@@ -112,6 +114,10 @@ def check_copies(cluster: SimMachines, model: LogModel, damaged: Collection[Shar
                     raise Violation(f"{format_shard(shard)} holds a plug at {format_lsn(lsn)}, acknowledged")
                 continue
             holders.add(shard)
+            if header.flags & _BY_RECOVERY and lsn & 0xFFFFFFFF <= model.recovered_from.get(lsn >> 32, 0):
+                # Of an attempt that did not end, and that knew of a lower LNG than the one that did. The entry has all its copies without
+                # this one, whose copyset is then a wrong hint.
+                continue
             if header.rank >= rank_max:
                 if header.rank > rank_max:
                     named.clear()

@@ -96,6 +96,8 @@ class LogModel:
         """The last clean epoch that the epoch store was seen to hold."""
         self.sealed: dict[ShardId, dict[int, int]] = {}
         """The greatest epoch up to which each generation of a shard said that it is sealed."""
+        self.recovered_from: dict[int, int] = {}
+        """By epoch: the greatest LNG of a CLEAN. The recovery that ended looked at what lies above it."""
         self.fenced = 0
         """The greatest epoch of which an f-majority of the nodeset is sealed."""
         self.trim_asked = 0

@@ -15,10 +15,21 @@ _ROCKSDB_STORE = "tests/integration/test_rocksdb_store.py"
 _PLACEMENT = "tests/unit/logdevice_py/placement"
 _RECOVERY = "tests/unit/sequencer/recovery"
 _ROCKSDB = "tests/integration/test_rocksdb_store.py::TestService"
+_PARTITIONS = "tests/integration/test_rocksdb_partitions.py"
 _BROKEN_RULES = "tests/unit/client/read/test_fail_over.py::TestBrokenRules"
 
 MARKS_ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
     "log_store_failed": (_DISK, f"{_ROCKSDB}::test_a_failed_sync_is_final"),
+    "log_store_drop_finished": (_DISK, f"{_PARTITIONS}::TestCrash::test_between_the_row_that_drops_and_the_drop"),
+    "log_store_begin_undone": (_DISK, f"{_PARTITIONS}::TestCrash::test_between_the_family_and_its_row"),
+    "log_store_partition_rewritten": (
+        _DISK,
+        f"{_PARTITIONS}::TestSpace::test_a_partition_that_one_log_needs_is_rewritten_without_the_others",
+    ),
+    "retention_trimmed": (
+        "retention by time takes longer than a run",
+        f"{_SHARD}/test_retention.py::TestAge::test_each_log_is_kept_for_its_own_time",
+    ),
     "log_store_no_space": (_DISK, f"{_ROCKSDB}::test_entries_are_refused_without_space_and_markers_are_not"),
     "log_store_space_again": (
         _DISK,

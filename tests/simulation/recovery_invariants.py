@@ -111,6 +111,8 @@ class RecoveryInvariants:
     def _on_clean(self, node: SimNode, message: Clean) -> None:
         for row in message.logs:
             self._ends.add((row[0], row[1], row[2]))
+            if (model := self._logs.get(row[0])) is not None:
+                model.recovered_from[row[1]] = max(row[2], model.recovered_from.get(row[1], 0))
             self._asked.setdefault((node.id, node.starts, row[0], row[1]), set()).add(message.shard)
 
     def _on_cleaned(self, node: SimNode, message: Cleaned) -> None:

@@ -13,9 +13,10 @@ from sequencer.store_timeouts import StoreTimeouts
 SHARD = ShardId(0)
 
 
-def timeout_behind(*latencies: int) -> int:
+def timeout_behind(*latencies: int, medians: int = 1000) -> int:
     timers = TimerWheel()
-    timeouts = StoreTimeouts(SequencerSettings(store_timeout_factor=1, store_timeout_min_us=1), timers)
+    settings = SequencerSettings(store_timeout_factor=1, store_timeout_min_us=1, store_timeout_medians=medians)
+    timeouts = StoreTimeouts(settings, timers)
     for latency in latencies:
         timeouts.note(SHARD, latency, Micros(0))
     timers.advance(Micros(1_000_000))
@@ -30,6 +31,13 @@ def test_a_timeout_is_above_the_latency_that_it_follows_and_at_most_a_quarter_lo
 def test_one_store_in_a_hundred_may_take_longer() -> None:
     assert timeout_behind(*[1_000] * 198, 50_000, 60_000) < 1_300
     assert timeout_behind(*[1_000] * 197, 50_000, 60_000, 70_000) > 50_000
+
+
+def test_a_few_slow_stores_do_not_make_all_wait_for_a_shard_that_is_gone() -> None:
+    latencies = [*[1_000] * 90, *[50_000] * 10]
+    assert timeout_behind(*latencies) > 50_000
+    assert 20_000 < timeout_behind(*latencies, medians=20) <= 25_000
+    assert timeout_behind(*[50_000] * 90, *[60_000] * 10, medians=20) > 60_000
 
 
 def test_the_slowest_shard_of_a_copyset_sets_the_timeout() -> None:

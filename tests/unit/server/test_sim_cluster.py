@@ -8,7 +8,7 @@ import pytest
 
 from client.read.items import RecordBatch
 from logdevice_py.config.parse import load_cluster
-from logdevice_py.core.ids import Generation, LogId, NodeId, ShardId, shard_id
+from logdevice_py.core.ids import Generation, LogId, NodeId, PeerId, ShardId, shard_id
 from logdevice_py.core.lsn import LSN_OLDEST, Lsn
 from logdevice_py.core.units import MILLISECOND, SECOND, Micros
 from server.sim_machines import SimMachines, SimNode, SimNodeState, SimPromise, SimReader
@@ -109,6 +109,18 @@ def run() -> FiveNodes:
     made.append_until_it_works()
     assert made.append(10) == 10
     return made
+
+
+class TestConnections:
+    def test_a_node_knows_where_its_client_is_until_the_client_is_gone(self, run: FiveNodes) -> None:
+        processes = [node.process for node in run.cluster.nodes.values() if node.process is not None]
+        first = PeerId(-1)
+        connected = [process for process in processes if process.address_of(first) is not None]
+        assert connected
+        run.client.kill()
+        run.pass_time()
+        # A turn that began before may still have an answer for it.
+        assert [process.address_of(first) for process in connected] == [None] * len(connected)
 
 
 class TestEpochStore:

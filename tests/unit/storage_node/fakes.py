@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -39,8 +39,9 @@ from logdevice_py.protocol.messages import (
     Window,
 )
 from storage_node.log_store.identity import ShardMarker
-from storage_node.log_store.interface import ReadLast, ReadShard, WriteShard
+from storage_node.log_store.interface import ReadDirectory, ReadLast, ReadShard, WriteShard
 from storage_node.log_store.memory import MemoryDisk, MemoryLogStore
+from storage_node.log_store.settings import LogStoreSettings
 from storage_node.node import StorageNode
 from storage_node.purge import HistoryResult
 from storage_node.settings import StorageSettings
@@ -138,10 +139,14 @@ class ShardDriver:
         self.reads = 0
         self.open()
 
+    store_settings = LogStoreSettings()
+    wall: Callable[[], Timestamp] | None = None
+
     def open(self) -> None:
         """Start the node on what its disk holds."""
-        self.store = MemoryLogStore(self.disk)
-        self.store.adopt(ShardMarker(b"u" * 16, ME, self.generation), boot=self.disk.boot, now=Timestamp(self.now))
+        self.store = MemoryLogStore(self.disk, self.store_settings)
+        now = Timestamp(self.now) if self.wall is None else self.wall()
+        self.store.adopt(ShardMarker(b"u" * 16, ME, self.generation), boot=self.disk.boot, now=now)
         self.outbox, self.timers = Outbox(), TimerWheel()
         self.held: deque[tuple[Any, Any]] = deque()
         self.sent.clear()
@@ -155,6 +160,7 @@ class ShardDriver:
             EverybodyIsAlive(),
             [self.store.load()],
             start_reader=self._start_reader,
+            wall=self.wall,
         )
         self.turn()
 
@@ -249,6 +255,8 @@ class ShardDriver:
                 self.sent.append((effect.to, copy_message(effect.message)))
             elif isinstance(effect, WriteShard):
                 self.held.append((effect, self.store.write([effect.batch])[0]))
+            elif isinstance(effect, ReadDirectory):
+                self.held.append((effect, self.store.read_directory(effect)))
             elif isinstance(effect, ReadShard):
                 self.reads += 1
                 self.held.append((effect, self.store.read(effect)))
@@ -282,13 +290,14 @@ def image(
     copyset: Sequence[ShardId] = SHARDS[:3],
     flags: int = 0,
     payload: bytes = b"payload",
+    timestamp: Timestamp | None = None,
 ) -> bytes:
     """An entry's image; holes and AMENDs have no body."""
     body = b"" if flags & EntryFlags.HOLE else encode_body([Constituent(payload, 1, crc32c(payload))])
     header = EntryHeader(
         log,
         position,
-        Timestamp(1_000 + (position & 0xFFFFFFFF)),
+        Timestamp(1_000 + (position & 0xFFFFFFFF)) if timestamp is None else timestamp,
         wave,
         tuple(copyset),
         Esn(lng),

@@ -28,20 +28,28 @@ def image_of(
     wave: int = 1,
     flags: int = 0,
     copyset: tuple[int, ...] = (768,),
+    timestamp: int = 1_000,
 ) -> bytes:
     """A copy; with AMEND in `flags`, of a header that speaks for `body`."""
     amend = bool(flags & EntryFlags.AMEND)
     header = EntryHeader(
-        log, lsn, Timestamp(1_000), wave, tuple(map(ShardId, copyset)), Esn(0), 1, flags, len(body), crc32c(body)
+        log, lsn, Timestamp(timestamp), wave, tuple(map(ShardId, copyset)), Esn(0), 1, flags, len(body), crc32c(body)
     )
     return encode_entry(header, b"" if amend else body)
 
 
 def put(
-    batch: WriteBatch, lsn: Lsn, body: bytes = b"payload", *, log: LogId = LOG, wave: int = 1, flags: int = 0
+    batch: WriteBatch,
+    lsn: Lsn,
+    body: bytes = b"payload",
+    *,
+    log: LogId = LOG,
+    wave: int = 1,
+    flags: int = 0,
+    timestamp: int = 1_000,
 ) -> bytes:
     """Put a copy into a batch; returns its image."""
-    image = image_of(lsn, body, log=log, wave=wave, flags=flags)
+    image = image_of(lsn, body, log=log, wave=wave, flags=flags, timestamp=timestamp)
     recovery = bool(flags & EntryFlags.WRITTEN_BY_RECOVERY)
     batch.put_entry(log, lsn, by_recovery=recovery, wave=wave, image=image)
     return image

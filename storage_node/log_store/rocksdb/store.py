@@ -1,24 +1,17 @@
-"""The store on RocksDB: one database a shard.
+"""The store on RocksDB: one database a shard, arranged as `docs/storage.md` describes.
 
-Column families: ``metadata``; ``unpartitioned`` for metadata logs and internal logs; ``1000000`` (the first partition) for data logs.
-Entries of `blob_bytes_min` and more lie in blob files. All writes go to the write-ahead log, which recovers to a point in time: after a
-crash the store holds a prefix of what was written.
+All writes go to the write-ahead log, which recovers to a point in time: after a crash the store holds a prefix of what was written.
 
 A shard's directory holds ``db`` (the database) and, after a failed write or sync, ``failed``: the operating system may have dropped what
 it could not write, so the run that ended so counts as a machine that died.
-
-Reading from disk holds the interpreter of the process that asks, in threads too. ``python -m storage_node.log_store.rocksdb <database>
-<scratch>`` is a process that reads ranges for no other purpose than to have them in the page cache afterwards. It takes requests from
-standard input (``log first last bytes``, one a line) and answers each with the last LSN that it read.
 """
 
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, Final, TextIO
+from typing import Any, Final
 
 import rocksdict
 
@@ -29,17 +22,29 @@ from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import Timestamp
 from storage_node.log_store import keys
 from storage_node.log_store.contents import ContentsBuilder, decode_losses, encode_durable, encode_losses
-from storage_node.log_store.directory import Directory
+from storage_node.log_store.directory import Directory, DirectoryOrderError, Span
 from storage_node.log_store.identity import CorruptMarkerError, PreviousEnd, ShardMarker, judge_stop
-from storage_node.log_store.interface import PER_ENTRY_BYTES, Contents, ReadLast, ReadResult, ReadShard, WriteBatch
+from storage_node.log_store.interface import (
+    PER_ENTRY_BYTES,
+    Contents,
+    DirectoryResult,
+    ReadDirectory,
+    ReadLast,
+    ReadResult,
+    ReadShard,
+    TimeRange,
+    WriteBatch,
+)
+from storage_node.log_store.metrics import LogStoreMetrics
+from storage_node.log_store.partitions import Partitions
 from storage_node.log_store.precedence import Missing, resolve
-from storage_node.log_store.ranges import DamagedError, RangeReader, RocksDBError
+from storage_node.log_store.rocksdb.families import DATABASE, Families, RocksDBError
+from storage_node.log_store.rocksdb.ranges import DamagedError, RangeReader
+from storage_node.log_store.rocksdb.upkeep import Upkeep
 from storage_node.log_store.settings import LogStoreSettings
 from storage_node.log_store.space import SpaceGuard
+from storage_node.log_store.time_search import find_time
 
-_METADATA: Final = "metadata"
-_UNPARTITIONED: Final = "unpartitioned"
-_DATABASE: Final = "db"
 _FAILED: Final = "failed"
 _REFUSED: Final = "Result incomplete"
 _ASK_BYTES: Final = 64 << 10
@@ -52,50 +57,6 @@ def fsync_directory(path: str) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def family_options(settings: LogStoreSettings) -> dict[str, Any]:
-    """Options per column family."""
-    return {
-        _METADATA: _family_options(settings, 16 << 20),
-        _UNPARTITIONED: _family_options(settings, 16 << 20),
-        str(keys.PARTITION_FIRST): _family_options(settings, settings.memtable_bytes),
-    }
-
-
-def _family_options(settings: LogStoreSettings, memtable_bytes: int) -> Any:
-    options = rocksdict.Options(raw_mode=True)
-    options.set_write_buffer_size(memtable_bytes)
-    options.set_max_write_buffer_number(settings.memtables_max)
-    options.set_enable_blob_files(True)
-    options.set_min_blob_size(settings.blob_bytes_min)
-    options.set_enable_blob_gc(True)
-    options.set_compression_type(rocksdict.DBCompressionType.none())
-    options.set_level_zero_file_num_compaction_trigger(8)
-    options.set_level_zero_slowdown_writes_trigger(40)
-    options.set_level_zero_stop_writes_trigger(60)
-    options.set_soft_pending_compaction_bytes_limit(64 << 30)
-    options.set_hard_pending_compaction_bytes_limit(256 << 30)
-    table = rocksdict.BlockBasedOptions()
-    table.set_block_cache(rocksdict.Cache(settings.block_cache_bytes))
-    table.set_block_size(16 << 10)
-    options.set_block_based_table_factory(table)
-    return options
-
-
-def database_options(settings: LogStoreSettings) -> Any:
-    """Options of the database as a whole."""
-    options = rocksdict.Options(raw_mode=True)
-    options.create_if_missing(True)
-    options.create_missing_column_families(True)
-    options.set_paranoid_checks(True)
-    options.set_wal_recovery_mode(rocksdict.DBRecoveryMode.point_in_time())
-    options.set_max_total_wal_size(settings.wal_bytes_max)
-    options.set_max_background_jobs(2)
-    options.set_keep_log_file_num(4)
-    options.set_max_log_file_size(8 << 20)
-    options.set_bytes_per_sync(1 << 20)
-    return options
 
 
 class RocksLogStore:
@@ -113,27 +74,20 @@ class RocksLogStore:
         self._settings = settings
         self._failed = False
         self._closed = False
-        os.makedirs(os.path.join(directory, _DATABASE), exist_ok=True)
+        self._abandoned = False
+        os.makedirs(os.path.join(directory, DATABASE), exist_ok=True)
         fsync_directory(directory)
         fsync_directory(os.path.dirname(os.path.abspath(directory)))
-        try:
-            self._db: Any = rocksdict.Rdict(
-                os.path.join(directory, _DATABASE),
-                options=database_options(settings),
-                column_families=family_options(settings),
-            )
-            self._metadata: Any = self._db.get_column_family(_METADATA)
-            self._unpartitioned: Any = self._db.get_column_family(_UNPARTITIONED)
-            self._data: Any = self._db.get_column_family(str(keys.PARTITION_FIRST))
-            self._metadata_handle = self._db.get_column_family_handle(_METADATA)
-            self._unpartitioned_handle = self._db.get_column_family_handle(_UNPARTITIONED)
-            self._data_handle = self._db.get_column_family_handle(str(keys.PARTITION_FIRST))
-        except RocksDBError as error:
-            raise LogDeviceError(Status.FAILED, f"the store in {directory} cannot be opened: {error}") from None
+        self._families = Families(os.path.join(directory, DATABASE), settings)
+        self._db: Any = self._families.database
+        self._metadata: Any = self._families.metadata
+        self._metadata_handle: Any = self._families.metadata_handle
         self._write_options = rocksdict.WriteOptions()
         self._write_options.no_slowdown = True
-        self._ranges = RangeReader(self._iterator)
         self._directory = Directory(settings.directory_save_bytes)
+        self._partitions = Partitions(settings)
+        self._ranges = RangeReader(self._iterator, self._directory.overlapping)
+        self._upkeep = Upkeep(self._families, self._partitions, self._directory, settings)
         self._durable: Timestamp | None = None
         self._space = SpaceGuard(
             free_min=settings.free_space_min,
@@ -147,6 +101,7 @@ class RocksLogStore:
         self._marker: ShardMarker | None = None
         self._stop = PreviousEnd.CLEAN
         self._losses: list[tuple[Timestamp, Timestamp]] = []
+        self._adopted_at = Timestamp(0)
 
     # ---- identity
 
@@ -167,7 +122,7 @@ class RocksLogStore:
     def empty(self) -> bool:
         """Whether the store holds nothing."""
         with self._opening():
-            for family in (self._metadata, self._unpartitioned, self._data):
+            for family in self._families.readers():
                 iterator = family.iter()
                 iterator.seek_to_first()
                 if iterator.valid():
@@ -190,6 +145,7 @@ class RocksLogStore:
             losses, durable = self._metadata.get(keys.LOSSES_KEY), self._metadata.get(keys.DURABLE_KEY)
         self._losses = decode_losses(losses, durable, self._stop, now)
         self._marker = marker.opened(boot)
+        self._adopted_at = now
         rows = {
             keys.MARKER_KEY: self._marker.encode(),
             keys.LOSSES_KEY: encode_losses(self._losses),
@@ -216,15 +172,28 @@ class RocksLogStore:
                 builder.add(iterator.key(), iterator.value())
                 iterator.next()
             iterator.status()
-            for log, rows in builder.directory.items():
-                first, _, highest, size = rows[-1]
-                self._directory.restore(log, min(first, rows[0][0]), highest, size)
+            try:
+                for log, rows in builder.directory.items():
+                    self._directory.restore(log, rows)
+            except DirectoryOrderError as error:
+                raise LogDeviceError(Status.FAILED, f"the directory of {self.directory} is damaged: {error}") from None
+            for number, row in builder.partitions:
+                self._partitions.restore(number, row)
+            self._upkeep.repair(self._adopted_at)
             if self._stop is not PreviousEnd.CLEAN:
                 # a guess that is too low could take acknowledged entries for never written: damage here is an error
                 for log, _ in list(self._directory.rows()):
-                    self._directory.correct(log, self._ranges.find_highest(log))
+                    self._correct(log)
+            if self._commit(rocksdict.WriteBatch(raw_mode=True)) is not Status.OK:
+                raise LogDeviceError(Status.FAILED, f"the store in {self.directory} cannot be written")
         builder.contents.highest = [(log, row.highest) for log, row in self._directory.rows()]
         return builder.contents
+
+    def _correct(self, log: LogId) -> None:
+        """Look up the greatest LSN of a log. DamagedError where that cannot be told."""
+        row = self._directory.find(log)
+        while row is not None and self._directory.correct(log, self._ranges.find_highest(row.partition, log)):
+            row = self._directory.find(log)
 
     # ---- writing
 
@@ -288,15 +257,13 @@ class RocksLogStore:
             if self._unmeasured >= self._settings.free_space_check_bytes:
                 self.check_space()
         else:
-            for batch in batches:
-                for log, *_ in batch.entries:
-                    self._directory.doubt(log)
+            self._directory.refused(log for batch in batches for log, *_ in batch.entries)
         return [status] * len(batches)
 
     def _is_delayed(self) -> bool:
         """Ask RocksDB whether it delays writes. Only writing makes it begin to, so it is not asked for each small group; a write that it would
         delay all the same is refused by it (`no_slowdown`)."""
-        if self._data.property_int_value("rocksdb.is-write-stopped") or self._data.property_int_value(
+        if self._metadata.property_int_value("rocksdb.is-write-stopped") or self._metadata.property_int_value(
             "rocksdb.actual-delayed-write-rate"
         ):
             return True
@@ -305,15 +272,19 @@ class RocksLogStore:
 
     def _commit(self, group: Any) -> Status:
         """Write a group together with what is due of the directory and the marks."""
-        metadata = self._metadata_handle
-        pending = self._directory.pending()
-        for key, value in pending.items():
-            if value is None:
-                group.delete(key, metadata)
-            else:
-                group.put(key, value, metadata)
+        directory, partitions = self._directory, self._partitions
+        unused: list[int] = []
+        changed = directory.changed or partitions.changed
+        if changed:
+            unused = directory.unused()
+            for pending in (directory.pending(), partitions.pending(), partitions.tombstones(unused)):
+                for key, value in pending.items():
+                    if value is None:
+                        group.delete(key, self._metadata_handle)
+                    else:
+                        group.put(key, value, self._metadata_handle)
         if self._durable is not None:
-            group.put(keys.DURABLE_KEY, encode_durable(self._durable), metadata)
+            group.put(keys.DURABLE_KEY, encode_durable(self._durable), self._metadata_handle)
         try:
             self._db.write(group, self._write_options)
         except RocksDBError as error:
@@ -323,36 +294,50 @@ class RocksLogStore:
                 return Status.OVERLOADED
             self._fail(str(error))
             return Status.FAILED
-        if pending:
-            self._directory.saved()
+        if changed:
+            directory.saved()
+            partitions.saved()
+            if unused:
+                self._upkeep.drop(unused)
         self._durable = None
         return Status.OK
 
     def _fill(self, group: Any, batch: WriteBatch) -> None:
         metadata = self._metadata_handle
+        handles = self._families.handles
         for log, first, last in batch.deletes:
-            begin, end = keys.data_bounds(log, first, last)
-            group.delete_range(begin, end, self._handle(log))
-            self._directory.doubt(log)
+            for partition, low, high in self._directory.delete(log, first, last):
+                group.delete_range(*keys.data_bounds(log, low, high), handles[partition])
         for log, lsn in batch.consolidations:
             self._consolidate(group, log, lsn)
         for log, epoch, epoch_kind in batch.epoch_deletes:
             group.delete(keys.epoch_metadata_key(log, epoch, epoch_kind), metadata)
         put = group.put
-        note = self._directory.note
-        data_key = keys.data_key
+        note, data_key, stamp = self._directory.note, keys.data_key, keys.TIMESTAMP
+        latest = self._partitions.latest
+        number, total = latest.number, 0
         for log, lsn, by_recovery, wave, image in batch.entries:
-            put(data_key(log, lsn, by_recovery, wave), image, self._handle(log))
-            note(log, lsn, len(image) + PER_ENTRY_BYTES)
+            size = len(image) + PER_ENTRY_BYTES
+            partition = note(log, lsn, size)
+            put(data_key(log, lsn, by_recovery, wave), image, handles[partition])
+            if partition == number and latest.least <= image[stamp] <= latest.greatest:
+                total += size
+            elif partition != keys.UNPARTITIONED:
+                self._partitions.note(partition, keys.timestamp_of(image), size)
+        latest.size += total
         for log, kind, value in batch.log_metadata:
             put(keys.log_metadata_key(log, kind), value, metadata)
         for log, epoch, epoch_kind, value in batch.epoch_metadata:
             put(keys.epoch_metadata_key(log, epoch, epoch_kind), value, metadata)
 
     def _consolidate(self, group: Any, log: LogId, lsn: Lsn) -> None:
+        spans = self._directory.overlapping(log, lsn, lsn)
+        if not spans:
+            return
         begin, end = keys.data_bounds(log, lsn, lsn)
+        [(partition, _, _)] = spans
         try:
-            rows = list(self._ranges.rows(log, begin, end))
+            rows = list(self._ranges.rows(partition, begin, end))
         except DamagedError:
             return
         if len(rows) < 2:
@@ -361,9 +346,10 @@ class RocksLogStore:
         if isinstance(found, Missing):
             return
         top, image = rows[-1]
-        group.delete_range(begin, top, self._handle(log))
+        handle = self._families.handles[partition]
+        group.delete_range(begin, top, handle)
         if found != image:
-            group.put(top, found, self._handle(log))
+            group.put(top, found, handle)
 
     def _write_rows(self, rows: dict[bytes, bytes]) -> Status:
         """Write rows of the store itself, and sync."""
@@ -383,11 +369,15 @@ class RocksLogStore:
         """Make durable every batch whose `write` returned before the call."""
         if self._failed:
             return Status.FAILED
+        covered = self._upkeep.sync_begins()
         try:
             self._db.flush_wal(True)
         except RocksDBError as error:
             self._fail(str(error))
-        return Status.FAILED if self._failed else Status.OK
+        if self._failed:
+            return Status.FAILED
+        self._upkeep.synced(covered)
+        return Status.OK
 
     def mark_durable(self, until: Timestamp) -> None:
         """Note, with the next write, that a sync covered every write before `until`."""
@@ -402,14 +392,11 @@ class RocksLogStore:
 
     # ---- reading
 
-    def _handle(self, log: int) -> Any:
-        return self._data_handle if keys.is_partitioned(log) else self._unpartitioned_handle
-
-    def _iterator(self, log: int, begin: bytes, end: bytes) -> Any:
+    def _iterator(self, partition: int, begin: bytes, end: bytes) -> Any:
         options = rocksdict.ReadOptions()
         options.set_iterate_lower_bound(begin)
         options.set_iterate_upper_bound(end)
-        return (self._data if keys.is_partitioned(log) else self._unpartitioned).iter(options)
+        return self._families.reader(partition).iter(options)
 
     def read(self, request: ReadShard) -> ReadResult:
         """Execute a `ReadShard`."""
@@ -418,6 +405,58 @@ class RocksLogStore:
     def read_last(self, request: ReadLast) -> ReadResult:
         """Execute a `ReadLast`."""
         return ReadResult(Status.FAILED, request.last) if self._failed else self._ranges.read_last(request)
+
+    def read_directory(self, request: ReadDirectory) -> DirectoryResult:
+        """Execute a `ReadDirectory`."""
+        if self._failed:
+            return DirectoryResult(Status.FAILED)
+        highest_through = self._directory.highest_through
+        found = [(log, highest_through(log, through)) for log, through in request.logs]
+        return DirectoryResult(Status.OK, self._partitions.expiry(), self._partitions.newest_record(), found)
+
+    def find_time(self, log: LogId, timestamp: Timestamp, first: Lsn, last: Lsn) -> TimeRange:
+        """Where in [first, last] the records of a log reach a timestamp."""
+        if self._failed:
+            return TimeRange(Status.FAILED, first, last)
+        return find_time(self.read, self._directory, self._partitions, log, timestamp, first, last)
+
+    def locate(self, log: LogId, first: Lsn, last: Lsn) -> Span:
+        """The lowest part of a range that lies in one partition; the whole range where nothing of it is stored."""
+        spans = self._directory.overlapping(log, first, last)
+        return spans[0] if spans else (keys.UNPARTITIONED, first, last)
+
+    # ---- upkeep
+
+    def maintain(self, now: Timestamp) -> None:
+        """To be called about every second, on the thread that writes: begin the next partition when it is due, drop what is not needed.
+
+        Args:
+            now: the node's wall clock.
+        """
+        if self._failed or self._marker is None:
+            return
+        try:
+            if not self._space.refusing and self._upkeep.begin_due(now):
+                self._commit(rocksdict.WriteBatch(raw_mode=True))
+            self._upkeep.drop_next()
+        except RocksDBError as error:
+            self._fail(str(error))
+
+    @property
+    def partitions(self) -> list[int]:
+        """Numbers of the partitions in use, ascending."""
+        return [partition.number for partition in self._partitions]
+
+    def report(self, metrics: LogStoreMetrics) -> None:
+        """Set the gauges."""
+        metrics.no_space = int(self._space.refusing)
+        metrics.partitions = len(self._partitions)
+        metrics.partitions_to_drop = self._upkeep.to_drop
+        metrics.directory_rows = self._directory.rows_count
+
+    def next_chore(self) -> Callable[[], None] | None:
+        """Work on files that takes long, to be done in another thread, one at a time; None: there is none."""
+        return None if self._failed else self._upkeep.next_chore()
 
     # ---- closing
 
@@ -432,61 +471,17 @@ class RocksLogStore:
 
     def abandon(self) -> None:
         """Close the database as it is, without sync or mark. Harmless when it is closed."""
-        self._closed = True
-        if "_data" not in self.__dict__:
+        if self._abandoned:
             return
-        # the database is closed, and its lock given up, when the last reference to a column family goes
-        for name in ("_metadata", "_unpartitioned", "_data"):
-            family = self.__dict__.pop(name, None)
-            if family is not None:
-                family.close()
-        self.__dict__.pop("_metadata_handle", None)
-        self.__dict__.pop("_unpartitioned_handle", None)
-        self.__dict__.pop("_data_handle", None)
-        self._db.close()
+        self._closed = self._abandoned = True
+        del self._db, self._metadata, self._metadata_handle
+        self._upkeep.close()
 
     def _save_directory(self) -> None:
         for log, row in list(self._directory.rows()):
             if row.doubtful:
-                try:
-                    self._directory.correct(log, self._ranges.find_highest(log))
-                except DamagedError:
-                    continue
+                with suppress(DamagedError):
+                    self._correct(log)
         self._directory.save_all()
         if self._directory.pending():
             self._commit(rocksdict.WriteBatch(raw_mode=True))
-
-
-def warm(database: str, scratch: str, requests: TextIO, answers: TextIO) -> None:
-    """Read ranges of the database as its secondary, until the requests end."""
-    settings = LogStoreSettings(block_cache_bytes=1 << 20)
-    secondary: Any = rocksdict.Rdict(
-        database,
-        options=database_options(settings),
-        column_families=family_options(settings),
-        access_type=rocksdict.AccessType.secondary(scratch),
-    )
-    partitioned = secondary.get_column_family(str(keys.PARTITION_FIRST))
-    unpartitioned = secondary.get_column_family(_UNPARTITIONED)
-    for line in requests:
-        log, first, last, size = map(int, line.split())
-        secondary.try_catch_up_with_primary()
-        begin, end = keys.data_bounds(log, first, last)
-        options = rocksdict.ReadOptions()
-        options.set_iterate_upper_bound(end)
-        options.set_readahead_size(1 << 20)
-        iterator = (partitioned if keys.is_partitioned(log) else unpartitioned).iter(options)
-        iterator.seek(begin)
-        through = last
-        while iterator.valid():
-            size -= len(iterator.value())
-            if size <= 0:
-                through = keys.split_data_key(iterator.key())[0]
-                break
-            iterator.next()
-        answers.write(f"{through}\n")
-        answers.flush()
-
-
-if __name__ == "__main__":
-    warm(sys.argv[1], sys.argv[2], sys.stdin, sys.stdout)

@@ -1,0 +1,159 @@
+"""The column families of a shard's database: their options, and how they come and go.
+
+All share one block cache and one budget of memtables, however many there are.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any, Final
+
+import rocksdict
+
+from logdevice_py.core.status import LogDeviceError, Status
+from storage_node.log_store import keys
+from storage_node.log_store.settings import LogStoreSettings
+
+RocksDBError: Final = Exception
+"""rocksdict has one exception for all that RocksDB reports: Exception itself, told apart by the beginning of its text."""
+METADATA: Final = "metadata"
+UNPARTITIONED: Final = "unpartitioned"
+DATABASE: Final = "db"
+_SMALL_MEMTABLE: Final = 16 << 20
+
+
+class FamilyOptions:
+    """Options of every column family of one database."""
+
+    __slots__ = ("_cache", "_settings")
+
+    def __init__(self, settings: LogStoreSettings) -> None:
+        self._settings = settings
+        self._cache = rocksdict.Cache(settings.block_cache_bytes)
+
+    def of(self, name: str) -> Any:
+        """Options of a family."""
+        settings = self._settings
+        options = rocksdict.Options(raw_mode=True)
+        options.set_write_buffer_size(settings.memtable_bytes if name.isdigit() else _SMALL_MEMTABLE)
+        options.set_max_write_buffer_number(settings.memtables_max)
+        options.set_enable_blob_files(True)
+        options.set_min_blob_size(settings.blob_bytes_min)
+        options.set_enable_blob_gc(True)
+        options.set_compression_type(rocksdict.DBCompressionType.none())
+        options.set_level_zero_file_num_compaction_trigger(8)
+        options.set_level_zero_slowdown_writes_trigger(40)
+        options.set_level_zero_stop_writes_trigger(60)
+        options.set_soft_pending_compaction_bytes_limit(64 << 30)
+        options.set_hard_pending_compaction_bytes_limit(256 << 30)
+        table = rocksdict.BlockBasedOptions()
+        table.set_block_cache(self._cache)
+        table.set_block_size(16 << 10)
+        options.set_block_based_table_factory(table)
+        return options
+
+
+def database_options(settings: LogStoreSettings) -> Any:
+    """Options of the database as a whole."""
+    options = rocksdict.Options(raw_mode=True)
+    options.create_if_missing(True)
+    options.create_missing_column_families(True)
+    options.set_paranoid_checks(True)
+    options.set_wal_recovery_mode(rocksdict.DBRecoveryMode.point_in_time())
+    options.set_max_total_wal_size(settings.wal_bytes_max)
+    # writes never wait for it: beyond the budget, memtables are written to files
+    options.set_write_buffer_manager(rocksdict.WriteBufferManager(settings.memtables_bytes_max, False))
+    options.set_max_open_files(settings.open_files_max)
+    options.set_max_background_jobs(2)
+    options.set_keep_log_file_num(4)
+    options.set_max_log_file_size(8 << 20)
+    options.set_bytes_per_sync(1 << 20)
+    return options
+
+
+class Families:
+    """The column families of an open database, each with what writes (its handle) and what reads it."""
+
+    __slots__ = ("_options", "_readers", "database", "handles", "metadata", "metadata_handle")
+
+    def __init__(self, path: str, settings: LogStoreSettings) -> None:
+        """Open the database, creating it where there is none.
+
+        Raises:
+            LogDeviceError: FAILED, with what RocksDB says.
+        """
+        self._options = FamilyOptions(settings)
+        self.handles: dict[int, Any] = {}
+        """Per partition, what a write batch names its family by."""
+        self._readers: dict[int, Any] = {}
+        try:
+            names = {METADATA, UNPARTITIONED}
+            if os.path.exists(os.path.join(path, "CURRENT")):
+                names.update(name for name in rocksdict.Rdict.list_cf(path) if name != "default")
+            self.database: Any = rocksdict.Rdict(
+                path,
+                options=database_options(settings),
+                column_families={name: self._options.of(name) for name in sorted(names)},
+            )
+            for name in names:
+                if name == UNPARTITIONED:
+                    self._attach(keys.UNPARTITIONED, name)
+                elif name != METADATA:
+                    self._attach(int(name), name)
+            self.metadata: Any = self.database.get_column_family(METADATA)
+            self.metadata_handle: Any = self.database.get_column_family_handle(METADATA)
+        except RocksDBError as error:
+            raise LogDeviceError(Status.FAILED, f"the database in {path} cannot be opened: {error}") from None
+
+    def __contains__(self, partition: int) -> bool:
+        return partition in self.handles
+
+    def partitions(self) -> list[int]:
+        """Numbers of the families of partitions, ascending."""
+        return sorted(number for number in self.handles if number != keys.UNPARTITIONED)
+
+    def readers(self) -> Iterator[Any]:
+        """Every family."""
+        yield self.metadata
+        yield from self._readers.values()
+
+    def reader(self, partition: int) -> Any:
+        """The family of a partition, to be read."""
+        return self._readers[partition]
+
+    def create(self, partition: int) -> None:
+        """Make the family of a partition; it is durable when this returns. RocksDBError if that fails."""
+        name = str(partition)
+        self.database.create_column_family(name, self._options.of(name))
+        self._attach(partition, name)
+
+    def drop(self, partition: int) -> None:
+        """Drop a family, durably, with its files. RocksDBError if that fails. Nothing may be written to it any more: a batch that names a
+        dropped family would stop the database."""
+        del self.handles[partition]
+        # the files go when nothing refers to the family any more; closing it would flush it first
+        del self._readers[partition]
+        self.database.drop_column_family(str(partition))
+
+    def _attach(self, partition: int, name: str) -> None:
+        self._readers[partition] = self.database.get_column_family(name)
+        self.handles[partition] = self.database.get_column_family_handle(name)
+
+    def interrupt(self) -> None:
+        """Break off what other threads have the database do with files. Nothing can be written any more."""
+        self.database.cancel_all_background(False)
+
+    def close(self, *, flush: bool) -> None:
+        """Close the database. Its lock is given up when the last reference to a family goes.
+
+        Args:
+            flush: write memtables to files, so that the next opening has less to do.
+        """
+        self.handles.clear()
+        if flush:
+            for reader in self.readers():
+                reader.close()
+            self.database.close()
+        self._readers.clear()
+        del self.metadata, self.metadata_handle, self.database

@@ -1,0 +1,172 @@
+"""Retention by time: the trim points of a shard's logs follow their `backlog_us`.
+
+Each shard does this for itself, partition by partition. A partition is expired for a log when the youngest of its entries, by what the
+store says of it, is older than the log's backlog and a margin, and all partitions before it are expired too; then everything that the log
+has there is trimmed, as far as it is released.
+
+Clocks are not trusted alone. An entry counts as old only when both agree: its record's timestamp (a sequencer's clock) and the time when its
+partition was closed (this node's clock); and the present is the earlier of this node's clock and the newest record's timestamp with the
+time that has passed since it was seen. So a single clock that is wrong, here or at a sequencer, makes retention late and never early.
+A shard that nothing is written to and that was started again is late by the time for which it was down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from logdevice_py.core.ids import LogId
+from logdevice_py.core.marks import hit
+from logdevice_py.core.status import Status
+from logdevice_py.core.units import Micros, Timestamp
+from storage_node.log_state import LogState
+from storage_node.log_store.interface import NO_RECORD, DirectoryResult
+from storage_node.log_store.keys import is_partitioned
+from storage_node.shard import Shard
+from storage_node.trim import TrimHandler
+
+
+class AgreedClock:
+    """A time that this node's clock has reached, and that the newest record says has been reached."""
+
+    __slots__ = ("_newest", "_seen_at", "_wall")
+
+    def __init__(self, wall: Callable[[], Timestamp]) -> None:
+        self._wall = wall
+        self._newest = NO_RECORD
+        self._seen_at = Micros(0)
+
+    def observe(self, newest: Timestamp, now: Micros) -> None:
+        """A record of this timestamp is stored."""
+        if newest > self._newest:
+            self._newest, self._seen_at = newest, now
+
+    def read(self, now: Micros) -> Timestamp:
+        """The time; 0 as long as there is no record."""
+        if self._newest == NO_RECORD:
+            return Timestamp(0)
+        return Timestamp(min(self._wall(), self._newest + (now - self._seen_at)))
+
+
+class Retention:
+    """Trims one shard's logs."""
+
+    __slots__ = (
+        "_clock",
+        "_done",
+        "_ends",
+        "_incomplete",
+        "_logs",
+        "_owed",
+        "_running",
+        "_shard",
+        "_started",
+        "_trim",
+    )
+
+    def __init__(self, shard: Shard, trim: TrimHandler, wall: Callable[[], Timestamp]) -> None:
+        self._shard = shard
+        self._trim = trim
+        self._clock = AgreedClock(wall)
+        self._started = False
+        self._running = False
+        self._ends: dict[int, int] = {}
+        """Per backlog, the last partition that is expired for it."""
+        self._done: dict[int, int] = {}
+        """The same as it was when all logs were last looked at."""
+        self._logs: Iterator[LogState] = iter(())
+        self._incomplete = False
+        """A log was found whose entries are expired and not all released."""
+        self._owed: dict[LogId, LogState] = {}
+        """Logs whose trim point moved in memory and was refused by the disk."""
+
+    def start(self, now: Micros) -> None:
+        """Begin to look after the logs; harmless when that was done."""
+        if not self._started:
+            self._started = True
+            self._arm(now)
+
+    def _arm(self, now: Micros) -> None:
+        self._shard.timers.at(Micros(now + self._shard.settings.retention_interval_us), self._check)
+
+    def _check(self, now: Micros) -> None:
+        shard = self._shard
+        if shard.status() is not Status.OK:
+            return
+        self._arm(now)
+        if self._owed:
+            owed, self._owed = self._owed, {}
+            self._move(owed.values())
+        if not self._running and self._backlogs():
+            self._running = True
+            shard.reads.read_directory([], self._on_partitions)
+
+    def _backlogs(self) -> set[int]:
+        groups = self._shard.config.logs.groups
+        return {group.attributes.backlog_us for group in groups if group.attributes.backlog_us}
+
+    def _on_partitions(self, result: DirectoryResult, now: Micros) -> None:
+        """How old the partitions are."""
+        self._running = False
+        if result.status is not Status.OK:
+            return
+        self._clock.observe(result.newest_record, now)
+        limit = self._clock.read(now) - self._shard.settings.retention_margin_us
+        self._ends = {}
+        for backlog in sorted(self._backlogs()):
+            for number, youngest in result.partitions:
+                if youngest + backlog > limit:
+                    break
+                self._ends[backlog] = number
+        if self._ends and (self._ends != self._done or self._incomplete):
+            self._running = True
+            self._incomplete = False
+            self._logs = iter(list(self._shard.logs.values()))
+            self._ask(now)
+
+    def _ask(self, now: Micros) -> None:
+        """Ask what the next logs have in expired partitions."""
+        shard, ends = self._shard, self._ends
+        left = shard.settings.retention_logs_per_turn
+        asked: list[tuple[LogId, int]] = []
+        for state in self._logs:
+            attributes = shard.config.log(state.log) if is_partitioned(state.log) else None
+            if attributes is not None and (end := ends.get(attributes.backlog_us)) is not None:
+                asked.append((state.log, end))
+            left -= 1
+            if not left:
+                break
+        else:
+            if not asked:
+                self._running = False
+                self._done = ends
+                return
+        shard.reads.read_directory(asked, self._on_logs)
+
+    def _on_logs(self, result: DirectoryResult, now: Micros) -> None:
+        """What they have there."""
+        if result.status is not Status.OK:
+            self._running = False
+            return
+        moved = []
+        for log, highest in result.highest:
+            state = self._shard.logs[log]
+            point = min(highest, state.last_released)
+            if point < highest:
+                self._incomplete = True
+            if point > state.trim_point:
+                state.trim_point = point
+                moved.append(state)
+        if moved:
+            hit("retention_trimmed")
+            self._move(moved)
+        self._ask(now)
+
+    def _move(self, states: Iterable[LogState]) -> None:
+        """Write trim points that were moved."""
+        moved = list(states)
+
+        def written(status: Status, now: Micros) -> None:
+            if status is not Status.OK:
+                self._owed.update((state.log, state) for state in moved)
+
+        self._trim.expire(moved, written)

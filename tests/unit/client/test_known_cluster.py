@@ -1,0 +1,75 @@
+"""What a client takes for the state of the cluster when nodes tell it different things."""
+
+from __future__ import annotations
+
+from client.known_cluster import KnownCluster
+from client.settings import ClientSettings
+from logdevice_py.core.ids import NodeId, PeerId
+from logdevice_py.protocol.messages import ClusterState, NodeState
+
+ALIVE, DEAD = int(NodeState.ALIVE), int(NodeState.DEAD)
+
+
+def push(version: int, *states: int, file: int = 1) -> ClusterState:
+    """Of the nodes from N0 on."""
+    nodes = [(node, state, 1) for node, state in enumerate(states)]
+    return ClusterState(version=version, config_version=file, nodes=nodes)
+
+
+def alive(view: KnownCluster) -> list[int]:
+    return [node for node in range(3) if view.is_alive(NodeId(node))]
+
+
+def made() -> KnownCluster:
+    return KnownCluster(ClientSettings())
+
+
+def test_the_latest_push_holds_whoever_it_comes_from() -> None:
+    view = made()
+    view.on_cluster_state(PeerId(0), push(7, ALIVE, ALIVE, ALIVE))
+    assert view.on_cluster_state(PeerId(1), push(3, ALIVE, ALIVE, DEAD)) == [2]
+    assert alive(view) == [0, 1]
+
+
+def test_an_older_push_of_the_same_node_is_ignored() -> None:
+    view = made()
+    view.on_cluster_state(PeerId(0), push(7, ALIVE, ALIVE, ALIVE))
+    view.on_cluster_state(PeerId(0), push(6, ALIVE, DEAD, ALIVE))
+    assert alive(view) == [0, 1, 2]
+
+
+def test_a_node_that_was_taken_out_of_the_cluster_file_does_not_make_the_others_dead() -> None:
+    """It hears nobody and runs on; the others have said what they had to say, and nothing changes."""
+    view = made()
+    view.on_cluster_state(PeerId(0), push(7, ALIVE, ALIVE, file=6))
+    changes = view.changes
+    assert view.on_cluster_state(PeerId(2), push(12, DEAD, DEAD, ALIVE, file=3)) == []
+    assert alive(view) == [0, 1]
+    assert (view.changes, view.config_version) == (changes, 6)
+
+
+def test_what_a_node_said_is_forgotten_when_its_connection_is_gone() -> None:
+    view = made()
+    view.on_cluster_state(PeerId(0), push(7, ALIVE, ALIVE, DEAD))
+    view.on_cluster_state(PeerId(2), push(12, DEAD, DEAD, ALIVE))
+    assert alive(view) == [2]
+    changes = view.changes
+    assert view.on_peer_down(PeerId(2)) == [2]
+    assert alive(view) == [0, 1]
+    assert view.changes > changes
+
+
+def test_every_node_counts_as_alive_when_nobody_is_connected_any_more() -> None:
+    view = made()
+    view.on_cluster_state(PeerId(0), push(7, ALIVE, DEAD, DEAD))
+    assert view.on_peer_down(PeerId(0)) == []
+    assert alive(view) == [0, 1, 2]
+
+
+def test_a_node_that_was_restarted_numbers_its_pushes_anew() -> None:
+    view = made()
+    view.on_cluster_state(PeerId(0), push(7, ALIVE, ALIVE, ALIVE))
+    view.on_peer_down(PeerId(0))
+    view.on_peer_up(PeerId(0))
+    view.on_cluster_state(PeerId(0), push(1, ALIVE, DEAD, ALIVE))
+    assert alive(view) == [0, 2]
