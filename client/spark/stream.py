@@ -31,7 +31,7 @@ def positions_of(offset: dict[str, str]) -> dict[int, int]:
     """
     try:
         return {int(log): int(lsn) for log, lsn in offset.items()}
-    except (ValueError, AttributeError):
+    except (ValueError, TypeError, AttributeError):
         raise refusal(f"the checkpoint holds no offsets of this source: {json.dumps(offset)[:200]}") from None
 
 
