@@ -207,14 +207,17 @@ class TestWriteAndRead:
         command = [PROGRAMS / "ldtail", "-c", cluster.file, log, "-f", "-n", "2"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as tail:
             assert tail.stdout is not None
-            assert [tail.stdout.readline() for _ in range(2)] == [b"old 13\n", b"old 14\n"]
-            for number in range(3):
-                written(cluster, log, b"new %d" % number)
-                assert tail.stdout.readline() == b"new %d\n" % number
-            tail.send_signal(signal.SIGINT)
-            assert tail.wait(10) == 130
             assert tail.stderr is not None
-            assert tail.stderr.read() == b""
+            try:
+                assert [tail.stdout.readline() for _ in range(2)] == [b"old 13\n", b"old 14\n"]
+                for number in range(3):
+                    written(cluster, log, b"new %d" % number)
+                    assert tail.stdout.readline() == b"new %d\n" % number
+                tail.send_signal(signal.SIGINT)
+                assert tail.wait(10) == 130
+                assert tail.stderr.read() == b""
+            finally:
+                tail.kill()
 
     def test_lines_are_appended_while_the_writer_waits_for_more(self, cluster: Cluster, log: str) -> None:
         command = [PROGRAMS / "ldwrite", "-c", cluster.file, log, "-q"]
