@@ -4,12 +4,12 @@ PYTHON ?= python3
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 RUNNABLE := $(VENV)/.runs
-PACKAGES := logdevice_py epoch_store client sequencer storage_node server benchmarks tests
+PACKAGES := logdevice_py epoch_store client sequencer storage_node server benchmarks tests examples pyspark_logdevice.py
 
 BENCH_CHOICE = $(if $(ENGINES),--engines $(ENGINES)) $(if $(WORKLOADS),--workloads $(WORKLOADS)) $(BENCH_FLAGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java format check lint types imports unit property simulation sim deliberate process chaos test soak demo docs bench bench-full clean
+.PHONY: help setup java format check lint types imports unit property simulation sim deliberate process spark chaos test soak demo docs bench bench-full clean
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -80,16 +80,20 @@ deliberate: $(STAMP) ## plant each deliberate fault and look for a seed that cat
 process: $(STAMP)
 	@$(PY) -m pytest -q -m "not slow" tests/integration
 
+spark: $(STAMP) java ## the Spark source and sink: a cluster of processes and a Spark of two threads
+	@$(PY) -m pytest -q tests/spark
+
 chaos: $(STAMP) java ## real processes, disks and networks break for a minute while applications go on: SECONDS=n, ROUNDS=n, SEED=n
 	@$(PY) -m tests.chaos $(if $(SEED),--seed $(SEED)) $(if $(SECONDS),--seconds $(SECONDS)) $(if $(ROUNDS),--rounds $(ROUNDS))
 
 soak: $(STAMP) java ## longer failure tests: pauses and outages of 30 s, the whole cluster killed again and again
 	@$(PY) -m pytest -q -m slow tests/integration
 
-test: $(STAMP) java check ## everything: check, then property, simulation, conformance, ZooKeeper and process tests
+test: $(STAMP) java check ## everything: check, then property, simulation, conformance, ZooKeeper, process and Spark tests
 	@$(PY) -m pytest -q -n 2 tests/property
 	@$(PY) -m pytest -q -n 2 tests/simulation tests/history
 	@$(PY) -m pytest -q -m "not slow" tests/conformance tests/integration tests/chaos
+	@$(PY) -m pytest -q tests/spark
 
 demo: $(if $(ZOOKEEPER),$(STAMP) java,$(RUNNABLE)) ## five nodes, real input, the sequencer's node killed half-way, all read back; ZOOKEEPER=1: ZooKeeper is killed too
 	@$(PY) -m server.demo $(if $(FILE),--file "$(FILE)") $(if $(ZOOKEEPER),--epoch-store zookeeper --stop-epoch-store) $(DEMO_FLAGS)

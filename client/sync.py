@@ -117,6 +117,14 @@ class SyncClient:
         """The cluster file in use."""
         return self._client.config
 
+    def run(self, work: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
+        """Run ``work(client)`` on the loop and wait for what it returns: for many operations at once."""
+
+        async def begin() -> T:
+            return await work(self._client)
+
+        return _background.run(begin())
+
     def append(
         self, log: int | str, payload: bytes | bytearray | memoryview, *, timeout: float | None = None
     ) -> Receipt:

@@ -1,0 +1,124 @@
+"""From what a reader delivers to Arrow: a few calls a batch, none a record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from itertools import accumulate
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from client.read.items import Gap, GapKind, RecordBatch
+from client.read.proof import Proof
+from logdevice_py.core.lsn import ESN_MAX
+
+RECORD: Final = "RECORD"
+CORRUPT: Final = "CORRUPT"
+GAP: Final = "GAP"
+PROOF: Final = "PROOF"
+GAP_TYPES: Final = {kind: kind.name for kind in GapKind}
+_TIME: Final = pa.timestamp("us", tz="UTC")
+
+
+class ArrowColumns:
+    """Makes the Arrow batches of one log. All have one schema, made once."""
+
+    def __init__(self, schema: Any, log: int, group: str) -> None:
+        """
+        Args:
+            schema: the Arrow schema; its columns are some of the source's.
+            log: the id of the log.
+            group: the path of its group.
+        """
+        self._schema = schema
+        self._log = log
+        self._group = group
+
+    def _batch(self, rows: int, columns: dict[str, Callable[[], Any]]) -> Any:
+        """The columns that the schema has; those that are not given are null."""
+        every: dict[str, Callable[[], Any]] = {
+            "log_id": lambda: pa.repeat(pa.scalar(self._log, pa.int64()), rows),
+            "log_group": lambda: pa.repeat(pa.scalar(self._group, pa.string()), rows),
+            **columns,
+        }
+        arrays = [every[field.name]() if field.name in every else pa.nulls(rows, field.type) for field in self._schema]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def records(self, batch: RecordBatch) -> Any:
+        """The records of a batch; corrupt ones have a null payload."""
+        runs = batch.runs
+        ends = pa.array(accumulate([run.count for run in runs]), pa.int32())
+
+        def spread(values: list[int], kind: Any) -> Any:
+            return pc.run_end_decode(pa.RunEndEncodedArray.from_arrays(ends, pa.array(values, kind)))
+
+        @cache
+        def lsn() -> Any:
+            return spread([run.lsn for run in runs], pa.int64())
+
+        def batch_offset() -> Any:
+            starts = accumulate([run.count for run in runs[:-1]], initial=0)
+            behind = spread([start - run.batch_offset for start, run in zip(starts, runs, strict=True)], pa.int64())
+            return pc.subtract(pa.array(range(len(batch)), pa.int64()), behind).cast(pa.int32())
+
+        @cache
+        def payload() -> Any:
+            return pa.array(batch.payloads, pa.binary())
+
+        def record_type() -> Any:
+            return pc.if_else(pc.is_valid(payload()), pa.scalar(RECORD), pa.scalar(CORRUPT))
+
+        return self._batch(
+            len(batch),
+            {
+                "lsn": lsn,
+                "epoch": lambda: pc.shift_right(lsn(), 32).cast(pa.int32()),
+                "esn": lambda: pc.bit_wise_and(lsn(), int(ESN_MAX)),
+                "batch_offset": batch_offset,
+                "timestamp": lambda: spread([run.timestamp for run in runs], pa.int64()).cast(_TIME),
+                "payload": payload,
+                "record_type": record_type,
+            },
+        )
+
+    def gaps(self, gaps: Sequence[Gap]) -> Any:
+        """A row for each gap."""
+        return self._batch(
+            len(gaps),
+            {
+                "record_type": lambda: pa.repeat(pa.scalar(GAP), len(gaps)),
+                "gap_type": lambda: pa.array([GAP_TYPES[gap.kind] for gap in gaps], pa.string()),
+                "gap_lo": lambda: pa.array([int(gap.lo) for gap in gaps], pa.int64()),
+                "gap_hi": lambda: pa.array([int(gap.hi) for gap in gaps], pa.int64()),
+            },
+        )
+
+    def proof(self, proof: Proof) -> Any:
+        """One row for what a range held."""
+        value = {
+            "first": int(proof.first),
+            "last": int(proof.last),
+            "entries": proof.entries,
+            "records": proof.records,
+            "bytes": proof.bytes,
+            "checksum": signed(proof.checksum),
+            "gaps": [
+                {"gap_type": GAP_TYPES[gap.kind], "gap_lo": int(gap.lo), "gap_hi": int(gap.hi)} for gap in proof.gaps
+            ],
+        }
+        columns: dict[str, Callable[[], Any]] = {"record_type": lambda: pa.array([PROOF], pa.string())}
+        if "proof" in self._schema.names:
+            columns["proof"] = lambda: pa.array([value], self._schema.field("proof").type)
+        return self._batch(1, columns)
+
+
+def signed(checksum: int) -> int:
+    """64 bits as a number that a BIGINT holds."""
+    return checksum - (1 << 64) if checksum >> 63 else checksum
+
+
+def unsigned(value: int) -> int:
+    """The 64 bits of a BIGINT."""
+    return value & ((1 << 64) - 1)

@@ -1,0 +1,47 @@
+"""Clients of worker processes: one a cluster and process, never one of a parent process."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from typing import Final
+
+from client.client import read_cluster_file
+from client.sync import SyncClient
+from logdevice_py.config.parse import load_cluster
+from logdevice_py.config.render import render_cluster
+from logdevice_py.core.status import LogDeviceError
+
+_CLIENTS_MAX: Final = 4
+_clients: dict[tuple[int, str], SyncClient] = {}
+"""By process and cluster: what a fork inherits belongs to another process and is neither used nor closed."""
+
+
+def cluster_text(cluster: str) -> str:
+    """The text of a cluster file: what is given when that has several lines, otherwise the file of that name.
+
+    Planning reads the file, tasks get its text: executors need no file.
+
+    Raises:
+        LogDeviceError: INVALID_CONFIG.
+    """
+    if "\n" in cluster:
+        load_cluster(cluster)
+        return cluster
+    try:
+        return render_cluster(read_cluster_file(cluster))
+    except LogDeviceError as error:
+        raise LogDeviceError(error.status, f"option cluster: {error.detail}") from None
+
+
+def client_for(text: str) -> SyncClient:
+    """The client of this process for a cluster; it stays open for further tasks."""
+    key = (os.getpid(), hashlib.blake2b(text.encode(), digest_size=16).hexdigest())
+    client = _clients.pop(key, None)
+    if client is None:
+        client = SyncClient(load_cluster(text), name="spark")
+    _clients[key] = client
+    own = [each for each in _clients if each[0] == key[0]]
+    for old in own[:-_CLIENTS_MAX]:
+        _clients.pop(old).close()
+    return client

@@ -1,0 +1,312 @@
+"""Options of the Spark source, read and checked once.
+
+Nothing here knows Spark, or imports a package that an executor may lack: what it lacks is to be told by name, not by a failed import.
+"""
+
+from __future__ import annotations
+
+import datetime
+import difflib
+import enum
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from logdevice_py.core.ids import LogId
+from logdevice_py.core.lsn import LSN
+from logdevice_py.core.status import LogDeviceError, Status
+from logdevice_py.core.units import Micros, parse_duration, parse_size
+
+if TYPE_CHECKING:
+    from logdevice_py.config.logs import LogTree
+
+_EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+_RANGE: Final = re.compile(r"(\d{1,20})-(\d{1,20})")
+READING: Final = (
+    "cluster",
+    "logs",
+    "startingLsn",
+    "endingLsn",
+    "startingTimestamp",
+    "endingTimestamp",
+    "onGap",
+    "includeGaps",
+    "includeProof",
+    "minPartitions",
+    "maxBytesPerPartition",
+    "pushdown",
+    "readTimeout",
+    "requestTimeout",
+)
+_OF_A_TABLE: Final = {"endingLsn", "endingTimestamp", "pushdown", "minPartitions", "maxBytesPerPartition"}
+STREAMING: Final = (*(name for name in READING if name not in _OF_A_TABLE), "maxRecordsPerTrigger")
+WRITING: Final = ("cluster", "log", "compression")
+_SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname"})
+"""Keys that Spark puts among the options by itself."""
+
+
+def refusal(text: str) -> LogDeviceError:
+    """An option that cannot be used."""
+    return LogDeviceError(Status.INVALID_PARAM, text)
+
+
+class OnGap(enum.Enum):
+    """What a task does where records are missing that were or may have been there."""
+
+    FAIL_ON_LOSS = "failOnLoss"  # raise
+    REPORT = "report"  # a row for the range
+    SKIP = "skip"  # go on, and say how many LSNs in the log of the executor
+
+
+class Place(enum.Enum):
+    """What a position is counted from."""
+
+    OLDEST = enum.auto()  # behind what was trimmed
+    TAIL = enum.auto()  # the last LSN that can be read when the plan is made
+    LSN = enum.auto()  # itself
+    TIME = enum.auto()  # the first entry that is not older
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """Where a range begins or ends, before it is looked up."""
+
+    place: Place
+    value: int = 0
+    """An LSN, or Unix UTC microseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """One end of the range of every log."""
+
+    default: Bound
+    by_name: Mapping[str, Bound]
+    """Of logs that have their own, by id or path as the option says them."""
+
+    def by_log(self, tree: LogTree) -> dict[LogId, Bound]:
+        """The same by log id; of two names of one log the more special one holds.
+
+        Raises:
+            LogDeviceError: NOTFOUND.
+        """
+        found: dict[LogId, Bound] = {}
+        for name in sorted(self.by_name, key=lambda name: (len(logs_named(name, tree)) == 1, name)):
+            found.update(dict.fromkeys(logs_named(name, tree), self.by_name[name]))
+        return found
+
+
+def logs_named(text: str, tree: LogTree) -> list[LogId]:
+    """The logs of ``/team/clicks,7,100-120``: groups, directories, places in groups, ids and ranges of ids; ascending, each once.
+
+    Raises:
+        LogDeviceError: NOTFOUND, INVALID_PARAM.
+    """
+    found: set[LogId] = set()
+    for name in (part.strip() for part in text.split(",")):
+        if not name:
+            continue
+        ids = _RANGE.fullmatch(name)
+        group = tree.group_at(name)
+        if ids is not None:
+            lo, hi = int(ids[1]), int(ids[2])
+            if lo > hi:
+                raise refusal(f"logs: {name} begins behind its end")
+            within = [LogId(log) for each in tree.groups for log in range(max(lo, each.lo), min(hi, each.hi) + 1)]
+            if not within:
+                raise LogDeviceError(Status.NOTFOUND, f"logs: there are no logs {name}")
+            found.update(within)
+        elif group is not None:
+            found.update(map(LogId, group.ids()))
+        elif below := [each for each in tree.groups if each.path.startswith(name.rstrip("/") + "/")]:
+            found.update(LogId(log) for each in below for log in each.ids())
+        else:
+            found.add(tree.find(name))
+    if not found:
+        raise refusal("logs: names no log; write it like /team/clicks,7,100-120")
+    return sorted(found)
+
+
+def _lsn_bound(text: str, tail_allowed: bool = True) -> Bound:
+    word = text.strip().lower()
+    if word == "oldest":
+        return Bound(Place.OLDEST)
+    if word == "tail" and tail_allowed:
+        return Bound(Place.TAIL)
+    try:
+        return Bound(Place.LSN, LSN.parse(word))
+    except ValueError as error:
+        if "range" in str(error):
+            raise refusal(str(error)) from None
+        raise refusal(f"{text!r} is no position: write e3n17, an integer, oldest or tail") from None
+
+
+def _time_bound(text: str) -> Bound:
+    word = text.strip()
+    if word.isdigit():
+        return Bound(Place.TIME, int(word) * 1000)
+    try:
+        when = datetime.datetime.fromisoformat(word)
+    except ValueError:
+        raise refusal(f"{text!r} is no time: write 2026-01-31T12:00:00Z, or milliseconds since 1970") from None
+    if when.tzinfo is None:
+        raise refusal(f"{text!r} has no time zone: write {word}Z for UTC, or +02:00 and the like")
+    return Bound(Place.TIME, (when - _EPOCH) // datetime.timedelta(microseconds=1))
+
+
+def _bounds(options: Mapping[str, str], side: str, default: Bound) -> Bounds:
+    """The option `side`Lsn or `side`Timestamp: one position, or a JSON object of positions by log."""
+    by_lsn, by_time = options.get(f"{side}lsn"), options.get(f"{side}timestamp")
+    if by_lsn is not None and by_time is not None:
+        raise refusal(f"{side}Lsn and {side}Timestamp are both given; write one of them, a JSON object may mix logs")
+    key = f"{side}Lsn" if by_time is None else f"{side}Timestamp"
+    text = by_time if by_lsn is None else by_lsn
+    if text is None:
+        return Bounds(default, {})
+    read = _lsn_bound if by_time is None else _time_bound
+    try:
+        if not text.lstrip().startswith("{"):
+            return Bounds(read(text), {})
+        try:
+            given = json.loads(text)
+        except ValueError as error:
+            raise refusal(f"is no JSON object: {error}") from None
+        return Bounds(default, {str(name): read(str(value)) for name, value in given.items()})
+    except LogDeviceError as error:
+        raise refusal(f"{key}: {error.detail}") from None
+
+
+def _flag(options: Mapping[str, str], key: str) -> bool:
+    text = options.get(key.lower(), "false").strip().lower()
+    if text not in ("true", "false"):
+        raise refusal(f"{key} is {text!r}; it must be true or false")
+    return text == "true"
+
+
+def _number(options: Mapping[str, str], key: str) -> int | None:
+    text = options.get(key.lower())
+    if text is None:
+        return None
+    if not re.fullmatch(r"[1-9]\d{0,17}", text.strip()):
+        raise refusal(f"{key} is {text!r}; it must be an integer, 1 at least")
+    return int(text)
+
+
+def _duration(options: Mapping[str, str], key: str, default: Micros) -> Micros:
+    text = options.get(key.lower())
+    if text is None:
+        return default
+    try:
+        value = parse_duration(text)
+    except ValueError as error:
+        raise refusal(f"{key}: {error}") from None
+    if value <= 0:
+        raise refusal(f"{key} is {text!r}; it must be above 0")
+    return value
+
+
+def _size(options: Mapping[str, str], key: str, default: int) -> int:
+    text = options.get(key.lower())
+    if text is None:
+        return default
+    try:
+        value = int(text) if text.strip().isdigit() else parse_size(text)
+    except ValueError as error:
+        raise refusal(f"{key}: {error}") from None
+    if value < 1:
+        raise refusal(f"{key} is {text!r}; it must be 1 byte at least")
+    return value
+
+
+def known_options(options: Mapping[str, Any], known: Iterable[str], what: str, path_is: str) -> dict[str, str]:
+    """The options with keys in lower case.
+
+    Args:
+        options: as given; Spark does not care for the case of keys.
+        known: what there is.
+        what: for messages.
+        path_is: the option that the argument of ``load`` and ``save`` stands for.
+
+    Raises:
+        LogDeviceError: INVALID_PARAM: one of them is unknown; a wrong option is never ignored.
+    """
+    given = {str(key).lower(): str(value) for key, value in options.items()}
+    if "path" in given:
+        if path_is in given:
+            raise refusal(f"{path_is} is given twice: as the option and as {given['path']!r}")
+        given[path_is] = given.pop("path")
+    names = {name.lower(): name for name in known}
+    for key in given.keys() - names.keys() - _SPARKS_OWN:
+        close = difflib.get_close_matches(key, names, n=1)
+        hint = f"did you mean {names[close[0]]}?" if close else f"there are {', '.join(sorted(names.values()))}"
+        raise refusal(f"{what} has no option {key!r}; {hint}")
+    if not given.get("cluster"):
+        raise refusal("cluster is missing: the path of the cluster file, or its text")
+    return given
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceOptions:
+    """What is read, and how."""
+
+    cluster: str
+    """The path of the cluster file, or its text."""
+    logs: str
+    start: Bounds
+    end: Bounds
+    on_gap: OnGap
+    include_gaps: bool
+    include_proof: bool
+    min_partitions: int
+    """0: as the sizes have it."""
+    partition_bytes_max: int
+    pushdown: bool
+    read_timeout_us: Micros
+    """How long a task waits without a single record or gap before it fails."""
+    request_timeout_us: Micros
+    """How long planning waits for a log's tail."""
+    trigger_records_max: int | None
+    """Records of one micro-batch; None: all that are there."""
+
+    @property
+    def has_marks(self) -> bool:
+        """There are rows that are no records."""
+        return self.include_gaps or self.include_proof or self.on_gap is OnGap.REPORT
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any], *, streaming: bool = False) -> SourceOptions:
+        """From a source's options.
+
+        Raises:
+            LogDeviceError: INVALID_PARAM; the text names the option.
+        """
+        what = "a stream" if streaming else "a batch read"
+        return cls.lenient(known_options(options, STREAMING if streaming else READING, what, "logs"))
+
+    @classmethod
+    def lenient(cls, options: Mapping[str, Any]) -> SourceOptions:
+        """The same without looking for unknown options: where it is not known yet whether a stream or a table is read."""
+        given = known_options(options, {*READING, *STREAMING}, "reading", "logs")
+        if not given.get("logs", "").strip():
+            raise refusal("logs is missing; write it like /team/clicks,7,100-120")
+        word = given.get("ongap", OnGap.FAIL_ON_LOSS.value)
+        on_gap = next((each for each in OnGap if each.value.lower() == word.strip().lower()), None)
+        if on_gap is None:
+            raise refusal(f"onGap is {word!r}; it must be one of {', '.join(each.value for each in OnGap)}")
+        return cls(
+            cluster=given["cluster"],
+            logs=given["logs"],
+            start=_bounds(given, "starting", Bound(Place.OLDEST)),
+            end=_bounds(given, "ending", Bound(Place.TAIL)),
+            on_gap=on_gap,
+            include_gaps=_flag(given, "includeGaps"),
+            include_proof=_flag(given, "includeProof"),
+            min_partitions=_number(given, "minPartitions") or 0,
+            partition_bytes_max=_size(given, "maxBytesPerPartition", 64 << 20),
+            pushdown=_flag(given, "pushdown"),
+            read_timeout_us=_duration(given, "readTimeout", Micros(120_000_000)),
+            request_timeout_us=_duration(given, "requestTimeout", Micros(10_000_000)),
+            trigger_records_max=_number(given, "maxRecordsPerTrigger"),
+        )

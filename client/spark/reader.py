@@ -1,0 +1,95 @@
+"""Batch reading: the plan on the driver, the range on an executor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from client.spark.options import SourceOptions
+from client.spark.source import check_packages
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import Filter
+    from pyspark.sql.types import StructType
+
+    from client.spark.planning import Restriction
+    from client.spark.ranges import Cut
+
+
+class LogPartition(InputPartition):
+    """One task's range."""
+
+    def __init__(self, cut: Cut, cluster: str) -> None:
+        super().__init__(cut)
+        self.cluster = cluster
+        """The text of the cluster file when the plan was made."""
+
+
+def read_partition(partition: InputPartition, options: SourceOptions, schema: StructType) -> Iterator[Any]:
+    """The Arrow batches of a task."""
+    check_packages()
+    from client.spark.schema import arrow_schema
+    from client.spark.task import TaskOptions, read_range
+
+    if not isinstance(partition, LogPartition):
+        return iter(())  # Spark's stand-in for a plan without partitions
+    return read_range(
+        partition.value,
+        arrow_schema(schema),
+        TaskOptions(
+            cluster=partition.cluster,
+            on_gap=options.on_gap,
+            include_gaps=options.include_gaps,
+            include_proof=options.include_proof,
+            read_timeout_us=options.read_timeout_us,
+        ),
+    )
+
+
+class LogDeviceReader(DataSourceReader):
+    """Of one DataFrame. Spark plans a DataFrame once, so all its actions see the same end of every log."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """The plan, with the last LSN of every log fixed."""
+        return self._plan(None)
+
+    def _plan(self, restriction: Restriction | None) -> Sequence[InputPartition]:
+        from client.spark.connection import cluster_text
+        from client.spark.planning import Restriction, plan
+        from client.sync import SyncClient
+        from logdevice_py.config.parse import load_cluster
+
+        text = cluster_text(self._options.cluster)
+        with SyncClient(load_cluster(text), name="spark planning") as client:
+            cuts = client.run(lambda inner: plan(inner, self._options, restriction or Restriction()))
+        return [LogPartition(cut, text) for cut in cuts]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """A function of the partition alone: a task that is tried again gives the same rows."""
+        return read_partition(partition, self._options, self._schema)
+
+
+class PushdownReader(LogDeviceReader):
+    """With filters on log_id, lsn and timestamp. A class of its own: Spark refuses every query on a reader that takes filters unless its
+    setting for that is on."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        super().__init__(options, schema)
+        self._restriction: Restriction | None = None
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Take what narrows the plan; give back what Spark has to apply to the rows."""
+        from client.spark.filters import restrict
+
+        self._restriction, rest = restrict(filters, rows_without_lsn=self._options.has_marks)
+        return rest
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """The plan that the filters leave."""
+        return self._plan(self._restriction)

@@ -1,0 +1,123 @@
+"""Where the bytes of a range of a log are, found by looking into it here and there.
+
+The cluster has no answer to "how large is this range". A survey reads a few entries at chosen places: it finds how far the ESNs of past
+epochs go, and how large entries are. What it says is an estimate; it decides where partitions are cut and nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from dataclasses import dataclass
+from typing import Final
+
+from client.client import Client
+from client.read.items import Gap, GapKind
+from client.reader import Reader
+from client.spark.ranges import Segment
+from logdevice_py.core.ids import LogId
+from logdevice_py.core.lsn import ESN_MAX
+
+_EPOCHS_MAX: Final = 32
+"""So many epochs of a range are looked into; each stands for its neighbours when there are more."""
+_RECORDS_AT_ONCE: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The first entry at or behind a place, and what follows it."""
+
+    lsn: int
+    bytes_per_lsn: float
+
+
+async def sample(client: Client, log: LogId, lsn: int, last: int) -> Sample | None:
+    """Look into a log at `lsn`; None when nothing is there up to `last`."""
+    settings = dataclasses.replace(client.read_settings, buffer_bytes=64 << 10, window_lsns=16)
+    async with Reader(client, log, lsn, last, settings=settings) as reader:
+        while batch := await reader.read(_RECORDS_AT_ONCE):
+            if batch.runs:
+                proof = reader.proof()
+                size = (
+                    proof.bytes / proof.entries if proof.entries else sum(len(each or b"") for each in batch.payloads)
+                )
+                return Sample(batch.runs[0].lsn, max(1.0, size))
+    return None
+
+
+async def oldest(client: Client, log: LogId, tail: int) -> int:
+    """The first LSN that was not trimmed."""
+    settings = dataclasses.replace(client.read_settings, buffer_bytes=64 << 10, window_lsns=16)
+    first = 1
+    async with Reader(client, log, first, tail, settings=settings) as reader:
+        while batch := await reader.read(1):
+            for item in batch:
+                if not isinstance(item, Gap):
+                    return first
+                if item.kind is GapKind.TRIM:
+                    first = int(item.hi) + 1
+    return first
+
+
+async def survey(client: Client, log: LogId, lo: int, hi: int) -> tuple[Segment, ...]:
+    """Where the entries of [lo, hi] are, ascending; `hi` is not above the tail."""
+    first = await sample(client, log, lo, hi)
+    if first is None:
+        return ()
+    begin, end = first.lsn >> 32, hi >> 32
+    epochs = range(begin, end + 1)
+    if len(epochs) > _EPOCHS_MAX:
+        stride = -(-len(epochs) // _EPOCHS_MAX)
+        return await _by_epochs(client, log, first.lsn, hi, range(begin, end + 1, stride))
+    found = await asyncio.gather(*(_epoch(client, log, epoch, first.lsn, hi) for epoch in epochs))
+    return tuple(segment for segment in found if segment is not None)
+
+
+async def _epoch(client: Client, log: LogId, epoch: int, lo: int, hi: int) -> Segment | None:
+    """The entries of one epoch within [lo, hi]."""
+    start = max(lo, epoch << 32 | 1)
+    if hi >> 32 == epoch:
+        last = hi
+    else:
+        found = await sample(client, log, start, epoch << 32 | ESN_MAX)
+        if found is None:
+            return None
+        start = found.lsn
+        last = await _last_of(client, log, start)
+    width = last - start + 1
+    places = sorted({start, start + width // 3, start + 2 * width // 3})
+    samples = [each for each in await asyncio.gather(*(sample(client, log, place, last) for place in places)) if each]
+    if not samples:
+        return None
+    return Segment(start, last, width * sum(each.bytes_per_lsn for each in samples) / len(samples))
+
+
+async def _last_of(client: Client, log: LogId, start: int) -> int:
+    """About the last entry of the epoch in which `start` is an entry: not behind it, and an eighth of the epoch short at most."""
+    end = start | ESN_MAX
+
+    async def is_there(distance: int) -> bool:
+        return start + distance <= end and await sample(client, log, start + distance, end) is not None
+
+    low, step = 0, 8
+    while await is_there(step):
+        low, step = step, step * 8
+    high = step
+    while high - low > max(4, low // 8):
+        middle = (low + high) // 2
+        if await is_there(middle):
+            low = middle
+        else:
+            high = middle
+    return start + low
+
+
+async def _by_epochs(client: Client, log: LogId, lo: int, hi: int, epochs: range) -> tuple[Segment, ...]:
+    """One segment for each stretch of epochs, as large as its first epoch lets expect."""
+    found = await asyncio.gather(*(_epoch(client, log, epoch, lo, hi) for epoch in epochs))
+    segments = []
+    for epoch, looked_into in zip(epochs, found, strict=True):
+        start = max(lo, epoch << 32 | 1)
+        last = min(hi, (epoch + epochs.step - 1) << 32 | ESN_MAX)
+        segments.append(Segment(start, last, looked_into.bytes * epochs.step if looked_into else 0.0))
+    return tuple(segments)

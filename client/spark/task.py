@@ -1,0 +1,140 @@
+"""One task: a range of one log, read to its last LSN and proven to be complete."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from client.client import Client
+from client.read.items import Gap, GapKind, RecordBatch
+from client.read.proof import Proof
+from client.reader import Reader
+from client.spark.columns import ArrowColumns
+from client.spark.connection import client_for
+from client.spark.options import OnGap
+from client.spark.ranges import Cut
+from logdevice_py.core.lsn import LSN, format_lsn
+from logdevice_py.core.status import LogDeviceError, Status
+from logdevice_py.core.units import Micros
+
+_RECORDS_AT_ONCE: Final = 65_536
+log_ = logging.getLogger("logdevice.spark")
+
+
+@dataclass(frozen=True, slots=True)
+class TaskOptions:
+    """What a task needs to know besides its range."""
+
+    cluster: str
+    """The text of the cluster file."""
+    on_gap: OnGap
+    include_gaps: bool
+    include_proof: bool
+    read_timeout_us: Micros
+
+
+@dataclass(slots=True)
+class _Missing:
+    """LSNs passed over, by kind."""
+
+    lsns: dict[GapKind, int] = field(default_factory=dict)
+
+    def add(self, gap: Gap) -> None:
+        self.lsns[gap.kind] = self.lsns.get(gap.kind, 0) + gap.hi - gap.lo + 1
+
+
+def range_text(cut: Cut) -> str:
+    """A range for messages."""
+    return f"log {cut.log} ({cut.group}), {format_lsn(cut.lo)} to {format_lsn(cut.hi)}"
+
+
+def read_range(cut: Cut, schema: Any, options: TaskOptions) -> Iterator[Any]:
+    """The Arrow batches of a range, in log order.
+
+    It ends only when every LSN of the range was a record or an explained gap; otherwise it raises.
+
+    Raises:
+        LogDeviceError: DATALOSS (lost, or trimmed after the plan was made, with `OnGap.FAIL_ON_LOSS`), TIMEDOUT (nothing came for the
+            read timeout; the text says what is waited for), NOTFOUND.
+    """
+    client = client_for(options.cluster)
+    columns = ArrowColumns(schema, cut.log, cut.group)
+    missing = _Missing()
+    reader = client.run(lambda inner: _open(inner, cut))
+    try:
+        while batch := client.run(lambda inner: _read(reader, cut, options)):
+            told = [gap for gap in batch.gaps if _judge(gap, cut, options, missing)]
+            if len(batch):
+                yield columns.records(batch)
+            if told:
+                yield columns.gaps(told)
+        proof = client.run(lambda inner: _proof(reader))
+    finally:
+        client.run(lambda inner: reader.close())
+    _check(proof, cut)
+    if missing.lsns:
+        counts = ", ".join(f"{count} LSNs {kind.value}" for kind, count in missing.lsns.items())
+        log_.warning("%s: skipped %s", range_text(cut), counts)
+    if options.include_proof:
+        yield columns.proof(proof)
+
+
+async def _open(client: Client, cut: Cut) -> Reader:
+    return Reader(client, cut.log, cut.lo, cut.hi)
+
+
+async def _proof(reader: Reader) -> Proof:
+    return reader.proof()
+
+
+async def _read(reader: Reader, cut: Cut, options: TaskOptions) -> RecordBatch:
+    try:
+        async with asyncio.timeout(options.read_timeout_us / 1e6):
+            return await reader.read(_RECORDS_AT_ONCE)
+    except TimeoutError:
+        raise LogDeviceError(
+            Status.TIMEDOUT,
+            f"{range_text(cut)}: nothing came for {options.read_timeout_us / 1e6:g} s (readTimeout) at "
+            f"{reader.next_lsn}, waiting for {reader.waiting_for()}",
+            maybe_applied=False,
+        ) from None
+
+
+def _judge(gap: Gap, cut: Cut, options: TaskOptions, missing: _Missing) -> bool:
+    """Whether the gap becomes a row."""
+    if gap.kind in (GapKind.BRIDGE, GapKind.HOLE):
+        return options.include_gaps
+    if options.on_gap is OnGap.REPORT:
+        return True
+    if options.on_gap is OnGap.SKIP:
+        missing.add(gap)
+        return options.include_gaps
+    raise _loss(gap, cut)
+
+
+def _loss(gap: Gap, cut: Cut) -> LogDeviceError:
+    if gap.kind is GapKind.TRIM:
+        return LogDeviceError(
+            Status.DATALOSS,
+            f"{range_text(cut)}: {LSN(gap.lo)} to {LSN(gap.hi)} was trimmed: given up on purpose, but part of what was to be read. "
+            "Read from oldest, or set onGap to skip or report",
+        )
+    return LogDeviceError(
+        Status.DATALOSS,
+        f"{range_text(cut)}: {LSN(gap.lo)} to {LSN(gap.hi)} is lost: {gap.loss or 'no reader can have it any more'}. "
+        "Set onGap to report for a row in its place, or to skip to go on without",
+    )
+
+
+def _check(proof: Proof, cut: Cut) -> None:
+    """Every LSN of the range is accounted for, once."""
+    explained = proof.entries + sum(gap.hi - gap.lo + 1 for gap in proof.gaps)
+    if (proof.first, proof.last) != (cut.lo, cut.hi) or explained != cut.hi - cut.lo + 1:
+        raise LogDeviceError(
+            Status.INTERNAL,
+            f"{range_text(cut)}: {explained} of {cut.hi - cut.lo + 1} LSNs are accounted for, "
+            f"{format_lsn(proof.first)} to {format_lsn(proof.last)}",
+        )

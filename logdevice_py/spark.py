@@ -1,0 +1,27 @@
+"""Logs as Spark DataFrames: ``from logdevice_py.spark import register; register(spark)``, then ``spark.read.format("logdevice")``.
+
+Where this package is installed for the driver's Python, Spark finds the source by itself.
+"""
+
+from typing import TYPE_CHECKING
+
+from client.spark.source import LogDeviceSource
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from client.read.proof import Proof
+
+__all__ = ["LogDeviceSource", "proofs", "register"]
+
+
+def register(spark: "SparkSession") -> None:
+    """Make ``format("logdevice")`` known to a session."""
+    spark.dataSource.register(LogDeviceSource)
+
+
+def proofs(frame: "DataFrame") -> "dict[int, Proof]":
+    """The proof of each log in a frame that was loaded with ``includeProof``; see `client.spark.proofs.proofs`."""
+    from client.spark import proofs as of_frames
+
+    return of_frames.proofs(frame)

@@ -1,0 +1,47 @@
+"""Partitions of a plan: whatever the estimates say, every LSN is in one of them."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from client.spark.ranges import LogRange, Segment, cut
+from logdevice_py.core.ids import LogId
+
+
+@st.composite
+def log_ranges(draw: st.DrawFn, log: int) -> LogRange:
+    lo = draw(st.integers(1, 1 << 40))
+    width = draw(st.integers(1, 1 << 36) | st.integers(1, 20))
+    hi = lo + width - 1
+    bounds = sorted(draw(st.lists(st.integers(lo, hi), max_size=8, unique=True)))
+    segments = tuple(
+        Segment(bounds[index], bounds[index + 1] - 1, draw(st.floats(0, 1e12)))
+        for index in range(0, len(bounds) - 1, 2)
+    )
+    return LogRange(LogId(log), "/group", lo, hi, segments)
+
+
+@given(st.data(), st.integers(1, 1 << 36), st.integers(0, 50))
+def test_no_lsn_is_left_out_and_none_is_in_two(data: st.DataObject, bytes_max: int, partitions_min: int) -> None:
+    ranges = [data.draw(log_ranges(log)) for log in range(1, data.draw(st.integers(1, 4)) + 1)]
+    if sum(each.bytes for each in ranges) / bytes_max > 5000:
+        bytes_max = 1 << 40
+    pieces = cut(ranges, bytes_max=bytes_max, partitions_min=partitions_min)
+    for each in ranges:
+        own = [piece for piece in pieces if piece.log == each.log]
+        assert own[0].lo == each.lo
+        assert own[-1].hi == each.hi
+        assert all(piece.lo <= piece.hi for piece in own)
+        assert all(before.hi + 1 == after.lo for before, after in pairwise(own))
+
+
+def test_pieces_hold_about_the_same_and_reach_the_wanted_number() -> None:
+    dense, sparse = Segment(1, 1000, 1e6), Segment(1 << 32, (1 << 32) + 999, 1e6)
+    whole = LogRange(LogId(1), "/group", 1, (1 << 32) + 999, (dense, sparse))
+    assert len(cut([whole], bytes_max=1 << 40, partitions_min=0)) == 1
+    pieces = cut([whole], bytes_max=500_000, partitions_min=0)
+    assert [piece.lo for piece in pieces] == [1, 501, 1 << 32, (1 << 32) + 500]
+    assert len(cut([whole], bytes_max=1 << 40, partitions_min=10)) == 10

@@ -1,0 +1,54 @@
+"""DataFrames into logs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.spark.conftest import RunningCluster
+from tests.spark.test_batch import load, write
+
+
+def test_rows_are_appended_to_the_logs_that_their_column_names(spark: SparkSession, cluster: RunningCluster) -> None:
+    frame = spark.range(2000).selectExpr("14 + id % 2 AS log_id", "concat('row ', id) AS payload")
+    frame.write.format("logdevice").mode("append").option("cluster", cluster.file).save()
+    rows = load(spark, cluster, "14,15").selectExpr("log_id", "string(payload) AS payload").collect()
+    assert sorted((row.log_id, row.payload) for row in rows) == sorted(
+        (14 + number % 2, f"row {number}") for number in range(2000)
+    )
+
+
+def test_rows_that_cannot_become_records_are_refused(spark: SparkSession, cluster: RunningCluster) -> None:
+    def write_rows(query: str, mode: str = "append", **options: str) -> None:
+        sink = spark.sql(query).write.format("logdevice").mode(mode)
+        sink.options(**{"cluster": cluster.file, "log": "16", **options}).save()
+
+    for query, options, text in (
+        ("SELECT 'a' AS payload, 1 AS key", {}, "no place for the columns key"),
+        ("SELECT 1 AS value", {}, "need a column payload"),
+        ("SELECT 'a' AS payload, 16L AS log_id", {}, "drop one"),
+        ("SELECT CAST(NULL AS STRING) AS payload", {}, "a row has no payload"),
+        ("SELECT 'a' AS payload", {"log": "999"}, "there is no log 999"),
+        ("SELECT 'a' AS payload", {"mode": "overwrite"}, "a log is appended to"),
+    ):
+        with pytest.raises(Exception, match=text):
+            write_rows(query, **options)
+    assert load(spark, cluster, "16").count() == 0
+
+
+def test_a_stream_from_one_log_to_another(spark: SparkSession, cluster: RunningCluster, tmp_path: Path) -> None:
+    write(cluster, 17, [b"%d" % number for number in range(300)])
+    source = spark.readStream.format("logdevice").options(cluster=cluster.file, logs="17")
+    query = (
+        source.load()
+        .select("payload")
+        .writeStream.format("logdevice")
+        .options(cluster=cluster.file, log="18", checkpointLocation=str(tmp_path))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(100)
+    rows = load(spark, cluster, "18").collect()
+    assert sorted(int(row.payload) for row in rows) == list(range(300))

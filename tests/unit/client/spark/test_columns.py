@@ -1,0 +1,88 @@
+"""From a reader's batches to Arrow."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import pyarrow as pa
+
+from client.read.items import Gap, GapKind, RecordBatch, RecordRun
+from client.read.proof import Proof
+from client.spark.columns import ArrowColumns
+from client.spark.options import SourceOptions
+from client.spark.proofs import proof_of
+from client.spark.schema import arrow_schema, source_schema
+from logdevice_py.core.ids import LogId
+from logdevice_py.core.lsn import LSN, compose_lsn
+from logdevice_py.core.units import Timestamp
+
+LOG = LogId(7)
+
+
+def columns(**options: str) -> ArrowColumns:
+    chosen = SourceOptions.of({"cluster": "cluster.toml", "logs": "7", **options})
+    return ArrowColumns(arrow_schema(source_schema(chosen)), LOG, "/team/clicks")
+
+
+def run_of(epoch: int, esn: int, offset: int, count: int) -> RecordRun:
+    return RecordRun(compose_lsn(epoch, esn), Timestamp(1_700_000_000_000_000 + esn), offset, count)
+
+
+def test_each_record_is_a_row_at_its_position() -> None:
+    batch = RecordBatch(LOG)
+    batch.add_records([b"c", b"d"], run_of(3, 1, 2, 2))
+    batch.add_records([b"", None, b"z"], run_of(2**31 - 2, 2**32 - 1, 0, 3))
+    rows = columns(includeGaps="true").records(batch).to_pylist()
+    assert [(row["lsn"], row["batch_offset"]) for row in rows] == list(
+        zip(batch.lsns, batch.batch_offsets, strict=True)
+    )
+    assert [(row["epoch"], row["esn"]) for row in rows] == [(3, 1)] * 2 + [(2**31 - 2, 2**32 - 1)] * 3
+    assert [row["payload"] for row in rows] == [b"c", b"d", b"", None, b"z"]
+    assert [row["record_type"] for row in rows] == ["RECORD", "RECORD", "RECORD", "CORRUPT", "RECORD"]
+    assert {(row["log_id"], row["log_group"], row["key"], row["gap_type"]) for row in rows} == {
+        (7, "/team/clicks", None, None)
+    }
+    assert rows[0]["timestamp"].timestamp() * 1e6 == 1_700_000_000_000_001
+
+
+def test_all_batches_have_the_schema_to_the_letter() -> None:
+    made = columns(includeGaps="true", includeProof="true")
+    expected = arrow_schema(
+        source_schema(SourceOptions.of({"cluster": "c", "logs": "7", "includeGaps": "true", "includeProof": "true"}))
+    )
+    records = RecordBatch(LOG)
+    records.add_records([b"a"], run_of(1, 1, 0, 1))
+    gap = Gap(GapKind.TRIM, LSN(1), LSN(5))
+    for batch in (made.records(records), made.gaps([gap]), made.proof(Proof(LOG, LSN(1), LSN(0)))):
+        assert isinstance(batch, pa.RecordBatch)
+        assert batch.schema.equals(expected, check_metadata=True)
+        batch.validate(full=True)
+
+
+def test_a_proof_comes_back_from_its_row() -> None:
+    gaps = (Gap(GapKind.BRIDGE, LSN(1), LSN(2)), Gap(GapKind.DATALOSS, LSN(9), LSN(9)))
+    proof = Proof(LOG, LSN(1), LSN(9), 6, 60, 600, gaps, 2**64 - 3)
+    (row,) = columns(includeProof="true").proof(proof).to_pylist()
+    assert proof_of(row) == proof
+    assert row["record_type"] == "PROOF"
+
+
+def test_no_python_frame_runs_for_a_single_record() -> None:
+    batch = RecordBatch(LOG)
+    for esn in range(1, 11):
+        batch.add_records([b"x" * 100] * 1000, run_of(1, esn, 0, 1000))
+    made = columns(includeGaps="true")
+    calls = 0
+
+    def count(frame: Any, event: str, argument: Any) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    sys.setprofile(count)
+    try:
+        table = made.records(batch)
+    finally:
+        sys.setprofile(None)
+    assert table.num_rows == 10_000
+    assert calls < 500

@@ -1,0 +1,89 @@
+"""How many records a micro-batch takes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from client.read.items import Gap, GapKind
+from client.spark import triggers
+from client.spark.options import SourceOptions
+from logdevice_py.core.lsn import LSN
+from tests.unit.client.spark.fakes import ListedReader
+
+Logs = dict[int, list[tuple[int, int] | Gap]]
+OPTIONS = SourceOptions.of({"cluster": "cluster.toml", "logs": "1"}, streaming=True)
+CLIENT: Any = None
+
+
+@pytest.fixture
+def logs(monkeypatch: pytest.MonkeyPatch) -> Logs:
+    contents: Logs = {}
+    monkeypatch.setattr(
+        triggers, "Reader", lambda client, log, first, until: ListedReader(log, first, until, contents[log])
+    )
+    return contents
+
+
+def entries(sizes: list[int]) -> list[tuple[int, int] | Gap]:
+    return list(enumerate(sizes, start=1))
+
+
+def records_between(items: list[tuple[int, int] | Gap], first: int, behind: int) -> int:
+    return sum(item[1] for item in items if not isinstance(item, Gap) and first <= item[0] < behind)
+
+
+async def bounded(logs: Logs, begin: dict[int, int], records_max: int, turn: int = 0) -> dict[int, int]:
+    end = {log: 1 + len(items) for log, items in logs.items()}
+    return await triggers.bounded_positions(CLIENT, OPTIONS, begin, end, records_max, turn)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "records_max", "behind"),
+    [
+        ([40, 15, 15, 15], 50, 2),
+        ([40, 10, 15], 50, 3),
+        ([10] * 9, 95, 10),
+        ([10] * 12, 95, 10),
+        ([200, 1, 1], 50, 2),
+        ([25_000, 3, 20_000], 50, 2),
+        ([1, 200], 50, 2),
+        ([0, 0, 7], 5, 4),
+    ],
+)
+async def test_whole_entries_are_taken_up_to_the_limit_and_one_at_least(
+    logs: Logs, sizes: list[int], records_max: int, behind: int
+) -> None:
+    logs[1] = entries(sizes)
+    assert await bounded(logs, {1: 1}, records_max) == {1: behind}
+
+
+async def test_gaps_cost_nothing(logs: Logs) -> None:
+    logs[1] = [Gap(GapKind.HOLE, LSN(1), LSN(1)), (2, 10), Gap(GapKind.BRIDGE, LSN(3), LSN(3))]
+    assert await bounded(logs, {1: 1}, 10) == {1: 4}
+
+
+async def test_logs_get_equal_shares_and_what_one_does_not_need_goes_to_the_others(logs: Logs) -> None:
+    logs.update({1: entries([1] * 10), 2: entries([1] * 500), 3: entries([1] * 500)})
+    end = await bounded(logs, {1: 1, 2: 1, 3: 1}, 300)
+    taken = {log: end[log] - 1 for log in logs}
+    assert taken[1] == 10
+    assert sum(taken.values()) == 300
+    assert min(taken[2], taken[3]) >= 100
+
+
+async def test_over_the_triggers_every_record_comes_once_and_no_log_waits_for_ever(logs: Logs) -> None:
+    logs.update({1: entries([1] * 300), 2: entries([90] * 3), 3: entries([])})
+    position = {1: 1, 2: 1, 3: 1}
+    for turn in range(20):
+        before, position = position, await bounded(logs, position, 50, turn)
+        assert all(position[log] >= before[log] for log in logs)
+        taken = {log: records_between(logs[log], before[log], position[log]) for log in logs}
+        assert sum(taken.values()) <= 50 or list(taken.values()).count(0) == 2
+    assert position == {1: 301, 2: 4, 3: 1}
+
+
+async def test_a_log_that_is_not_in_the_offset_stays_out_until_something_of_it_is_taken(logs: Logs) -> None:
+    logs.update({1: entries([5]), 2: entries([5])})
+    assert await bounded(logs, {1: 1}, 5) == {1: 2}
