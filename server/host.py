@@ -67,6 +67,8 @@ class NodeHost:
         """Use `open`."""
         self.path = path
         self.config = config
+        self.started_with = config
+        """Its settings hold until the node is started again; everything else is as `config` says."""
         self.node_id = node
         self.instance = instance
         self.crashed: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()

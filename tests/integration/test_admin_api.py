@@ -163,3 +163,18 @@ async def test_a_large_table_is_refused_with_the_reason_unless_all_of_it_is_want
             session.full = True
             result = await asyncio.to_thread(session.query, "SELECT count(*) FROM stats")
             assert result.rows[0][0] > 10
+
+
+async def test_settings_are_told_as_the_node_uses_them_whatever_the_file_says_since(tmp_path: Path) -> None:
+    async with one_node(tmp_path, {"requests_max": 3}) as cluster:
+        host = cluster.hosts[0]
+        changed = dataclasses.replace(host.config, version=2, settings={"admin": {"requests_max": 9}})
+        write_cluster_file(tmp_path, changed)
+        host.reload_config()
+        assert host.config.version == 2
+        with LDQuery(cluster.config_file) as session:
+            result = await asyncio.to_thread(
+                session.query,
+                "SELECT current_value, default_value, from_config FROM settings WHERE name = 'requests_max'",
+            )
+        assert result.rows == [("3", "4", 1)]
