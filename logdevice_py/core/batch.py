@@ -21,6 +21,7 @@ from logdevice_py.core.status import CorruptEntryError
 
 _HEAD: Final = struct.Struct(">BI")
 _BATCH: Final = int(ConstituentFlags.BATCH)
+_BYTES: Final = {bytes}
 
 
 class Compression(enum.IntEnum):
@@ -78,7 +79,7 @@ def decode_batch(payload: bytes, records: int) -> list[bytes]:
         )
     except (struct.error, ValueError, lz4.block.LZ4BlockError, zstandard.ZstdError, msgpack.UnpackException) as error:
         raise CorruptEntryError(f"a batch cannot be unpacked: {error}") from None
-    if type(unpacked) is not list or len(unpacked) != records or not all(type(item) is bytes for item in unpacked):
+    if type(unpacked) is not list or len(unpacked) != records or not set(map(type, unpacked)) <= _BYTES:
         raise CorruptEntryError(f"a batch declared {records} records and holds something else")
     return unpacked
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -131,7 +132,9 @@ async def test_a_write_whose_answer_was_lost_is_found_to_be_won(proxy: LosingPro
 async def test_lost_answers_of_many_writes_neither_skip_nor_repeat_epochs(
     server: ZooKeeperServer, proxy: LosingProxy, open_store: OpenStore
 ) -> None:
-    store = open_store(proxy.address)
+    # this is about lost answers: hundreds of synced writes must not meet a deadline on a slow disk
+    patient = replace(SETTINGS, deadline_us=20_000 * MILLISECOND, session_timeout_us=4_000 * MILLISECOND)
+    store = open_store(proxy.address, patient)
     logs = [LogId(log) for log in range(1, 101)]
     first = await run_batch(store, [next_epoch(log) for log in logs])
     assert {result.status for result in first} == {Status.OK}
@@ -145,7 +148,7 @@ async def test_lost_answers_of_many_writes_neither_skip_nor_repeat_epochs(
     assert {(result.status, given(result)) for result in results} == {(Status.OK, 2)}
     assert store.metrics.unknown_outcomes > 0
     assert marks.HITS["epoch_store_lost_answer_was_won"] > 0
-    direct = await run_batch(open_store(), [ReadMetadata(log) for log in logs])
+    direct = await run_batch(open_store(settings=patient), [ReadMetadata(log) for log in logs])
     assert {result.version for result in direct} == {2}
 
 

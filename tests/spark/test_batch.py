@@ -23,12 +23,14 @@ def load(spark: SparkSession, cluster: RunningCluster, logs: str, **options: Any
     return spark.read.format("logdevice").options(cluster=cluster.file, logs=logs, **options).load()
 
 
-def write(cluster: RunningCluster, log: int, payloads: list[bytes], *, at_once: int = 5000) -> list[tuple[int, int]]:
+def write(
+    cluster: RunningCluster, log: int, payloads: list[bytes], *, at_once: int = 5000, size_trigger: int = 4096
+) -> list[tuple[int, int]]:
     """Positions in order. No entry holds more than `at_once` records."""
 
     async def work(client: Client) -> list[tuple[int, int]]:
         positions: list[tuple[int, int]] = []
-        async with client.buffered_writer(size_trigger=4096) as writer:
+        async with client.buffered_writer(size_trigger=size_trigger) as writer:
             for start in range(0, len(payloads), at_once):
                 receipts = await writer.append_many(log, payloads[start : start + at_once])
                 positions += zip(receipts.lsns(), receipts.batch_offsets(), strict=True)

@@ -17,7 +17,7 @@ RECORDS = 100_000
 
 
 def test_no_python_frame_runs_for_a_single_record_between_socket_and_arrow(cluster: RunningCluster) -> None:
-    write(cluster, 22, [b"x" * 100] * RECORDS)
+    write(cluster, 22, [b"x" * 100] * RECORDS, size_trigger=1 << 18)  # entries of thousands of records
     schema = arrow_schema(source_schema(SourceOptions.of({"cluster": "c", "logs": "22", "includeGaps": "true"})))
     made = ArrowColumns(schema, 22, "/logs")
     calls = 0
@@ -31,10 +31,11 @@ def test_no_python_frame_runs_for_a_single_record_between_socket_and_arrow(clust
         async with Client(cluster.file) as client:
             tail = await client.tail_lsn(22)
             async with client.reader(22, until=tail) as reader:
-                sys.setprofile(count)
                 try:
-                    while batch := await reader.read(65_536):
-                        rows += made.records(batch).num_rows if len(batch) else 0
+                    while batch := await reader.read(8_192):
+                        if len(batch):
+                            rows += made.records(batch).num_rows
+                            sys.setprofile(count)  # from here on: the first records import what is needed
                 finally:
                     sys.setprofile(None)
         return rows
