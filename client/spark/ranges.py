@@ -56,6 +56,7 @@ def cut(ranges: Sequence[LogRange], *, bytes_max: int, partitions_min: int) -> l
     """
     total = sum(each.bytes for each in ranges)
     share = min(bytes_max, total / partitions_min) if partitions_min > len(ranges) and total else bytes_max
+    share = max(1.0, share)  # estimates may be next to nothing
     return [piece for each in ranges for piece in _pieces(each, max(1, -int(-each.bytes // share)))]
 
 
@@ -65,11 +66,8 @@ def _pieces(whole: LogRange, count: int) -> list[Cut]:
     for segment in whole.segments:
         width = segment.hi - segment.lo + 1
         while len(starts) < count and passed + segment.bytes >= goal * len(starts):
-            at = (
-                segment.lo + int(width * ((goal * len(starts) - passed) / segment.bytes))
-                if segment.bytes
-                else segment.lo
-            )
+            part = (goal * len(starts) - passed) / segment.bytes if segment.bytes else 0.0
+            at = segment.lo + int(width * min(1.0, max(0.0, part)))
             at = min(at, whole.hi)
             if at <= starts[-1]:
                 at = starts[-1] + 1

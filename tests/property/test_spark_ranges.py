@@ -45,3 +45,10 @@ def test_pieces_hold_about_the_same_and_reach_the_wanted_number() -> None:
     pieces = cut([whole], bytes_max=500_000, partitions_min=0)
     assert [piece.lo for piece in pieces] == [1, 501, 1 << 32, (1 << 32) + 500]
     assert len(cut([whole], bytes_max=1 << 40, partitions_min=10)) == 10
+
+
+def test_estimates_that_are_next_to_nothing_make_no_piece_of_their_own() -> None:
+    tiny = LogRange(LogId(1), "/group", 1, 4, (Segment(1, 1, 1.0), Segment(3, 3, 5e-324)))
+    assert cut([tiny, tiny], bytes_max=1, partitions_min=5)
+    nothing = LogRange(LogId(1), "/group", 1, 2, (Segment(1, 1, 5e-324),))
+    assert [(piece.lo, piece.hi) for piece in cut([nothing], bytes_max=1, partitions_min=2)] == [(1, 2)]
