@@ -53,6 +53,11 @@ class ToNextEpoch:
         taken = replace(current, epoch=Epoch(epoch + 1), epoch_given_at=self.timestamp)
         if self.interval is None or self.interval.same_placement(current.current):
             return taken
+        if self.interval.config_version < current.current.config_version:
+            marks.hit(
+                "nodeset_of_older_cluster_file"
+            )  # whoever is behind does not undo what others did by a later file
+            return taken
         if not current.written:
             marks.hit("nodeset_change_waits_for_metadata_log")
             return taken
@@ -64,7 +69,7 @@ class ToNextEpoch:
 
     @staticmethod
     def _interval(wanted: EpochInterval, since: Epoch) -> EpochInterval:
-        return EpochInterval(since, tuple(sorted(wanted.nodeset)), wanted.replication)
+        return replace(wanted, since=since, nodeset=tuple(sorted(wanted.nodeset)))
 
 
 @dataclass(frozen=True, slots=True)

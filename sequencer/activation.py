@@ -34,10 +34,15 @@ class WantedPlacement:
     generations: Mapping[ShardId, Generation]
     """Of the shards that were heard of."""
     location: Callable[[ShardId], Location | None]
+    config_version: int
+    """Of the cluster file that asks for it."""
 
     def interval(self, current: EpochInterval | None) -> EpochInterval | None:
         """The interval to ask for. A shard that was not heard of keeps the generation that the current interval lists, or is left out; None
-        when the rest cannot replicate."""
+        when the rest cannot replicate, or the current interval was chosen from a later cluster file."""
+        if current is not None and self.config_version < current.config_version:
+            marks.hit("nodeset_of_older_cluster_file")  # whoever is behind does not undo what others did
+            return None
         nodeset = []
         for shard in self.shards:
             before = current.generation(shard) if current is not None else None
@@ -50,7 +55,7 @@ class WantedPlacement:
         domains = FailureDomains(members, self.replication, self.location)
         if not domains.can_replicate([shard for shard in members if shard in self.writable]):
             return None
-        return EpochInterval(EPOCH_MIN, tuple(nodeset), self.replication)
+        return EpochInterval(EPOCH_MIN, tuple(nodeset), self.replication, self.config_version)
 
 
 def wanted_placement(log: LogId, attributes: LogAttributes, context: SequencerContext) -> WantedPlacement | None:
@@ -63,7 +68,12 @@ def wanted_placement(log: LogId, attributes: LogAttributes, context: SequencerCo
         return None
     generations = {shard: generation for shard in shards if (generation := cluster.generation(shard))}
     return WantedPlacement(
-        shards, frozenset(config.writable_shards()), attributes.replication, generations, config.location
+        shards,
+        frozenset(config.writable_shards()),
+        attributes.replication,
+        generations,
+        config.location,
+        config.version,
     )
 
 

@@ -26,6 +26,10 @@ class NodeRecoveryCluster:
         """The shard is in the cluster file."""
         return self._context.config.location(shard) is not None
 
+    def has_left(self, shard: ShardId, since: int) -> bool:
+        """The shard, which was in version `since` of the cluster file, is in it no more. False while this node has an older version."""
+        return not self.in_cluster(shard) and self._context.config.version >= since
+
     def is_writable(self, shard: ShardId) -> bool:
         """The shard takes new entries."""
         return self._context.config.is_writable(shard)

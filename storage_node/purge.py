@@ -95,6 +95,8 @@ class LogPurge:
         )
         self._asked: dict[Epoch, set[ShardId]] = {}
         """Whom to ask about each epoch that is still unknown; those that answered without knowing are taken out."""
+        self._config_versions: dict[Epoch, int] = {}
+        """Of the cluster files that the nodesets of those epochs were chosen from."""
         self._found: dict[Epoch, RecoveredEpoch] = {}
 
     def start(self, now: Micros) -> None:
@@ -165,17 +167,20 @@ class LogPurge:
                 return
             elif interval.generation(self._shard.shard) == self._shard.generation:
                 self._asked[epoch] = {shard for shard in interval.shards if shard != self._shard.shard}
+                self._config_versions[epoch] = interval.config_version
         self.state = PurgeState.ASKING
         self._ask(now)
         self._go_on(now)
 
     def _ask(self, now: Micros, only: PeerId | None = None) -> None:
         """Ask everybody who has not answered. Shards that are not in the cluster file any more cannot know."""
-        nodes = self._shard.config.nodes
+        config = self._shard.config
         by_shard: dict[ShardId, list[Epoch]] = {}
         for epoch, shards in self._asked.items():
-            shards -= {shard for shard in shards if node_of(shard) not in nodes}
-            for shard in shards:
+            absent = {shard for shard in shards if node_of(shard) not in config.nodes}
+            if config.version >= self._config_versions.get(epoch, 0):
+                shards -= absent
+            for shard in shards - absent:
                 by_shard.setdefault(shard, []).append(epoch)
         for shard in sorted(by_shard):
             if only is not None and node_peer(shard) != only:

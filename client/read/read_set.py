@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass
 
 from client.read.metrics import ReadMetrics
 from client.read.sender_state import Sender, SenderStatus
 from client.read.settings import ReadSettings
+from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.core.ids import Generation, LogId, PeerId, ShardId, format_shard
 from logdevice_py.core.lsn import LSN_INVALID, Lsn
 from logdevice_py.core.machine import Outbox, Rng, TimerWheel
@@ -94,20 +94,23 @@ class ReadSet:
         self._metrics = metrics
         self._version = 0
         self._replication = 0
+        self._config_version = 0
         self._share = 0
         self._known_down: list[int] = []
 
     # The set
 
-    def enter(self, interval: EpochInterval, present: Collection[ShardId]) -> None:
+    def enter(self, interval: EpochInterval, config: ClusterConfig) -> None:
         """Read from the shards of another interval; those of the old one that are not in it are told to stop."""
+        present = frozenset(config.storage_shards())
+        self._config_version = interval.config_version
+        left = self._knows_who_left(config)
         old = self.senders
         self.senders = {}
         for shard in sorted(interval.shards):
             sender = Sender(shard, interval.generation(shard) or Generation(0))
             if shard not in present:
-                sender.status = SenderStatus.ABSENT
-                sender.lost = True
+                sender.status, sender.lost = SenderStatus.ABSENT, left
             self.senders[shard] = sender
         for shard, sender in old.items():
             sender.cancel_timer()
@@ -117,11 +120,15 @@ class ReadSet:
         settings = self._settings
         self._share = max(settings.shard_buffer_bytes_min, settings.buffer_bytes // max(1, len(self.senders)))
 
-    def set_present(self, present: Collection[ShardId]) -> bool:
+    def set_config(self, config: ClusterConfig) -> bool:
         """Take which shards are in the cluster file; whether that changed any sender."""
+        present = frozenset(config.storage_shards())
+        left = self._knows_who_left(config)
         changed = False
         for shard, sender in self.senders.items():
             if (shard in present) is not (sender.status is SenderStatus.ABSENT):
+                if shard not in present and sender.lost is not left:
+                    changed, sender.lost = True, left
                 continue
             changed = True
             sender.cancel_timer()
@@ -130,8 +137,15 @@ class ReadSet:
             else:
                 hit("read_shard_removed")
                 self._stop(sender)
-                sender.status, sender.lost = SenderStatus.ABSENT, True
+                sender.status, sender.lost = SenderStatus.ABSENT, left
         return changed
+
+    def _knows_who_left(self, config: ClusterConfig) -> bool:
+        """Whether shards that are not in the cluster file have left it: in an older one than the nodeset was chosen from they may not be yet."""
+        known = config.version >= self._config_version
+        if not known:
+            hit("read_cluster_file_is_older")
+        return known
 
     @property
     def anyone_reads(self) -> bool:

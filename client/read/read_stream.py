@@ -230,7 +230,7 @@ class ReadStream:
         self._certain_end = self._history.certain_end_of(index)
         self._position.limit = Lsn(min(self._position.until, self._history.end_of(index)))
         self._position.wide = False
-        self._read_set.enter(interval, frozenset(self._config.storage_shards()))
+        self._read_set.enter(interval, self._config)
         self._forget_received()
         self._fail_over.enter_interval(self._make_detector(), now)
 
@@ -245,7 +245,7 @@ class ReadStream:
         """A new version of the cluster file holds."""
         self._config = config
         if self.state is ReadStreamState.READING and self._interval_index >= 0:
-            self._read_set.set_present(frozenset(self._config.storage_shards()))
+            self._read_set.set_config(self._config)
             self._make_detector()
             self._fail_over.want_rewind()
             self._dirty = True

@@ -27,6 +27,7 @@ HISTORY_MAX: Final = 512
 """Intervals of one log at most: keeps the encoded record well below the 1 MB that a znode and an entry may have."""
 ENCODED_SIZE_MAX: Final = 1 << 20
 _GENERATION_MAX: Final = 2**31 - 1
+_CONFIG_VERSION_MAX: Final = 2**63 - 1
 _SHARD_MAX: Final = NODE_ID_MAX << 8 | SHARD_INDEX_MAX
 _TIMESTAMP_MAX: Final = 2**63 - 1
 _FIELDS: Final = 8
@@ -48,6 +49,9 @@ class EpochInterval:
     nodeset: tuple[tuple[ShardId, Generation], ...]
     """Each shard with the generation that takes part; a shard that lost its data since has another one."""
     replication: ReplicationProperty
+    config_version: int = 0
+    """The version of the cluster file that the nodeset was chosen from; 0 if not known. A node or client with an older file cannot tell
+    a shard that it does not find there from one that was added since."""
 
     @property
     def shards(self) -> tuple[ShardId, ...]:
@@ -133,6 +137,7 @@ class EpochMetaData:
                 interval.since,
                 [number for member in interval.nodeset for number in member],
                 interval.replication.to_wire(),
+                interval.config_version,
             ]
             for interval in self.history
         ]
@@ -199,12 +204,14 @@ def _metadata(fields: Any) -> EpochMetaData:
 
 
 def _interval(raw: Any) -> EpochInterval:
-    if len(_list(raw, "interval", 3)) != 3:
-        raise ValueError("an interval has three fields")
+    fields = len(_list(raw, "interval", 4))
+    if fields < 3:
+        raise ValueError("an interval has three or four fields")
     since = _integer(raw[0], "since", EPOCH_MIN, EPOCH_MAX)
     nodeset = _nodeset(_integers(raw[1], "nodeset", 2 * NODESET_SIZE_MAX))
     factors = tuple(_integers(pair, "factor", 2) for pair in _list(raw[2], "replication", 16))
-    return EpochInterval(Epoch(since), nodeset, _replication(factors))
+    version = _integer(raw[3], "config_version", 0, _CONFIG_VERSION_MAX) if fields == 4 else 0
+    return EpochInterval(Epoch(since), nodeset, _replication(factors), version)
 
 
 # Cached, so that the logs of a node that have equal nodesets share them in memory.

@@ -26,6 +26,9 @@ class RecoveryCluster(Protocol):
     def in_cluster(self, shard: ShardId) -> bool:
         """The shard is in the cluster file and may be read."""
 
+    def has_left(self, shard: ShardId, since: int) -> bool:
+        """The shard, which was in version `since` of the cluster file, is in it no more. False while this node has an older version."""
+
     def is_writable(self, shard: ShardId) -> bool:
         """The shard takes new entries: it is read-write in the cluster file."""
 

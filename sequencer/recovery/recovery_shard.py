@@ -78,12 +78,13 @@ class RecoveryShards:
         """Shards that said that they may lack entries of the epoch: what they hold is used, but that they hold nothing proves nothing."""
         self.domains = FailureDomains(self.members, interval.replication, cluster.location)
         self._cluster = cluster
+        self._config_version = interval.config_version
         self.refresh_authority()
 
     def refresh_authority(self) -> None:
         """Work out anew what the silence of each shard proves."""
         for shard, member in self.members.items():
-            if shard in self.rebuilding or not self._cluster.in_cluster(shard):
+            if shard in self.rebuilding or self._cluster.has_left(shard, self._config_version):
                 authority = Authority.UNDERREPLICATION
             elif member.state >= RecoveryShardState.SEALED:
                 authority = Authority.FULLY_AUTHORITATIVE  # it says so itself

@@ -48,6 +48,13 @@ class TestToNextEpoch:
         assert taken.history[:-1] == STORED.history
         assert (taken.current.since, taken.written) == (5, False)
 
+    def test_a_nodeset_from_an_older_cluster_file_does_not_replace_one_from_a_later(self) -> None:
+        later = replace(STORED, history=(interval(0, 1, since=1), replace(interval(1, 2, since=3), config_version=4)))
+        assert ToNextEpoch(replace(interval(0, 1), config_version=3))(later) == replace(later, epoch=Epoch(6))
+        taken = ToNextEpoch(replace(interval(0, 1), config_version=4))(later)
+        assert isinstance(taken, EpochMetaData)
+        assert (taken.current.since, taken.current.config_version) == (5, 4)
+
     def test_before_the_current_interval_is_written_it_stays(self) -> None:
         unwritten = replace(STORED, written=False)
         assert ToNextEpoch(interval(7))(unwritten) == replace(unwritten, epoch=Epoch(6))

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 from client.read.items import DataLoss, Gap, GapKind
 from client.read.settings import ReadSettings
 from logdevice_py.core.lsn import LSN, LSN_MAX, compose_lsn
@@ -238,6 +240,22 @@ class TestDataLoss:
         h.advance(200_000)
         for _ in range(2):
             h.started(shard(0))
+            h.gap(0, lsn(1, 1), lsn(1, 3))
+            h.advance(200_000)
+        assert text(h.take()) == ["DATALOSS e1n1-e1n3"]
+
+    def test_a_shard_that_a_later_cluster_file_brought_is_waited_for(self) -> None:
+        brought = (replace(make_interval(1, [0, 3], 2), config_version=2),)
+        h = Harness(copies=2, first=lsn(1, 1), single_copy=False, intervals=brought)
+        h.history()
+        h.started(shard(0), last_released=lsn(1, 3))
+        h.gap(0, lsn(1, 1), lsn(1, 3))
+        h.advance(100 * SECOND)
+        assert not h.take()
+        h.stream.on_config(make_config(3, version=2), h.now)
+        h.advance(200_000)
+        for _ in range(2):
+            h.started(shard(0), last_released=lsn(1, 3))
             h.gap(0, lsn(1, 1), lsn(1, 3))
             h.advance(200_000)
         assert text(h.take()) == ["DATALOSS e1n1-e1n3"]

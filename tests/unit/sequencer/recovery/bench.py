@@ -37,10 +37,10 @@ def shard(node: int) -> ShardId:
     return shard_id(NodeId(node))
 
 
-def metadata(nodes: int, replication: str, next_epoch: int, since: int = 1) -> EpochMetaData:
+def metadata(nodes: int, replication: str, next_epoch: int, since: int = 1, config_version: int = 0) -> EpochMetaData:
     """A nodeset of the first `nodes` nodes."""
     nodeset = tuple((shard(node), Generation(1)) for node in range(nodes))
-    interval = EpochInterval(Epoch(since), nodeset, ReplicationProperty.parse(replication))
+    interval = EpochInterval(Epoch(since), nodeset, ReplicationProperty.parse(replication), config_version)
     return EpochMetaData(Epoch(next_epoch + 1), (interval,), True, False, NodeId(0))
 
 
@@ -86,6 +86,7 @@ class Bench:
         self.sent: list[Any] = []
         self.requests: list[EpochStoreRequest] = []
         self.missing: set[ShardId] = set()
+        self.config_version = 1
         self.read_only: set[ShardId] = set()
         self.dead: set[NodeId] = set()
         self.nodes = nodes
@@ -107,6 +108,9 @@ class Bench:
     def location(self, shard: ShardId) -> Location | None:
         return None if shard in self.missing else Location.parse(f"k{node_of(shard)}")
 
+    def has_left(self, shard: ShardId, since: int) -> bool:
+        return shard in self.missing and self.config_version >= since
+
     def in_cluster(self, shard: ShardId) -> bool:
         return shard not in self.missing
 
@@ -120,10 +124,16 @@ class Bench:
         return node not in self.dead
 
     def start(
-        self, *, last_clean: int | None = 0, tail: TailRecord | None = None, log: LogId = LOG, since: int = 1
+        self,
+        *,
+        last_clean: int | None = 0,
+        tail: TailRecord | None = None,
+        log: LogId = LOG,
+        since: int = 1,
+        config_version: int = 0,
     ) -> None:
         """Begin, and answer the epoch store's first question unless `last_clean` is None."""
-        meta = metadata(self.nodes, self.replication, self.next_epoch, since)
+        meta = metadata(self.nodes, self.replication, self.next_epoch, since, config_version)
         self.recoveries.start(
             log, Epoch(self.next_epoch), meta, lambda result, now: self.results.append(result), self.now
         )

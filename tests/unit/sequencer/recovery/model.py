@@ -421,6 +421,9 @@ class World:
         rack = node_of(shard) % 2 if self._racks else node_of(shard)
         return Location.parse(f"r.d.c.w.k{rack}")
 
+    def has_left(self, shard: ShardId, since: int) -> bool:
+        return False
+
     def in_cluster(self, shard: ShardId) -> bool:
         return True
 

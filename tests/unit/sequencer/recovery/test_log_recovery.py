@@ -7,7 +7,7 @@ from logdevice_py.core.lsn import Epoch, compose_lsn
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import SECOND, Timestamp
 from logdevice_py.metadata.epoch_metadata import TailRecord
-from logdevice_py.protocol.messages import EPOCHS_PER_SEALED, Seal, Sealed, Store
+from logdevice_py.protocol.messages import EPOCHS_PER_SEALED, Digest, Seal, Sealed, Store
 from sequencer.recovery.coalescing import SealedRow
 from sequencer.recovery.result import RecoveryOutcome
 from tests.unit.sequencer.recovery.bench import LOG, Bench, image, shard
@@ -121,6 +121,38 @@ def test_a_removed_shard_is_not_waited_for() -> None:
     bench.digested(0)
     bench.digested(1)
     assert bench.stored(), "all that can answer did: there is nothing to wait for"
+
+
+def test_a_shard_that_a_later_cluster_file_brought_is_not_taken_for_a_removed_one() -> None:
+    """Else a node that is behind would store what the epoch holds on fewer shards than asked for, and call it clean."""
+    bench = Bench(3, "node:3")
+    bench.missing = {shard(2)}
+    bench.start(config_version=2)
+    bench.sealed(0)
+    bench.sealed(1)
+    bench.advance(SECOND // 10)
+    assert not bench.take(Digest), "two shards alone could not hold an entry of the epoch"
+    bench.missing, bench.config_version = set(), 2
+    bench.recoveries.on_shard_status(bench.now)
+    bench.end_turn()
+    bench.sealed(2)
+    for node in (0, 1, 2):
+        bench.digested(node)
+    assert [sorted(nodes) for nodes in bench.stored().values()] == [[0, 1, 2]]
+
+
+def test_a_removed_shard_is_told_from_a_later_one_when_the_later_cluster_file_comes() -> None:
+    bench = Bench(3, "node:3")
+    bench.missing = {shard(2)}
+    bench.start(config_version=2)
+    bench.sealed(0)
+    bench.sealed(1)
+    bench.config_version = 2
+    bench.recoveries.on_shard_status(bench.now)
+    bench.end_turn()
+    bench.digested(0)
+    bench.digested(1)
+    assert [sorted(nodes) for nodes in bench.stored().values()] == [[0, 1]]
 
 
 def test_seals_are_repeated_ever_more_slowly_and_again_when_the_node_returns() -> None:
