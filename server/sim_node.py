@@ -77,6 +77,8 @@ class SimNode:
         """A disk of it was lost at some time."""
         self.retired = False
         """It was taken out of the cluster: its process is not started again."""
+        self.leaving = False
+        """It is stopping in order: it refuses what comes, until it ends."""
         self._paused_by = ""
         self._cluster = cluster
         self._instance = 0
@@ -94,6 +96,7 @@ class SimNode:
             return
         cluster = self._cluster
         self.state = SimNodeState.STARTING
+        self.leaving = False
         self.starts += 1
         self._instance = max(self.clock.wall(), self._instance + 1)
         writer = WriterIdentity(self.id, InstanceId(self._instance))
@@ -416,7 +419,7 @@ class SimNode:
             disk.replace(rows)
 
     def calm(self) -> None:
-        """Everything about the machine works again; what is down is started, and what its disk failed is started anew."""
+        """Everything about the machine works again. What is down is started; what its disk failed, or is about to end, is started anew."""
         self.disk_settings.clear()
         self.clock.set_rate(self.rate_ppm)
         for disk in self.disks.values():
@@ -426,7 +429,7 @@ class SimNode:
         self.resume()
         if self.process is not None:
             self.process.spare_next_turn()
-        if self.failed:
+        if self.failed or self.leaving:
             self.crash(machine=False)
         if self.state is SimNodeState.DOWN:
             self.start()

@@ -263,6 +263,7 @@ def orderly_stop(it: FaultInstance) -> None:
     if node.state is not SimNodeState.RUNNING or process is None or root is None:
         return
     it.hit()
+    node.leaving = True
     process.event(root.leave)
 
     def refuse() -> None:

@@ -117,3 +117,17 @@ def test_the_faults_of_some_runs_have_effects() -> None:
 
 def test_a_run_without_a_fault_is_the_same_run_again() -> None:
     assert run_seed(2, disabled=[0]).digest == run_seed(2, disabled=[0]).digest
+
+
+def test_a_node_that_is_stopping_when_the_faults_end_comes_back() -> None:
+    scenario = scenario_with(["orderly_stop"])
+    for end in range(1, 40):
+        cluster, made = nemesis(scenario)
+        for node in cluster.nodes.values():
+            node.start()
+        made.start()
+        cluster.scheduler.run_until(end * SECOND // 4)
+        made.stop()
+        cluster.scheduler.run_until(cluster.scheduler.now + 10 * SECOND)
+        stopping = [node.name for node in cluster.nodes.values() if node.root is None or node.leaving]
+        assert not stopping, (end, stopping)
