@@ -245,6 +245,18 @@ class TestPurge:
         assert driver.log().last_released == lsn(2, 1)
         assert driver.node.metrics.purge_epochs_skipped == 1
 
+    def test_a_shard_that_a_later_cluster_file_brought_may_know_and_is_waited_for(self) -> None:
+        driver = missed()
+        driver.turn(release(lsn(2, 1)))
+        brought = replace(interval(1, (ME, ShardId(9 << 8))), config_version=2)
+        driver.tell_history([brought])
+        driver.advance(5_000_000)
+        assert driver.log().last_released < lsn(2, 1)
+        driver.node.on_config(replace(driver.config, version=2), driver.now)
+        driver.advance(5_000_000)
+        assert driver.log().last_released == lsn(2, 1)
+        assert driver.node.metrics.purge_epochs_skipped == 1
+
     def test_a_history_without_the_epoch_is_read_again(self) -> None:
         driver = missed()
         driver.turn(release(lsn(2, 1)))
