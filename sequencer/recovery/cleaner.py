@@ -48,6 +48,10 @@ class Cleaner:
                 member.delay = self._context.settings.clean_retry_initial_us
                 self._ask(member, now)
 
+    def cancel(self) -> None:
+        """Tell nobody any more; answers that are on their way do not count."""
+        self._context.requests.withdraw_cleans(self._plan.log)
+
     @property
     def finished(self) -> bool:
         """Every member has it on disk."""
@@ -79,7 +83,7 @@ class Cleaner:
         _, epoch, status, seal_epoch, node = row
         member = self._shards.members.get(shard)
         if member is None or epoch != self._plan.epoch or member.state is not RecoveryShardState.CLEANING:
-            hit("recovery_cleaned_stale")
+            hit("recovery_cleaned_unasked")
         elif status == Status.OK:
             member.cancel_timer()
             member.state = RecoveryShardState.CLEAN

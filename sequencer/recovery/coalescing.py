@@ -101,6 +101,14 @@ class RequestCoalescer:
     def _await(self, kind: _Kind, shard: ShardId, log: LogId, sink: AnswerSink) -> None:
         self._awaited.setdefault(log, {})[kind, shard] = _Awaited(sink)
 
+    def withdraw_cleans(self, log: LogId) -> None:
+        """Send no CLEAN that was not sent yet, and ignore answers to those that were: the recovery of the epoch begins anew."""
+        requests = self._awaited.get(log, {})
+        for key in [key for key in requests if key[0] is _Kind.CLEAN]:
+            del requests[key]
+        for queue in self._cleans.values():
+            queue.pop(log, None)
+
     def forget(self, log: LogId) -> None:
         """The log's recovery is over: nothing more is asked or answered for it."""
         self._awaited.pop(log, None)

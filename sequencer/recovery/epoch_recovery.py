@@ -504,7 +504,9 @@ class EpochRecovery:
         if self._mutator is not None:
             self._mutator.cancel()
             self._mutator = None
-        self._cleaner = None
+        if self._cleaner is not None:
+            self._cleaner.cancel()
+            self._cleaner = None
 
     def _account(self, held: int) -> None:
         self._context.metrics.digest_bytes += held - self._bytes_accounted

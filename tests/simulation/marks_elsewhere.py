@@ -145,6 +145,10 @@ MARKS_ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
         "tests/unit/sequencer/test_append_path.py::TestWithoutBatching"
         "::test_an_answer_about_thousands_of_entries_fits_a_frame_and_counts_all",
     ),
+    "recovery_cleaned_unasked": (
+        _RULES,
+        f"{_RECOVERY}/test_epoch_recovery.py::test_a_shard_that_calls_another_epoch_clean_is_not_believed",
+    ),
     "read_history_in_part": (
         "takes damage to all copies of a log's latest metadata record and to none of an earlier one",
         "tests/unit/client/read/test_read_stream.py::TestNodesets"

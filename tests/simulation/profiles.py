@@ -39,7 +39,7 @@ _QUICK_RECOVERY: Mapping[str, tuple[str, ...]] = {
     "digest_retry_initial_us": ('"5ms"', '"100ms"'),
     "mutation_timeout_initial_us": ('"5ms"', '"30ms"'),
     "mutations_in_flight_max": ("1", "4"),
-    "clean_retry_initial_us": ('"2ms"', '"30ms"'),
+    "clean_retry_initial_us": ('"1ms"', '"30ms"'),
     "digest_bytes_max": ('"1B"', '"2KiB"'),
     "grace_period_us": ('"0us"', '"1s"'),
 }
@@ -211,7 +211,7 @@ PROFILES: tuple[TroubleProfile, ...] = (
     ),
     TroubleProfile(
         name="uneven nodes",
-        faults=("crash_rack", "partition_halves", "crash_loop", "orderly_stop"),
+        faults=("crash_rack", "partition_halves", "crash_loop", "orderly_stop", "stop_sequencer"),
         attributes={"nodeset_size": ("3",), "sequencer_affinity": ('"rack0"', '"rack2"')},
         scenario={"config_interval": SECOND, "epoch_interval": 500 * MILLISECOND},
     ),

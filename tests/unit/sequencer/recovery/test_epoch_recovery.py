@@ -10,9 +10,9 @@ from logdevice_py.core.entry import body_of, parse_header
 from logdevice_py.core.lsn import ESN_MAX, compose_lsn
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import MILLISECOND, SECOND
-from logdevice_py.protocol.messages import Digest, Seal, Store
+from logdevice_py.protocol.messages import Clean, Cleaned, Digest, Seal, Store
 from sequencer.recovery.result import Found, RecoveryOutcome
-from tests.unit.sequencer.recovery.bench import BRIDGE, ENTRY, HOLE, STREAM, Bench, image, shard
+from tests.unit.sequencer.recovery.bench import BRIDGE, ENTRY, HOLE, LOG, STREAM, Bench, image, shard
 
 
 def sealed_bench(nodes: int = 3, answering: int | None = None, **settings: Any) -> Bench:
@@ -476,6 +476,40 @@ def test_a_phase_without_progress_restarts_from_the_sealed_shards() -> None:
     bench.cleaned(1)
     bench.last_clean_epoch_set()
     assert bench.results[0].outcome is RecoveryOutcome.OK
+
+
+def cleaning(**settings: int) -> Bench:
+    """A recovery that has sent every CLEAN."""
+    bench = Bench(2, **settings)
+    bench.start()
+    for node in (0, 1):
+        bench.sealed(node)
+    for node in (0, 1):
+        bench.digested(node)
+    bench.stored()
+    bench.answer_stores()
+    assert "CLEAN:" in bench.explain()
+    return bench
+
+
+def test_a_recovery_that_begins_anew_calls_nothing_clean_that_is_not_sent_yet() -> None:
+    """The shard would be called clean by an attempt that has been given up, and might not be asked by the next one."""
+    bench = cleaning(clean_retry_initial_us=400_000, phase_timeout_us=500_000)
+    before = bench.take(Clean)
+    assert len(before) == 2
+    bench.advance(500_000)  # it is to be repeated, and the phase has taken too long
+    assert bench.take(Digest)
+    assert not bench.take(Clean)
+    late = Cleaned(request_id=before[0].request_id, shard=before[0].shard, logs=[(LOG, 1, Status.OK, 0, -1)])
+    bench.deliver(late)
+    assert "CLEAN:" not in bench.explain()
+
+
+def test_a_shard_that_calls_another_epoch_clean_is_not_believed() -> None:
+    bench = cleaning()
+    for clean in bench.take(Clean):
+        bench.deliver(Cleaned(request_id=clean.request_id, shard=clean.shard, logs=[(LOG, 2, Status.OK, 0, -1)]))
+    assert "CLEAN:" in bench.explain()
 
 
 def test_a_dead_shard_that_was_cleaned_does_not_restart_anything() -> None:
