@@ -154,7 +154,9 @@ class Plan:
                 if esn in unreadable or not self.authoritative:
                     self.lost.add(esn)
                 else:
-                    broken = True  # enough other shards hold nothing: it is plugged
+                    # Enough other shards hold nothing: it is plugged, also behind the bridge, for the copy may become readable again.
+                    broken = True
+                    self.last = max(self.last, esn)
                 continue
             kind = kind_of(entry.header)
             if kind is CopyKind.BRIDGE:

@@ -478,6 +478,19 @@ def test_a_phase_without_progress_restarts_from_the_sealed_shards() -> None:
     assert bench.results[0].outcome is RecoveryOutcome.OK
 
 
+def test_copies_that_cannot_be_read_and_were_never_acknowledged_are_plugged_also_behind_the_bridge() -> None:
+    """A read error may pass: what it hid would come to light in a clean epoch."""
+    bench = sealed_bench(2, replication="node:2")
+    bench.digested(0, image(1), unreadable=(2, 3))
+    bench.digested(1, image(1))
+    assert bench.stored() == {
+        2: {0: BRIDGE, 1: BRIDGE},
+        3: {0: HOLE, 1: HOLE},
+    }
+    bench.answer_stores()
+    assert bench.cleaned(0)[3] == 3
+
+
 def cleaning(**settings: int) -> Bench:
     """A recovery that has sent every CLEAN."""
     bench = Bench(2, **settings)
