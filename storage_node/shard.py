@@ -137,7 +137,7 @@ class Shard:
         group = None
         for log, state in self._released_dirty.items():
             if group is None or group.batch.full:
-                group = self.writes.group(False)
+                group = self.writes.last_group()  # a trim of this turn, which is synced, may carry an older pointer
             group.batch.put_log_metadata(log, LogMetadataKind.LAST_RELEASED, encode_lsn(state.last_released))
         self._released_dirty.clear()
 

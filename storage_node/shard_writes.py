@@ -96,6 +96,10 @@ class ShardWrites:
             group = self._groups[sync] = WriteGroup(sync)
         return group
 
+    def last_group(self) -> WriteGroup:
+        """The open group that is written last."""
+        return self.group(self._groups[True] is not None)
+
     def close(self) -> None:
         """Barrier: whatever is put into a group from here on is written after all that was put in before."""
         for sync in (False, True):

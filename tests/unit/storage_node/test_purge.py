@@ -8,12 +8,21 @@ from logdevice_py.core.entry import EntryFlags
 from logdevice_py.core.ids import PeerId, ShardId
 from logdevice_py.core.lsn import Epoch, Lsn
 from logdevice_py.core.status import Status
-from logdevice_py.protocol.messages import Cleaned, EpochRecoveryMetadata, GetEpochRecoveryMetadata, Sealed, Stored
+from logdevice_py.core.units import Micros
+from logdevice_py.protocol.messages import (
+    Cleaned,
+    EpochRecoveryMetadata,
+    GetEpochRecoveryMetadata,
+    Sealed,
+    Stored,
+    Trim,
+)
 from storage_node.purge import PurgeState
 from storage_node.settings import StorageSettings
 from tests.unit.storage_node.fakes import (
     ASYNC_LOG,
     ME,
+    READER,
     SEQUENCER,
     SHARDS,
     SYNC_LOG,
@@ -105,6 +114,18 @@ class TestRelease:
         driver.advance(2_000_000)
         driver.restart()
         assert driver.log().last_released == lsn(1, 5)
+
+    def test_the_pointer_that_a_trim_carries_does_not_turn_back_a_later_one_of_the_same_turn(self) -> None:
+        driver = ShardDriver()
+        driver.turn(*stores([lsn(1, esn) for esn in range(1, 5)]), release(lsn(1, 3)))
+        driver.now = Micros(driver.now + 2_000_000)
+        trim = Trim(request_id=1, log=SYNC_LOG, shard=ME, lsn=lsn(1, 2))
+        for peer, message in ((READER, trim), release(lsn(1, 4))):
+            driver.node.on_message(peer, message, driver.now)
+        driver.timers.advance(driver.now)
+        driver.turn()
+        driver.restart()
+        assert driver.log().last_released == lsn(1, 4)
 
     def test_a_hint_beyond_the_clean_epochs_only_fences(self) -> None:
         driver = missed()
