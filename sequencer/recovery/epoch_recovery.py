@@ -398,7 +398,9 @@ class EpochRecovery:
         for esn, decision in plan.positions(latest(self._sealed_tail, self._previous_tail)):
             entry = self._digest.entries.get(esn)
             copies = {} if entry is None else {s: copy for s, copy in entry.copies.items() if s in members}
-            if not must_be_stored(
+            # What cannot be read may become readable again, so it is replaced like a copy that is known to differ.
+            damaged = members.intersection(() if entry is None else entry.damaged)
+            if not damaged and not must_be_stored(
                 decision,
                 copies,
                 seal_epoch=self.seal_epoch,
@@ -410,7 +412,7 @@ class EpochRecovery:
                 hit("recovery_entry_gone")  # it was fully replicated when it was decided; more is gone than may be
                 plan.lost.add(esn)
             else:
-                yield Mutation(esn, decision, frozenset(copies))
+                yield Mutation(esn, decision, damaged.union(copies))
 
     def on_mutation_done(self, mutation: Mutation, replicated: bool, now: Micros) -> None:
         """An ESN is stored."""

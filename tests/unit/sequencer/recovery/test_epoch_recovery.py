@@ -491,6 +491,17 @@ def test_copies_that_cannot_be_read_and_were_never_acknowledged_are_plugged_also
     assert bench.cleaned(0)[3] == 3
 
 
+def test_who_holds_a_copy_that_cannot_be_read_gets_what_was_decided() -> None:
+    bench = sealed_bench(4, replication="node:2")
+    bench.digested(0, image(1), unreadable=(2,))
+    bench.digested(1, image(1), unreadable=())
+    bench.digested(2, unreadable=(1,))
+    bench.digested(3)
+    stored = bench.stored()
+    assert stored[2][0] == BRIDGE
+    assert set(stored[1]) == {0, 1, 2}
+
+
 def cleaning(**settings: int) -> Bench:
     """A recovery that has sent every CLEAN."""
     bench = Bench(2, **settings)
