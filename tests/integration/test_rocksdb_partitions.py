@@ -16,6 +16,7 @@ import rocksdict
 
 from logdevice_py.core.ids import Generation, LogId
 from logdevice_py.core.lsn import Lsn
+from logdevice_py.core.marks import HITS
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import SECOND, Timestamp
 from storage_node.log_store import keys
@@ -300,6 +301,25 @@ class TestSpace:
         assert read_all(store, OTHER).entries == kept
         assert len(kept) == 39
         assert lsns(store) == [at(1_000)]
+        store.close()
+
+    def test_chores_that_come_too_late_leave_everything_as_it_is(self, tmp_path: Path) -> None:
+        store, _ = open_store(tmp_path)
+        write(store, at(1))
+        roll(store)
+        write(store, at(2))
+        roll(store)
+        interrupted, closed = store.next_chore(), store.next_chore()
+        assert interrupted is not None
+        assert closed is not None
+        before = HITS["log_store_chore_failed"]
+        store._upkeep._families.interrupt()
+        interrupted()
+        assert HITS["log_store_chore_failed"] == before + 1
+        store._upkeep._families.close(flush=False)
+        closed()
+        store, _ = open_store(tmp_path)
+        assert lsns(store) == [at(1), at(2)]
         store.close()
 
     def test_a_store_is_closed_while_a_partition_is_rewritten(self, tmp_path: Path) -> None:

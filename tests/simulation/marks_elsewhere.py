@@ -22,6 +22,10 @@ MARKS_ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
     "log_store_failed": (_DISK, f"{_ROCKSDB}::test_a_failed_sync_is_final"),
     "log_store_drop_finished": (_DISK, f"{_PARTITIONS}::TestCrash::test_between_the_row_that_drops_and_the_drop"),
     "log_store_begin_undone": (_DISK, f"{_PARTITIONS}::TestCrash::test_between_the_family_and_its_row"),
+    "log_store_chore_failed": (
+        _DISK,
+        f"{_PARTITIONS}::TestSpace::test_chores_that_come_too_late_leave_everything_as_it_is",
+    ),
     "log_store_partition_rewritten": (
         _DISK,
         f"{_PARTITIONS}::TestSpace::test_a_partition_that_one_log_needs_is_rewritten_without_the_others",

@@ -200,7 +200,10 @@ class Upkeep:
         if busy:
             self._families.interrupt()
             self._chore.acquire()
-        self._families.close(flush=not busy)
+        try:
+            self._families.close(flush=not busy)
+        finally:
+            self._chore.release()  # one that was to begin finds the database closed
 
     def _flush(self, number: int, family: Any) -> None:
         family.flush()
