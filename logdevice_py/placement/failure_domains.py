@@ -76,14 +76,23 @@ class _Structure:
 _structure = lru_cache(maxsize=8192)(_Structure)
 
 
+# Looked up for every log that is activated: without this, finding the labels takes most of the time.
+@lru_cache(maxsize=256)
+def _structure_of(
+    shards: tuple[ShardId, ...], replication: ReplicationProperty, location: Callable[[ShardId], Location | None]
+) -> _Structure:
+    labels = tuple(domain_labels(shard, replication, location) for shard in shards)
+    return _structure(shards, labels, tuple(factor for _, factor in replication.factors))
+
+
 class FailureDomains:
     """The domains of one nodeset, and the authority of its shards.
 
     Args:
         shards: the nodeset.
         replication: that of the epoch.
-        location: None for a shard whose node is not in the cluster file. Such a node counts as a domain of its own at every scope: splitting a
-            domain never makes an f-majority that is none.
+        location: of a shard, always the same; None for one whose node is not in the cluster file. Such a node counts as a domain of its own at
+            every scope: splitting a domain never makes an f-majority that is none.
     """
 
     __slots__ = ("_empty", "_lost", "_structure", "_unavailable", "replication", "shards")
@@ -96,9 +105,7 @@ class FailureDomains:
     ) -> None:
         self.shards = tuple(sorted(set(shards)))
         self.replication = replication
-        labels = tuple(domain_labels(shard, replication, location) for shard in self.shards)
-        factors = tuple(factor for _, factor in replication.factors)
-        self._structure = _structure(self.shards, labels, factors)
+        self._structure = _structure_of(self.shards, replication, location)
         self._lost = self._empty = self._unavailable = 0
 
     def set_authority(self, shard: ShardId, authority: Authority) -> None:

@@ -35,6 +35,15 @@ def statuses(driver: ShardDriver) -> list[Status]:
     return [message.status for message in driver.take(Stored)]
 
 
+class TestMemory:
+    def test_entries_of_metadata_logs_are_not_kept_in_memory(self) -> None:
+        driver = ShardDriver()
+        driver.turn(*stores([lsn(1, 1)], log=metadata_log_of(SYNC_LOG)), *stores([lsn(1, 1)], log=SYNC_LOG))
+        logs = driver.machines.shard.logs
+        assert logs[metadata_log_of(SYNC_LOG)].recent is None
+        assert logs[SYNC_LOG].recent is not None
+
+
 class TestDurability:
     def test_stores_of_a_turn_are_one_synced_batch_and_are_answered_after_it(self) -> None:
         driver = ShardDriver()
