@@ -189,7 +189,8 @@ class StoreHandler:
         # Metadata logs have no recovery: nobody asks for the LNG of their epochs, which would pile up. They are seldom read, and half of all
         # logs: their entries take no memory.
         if not is_metadata_log(log):
-            if state.recent is None:
+            # Nor do those of recoveries of logs that nobody reads, most of which are bridges of logs that lie idle.
+            if state.recent is None and (state.streams is not None or not message.flags & _RECOVERY):
                 state.recent = RecentLogEntries(Lsn(state.highest + 1))
             epochs = state.epochs
             if epochs is None:
