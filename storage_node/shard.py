@@ -173,9 +173,7 @@ class Shard:
                     state.epochs = {}
                 state.epochs[epoch] = decode_lng(value)
             else:
-                if state.recovered is None:
-                    state.recovered = {}
-                state.recovered[epoch] = value
+                state.note_recovered(epoch, value)
         for log, lsn in contents.highest:
             state = self.log(log)
             state.highest = lsn
