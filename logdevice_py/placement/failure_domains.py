@@ -76,11 +76,12 @@ class _Structure:
 _structure = lru_cache(maxsize=8192)(_Structure)
 
 
-# Looked up for every log that is activated: without this, finding the labels takes most of the time.
-@lru_cache(maxsize=256)
-def _structure_of(
-    shards: tuple[ShardId, ...], replication: ReplicationProperty, location: Callable[[ShardId], Location | None]
+# Looked up for every log that is activated: without this, making the labels takes most of the time.
+@lru_cache(maxsize=1024)
+def _structure_at(
+    shards: tuple[ShardId, ...], replication: ReplicationProperty, places: tuple[Location | None, ...]
 ) -> _Structure:
+    location = dict(zip(shards, places, strict=True)).__getitem__
     labels = tuple(domain_labels(shard, replication, location) for shard in shards)
     return _structure(shards, labels, tuple(factor for _, factor in replication.factors))
 
@@ -91,8 +92,8 @@ class FailureDomains:
     Args:
         shards: the nodeset.
         replication: that of the epoch.
-        location: of a shard, always the same; None for one whose node is not in the cluster file. Such a node counts as a domain of its own at
-            every scope: splitting a domain never makes an f-majority that is none.
+        location: None for a shard whose node is not in the cluster file. Such a node counts as a domain of its own at every scope: splitting a
+            domain never makes an f-majority that is none.
     """
 
     __slots__ = ("_empty", "_lost", "_structure", "_unavailable", "replication", "shards")
@@ -105,7 +106,7 @@ class FailureDomains:
     ) -> None:
         self.shards = tuple(sorted(set(shards)))
         self.replication = replication
-        self._structure = _structure_of(self.shards, replication, location)
+        self._structure = _structure_at(self.shards, replication, tuple(map(location, self.shards)))
         self._lost = self._empty = self._unavailable = 0
 
     def set_authority(self, shard: ShardId, authority: Authority) -> None:
