@@ -16,11 +16,10 @@ from logdevice_py.core import marks
 from logdevice_py.core.ids import Generation, LogId, NodeId, ShardId
 from logdevice_py.core.lsn import EPOCH_MIN, Epoch
 from logdevice_py.core.machine import Timer, backoff
-from logdevice_py.core.status import LogDeviceError, Status
+from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros, Timestamp
 from logdevice_py.metadata.epoch_metadata import EpochInterval, EpochMetaData
 from logdevice_py.placement.failure_domains import FailureDomains
-from logdevice_py.placement.nodeset import select_nodeset
 from sequencer.context import SequencerContext
 
 
@@ -61,10 +60,8 @@ class WantedPlacement:
 def wanted_placement(log: LogId, attributes: LogAttributes, context: SequencerContext) -> WantedPlacement | None:
     """As the configuration asks; None when it asks for more than its shards can give."""
     config, cluster = context.config, context.cluster
-    try:
-        shards = select_nodeset(log, config, attributes)
-    except LogDeviceError:
-        marks.hit("no_nodeset")
+    shards = context.nodeset(log, attributes)
+    if shards is None:
         return None
     generations = {shard: generation for shard in shards if (generation := cluster.generation(shard))}
     return WantedPlacement(
@@ -111,8 +108,8 @@ class ActivationOwner(Protocol):
     log: LogId
     attributes: LogAttributes
 
-    def on_epoch_taken(self, metadata: EpochMetaData, now: Micros) -> None:
-        """The epoch `metadata.given_epoch` belongs to this activation alone."""
+    def on_epoch_taken(self, metadata: EpochMetaData, token: int, now: Micros) -> None:
+        """The epoch `metadata.given_epoch` belongs to this activation alone. `token`: of the request to the epoch store that took it."""
 
     def on_epoch_refused(self, status: Status, metadata: EpochMetaData | None, now: Micros) -> None:
         """For good: ABORTED, another node was faster, `metadata` tell who; otherwise the log needs an operator."""
@@ -129,7 +126,17 @@ class Activation:
     what it had, and epochs would be given a second time.
     """
 
-    __slots__ = ("_acceptable", "_delays", "_owner", "_provision", "_timer", "_was_written", "context", "state")
+    __slots__ = (
+        "_acceptable",
+        "_delays",
+        "_owner",
+        "_provision",
+        "_timer",
+        "_token",
+        "_was_written",
+        "context",
+        "state",
+    )
 
     def __init__(self, owner: ActivationOwner, acceptable_epoch: Epoch | None, context: SequencerContext) -> None:
         self.state = ActivationState.WAITING
@@ -140,6 +147,7 @@ class Activation:
         self._was_written = False
         """The metadata log holds something: the epoch store knew the log before that was written."""
         self._timer: Timer | None = None
+        self._token = 0
         self._delays = backoff(
             context.rng,
             initial_us=context.settings.epoch_store_retry_min_us,
@@ -166,7 +174,7 @@ class Activation:
         placement = wanted_placement(owner.log, owner.attributes, context)
         acceptable = EPOCH_MIN if self._provision else self._acceptable
         updater = TakeEpoch(placement, acceptable, self._provision, Timestamp(context.wall()))
-        context.epoch_store.submit(UpdateMetadata(owner.log, updater, context.node), self._on_answer, now)
+        self._token = context.epoch_store.submit(UpdateMetadata(owner.log, updater, context.node), self._on_answer, now)
 
     def _on_answer(self, result: Result | None, now: Micros) -> None:
         if self.state is not ActivationState.ASKING:
@@ -177,7 +185,7 @@ class Activation:
             assert metadata is not None
             self.state = ActivationState.DONE
             self.context.metrics.activations += 1
-            self._owner.on_epoch_taken(metadata, now)
+            self._owner.on_epoch_taken(metadata, self._token, now)
             return
         self.context.metrics.activation_failures += 1
         if status is Status.EMPTY and (self._acceptable is not None or self._was_written):

@@ -18,7 +18,7 @@ from logdevice_py.protocol.messages import Append, AppendFlags
 from sequencer.batching import OpenEntry, is_batched, is_split, split
 from sequencer.context import SequencerContext
 from sequencer.frames import NO_NODE, Frame, SplitAppend, frame_of
-from sequencer.recovery.result import Found
+from sequencer.recovery.result import Found, find
 from sequencer.redirection import Action, Route
 from sequencer.sequencer import Sequencer, SequencerPhase
 from sequencer.write_streams import FrameVerdict, KnownWriters
@@ -200,7 +200,7 @@ class AppendPath:
                 self._answer_previous(sequencer, peer, append)
             else:
                 self._maybe_applied(peer, append)
-        elif sequencer.recovery is not None:
+        elif sequencer.recovered is not None:
             self._resolve(sequencer, peer, append, now)
         elif not self._has_room(sequencer.held, append):
             self._context.answers.refuse(peer, append.request_id, append.log, Status.SEQNOBUFS, lsn=previous)
@@ -219,8 +219,8 @@ class AppendPath:
             self._resolve(sequencer, peer, append, now)
 
     def _resolve(self, sequencer: Sequencer, peer: PeerId, append: Append, now: Micros) -> None:
-        assert sequencer.recovery is not None
-        found = sequencer.recovery.find(append.previous_lsn)
+        assert sequencer.recovered is not None
+        found = find(sequencer.recovered, append.previous_lsn)
         if found is Found.ENTRY:
             marks.hit("redirected_append_was_stored")
             self._answer_previous(sequencer, peer, append)

@@ -6,26 +6,31 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final, Protocol
 
+from logdevice_py.config.attributes import LogAttributes
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.config.location import Location
 from logdevice_py.config.replication import ReplicationProperty
+from logdevice_py.core import marks
 from logdevice_py.core.ids import Generation, LogId, NodeId, ShardId
 from logdevice_py.core.lsn import Epoch
 from logdevice_py.core.machine import Outbox, Rng, TimerWheel
+from logdevice_py.core.status import LogDeviceError
 from logdevice_py.core.units import Micros, Timestamp
 from logdevice_py.membership.cluster_view import ClusterView
 from logdevice_py.metadata.epoch_metadata import EpochInterval, EpochMetaData
 from logdevice_py.placement.copyset import CopysetSelector
+from logdevice_py.placement.nodeset import select_nodeset
 from sequencer.epoch_store_calls import EpochStoreCalls
 from sequencer.frames import Answers
 from sequencer.metrics import SequencerMetrics
-from sequencer.recovery.result import RecoveryResult
+from sequencer.recovery.result import EpochContents, RecoveryResult
 from sequencer.releases import Releases
 from sequencer.settings import SequencerSettings
 from sequencer.store_availability import Reason, StoreAvailability
 from sequencer.store_timeouts import StoreTimeouts, StoreTimers
 
 _INTERNED_MAX: Final = 10_000
+_NODESETS_MAX: Final = 4_096
 WallClock = Callable[[], Timestamp]
 
 
@@ -63,8 +68,10 @@ class SequencerContext:
     """Seams and shared tables of one node's sequencers."""
 
     __slots__ = (
+        "_empty_epochs",
         "_histories",
         "_intervals",
+        "_nodesets",
         "_selectors",
         "_shard_sets",
         "answers",
@@ -127,6 +134,9 @@ class SequencerContext:
         self._selectors: dict[tuple[tuple[ShardId, ...], ReplicationProperty], CopysetSelector] = {}
         self._intervals: dict[tuple[tuple[ShardId, Generation], ...], Mapping[ShardId, Generation]] = {}
         self._histories: dict[tuple[EpochInterval, ...], tuple[EpochInterval, ...]] = {}
+        self._empty_epochs: dict[tuple[EpochContents, ...], tuple[EpochContents, ...]] = {}
+        self._nodesets: dict[LogId, tuple[LogAttributes, tuple[ShardId, ...] | None]] = {}
+        """Of logs that were asked for lately: an activation asks several times."""
         self._shard_sets: dict[tuple[ShardId, ...], tuple[ShardId, ...]] = {}
 
     def selector(self, shards: tuple[ShardId, ...], replication: ReplicationProperty) -> CopysetSelector:
@@ -168,9 +178,34 @@ class SequencerContext:
         history = self._histories.setdefault(metadata.history, metadata.history)
         return replace(metadata, history=history)
 
+    def nodeset(self, log: LogId, attributes: LogAttributes) -> tuple[ShardId, ...] | None:
+        """The nodeset that the configuration gives new epochs of a log; None when it asks for more than its shards can give."""
+        known = self._nodesets.get(log)
+        if known is not None and known[0] is attributes:
+            return known[1]
+        shards = None
+        try:
+            shards = self._shared(select_nodeset(log, self.config, attributes))
+        except LogDeviceError:
+            marks.hit("no_nodeset")
+        if len(self._nodesets) >= _NODESETS_MAX:
+            self._nodesets.clear()
+        self._nodesets[log] = attributes, shards
+        return shards
+
+    def interned_contents(self, epochs: tuple[EpochContents, ...]) -> tuple[EpochContents, ...]:
+        """The same epochs; logs whose epochs held nothing share one object of them, others have their own."""
+        if not all(epoch.nothing for epoch in epochs):
+            return epochs
+        if len(self._empty_epochs) >= _INTERNED_MAX:
+            self._empty_epochs.clear()
+        return self._empty_epochs.setdefault(epochs, epochs)
+
     def all_shards(self, metadata: EpochMetaData) -> tuple[ShardId, ...]:
         """The shards of all nodesets that a log ever had, ascending; equal sets share one tuple."""
-        shards = tuple(sorted({shard for interval in metadata.history for shard in interval.shards}))
+        return self._shared(tuple(sorted({shard for interval in metadata.history for shard in interval.shards})))
+
+    def _shared(self, shards: tuple[ShardId, ...]) -> tuple[ShardId, ...]:
         if len(self._shard_sets) >= _INTERNED_MAX:
             self._shard_sets.clear()
         return self._shard_sets.setdefault(shards, shards)
@@ -192,5 +227,6 @@ class SequencerContext:
                 busy.on_shard_slow(shard, now)
 
     def forget_placement(self) -> None:
-        """The configuration changed: weights and locations may be others."""
+        """The configuration changed: weights, locations and nodesets may be others."""
         self._selectors.clear()
+        self._nodesets.clear()

@@ -26,14 +26,20 @@ class EpochStoreCalls:
         self._tokens = 0
         self._waiting: dict[int, tuple[int, EpochStoreAnswer]] = {}
 
-    def submit(self, operation: Operation, answer: EpochStoreAnswer, now: Micros) -> None:
-        """Run `operation`; `answer` is called exactly once, after `epoch_store_timeout_us` at the latest."""
+    @property
+    def latest_token(self) -> int:
+        """Of the request made last. Tokens ascend, so one above this belongs to a request that is yet to be made."""
+        return self._tokens
+
+    def submit(self, operation: Operation, answer: EpochStoreAnswer, now: Micros) -> int:
+        """Run `operation`; `answer` is called exactly once, after `epoch_store_timeout_us` at the latest. Returns the token."""
         token = self.next_token()
         deadline = now + self._settings.epoch_store_timeout_us
         if not self._waiting:
             self._timers.at(deadline, self._on_deadline)
         self._waiting[token] = (deadline, answer)
         self._outbox.emit(EpochStoreRequest(token, operation))
+        return token
 
     def next_token(self) -> int:
         """A token for an `EpochStoreRequest` that somebody else puts out."""

@@ -277,9 +277,11 @@ class SequencerNode:
         """The current epoch is about to end."""
         self._appends.before_new_epoch(sequencer, now)
 
-    def on_active(self, sequencer: Sequencer, now: Micros) -> None:
-        """There is a new epoch."""
+    def on_active(self, sequencer: Sequencer, token: int, now: Micros) -> None:
+        """There is a new epoch, taken by the request of that token to the epoch store."""
         self._appends.on_active(sequencer, now)
+        if sequencer.watched:
+            self._seq_states.on_epoch_taken(sequencer, token)
 
     def on_recovered(self, sequencer: Sequencer, now: Micros) -> None:
         """Earlier epochs are recovered."""

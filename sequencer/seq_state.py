@@ -2,7 +2,7 @@
 
 A request for the tail is answered when everything acknowledged before it came is released, and after it was made sure that nobody else had
 taken the log over when it came: the epoch store is read once for all requests that came before the reading, and if it is silent, shards
-are asked who sealed the log.
+are asked who sealed the log. An epoch that was taken after the request had come says as much as a reading.
 """
 
 from __future__ import annotations
@@ -40,6 +40,8 @@ class WaitingSeqState:
     deadline: int
     acknowledged: Lsn
     """The greatest LSN of which a client was told when the request came."""
+    came_after: int
+    """Token of the request to the epoch store that had been made last by then."""
     verified: Epoch = EPOCH_INVALID
     """The epoch that was the latest of all when the request had come already."""
     reactivated: bool = False
@@ -85,7 +87,10 @@ class SeqStateService:
         current = sequencer.current
         acknowledged = compose_lsn(current.epoch, current.acknowledged) if current is not None else LSN_INVALID
         deadline = now + self._context.settings.sequencer_state_timeout_us
-        request = WaitingSeqState(peer, message.request_id, message.flags, message.min_epoch, deadline, acknowledged)
+        asked = self._context.epoch_store.latest_token
+        request = WaitingSeqState(
+            peer, message.request_id, message.flags, message.min_epoch, deadline, acknowledged, asked
+        )
         if self._answer_if_ready(sequencer, request, now):
             return
         requests = self._logs.get(sequencer.log)
@@ -117,6 +122,14 @@ class SeqStateService:
                 requests.waiting.append(request)
         self._read_if_needed(sequencer, requests, now)
         self._forget_if_empty(sequencer, requests)
+
+    def on_epoch_taken(self, sequencer: Sequencer, token: int) -> None:
+        """The current epoch was taken from the epoch store by the request of that token: none was later at that moment."""
+        requests = self._logs.get(sequencer.log)
+        if requests is not None:
+            for request in requests.waiting:
+                if request.came_after < token:
+                    request.verified = sequencer.epoch
 
     def on_unavailable(self, sequencer: Sequencer, status: Status, now: Micros) -> None:
         """Nothing that waits for the log will be served."""

@@ -23,7 +23,7 @@ from sequencer.context import SequencerContext
 from sequencer.epoch_sequencer import EpochSequencer
 from sequencer.frames import NO_NODE
 from sequencer.metadata_log import MetadataLogWrite
-from sequencer.recovery.result import RecoveryOutcome, RecoveryResult
+from sequencer.recovery.result import EpochContents, RecoveryOutcome, RecoveryResult
 from sequencer.redirection import Standing
 
 
@@ -45,8 +45,8 @@ class SequencerHooks(Protocol):
     def before_new_epoch(self, sequencer: Sequencer, now: Micros) -> None:
         """The current epoch, if there is one, is about to end: use it for what is still open."""
 
-    def on_active(self, sequencer: Sequencer, now: Micros) -> None:
-        """There is a current epoch that was not there before."""
+    def on_active(self, sequencer: Sequencer, token: int, now: Micros) -> None:
+        """There is a current epoch that was not there before. `token`: of the request to the epoch store that took it."""
 
     def on_recovered(self, sequencer: Sequencer, now: Micros) -> None:
         """All earlier epochs are recovered."""
@@ -87,7 +87,7 @@ class Sequencer:
         "no_redirect_until",
         "open_batch",
         "preempted_by",
-        "recovery",
+        "recovered",
         "release_copyset",
         "release_shards",
         "state",
@@ -107,8 +107,8 @@ class Sequencer:
         self.current: EpochSequencer | None = None
         self.draining: EpochSequencer | None = None
         self.activation: Activation | None = None
-        self.recovery: RecoveryResult | None = None
-        """Of the epochs below the current one, once it is done. Epoch 1 has nothing to recover, but gets a result all the same."""
+        self.recovered: tuple[EpochContents, ...] | None = None
+        """The epochs below the current one that recovery has looked at, ascending; None: it is not done. Epoch 1 has nothing to recover."""
         self.last_released: Lsn = LSN_INVALID
         self.release_shards: tuple[ShardId, ...] = ()
         self.release_copyset: tuple[ShardId, ...] = ()
@@ -192,7 +192,7 @@ class Sequencer:
         """Find out whether the metadata log is empty."""
         self._hooks.read_metadata_log(self.log, done, now)
 
-    def on_epoch_taken(self, metadata: EpochMetaData, now: Micros) -> None:
+    def on_epoch_taken(self, metadata: EpochMetaData, token: int, now: Micros) -> None:
         """The epoch store gave an epoch: it becomes the current one at once."""
         epoch = metadata.given_epoch
         assert epoch > self.epoch, (epoch, self.epoch)
@@ -209,7 +209,7 @@ class Sequencer:
         self.draining = old
         self.state = SequencerPhase.ACTIVE
         self.preempted_by = NO_NODE
-        self.recovery = None
+        self.recovered = None
         if self._metadata_write is not None:
             self._metadata_write.stop(now)
             self._metadata_write = None
@@ -226,7 +226,7 @@ class Sequencer:
                 now + self.context.settings.epoch_draining_timeout_us, partial(self._on_drain_timeout, epoch)
             )
             old.start_draining(now)
-        self._hooks.on_active(self, now)
+        self._hooks.on_active(self, token, now)
         self._hooks.on_changed(self, now)
         self.reconsider(now)  # what changed while the epoch was being got is not in it
 
@@ -319,7 +319,7 @@ class Sequencer:
             self.on_sealed(result.preempted_by_epoch, result.preempted_by_node, now)
             return
         self.context.metrics.recoveries_completed += 1
-        self.recovery = result
+        self.recovered = self.context.interned_contents(result.epochs)
         if result.tail is not None:
             self.tail_lsn, self.tail_timestamp = result.tail.lsn, result.tail.timestamp
             self.last_timestamp = max(self.last_timestamp, result.tail.timestamp)
@@ -361,7 +361,12 @@ class Sequencer:
         current, metadata = self.current, self.metadata
         assert current is not None
         assert metadata is not None
-        if self.recovery is None or not metadata.written or self.state is not SequencerPhase.ACTIVE or self.is_released:
+        if (
+            self.recovered is None
+            or not metadata.written
+            or self.state is not SequencerPhase.ACTIVE
+            or self.is_released
+        ):
             return
         self.last_released = compose_lsn(current.epoch, current.lng)
         releases = self.context.releases
@@ -437,7 +442,7 @@ class Sequencer:
             assert epoch_of(self.last_released) <= current.epoch
             if self.is_released:
                 assert self.last_released <= compose_lsn(current.epoch, current.lng)
-                assert self.state is not SequencerPhase.ACTIVE or self.recovery is not None
+                assert self.state is not SequencerPhase.ACTIVE or self.recovered is not None
         if self.draining is not None:
             self.draining.check()
             assert current is not None

@@ -44,7 +44,7 @@ def _sequencer_row(sequencer: Sequencer) -> SequencersRow:
         max_window_bytes=sequencer.attributes.window_bytes,
         waiting_for_epoch=len(sequencer.buffer or ()),
         waiting_for_recovery=len(sequencer.held or ()),
-        is_recovered=int(sequencer.recovery is not None),
+        is_recovered=int(sequencer.recovered is not None),
         metadata_log_written=None if metadata is None else int(metadata.written),
         draining_epoch=None if draining is None else draining.epoch,
         draining_in_flight=0 if draining is None else draining.in_flight,

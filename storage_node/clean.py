@@ -110,9 +110,7 @@ class CleanHandler:
             epoch, lng, last_esn = Epoch(item[1]), item[2], item[3]
             if status is Status.OK:
                 self._shard.metrics.epochs_cleaned += 1
-                if state.recovered is None:
-                    state.recovered = {}
-                state.recovered[epoch] = recovered_epoch(message.seal_epoch, item).encode()
+                state.note_recovered(epoch, recovered_epoch(message.seal_epoch, item).encode())
                 state.raise_clean_epoch(epoch)
                 self._shard.forget_lng(state)
                 self._shard.consolidate_later(state, epoch, lng + 1, last_esn)

@@ -9,6 +9,7 @@ from logdevice_py.core.ids import LogId, NodeId
 from logdevice_py.core.lsn import EPOCH_INVALID, LSN_INVALID, Epoch, Esn, Lsn
 from logdevice_py.core.units import Micros
 from storage_node.recent_entries import RecentLogEntries
+from storage_node.recovered_epochs import RecoveredEpochs
 from storage_node.stored_metadata import SoftSealValue
 
 NO_NODE: Final = NodeId(-1)
@@ -83,8 +84,8 @@ class LogState:
         """Epochs up to here were recovered, as a RELEASE or CLEAN has shown: acts as a seal. Never below `clean_epoch`."""
         self.epochs: dict[Epoch, Esn] | None = None
         """LNG by epoch, of every epoch that has something stored and is later than the last clean one or is it."""
-        self.recovered: dict[Epoch, bytes] | None = None
-        """Encoded `RecoveredEpoch` by epoch, for peers that missed the recovery."""
+        self.recovered: RecoveredEpochs | None = None
+        """For peers that missed the recovery."""
         self.highest: Lsn = LSN_INVALID
         """No entry was ever accepted above this LSN."""
         self.lossy_first: Epoch = EPOCH_INVALID
@@ -94,6 +95,12 @@ class LogState:
         self.streams: list[ReleaseSubscriber] | None = None
         self.held_cleans: dict[Epoch, Callable[[Micros], None]] | None = None
         """CLEANs that wait for earlier epochs to be purged."""
+
+    def note_recovered(self, epoch: Epoch, value: bytes) -> None:
+        """It is on disk how the recovery of an epoch ended: an encoded `RecoveredEpoch`."""
+        if self.recovered is None:
+            self.recovered = RecoveredEpochs()
+        self.recovered.put(epoch, value)
 
     @property
     def sealed(self) -> Epoch:

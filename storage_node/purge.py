@@ -250,9 +250,7 @@ class LogPurge:
                 self._shard.recent.remove(
                     log.recent, Lsn(compose_lsn(epoch, recovered.lng) + 1), compose_lsn(epoch, ESN_MAX)
                 )
-            if log.recovered is None:
-                log.recovered = {}
-            log.recovered[epoch] = recovered.encode()
+            log.note_recovered(epoch, recovered.encode())
             self._shard.metrics.purge_epochs += 1
         log.raise_clean_epoch(self.until)
         self._shard.forget_lng(log)
@@ -362,14 +360,13 @@ def answer_epoch_recovery_metadata(shard: Shard, peer: PeerId, message: GetEpoch
     if shard.failed:
         return
     state = shard.find(message.log)
-    known = {} if state is None or state.recovered is None else state.recovered
+    known = None if state is None else state.recovered
     epochs = []
     for number in range(message.first, min(message.last, message.first + EPOCHS_PER_MESSAGE_MAX - 1) + 1):
-        value = known.get(Epoch(number))
-        if value is None:
+        end = None if known is None else known.get(number)
+        if end is None:
             epochs.append((number, int(Status.NOTREADY), 0, 0, 0, 0, 0, 0))
         else:
-            end = RecoveredEpoch.decode(value)
             epochs.append(
                 (
                     number,

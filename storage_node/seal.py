@@ -31,7 +31,7 @@ from logdevice_py.protocol.messages import EPOCHS_PER_SEALED, FIELDS_BUDGET, Sea
 from storage_node.log_state import LogState
 from storage_node.log_store.interface import LogMetadataKind, ReadResult
 from storage_node.shard import Shard
-from storage_node.stored_metadata import RecoveredEpoch, encode_seal
+from storage_node.stored_metadata import encode_seal
 
 _NO_TIME: Final = Timestamp(0)
 _STATE_SIZE: Final = 45
@@ -248,8 +248,8 @@ def listed_epochs(
     The earliest ones if there are more than SEALED may list: who asks recovers those first, and asks again.
     """
     stored = state.epochs or {}
-    recovered = state.recovered or {}
-    spoken_of = (*stored, *recovered, epoch_of(state.last_released))
+    recovered = state.recovered
+    spoken_of = (*stored, *(recovered or ()), epoch_of(state.last_released))
     epochs = {epoch for epoch in spoken_of if clean_epoch < epoch <= seal_epoch}
     doubtful: set[int] = set()
     for index, (since, generation) in enumerate(generations):
@@ -266,7 +266,8 @@ def listed_epochs(
         hit("seal_of_too_many_epochs")
     for epoch in listed[:EPOCHS_PER_SEALED]:
         lng = max(stored.get(Epoch(epoch), ESN_INVALID), released_in(state, epoch))
-        if epoch in recovered:
-            lng = max(lng, RecoveredEpoch.decode(recovered[Epoch(epoch)]).lng)
+        ended = None if recovered is None else recovered.get(epoch)
+        if ended is not None:
+            lng = max(lng, ended.lng)
         facts.append(EpochFacts(Epoch(epoch), Status.REBUILDING if epoch in doubtful else Status.OK, lng))
     return facts

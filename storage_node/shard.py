@@ -88,7 +88,9 @@ class Shard:
         """Whether STOREs of the log are answered only after a sync. Logs that the cluster file does not know are."""
         sync = self._is_sync.get(log)
         if sync is None:
-            attributes = None if is_metadata_log(log) else self.config.log(log)
+            if is_metadata_log(log):
+                return True
+            attributes = self.config.log(log)
             sync = self._is_sync[log] = attributes is None or attributes.durability is not Durability.ASYNC
         return sync
 
@@ -171,9 +173,7 @@ class Shard:
                     state.epochs = {}
                 state.epochs[epoch] = decode_lng(value)
             else:
-                if state.recovered is None:
-                    state.recovered = {}
-                state.recovered[epoch] = value
+                state.note_recovered(epoch, value)
         for log, lsn in contents.highest:
             state = self.log(log)
             state.highest = lsn

@@ -186,18 +186,20 @@ class StoreHandler:
         group = shard.writes.group(synced or soft_seal)
         if soft_seal:
             group.soft_seals[log] = state
-        if state.recent is None:
-            state.recent = RecentLogEntries(Lsn(state.highest + 1))
-        if lsn > state.highest:
-            state.highest = lsn
+        # Metadata logs have no recovery: nobody asks for the LNG of their epochs, which would pile up. They are seldom read, and half of all
+        # logs: their entries take no memory.
         if not is_metadata_log(log):
-            # Metadata logs have no recovery: nobody asks for the LNG of their epochs, which would pile up.
+            # Nor do those of recoveries of logs that nobody reads, most of which are bridges of logs that lie idle.
+            if state.recent is None and (state.streams is not None or not message.flags & _RECOVERY):
+                state.recent = RecentLogEntries(Lsn(state.highest + 1))
             epochs = state.epochs
             if epochs is None:
                 epochs = state.epochs = {}
             if header.lng > epochs.get(epoch, -1):
                 epochs[epoch] = header.lng
                 group.epochs[log, epoch] = state
+        if lsn > state.highest:
+            state.highest = lsn
         by_recovery = bool(header.flags & _BY_RECOVERY)
         group.batch.put_entry(log, lsn, by_recovery=by_recovery, wave=header.wave, image=image)
         group.stores.append((peer, message))

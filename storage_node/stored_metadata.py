@@ -21,6 +21,8 @@ _EPOCH: Final = struct.Struct(">BI")
 _LSN: Final = struct.Struct(">BQ")
 _LNG: Final = struct.Struct(">BI")
 _RECOVERY: Final = struct.Struct(">BIIIQqB")
+RECOVERED_EPOCH_SIZE: Final = _RECOVERY.size
+"""Bytes of an encoded `RecoveredEpoch`."""
 
 
 def _unpack(layout: struct.Struct, value: bytes) -> tuple[int, ...]:

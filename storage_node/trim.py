@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from logdevice_py.core.ids import LogId, PeerId, is_metadata_log
 from logdevice_py.core.lsn import LSN_MAX, LSN_OLDEST, Epoch, epoch_of
@@ -82,13 +81,16 @@ class TrimHandler:
                 shard.recent.drop_until(state.recent, last)
         # Nobody asks how a trimmed epoch ended; the one of the trim point is kept because it may be trimmed in part.
         ended = min(epoch_of(state.trim_point), state.clean_epoch)
-        self._forget(state, EpochMetadataKind.RECOVERY, state.recovered, Epoch(ended))
-        self._forget(state, EpochMetadataKind.MUTABLE, state.epochs, Epoch(ended))
+        if state.recovered is not None:
+            self._forget(state, EpochMetadataKind.RECOVERY, state.recovered.forget_before(ended))
+        if state.epochs is not None:
+            trimmed = [epoch for epoch in state.epochs if epoch < ended]
+            for epoch in trimmed:
+                del state.epochs[epoch]
+            self._forget(state, EpochMetadataKind.MUTABLE, trimmed)
 
-    def _forget(self, state: LogState, kind: EpochMetadataKind, kept: dict[Epoch, Any] | None, before: Epoch) -> None:
-        for epoch in [epoch for epoch in kept or () if epoch < before]:
-            assert kept is not None
-            del kept[epoch]
+    def _forget(self, state: LogState, kind: EpochMetadataKind, epochs: list[Epoch]) -> None:
+        for epoch in epochs:
             self._shard.writes.group(True).batch.delete_epoch_metadata(state.log, epoch, kind)
 
     def _answer(self, peer: PeerId, message: Trim, status: Status) -> None:

@@ -119,6 +119,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--seconds", type=float, help="of the timed part of a run")
     run.add_argument("--warmup", type=float, help="seconds before the timed part")
     run.add_argument("--repeats", type=int, help="faults in a run of a failover workload")
+    run.add_argument("--idle-logs", type=int, metavar="LOGS", help="of idle-logs; a fifth of them with ZooKeeper")
     run.add_argument("--copies", type=int, default=3, help="of each record (default: 3)")
     run.add_argument("--sync-delay", default="0us", help="every sync of a server takes this much longer, like 2ms")
     run.add_argument("--profile", action="store_true", help="sample the stacks of our processes into OUTPUT/profiles")
@@ -203,6 +204,7 @@ def _scale(arguments: argparse.Namespace) -> Scale:
         "seconds": arguments.seconds,
         "warmup_seconds": arguments.warmup,
         "repeats": arguments.repeats,
+        "idle_logs": arguments.idle_logs,
     }
     return dataclasses.replace(scale, **{name: value for name, value in given.items() if value is not None})
 

@@ -134,6 +134,12 @@ class ClusterConfig:
         return tuple(weight / heaviest for weight in weights) if heaviest > 0 else tuple(weights)
 
     @cached_property
+    def enabled_storage_nodes(self) -> tuple[NodeConfig, ...]:
+        """The nodes whose shards new nodesets may have, ascending."""
+        storage = (self.nodes[node] for node in sorted(self.nodes) if self.nodes[node].shard_ids())
+        return tuple(node for node in storage if node.shard_state is not ShardState.DISABLED)
+
+    @cached_property
     def _sequencers_by_area(self) -> dict[Location, tuple[NodeId, ...]]:
         return {}
 

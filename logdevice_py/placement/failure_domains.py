@@ -76,6 +76,16 @@ class _Structure:
 _structure = lru_cache(maxsize=8192)(_Structure)
 
 
+# Looked up for every log that is activated: without this, making the labels takes most of the time.
+@lru_cache(maxsize=1024)
+def _structure_at(
+    shards: tuple[ShardId, ...], replication: ReplicationProperty, places: tuple[Location | None, ...]
+) -> _Structure:
+    location = dict(zip(shards, places, strict=True)).__getitem__
+    labels = tuple(domain_labels(shard, replication, location) for shard in shards)
+    return _structure(shards, labels, tuple(factor for _, factor in replication.factors))
+
+
 class FailureDomains:
     """The domains of one nodeset, and the authority of its shards.
 
@@ -96,9 +106,7 @@ class FailureDomains:
     ) -> None:
         self.shards = tuple(sorted(set(shards)))
         self.replication = replication
-        labels = tuple(domain_labels(shard, replication, location) for shard in self.shards)
-        factors = tuple(factor for _, factor in replication.factors)
-        self._structure = _structure(self.shards, labels, factors)
+        self._structure = _structure_at(self.shards, replication, tuple(map(location, self.shards)))
         self._lost = self._empty = self._unavailable = 0
 
     def set_authority(self, shard: ShardId, authority: Authority) -> None:

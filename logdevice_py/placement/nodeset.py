@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Final
 
-from logdevice_py.config.cluster import ClusterConfig, NodeConfig, ShardState
+from logdevice_py.config.cluster import ClusterConfig, NodeConfig
 from logdevice_py.config.location import Scope
 from logdevice_py.config.logs import LogAttributes
 from logdevice_py.config.replication import ReplicationProperty
@@ -41,13 +41,15 @@ def select_nodeset(log: LogId, config: ClusterConfig, attributes: LogAttributes)
     biggest, smallest_count = replication.factors[0][0], replication.factors[-1][1]
     per_domain = smallest_count if biggest is Scope.NODE else smallest_count - replication.factors[0][1] + 1
     target = max(attributes.nodeset_size or NODESET_SIZE_MAX, 2 * smallest_count - 1)
+    everything = _whole(config, target)
+    if everything and _can_replicate(set(everything), config, replication):
+        return everything
     inner = [scope for scope, _ in replication.factors[1:] if scope is not Scope.NODE]
     key = mix64(log)
     domains: dict[str, list[tuple[float, ShardId]]] = {}
-    for node in config.nodes.values():
-        if node.shard_ids() and node.shard_state is not ShardState.DISABLED:
-            label = "" if biggest is Scope.NODE else node.location.domain(biggest, node.node)
-            domains.setdefault(label, []).append(_candidate(key, node))
+    for node in config.enabled_storage_nodes:
+        label = "" if biggest is Scope.NODE else node.location.domain(biggest, node.node)
+        domains.setdefault(label, []).append(_candidate(key, node))
     domains = {label: _spread(candidates, inner, config) for label, candidates in domains.items()}
     picked: set[ShardId] = set()
     _pick(domains, picked, lambda _: True, per_domain, target, _ANY_STATE_MAX)
@@ -61,6 +63,14 @@ def select_nodeset(log: LogId, config: ClusterConfig, attributes: LogAttributes)
                 f'chosen do not satisfy "{replication}"; make more storage nodes read-write, or lower the replication property',
             )
     return tuple(sorted(picked))
+
+
+def _whole(config: ClusterConfig, target: int) -> tuple[ShardId, ...]:
+    """What every log gets where there are no more shards than are wanted: found quickly, for activations of many logs. Empty: each its own."""
+    nodes = config.enabled_storage_nodes
+    if len(nodes) > min(target, _ANY_STATE_MAX) or any(node.shards != 1 for node in nodes):
+        return ()
+    return tuple(shard_id(node.node) for node in nodes)
 
 
 def _can_replicate(picked: set[ShardId], config: ClusterConfig, replication: ReplicationProperty) -> bool:

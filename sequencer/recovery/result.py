@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import enum
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from logdevice_py.core.ids import LogId, NodeId
@@ -41,6 +42,11 @@ class EpochContents:
     """Greatest ESN that holds an entry, 0 if none."""
     authoritative: bool
 
+    @property
+    def nothing(self) -> bool:
+        """It is certain that the epoch holds no entry at all."""
+        return self.authoritative and not (self.tail or self.lng or self.entries or self.lost)
+
     def find(self, esn: Esn) -> Found:
         """What the ESN holds."""
         if 0 < esn <= self.lng:
@@ -72,10 +78,11 @@ class RecoveryResult:
         """No epoch was recovered from shards that had lost their data."""
         return all(epoch.authoritative for epoch in self.epochs)
 
-    def find(self, lsn: Lsn) -> Found:
-        """What an LSN below `next_epoch` holds, for a redirected append that may have got it."""
-        wanted = epoch_of(lsn)
-        for recovered in self.epochs:
-            if recovered.epoch == wanted:
-                return recovered.find(esn_of(lsn))
-        return Found.UNKNOWN
+
+def find(epochs: Sequence[EpochContents], lsn: Lsn) -> Found:
+    """What an LSN holds, for a redirected append that may have got it. `epochs`: of the recovery of all that is below the current one."""
+    wanted = epoch_of(lsn)
+    for recovered in epochs:
+        if recovered.epoch == wanted:
+            return recovered.find(esn_of(lsn))
+    return Found.UNKNOWN

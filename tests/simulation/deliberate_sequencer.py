@@ -74,7 +74,7 @@ def release_beyond_lng(original: Change) -> Change:
 def release_before_recovery(original: Change) -> Change:
     def start_recovery(self: Sequencer, now: Any) -> None:
         original(self, now)
-        if self._drained and self.current is not None and self.recovery is None:
+        if self._drained and self.current is not None and self.recovered is None:
             self.on_recovery_done(RecoveryResult(self.log, self.epoch, RecoveryOutcome.OK), now)
 
     return start_recovery

@@ -34,6 +34,8 @@ _CONCURRENT: Final = 1_000
 _SETTLE_SECONDS: Final = 3.0
 _ZOOKEEPER_HEAP_MB: Final = 1024
 _RECOVERY_TIMEOUT: Final = 60.0
+_SEQUENCER: Final = f"N{_COPIES}"
+"""The node that sequences in clusters of one."""
 _OURS: Final = frozenset({"logdevice"})
 
 
@@ -86,10 +88,11 @@ class _OwnCluster(SmallestOnly):
 
 
 class IdleLogs(_OwnCluster):
-    """All logs are activated by one sequencer node, then nothing happens. The epoch store is a SQLite file."""
+    """All logs are activated by one sequencer node, and once more with recovery by its next process; then nothing happens. The epoch store is a
+    SQLite file."""
 
     name = "idle-logs"
-    title = "memory and activation of logs that lie idle, one sequencer node"
+    title = "memory and activation of logs that lie idle, one sequencer node, three storage nodes"
     primary = "bytes_per_log"
 
     def parameters(self, scale: Scale) -> Sequence[dict[str, Any]]:
@@ -97,7 +100,7 @@ class IdleLogs(_OwnCluster):
         return ({"logs": scale.idle_logs},)
 
     async def run(self, bench: WorkloadBench) -> None:
-        """Resident memory of all nodes before and after; afterwards a few logs are written to and read."""
+        """Resident memory of nodes before and after; at the end a few logs are written to and read."""
         await self.activate(bench)
 
     async def activate(self, bench: WorkloadBench, epoch_store: str | None = None) -> None:
@@ -119,25 +122,53 @@ class IdleLogs(_OwnCluster):
                 seconds = (time.monotonic_ns() - began) / NANOSECONDS
             bench.say("letting them lie")
             await asyncio.sleep(_SETTLE_SECONDS)
-            after = _resident(running.processes())
-            figures = bench.measurement.figures
-            figures["bytes_per_log"] = sum(after.values()) / count - sum(before.values()) / count
-            sequencer = f"N{_COPIES}"
-            figures["sequencer_bytes_per_log"] = (after[sequencer] - before[sequencer]) / count
-            figures["activation_s"] = seconds
-            bench.note(
-                "resident MB before and after: "
-                + ", ".join(f"{name} {before[name] / 1e6:.0f} to {after[name] / 1e6:.0f}" for name in before)
-            )
+            self._note_memory(bench, "provisioned and activated", before, _resident(running.processes()), count)
+            bench.measurement.figures["activation_s"] = seconds
+            await self._recover(bench, running, before, count)
             for log in sorted({1, count // 2 + 1, count}):
                 bench.measurement.verified_records += await _write_and_read(running, log, 10)
+
+    async def _recover(
+        self, bench: WorkloadBench, running: RunningLogDevice, before: dict[str, int], count: int
+    ) -> None:
+        """A new process sequences: it recovers the first epoch of each log, and its memory counts from its own beginning."""
+        await running.kill(_SEQUENCER)
+        await running.restart(_SEQUENCER)
+        await _writable(running, 1)
+        await asyncio.sleep(_SETTLE_SECONDS)
+        before = before | {_SEQUENCER: _resident(running.processes())[_SEQUENCER]}
+        bench.say(f"recovering and activating {count:,} logs")
+        began = time.monotonic_ns()
+        await _activate_all(running, count)
+        bench.measurement.figures["recovered_activation_s"] = (time.monotonic_ns() - began) / NANOSECONDS
+        bench.say("letting them lie")
+        await asyncio.sleep(_SETTLE_SECONDS)
+        self._note_memory(bench, "recovered and activated", before, _resident(running.processes()), count)
+
+    def _note_memory(
+        self, bench: WorkloadBench, what: str, before: dict[str, int], after: dict[str, int], count: int
+    ) -> None:
+        """The figures of the last call stay."""
+        added = {name: (after[name] - before[name]) / count for name in before}
+        sequencer = added.pop(_SEQUENCER)
+        storage = max(added.values())
+        bench.measurement.figures |= {
+            "bytes_per_log": sequencer + storage,
+            "sequencer_bytes_per_log": sequencer,
+            "storage_bytes_per_log": storage,
+            "cluster_bytes_per_log": sequencer + sum(added.values()),
+        }
+        resident = ", ".join(f"{name} {before[name] / 1e6:.0f} to {after[name] / 1e6:.0f}" for name in before)
+        bench.note(
+            f"{what}: {sequencer:,.0f} B a log at the sequencer, {storage:,.0f} at a storage node; resident MB: {resident}"
+        )
 
 
 class IdleLogsZooKeeper(IdleLogs):
     """The same with a ZooKeeper server of its own, which is not counted."""
 
     name = "idle-logs-zookeeper"
-    title = "the same with ZooKeeper for the epoch store"
+    title = "the same with ZooKeeper as the epoch store"
 
     def parameters(self, scale: Scale) -> Sequence[dict[str, Any]]:
         """A fifth: each log costs ZooKeeper several synced writes."""

@@ -172,6 +172,28 @@ class TestTail:
         assert world.state_of(first).status is Status.OK
         assert world.state_of(second).status is Status.PREEMPTED
 
+    def test_an_epoch_that_was_taken_for_the_request_needs_no_reading(self) -> None:
+        world = World()
+        request = world.ask_state(TAIL)
+        world.run()
+        assert world.state_of(request).status is Status.OK
+        assert not [operation for operation in world.store.operations if isinstance(operation, ReadMetadata)]
+
+    def test_an_epoch_asked_for_before_the_request_came_does_not_count(self) -> None:
+        world = active()
+        world.store.silent = True
+        world.ask_state(TAIL, min_epoch=2)
+        world.run()
+        early = world.store.held[0]
+        result = world.store.run(early.operation)
+        late = world.ask_state(TAIL, min_epoch=2)
+        world.store.take_over(LOG, NodeId(2))
+        world.store.silent = False
+        assert result is not None
+        world.node.on_epoch_store(early.token, result, world.now)
+        world.run()
+        assert world.state_of(late).status is Status.PREEMPTED
+
     def test_shards_are_asked_when_the_epoch_store_is_silent(self) -> None:
         world = active()
         world.store.silent = True

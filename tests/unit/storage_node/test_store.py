@@ -35,6 +35,25 @@ def statuses(driver: ShardDriver) -> list[Status]:
     return [message.status for message in driver.take(Stored)]
 
 
+class TestMemory:
+    def test_entries_of_metadata_logs_are_not_kept_in_memory(self) -> None:
+        driver = ShardDriver()
+        driver.turn(*stores([lsn(1, 1)], log=metadata_log_of(SYNC_LOG)), *stores([lsn(1, 1)], log=SYNC_LOG))
+        logs = driver.machines.shard.logs
+        assert logs[metadata_log_of(SYNC_LOG)].recent is None
+        assert logs[SYNC_LOG].recent is not None
+
+    def test_nor_is_what_recovery_stores_of_a_log_that_nobody_reads(self) -> None:
+        driver = ShardDriver()
+        driver.turn((SEQUENCER, recovery_store(lsn(1, 1), seal_epoch=1)))
+        state = driver.machines.shard.logs[SYNC_LOG]
+        assert state.recent is None
+        assert state.in_memory_from == lsn(1, 2)
+        driver.turn(*stores([lsn(2, 1)]))
+        assert state.recent is not None
+        assert state.recent.complete_from == lsn(1, 2)
+
+
 class TestDurability:
     def test_stores_of_a_turn_are_one_synced_batch_and_are_answered_after_it(self) -> None:
         driver = ShardDriver()
@@ -279,6 +298,7 @@ class TestSeals:
 
     def test_an_amend_does_not_take_the_body_of_something_else(self) -> None:
         driver = ShardDriver()
+        driver.turn(*stores([lsn(1, 2)]))
         driver.turn((SEQUENCER, recovery_store(lsn(1, 1), 1, flags=EntryFlags.HOLE)))
         held = list(driver.log().recent.between(lsn(1, 1), lsn(1, 1)))
         driver.turn((SEQUENCER, recovery_store(lsn(1, 1), 1, flags=EntryFlags.AMEND)))

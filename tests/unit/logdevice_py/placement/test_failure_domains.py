@@ -37,6 +37,17 @@ class TestFMajority:
         three.set_authority(S[8], Authority.UNDERREPLICATION)
         assert three.authority(S[8]) is Authority.FULLY_AUTHORITATIVE
 
+    def test_where_shards_are_is_asked_each_time(self) -> None:
+        places = {shard: Location.parse("a") for shard in S[:4]}
+        replication = ReplicationProperty.parse("rack:2,node:3")
+
+        def can_replicate() -> bool:
+            return FailureDomains(S[:4], replication, places.get).can_replicate(S[:4])
+
+        assert not can_replicate()
+        places[S[3]] = Location.parse("b")
+        assert can_replicate()
+
     def test_shards_of_one_node_are_one_domain(self) -> None:
         shards = [shard_id(NodeId(node), index) for node in range(3) for index in range(2)]
         six = FailureDomains(shards, ReplicationProperty.parse("node:2"), lambda _: Location())

@@ -155,3 +155,22 @@ def test_a_metadata_log_would_get_the_nodeset_of_its_data_log() -> None:
     assert select_nodeset(metadata_log_of(LogId(3)), config, log_attributes) == select_nodeset(
         LogId(3), config, log_attributes
     )
+
+
+def test_where_all_shards_are_wanted_the_quick_way_finds_what_the_long_one_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    configs = [
+        cluster(["r1", "r1", "r2", "r2", "r3"], nodes={1: {"shard_state": ShardState.READ_ONLY}}),
+        cluster(["r1", "r2", "r3", "r3"], nodes={3: {"shard_state": ShardState.DISABLED}}),
+        cluster([""] * 6, nodes={4: {"roles": Roles.SEQUENCER}}),
+        cluster([""] * 63),
+        cluster([""] * 64),
+        cluster([""] * 4, nodes={2: {"shards": 3}}),
+    ]
+    asked = [attributes("node:2"), attributes("node:2", nodeset_size=3), attributes("node:2", nodeset_size=5)]
+    quick = [select_nodeset(LogId(log), config, each) for config in configs for each in asked for log in (1, 2, 99)]
+    monkeypatch.setattr("logdevice_py.placement.nodeset._whole", lambda config, target: ())
+    assert quick == [
+        select_nodeset(LogId(log), config, each) for config in configs for each in asked for log in (1, 2, 99)
+    ]

@@ -11,7 +11,7 @@ from logdevice_py.core.lsn import ESN_MAX, compose_lsn
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import MILLISECOND, SECOND
 from logdevice_py.protocol.messages import Clean, Cleaned, Digest, Seal, Store
-from sequencer.recovery.result import Found, RecoveryOutcome
+from sequencer.recovery.result import Found, RecoveryOutcome, find
 from tests.unit.sequencer.recovery.bench import BRIDGE, ENTRY, HOLE, LOG, STREAM, Bench, image, shard
 
 
@@ -108,14 +108,14 @@ def test_gaps_are_plugged_and_plugs_take_the_timestamp_of_the_entry_before() -> 
     assert tail is not None
     assert (tail.lsn, tail.timestamp) == (compose_lsn(1, 5), 1005)
     result = bench.results[0]
-    assert [result.find(compose_lsn(1, esn)) for esn in (1, 2, 5, 6, 99)] == [
+    assert [find(result.epochs, compose_lsn(1, esn)) for esn in (1, 2, 5, 6, 99)] == [
         Found.HOLE,
         Found.ENTRY,
         Found.ENTRY,
         Found.HOLE,
         Found.HOLE,
     ]
-    assert result.find(compose_lsn(0, 1)) is Found.UNKNOWN
+    assert find(result.epochs, compose_lsn(0, 1)) is Found.UNKNOWN
 
 
 def test_the_digest_starts_behind_the_lng_and_the_tail_is_taken_from_the_seal() -> None:
@@ -168,8 +168,8 @@ def test_too_much_lost_makes_no_plugs_and_no_bridge() -> None:
     bench.last_clean_epoch_set()
     result = bench.results[0]
     assert not result.authoritative
-    assert result.find(compose_lsn(1, 3)) is Found.ENTRY
-    assert result.find(compose_lsn(1, 1)) is Found.UNKNOWN
+    assert find(result.epochs, compose_lsn(1, 3)) is Found.ENTRY
+    assert find(result.epochs, compose_lsn(1, 1)) is Found.UNKNOWN
     assert bench.metrics.entries_under_replicated == 2
 
 
@@ -306,7 +306,7 @@ def test_a_position_whose_only_copies_are_damaged_is_neither_stored_nor_plugged(
     for node in range(3):
         bench.cleaned(node)
     bench.last_clean_epoch_set()
-    assert bench.results[0].find(compose_lsn(1, 2)) is Found.UNKNOWN
+    assert find(bench.results[0].epochs, compose_lsn(1, 2)) is Found.UNKNOWN
     assert bench.metrics.entries_lost == 1
 
 
@@ -400,7 +400,7 @@ def test_a_member_that_dies_restarts_at_once_and_what_was_decided_stays() -> Non
     bench.cleaned(1)
     bench.cleaned(2)
     bench.last_clean_epoch_set()
-    assert bench.results[0].find(compose_lsn(1, 1)) is Found.ENTRY
+    assert find(bench.results[0].epochs, compose_lsn(1, 1)) is Found.ENTRY
 
 
 def test_an_lng_that_is_heard_of_later_hides_nothing_from_the_next_attempt() -> None:

@@ -8,7 +8,7 @@ from logdevice_py.core.lsn import Epoch, Lsn, compose_lsn
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import SECOND
 from logdevice_py.protocol.messages import LOGS_PER_FRAME, Digest, Digested, Mutated, Seal, Sealed
-from sequencer.recovery.result import Found, RecoveryOutcome
+from sequencer.recovery.result import Found, RecoveryOutcome, find
 from tests.unit.sequencer.recovery.bench import LOG, Bench, image, parse_lsn, shard
 
 
@@ -186,8 +186,8 @@ def test_a_recovery_that_follows_another_one_knows_what_that_one_found() -> None
     bench.store_answers(request, Result(Status.OK, LastCleanEpoch(Epoch(2), None)))
     result = bench.results[-1]
     assert result.next_epoch == 3
-    assert result.find(compose_lsn(1, 1)) is Found.ENTRY
-    assert result.find(compose_lsn(1, 3)) is Found.HOLE
+    assert find(result.epochs, compose_lsn(1, 1)) is Found.ENTRY
+    assert find(result.epochs, compose_lsn(1, 3)) is Found.HOLE
 
 
 def test_a_recovery_follows_one_that_a_sequencer_between_the_two_has_preempted() -> None:
