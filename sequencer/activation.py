@@ -119,11 +119,26 @@ class Activation:
     what it had, and epochs would be given a second time.
     """
 
-    __slots__ = ("_acceptable", "_delays", "_owner", "_provision", "_timer", "_was_written", "context", "state")
+    __slots__ = (
+        "_acceptable",
+        "_delays",
+        "_owner",
+        "_provision",
+        "_timer",
+        "_was_written",
+        "began",
+        "context",
+        "failure",
+        "state",
+    )
 
     def __init__(self, owner: ActivationOwner, acceptable_epoch: Epoch | None, context: SequencerContext) -> None:
         self.state = ActivationState.WAITING
         self.context = context
+        self.began = Micros(0)
+        """When somebody wanted the epoch."""
+        self.failure = Status.OK
+        """Why the last request was of no use; REBUILDING: shards that lost their data cannot tell whether the metadata log is empty."""
         self._owner = owner
         self._acceptable = acceptable_epoch
         self._provision = False
@@ -138,6 +153,7 @@ class Activation:
 
     def start(self, at: int, now: Micros) -> None:
         """Begin at the time `at`."""
+        self.began = now
         if at <= now:
             self._ask(now)
         else:
@@ -170,6 +186,7 @@ class Activation:
             self._owner.on_epoch_taken(metadata, now)
             return
         self.context.metrics.activation_failures += 1
+        self.failure = status
         if status is Status.EMPTY and (self._acceptable is not None or self._was_written):
             # An epoch of the log is open here, or was somewhere, so the epoch store once had it.
             marks.hit("epoch_store_wiped")
@@ -197,6 +214,7 @@ class Activation:
         if self.state is not ActivationState.READING_METADATA_LOG:
             return
         if empty is None:
+            self.failure = Status.REBUILDING
             self._retry(now)
             return
         if empty:

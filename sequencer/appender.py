@@ -178,6 +178,16 @@ class Appender:
         """No shard holds a copy, or will."""
         return not (self.stored or self._maybe_stored or self._late or self._expected)
 
+    @property
+    def unanswered(self) -> tuple[ShardId, ...]:
+        """The shards that have not answered the wave, to look at."""
+        return tuple(shard for at, shard in enumerate(self.copyset) if self._expected >> at & 1)
+
+    @property
+    def missing(self) -> tuple[ShardId, ...]:
+        """The shards that are not known to have stored the wave, to look at."""
+        return tuple(shard for at, shard in enumerate(self.copyset) if self._missing >> at & 1)
+
     def start(self, copyset: tuple[ShardId, ...], body: bytes, crc: int, now: Micros) -> None:
         """Send the first wave."""
         self._send(copyset, body, len(body), crc, now)

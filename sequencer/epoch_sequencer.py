@@ -219,6 +219,10 @@ class EpochSequencer:
         window = self._window
         return window.appenders.get(esn) if window is not None else None
 
+    def entries(self) -> list[Appender]:
+        """Those that are not reaped, in order, to look at."""
+        return [] if self._window is None else list(self._window)
+
     def pick_copyset(self, size: int, tried: tuple[ShardId, ...] | None, now: Micros) -> tuple[ShardId, ...] | None:
         """The copyset for a wave."""
         context = self.context

@@ -113,6 +113,16 @@ class SequencerNode:
         return self.context.metrics
 
     @property
+    def seq_states(self) -> SeqStateService:
+        """Requests for the state of sequencers, to look at."""
+        return self._seq_states
+
+    @property
+    def metadata_logs(self) -> MetadataLogReading:
+        """The readings of metadata logs, to look at."""
+        return self._metadata_logs
+
+    @property
     def drained(self) -> bool:
         """No append is under way."""
         return not self.context.busy

@@ -146,6 +146,16 @@ class Sequencer:
         """The current epoch is released up to its LNG: all earlier ones are recovered, and its metadata are written."""
         return self.current is not None and epoch_of(self.last_released) == self.current.epoch
 
+    @property
+    def is_draining(self) -> bool:
+        """Recovery has not begun, because entries of the epoch before are still being stored."""
+        return not self._drained
+
+    @property
+    def metadata_write(self) -> MetadataLogWrite | None:
+        """The metadata on their way into the metadata log, to look at."""
+        return self._metadata_write
+
     def standing(self) -> Standing:
         """For routing."""
         preempted = self.state is SequencerPhase.PREEMPTED

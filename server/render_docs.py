@@ -162,6 +162,11 @@ def tables_page() -> str:
             f"{table.doc} Rows come from {table.source.value}.{needs}\n",
             _table(["column", "type", "meaning"], rows),
         ]
+        parts += [
+            _table([each.name, "meaning"], ([f"`{word}`", meaning] for word, meaning in each.words))
+            for each in table.columns
+            if each.words
+        ]
     return "\n".join(parts)
 
 

@@ -48,6 +48,8 @@ class ColumnDeclaration:
     name: str
     kind: ColumnKind
     doc: str
+    words: tuple[tuple[str, str], ...] = ()
+    """Every text that it can hold, with its meaning; empty when there is no fixed list."""
 
 
 NODE_ID: Final = ColumnDeclaration("node_id", ColumnKind.INTEGER, "The node that says so.")
@@ -82,9 +84,14 @@ TABLES: Final[dict[str, TableDeclaration]] = {}
 """Every table that was declared, by name. `logdevice_py.tables.catalog` has them all."""
 
 
-def column(kind: ColumnKind, doc: str) -> Any:
-    """Declare a column as a field of a row's dataclass."""
-    return dataclasses.field(metadata={"kind": kind, "doc": doc})
+def column(kind: ColumnKind, doc: str, *, words: type[enum.Enum] | None = None) -> Any:
+    """Declare a column as a field of a row's dataclass.
+
+    Args:
+        words: the names of its members are what the column can hold, their values say what that means.
+    """
+    meanings = () if words is None else tuple((member.name, str(member.value)) for member in words)
+    return dataclasses.field(metadata={"kind": kind, "doc": doc, "words": meanings})
 
 
 def table(name: str, source: TableSource, *, required: Iterable[str] = ()) -> Callable[[type[R]], type[R]]:
@@ -93,7 +100,7 @@ def table(name: str, source: TableSource, *, required: Iterable[str] = ()) -> Ca
     def declare(row: type[R]) -> type[R]:
         assert name not in TABLES, name
         columns = [
-            ColumnDeclaration(field.name, field.metadata["kind"], field.metadata["doc"])
+            ColumnDeclaration(field.name, field.metadata["kind"], field.metadata["doc"], field.metadata["words"])
             for field in dataclasses.fields(row)  # type: ignore[arg-type]
         ]
         names = [each.name for each in columns]

@@ -93,6 +93,10 @@ class NodeRecoveries:
         """The recovery of a log that is in progress or waits for its turn, to look at."""
         return self._running.get(log) or self._queue.get(log)
 
+    def running(self) -> list[LogId]:
+        """The logs whose recovery is in progress."""
+        return list(self._running)
+
     def logs(self) -> list[LogId]:
         """The logs whose recovery is in progress, then those that wait, in order."""
         return [*self._running, *self._queue]

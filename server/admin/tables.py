@@ -11,11 +11,14 @@ from logdevice_py.core.ids import LogId, data_log_of, shard_index_of
 from logdevice_py.core.lsn import Lsn
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.metadata.epoch_metadata import EpochMetaData
+from logdevice_py.runtime.clock import monotonic_us
 from logdevice_py.tables import from_cluster_file
 from logdevice_py.tables.constraints import Constraints
 from sequencer import tables as sequencing
+from sequencer import waits as sequencing_waits
 from server.admin import node_tables
 from storage_node import tables as storing
+from storage_node import waits as storing_waits
 from storage_node.log_store.interface import ReadShard
 from storage_node.log_store.view import StoreView
 
@@ -57,6 +60,7 @@ class NodeTables:
             "purges": lambda constraints: self._of_shards(storing.purges_rows, constraints),
             "readers": lambda constraints: self._of_shards(storing.readers_rows, constraints),
             "record": self._record,
+            "waits": self._waits,
         }
 
     def names(self) -> list[str]:
@@ -95,6 +99,13 @@ class NodeTables:
         for shard, service in list(self._host.shards.items()):
             if constraints.wants_shard(shard_index_of(shard)):
                 yield from fill(shard_index_of(shard), service.view)
+
+    def _waits(self, constraints: Constraints) -> Iterator[Any]:
+        node, now = self._host.node, monotonic_us()
+        if node.sequencer is not None and constraints.shard is None:
+            yield from sequencing_waits.waits_rows(node.sequencer, constraints, now)
+        if node.storage is not None:
+            yield from storing_waits.waits_rows(node.storage, constraints, now)
 
     async def _record(self, constraints: Constraints) -> AsyncIterator[Any]:
         log = constraints.log_id
