@@ -178,6 +178,10 @@ class Appender:
         """No shard holds a copy, or will."""
         return not (self.stored or self._maybe_stored or self._late or self._expected)
 
+    def age(self, now: Micros) -> int:
+        """Microseconds since it got its LSN. Of one that needed several waves by the wall clock."""
+        return now - self._sent_at if self.wave == 1 else max(0, self.context.wall() - self.timestamp)
+
     @property
     def unanswered(self) -> tuple[ShardId, ...]:
         """The shards that have not answered the wave, to look at."""

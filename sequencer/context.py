@@ -115,7 +115,7 @@ class SequencerContext:
         self.releases: Releases
         self.recoveries: Recoveries
         self.availability = StoreAvailability(config, settings, outbox, timers, cluster, self.metrics, request_ids)
-        self.store_timeouts = StoreTimeouts(settings, timers)
+        self.store_timeouts = StoreTimeouts(settings, timers, self.metrics.store_latency)
         self.store_timers = StoreTimers(timers)
         self.epoch_store = EpochStoreCalls(settings, outbox, timers)
         self.busy: dict[Busy, None] = {}

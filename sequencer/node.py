@@ -112,6 +112,11 @@ class SequencerNode:
         """What this node's sequencers count."""
         return self.context.metrics
 
+    def collect_metrics(self) -> SequencerMetrics:
+        """With everything in it that is counted elsewhere first."""
+        self.context.store_timeouts.count()
+        return self.metrics
+
     @property
     def seq_states(self) -> SeqStateService:
         """Requests for the state of sequencers, to look at."""

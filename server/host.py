@@ -332,15 +332,17 @@ class NodeHost:
             MetricSource("transport", self.transport.metrics),
         ]
         if node.sequencer is not None:
-            found.append(MetricSource("sequencer", node.sequencer.metrics))
+            found.append(MetricSource("sequencer", node.sequencer.collect_metrics()))
             found.append(MetricSource("recovery", node.sequencer.recovery_metrics))
         if node.storage is not None:
             found.append(MetricSource("storage", node.storage.metrics))
         found += [MetricSource("log store", each.metrics, shard & 0xFF) for shard, each in self.shards.items()]
+        found += [MetricSource("rocksdb", each.view.measure(), shard & 0xFF) for shard, each in self.shards.items()]
         if self._epoch_store is not None:
             found.append(MetricSource("epoch store", self._epoch_store.metrics))
         if self._admin is not None:
             found.append(MetricSource("admin", self._admin.metrics))
+            found.append(MetricSource("process", self._admin.process_metrics()))
         return found
 
     # Cluster file

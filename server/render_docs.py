@@ -31,7 +31,8 @@ from sequencer.recovery.metrics import RecoveryMetrics
 from server.admin.metrics import AdminMetrics
 from server.admin.node_tables import SETTINGS
 from server.admin.prometheus import prometheus_name
-from storage_node.log_store.metrics import LogStoreMetrics
+from server.process_metrics import ProcessMetrics
+from storage_node.log_store.metrics import LogStoreMetrics, RocksDBMetrics
 from storage_node.metrics import StorageMetrics
 
 __all__ = ["PAGES", "SETTINGS"]
@@ -41,6 +42,7 @@ METRICS: dict[str, type[Any]] = {
     "recovery": RecoveryMetrics,
     "storage": StorageMetrics,
     "log store": LogStoreMetrics,
+    "rocksdb": RocksDBMetrics,
     "epoch store": EpochStoreMetrics,
     "client": ClientMetrics,
     "BufferedWriter": WriterMetrics,
@@ -48,6 +50,7 @@ METRICS: dict[str, type[Any]] = {
     "membership": MembershipMetrics,
     "transport": TransportMetrics,
     "admin": AdminMetrics,
+    "process": ProcessMetrics,
 }
 _OF_CLIENTS = frozenset({"client", "BufferedWriter", "reader"})
 """Counted in applications: no node exports them."""
@@ -133,7 +136,7 @@ def metrics_page() -> str:
         _NOTE,
         "# Metrics\n",
         "Nodes export them at `/metrics` of their admin API under the names in the last column, in base units: bytes and seconds. "
-        "Those of the log store carry the label `shard`. Table `stats` of [ldquery](ldquery.md) has them by their own names.\n",
+        "Those of the log store and of RocksDB carry the label `shard`. Table `stats` of [ldquery](ldquery.md) has them by their own names.\n",
     ]
     for section, cls in METRICS.items():
         exported = section not in _OF_CLIENTS

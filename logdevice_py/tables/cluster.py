@@ -110,9 +110,9 @@ class StatsRow:
     section: str = column(_TEXT, "What counts it, like sequencer or storage.")
     shard: int | None = column(_INTEGER, "Index of the shard that counts it; NULL when the node as a whole does.")
     name: str = column(_TEXT, "Its name.")
-    kind: str = column(_TEXT, "counter or gauge.")
+    kind: str = column(_TEXT, "counter, gauge or histogram.")
     unit: str = column(_TEXT, "What is counted; us for microseconds.")
-    value: int = column(_INTEGER, "Its value.")
+    value: int = column(_INTEGER, "Its value; of a histogram how many samples it counted.")
 
 
 @table("epoch_store", TableSource.ANY_NODE)

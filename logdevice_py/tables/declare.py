@@ -35,6 +35,7 @@ class TableSource(enum.Enum):
     EVERY_NODE = "every node"
     SEQUENCER_NODES = "every node with the role sequencer"
     STORAGE_NODES = "every node with the role storage"
+    COMPARISON = "ldquery, which compares what all nodes with the role storage have"
 
 
 OWN: Final = frozenset({TableSource.EVERY_NODE, TableSource.SEQUENCER_NODES, TableSource.STORAGE_NODES})
@@ -80,8 +81,8 @@ class TableDeclaration:
         return next((column for column in self.columns if column.name == name), None)
 
 
-TABLES: Final[dict[str, TableDeclaration]] = {}
-"""Every table that was declared, by name. `logdevice_py.tables.catalog` has them all."""
+DECLARED: Final[dict[str, TableDeclaration]] = {}
+"""The tables of modules that were imported. `logdevice_py.tables.catalog` has them all."""
 
 
 def column(kind: ColumnKind, doc: str, *, words: type[enum.Enum] | None = None) -> Any:
@@ -98,7 +99,7 @@ def table(name: str, source: TableSource, *, required: Iterable[str] = ()) -> Ca
     """Declare a table by the dataclass of its rows, whose docstring says what a row is."""
 
     def declare(row: type[R]) -> type[R]:
-        assert name not in TABLES, name
+        assert name not in DECLARED, name
         columns = [
             ColumnDeclaration(field.name, field.metadata["kind"], field.metadata["doc"], field.metadata["words"])
             for field in dataclasses.fields(row)  # type: ignore[arg-type]
@@ -107,7 +108,7 @@ def table(name: str, source: TableSource, *, required: Iterable[str] = ()) -> Ca
         assert len(names) > 1, "attrgetter gives a tuple for two names and more"
         doc = " ".join(inspect.cleandoc(row.__doc__ or "").split())
         first = [NODE_ID] if source in OWN else []
-        TABLES[name] = TableDeclaration(
+        DECLARED[name] = TableDeclaration(
             name, source, doc, row, tuple(first + columns), tuple(required), attrgetter(*names)
         )
         return row

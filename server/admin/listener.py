@@ -23,6 +23,7 @@ from server.admin.answers import TableAnswer, answer, explain_failure, refusal
 from server.admin.metrics import AdminMetrics
 from server.admin.prometheus import render
 from server.admin.tables import NodeTables
+from server.process_metrics import ProcessMetrics
 
 if TYPE_CHECKING:
     from server.host import NodeHost
@@ -105,6 +106,7 @@ class AdminListener:
         """Connections, by when their last request ended; None while one is worked on."""
         self._server: asyncio.Server | None = None
         self._sweeper: asyncio.TimerHandle | None = None
+        self._sampling: asyncio.Task[None] | None = None
         application = web.Application(middlewares=[self._guard], client_max_size=0)
         application.router.add_get("/v1/health", self._health)
         application.router.add_get("/v1/ready", self._ready)
@@ -128,11 +130,15 @@ class AdminListener:
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(self._accept, sock=sock, backlog=64)
         self._sweeper = loop.call_later(_SWEEP, self._sweep)
+        self._sampling = loop.create_task(self._tables.sampler.run(), name="samples of the admin API")
 
     async def close(self) -> None:
         """Stop; requests under way are ended."""
         if self._sweeper is not None:
             self._sweeper.cancel()
+        if self._sampling is not None:
+            self._sampling.cancel()
+            await asyncio.gather(self._sampling, return_exceptions=True)
         if self._server is not None:
             self._server.close()
         await self._runner.cleanup()
@@ -220,6 +226,12 @@ class AdminListener:
         names = [column.name for column in table.columns]
         row = next(node_tables.info_rows(self._host))
         return answer(dict(zip(names, (int(self._host.node_id), *table.cells(row)), strict=True)))
+
+    def process_metrics(self) -> ProcessMetrics:
+        """Of the process, up to date."""
+        process = self._tables.sampler.process
+        process.measure()
+        return process
 
     async def _metrics_page(self, request: web.Request) -> web.StreamResponse:
         self._must_serve()

@@ -16,6 +16,7 @@ from epoch_store.interface import LastCleanEpoch, Result
 from logdevice_py.config.admin import AdminSettings, format_address
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.core.declare import declarations, render_value, settings_from
+from logdevice_py.core.histogram import Histogram
 from logdevice_py.core.ids import LogId, format_peer, format_shard, shard_id
 from logdevice_py.core.lsn import Epoch
 from logdevice_py.core.status import Status
@@ -142,13 +143,14 @@ def stats_rows(sources: Iterable[MetricSource]) -> Iterator[StatsRow]:
     """Table `stats`."""
     for source in sources:
         for metric in declarations(type(source.metrics)):
+            value = getattr(source.metrics, metric.name)
             yield StatsRow(
                 section=source.section,
                 shard=source.shard,
                 name=metric.name,
                 kind=metric.kind,
-                unit=metric.unit,
-                value=getattr(source.metrics, metric.name),
+                unit="samples" if isinstance(value, Histogram) else metric.unit,
+                value=sum(value.counts) if isinstance(value, Histogram) else value,
             )
 
 

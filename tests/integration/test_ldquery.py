@@ -22,6 +22,10 @@ from tests.integration.process_cluster import ProcessCluster, process_cluster
 PAYLOADS = [f"record {number}".encode() for number in range(40)]
 
 
+NOTHING_TO_TELL = ("recoveries", "purges", "graylist", "readers", "waits", "under_replicated", "append_throughput")
+"""Of a cluster that is well and has just begun."""
+
+
 async def one_shot(cluster: ProcessCluster, *arguments: str) -> tuple[int, str, str]:
     """Exit status, standard output, standard error of the program."""
     process = await asyncio.create_subprocess_exec(
@@ -58,7 +62,7 @@ def every_table_answers(session: LDQuery, log: int, lsn: int) -> None:
         result = session.query(f"SELECT * FROM {name}{where}")
         assert result.columns == [column.name for column in table.columns], name
         assert not result.failures, (name, result.failures)
-        if name not in ("recoveries", "purges", "graylist", "readers"):
+        if name not in NOTHING_TO_TELL:
             assert result.rows, f"{name} is empty"
 
 
@@ -70,6 +74,19 @@ def constraints_touch_what_they_name(session: LDQuery, log: int, lsn: int) -> No
     record = session.query(f"SELECT node_id, lsn, copyset FROM record WHERE log_id = {log} AND lsn = {lsn}")
     assert {row[1] for row in record.rows} == {lsn}
     assert record.rows_fetched == len(record.rows) == 3, "every copy, and nothing else, was got"
+
+
+def copies_are_counted_where_they_lie(session: LDQuery, log: int, last: int) -> None:
+    where = f"log_id = {log} AND lsn BETWEEN 'e1n1' AND {last}"
+    counted = session.query(
+        f"SELECT node_id, sum(entries), sum(records) FROM copyset_distribution WHERE {where} GROUP BY 1"
+    )
+    listed = session.query(
+        f"SELECT node_id, count(*), sum(records) FROM record WHERE {where} AND is_current GROUP BY 1"
+    )
+    assert counted.rows == listed.rows
+    assert counted.rows_fetched <= 6 < listed.rows_fetched, "one row for each copyset, at each node"
+    assert session.query(f"SELECT * FROM under_replicated WHERE {where}").rows == []
 
 
 def statements_combine_tables(session: LDQuery, log: int) -> None:
@@ -108,6 +125,7 @@ async def test_tables_of_live_nodes_and_of_a_cluster_that_lost_one(tmp_path: Pat
             await asyncio.to_thread(every_table_answers, session, 1, last)
             await asyncio.to_thread(constraints_touch_what_they_name, session, 1, last)
             await asyncio.to_thread(statements_combine_tables, session, 1)
+            await asyncio.to_thread(copies_are_counted_where_they_lie, session, 1, last)
         await asyncio.to_thread(the_api_refuses_what_it_should, cluster)
         code, page = await asyncio.to_thread(fetch, cluster, 0, "/metrics")
         assert code == 200
@@ -123,6 +141,13 @@ async def test_tables_of_live_nodes_and_of_a_cluster_that_lost_one(tmp_path: Pat
         status, out, err = await one_shot(cluster, "SELECT node_id FROM info ORDER BY 1", "--format", "csv")
         assert (status, out) == (4, "node_id\n0\n1\n")
         assert "N2: info: CONNFAILED" in err
+        with LDQuery(cluster.file, deadline=3) as session:
+            result = await asyncio.to_thread(
+                session.query,
+                f"SELECT copies, missing_on, unknown_on FROM under_replicated WHERE log_id = 1 AND lsn = {last}",
+            )
+        assert result.rows == [(2, "", "N2:S0")], "what N2 has is not known"
+        assert [failure.node for failure in result.failures] == [2]
         status, out, err = await one_shot(cluster, "SELECT count(*) AS n FROM nodes", "--format", "json")
         assert (status, json.loads(out), err) == (0, [{"n": 3}], "")
 
