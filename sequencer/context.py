@@ -129,6 +129,14 @@ class SequencerContext:
         self._histories: dict[tuple[EpochInterval, ...], tuple[EpochInterval, ...]] = {}
         self._shard_sets: dict[tuple[ShardId, ...], tuple[ShardId, ...]] = {}
 
+    def use_settings(self, settings: SequencerSettings) -> None:
+        """Go on with other settings; what was begun keeps its times, and write streams that are known their limits."""
+        self.settings = settings
+        self.availability.use_settings(settings)
+        self.store_timeouts.use_settings(settings)
+        self.epoch_store.use_settings(settings)
+        self.releases.use_settings(settings)
+
     def selector(self, shards: tuple[ShardId, ...], replication: ReplicationProperty) -> CopysetSelector:
         """The copyset selector of a nodeset; logs of the same nodeset share one."""
         key = (shards, replication)

@@ -26,6 +26,10 @@ class EpochStoreCalls:
         self._tokens = 0
         self._waiting: dict[int, tuple[int, EpochStoreAnswer]] = {}
 
+    def use_settings(self, settings: SequencerSettings) -> None:
+        """Go on with other settings; what was begun keeps its times."""
+        self._settings = settings
+
     def submit(self, operation: Operation, answer: EpochStoreAnswer, now: Micros) -> None:
         """Run `operation`; `answer` is called exactly once, after `epoch_store_timeout_us` at the latest."""
         token = self.next_token()

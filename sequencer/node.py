@@ -35,6 +35,7 @@ from logdevice_py.protocol.messages import (
 )
 from sequencer.append_path import AppendPath
 from sequencer.context import SequencerContext, WallClock
+from sequencer.frames import NO_NODE
 from sequencer.metadata_log_reading import MetadataLogReading
 from sequencer.metrics import SequencerMetrics
 from sequencer.reconfiguration import Reconfiguration
@@ -189,6 +190,23 @@ class SequencerNode:
         context.availability.on_config(config)
         self.recoveries.on_shard_status(now)
         self._reconfiguration.on_config(now)
+
+    # What operators want
+
+    def start_recovery(self, log: LogId, now: Micros) -> tuple[Status, NodeId]:
+        """Take a log to another epoch, if it is sequenced here. Otherwise the status says why not, and perhaps the node who does it."""
+        found = self._route(log, False, True, now)
+        if isinstance(found, Route):
+            return found.status, found.redirect
+        found.activate(now)
+        return Status.OK, NO_NODE
+
+    def deactivate(self, log: LogId, now: Micros) -> Status:
+        """Give a log up until somebody asks for it: OK; AGAIN, something of it is on its way; NOSEQUENCER, it has no epoch here."""
+        sequencer = self.sequencers.get(log)
+        if sequencer is None or (sequencer.current is None and sequencer.activation is None):
+            return Status.NOSEQUENCER
+        return Status.OK if sequencer.deactivate(now) else Status.AGAIN
 
     # Messages
 

@@ -283,6 +283,26 @@ class Sequencer:
             if epoch is not None:
                 epoch.set_attributes(attributes)
 
+    def deactivate(self, now: Micros) -> bool:
+        """Give the log up until somebody asks for it. False, and nothing happens: entries are on their way, or another epoch is."""
+        current = self.current
+        if self.open_batch is not None or self.draining is not None or self.activation is not None:
+            return False
+        if current is None or current.in_flight:
+            return False
+        self.home_version = 0
+        self.context.recoveries.abort(self.log, now)
+        if self._metadata_write is not None:
+            self._metadata_write.stop(now)
+            self._metadata_write = None
+        self.state = SequencerPhase.UNAVAILABLE
+        current.destroy(NO_NODE, now)
+        self.current = self.metadata = self.recovery = None
+        self._drained = True
+        self._hooks.on_unavailable(self, Status.NOSEQUENCER, now)
+        self._hooks.on_changed(self, now)
+        return True
+
     def remove(self, now: Micros) -> None:
         """The log is not in the configuration any more: give everything up."""
         self.home_version = 0

@@ -49,6 +49,10 @@ class StoreTimeouts:
         self._refreshes = 0
         self._waiting = False
 
+    def use_settings(self, settings: SequencerSettings) -> None:
+        """Go on with other settings; what was begun keeps its times."""
+        self._settings = settings
+
     def note(self, shard: ShardId, latency_us: int, now: Micros) -> None:
         """A STORE was answered, or had not been after this long."""
         counts = self._current.get(shard)

@@ -85,6 +85,11 @@ class NodeRecoveries:
                 running.abort()
         self._fill(now)
 
+    def use_settings(self, settings: RecoverySettings, now: Micros) -> None:
+        """Go on with other settings; what was begun keeps its times."""
+        self._context.settings = settings
+        self._fill(now)
+
     def recovery(self, log: LogId) -> LogRecovery | None:
         """The recovery of a log that is in progress, to look at."""
         return self._running.get(log)

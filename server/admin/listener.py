@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import ipaddress
+import json
 import logging
 import socket
 from collections.abc import Awaitable, Callable
@@ -19,8 +20,10 @@ from logdevice_py.runtime.clock import monotonic_us
 from logdevice_py.tables.catalog import TABLES
 from logdevice_py.tables.constraints import Constraints
 from server.admin import node_tables
+from server.admin.actions import ACTIONS
 from server.admin.answers import TableAnswer, answer, explain_failure, refusal
 from server.admin.metrics import AdminMetrics
+from server.admin.openapi import describe
 from server.admin.prometheus import render
 from server.admin.tables import NodeTables
 from server.process_metrics import ProcessMetrics
@@ -35,6 +38,8 @@ _SWEEP: Final = 1.0
 """Seconds between looks for idle connections."""
 _TOKEN_MIN: Final = 16
 _HEADER_MAX: Final = 4096
+_BODY_MAX: Final = 4096
+"""Bytes of the body of a request."""
 _UNLIMITED: Final = frozenset({"/v1/health", "/v1/ready"})
 """Answered whatever else is asked: whoever watches the node must not take a busy API for a dead node."""
 
@@ -107,12 +112,14 @@ class AdminListener:
         self._server: asyncio.Server | None = None
         self._sweeper: asyncio.TimerHandle | None = None
         self._sampling: asyncio.Task[None] | None = None
-        application = web.Application(middlewares=[self._guard], client_max_size=0)
+        application = web.Application(middlewares=[self._guard], client_max_size=_BODY_MAX)
         application.router.add_get("/v1/health", self._health)
         application.router.add_get("/v1/ready", self._ready)
         application.router.add_get("/v1/node", self._node)
         application.router.add_get("/v1/tables", self._list_tables)
         application.router.add_get("/v1/tables/{name}", self._table)
+        application.router.add_get("/v1/openapi.json", self._description)
+        application.router.add_post("/v1/actions/{name}", self._action)
         application.router.add_get("/metrics", self._metrics_page)
         self._runner = web.AppRunner(
             application,
@@ -201,9 +208,13 @@ class AdminListener:
             self.metrics.requests_abandoned += 1
             return refusal(Status.PEER_CLOSED)  # to nobody
         except web.HTTPNotFound:
-            return refusal(Status.NOTFOUND, f"{request.path}: there are /v1/health, ready, node, tables, and /metrics")
-        except web.HTTPMethodNotAllowed:
-            return refusal(Status.NOTSUPPORTED, f"{request.method}: only GET")
+            return refusal(Status.NOTFOUND, f"{request.path[:100]}: there is no such page; /v1/openapi.json lists them")
+        except web.HTTPMethodNotAllowed as error:
+            return refusal(
+                Status.NOTSUPPORTED, f"{request.method[:20]}: only {', '.join(sorted(error.allowed_methods))}"
+            )
+        except web.HTTPRequestEntityTooLarge:
+            return refusal(Status.TOOBIG, f"a request has at most {_BODY_MAX} bytes")
         except LogDeviceError as error:
             return explain_failure(error)
 
@@ -274,10 +285,35 @@ class AdminListener:
         sending = TableAnswer(table, self._host.config.name, self._host.node_id, self.metrics, limit)
         return await sending.send(request, rows)
 
+    async def _description(self, request: web.Request) -> web.StreamResponse:
+        tables = (TABLES[name] for name in self._tables.names())
+        return answer(describe(tables, protected=self._token is not None))
+
+    async def _action(self, request: web.Request) -> web.StreamResponse:
+        """What pages of the Web can have a browser send without asking has no such content type."""
+        name = request.match_info["name"]
+        action = ACTIONS.get(name)
+        if action is None:
+            raise LogDeviceError(Status.NOTFOUND, f"{name[:100]}: no such action; there are {', '.join(ACTIONS)}")
+        if request.content_type != "application/json":
+            raise LogDeviceError(Status.INVALID_PARAM, "the content type must be application/json")
+        try:
+            given = json.loads(await request.read())
+        except (ValueError, RecursionError):
+            raise LogDeviceError(Status.INVALID_PARAM, "write a JSON object") from None
+        parameters = action.check(given)
+        self._must_serve()
+        self.metrics.actions += 1
+        log.warning("an operator asked for %s %s", name, parameters)
+        return answer(await action.run(self._host, parameters))
+
+    def use_settings(self, settings: AdminSettings) -> None:
+        """Go on with other limits."""
+        self._settings = settings
+
     def _must_serve(self) -> None:
-        status = self._host.readiness()
-        if status in (Status.NOTREADY, Status.SHUTDOWN):
-            raise LogDeviceError(status)
+        if not self._host.is_open:
+            raise LogDeviceError(self._host.readiness())
 
 
 def _parse(request: web.Request) -> tuple[int | None, Constraints]:

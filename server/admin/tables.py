@@ -45,7 +45,7 @@ class NodeTables:
             "nodes": lambda constraints: from_cluster_file.nodes_rows(host.config),
             "log_groups": lambda constraints: from_cluster_file.log_groups_rows(host.config),
             "info": lambda constraints: node_tables.info_rows(host),
-            "settings": lambda constraints: node_tables.settings_rows(host.started_with),
+            "settings": lambda constraints: node_tables.settings_rows(host.live_settings),
             "cluster_state": lambda constraints: node_tables.cluster_state_rows(host.node, host.config),
             "sockets": lambda constraints: node_tables.sockets_rows(host.transport),
             "stats": lambda constraints: node_tables.stats_rows(host.metric_sources()),
