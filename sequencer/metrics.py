@@ -27,6 +27,15 @@ class SequencerMetrics:
     preemptions: int = counter("Times that another sequencer took a log over.", unit="times")
     recoveries_completed: int = counter("Recoveries of logs that came to their end.", unit="recoveries")
     metadata_entries_written: int = counter("Entries of metadata logs written.", unit="entries")
+    entries_in_flight: int = gauge(
+        "Entries in windows: they are being stored, or wait for the entries before them. So much the LNGs lag behind.",
+        unit="entries",
+    )
+    fullest_window: int = gauge("Use of the window of which most is used, by entries or bytes.", unit="percent")
+    logs_unreleased: int = gauge(
+        "Logs whose epoch is not released, because of recovery or the metadata log. Looked at every ten seconds.",
+        unit="logs",
+    )
     bytes_in_flight: int = gauge("Bytes of entries that are being replicated.", unit="bytes")
     bytes_buffered: int = gauge("Bytes of frames that wait for an activation or a recovery.", unit="bytes")
     append_latency: Histogram = histogram(

@@ -35,6 +35,7 @@ from logdevice_py.protocol.messages import (
 )
 from sequencer.append_path import AppendPath
 from sequencer.context import SequencerContext, WallClock
+from sequencer.epoch_sequencer import EpochSequencer
 from sequencer.frames import NO_NODE
 from sequencer.metadata_log_reading import MetadataLogReading
 from sequencer.metrics import SequencerMetrics
@@ -116,7 +117,18 @@ class SequencerNode:
     def collect_metrics(self) -> SequencerMetrics:
         """With everything in it that is counted elsewhere first."""
         self.context.store_timeouts.count()
-        return self.metrics
+        metrics, entries, fullest = self.metrics, 0, 0.0
+        for busy in self.context.busy:
+            if isinstance(busy, EpochSequencer):
+                attributes = busy.attributes
+                entries += busy.in_flight
+                fullest = max(
+                    fullest,
+                    busy.in_flight / attributes.max_writes_in_flight,
+                    busy.window_bytes / attributes.window_bytes,
+                )
+        metrics.entries_in_flight, metrics.fullest_window = entries, round(100 * fullest)
+        return metrics
 
     @property
     def seq_states(self) -> SeqStateService:

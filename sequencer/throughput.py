@@ -15,7 +15,7 @@ from logdevice_py.tables.constraints import Constraints
 from logdevice_py.tables.sequencing import AppendThroughputRow
 from sequencer.epoch_sequencer import EpochSequencer
 from sequencer.node import SequencerNode
-from sequencer.sequencer import Sequencer
+from sequencer.sequencer import Sequencer, SequencerPhase
 
 LOOKS_KEPT: Final = 60
 _MINUTE: Final = 6
@@ -56,12 +56,15 @@ class AppendThroughput:
     def look(self, node: SequencerNode, now: Micros) -> Iterator[None]:
         """Look at all logs, some at each step; to be called every ten seconds."""
         appended: dict[LogId, _Amount] = {}
+        unreleased = 0
         for number, log in enumerate(list(node.sequencers)):
             sequencer = node.sequencers.get(log)
             if sequencer is not None:
                 self._look_at(sequencer, appended)
+                unreleased += sequencer.state is SequencerPhase.ACTIVE and not sequencer.is_released
             if number % _LOGS_AT_A_TIME == 0:
                 yield
+        node.metrics.logs_unreleased = unreleased
         latencies = list(node.metrics.append_latency.counts)
         if self._looked_at is not None:
             new = [a - b for a, b in zip(latencies, self._latencies, strict=True)]

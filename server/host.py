@@ -349,6 +349,7 @@ class NodeHost:
         from server.admin.prometheus import MetricSource
 
         node = self.node
+        self.transport.metrics.connections = sum(1 for _ in self.transport.connections())
         found = [
             MetricSource("membership", node.gossip.metrics),
             MetricSource("transport", self.transport.metrics),

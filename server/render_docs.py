@@ -28,9 +28,11 @@ from logdevice_py.tables.catalog import TABLES
 from logdevice_py.tables.constraints import PUSHED
 from sequencer.metrics import SequencerMetrics
 from sequencer.recovery.metrics import RecoveryMetrics
+from server.admin.actions import ACTIONS
 from server.admin.metrics import AdminMetrics
 from server.admin.node_tables import SETTINGS
 from server.admin.prometheus import prometheus_name
+from server.live_settings import LIVE
 from server.process_metrics import ProcessMetrics
 from storage_node.log_store.metrics import LogStoreMetrics, RocksDBMetrics
 from storage_node.metrics import StorageMetrics
@@ -173,6 +175,29 @@ def tables_page() -> str:
     return "\n".join(parts)
 
 
+def actions_page() -> str:
+    """docs/actions.md."""
+    parts = [
+        _NOTE,
+        "# Actions of the admin API\n",
+        "`POST /v1/actions/NAME` with a JSON object of the parameters, all of which are required, and the content type "
+        "`application/json`; see [ldquery.md](ldquery.md).\n",
+    ]
+    for action in ACTIONS.values():
+        parts.append(f"## {action.name}\n\n{action.doc}\n")
+        if action.parameters:
+            parts.append(
+                _table(["parameter", "type", "meaning"], ([f"`{p.name}`", p.type, p.doc] for p in action.parameters))
+            )
+    parts.append("## Settings that can be changed\n")
+    rows = (
+        [f"`{section}`", ", ".join(f"`{name}`" for name in sorted(live.fixed)) or "none"]
+        for section, live in LIVE.items()
+    )
+    parts.append(_table(["section", "but not"], rows))
+    return "\n".join(parts)
+
+
 def status_page() -> str:
     """docs/status_codes.md."""
     rows = (
@@ -195,6 +220,7 @@ PAGES = {
     "settings.md": settings_page,
     "metrics.md": metrics_page,
     "tables.md": tables_page,
+    "actions.md": actions_page,
     "status_codes.md": status_page,
 }
 

@@ -36,8 +36,13 @@ class NodeSampler:
                 self.process.note_lag(max(0, round((loop.time() - due) * 1e6)))
 
     async def look(self) -> None:
-        """What was appended since the last look."""
-        if not self._host.serving_since or self._host.node.sequencer is None:
+        """What was appended since the last look, and which logs are behind."""
+        if not self._host.is_open:
             return
-        for _ in self.throughput.look(self._host.node.sequencer, monotonic_us()):
-            await asyncio.sleep(0)
+        sequencer, storage = self._host.node.sequencer, self._host.node.storage
+        if sequencer is not None:
+            for _ in self.throughput.look(sequencer, monotonic_us()):
+                await asyncio.sleep(0)
+        if storage is not None:
+            for _ in storage.look():
+                await asyncio.sleep(0)

@@ -18,6 +18,7 @@ from logdevice_py.core.lsn import format_lsn
 from logdevice_py.core.status import Status
 from logdevice_py.tables.catalog import TABLES
 from tests.integration.process_cluster import ProcessCluster, process_cluster
+from tests.unit.server.admin.test_dashboard import shown
 
 PAYLOADS = [f"record {number}".encode() for number in range(40)]
 
@@ -130,6 +131,7 @@ async def test_tables_of_live_nodes_and_of_a_cluster_that_lost_one(tmp_path: Pat
         code, page = await asyncio.to_thread(fetch, cluster, 0, "/metrics")
         assert code == 200
         assert "logdevice_storage_stored_bytes_total" in page
+        assert {name for name in shown() if f"\n{name}{{" not in page and f"\n{name} " not in page} == set()
         assert 'logdevice_log_store_sync_time_seconds_total{shard="0"}' in page
 
         status, out, err = await one_shot(
