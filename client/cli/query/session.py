@@ -217,7 +217,8 @@ class LDQuery:
         nodes = [node for node in self._who(table.source) if wanted.node is None or node == wanted.node]
         # who failed once in a statement is not waited for again
         nodes = [node for node in nodes if node not in self._failures]
-        seconds = max(0.001, self._ends - time.monotonic())
+        # half of what is left: a node that does not answer must leave the others time for the tables that follow
+        seconds = max(0.001, (self._ends - time.monotonic()) / 2)
         limit = None if self.full else ROWS_PER_NODE_MAX
         ask = self._asker.ask_any if table.source is TableSource.ANY_NODE else self._asker.ask_each
         rows, failures = self._thread.run(ask(table, nodes, wanted.constraints, limit, seconds))
