@@ -134,13 +134,19 @@ class Activation:
         "_timer",
         "_token",
         "_was_written",
+        "began",
         "context",
+        "failure",
         "state",
     )
 
     def __init__(self, owner: ActivationOwner, acceptable_epoch: Epoch | None, context: SequencerContext) -> None:
         self.state = ActivationState.WAITING
         self.context = context
+        self.began = Micros(0)
+        """When somebody wanted the epoch."""
+        self.failure = Status.OK
+        """Why the last request was of no use; REBUILDING: shards that lost their data cannot tell whether the metadata log is empty."""
         self._owner = owner
         self._acceptable = acceptable_epoch
         self._provision = False
@@ -156,6 +162,7 @@ class Activation:
 
     def start(self, at: int, now: Micros) -> None:
         """Begin at the time `at`."""
+        self.began = now
         if at <= now:
             self._ask(now)
         else:
@@ -188,6 +195,7 @@ class Activation:
             self._owner.on_epoch_taken(metadata, self._token, now)
             return
         self.context.metrics.activation_failures += 1
+        self.failure = status
         if status is Status.EMPTY and (self._acceptable is not None or self._was_written):
             # An epoch of the log is open here, or was somewhere, so the epoch store once had it.
             marks.hit("epoch_store_wiped")
@@ -215,6 +223,7 @@ class Activation:
         if self.state is not ActivationState.READING_METADATA_LOG:
             return
         if empty is None:
+            self.failure = Status.REBUILDING
             self._retry(now)
             return
         if empty:

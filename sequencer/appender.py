@@ -178,6 +178,20 @@ class Appender:
         """No shard holds a copy, or will."""
         return not (self.stored or self._maybe_stored or self._late or self._expected)
 
+    def age(self, now: Micros) -> int:
+        """Microseconds since it got its LSN. Of one that needed several waves by the wall clock."""
+        return now - self._sent_at if self.wave == 1 else max(0, self.context.wall() - self.timestamp)
+
+    @property
+    def unanswered(self) -> tuple[ShardId, ...]:
+        """The shards that have not answered the wave, to look at."""
+        return tuple(shard for at, shard in enumerate(self.copyset) if self._expected >> at & 1)
+
+    @property
+    def missing(self) -> tuple[ShardId, ...]:
+        """The shards that are not known to have stored the wave, to look at."""
+        return tuple(shard for at, shard in enumerate(self.copyset) if self._missing >> at & 1)
+
     def start(self, copyset: tuple[ShardId, ...], body: bytes, crc: int, now: Micros) -> None:
         """Send the first wave."""
         self._send(copyset, body, len(body), crc, now)

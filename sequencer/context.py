@@ -122,7 +122,7 @@ class SequencerContext:
         self.releases: Releases
         self.recoveries: Recoveries
         self.availability = StoreAvailability(config, settings, outbox, timers, cluster, self.metrics, request_ids)
-        self.store_timeouts = StoreTimeouts(settings, timers)
+        self.store_timeouts = StoreTimeouts(settings, timers, self.metrics.store_latency)
         self.store_timers = StoreTimers(timers)
         self.epoch_store = EpochStoreCalls(settings, outbox, timers)
         self.busy: dict[Busy, None] = {}
@@ -138,6 +138,14 @@ class SequencerContext:
         self._nodesets: dict[LogId, tuple[LogAttributes, tuple[ShardId, ...] | None]] = {}
         """Of logs that were asked for lately: an activation asks several times."""
         self._shard_sets: dict[tuple[ShardId, ...], tuple[ShardId, ...]] = {}
+
+    def use_settings(self, settings: SequencerSettings) -> None:
+        """Go on with other settings; what was begun keeps its times, and write streams that are known their limits."""
+        self.settings = settings
+        self.availability.use_settings(settings)
+        self.store_timeouts.use_settings(settings)
+        self.epoch_store.use_settings(settings)
+        self.releases.use_settings(settings)
 
     def selector(self, shards: tuple[ShardId, ...], replication: ReplicationProperty) -> CopysetSelector:
         """The copyset selector of a nodeset; logs of the same nodeset share one."""

@@ -157,6 +157,11 @@ class EpochSequencer:
         """Bytes of entries that are not reaped."""
         return self._window.bytes if self._window is not None else 0
 
+    @property
+    def bytes_taken(self) -> int:
+        """Bytes of payloads of all entries that got an LSN."""
+        return 0 if self._window is None else self._window.bytes_in - _ENTRY_OVERHEAD * (self._window.next_esn - 1)
+
     def room(self, entries: int, size: int) -> Status:
         """Whether that many entries can get LSNs: OK, SEQNOBUFS, TOOBIG (ESNs are exhausted), or why no copyset can be made."""
         window = self._window
@@ -221,6 +226,10 @@ class EpochSequencer:
         window = self._window
         return window.appenders.get(esn) if window is not None else None
 
+    def entries(self) -> list[Appender]:
+        """Those that are not reaped, in order, to look at."""
+        return [] if self._window is None else list(self._window)
+
     def pick_copyset(self, size: int, tried: tuple[ShardId, ...] | None, now: Micros) -> tuple[ShardId, ...] | None:
         """The copyset for a wave."""
         context = self.context
@@ -235,7 +244,10 @@ class EpochSequencer:
 
     def on_replicated(self, appender: Appender, now: Micros) -> None:
         """An entry is fully replicated: acknowledge it, and reap what can be reaped."""
-        self.context.metrics.entries_replicated += 1
+        metrics = self.context.metrics
+        metrics.entries_replicated += 1
+        if appender.lsn & 7 == 1:
+            metrics.append_latency.note(appender.age(now))
         if not appender.flags & _STREAM_ENTRY:
             self._acknowledge(appender)
         if appender.lsn & 0xFFFFFFFF == self._window.tail:  # type: ignore[union-attr]

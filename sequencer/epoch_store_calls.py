@@ -31,6 +31,10 @@ class EpochStoreCalls:
         """Of the request made last. Tokens ascend, so one above this belongs to a request that is yet to be made."""
         return self._tokens
 
+    def use_settings(self, settings: SequencerSettings) -> None:
+        """Go on with other settings; what was begun keeps its times."""
+        self._settings = settings
+
     def submit(self, operation: Operation, answer: EpochStoreAnswer, now: Micros) -> int:
         """Run `operation`; `answer` is called exactly once, after `epoch_store_timeout_us` at the latest. Returns the token."""
         token = self.next_token()

@@ -61,6 +61,7 @@ class MetadataLogWrite:
         "_metadata",
         "_owner",
         "_timer",
+        "began",
         "context",
         "generations",
         "log",
@@ -74,6 +75,7 @@ class MetadataLogWrite:
         self.store_flags = int(StoreFlags.SYNC)
         self.generations: Mapping[ShardId, Generation] = {}
         self.state = MetadataLogState.STORING
+        self.began: Micros | None = None
         self._owner = owner
         self._metadata = metadata
         self._epoch = metadata.given_epoch
@@ -91,9 +93,16 @@ class MetadataLogWrite:
         """Metadata logs have no release pointer."""
         return LSN_INVALID
 
+    @property
+    def appender(self) -> Appender | None:
+        """Of the entry, while it is being stored; None while there is no copyset for it. To look at."""
+        return self._appender
+
     def start(self, now: Micros) -> None:
         """Store the entry (epoch, 1) of the metadata log."""
         self._timer = None
+        if self.began is None:
+            self.began = now
         if self.state is not MetadataLogState.STORING:
             return
         copyset = self.pick_copyset(0, None, now)

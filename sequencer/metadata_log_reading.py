@@ -68,6 +68,11 @@ class MetadataLogReading:
         )
         reader.start(now)
 
+    def unanswered(self, log: LogId) -> list[ShardId]:
+        """The shards that the reading of a log waits for, to look at."""
+        reader = self._readers.get(log)
+        return [] if reader is None else reader.unanswered()
+
     def on_digested(self, message: Digested, now: Micros) -> None:
         """A shard answered with a part of a metadata log."""
         for log, _, _ in message.ranges:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from logdevice_py.core.declare import counter, gauge
+from logdevice_py.core.declare import counter, gauge, histogram
+from logdevice_py.core.histogram import Histogram
 
 
 @dataclass(slots=True)
@@ -26,6 +27,19 @@ class SequencerMetrics:
     preemptions: int = counter("Times that another sequencer took a log over.", unit="times")
     recoveries_completed: int = counter("Recoveries of logs that came to their end.", unit="recoveries")
     metadata_entries_written: int = counter("Entries of metadata logs written.", unit="entries")
+    entries_in_flight: int = gauge(
+        "Entries in windows: they are being stored, or wait for the entries before them. So much the LNGs lag behind.",
+        unit="entries",
+    )
+    fullest_window: int = gauge("Use of the window of which most is used, by entries or bytes.", unit="percent")
+    logs_unreleased: int = gauge(
+        "Logs whose epoch is not released, because of recovery or the metadata log. Looked at every ten seconds.",
+        unit="logs",
+    )
     bytes_in_flight: int = gauge("Bytes of entries that are being replicated.", unit="bytes")
     bytes_buffered: int = gauge("Bytes of frames that wait for an activation or a recovery.", unit="bytes")
+    append_latency: Histogram = histogram(
+        "From the LSN of an entry to all its copies, of one entry of eight: those with ESN 1, 9, 17 and so on."
+    )
+    store_latency: Histogram = histogram("From a STORE to its answer, or to its timeout.")
     sequencers: int = gauge("Logs that have a sequencer object.", unit="logs")

@@ -35,6 +35,8 @@ from logdevice_py.protocol.messages import (
 )
 from sequencer.append_path import AppendPath
 from sequencer.context import SequencerContext, WallClock
+from sequencer.epoch_sequencer import EpochSequencer
+from sequencer.frames import NO_NODE
 from sequencer.metadata_log_reading import MetadataLogReading
 from sequencer.metrics import SequencerMetrics
 from sequencer.reconfiguration import Reconfiguration
@@ -112,6 +114,32 @@ class SequencerNode:
         """What this node's sequencers count."""
         return self.context.metrics
 
+    def collect_metrics(self) -> SequencerMetrics:
+        """With everything in it that is counted elsewhere first."""
+        self.context.store_timeouts.count()
+        metrics, entries, fullest = self.metrics, 0, 0.0
+        for busy in self.context.busy:
+            if isinstance(busy, EpochSequencer):
+                attributes = busy.attributes
+                entries += busy.in_flight
+                fullest = max(
+                    fullest,
+                    busy.in_flight / attributes.max_writes_in_flight,
+                    busy.window_bytes / attributes.window_bytes,
+                )
+        metrics.entries_in_flight, metrics.fullest_window = entries, round(100 * fullest)
+        return metrics
+
+    @property
+    def seq_states(self) -> SeqStateService:
+        """Requests for the state of sequencers, to look at."""
+        return self._seq_states
+
+    @property
+    def metadata_logs(self) -> MetadataLogReading:
+        """The readings of metadata logs, to look at."""
+        return self._metadata_logs
+
     @property
     def drained(self) -> bool:
         """No append is under way."""
@@ -174,6 +202,23 @@ class SequencerNode:
         context.availability.on_config(config)
         self.recoveries.on_shard_status(now)
         self._reconfiguration.on_config(now)
+
+    # What operators want
+
+    def start_recovery(self, log: LogId, now: Micros) -> tuple[Status, NodeId]:
+        """Take a log to another epoch, if it is sequenced here. Otherwise the status says why not, and perhaps the node who does it."""
+        found = self._route(log, False, True, now)
+        if isinstance(found, Route):
+            return found.status, found.redirect
+        found.activate(now)
+        return Status.OK, NO_NODE
+
+    def deactivate(self, log: LogId, now: Micros) -> Status:
+        """Give a log up until somebody asks for it: OK; AGAIN, something of it is on its way; NOSEQUENCER, it has no epoch here."""
+        sequencer = self.sequencers.get(log)
+        if sequencer is None or (sequencer.current is None and sequencer.activation is None):
+            return Status.NOSEQUENCER
+        return Status.OK if sequencer.deactivate(now) else Status.AGAIN
 
     # Messages
 

@@ -88,6 +88,10 @@ class Releases:
         self._retry_waiting = False
         self._broadcast_waiting = False
 
+    def use_settings(self, settings: SequencerSettings) -> None:
+        """Go on with other settings; what was begun keeps its times."""
+        self._settings = settings
+
     def waited_for(self, log: LogId, shard: ShardId) -> None:
         """The shard has a reader that gets its next entry when it is released."""
         if log in self._logs:

@@ -78,6 +78,15 @@ class SeqStateService:
         """For routing SEAL_CHECKED."""
         return self._seal_checks
 
+    def waiting(self, log: LogId) -> tuple[int, bool]:
+        """How many requests wait for a log, and whether it is being asked for them who has the log; to look at."""
+        requests = self._logs.get(log)
+        return (0, False) if requests is None else (len(requests.waiting), requests.asking is not None)
+
+    def logs(self) -> list[LogId]:
+        """The logs for which requests wait, to look at."""
+        return list(self._logs)
+
     def on_request(self, sequencer: Sequencer, peer: PeerId, message: GetSeqState, now: Micros) -> None:
         """A request that is served here."""
         if self._count >= self._context.settings.sequencer_state_waiters:

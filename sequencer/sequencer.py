@@ -146,6 +146,16 @@ class Sequencer:
         """The current epoch is released up to its LNG: all earlier ones are recovered, and its metadata are written."""
         return self.current is not None and epoch_of(self.last_released) == self.current.epoch
 
+    @property
+    def is_draining(self) -> bool:
+        """Recovery has not begun, because entries of the epoch before are still being stored."""
+        return not self._drained
+
+    @property
+    def metadata_write(self) -> MetadataLogWrite | None:
+        """The metadata on their way into the metadata log, to look at."""
+        return self._metadata_write
+
     def standing(self) -> Standing:
         """For routing."""
         preempted = self.state is SequencerPhase.PREEMPTED
@@ -272,6 +282,26 @@ class Sequencer:
         for epoch in (self.current, self.draining):
             if epoch is not None:
                 epoch.set_attributes(attributes)
+
+    def deactivate(self, now: Micros) -> bool:
+        """Give the log up until somebody asks for it. False, and nothing happens: entries are on their way, or another epoch is."""
+        current = self.current
+        if self.open_batch is not None or self.draining is not None or self.activation is not None:
+            return False
+        if current is None or current.in_flight:
+            return False
+        self.home_version = 0
+        self.context.recoveries.abort(self.log, now)
+        if self._metadata_write is not None:
+            self._metadata_write.stop(now)
+            self._metadata_write = None
+        self.state = SequencerPhase.UNAVAILABLE
+        current.destroy(NO_NODE, now)
+        self.current = self.metadata = self.recovery = None
+        self._drained = True
+        self._hooks.on_unavailable(self, Status.NOSEQUENCER, now)
+        self._hooks.on_changed(self, now)
+        return True
 
     def remove(self, now: Micros) -> None:
         """The log is not in the configuration any more: give everything up."""

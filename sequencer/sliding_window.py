@@ -15,14 +15,22 @@ class SlidingWindow:
     `tail` is the oldest ESN not yet reaped; everything from `tail` to `next_esn` - 1 is in the window.
     """
 
-    __slots__ = ("appenders", "bytes", "next_esn", "tail")
+    __slots__ = ("appenders", "bytes_in", "bytes_out", "next_esn", "tail")
 
     def __init__(self) -> None:
         self.appenders: dict[int, Appender] = {}
         """By ESN."""
         self.next_esn = int(ESN_MIN)
         self.tail = int(ESN_MIN)
-        self.bytes = 0
+        self.bytes_in = 0
+        """Of all entries that ever were in it."""
+        self.bytes_out = 0
+        """Of those that were reaped."""
+
+    @property
+    def bytes(self) -> int:
+        """Of the entries that are in it."""
+        return self.bytes_in - self.bytes_out
 
     def __len__(self) -> int:
         return self.next_esn - self.tail
@@ -39,7 +47,7 @@ class SlidingWindow:
         if self.next_esn + entries - 1 > esn_max:
             return Status.TOOBIG
         in_flight = self.next_esn - self.tail
-        if in_flight and (in_flight + entries > entries_max or self.bytes + size > bytes_max):
+        if in_flight and (in_flight + entries > entries_max or self.bytes_in - self.bytes_out + size > bytes_max):
             return Status.SEQNOBUFS
         return Status.OK
 
@@ -47,7 +55,7 @@ class SlidingWindow:
         """Take in the entry that got `next_esn`."""
         self.appenders[self.next_esn] = appender
         self.next_esn += 1
-        self.bytes += appender.size
+        self.bytes_in += appender.size
 
     def reap(self) -> Appender | None:
         """Remove and return the oldest appender if it came to its end."""
@@ -56,5 +64,5 @@ class SlidingWindow:
             return None
         del self.appenders[self.tail]
         self.tail += 1
-        self.bytes -= appender.size
+        self.bytes_out += appender.size
         return appender

@@ -92,6 +92,10 @@ class StoreAvailability:
         self._probes: dict[int, ShardId] = {}
         self._usable: dict[ShardId, bool] = {}
 
+    def use_settings(self, settings: SequencerSettings) -> None:
+        """Go on with other settings; what was begun keeps its times."""
+        self._settings = settings
+
     def is_available(self, shard: ShardId) -> bool:
         """Read-write in the configuration, its node alive, and nothing known against it."""
         usable = self._usable.get(shard)

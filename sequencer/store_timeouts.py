@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final, Protocol
 
+from logdevice_py.core.histogram import BUCKETS, Histogram, longer_than
 from logdevice_py.core.ids import ShardId
 from logdevice_py.core.machine import TimerWheel
 from logdevice_py.core.units import Micros
 from sequencer.settings import SequencerSettings
 
-_BUCKETS: Final = 160
-"""Four to each power of two: a timeout is at most a quarter longer than the latency that it follows says."""
 _REFRESH_US: Final = 1_000_000
 _REFRESHES_PER_WINDOW: Final = 10
 _TICK_SHIFT: Final = 12
@@ -22,10 +21,27 @@ _TICK_SHIFT: Final = 12
 class StoreTimeouts:
     """Recent latency of STOREs by shard, over the last 10 to 20 seconds."""
 
-    __slots__ = ("_current", "_previous", "_refreshes", "_settings", "_timeouts", "_timers", "_waiting")
+    __slots__ = (
+        "_all",
+        "_counted",
+        "_current",
+        "_previous",
+        "_refreshes",
+        "_settings",
+        "_timeouts",
+        "_timers",
+        "_waiting",
+    )
 
-    def __init__(self, settings: SequencerSettings, timers: TimerWheel) -> None:
+    def __init__(self, settings: SequencerSettings, timers: TimerWheel, everything: Histogram | None = None) -> None:
+        """
+        Args:
+            everything: `count` adds to it what was noted.
+        """
         self._settings = settings
+        self._all = Histogram() if everything is None else everything
+        self._counted: dict[ShardId, list[int]] = {}
+        """What of `_current` is counted in it."""
         self._timers = timers
         self._current: dict[ShardId, list[int]] = {}
         self._previous: dict[ShardId, list[int]] = {}
@@ -33,15 +49,19 @@ class StoreTimeouts:
         self._refreshes = 0
         self._waiting = False
 
+    def use_settings(self, settings: SequencerSettings) -> None:
+        """Go on with other settings; what was begun keeps its times."""
+        self._settings = settings
+
     def note(self, shard: ShardId, latency_us: int, now: Micros) -> None:
         """A STORE was answered, or had not been after this long."""
         counts = self._current.get(shard)
         if counts is None:
-            counts = self._current[shard] = [0] * _BUCKETS
+            counts = self._current[shard] = [0] * BUCKETS
             if not self._waiting:
                 self._waiting = True
                 self._timers.at(now + _REFRESH_US, self._refresh)
-        shift = max(0, latency_us.bit_length() - 3)
+        shift = max(0, latency_us.bit_length() - 3)  # as `bucket_of`, without the call
         counts[4 * shift + (latency_us >> shift)] += 1
 
     def timeout(self, copyset: Sequence[ShardId], wave: int) -> int:
@@ -55,18 +75,34 @@ class StoreTimeouts:
                 base = timeout
         return min((base or initial) << min(wave - 1, 20), self._settings.store_timeout_max_us)
 
+    def count(self) -> None:
+        """Bring the histogram of everything up to date."""
+        for shard, counts in self._current.items():
+            counted = self._counted.get(shard)
+            self._all.take(counts if counted is None else [a - b for a, b in zip(counts, counted, strict=True)])
+            self._counted[shard] = list(counts)
+
+    def recent(self) -> dict[ShardId, list[int]]:
+        """What was counted lately, by shard, to look at."""
+        return {
+            shard: _sum(self._current.get(shard), self._previous.get(shard))
+            for shard in sorted(self._current.keys() | self._previous.keys())
+        }
+
     def _refresh(self, now: Micros) -> None:
         settings = self._settings
         for shard in sorted(self._current.keys() | self._previous.keys()):
             counts = _sum(self._current.get(shard), self._previous.get(shard))
             if any(counts):
                 timeout = min(
-                    _latency(counts, 0.01) * settings.store_timeout_factor,
-                    _latency(counts, 0.5) * settings.store_timeout_medians,
+                    longer_than(counts, 0.01) * settings.store_timeout_factor,
+                    longer_than(counts, 0.5) * settings.store_timeout_medians,
                 )
                 self._timeouts[shard] = min(max(timeout, settings.store_timeout_min_us), settings.store_timeout_max_us)
         self._refreshes += 1
         if self._refreshes % _REFRESHES_PER_WINDOW == 0:
+            self.count()
+            self._counted = {}
             self._previous, self._current = self._current, {}
         self._waiting = bool(self._current)
         if self._waiting:
@@ -74,17 +110,7 @@ class StoreTimeouts:
 
 
 def _sum(current: list[int] | None, previous: list[int] | None) -> list[int]:
-    return [a + b for a, b in zip(current or [0] * _BUCKETS, previous or [0] * _BUCKETS, strict=True)]
-
-
-def _latency(counts: list[int], share: float) -> int:
-    """Microseconds that this share of the samples took longer than; rounded up by a quarter at most."""
-    beyond = int(sum(counts) * share)
-    for bucket in range(_BUCKETS - 1, -1, -1):
-        if counts[bucket] > beyond:
-            return bucket + 1 if bucket < 8 else (bucket % 4 + 5) << (bucket // 4 - 1)
-        beyond -= counts[bucket]
-    raise AssertionError("a histogram with samples has a latency")
+    return [a + b for a, b in zip(current or [0] * BUCKETS, previous or [0] * BUCKETS, strict=True)]
 
 
 class Waiting(Protocol):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
-from logdevice_py.core.ids import LogId, format_shard, node_of, shard_index_of
+from logdevice_py.core.histogram import longer_than
+from logdevice_py.core.ids import LogId, ShardId, format_shard, node_of, shard_index_of
 from logdevice_py.core.lsn import compose_lsn
 from logdevice_py.tables.constraints import Constraints
-from logdevice_py.tables.sequencing import GraylistRow, RecoveriesRow, SequencersRow
+from logdevice_py.tables.sequencing import AppendLatencyRow, GraylistRow, RecoveriesRow, SequencersRow
 from sequencer.frames import NO_NODE
 from sequencer.node import SequencerNode
 from sequencer.sequencer import Sequencer
@@ -70,6 +71,31 @@ def recoveries_rows(node: SequencerNode, constraints: Constraints) -> Iterator[R
             epochs_recovered=len(recovery.recovered),
             waits_for=recovery.explain(),
         )
+
+
+def append_latency_rows(node: SequencerNode, appends: Sequence[int]) -> Iterator[AppendLatencyRow]:
+    """Table `append_latency`; `appends` are the counts of recent appends."""
+    if any(appends):
+        yield _latency_row("append", None, appends, None)
+    timeouts = node.context.store_timeouts
+    for shard, counts in timeouts.recent().items():
+        if any(counts):
+            yield _latency_row("store", shard, counts, timeouts.timeout((shard,), 1))
+
+
+def _latency_row(operation: str, shard: ShardId | None, counts: Sequence[int], timeout: int | None) -> AppendLatencyRow:
+    return AppendLatencyRow(
+        operation=operation,
+        to_node_id=None if shard is None else node_of(shard),
+        to_shard=None if shard is None else shard_index_of(shard),
+        samples=sum(counts),
+        p50_us=longer_than(counts, 0.5),
+        p90_us=longer_than(counts, 0.1),
+        p99_us=longer_than(counts, 0.01),
+        p999_us=longer_than(counts, 0.001),
+        max_us=longer_than(counts, 0.0),
+        timeout_us=timeout,
+    )
 
 
 def graylist_rows(node: SequencerNode, constraints: Constraints) -> Iterator[GraylistRow]:

@@ -36,6 +36,7 @@ from sequencer.recovery.settings import RecoverySettings
 from sequencer.settings import SequencerSettings
 from server.cluster_file import ClusterFile, read_cluster_file
 from server.instance import choose_instance, keep_instance
+from server.live_settings import LiveSettings
 from server.node import Node
 from server.registration import ShardRegistration
 from storage_node.log_store.identity import LOSS_NOT_ACCEPTED, AcceptedLoss
@@ -73,6 +74,8 @@ class NodeHost:
         self.instance = instance
         self.crashed: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
         """Done when a machine failed, with the exception."""
+        self.stop_wanted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done when an operator asked the node to stop; whoever runs the node closes it then."""
         member = config.nodes[node]
         self.address = (member.host, member.port)
         self.shards: dict[ShardId, ShardService] = {}
@@ -89,6 +92,7 @@ class NodeHost:
         self.driver: Driver
         self.transport: Transport
         self.node: Node
+        self.live_settings: LiveSettings
 
     @classmethod
     async def open(
@@ -224,7 +228,20 @@ class NodeHost:
         self._sock = None
         self.driver.event(self.node.start)
         self._tasks.append(self._loop.create_task(self._watch_config(), name=f"N{self.node_id} config"))
+        self.live_settings = self._make_live_settings()
         self.serving_since = wall_us()
+
+    def _make_live_settings(self) -> LiveSettings:
+        node = self.node
+        users: dict[str, Callable[[Any], None]] = {"settings.membership": node.gossip.use_settings}
+        sequencer = node.sequencer
+        if sequencer is not None:
+            recoveries = sequencer.recoveries
+            users["settings.sequencer"] = sequencer.context.use_settings
+            users["settings.recovery"] = lambda settings: self.driver.event(partial(recoveries.use_settings, settings))
+        if self._admin is not None:
+            users["settings.admin"] = self._admin.use_settings
+        return LiveSettings(self.started_with.settings, users)
 
     def _address_of(self, node: NodeId) -> tuple[str, int] | None:
         member = self.config.nodes.get(node)
@@ -314,6 +331,11 @@ class NodeHost:
         self._admin = AdminListener(self, settings, read_token(settings, endpoint))
         await self._admin.listen_on(bind(endpoint.host, endpoint.port))
 
+    @property
+    def is_open(self) -> bool:
+        """There is something to look at: the node serves, or did and is drained."""
+        return bool(self.serving_since) and not self._closed
+
     def readiness(self) -> Status:
         """OK when the node takes requests; else NOTREADY, SHUTDOWN or ISOLATED."""
         if self._leaving or self._closed:
@@ -327,20 +349,23 @@ class NodeHost:
         from server.admin.prometheus import MetricSource
 
         node = self.node
+        self.transport.metrics.connections = sum(1 for _ in self.transport.connections())
         found = [
             MetricSource("membership", node.gossip.metrics),
             MetricSource("transport", self.transport.metrics),
         ]
         if node.sequencer is not None:
-            found.append(MetricSource("sequencer", node.sequencer.metrics))
+            found.append(MetricSource("sequencer", node.sequencer.collect_metrics()))
             found.append(MetricSource("recovery", node.sequencer.recovery_metrics))
         if node.storage is not None:
             found.append(MetricSource("storage", node.storage.metrics))
         found += [MetricSource("log store", each.metrics, shard & 0xFF) for shard, each in self.shards.items()]
+        found += [MetricSource("rocksdb", each.view.measure(), shard & 0xFF) for shard, each in self.shards.items()]
         if self._epoch_store is not None:
             found.append(MetricSource("epoch store", self._epoch_store.metrics))
         if self._admin is not None:
             found.append(MetricSource("admin", self._admin.metrics))
+            found.append(MetricSource("process", self._admin.process_metrics()))
         return found
 
     # Cluster file
@@ -369,14 +394,20 @@ class NodeHost:
 
     # Stopping
 
+    async def drain(self) -> bool:
+        """Sequence nothing any more: tell the others, and finish what is under way. False: some appends take too long."""
+        self._leaving = True
+        self.driver.event(self.node.leave)
+        if self.node.sequencer is None:
+            return True
+        await self._drain(self.node.sequencer)
+        return self.node.sequencer.drained
+
     async def close(self) -> None:
         """Stop in order: tell the others, finish what is under way, sync, close."""
         if self._closed:
             return
-        self._leaving = True
-        self.driver.event(self.node.leave)
-        if self.node.sequencer is not None:
-            await self._drain(self.node.sequencer)
+        await self.drain()
         if self.node.storage is not None:
             self.driver.event(self.node.storage.shut_down)
             await asyncio.sleep(0.01)  # answers that this turn still puts out

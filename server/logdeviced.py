@@ -91,7 +91,7 @@ async def _serve(config: Path, node: NodeId, data: Path | None, accepted: Accept
     gc.collect()
     gc.freeze()
     log.info("serving at %s:%d", *host.address)
-    waiting: list[asyncio.Future[Any]] = [host.crashed, stopping]
+    waiting: list[asyncio.Future[Any]] = [host.crashed, host.stop_wanted, stopping]
     await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
     if host.crashed.done():
         log.critical("the process ends at once so that nothing goes on half-way")

@@ -28,10 +28,13 @@ from logdevice_py.tables.catalog import TABLES
 from logdevice_py.tables.constraints import PUSHED
 from sequencer.metrics import SequencerMetrics
 from sequencer.recovery.metrics import RecoveryMetrics
+from server.admin.actions import ACTIONS
 from server.admin.metrics import AdminMetrics
 from server.admin.node_tables import SETTINGS
 from server.admin.prometheus import prometheus_name
-from storage_node.log_store.metrics import LogStoreMetrics
+from server.live_settings import LIVE
+from server.process_metrics import ProcessMetrics
+from storage_node.log_store.metrics import LogStoreMetrics, RocksDBMetrics
 from storage_node.metrics import StorageMetrics
 
 __all__ = ["PAGES", "SETTINGS"]
@@ -41,6 +44,7 @@ METRICS: dict[str, type[Any]] = {
     "recovery": RecoveryMetrics,
     "storage": StorageMetrics,
     "log store": LogStoreMetrics,
+    "rocksdb": RocksDBMetrics,
     "epoch store": EpochStoreMetrics,
     "client": ClientMetrics,
     "BufferedWriter": WriterMetrics,
@@ -48,6 +52,7 @@ METRICS: dict[str, type[Any]] = {
     "membership": MembershipMetrics,
     "transport": TransportMetrics,
     "admin": AdminMetrics,
+    "process": ProcessMetrics,
 }
 _OF_CLIENTS = frozenset({"client", "BufferedWriter", "reader"})
 """Counted in applications: no node exports them."""
@@ -133,7 +138,7 @@ def metrics_page() -> str:
         _NOTE,
         "# Metrics\n",
         "Nodes export them at `/metrics` of their admin API under the names in the last column, in base units: bytes and seconds. "
-        "Those of the log store carry the label `shard`. Table `stats` of [ldquery](ldquery.md) has them by their own names.\n",
+        "Those of the log store and of RocksDB carry the label `shard`. Table `stats` of [ldquery](ldquery.md) has them by their own names.\n",
     ]
     for section, cls in METRICS.items():
         exported = section not in _OF_CLIENTS
@@ -162,6 +167,34 @@ def tables_page() -> str:
             f"{table.doc} Rows come from {table.source.value}.{needs}\n",
             _table(["column", "type", "meaning"], rows),
         ]
+        parts += [
+            _table([each.name, "meaning"], ([f"`{word}`", meaning] for word, meaning in each.words))
+            for each in table.columns
+            if each.words
+        ]
+    return "\n".join(parts)
+
+
+def actions_page() -> str:
+    """docs/actions.md."""
+    parts = [
+        _NOTE,
+        "# Actions of the admin API\n",
+        "`POST /v1/actions/NAME` with a JSON object of the parameters, all of which are required, and the content type "
+        "`application/json`; see [ldquery.md](ldquery.md).\n",
+    ]
+    for action in ACTIONS.values():
+        parts.append(f"## {action.name}\n\n{action.doc}\n")
+        if action.parameters:
+            parts.append(
+                _table(["parameter", "type", "meaning"], ([f"`{p.name}`", p.type, p.doc] for p in action.parameters))
+            )
+    parts.append("## Settings that can be changed\n")
+    rows = (
+        [f"`{section}`", ", ".join(f"`{name}`" for name in sorted(live.fixed)) or "none"]
+        for section, live in LIVE.items()
+    )
+    parts.append(_table(["section", "but not"], rows))
     return "\n".join(parts)
 
 
@@ -187,6 +220,7 @@ PAGES = {
     "settings.md": settings_page,
     "metrics.md": metrics_page,
     "tables.md": tables_page,
+    "actions.md": actions_page,
     "status_codes.md": status_page,
 }
 

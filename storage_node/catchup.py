@@ -128,6 +128,10 @@ class CatchupQueue:
                 if stream.state is not ServerStreamState.CLOSED:
                     yield stream
 
+    def is_congested(self, peer: PeerId) -> bool:
+        """The peer does not read what was sent to it."""
+        return peer in self._congested
+
     def stream_count(self) -> int:
         """How many streams are open."""
         return sum(map(len, self._by_peer.values()))

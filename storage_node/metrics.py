@@ -36,6 +36,12 @@ class StorageMetrics:
     records_bytes_sent: int = counter("Images sent to readers.", unit="bytes")
     records_filtered: int = counter("Entries left to another shard of their copyset to send.", unit="entries")
     gaps_sent: int = counter("GAPs sent to readers.", unit="messages")
+    gaps_trimmed: int = counter("Of these, for ranges that are trimmed.", unit="messages")
+    gaps_damaged: int = counter("Of these, for ranges in which something cannot be read.", unit="messages")
+    gaps_under_replicated: int = counter("Of these, for ranges of which entries may be lost here.", unit="messages")
+    logs_behind: int = gauge(
+        "Logs of shards that hold entries beyond their release pointer. Looked at every ten seconds.", unit="logs"
+    )
     rewinds: int = counter("Read streams rewound by a higher filter version.", unit="rewinds")
     entries_from_memory: int = counter("Entries that read streams and digests got from recent entries.", unit="entries")
     entries_from_disk: int = counter("Entries that read streams and digests read from disk.", unit="entries")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from logdevice_py.config.cluster import ClusterConfig
-from logdevice_py.core.ids import LogId, NodeId, PeerId, ShardId
+from logdevice_py.core.ids import LogId, NodeId, PeerId, ShardId, is_metadata_log
 from logdevice_py.core.lsn import EPOCH_INVALID, LSN_INVALID
 from logdevice_py.core.machine import Outbox, Rng, TimerWheel
 from logdevice_py.core.status import Status
@@ -52,6 +52,7 @@ from storage_node.shard import Shard
 from storage_node.store import StoreHandler, store_answer
 from storage_node.trim import TrimHandler, check_seals
 
+_LOGS_AT_A_TIME: Final = 256
 REQUEST_ID_BIT: Final = 1 << 63
 """Set in every request id of the storage part: the sequencers of the same node ask some of the same questions (DIGEST), with ids of their own,
 and every answer is shown to both."""
@@ -251,6 +252,19 @@ class StorageNode:
         for machines in self.shards.values():
             machines.shard.check()
             machines.catchup.check()
+
+    def look(self) -> Iterator[None]:
+        """Count the logs that are behind, some at each step."""
+        behind = 0
+        for machines in list(self.shards.values()):
+            logs = machines.shard.logs
+            for number, log in enumerate(list(logs)):
+                state = logs.get(log)
+                if state is not None and state.highest > state.last_released and not is_metadata_log(log):
+                    behind += 1
+                if number % _LOGS_AT_A_TIME == 0:
+                    yield
+        self.metrics.logs_behind = behind
 
     def _start_reader(self, log: LogId, done: HistoryResult, now: Micros) -> HistoryReader:
         """Read a log's metadata history from the metadata nodeset of the cluster file."""

@@ -79,6 +79,7 @@ class LogPurge:
     ) -> None:
         self.state = PurgeState.WAITING
         self.log = state
+        self.began: Micros | None = None
         self.until = until
         self.requests: set[int] = set()
         """Ids of the questions that were asked."""
@@ -102,6 +103,7 @@ class LogPurge:
     def start(self, now: Micros) -> None:
         """Begin."""
         assert self.state is PurgeState.WAITING, self.state
+        self.began = now
         if self._stored_epochs():
             self._read_history(now)
         else:

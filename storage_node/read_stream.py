@@ -282,7 +282,14 @@ class ServerReadStream:
             self._send_gap(self.position, last, GapReason.NO_RECORDS)
 
     def _send_gap(self, first: Lsn, last: Lsn, reason: GapReason) -> None:
-        self._metrics.gaps_sent += 1
+        metrics = self._metrics
+        metrics.gaps_sent += 1
+        if reason is GapReason.TRIM:
+            metrics.gaps_trimmed += 1
+        elif reason is GapReason.CHECKSUM_FAIL:
+            metrics.gaps_damaged += 1
+        elif reason is GapReason.UNDER_REPLICATED:
+            metrics.gaps_under_replicated += 1
         self._out.send(
             self.peer,
             ShardGap(

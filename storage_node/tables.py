@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from logdevice_py.core.batch import constituent_records
@@ -14,6 +14,7 @@ from logdevice_py.core.status import CorruptEntryError, Status
 from logdevice_py.metadata.epoch_metadata import EpochMetaData
 from logdevice_py.tables.constraints import Constraints
 from logdevice_py.tables.storage import (
+    CopysetDistributionRow,
     LogsdbDirectoryRow,
     LogStorageStateRow,
     PartitionsRow,
@@ -186,9 +187,23 @@ def readers_rows(node: StorageNode, constraints: Constraints) -> Iterator[Reader
             )
 
 
-def record_rows(log: LogId, index: int, result: ReadResult) -> Iterator[RecordRow]:
-    """Rows of table `record` for what one read of a shard found."""
-    rows = {lsn: _record_row(log, lsn, index, image) for lsn, image in result.entries}
+def record_rows(
+    log: LogId,
+    index: int,
+    result: ReadResult,
+    superseded: Sequence[tuple[Lsn, bytes]] = (),
+    *,
+    bare: bool = False,
+) -> Iterator[RecordRow]:
+    """Rows of table `record` for what one read of a shard found.
+
+    Args:
+        superseded: copies that do not count.
+        bare: payloads are left out.
+    """
+    for lsn, image in superseded:
+        yield _record_row(log, lsn, index, image, bare, is_current=0)
+    rows = {lsn: _record_row(log, lsn, index, image, bare) for lsn, image in result.entries}
     for lsn in result.bodiless:
         rows[lsn] = _damaged_row(log, lsn, index, "NO_BODY")
     for first, _ in result.corrupt:
@@ -197,11 +212,47 @@ def record_rows(log: LogId, index: int, result: ReadResult) -> Iterator[RecordRo
         yield rows[lsn]
 
 
-def _damaged_row(log: LogId, lsn: Lsn, index: int, status: str) -> RecordRow:
-    return RecordRow(log, lsn, index, status, None, None, None, None, None, None, None, None, None)
+class CopysetCounts:
+    """Gathers the rows of table `copyset_distribution` of one log and shard from what reads found."""
+
+    def __init__(self, log: LogId, index: int) -> None:
+        self._log = log
+        self._index = index
+        self._rows: dict[tuple[int, ...], CopysetDistributionRow] = {}
+
+    def add(self, result: ReadResult) -> None:
+        """Count entries; what cannot be read is not among them."""
+        for lsn, image in result.entries:
+            header = parse_header(image)
+            row = self._rows.get(header.copyset)
+            if row is None:
+                shards = ", ".join(map(format_shard, sorted(header.copyset)))
+                row = self._rows[header.copyset] = CopysetDistributionRow(
+                    self._log, lsn, self._index, shards, lsn, 0, 0, 0
+                )
+            row.last_lsn = lsn
+            row.entries += 1
+            row.records += header.records
+            row.body_bytes += header.body_length
+
+    def rows(self) -> Iterator[CopysetDistributionRow]:
+        """One for each copyset, whatever the order of its members."""
+        joined: dict[str, CopysetDistributionRow] = {}
+        for row in self._rows.values():
+            known = joined.setdefault(row.copyset, row)
+            if known is not row:
+                known.lsn, known.last_lsn = min(known.lsn, row.lsn), max(known.last_lsn, row.last_lsn)
+                known.entries += row.entries
+                known.records += row.records
+                known.body_bytes += row.body_bytes
+        yield from joined.values()
 
 
-def _record_row(log: LogId, lsn: Lsn, index: int, image: bytes) -> RecordRow:
+def _damaged_row(log: LogId, lsn: Lsn, index: int, status: str, is_current: int = 1) -> RecordRow:
+    return RecordRow(log, lsn, index, is_current, status, None, None, None, None, None, None, None, None, None)
+
+
+def _record_row(log: LogId, lsn: Lsn, index: int, image: bytes, bare: bool = False, is_current: int = 1) -> RecordRow:
     try:
         header = parse_header(image)
         flags = EntryFlags(header.flags)
@@ -210,6 +261,7 @@ def _record_row(log: LogId, lsn: Lsn, index: int, image: bytes) -> RecordRow:
             log_id=log,
             lsn=lsn,
             shard=index,
+            is_current=is_current,
             status="OK",
             wave=None if by_recovery else header.wave,
             recovery_epoch=header.wave if by_recovery else None,
@@ -219,10 +271,12 @@ def _record_row(log: LogId, lsn: Lsn, index: int, image: bytes) -> RecordRow:
             flags=", ".join(str(flag.name) for flag in flags),
             records=header.records,
             body_bytes=header.body_length,
-            payload=None if header.is_hole or header.is_amend else _payload(image, bool(flags & EntryFlags.METADATA)),
+            payload=None
+            if bare or header.is_hole or header.is_amend
+            else _payload(image, bool(flags & EntryFlags.METADATA)),
         )
     except CorruptEntryError:
-        return _damaged_row(log, lsn, index, "CORRUPT")
+        return _damaged_row(log, lsn, index, "CORRUPT", is_current)
 
 
 def _text(record: bytes, is_metadata: bool) -> str:

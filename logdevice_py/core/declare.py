@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from logdevice_py.core.histogram import Histogram
 from logdevice_py.core.units import format_duration, format_size, parse_duration, parse_size
 
 S = TypeVar("S")
@@ -112,6 +113,11 @@ def counter(doc: str, *, unit: str) -> Any:
 def gauge(doc: str, *, unit: str) -> Any:
     """Declare a gauge as the default of a field of a metrics dataclass: an int that goes up and down."""
     return dataclasses.field(default=0, metadata={"kind": "gauge", "unit": unit, "doc": doc})
+
+
+def histogram(doc: str) -> Any:
+    """Declare a histogram of durations as the default of a field of a metrics dataclass: a `Histogram`."""
+    return dataclasses.field(default_factory=Histogram, metadata={"kind": "histogram", "unit": "us", "doc": doc})
 
 
 def declarations(cls: type[Any]) -> Iterator[MetricDeclaration]:

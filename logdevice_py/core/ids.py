@@ -76,6 +76,20 @@ def format_shard(shard: ShardId) -> str:
     return f"N{shard >> 8}:S{shard & 0xFF}"
 
 
+def parse_shard(text: str) -> ShardId:
+    """The shard that `format_shard` wrote.
+
+    Raises:
+        ValueError: it is none.
+    """
+    node, colon, index = text.removeprefix("N").partition(":S")
+    if not (
+        text.startswith("N") and colon and node.isdecimal() and index.isdecimal() and int(index) <= SHARD_INDEX_MAX
+    ):
+        raise ValueError(f"{text!r} is no shard: write it like N3:S0")
+    return shard_id(NodeId(int(node)), int(index))
+
+
 def node_peer(shard: ShardId) -> PeerId:
     """The peer to which messages for a shard go: its node."""
     return PeerId(shard >> 8)

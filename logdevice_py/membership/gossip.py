@@ -75,6 +75,10 @@ class GossipMachine:
         self._states: dict[NodeId, NodeState] = {}
         self._refresh()
 
+    def use_settings(self, settings: MembershipSettings) -> None:
+        """Go on with other settings; what was begun keeps its times."""
+        self._settings = settings
+
     # ClusterView
 
     def state(self, node: NodeId) -> NodeState:

@@ -154,6 +154,10 @@ class MetadataHistoryReader:
         hidden = [lsn for lsn in self._corrupt if lsn > self._metadata_lsn]
         return epoch_of(min(hidden)) if hidden else None
 
+    def unanswered(self) -> list[ShardId]:
+        """The shards that have not told everything, to look at."""
+        return [each for each, shard in self._shards.items() if not shard.told]
+
     def start(self, now: Micros) -> None:
         """Ask all shards."""
         assert self.state is ReaderState.IDLE

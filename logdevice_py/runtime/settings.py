@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from logdevice_py.core.declare import counter, setting
+from logdevice_py.core.declare import counter, gauge, setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +51,7 @@ class RuntimeSettings:
 class TransportMetrics:
     """Counters of connections."""
 
+    connections: int = gauge("Connections that stand or are being made.", unit="connections")
     connections_accepted: int = counter("Incoming connections accepted.", unit="connections")
     connections_refused: int = counter("Incoming connections turned away at the limit.", unit="connections")
     dials: int = counter("Outgoing connections tried.", unit="connections")

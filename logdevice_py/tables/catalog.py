@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from logdevice_py.tables import cluster, sequencing, storage
-from logdevice_py.tables.declare import TABLES
+from types import ModuleType
+from typing import Final
 
-__all__ = ["TABLES", "cluster", "sequencing", "storage"]
+from logdevice_py.tables import cluster, sequencing, storage, waits
+from logdevice_py.tables.declare import DECLARED, TableDeclaration
+
+_MODULES: Final[tuple[ModuleType, ...]] = (cluster, sequencing, storage, waits)
+TABLES: Final[dict[str, TableDeclaration]] = {
+    name: each for module in _MODULES for name, each in DECLARED.items() if each.row.__module__ == module.__name__
+}
+"""Every table, by name, in an order that does not depend on what was imported first."""

@@ -68,13 +68,15 @@ class InfoRow:
 @table("settings", TableSource.EVERY_NODE)
 @dataclass(slots=True)
 class SettingsRow:
-    """A setting as a node uses it, since it was started."""
+    """A setting as a node uses it."""
 
     section: str = column(_TEXT, "Section of the cluster file, like settings.sequencer.")
     name: str = column(_TEXT, "Its name.")
     current_value: str = column(_TEXT, "What the node uses, as it is written in the cluster file.")
     default_value: str = column(_TEXT, "What it would use by default.")
     from_config: int = column(_FLAG, "The cluster file set it when the node was started.")
+    from_operator: int = column(_FLAG, "An operator set it since, until the node is started again.")
+    is_live: int = column(_FLAG, "It can be changed while the node runs.")
     doc: str = column(_TEXT, "What it does.")
 
 
@@ -110,9 +112,9 @@ class StatsRow:
     section: str = column(_TEXT, "What counts it, like sequencer or storage.")
     shard: int | None = column(_INTEGER, "Index of the shard that counts it; NULL when the node as a whole does.")
     name: str = column(_TEXT, "Its name.")
-    kind: str = column(_TEXT, "counter or gauge.")
+    kind: str = column(_TEXT, "counter, gauge or histogram.")
     unit: str = column(_TEXT, "What is counted; us for microseconds.")
-    value: int = column(_INTEGER, "Its value.")
+    value: int = column(_INTEGER, "Its value; of a histogram how many samples it counted.")
 
 
 @table("epoch_store", TableSource.ANY_NODE)

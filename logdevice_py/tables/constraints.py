@@ -23,6 +23,8 @@ class Constraints:
     """Index within its node."""
     lsn_min: Lsn = LSN_INVALID
     lsn_max: Lsn = LSN_MAX
+    bare: bool = False
+    """Payloads are not wanted: they are NULL."""
 
     @property
     def nothing(self) -> bool:
@@ -48,6 +50,8 @@ class Constraints:
             found["lsn_min"] = str(int(self.lsn_min))
         if self.lsn_max < LSN_MAX:
             found["lsn_max"] = str(int(self.lsn_max))
+        if self.bare:
+            found["bare"] = "1"
         return found
 
     @classmethod
@@ -66,8 +70,10 @@ class Constraints:
                     values[name] = _number(text, 1, _METADATA_LOGS_END - 1)
                 elif name == "shard":
                     values[name] = _number(text, 0, SHARD_INDEX_MAX)
+                elif name == "bare":
+                    values[name] = _number(text, 0, 1)
                 else:
-                    raise ValueError("no such parameter; there are log_id, shard, lsn, lsn_min and lsn_max")
+                    raise ValueError("no such parameter; there are log_id, shard, lsn, lsn_min, lsn_max and bare")
             except ValueError as error:
                 raise ValueError(f"{name}: {error}") from None
         if "lsn" in values:
@@ -77,6 +83,7 @@ class Constraints:
             shard=values.get("shard"),
             lsn_min=Lsn(int(values.get("lsn_min", LSN_INVALID))),
             lsn_max=Lsn(int(values.get("lsn_max", LSN_MAX))),
+            bare=bool(values.get("bare", 0)),
         )
 
 

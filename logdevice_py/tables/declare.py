@@ -35,6 +35,7 @@ class TableSource(enum.Enum):
     EVERY_NODE = "every node"
     SEQUENCER_NODES = "every node with the role sequencer"
     STORAGE_NODES = "every node with the role storage"
+    COMPARISON = "ldquery, which compares what all nodes with the role storage have"
 
 
 OWN: Final = frozenset({TableSource.EVERY_NODE, TableSource.SEQUENCER_NODES, TableSource.STORAGE_NODES})
@@ -48,6 +49,8 @@ class ColumnDeclaration:
     name: str
     kind: ColumnKind
     doc: str
+    words: tuple[tuple[str, str], ...] = ()
+    """Every text that it can hold, with its meaning; empty when there is no fixed list."""
 
 
 NODE_ID: Final = ColumnDeclaration("node_id", ColumnKind.INTEGER, "The node that says so.")
@@ -78,29 +81,34 @@ class TableDeclaration:
         return next((column for column in self.columns if column.name == name), None)
 
 
-TABLES: Final[dict[str, TableDeclaration]] = {}
-"""Every table that was declared, by name. `logdevice_py.tables.catalog` has them all."""
+DECLARED: Final[dict[str, TableDeclaration]] = {}
+"""The tables of modules that were imported. `logdevice_py.tables.catalog` has them all."""
 
 
-def column(kind: ColumnKind, doc: str) -> Any:
-    """Declare a column as a field of a row's dataclass."""
-    return dataclasses.field(metadata={"kind": kind, "doc": doc})
+def column(kind: ColumnKind, doc: str, *, words: type[enum.Enum] | None = None) -> Any:
+    """Declare a column as a field of a row's dataclass.
+
+    Args:
+        words: the names of its members are what the column can hold, their values say what that means.
+    """
+    meanings = () if words is None else tuple((member.name, str(member.value)) for member in words)
+    return dataclasses.field(metadata={"kind": kind, "doc": doc, "words": meanings})
 
 
 def table(name: str, source: TableSource, *, required: Iterable[str] = ()) -> Callable[[type[R]], type[R]]:
     """Declare a table by the dataclass of its rows, whose docstring says what a row is."""
 
     def declare(row: type[R]) -> type[R]:
-        assert name not in TABLES, name
+        assert name not in DECLARED, name
         columns = [
-            ColumnDeclaration(field.name, field.metadata["kind"], field.metadata["doc"])
+            ColumnDeclaration(field.name, field.metadata["kind"], field.metadata["doc"], field.metadata["words"])
             for field in dataclasses.fields(row)  # type: ignore[arg-type]
         ]
         names = [each.name for each in columns]
         assert len(names) > 1, "attrgetter gives a tuple for two names and more"
         doc = " ".join(inspect.cleandoc(row.__doc__ or "").split())
         first = [NODE_ID] if source in OWN else []
-        TABLES[name] = TableDeclaration(
+        DECLARED[name] = TableDeclaration(
             name, source, doc, row, tuple(first + columns), tuple(required), attrgetter(*names)
         )
         return row

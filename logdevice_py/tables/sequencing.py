@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from logdevice_py.tables.declare import ColumnKind, TableSource, column, table
 
-_INTEGER, _TEXT, _FLAG = ColumnKind.INTEGER, ColumnKind.TEXT, ColumnKind.FLAG
+_INTEGER, _TEXT, _FLAG, _REAL = ColumnKind.INTEGER, ColumnKind.TEXT, ColumnKind.FLAG, ColumnKind.REAL
 _LOG, _LSN, _TIME = ColumnKind.LOG, ColumnKind.LSN, ColumnKind.TIME
 
 
@@ -53,6 +53,42 @@ class RecoveriesRow:
     epoch_state: str | None = column(_TEXT, "SEAL_OR_INACTIVE, DIGEST, MUTATION, CLEAN or ADVANCE_LCE.")
     epochs_recovered: int = column(_INTEGER, "Epochs that it has recovered.")
     waits_for: str = column(_TEXT, "What it waits for.")
+
+
+@table("append_throughput", TableSource.SEQUENCER_NODES)
+@dataclass(slots=True)
+class AppendThroughputRow:
+    """What was appended to a log at a node, on average over a while; only logs to which something was. Looked at every ten seconds."""
+
+    log_id: int = column(_LOG, "The data log.")
+    log_group: str | None = column(_TEXT, "Path of its group; NULL when the log is not in the cluster file any more.")
+    seconds_1min: float = column(_REAL, "The time that the next two columns cover; less than 60 at the beginning.")
+    entries_1min: float = column(_REAL, "Entries per second.")
+    bytes_1min: float = column(_REAL, "Bytes of payloads, as they were sent, per second.")
+    seconds_10min: float = column(_REAL, "The time that the next two columns cover; less than 600 at the beginning.")
+    entries_10min: float = column(_REAL, "Entries per second.")
+    bytes_10min: float = column(_REAL, "Bytes of payloads, as they were sent, per second.")
+
+
+@table("append_latency", TableSource.SEQUENCER_NODES)
+@dataclass(slots=True)
+class AppendLatencyRow:
+    """How long appends of a node's sequencers took lately; times are rounded up by a quarter at most."""
+
+    operation: str = column(
+        _TEXT,
+        "append: from the LSN of an entry to all its copies, of one entry of eight, over the last minute; store: from a STORE to its answer "
+        "or timeout, over the last 10 to 20 seconds.",
+    )
+    to_node_id: int | None = column(_INTEGER, "Of store: the node that stores.")
+    to_shard: int | None = column(_INTEGER, "Of store: index of the shard within it.")
+    samples: int = column(_INTEGER, "How many were measured.")
+    p50_us: int = column(_INTEGER, "Half of them took no longer, in microseconds.")
+    p90_us: int = column(_INTEGER, "Nine of ten.")
+    p99_us: int = column(_INTEGER, "99 of a hundred.")
+    p999_us: int = column(_INTEGER, "999 of a thousand.")
+    max_us: int = column(_INTEGER, "All.")
+    timeout_us: int | None = column(_INTEGER, "Of store: how long the first wave of an entry to that shard may take.")
 
 
 @table("graylist", TableSource.SEQUENCER_NODES)

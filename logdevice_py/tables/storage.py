@@ -126,11 +126,14 @@ class ReadersRow:
 @table("record", _STORAGE, required=("log_id", "lsn"))
 @dataclass(slots=True)
 class RecordRow:
-    """The copy of an entry that counts at a shard. Give log_id, and lsn as a value or as a range with both ends."""
+    """A copy of an entry at a shard. Give log_id, and lsn as a value or as a range with both ends."""
 
     log_id: int = column(_LOG, "The log; a metadata log has bit 62 set.")
     lsn: int = column(_LSN, "Its position.")
     shard: int = column(_INTEGER, "Index of the shard within its node.")
+    is_current: int = column(
+        _FLAG, "It is the copy that counts; 0: the shard also has one of a later wave, or of recovery, at the LSN."
+    )
     status: str = column(
         _TEXT, "OK; CORRUPT: it cannot be read (lsn: where the damage begins); NO_BODY: only its header is there."
     )
@@ -145,3 +148,38 @@ class RecordRow:
     payload: str | None = column(
         _TEXT, "Its records, decoded, as a JSON array; what is no text is escaped, long ones are cut."
     )
+
+
+@table("copyset_distribution", _STORAGE, required=("log_id", "lsn"))
+@dataclass(slots=True)
+class CopysetDistributionRow:
+    """How many entries of a log a shard holds of one copyset. Give log_id, and lsn as a range with both ends."""
+
+    log_id: int = column(_LOG, "The log; a metadata log has bit 62 set.")
+    lsn: int = column(_LSN, "The first of the entries.")
+    shard: int = column(_INTEGER, "Index of the shard within its node.")
+    copyset: str = column(_TEXT, "The shards that were to store the entries.")
+    last_lsn: int = column(_LSN, "The last of the entries.")
+    entries: int = column(_INTEGER, "How many.")
+    records: int = column(_INTEGER, "Records in them.")
+    body_bytes: int = column(_INTEGER, "Bytes of their bodies.")
+
+
+@table("under_replicated", TableSource.COMPARISON, required=("log_id", "lsn"))
+@dataclass(slots=True)
+class UnderReplicatedRow:
+    """An entry of which there are too few sound copies where the nodes that answered have theirs.
+
+    Give log_id, and lsn as a range with both ends. Entries without any copy are not seen, and what is trimmed is left out; beyond the release
+    pointer entries may only be on their way.
+    """
+
+    log_id: int = column(_LOG, "The data log.")
+    lsn: int = column(_LSN, "Its position.")
+    replication: str = column(_TEXT, "What the epoch asks for.")
+    copyset: str = column(_TEXT, "The shards that were to store it.")
+    copies: int = column(_INTEGER, "Sound copies that there are.")
+    stored_on: str = column(_TEXT, "The shards that have them.")
+    missing_on: str = column(_TEXT, "Shards of the copyset that answered and have none.")
+    damaged_on: str = column(_TEXT, "Shards that have one which cannot be read.")
+    unknown_on: str = column(_TEXT, "Shards of the copyset whose nodes did not answer.")

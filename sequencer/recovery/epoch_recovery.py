@@ -514,6 +514,15 @@ class EpochRecovery:
         self._context.metrics.digest_bytes += held - self._bytes_accounted
         self._bytes_accounted = held
 
+    @property
+    def shards(self) -> RecoveryShards:
+        """The nodeset, to look at."""
+        return self._shards
+
+    def unanswered_stores(self) -> set[ShardId]:
+        """The shards that have not answered a STORE of this attempt, to look at."""
+        return set() if self._mutator is None else self._mutator.unanswered()
+
     def explain(self) -> str:
         """What is waited for, for people."""
         text = f"e{self.epoch} {self.state.name}: {self._shards.explain()}"

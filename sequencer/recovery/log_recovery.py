@@ -65,6 +65,7 @@ class LogRecovery:
         assert not is_metadata_log(log), log
         assert next_epoch > 0
         self.state = LogRecoveryState.IDLE
+        self.began: Micros | None = None
         self.log = log
         self.next_epoch = next_epoch
         self.seal_epoch = Epoch(next_epoch - 1)
@@ -94,6 +95,7 @@ class LogRecovery:
     def start(self, now: Micros) -> None:
         """Begin: ask for the last clean epoch."""
         assert self.state is LogRecoveryState.IDLE
+        self.began = now
         self.state = LogRecoveryState.READING_LAST_CLEAN_EPOCH
         self._store_call = EpochStoreCall(
             self._context, GetLastCleanEpoch(self.log), (Status.OK,), self._on_last_clean_epoch

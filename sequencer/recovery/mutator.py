@@ -252,6 +252,10 @@ class Mutator:
         self._selections[required] = tuple(chosen)
         return frozenset(chosen)
 
+    def unanswered(self) -> set[ShardId]:
+        """The shards that have not answered a STORE, to look at."""
+        return set().union(*(mutation.waiting for mutation in self._flight.values()))
+
     def explain(self) -> list[str]:
         """What is waited for, for people."""
         return [

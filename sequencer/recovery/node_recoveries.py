@@ -85,6 +85,11 @@ class NodeRecoveries:
                 running.abort()
         self._fill(now)
 
+    def use_settings(self, settings: RecoverySettings, now: Micros) -> None:
+        """Go on with other settings; what was begun keeps its times."""
+        self._context.settings = settings
+        self._fill(now)
+
     def recovery(self, log: LogId) -> LogRecovery | None:
         """The recovery of a log that is in progress, to look at."""
         return self._running.get(log)
@@ -92,6 +97,10 @@ class NodeRecoveries:
     def find(self, log: LogId) -> LogRecovery | None:
         """The recovery of a log that is in progress or waits for its turn, to look at."""
         return self._running.get(log) or self._queue.get(log)
+
+    def running(self) -> list[LogId]:
+        """The logs whose recovery is in progress."""
+        return list(self._running)
 
     def logs(self) -> list[LogId]:
         """The logs whose recovery is in progress, then those that wait, in order."""

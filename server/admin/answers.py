@@ -19,6 +19,8 @@ from server.admin.tables import Rows
 _HTTP: Final[dict[Status, int]] = {
     Status.INVALID_PARAM: 400,
     Status.NOTFOUND: 404,
+    Status.REDIRECTED: 409,
+    Status.PREEMPTED: 409,
     Status.NOTSUPPORTED: 405,
     Status.TOOBIG: 413,
     Status.OVERLOADED: 429,

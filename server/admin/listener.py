@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import ipaddress
+import json
 import logging
 import socket
 from collections.abc import Awaitable, Callable
@@ -19,10 +20,13 @@ from logdevice_py.runtime.clock import monotonic_us
 from logdevice_py.tables.catalog import TABLES
 from logdevice_py.tables.constraints import Constraints
 from server.admin import node_tables
+from server.admin.actions import ACTIONS
 from server.admin.answers import TableAnswer, answer, explain_failure, refusal
 from server.admin.metrics import AdminMetrics
+from server.admin.openapi import describe
 from server.admin.prometheus import render
 from server.admin.tables import NodeTables
+from server.process_metrics import ProcessMetrics
 
 if TYPE_CHECKING:
     from server.host import NodeHost
@@ -34,6 +38,8 @@ _SWEEP: Final = 1.0
 """Seconds between looks for idle connections."""
 _TOKEN_MIN: Final = 16
 _HEADER_MAX: Final = 4096
+_BODY_MAX: Final = 4096
+"""Bytes of the body of a request."""
 _UNLIMITED: Final = frozenset({"/v1/health", "/v1/ready"})
 """Answered whatever else is asked: whoever watches the node must not take a busy API for a dead node."""
 
@@ -105,12 +111,15 @@ class AdminListener:
         """Connections, by when their last request ended; None while one is worked on."""
         self._server: asyncio.Server | None = None
         self._sweeper: asyncio.TimerHandle | None = None
-        application = web.Application(middlewares=[self._guard], client_max_size=0)
+        self._sampling: asyncio.Task[None] | None = None
+        application = web.Application(middlewares=[self._guard], client_max_size=_BODY_MAX)
         application.router.add_get("/v1/health", self._health)
         application.router.add_get("/v1/ready", self._ready)
         application.router.add_get("/v1/node", self._node)
         application.router.add_get("/v1/tables", self._list_tables)
         application.router.add_get("/v1/tables/{name}", self._table)
+        application.router.add_get("/v1/openapi.json", self._description)
+        application.router.add_post("/v1/actions/{name}", self._action)
         application.router.add_get("/metrics", self._metrics_page)
         self._runner = web.AppRunner(
             application,
@@ -128,11 +137,15 @@ class AdminListener:
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(self._accept, sock=sock, backlog=64)
         self._sweeper = loop.call_later(_SWEEP, self._sweep)
+        self._sampling = loop.create_task(self._tables.sampler.run(), name="samples of the admin API")
 
     async def close(self) -> None:
         """Stop; requests under way are ended."""
         if self._sweeper is not None:
             self._sweeper.cancel()
+        if self._sampling is not None:
+            self._sampling.cancel()
+            await asyncio.gather(self._sampling, return_exceptions=True)
         if self._server is not None:
             self._server.close()
         await self._runner.cleanup()
@@ -195,9 +208,13 @@ class AdminListener:
             self.metrics.requests_abandoned += 1
             return refusal(Status.PEER_CLOSED)  # to nobody
         except web.HTTPNotFound:
-            return refusal(Status.NOTFOUND, f"{request.path}: there are /v1/health, ready, node, tables, and /metrics")
-        except web.HTTPMethodNotAllowed:
-            return refusal(Status.NOTSUPPORTED, f"{request.method}: only GET")
+            return refusal(Status.NOTFOUND, f"{request.path[:100]}: there is no such page; /v1/openapi.json lists them")
+        except web.HTTPMethodNotAllowed as error:
+            return refusal(
+                Status.NOTSUPPORTED, f"{request.method[:20]}: only {', '.join(sorted(error.allowed_methods))}"
+            )
+        except web.HTTPRequestEntityTooLarge:
+            return refusal(Status.TOOBIG, f"a request has at most {_BODY_MAX} bytes")
         except LogDeviceError as error:
             return explain_failure(error)
 
@@ -220,6 +237,12 @@ class AdminListener:
         names = [column.name for column in table.columns]
         row = next(node_tables.info_rows(self._host))
         return answer(dict(zip(names, (int(self._host.node_id), *table.cells(row)), strict=True)))
+
+    def process_metrics(self) -> ProcessMetrics:
+        """Of the process, up to date."""
+        process = self._tables.sampler.process
+        process.measure()
+        return process
 
     async def _metrics_page(self, request: web.Request) -> web.StreamResponse:
         self._must_serve()
@@ -262,10 +285,35 @@ class AdminListener:
         sending = TableAnswer(table, self._host.config.name, self._host.node_id, self.metrics, limit)
         return await sending.send(request, rows)
 
+    async def _description(self, request: web.Request) -> web.StreamResponse:
+        tables = (TABLES[name] for name in self._tables.names())
+        return answer(describe(tables, protected=self._token is not None))
+
+    async def _action(self, request: web.Request) -> web.StreamResponse:
+        """What pages of the Web can have a browser send without asking has no such content type."""
+        name = request.match_info["name"]
+        action = ACTIONS.get(name)
+        if action is None:
+            raise LogDeviceError(Status.NOTFOUND, f"{name[:100]}: no such action; there are {', '.join(ACTIONS)}")
+        if request.content_type != "application/json":
+            raise LogDeviceError(Status.INVALID_PARAM, "the content type must be application/json")
+        try:
+            given = json.loads(await request.read())
+        except (ValueError, RecursionError):
+            raise LogDeviceError(Status.INVALID_PARAM, "write a JSON object") from None
+        parameters = action.check(given)
+        self._must_serve()
+        self.metrics.actions += 1
+        log.warning("an operator asked for %s %s", name, parameters)
+        return answer(await action.run(self._host, parameters))
+
+    def use_settings(self, settings: AdminSettings) -> None:
+        """Go on with other limits."""
+        self._settings = settings
+
     def _must_serve(self) -> None:
-        status = self._host.readiness()
-        if status in (Status.NOTREADY, Status.SHUTDOWN):
-            raise LogDeviceError(status)
+        if not self._host.is_open:
+            raise LogDeviceError(self._host.readiness())
 
 
 def _parse(request: web.Request) -> tuple[int | None, Constraints]:

@@ -20,6 +20,7 @@ class AdminMetrics:
     requests_running: int = gauge("Requests that are worked on.", unit="requests")
     connections_refused: int = counter("Connections turned away at the limit.", unit="connections")
     connections_idle: int = counter("Connections ended because no request came.", unit="connections")
+    actions: int = counter("Actions that operators asked for.", unit="actions")
     rows_sent: int = counter("Rows of tables sent.", unit="rows")
     table_time: int = counter("Time for which making rows held up the event loop.", unit="us")
     table_time_max: int = gauge("The longest time for which making rows held up the event loop.", unit="us")

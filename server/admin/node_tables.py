@@ -16,6 +16,7 @@ from epoch_store.interface import LastCleanEpoch, Result
 from logdevice_py.config.admin import AdminSettings, format_address
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.core.declare import declarations, render_value, settings_from
+from logdevice_py.core.histogram import Histogram
 from logdevice_py.core.ids import LogId, format_peer, format_shard, shard_id
 from logdevice_py.core.lsn import Epoch
 from logdevice_py.core.status import Status
@@ -37,6 +38,7 @@ from logdevice_py.tables.cluster import (
 from sequencer.recovery.settings import RecoverySettings
 from sequencer.settings import SequencerSettings
 from server.admin.prometheus import MetricSource
+from server.live_settings import LiveSettings, is_live
 from server.node import Node
 from storage_node.log_store.settings import LogStoreSettings
 from storage_node.settings import StorageSettings
@@ -89,10 +91,10 @@ def info_rows(host: NodeHost) -> Iterator[InfoRow]:
     )
 
 
-def settings_rows(config: ClusterConfig) -> Iterator[SettingsRow]:
+def settings_rows(live: LiveSettings) -> Iterator[SettingsRow]:
     """Table `settings`: those that nodes use, not those of clients."""
     for section, prefix, _, cls in SETTINGS:
-        raw = config.settings.get(section.removeprefix("settings."), {})
+        raw = live.raw(section)
         if section == "settings.client":
             continue
         names = {field.name for field in dataclasses.fields(cls)}
@@ -105,7 +107,9 @@ def settings_rows(config: ClusterConfig) -> Iterator[SettingsRow]:
                 name=prefix + field.name,
                 current_value=render_value(unit, getattr(values, field.name)),
                 default_value=render_value(unit, field.default),
-                from_config=int(field.name in raw),
+                from_config=int(field.name in raw and not live.is_changed(section, field.name)),
+                from_operator=int(live.is_changed(section, field.name)),
+                is_live=int(is_live(section, field.name)),
                 doc=field.metadata["doc"],
             )
 
@@ -142,13 +146,14 @@ def stats_rows(sources: Iterable[MetricSource]) -> Iterator[StatsRow]:
     """Table `stats`."""
     for source in sources:
         for metric in declarations(type(source.metrics)):
+            value = getattr(source.metrics, metric.name)
             yield StatsRow(
                 section=source.section,
                 shard=source.shard,
                 name=metric.name,
                 kind=metric.kind,
-                unit=metric.unit,
-                value=getattr(source.metrics, metric.name),
+                unit="samples" if isinstance(value, Histogram) else metric.unit,
+                value=sum(value.counts) if isinstance(value, Histogram) else value,
             )
 
 

@@ -7,11 +7,14 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
 from logdevice_py.core.declare import MetricDeclaration, declarations
+from logdevice_py.core.histogram import Histogram, bucket_of
 
 _MICROS: Final = 1e6
+_EDGES: Final = tuple(1 << power for power in range(7, 25))
+"""Upper ends of the buckets of histograms: 128 us, doubled up to 17 s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,18 +51,37 @@ class NodeCollector:
 
     def collect(self) -> Iterator[Metric]:
         """One family a metric; those that shards count carry the label `shard`."""
-        families: dict[str, CounterMetricFamily | GaugeMetricFamily] = {}
+        families: dict[str, CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily] = {}
         for source in self._sources():
             labels = [] if source.shard is None else [str(source.shard)]
             for metric in declarations(type(source.metrics)):
                 name = prometheus_name(source.section, metric)
                 family = families.get(name)
                 if family is None:
-                    make = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
-                    family = families[name] = make(name, metric.doc, labels=["shard"] if labels else [])
+                    family = families[name] = _FAMILIES[metric.kind](
+                        name, metric.doc, labels=["shard"] if labels else []
+                    )
                 value = getattr(source.metrics, metric.name)
-                family.add_metric(labels, value / _MICROS if metric.unit == "us" else value)
+                if isinstance(family, HistogramMetricFamily):
+                    family.add_metric(labels, buckets=_buckets(value), sum_value=value.total / _MICROS)
+                else:
+                    family.add_metric(labels, value / _MICROS if metric.unit == "us" else value)
         yield from families.values()
+
+
+_FAMILIES: Final = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily, "histogram": HistogramMetricFamily}
+
+
+def _buckets(histogram: Histogram) -> list[tuple[str, float]]:
+    """As Prometheus wants them: (upper end in seconds, how many were not longer)."""
+    found: list[tuple[str, float]] = []
+    begin = count = 0
+    for edge in _EDGES:
+        end = bucket_of(edge)
+        count += sum(histogram.counts[begin:end])
+        begin = end
+        found.append((str(edge / _MICROS), count))
+    return [*found, ("+Inf", count + sum(histogram.counts[begin:]))]
 
 
 def render(sources: Callable[[], Iterable[MetricSource]]) -> bytes:

@@ -7,17 +7,22 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from epoch_store.interface import GetLastCleanEpoch, LastCleanEpoch, Operation, ReadMetadata, Result
-from logdevice_py.core.ids import LogId, data_log_of, shard_index_of
+from logdevice_py.core.ids import LogId, ShardId, data_log_of, shard_index_of
 from logdevice_py.core.lsn import Lsn
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.metadata.epoch_metadata import EpochMetaData
+from logdevice_py.runtime.clock import monotonic_us
 from logdevice_py.tables import from_cluster_file
 from logdevice_py.tables.constraints import Constraints
 from sequencer import tables as sequencing
+from sequencer import waits as sequencing_waits
 from server.admin import node_tables
+from server.admin.sampler import NodeSampler
 from storage_node import tables as storing
-from storage_node.log_store.interface import ReadShard
+from storage_node import waits as storing_waits
+from storage_node.log_store.interface import ReadResult, ReadShard
 from storage_node.log_store.view import StoreView
+from storage_node.service import ShardService
 
 if TYPE_CHECKING:
     from server.host import NodeHost
@@ -33,12 +38,14 @@ class NodeTables:
     """The tables of one node that serves."""
 
     def __init__(self, host: NodeHost) -> None:
+        self.sampler = NodeSampler(host)
+        """What was observed of the node; who serves the tables runs it."""
         self._host = host
         self._fillers: dict[str, Callable[[Constraints], Rows]] = {
             "nodes": lambda constraints: from_cluster_file.nodes_rows(host.config),
             "log_groups": lambda constraints: from_cluster_file.log_groups_rows(host.config),
             "info": lambda constraints: node_tables.info_rows(host),
-            "settings": lambda constraints: node_tables.settings_rows(host.started_with),
+            "settings": lambda constraints: node_tables.settings_rows(host.live_settings),
             "cluster_state": lambda constraints: node_tables.cluster_state_rows(host.node, host.config),
             "sockets": lambda constraints: node_tables.sockets_rows(host.transport),
             "stats": lambda constraints: node_tables.stats_rows(host.metric_sources()),
@@ -57,6 +64,13 @@ class NodeTables:
             "purges": lambda constraints: self._of_shards(storing.purges_rows, constraints),
             "readers": lambda constraints: self._of_shards(storing.readers_rows, constraints),
             "record": self._record,
+            "copyset_distribution": self._copyset_distribution,
+            "append_throughput": lambda constraints: self._of_sequencers(self.sampler.throughput.rows, constraints),
+            "append_latency": lambda constraints: self._of_sequencers(
+                lambda node, _: sequencing.append_latency_rows(node, self.sampler.throughput.recent_latencies()),
+                constraints,
+            ),
+            "waits": self._waits,
         }
 
     def names(self) -> list[str]:
@@ -96,7 +110,33 @@ class NodeTables:
             if constraints.wants_shard(shard_index_of(shard)):
                 yield from fill(shard_index_of(shard), service.view)
 
+    def _waits(self, constraints: Constraints) -> Iterator[Any]:
+        node, now = self._host.node, monotonic_us()
+        if node.sequencer is not None and constraints.shard is None:
+            yield from sequencing_waits.waits_rows(node.sequencer, constraints, now)
+        if node.storage is not None:
+            yield from storing_waits.waits_rows(node.storage, constraints, now)
+
     async def _record(self, constraints: Constraints) -> AsyncIterator[Any]:
+        async for shard, service, first, result in self._reads(constraints):
+            log = constraints.log_id
+            assert log is not None
+            superseded = service.view.superseded(log, first, result.through)
+            for row in storing.record_rows(log, shard_index_of(shard), result, superseded, bare=constraints.bare):
+                yield row
+
+    async def _copyset_distribution(self, constraints: Constraints) -> AsyncIterator[Any]:
+        log = constraints.log_id
+        assert log is not None
+        counts: dict[ShardId, storing.CopysetCounts] = {}
+        async for shard, _, _, result in self._reads(constraints):
+            counts.setdefault(shard, storing.CopysetCounts(log, shard_index_of(shard))).add(result)
+        for each in counts.values():
+            for row in each.rows():
+                yield row
+
+    async def _reads(self, constraints: Constraints) -> AsyncIterator[tuple[ShardId, ShardService, Lsn, ReadResult]]:
+        """What is stored, a little at a time: the shard, where the reading began, and what was found up to `result.through`."""
         log = constraints.log_id
         assert log is not None, "the request was checked for what the table requires"
         for shard, service in list(self._host.shards.items()):
@@ -110,8 +150,7 @@ class NodeTables:
                 result = service.inspect(request)
                 if result.status is not Status.OK:
                     raise LogDeviceError(result.status, f"shard {shard_index_of(shard)} cannot be read")
-                for row in storing.record_rows(log, shard_index_of(shard), result):
-                    yield row
+                yield shard, service, first, result
                 first = Lsn(result.through + 1)
                 await asyncio.sleep(0)
 

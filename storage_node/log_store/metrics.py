@@ -41,3 +41,20 @@ class LogStoreMetrics:
         "1 after a write or sync has failed: the shard answers nothing until it is opened again.", unit="flag"
     )
     no_space: int = gauge("1 while entries are refused for lack of space.", unit="flag")
+
+
+@dataclass(slots=True)
+class RocksDBMetrics:
+    """Of the database of one shard, as RocksDB tells it when it is asked."""
+
+    table_file_bytes: int = gauge("Files of tables.", unit="bytes")
+    blob_file_bytes: int = gauge("Files of large values.", unit="bytes")
+    memtable_bytes: int = gauge("What is not in files yet.", unit="bytes")
+    block_cache_bytes: int = gauge("Blocks of files that are held in memory.", unit="bytes")
+    estimated_keys: int = gauge("About how many keys there are.", unit="keys")
+    pending_compaction_bytes: int = gauge("About what compactions still have to write.", unit="bytes")
+    running_compactions: int = gauge("Compactions at work.", unit="compactions")
+    running_flushes: int = gauge("Memtables that are being written to files.", unit="flushes")
+    delayed_write_rate: int = gauge("To so many bytes a second writes are slowed down; 0: they are not.", unit="rate")
+    write_stopped: int = gauge("1 while RocksDB takes no writes.", unit="flag")
+    families: int = gauge("Column families.", unit="families")

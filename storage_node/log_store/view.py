@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from logdevice_py.core.ids import LogId
+from logdevice_py.core.lsn import Lsn
 from storage_node.log_store.directory import Directory
+from storage_node.log_store.metrics import RocksDBMetrics
 from storage_node.log_store.partitions import Partitions
 
 
@@ -17,6 +20,11 @@ class StoreView:
     partitions: Partitions
     size_of: Callable[[int], int]
     """About how many bytes a partition takes in files and memtables; 0 of one that is gone."""
+    superseded: Callable[[LogId, Lsn, Lsn], list[tuple[Lsn, bytes]]]
+    """The copies (LSN, image) of a log within a range that do not count, because there is one of higher rank at their LSN; none where
+    something is damaged. Copies of the same LSN come by ascending rank."""
+    measure: Callable[[], RocksDBMetrics]
+    """What the database says of itself."""
 
     def stored_bytes(self) -> int:
         """About how many bytes all partitions take."""

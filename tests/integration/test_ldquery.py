@@ -18,8 +18,13 @@ from logdevice_py.core.lsn import format_lsn
 from logdevice_py.core.status import Status
 from logdevice_py.tables.catalog import TABLES
 from tests.integration.process_cluster import ProcessCluster, process_cluster
+from tests.unit.server.admin.test_dashboard import shown
 
 PAYLOADS = [f"record {number}".encode() for number in range(40)]
+
+
+NOTHING_TO_TELL = ("recoveries", "purges", "graylist", "readers", "waits", "under_replicated", "append_throughput")
+"""Of a cluster that is well and has just begun."""
 
 
 async def one_shot(cluster: ProcessCluster, *arguments: str) -> tuple[int, str, str]:
@@ -58,7 +63,7 @@ def every_table_answers(session: LDQuery, log: int, lsn: int) -> None:
         result = session.query(f"SELECT * FROM {name}{where}")
         assert result.columns == [column.name for column in table.columns], name
         assert not result.failures, (name, result.failures)
-        if name not in ("recoveries", "purges", "graylist", "readers"):
+        if name not in NOTHING_TO_TELL:
             assert result.rows, f"{name} is empty"
 
 
@@ -70,6 +75,19 @@ def constraints_touch_what_they_name(session: LDQuery, log: int, lsn: int) -> No
     record = session.query(f"SELECT node_id, lsn, copyset FROM record WHERE log_id = {log} AND lsn = {lsn}")
     assert {row[1] for row in record.rows} == {lsn}
     assert record.rows_fetched == len(record.rows) == 3, "every copy, and nothing else, was got"
+
+
+def copies_are_counted_where_they_lie(session: LDQuery, log: int, last: int) -> None:
+    where = f"log_id = {log} AND lsn BETWEEN 'e1n1' AND {last}"
+    counted = session.query(
+        f"SELECT node_id, sum(entries), sum(records) FROM copyset_distribution WHERE {where} GROUP BY 1"
+    )
+    listed = session.query(
+        f"SELECT node_id, count(*), sum(records) FROM record WHERE {where} AND is_current GROUP BY 1"
+    )
+    assert counted.rows == listed.rows
+    assert counted.rows_fetched <= 6 < listed.rows_fetched, "one row for each copyset, at each node"
+    assert session.query(f"SELECT * FROM under_replicated WHERE {where}").rows == []
 
 
 def statements_combine_tables(session: LDQuery, log: int) -> None:
@@ -108,10 +126,12 @@ async def test_tables_of_live_nodes_and_of_a_cluster_that_lost_one(tmp_path: Pat
             await asyncio.to_thread(every_table_answers, session, 1, last)
             await asyncio.to_thread(constraints_touch_what_they_name, session, 1, last)
             await asyncio.to_thread(statements_combine_tables, session, 1)
+            await asyncio.to_thread(copies_are_counted_where_they_lie, session, 1, last)
         await asyncio.to_thread(the_api_refuses_what_it_should, cluster)
         code, page = await asyncio.to_thread(fetch, cluster, 0, "/metrics")
         assert code == 200
         assert "logdevice_storage_stored_bytes_total" in page
+        assert {name for name in shown() if f"\n{name}{{" not in page and f"\n{name} " not in page} == set()
         assert 'logdevice_log_store_sync_time_seconds_total{shard="0"}' in page
 
         status, out, err = await one_shot(
@@ -123,6 +143,13 @@ async def test_tables_of_live_nodes_and_of_a_cluster_that_lost_one(tmp_path: Pat
         status, out, err = await one_shot(cluster, "SELECT node_id FROM info ORDER BY 1", "--format", "csv")
         assert (status, out) == (4, "node_id\n0\n1\n")
         assert "N2: info: CONNFAILED" in err
+        with LDQuery(cluster.file, deadline=3) as session:
+            result = await asyncio.to_thread(
+                session.query,
+                f"SELECT copies, missing_on, unknown_on FROM under_replicated WHERE log_id = 1 AND lsn = {last}",
+            )
+        assert result.rows == [(2, "", "N2:S0")], "what N2 has is not known"
+        assert [failure.node for failure in result.failures] == [2]
         status, out, err = await one_shot(cluster, "SELECT count(*) AS n FROM nodes", "--format", "json")
         assert (status, json.loads(out), err) == (0, [{"n": 3}], "")
 
@@ -137,4 +164,15 @@ async def test_tables_of_live_nodes_and_of_a_cluster_that_lost_one(tmp_path: Pat
             (1, Status.TIMEDOUT),
             (2, Status.CONNFAILED),
         ]
-        assert result.seconds < 3
+        assert result.seconds < 1.5
+        cluster.supervisor.children[NodeId(1)].process.send_signal(19)
+        try:
+            with LDQuery(cluster.file, deadline=2) as session:
+                joined: Any = await asyncio.to_thread(
+                    session.query, "SELECT i.node_id, count(*) FROM info i JOIN shards s USING (node_id) GROUP BY 1"
+                )
+        finally:
+            cluster.supervisor.children[NodeId(1)].process.send_signal(18)
+        assert joined.rows == [(0, 1)], "one that is silent does not take the time of the others"
+        assert [failure.node for failure in joined.failures] == [1, 2]
+        assert joined.seconds < 2

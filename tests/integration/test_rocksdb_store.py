@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from logdevice_py.core.entry import EntryFlags
 from logdevice_py.core.ids import Generation, LogId, shard_id
 from logdevice_py.core.lsn import Lsn
 from logdevice_py.core.status import LogDeviceError, Status
@@ -493,3 +494,31 @@ class TestIdentity:
             await open_service(tmp_path / "shard", register=register)
         shell = await open_service(tmp_path / "shard")
         await shell.service.close()
+
+
+class TestLooking:
+    def test_copies_that_do_not_count_can_be_seen(self, tmp_path: Path) -> None:
+        store, _ = open_store(tmp_path)
+        batch = WriteBatch()
+        first = put(batch, at(1), b"one", wave=1)
+        second = put(batch, at(1), b"one", wave=2)
+        put(batch, at(1), b"", wave=3, flags=int(EntryFlags.HOLE | EntryFlags.WRITTEN_BY_RECOVERY))
+        put(batch, at(2), b"two", wave=7)
+        assert store.write([batch]) == [Status.OK]
+        assert store.view.superseded(LOG, at(1), at(9)) == [(at(1), first), (at(1), second)]
+        assert store.view.superseded(LOG, at(2), at(9)) == []
+        store.close()
+
+    def test_the_database_says_what_it_holds(self, tmp_path: Path) -> None:
+        store, _ = open_store(tmp_path)
+        before = store.view.measure()
+        batch = WriteBatch()
+        for number in range(100):
+            put(batch, at(number + 1), b"x" * 1000)
+        assert store.write([batch]) == [Status.OK]
+        after = store.view.measure()
+        assert after.memtable_bytes >= before.memtable_bytes + 100_000
+        assert after.estimated_keys >= before.estimated_keys + 100
+        assert (after.write_stopped, after.delayed_write_rate) == (0, 0)
+        assert after.families >= 3
+        store.close()

@@ -51,15 +51,20 @@ def parser() -> argparse.ArgumentParser:
         action="store_true",
         help=f"fetch tables of more than {ROWS_PER_NODE_MAX} rows a node",
     )
+    options.add_argument(
+        "--counts", action="store_true", help="say on standard error how many requests and rows the answer took"
+    )
     return options
 
 
-def show(result: QueryResult, form: str, lsn: str | None) -> int:
+def show(result: QueryResult, form: str, lsn: str | None, *, counts: bool = False) -> int:
     """Print a result, then what is missing; the exit status."""
     lsn_text = form in FOR_PEOPLE if lsn is None else lsn == "text"
     put(standard_output(), FORMATS[form](result, lsn_text).encode())
     for failure in result.failures:
         say(NAME, f"rows are missing: {failure}", alarm=sys.stderr.isatty())
+    if counts:
+        say(NAME, f"{result.requests} requests, {result.rows_fetched} rows fetched, {result.seconds:.3f} s")
     return EXIT_UNANSWERED if result.failures else EXIT_OK
 
 
@@ -71,7 +76,8 @@ def run(arguments: argparse.Namespace) -> int:
             from client.cli.query.shell import QueryShell
 
             return QueryShell(session, arguments.format, arguments.lsn).run()
-        return show(session.query(sys.stdin.read() if sql is None else sql), arguments.format, arguments.lsn)
+        result = session.query(sys.stdin.read() if sql is None else sql)
+        return show(result, arguments.format, arguments.lsn, counts=arguments.counts)
 
 
 def main(argv: list[str] | None = None) -> int:

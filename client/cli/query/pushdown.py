@@ -67,9 +67,9 @@ def estimate(table: TableDeclaration, terms: Sequence[Term]) -> tuple[float, int
     return asks + rows, rows
 
 
-def wanted(terms: Iterable[Term], values: Sequence[Any]) -> Wanted:
-    """What is to be got, once SQLite has the values."""
-    found = Wanted()
+def wanted(terms: Iterable[Term], values: Sequence[Any], *, bare: bool = False) -> Wanted:
+    """What is to be got, once SQLite has the values. `bare`: payloads are not."""
+    found = Wanted(Constraints(bare=True)) if bare else Wanted()
     for (name, sign), value in zip(terms, values, strict=True):
         if value is None:
             return replace(found, nothing=True)  # nothing compares with NULL

@@ -6,13 +6,14 @@ import asyncio
 import threading
 import time
 from collections.abc import Coroutine, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import apsw
 
+from client.cli.query.comparison import compare_copies
 from client.cli.query.fetch import NodeAsker, NodeFailure, Row
 from client.cli.query.literals import replace_lsns
 from client.cli.query.pushdown import Wanted
@@ -24,7 +25,9 @@ from logdevice_py.core.lsn import format_lsn
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.tables import from_cluster_file
 from logdevice_py.tables.catalog import TABLES
+from logdevice_py.tables.constraints import Constraints
 from logdevice_py.tables.declare import ColumnKind, TableDeclaration, TableSource
+from logdevice_py.tables.storage import UnderReplicatedRow
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -208,10 +211,14 @@ class LDQuery:
         if table.source is TableSource.CLUSTER_FILE:
             fill: Any = {"nodes": from_cluster_file.nodes_rows, "log_groups": from_cluster_file.log_groups_rows}
             return [table.cells(row) for row in fill[table.name](self.config)]
+        if table.source is TableSource.COMPARISON:
+            assert table.name == "under_replicated", table.name
+            return [table.cells(row) for row in self._compare(wanted)]
         nodes = [node for node in self._who(table.source) if wanted.node is None or node == wanted.node]
         # who failed once in a statement is not waited for again
         nodes = [node for node in nodes if node not in self._failures]
-        seconds = max(0.001, self._ends - time.monotonic())
+        # half of what is left: a node that does not answer must leave the others time for the tables that follow
+        seconds = max(0.001, (self._ends - time.monotonic()) / 2)
         limit = None if self.full else ROWS_PER_NODE_MAX
         ask = self._asker.ask_any if table.source is TableSource.ANY_NODE else self._asker.ask_each
         rows, failures = self._thread.run(ask(table, nodes, wanted.constraints, limit, seconds))
@@ -219,12 +226,31 @@ class LDQuery:
             self._failures[failure.node] = failure
         return rows
 
+    def _compare(self, wanted: Wanted) -> list[UnderReplicatedRow]:
+        constraints = wanted.constraints
+        log = constraints.log_id
+        assert log is not None, "it is required"
+        of_log = Wanted(Constraints(log_id=log))
+        return compare_copies(
+            self.config,
+            log,
+            _as_dicts("record", self._fetch(TABLES["record"], Wanted(replace(constraints, shard=None, bare=True)))),
+            _as_dicts("historical_metadata", self._fetch(TABLES["historical_metadata"], of_log)),
+            _as_dicts("log_storage_state", self._fetch(TABLES["log_storage_state"], of_log)),
+            frozenset(self._failures),
+        )
+
     def _who(self, source: TableSource) -> Sequence[NodeId]:
         if source is TableSource.SEQUENCER_NODES:
             return self.config.sequencer_nodes()
         if source is TableSource.STORAGE_NODES:
             return [node for node, member in self.config.nodes.items() if Roles.STORAGE in member.roles]
         return list(self.config.nodes)
+
+
+def _as_dicts(name: str, rows: Sequence[Row]) -> list[dict[str, Any]]:
+    names = [column.name for column in TABLES[name].columns]
+    return [dict(zip(names, row, strict=True)) for row in rows]
 
 
 def _note_columns(cursor: apsw.Cursor, described: list[Sequence[tuple[str, str | None]]]) -> bool:

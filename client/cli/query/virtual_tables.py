@@ -57,7 +57,9 @@ class VirtualTable:
             if term is not None:
                 terms.append(term)
                 index.set_aConstraintUsage_argvIndex(position, len(terms))
-        index.idxStr = json.dumps(terms)
+        names = [column.name for column in self.table.columns]
+        bare = "payload" in names and names.index("payload") not in index.colUsed
+        index.idxStr = json.dumps([bare, terms])
         index.estimatedCost, index.estimatedRows = estimate(self.table, terms)
         return True
 
@@ -81,8 +83,9 @@ class TableCursor:
 
     def Filter(self, number: int, name: str, values: tuple[Any, ...]) -> None:
         """Get the rows."""
-        terms: list[Term] = [(column, sign) for column, sign in json.loads(name)]
-        self._rows = self._owner.fetch(self._owner.table, wanted(terms, values))
+        bare, pushed = json.loads(name)
+        terms: list[Term] = [(column, sign) for column, sign in pushed]
+        self._rows = self._owner.fetch(self._owner.table, wanted(terms, values, bare=bare))
         self._at = 0
 
     def Eof(self) -> bool:

@@ -67,6 +67,21 @@ class RangeReader:
         collector.finish()
         return collector.result
 
+    def superseded(self, log: LogId, first: Lsn, last: Lsn) -> list[tuple[Lsn, bytes]]:
+        """The copies that do not count, because one of higher rank follows at their LSN."""
+        found: list[tuple[Lsn, bytes]] = []
+        for partition, begin, end in self._spans(log, first, last):
+            before: tuple[Lsn, bytes] | None = None
+            try:
+                for key, image in self.rows(partition, *keys.data_bounds(log, begin, end)):
+                    lsn = keys.split_data_key(key)[0]
+                    if before is not None and before[0] == lsn:
+                        found.append(before)
+                    before = lsn, image
+            except DamagedError:
+                continue  # `read` tells of it
+        return found
+
     def _read_span(self, collector: PrecedenceCollector, log: LogId, partition: int, first: Lsn, last: Lsn) -> bool:
         """False: the answer is full."""
         position = first

@@ -211,7 +211,8 @@ class RocksLogStore:
     @property
     def view(self) -> StoreView:
         """What it holds, to look at."""
-        return StoreView(self._directory, self._partitions, self._families.size_of)
+        families = self._families
+        return StoreView(self._directory, self._partitions, families.size_of, self._ranges.superseded, families.measure)
 
     def check_space(self) -> None:
         """Measure the free space."""

@@ -99,3 +99,25 @@ def test_a_record_is_told_with_its_header_and_damage_in_its_place() -> None:
     assert rows[0].recovery_epoch is None
     assert format_shard(ME) in (rows[0].copyset or "")
     assert rows[2].copyset is None
+
+
+def test_copies_that_do_not_count_are_told_as_such_and_payloads_only_when_they_are_wanted() -> None:
+    driver = ShardDriver()
+    driver.turn(*stores([lsn(1, 1)]))
+    found = driver.store.read(ReadShard(0, ME, SYNC_LOG, lsn(1, 1), lsn(1, 9), 1 << 20))
+    rows = list(tables.record_rows(SYNC_LOG, 0, found, found.entries))
+    assert [(row.is_current, row.payload is None) for row in rows] == [(0, False), (1, False)]
+    (bare,) = tables.record_rows(SYNC_LOG, 0, found, bare=True)
+    assert (bare.payload, bare.wave, bare.records) == (None, 1, 1)
+
+
+def test_entries_are_counted_by_copyset() -> None:
+    driver = ShardDriver()
+    driver.turn(*stores([lsn(1, 1), lsn(1, 2), lsn(1, 3)]))
+    found = driver.store.read(ReadShard(0, ME, SYNC_LOG, lsn(1, 1), lsn(1, 9), 1 << 20))
+    counts = tables.CopysetCounts(SYNC_LOG, 0)
+    counts.add(ReadResult(Status.OK, lsn(1, 1), found.entries[:1]))
+    counts.add(ReadResult(Status.OK, lsn(1, 9), found.entries[1:]))
+    (row,) = counts.rows()
+    assert (row.lsn, row.last_lsn, row.entries, row.records) == (lsn(1, 1), lsn(1, 3), 3, 3)
+    assert format_shard(ME) in row.copyset

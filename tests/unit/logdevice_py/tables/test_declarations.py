@@ -19,7 +19,8 @@ def test_a_table_says_what_it_and_its_columns_are(name: str) -> None:
     assert len(set(names)) == len(names)
     assert table.doc.endswith(".")
     assert all(column.doc.endswith(".") for column in table.columns)
-    assert table.has_node_id == (table.source not in (TableSource.CLUSTER_FILE, TableSource.ANY_NODE))
+    shared = (TableSource.CLUSTER_FILE, TableSource.ANY_NODE, TableSource.COMPARISON)
+    assert table.has_node_id == (table.source not in shared)
     assert set(table.required) <= set(names)
     kinds = {"log_id": ColumnKind.LOG, "lsn": ColumnKind.LSN, "shard": ColumnKind.INTEGER}
     for column in table.columns:
@@ -43,6 +44,7 @@ def test_cells_stand_in_the_order_of_columns(name: str) -> None:
         Constraints(log_id=3),
         Constraints(log_id=3, shard=0, lsn_min=compose_lsn(1, 2), lsn_max=compose_lsn(1, 9)),
         Constraints(lsn_min=compose_lsn(1, 2)),
+        Constraints(log_id=3, bare=True),
     ],
 )
 def test_constraints_come_through_a_request_as_they_are(constraints: Constraints) -> None:

@@ -5,6 +5,7 @@ import re
 from prometheus_client.parser import text_string_to_metric_families
 
 from logdevice_py.core.declare import declarations
+from sequencer.metrics import SequencerMetrics
 from server.admin.prometheus import MetricSource, prometheus_name, render
 from server.render_docs import METRICS
 from storage_node.log_store.metrics import LogStoreMetrics
@@ -29,3 +30,18 @@ def test_shards_are_labels_of_one_family_and_times_are_seconds() -> None:
     families = {family.name: family for family in text_string_to_metric_families(text)}
     samples = families["logdevice_log_store_sync_time_seconds"].samples
     assert {sample.labels["shard"]: sample.value for sample in samples} == {"0": 1.5, "1": 0.25}
+
+
+def test_histograms_are_cumulative_and_in_seconds() -> None:
+    metrics = SequencerMetrics()
+    for micros in (100, 127, 128, 5_000, 60_000_000):
+        metrics.append_latency.note(micros)
+    text = render(lambda: [MetricSource("sequencer", metrics)]).decode()
+    families = {family.name: family for family in text_string_to_metric_families(text)}
+    samples = families["logdevice_sequencer_append_latency_seconds"].samples
+    buckets = {sample.labels["le"]: sample.value for sample in samples if sample.name.endswith("_bucket")}
+    assert buckets["0.000128"] == 2, "buckets are of what took less"
+    assert buckets["0.000256"] == 3
+    assert buckets["0.008192"] == 4
+    assert buckets["+Inf"] == 5
+    assert [sample.value for sample in samples if sample.name.endswith("_sum")] == [60.005355]

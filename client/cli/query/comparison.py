@@ -1,0 +1,92 @@
+"""Compares the copies of entries that all nodes have, for table `under_replicated`."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from logdevice_py.config.cluster import ClusterConfig
+from logdevice_py.config.replication import ReplicationProperty
+from logdevice_py.core.ids import LogId, NodeId, ShardId, format_shard, node_of, parse_shard, shard_id
+from logdevice_py.placement.failure_domains import FailureDomains
+from logdevice_py.tables.storage import UnderReplicatedRow
+
+Row = Mapping[str, Any]
+
+
+def compare_copies(
+    config: ClusterConfig,
+    log: LogId,
+    records: Iterable[Row],
+    metadata: Sequence[Row],
+    states: Iterable[Row],
+    silent: Collection[NodeId],
+) -> list[UnderReplicatedRow]:
+    """The entries with too few sound copies.
+
+    Args:
+        records: rows of table `record`, of all nodes that answered.
+        metadata: rows of `historical_metadata` of the log.
+        states: rows of `log_storage_state` of the log.
+        silent: nodes that did not answer: what they have is not known.
+    """
+    trimmed = max((row["trim_point"] for row in states), default=0)
+    by_lsn: dict[int, list[Row]] = defaultdict(list)
+    for row in records:
+        if row["lsn"] > trimmed:
+            by_lsn[row["lsn"]].append(row)
+    found = []
+    for lsn in sorted(by_lsn):
+        replication = _replication(metadata, lsn >> 32)
+        if replication is not None:
+            lacking = _compare(config, log, lsn, by_lsn[lsn], replication, silent)
+            if lacking is not None:
+                found.append(lacking)
+    return found
+
+
+def _replication(metadata: Sequence[Row], epoch: int) -> ReplicationProperty | None:
+    """That of the last nodeset that began at the epoch or before; None: the log has none that is known."""
+    began = [row for row in metadata if row["since"] is not None and row["since"] <= epoch]
+    return ReplicationProperty.parse(max(began, key=lambda row: int(row["since"]))["replication"]) if began else None
+
+
+def _compare(
+    config: ClusterConfig,
+    log: LogId,
+    lsn: int,
+    copies: Sequence[Row],
+    replication: ReplicationProperty,
+    silent: Collection[NodeId],
+) -> UnderReplicatedRow | None:
+    """What recovery stored replaces all that sequencers stored; waves of a sequencer have the same content."""
+    sound = [row for row in copies if row["status"] == "OK" and row["is_current"]]
+    damaged = {_shard(row) for row in copies if row["status"] != "OK"}
+    recovered = [row for row in sound if row["recovery_epoch"] is not None]
+    counted = recovered or sound
+    stored = sorted({_shard(row) for row in counted})
+    if stored and FailureDomains(stored, replication, config.location).can_replicate(stored):
+        return None
+    best = max(counted, key=lambda row: int(row["recovery_epoch"] or row["wave"] or 0), default=None)
+    copyset = [] if best is None else [parse_shard(text) for text in best["copyset"].split(", ")]
+    others = [shard for shard in copyset if shard not in stored and shard not in damaged]
+    return UnderReplicatedRow(
+        log_id=log,
+        lsn=lsn,
+        replication=str(replication),
+        copyset=_list(copyset),
+        copies=len(stored),
+        stored_on=_list(stored),
+        missing_on=_list(shard for shard in others if node_of(shard) not in silent),
+        damaged_on=_list(sorted(damaged)),
+        unknown_on=_list(shard for shard in others if node_of(shard) in silent),
+    )
+
+
+def _shard(row: Row) -> ShardId:
+    return shard_id(NodeId(row["node_id"]), row["shard"])
+
+
+def _list(shards: Iterable[ShardId]) -> str:
+    return ", ".join(map(format_shard, shards))

@@ -1,0 +1,191 @@
+"""What an operator can have a node do over the admin API. Declared once: requests are checked by it and the description is made of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from client.client import Client
+from logdevice_py.core.ids import LOG_ID_MAX, LogId
+from logdevice_py.core.lsn import LSN
+from logdevice_py.core.status import LogDeviceError, Status
+from logdevice_py.runtime.clock import monotonic_us
+from sequencer.node import SequencerNode
+
+if TYPE_CHECKING:
+    from server.host import NodeHost
+
+_TRY_AGAIN: Final = 0.002
+"""Seconds between two looks whether entries are on their way."""
+_QUIET_WITHIN: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A value that a request gives."""
+
+    name: str
+    type: str
+    """As JSON calls it: integer or string."""
+    doc: str
+    minimum: int = 0
+    maximum: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class AdminAction:
+    """Something that a node does when it is asked to."""
+
+    name: str
+    doc: str
+    parameters: tuple[Parameter, ...]
+    """All are required."""
+    run: Callable[[NodeHost, Mapping[str, Any]], Awaitable[dict[str, Any]]]
+    """Does it; what it returns is the answer. It may raise LogDeviceError."""
+
+    def check(self, given: Any) -> dict[str, Any]:
+        """The parameters of a request.
+
+        Raises:
+            LogDeviceError: INVALID_PARAM: they are not what is declared; the text says what is wrong.
+        """
+        if not isinstance(given, dict):
+            raise _invalid("write a JSON object")
+        known = {parameter.name: parameter for parameter in self.parameters}
+        for name in given:
+            if name not in known:
+                raise _invalid(f"{str(name)[:50]}: no such parameter; there are {', '.join(known) or 'none'}")
+        for name, parameter in known.items():
+            if name not in given:
+                raise _invalid(f"{name}: is missing: {parameter.doc}")
+            _check_value(parameter, given[name])
+        return given
+
+
+def _check_value(parameter: Parameter, value: Any) -> None:
+    if parameter.type == "integer":
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise _invalid(f"{parameter.name}: write an integer")
+        if not parameter.minimum <= value <= parameter.maximum:
+            raise _invalid(f"{parameter.name}: is not within {parameter.minimum} to {parameter.maximum}")
+    elif not isinstance(value, str) or not value:
+        raise _invalid(f"{parameter.name}: write a string")
+
+
+def _invalid(text: str) -> LogDeviceError:
+    return LogDeviceError(Status.INVALID_PARAM, text)
+
+
+_LOG: Final = Parameter("log_id", "integer", "The data log.", 1, LOG_ID_MAX)
+
+
+def _sequencer_of(host: NodeHost) -> SequencerNode:
+    if host.node.sequencer is None:
+        raise LogDeviceError(Status.NOTSUPPORTED, f"N{host.node_id} does not have the role sequencer")
+    return host.node.sequencer
+
+
+async def _start_recovery(host: NodeHost, given: Mapping[str, Any]) -> dict[str, Any]:
+    sequencer, log = _sequencer_of(host), LogId(given["log_id"])
+    outcome: list[tuple[Status, int]] = []
+    host.driver.event(lambda now: outcome.append(sequencer.start_recovery(log, now)))
+    status, redirect = outcome[0]
+    if status is not Status.OK:
+        where = f": N{redirect} sequences it" if redirect >= 0 else ""
+        raise LogDeviceError(status, f"log {log} is not sequenced here{where}")
+    return {"log_id": log, "started": True}
+
+
+async def _deactivate(host: NodeHost, given: Mapping[str, Any]) -> dict[str, Any]:
+    """It waits for a moment without entries on their way, which comes between two turns even under load."""
+    sequencer, log = _sequencer_of(host), LogId(given["log_id"])
+    deadline = monotonic_us() + int(_QUIET_WITHIN * 1e6)
+    while True:
+        outcome: list[Status] = []
+        host.driver.event(lambda now, outcome=outcome: outcome.append(sequencer.deactivate(log, now)))  # type: ignore[misc]
+        status = outcome[0]
+        if status is Status.OK:
+            return {"log_id": log, "deactivated": True}
+        if status is not Status.AGAIN:
+            raise LogDeviceError(status, f"log {log} has no sequencer here")
+        if monotonic_us() > deadline:
+            raise LogDeviceError(Status.AGAIN, f"entries of log {log} were on their way all the time")
+        await asyncio.sleep(_TRY_AGAIN)
+
+
+async def _trim(host: NodeHost, given: Mapping[str, Any]) -> dict[str, Any]:
+    log = LogId(given["log_id"])
+    try:
+        lsn = LSN.parse(given["lsn"])
+    except ValueError as error:
+        raise _invalid(f"lsn: {error}") from None
+    if host.config.log(log) is None:
+        raise LogDeviceError(Status.NOTFOUND, f"there is no log {log}")
+    async with Client(host.path) as client:
+        await client.trim(log, lsn, timeout=_QUIET_WITHIN)
+    return {"log_id": log, "trimmed_through": int(lsn)}
+
+
+async def _set(host: NodeHost, given: Mapping[str, Any]) -> dict[str, Any]:
+    value = host.live_settings.set(given["section"], given["name"], given["value"])
+    return {"section": given["section"], "name": given["name"], "value": value}
+
+
+async def _unset(host: NodeHost, given: Mapping[str, Any]) -> dict[str, Any]:
+    value = host.live_settings.unset(given["section"], given["name"])
+    return {"section": given["section"], "name": given["name"], "value": value}
+
+
+async def _drain(host: NodeHost, given: Mapping[str, Any]) -> dict[str, Any]:
+    return {"drained": await host.drain()}
+
+
+async def _stop(host: NodeHost, given: Mapping[str, Any]) -> dict[str, Any]:
+    if not host.stop_wanted.done():
+        host.stop_wanted.set_result(None)
+    return {"stopping": True}
+
+
+_SECTION: Final = Parameter("section", "string", "Like settings.sequencer.")
+_NAME: Final = Parameter("name", "string", "Of the setting.")
+ACTIONS: Final[dict[str, AdminAction]] = {
+    action.name: action
+    for action in (
+        AdminAction(
+            "start_recovery",
+            "Take a log that is sequenced here to another epoch; its recovery covers all earlier ones.",
+            (_LOG,),
+            _start_recovery,
+        ),
+        AdminAction(
+            "deactivate_sequencer",
+            "Give a log up that is sequenced here, between two appends; the next request for it activates it again, in another epoch.",
+            (_LOG,),
+            _deactivate,
+        ),
+        AdminAction(
+            "trim",
+            "Delete everything of a log up to an LSN, on all shards.",
+            (_LOG, Parameter("lsn", "string", "The last LSN that goes, like e3n17.")),
+            _trim,
+        ),
+        AdminAction(
+            "set",
+            "Change a setting of this node until it is started again.",
+            (_SECTION, _NAME, Parameter("value", "string", "As in the cluster file, without quotes: 10s, 64MiB, 12.")),
+            _set,
+        ),
+        AdminAction("unset", "Take a change of a setting back.", (_SECTION, _NAME), _unset),
+        AdminAction(
+            "drain",
+            "Sequence nothing any more until the node is started again: other nodes take its logs over. Answered when no append is on its way.",
+            (),
+            _drain,
+        ),
+        AdminAction(
+            "stop", "Stop the node in order: it is drained, everything is synced, and its process ends.", (), _stop
+        ),
+    )
+}

@@ -1,0 +1,118 @@
+"""Settings that an operator changes while a node runs. They hold until it is started again; the cluster file stays as it is."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from logdevice_py.config.admin import AdminSettings
+from logdevice_py.core.declare import render_value, settings_from
+from logdevice_py.core.status import LogDeviceError, Status
+from logdevice_py.membership.settings import MembershipSettings
+from sequencer.recovery.settings import RecoverySettings
+from sequencer.settings import SequencerSettings
+
+
+@dataclass(frozen=True, slots=True)
+class LiveSection:
+    """A section of which settings can be changed."""
+
+    cls: type[Any]
+    fixed: frozenset[str] = frozenset()
+    """Those that cannot."""
+
+
+LIVE: Final[dict[str, LiveSection]] = {
+    "settings.sequencer": LiveSection(
+        SequencerSettings, frozenset({"esn_max"})
+    ),  # epochs must end where they were to end
+    "settings.recovery": LiveSection(RecoverySettings),
+    "settings.membership": LiveSection(MembershipSettings),
+    "settings.admin": LiveSection(
+        AdminSettings, frozenset({"expose", "token_file"})
+    ),  # no request makes itself more room
+}
+
+
+def is_live(section: str, name: str) -> bool:
+    """Whether a setting can be changed while the node runs."""
+    found = LIVE.get(section)
+    return found is not None and name not in found.fixed
+
+
+class LiveSettings:
+    """The changes of one node."""
+
+    def __init__(self, file: Mapping[str, Mapping[str, Any]], users: Mapping[str, Callable[[Any], None]]) -> None:
+        """
+        Args:
+            file: the settings of the cluster file with which the node was started, by section.
+            users: for each section that this node uses, who takes other settings.
+        """
+        self._file = file
+        self._users = users
+        self._changes: dict[str, dict[str, Any]] = {}
+
+    def raw(self, section: str) -> dict[str, Any]:
+        """A section as the node uses it, as in the cluster file."""
+        return {**self._file.get(section.removeprefix("settings."), {}), **self._changes.get(section, {})}
+
+    def is_changed(self, section: str, name: str) -> bool:
+        """Whether an operator changed a setting."""
+        return name in self._changes.get(section, {})
+
+    def set(self, section: str, name: str, text: str) -> str:
+        """Change a setting; returns its value as it is used.
+
+        Raises:
+            LogDeviceError: INVALID_PARAM: there is no such setting that may be changed, or the value is wrong.
+        """
+        field = self._field(section, name)
+        changes = {**self._changes.get(section, {}), name: _raw(field, text)}
+        return self._use(section, name, changes)
+
+    def unset(self, section: str, name: str) -> str:
+        """Take a change back; returns the value that is used from here on.
+
+        Raises:
+            LogDeviceError: INVALID_PARAM: there is no such setting that may be changed.
+        """
+        self._field(section, name)
+        changes = {other: value for other, value in self._changes.get(section, {}).items() if other != name}
+        return self._use(section, name, changes)
+
+    def _field(self, section: str, name: str) -> dataclasses.Field[Any]:
+        live = LIVE.get(section)
+        if live is None or section not in self._users:
+            can = ", ".join(each for each in LIVE if each in self._users)
+            raise LogDeviceError(
+                Status.INVALID_PARAM, f"{section[:50]}: cannot be changed while the node runs; these can: {can}"
+            )
+        fields = {field.name: field for field in dataclasses.fields(live.cls)}
+        if name not in fields:
+            raise LogDeviceError(Status.INVALID_PARAM, f"{name[:50]}: no such setting in {section}")
+        if name in live.fixed:
+            raise LogDeviceError(Status.INVALID_PARAM, f"{name}: cannot be changed while the node runs")
+        return fields[name]
+
+    def _use(self, section: str, name: str, changes: dict[str, Any]) -> str:
+        raw = {**self._file.get(section.removeprefix("settings."), {}), **changes}
+        try:
+            settings = settings_from(LIVE[section].cls, raw)
+        except ValueError as error:
+            raise LogDeviceError(Status.INVALID_PARAM, str(error)) from None
+        self._changes[section] = changes
+        self._users[section](settings)
+        return render_value(self._field(section, name).metadata["unit"], getattr(settings, name))
+
+
+def _raw(field: dataclasses.Field[Any], text: str) -> Any:
+    """What TOML would make of the text."""
+    unit = field.metadata["unit"]
+    if unit in ("us", "bytes", "text"):
+        return text
+    if unit == "flag":
+        return {"true": True, "false": False}.get(text, text)
+    return int(text) if text.isascii() and text.removeprefix("-").isdigit() and len(text) < 19 else text

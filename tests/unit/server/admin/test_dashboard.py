@@ -1,0 +1,67 @@
+"""The dashboard in conf/ shows metrics that there are."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from logdevice_py.core.declare import declarations
+from server.admin.prometheus import prometheus_name
+from server.render_docs import METRICS
+
+DASHBOARD = Path(__file__).resolve().parents[4] / "conf" / "grafana-dashboard.json"
+_NAME = re.compile(r"logdevice_[a-z0-9_]+")
+
+
+def exported() -> dict[str, str]:
+    """Every series that a node exports, with the kind of its metric."""
+    found = {}
+    for section, cls in METRICS.items():
+        for metric in declarations(cls):
+            name = prometheus_name(section, metric)
+            suffixes = ("_bucket", "_sum", "_count") if metric.kind == "histogram" else ("",)
+            found.update({name + suffix: metric.kind for suffix in suffixes})
+    return found
+
+
+def panels() -> Iterator[dict[str, Any]]:
+    for panel in json.loads(DASHBOARD.read_text())["panels"]:
+        if panel["type"] != "row":
+            yield panel
+
+
+def shown() -> set[str]:
+    """The series that are shown."""
+    return {name for panel in panels() for target in panel["targets"] for name in _NAME.findall(target["expr"])}
+
+
+def test_every_series_is_exported() -> None:
+    assert len(shown()) > 50
+    assert shown() - exported().keys() == set()
+
+
+def test_rates_are_of_what_only_grows_and_the_rest_is_shown_as_it_is() -> None:
+    kinds = exported()
+    for panel in panels():
+        for target in panel["targets"]:
+            rated = set(re.findall(r"rate\((logdevice_[a-z0-9_]+)", target["expr"]))
+            for name in _NAME.findall(target["expr"]):
+                assert (name in rated) == (kinds[name] != "gauge"), (panel["title"], name)
+
+
+def test_every_panel_has_a_place_of_its_own_and_chooses_job_and_instance() -> None:
+    places = set()
+    ids = [panel["id"] for panel in json.loads(DASHBOARD.read_text())["panels"]]
+    assert len(set(ids)) == len(ids)
+    for panel in panels():
+        place = panel["gridPos"]
+        assert (place["x"], place["y"]) not in places
+        places.add((place["x"], place["y"]))
+        assert place["x"] + place["w"] <= 24
+        assert panel["title"]
+        assert panel["fieldConfig"]["defaults"]["unit"]
+        for target in panel["targets"]:
+            assert target["expr"].count("{") == target["expr"].count('{job="$job",instance=~"$instance"}')
