@@ -14,6 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from client.client import Client
+from client.spark.connection import cluster_text
 from tests.integration.process_cluster import ProcessCluster, process_cluster
 
 T = TypeVar("T")
@@ -37,6 +38,11 @@ class RunningCluster:
     def file(self) -> str:
         """The cluster file."""
         return self.nodes.file
+
+    @property
+    def text(self) -> str:
+        """What it says, as tasks get it."""
+        return cluster_text(self.file)
 
     def do(self, work: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
         """Run `work` with a client of its own."""
