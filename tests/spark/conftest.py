@@ -74,6 +74,16 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster
     running.stop()
 
 
+@pytest.fixture
+def own_cluster(tmp_path: Path) -> Iterator[RunningCluster]:
+    """One whose logs nobody else uses."""
+    directory = tmp_path / "own"
+    directory.mkdir()
+    running = RunningCluster(directory, nodes=3, logs=24, replicate="node:2", racks=1)
+    yield running
+    running.stop()
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     os.environ["PYSPARK_PYTHON"] = sys.executable
