@@ -44,14 +44,14 @@ class RunningCluster:
         """What it says, as tasks get it."""
         return cluster_text(self.file)
 
-    def do(self, work: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
+    def do(self, work: Callable[[Client], Coroutine[Any, Any, T]], timeout: float = 120) -> T:
         """Run `work` with a client of its own."""
 
         async def with_client() -> T:
             async with Client(self.file) as client:
                 return await work(client)
 
-        return self._on_loop(with_client())
+        return self._on_loop(with_client(), timeout)
 
     def also(self, work: Callable[[ProcessCluster], Coroutine[Any, Any, T]]) -> T:
         """Do something to the nodes."""

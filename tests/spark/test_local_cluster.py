@@ -13,7 +13,6 @@ from client.client import Client
 from tests.spark.conftest import ROOT, RunningCluster
 from tests.spark.test_batch import write
 
-LOGS = 24
 READ = range(1, 4)
 RECORDS = 4000
 
