@@ -62,19 +62,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"{spark.read.parquet(given.parquet).count()} different words in {given.parquet}")
 
     if given.counts_to is not None:
-        # The stream's place is kept in the checkpoint; what it counted goes to a log as JSON.
-        def append(batch: DataFrame, number: int) -> None:
-            rows = batch.select(F.to_json(F.struct(F.lit(number).alias("batch"), "word", "count")).alias("payload"))
-            rows.write.format("logdevice").mode("append").option("cluster", given.cluster).save(given.counts_to)
-
+        # The stream's place is kept in the checkpoint; each count that changed becomes a record, once, whatever fails on the way.
         stream = spark.readStream.format("logdevice").option("cluster", given.cluster).load(given.log)
+        changed = words_of(stream).groupBy("word").count()
         with tempfile.TemporaryDirectory() as checkpoint:
             query = (
-                words_of(stream)
-                .groupBy("word")
-                .count()
-                .writeStream.outputMode("update")
-                .foreachBatch(append)
+                changed.select(F.to_json(F.struct("word", "count")).alias("payload"))
+                .writeStream.format("logdevice")
+                .outputMode("update")
+                .option("cluster", given.cluster)
+                .option("log", given.counts_to)
                 .option("checkpointLocation", checkpoint)
                 .trigger(availableNow=True)
                 .start()

@@ -69,7 +69,7 @@ class RunningCluster:
 
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
-    running = RunningCluster(tmp_path_factory.mktemp("cluster"), nodes=3, logs=24, replicate="node:2", racks=1)
+    running = RunningCluster(tmp_path_factory.mktemp("cluster"), nodes=3, logs=32, replicate="node:2", racks=1)
     yield running
     running.stop()
 

@@ -232,21 +232,23 @@ def times(spark: SparkSession, cluster: RunningCluster, logs: range, rounds: int
     def scan(frame: DataFrame) -> None:
         frame.write.format("noop").mode("overwrite").save()
 
-    kinds: dict[str, Callable[[], Any]] = {
-        "client": lambda: asyncio.run(read_by_client(cluster.file, logs, ends)),
-        "spark": lambda: scan(load(spark, cluster, logs, endingLsn=until).select(*columns)),
-        "spark without planning": lambda: None,
-        "parquet": lambda: scan(spark.read.parquet(parquet)),
+    def planned() -> DataFrame:
+        frame = load(spark, cluster, logs, endingLsn=until).select(*columns)
+        frame.rdd.getNumPartitions()
+        return frame
+
+    kinds: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
+        "client": (lambda: None, lambda _: asyncio.run(read_by_client(cluster.file, logs, ends))),
+        "spark": (lambda: None, lambda _: scan(load(spark, cluster, logs, endingLsn=until).select(*columns))),
+        "spark, planned before": (planned, scan),
+        "parquet": (lambda: spark.read.parquet(parquet), scan),
     }
     seconds: dict[str, list[float]] = {name: [] for name in kinds}
     for _ in range(rounds):
-        for name, work in kinds.items():
-            if name == "spark without planning":
-                frame = load(spark, cluster, logs, endingLsn=until).select(*columns)
-                frame.rdd.getNumPartitions()
-                work = lambda frame=frame: scan(frame)  # noqa: E731
+        for name, (prepare, work) in kinds.items():
+            given = prepare()
             started = time.perf_counter()
-            work()
+            work(given)
             seconds[name].append(time.perf_counter() - started)
     size = sum(each.stat().st_size for each in Path(parquet).glob("*.parquet"))
     return {
@@ -262,12 +264,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--logs", type=int, default=8)
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", choices=("killed", "failover", "times"), help="one part of it")
     given = parser.parse_args(arguments)
     logs = range(1, given.logs + 1)
     os.environ["PYSPARK_PYTHON"] = sys.executable
     spark = (
         SparkSession.builder.master("local[2]")
         .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.memory", "2g")
         .config("spark.sql.shuffle.partitions", "2")
@@ -283,14 +287,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
             written = write_records(cluster, logs, given.records, given.epochs)
             epochs = epochs_of(cluster, logs)
             print(f"written: {written} in {time.perf_counter() - started:.1f} s, epochs {epochs}", flush=True)
-            options = {"maxBytesPerPartition": "4MiB"}
-            for name, read in (("a node killed", with_a_node_killed), ("a sequencer failed over", with_a_failover)):
+            options = {"maxBytesPerPartition": "8MiB"}
+            reads = {"killed": with_a_node_killed, "failover": with_a_failover}
+            for name, read in reads.items():
+                if given.only not in (None, name):
+                    continue
                 started = time.perf_counter()
                 found, left = read(spark, cluster, logs, **options)
                 same = "equal" if found == written else f"DIFFERENT: {found}"
                 failed |= found != written or left <= 0
                 print(f"{name} with {left} tasks to go: {same}, {time.perf_counter() - started:.1f} s", flush=True)
-            print(json.dumps(times(spark, cluster, logs, given.rounds, Path(directory)), indent=1))
+            if given.only in (None, "times"):
+                print(json.dumps(times(spark, cluster, logs, given.rounds, Path(directory)), indent=1))
         finally:
             cluster.stop()
             spark.stop()

@@ -12,6 +12,8 @@ from tests.spark.conftest import RunningCluster
 from tests.spark.standalone import Standalone, environment, python_without, standalone, wheel
 from tests.spark.test_local_cluster import fill, run_job, stored
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def spark_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
