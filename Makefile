@@ -9,7 +9,7 @@ PACKAGES := logdevice_py epoch_store client sequencer storage_node server benchm
 BENCH_CHOICE = $(if $(ENGINES),--engines $(ENGINES)) $(if $(WORKLOADS),--workloads $(WORKLOADS)) $(BENCH_FLAGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java format check lint types imports unit property simulation sim deliberate process spark chaos test soak demo docs bench bench-full clean
+.PHONY: help setup java format check lint types imports unit property simulation sim deliberate process spark spark-long chaos test soak demo docs bench bench-full clean
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -81,7 +81,11 @@ process: $(STAMP)
 	@$(PY) -m pytest -q -m "not slow" tests/integration
 
 spark: $(STAMP) java ## the Spark source and sink: a cluster of processes and a Spark of two threads
-	@$(PY) -m pytest -q tests/spark
+	@$(PY) -m pytest -q -m "not slow" tests/spark
+
+spark-long: $(STAMP) java ## Spark on a standalone cluster with our wheel; 2 million records read while nodes fail, timed beside the client and Parquet: RECORDS=n
+	@$(PY) -m pytest -q -m slow tests/spark
+	@$(PY) -m tests.spark.great_read $(if $(RECORDS),--records $(RECORDS))
 
 chaos: $(STAMP) java ## real processes, disks and networks break for a minute while applications go on: SECONDS=n, ROUNDS=n, SEED=n
 	@$(PY) -m tests.chaos $(if $(SEED),--seed $(SEED)) $(if $(SECONDS),--seconds $(SECONDS)) $(if $(ROUNDS),--rounds $(ROUNDS))
@@ -93,7 +97,7 @@ test: $(STAMP) java check ## everything: check, then property, simulation, confo
 	@$(PY) -m pytest -q -n 2 tests/property
 	@$(PY) -m pytest -q -n 2 tests/simulation tests/history
 	@$(PY) -m pytest -q -m "not slow" tests/conformance tests/integration tests/chaos
-	@$(PY) -m pytest -q tests/spark
+	@$(PY) -m pytest -q -m "not slow" tests/spark
 
 demo: $(if $(ZOOKEEPER),$(STAMP) java,$(RUNNABLE)) ## five nodes, real input, the sequencer's node killed half-way, all read back; ZOOKEEPER=1: ZooKeeper is killed too
 	@$(PY) -m server.demo $(if $(FILE),--file "$(FILE)") $(if $(ZOOKEEPER),--epoch-store zookeeper --stop-epoch-store) $(DEMO_FLAGS)

@@ -13,7 +13,8 @@ from client.write.batching import BYTES_PER_RECORD
 from client.write.ground import RECORD_OVERHEAD
 from client.write.write_streams import WriteStreams
 from logdevice_py.core.entry import RECORDS_PER_ENTRY_MAX
-from logdevice_py.core.ids import LogId
+from logdevice_py.core.ids import LogId, WriterId
+from logdevice_py.core.lsn import Epoch
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import Micros
 
@@ -143,6 +144,21 @@ class BufferedWriter:
             # Some are not bytes. Which, is looked for only here: a look at each record would cost every call.
             streams.append_many(known, payloads_argument(records), future, self._now())
         return future  # type: ignore[no-any-return]
+
+    def take_over(self, log: int | str, writer: WriterId, view: Epoch) -> None:
+        """Go on with a write stream of that id, which other processes may have begun; see `client.write.exclusive_stream`.
+
+        Appends to the log then fail with WRITE_STREAM_BROKEN, and nothing of them is stored, once another process has the stream.
+
+        Args:
+            log: id or path.
+            writer: the id.
+            view: everything that the log holds of `writer` below this epoch is known to the caller, by `client.takeover`.
+
+        Raises:
+            LogDeviceError: NOTFOUND, SHUTDOWN, INVALID_PARAM.
+        """
+        self._streams.take_over(self._shell.log_id(log), writer, view)
 
     async def ready(self) -> None:
         """Wait until records would be taken."""

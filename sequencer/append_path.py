@@ -26,6 +26,7 @@ from sequencer.write_streams import FrameVerdict, KnownWriters
 _BATCH = int(AppendFlags.BATCH)
 _WRITE_STREAM = int(AppendFlags.WRITE_STREAM)
 _RESUME = int(AppendFlags.RESUME)
+_EXCLUSIVE = int(AppendFlags.EXCLUSIVE)
 _OK = Status.OK
 _ACTIVE = SequencerPhase.ACTIVE
 _EXHAUSTION_MARGIN = 100_000
@@ -254,7 +255,8 @@ class AppendPath:
         if current.streams is None:
             current.streams = KnownWriters(self._context.settings)
         streams, writer = current.streams, WriterId(append.writer)
-        verdict = streams.judge(writer, append.sequence, bool(append.flags & _RESUME))
+        flags = append.flags
+        verdict = streams.judge(writer, append.sequence, bool(flags & _RESUME), bool(flags & _EXCLUSIVE))
         if verdict is FrameVerdict.NEXT:
             frame = frame_of(peer, append)
             streams.take(frame)

@@ -17,7 +17,9 @@ class FrameVerdict(enum.Enum):
     NEXT = enum.auto()  # it is the next one: take it
     REPEATED = enum.auto()  # it was taken before: it has its first position
     UNKNOWN = enum.auto()  # the epoch does not know the writer, and the frame does not resume
-    BROKEN = enum.auto()  # a frame before it is missing, or it is older than what is remembered
+    BROKEN = (
+        enum.auto()
+    )  # a frame before it is missing, it is older than what is remembered, or the stream is another's in this epoch
 
 
 class KnownWriter:
@@ -34,15 +36,26 @@ class KnownWriter:
 class KnownWriters:
     """The writers of one epoch. When there are too many, those that were silent the longest are forgotten."""
 
-    __slots__ = ("_settings", "_streams")
+    __slots__ = ("_forgot", "_settings", "_streams")
 
     def __init__(self, settings: SequencerSettings) -> None:
         self._settings = settings
+        self._forgot = False
+        """Some writers of this epoch are not known any more."""
         self._streams: OrderedDict[WriterId, KnownWriter] = OrderedDict()
 
-    def judge(self, writer: WriterId, sequence: int, resume: bool) -> FrameVerdict:
-        """Whether the frame `sequence` of a writer may be taken."""
+    def judge(self, writer: WriterId, sequence: int, resume: bool, exclusive: bool = False) -> FrameVerdict:
+        """Whether the frame `sequence` of a writer may be taken.
+
+        Several processes may share a writer id that they derive from a name. With `exclusive` the first of them to resume in this epoch
+        has it to itself; where it cannot be told any more whether it is the first, it is UNKNOWN.
+        """
         stream = self._streams.get(writer)
+        if resume and exclusive:
+            if stream is not None:
+                marks.hit("write_stream_is_anothers")
+                return FrameVerdict.BROKEN
+            return FrameVerdict.UNKNOWN if self._forgot else FrameVerdict.NEXT
         if stream is None:
             return FrameVerdict.NEXT if resume else FrameVerdict.UNKNOWN
         if sequence == stream.last + 1:
@@ -61,6 +74,7 @@ class KnownWriters:
         if stream is None:
             if len(self._streams) >= self._settings.write_streams_per_log:
                 marks.hit("write_streams_forgotten")
+                self._forgot = True
                 for _ in range(max(1, self._settings.write_streams_per_log // 10)):
                     self._streams.popitem(last=False)
             stream = self._streams[frame.writer] = KnownWriter(frame.sequence)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,6 +14,8 @@ from client.buffered_writer import BufferedWriter
 from client.client import Client
 from client.receipt import Receipts
 from client.spark.connection import client_for
+from client.spark.exactly_once import ExactAppends
+from client.spark.naming import WriteName
 from client.spark.options import refusal
 
 if TYPE_CHECKING:
@@ -22,8 +24,76 @@ if TYPE_CHECKING:
 ByLog = dict[int, tuple[int, int, int]]
 
 
-def append_batches(batches: Iterator[Any], options: SinkOptions) -> ByLog:
-    """Append every row; what came of it by log: records, first and last LSN.
+class _Task(Protocol):
+    """Where the rows of a task go."""
+
+    async def append(self, log: int, payloads: list[bytes], client: Client) -> None:
+        """Take rows for a log; may wait for room."""
+
+    async def finish(self, client: Client) -> None:
+        """All rows were taken."""
+
+    def outcomes(self) -> Iterator[tuple[int, asyncio.Future[Receipts]]]:
+        """Of what was appended."""
+
+
+class _AtLeastOnce:
+    """Appends what comes."""
+
+    def __init__(self, writer: BufferedWriter) -> None:
+        self._writer = writer
+        self._outcomes: list[tuple[int, asyncio.Future[Receipts]]] = []
+
+    async def append(self, log: int, payloads: list[bytes], client: Client) -> None:
+        await self._writer.ready()
+        outcome = self._writer.append_many(log, payloads)
+        assert isinstance(outcome, asyncio.Future)
+        self._outcomes.append((log, outcome))
+
+    async def finish(self, client: Client) -> None:
+        pass
+
+    def outcomes(self) -> Iterator[tuple[int, asyncio.Future[Receipts]]]:
+        return iter(self._outcomes)
+
+
+class _ExactlyOnce:
+    """Appends what earlier tries have not."""
+
+    def __init__(self, writer: BufferedWriter, name: WriteName, options: SinkOptions) -> None:
+        self._writer = writer
+        self._name = name
+        self._options = options
+        self._logs: dict[int, ExactAppends] = {}
+
+    async def append(self, log: int, payloads: list[bytes], client: Client) -> None:
+        appends = self._logs.get(log)
+        if appends is None:
+            appends = self._logs[log] = ExactAppends(
+                client,
+                self._writer,
+                client.log_id(log),
+                self._name,
+                since=self._options.since,
+                timeout_us=self._options.read_timeout_us,
+            )
+        await appends.append(payloads)
+
+    async def finish(self, client: Client) -> None:
+        for appends in self._logs.values():
+            appends.finish()
+
+    def outcomes(self) -> Iterator[tuple[int, asyncio.Future[Receipts]]]:
+        return ((log, outcome) for log, appends in self._logs.items() for outcome in appends.outcomes)
+
+
+def append_batches(batches: Iterator[Any], options: SinkOptions, name: WriteName | None) -> ByLog:
+    """Append every row; what came of it by log: records, first and last LSN of this try.
+
+    Args:
+        batches: rows.
+        options: where they go.
+        name: under which the rows are looked for and appended exactly once; None: at least once.
 
     Raises:
         LogDeviceError: INVALID_PARAM (a row without payload or log), NOTFOUND, or what the first failed append came to. Rows before it may
@@ -32,16 +102,17 @@ def append_batches(batches: Iterator[Any], options: SinkOptions) -> ByLog:
     client = client_for(options.cluster)
     chosen = {} if options.compression is None else {"compression": options.compression}
     writer = client.run(lambda inner: _writer(inner, chosen))
-    outcomes: list[tuple[int, asyncio.Future[Receipts]]] = []
+    task: _Task = _AtLeastOnce(writer) if name is None else _ExactlyOnce(writer, name, options)
     try:
         for batch in batches:
             for log, payloads in _by_log(batch, options.log):
-                outcomes.append((log, client.run(partial(_take, writer, log, payloads))))
+                client.run(partial(task.append, log, payloads))
+        client.run(task.finish)
         client.run(lambda inner: writer.close())
     except BaseException:
         client.run(lambda inner: _abandon(writer))
         raise
-    return _summary(outcomes)
+    return _summary(task.outcomes())
 
 
 async def _writer(client: Client, options: dict[str, Any]) -> BufferedWriter:
@@ -50,12 +121,6 @@ async def _writer(client: Client, options: dict[str, Any]) -> BufferedWriter:
 
 async def _abandon(writer: BufferedWriter) -> None:
     writer.abandon()
-
-
-async def _take(writer: BufferedWriter, log: int, payloads: list[bytes], client: Client) -> Any:
-    """Wait for room, then hand over."""
-    await writer.ready()
-    return writer.append_many(log, payloads)
 
 
 def _by_log(batch: Any, log: int | None) -> Iterator[tuple[int, list[bytes]]]:
@@ -75,7 +140,7 @@ def _by_log(batch: Any, log: int | None) -> Iterator[tuple[int, list[bytes]]]:
         yield one, payload.filter(pc.equal(ids, one)).to_pylist()
 
 
-def _summary(outcomes: list[tuple[int, asyncio.Future[Receipts]]]) -> ByLog:
+def _summary(outcomes: Iterator[tuple[int, asyncio.Future[Receipts]]]) -> ByLog:
     by_log: ByLog = {}
     for log, outcome in outcomes:
         receipts = outcome.result()

@@ -42,7 +42,10 @@ READING: Final = (
 )
 _OF_A_TABLE: Final = {"endingLsn", "endingTimestamp", "pushdown", "minPartitions", "maxBytesPerPartition"}
 STREAMING: Final = (*(name for name in READING if name not in _OF_A_TABLE), "maxRecordsPerTrigger")
-WRITING: Final = ("cluster", "log", "compression")
+_EITHER_SINK: Final = ("cluster", "log", "compression", "since", "readTimeout")
+WRITING: Final = (*_EITHER_SINK, "jobId")
+STREAM_WRITING: Final = (*_EITHER_SINK, "delivery")
+_DELIVERIES: Final = ("exactlyOnce", "atLeastOnce")
 _SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname"})
 """Keys that Spark puts among the options by itself."""
 
@@ -245,6 +248,42 @@ def known_options(options: Mapping[str, Any], known: Iterable[str], what: str, p
     if not given.get("cluster"):
         raise refusal("cluster is missing: the path of the cluster file, or its text")
     return given
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OnceOptions:
+    """How often the rows of a write get into their logs."""
+
+    job: str | None
+    exact: bool
+    since: int | None
+    read_timeout_us: Micros
+
+
+def once_options(given: Mapping[str, str]) -> OnceOptions:
+    """From a sink's options, with keys in lower case. Nothing of a query can have been appended before its checkpoint was made.
+
+    Raises:
+        LogDeviceError: INVALID_PARAM; the text names the option.
+    """
+    delivery = given.get("delivery", _DELIVERIES[0]).strip().lower()
+    if delivery not in map(str.lower, _DELIVERIES):
+        raise refusal(f"delivery is {given['delivery']!r}; it must be one of {', '.join(_DELIVERIES)}")
+    job = given.get("jobid")
+    if job is not None and not job.strip():
+        raise refusal("jobId is empty; it names the job, and no other job of any time")
+    since = None
+    if "since" in given:
+        try:
+            since = _time_bound(given["since"]).value
+        except LogDeviceError as error:
+            raise refusal(f"since: {error.detail}") from None
+    return OnceOptions(
+        job=job,
+        exact=delivery == _DELIVERIES[0].lower(),
+        since=since,
+        read_timeout_us=_duration(given, "readTimeout", Micros(120_000_000)),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -91,4 +91,4 @@ class LogDeviceSource(DataSource):
         check_packages()
         from client.spark.writer import LogDeviceStreamWriter, sink_options
 
-        return LogDeviceStreamWriter(sink_options(self.options, schema, overwrite=overwrite))
+        return LogDeviceStreamWriter(sink_options(self.options, schema, overwrite=overwrite, streaming=True))

@@ -1,22 +1,30 @@
-"""`df.write.format("logdevice")`: rows become records, each at least once."""
+"""`df.write.format("logdevice")` and the streaming sink: rows become records."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType
 
-from client.spark.options import WRITING, known_options, refusal
+from client.spark.options import STREAM_WRITING, WRITING, known_options, once_options, refusal
 from client.spark.source import check_packages
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from pyspark import TaskContext
     from pyspark.sql.types import StructType
 
+    from client.spark.naming import WriteName
+    from logdevice_py.core.units import Micros
+
+_QUERY: Final = "sql.streaming.queryId"
+_BATCH: Final = "streaming.sql.batchId"
 _PAYLOADS: Final = (BinaryType, StringType)
 _IDS: Final = (IntegerType, LongType)
 
@@ -30,6 +38,13 @@ class SinkOptions:
     log: int | None
     """None: as the column log_id says."""
     compression: str | None
+    job: str | None
+    """Of a batch write whose rows are appended once, however often the job is run."""
+    exact: bool
+    """Of a stream: rows are appended once."""
+    since: int | None
+    """Unix UTC microseconds: nothing of the job or query was appended before."""
+    read_timeout_us: Micros
 
 
 class AppendedRows(WriterCommitMessage):
@@ -39,7 +54,9 @@ class AppendedRows(WriterCommitMessage):
         self.by_log = by_log
 
 
-def sink_options(given: Mapping[str, Any], schema: StructType, *, overwrite: bool) -> SinkOptions:
+def sink_options(
+    given: Mapping[str, Any], schema: StructType, *, overwrite: bool, streaming: bool = False
+) -> SinkOptions:
     """What a sink is to do with rows of a schema.
 
     Raises:
@@ -48,7 +65,9 @@ def sink_options(given: Mapping[str, Any], schema: StructType, *, overwrite: boo
     from client.spark.connection import cluster_text
     from logdevice_py.config.parse import load_cluster
 
-    options = known_options(given, WRITING, "a write", "log")
+    known, what = (STREAM_WRITING, "a streaming write") if streaming else (WRITING, "a write")
+    options = known_options(given, known, what, "log")
+    once = once_options(options)
     if overwrite:
         raise refusal('a log is appended to: use mode("append"); to give up what is there, trim it')
     text = cluster_text(options["cluster"])
@@ -68,14 +87,41 @@ def sink_options(given: Mapping[str, Any], schema: StructType, *, overwrite: boo
         raise refusal(
             f"a record has no place for the columns {', '.join(unused)}: select payload, and log_id if it says where rows go"
         )
-    return SinkOptions(cluster=text, log=log, compression=options.get("compression"))
+    return SinkOptions(
+        cluster=text,
+        log=log,
+        compression=options.get("compression"),
+        job=once.job,
+        exact=once.exact,
+        since=_began(options.get("checkpointlocation")) if once.since is None else once.since,
+        read_timeout_us=once.read_timeout_us,
+    )
 
 
-def _append(batches: Iterator[Any], options: SinkOptions) -> AppendedRows:
-    check_packages()
+def _began(checkpoint: str | None) -> int | None:
+    """When a query was first started, Unix UTC microseconds, if the driver's Python sees its checkpoint as files."""
+    if checkpoint is None:
+        return None
+    path = Path(re.sub(r"^file:/+", "/", checkpoint)) / "metadata"
+    try:
+        return path.stat().st_mtime_ns // 1000
+    except OSError:
+        return None
+
+
+def _append(batches: Iterator[Any], options: SinkOptions, name: WriteName | None) -> AppendedRows:
     from client.spark.appending import append_batches
 
-    return AppendedRows(append_batches(batches, options))
+    return AppendedRows(append_batches(batches, options, name))
+
+
+def _task() -> TaskContext:
+    from pyspark import TaskContext
+
+    task = TaskContext.get()
+    if task is None:
+        raise refusal("rows are written outside of a task of Spark's: they cannot be written exactly once")
+    return task
 
 
 class LogDeviceWriter(DataSourceArrowWriter):
@@ -86,7 +132,11 @@ class LogDeviceWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         """Append the rows of a task, in their order for each log; ends when all are acknowledged."""
-        return _append(iterator, self._options)
+        check_packages()
+        from client.spark.naming import WriteName
+
+        job = self._options.job
+        return _append(iterator, self._options, None if job is None else WriteName.of_job(job, _task().partitionId()))
 
 
 class LogDeviceStreamWriter(DataSourceStreamArrowWriter):
@@ -96,11 +146,21 @@ class LogDeviceStreamWriter(DataSourceStreamArrowWriter):
         self._options = options
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        """As `LogDeviceWriter.write`; a micro-batch that is tried again appends its rows again."""
-        return _append(iterator, self._options)
+        """As `LogDeviceWriter.write`; rows that an earlier try of the micro-batch appended are left out."""
+        check_packages()
+        from client.spark.naming import WriteName
+
+        name = None
+        if self._options.exact:
+            task = _task()
+            query, batch = task.getLocalProperty(_QUERY), task.getLocalProperty(_BATCH)
+            if query is None or batch is None:
+                raise refusal(f"Spark does not tell the task {_QUERY} and {_BATCH}: write with delivery=atLeastOnce")
+            name = WriteName.of_query(query, int(batch), task.partitionId())
+        return _append(iterator, self._options, name)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Nothing is left to do: records are in the log once they are acknowledged."""
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """What was appended stays."""
+        """What was appended stays; the next try finds it."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 from client.write.frame import FramePosition
+from logdevice_py.core.batch import decode_batch
 from logdevice_py.core.ids import LogId, WriterId
 from logdevice_py.core.lsn import Lsn
 from logdevice_py.core.units import Micros
@@ -21,6 +23,35 @@ class FoundFrames:
         """By sequence number."""
         self.uncertain = uncertain
         """A part of the range is lost, unreadable or trimmed: what is not found may have been there."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFrame:
+    """A frame of a write stream as the log holds it."""
+
+    lsn: Lsn
+    writer: WriterId
+    count: int
+    """How many records it holds."""
+    payload: bytes
+    batched: bool
+
+    def records(self) -> list[bytes]:
+        """What it holds.
+
+        Raises:
+            CorruptEntryError: it is not what its writer said.
+        """
+        return decode_batch(self.payload, self.count) if self.batched else [self.payload]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFrames:
+    """The frames of some writers in a range of a log, in order."""
+
+    frames: list[StoredFrame]
+    lost: bool
+    """A part of the range is lost or unreadable: there may have been more. What was trimmed does not count as lost."""
 
 
 class FrameSearch(Protocol):

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from client.read.items import GapKind
+from client.read.items import Gap, GapKind
 from client.read.metrics import ReadMetrics
 from client.read.read_set import ReadRequest
 from client.read.read_stream import ReadStream
 from client.read.settings import ReadSettings
 from client.session import ClientSession, HistoryRequest
-from client.write.finder import FoundFrames, FrameSearch
+from client.write.finder import FoundFrames, FrameSearch, StoredFrame, StoredFrames
 from client.write.frame import FramePosition
-from logdevice_py.core.entry import ConstituentFlags, EntryHeader, body_of, parse_constituents
+from logdevice_py.core.entry import Constituent, ConstituentFlags, EntryHeader, body_of, parse_constituents
 from logdevice_py.core.ids import LogId, WriterId
 from logdevice_py.core.lsn import Lsn
 from logdevice_py.core.machine import Timer
@@ -22,33 +22,21 @@ from logdevice_py.core.units import Micros
 from logdevice_py.protocol.messages import Durability
 
 _STREAM: Final = int(ConstituentFlags.WRITE_STREAM)
+_BATCH: Final = int(ConstituentFlags.BATCH)
 _ENTRIES_AT_ONCE: Final = 64
 _CERTAIN: Final = frozenset({GapKind.BRIDGE, GapKind.HOLE})
 
 
-class _Search:
-    """One range being read."""
+class _EntryScan:
+    """One range being read, entry by entry."""
 
     def __init__(
-        self,
-        session: ClientSession,
-        request: ReadRequest,
-        writer: WriterId,
-        done: Callable[[FoundFrames, Micros], None],
-        settings: ReadSettings,
-        metrics: ReadMetrics,
+        self, session: ClientSession, request: ReadRequest, settings: ReadSettings, metrics: ReadMetrics
     ) -> None:
         self._session = session
-        self._writer = writer
-        self._done = done
-        self._found: dict[int, FramePosition] = {}
-        self._uncertain = False
         self._history: HistoryRequest | None = None
         self._timer: Timer | None = None
         self._now = Micros(0)
-        attributes = session.config.log(request.log)
-        synced = attributes is None or int(attributes.durability) == int(Durability.SYNC)
-        self._durability = Durability.SYNC if synced else Durability.ASYNC
         self.stream = ReadStream(
             request,
             config=session.config,
@@ -98,25 +86,107 @@ class _Search:
             for item in self.stream.take_entries(_ENTRIES_AT_ONCE, now):
                 if isinstance(item, tuple):
                     self._note(*item)
-                elif item.kind not in _CERTAIN:
-                    self._uncertain = True
+                else:
+                    self._note_gap(item)
         if self.stream.finished:
             self._end()
-            self._done(FoundFrames(self._found, uncertain=self._uncertain), now)
+            self._finished(now)
 
     def _note(self, header: EntryHeader, image: bytes) -> None:
         try:
             parts = parse_constituents(body_of(image))
         except CorruptEntryError:
-            self._uncertain = True
+            self._unreadable()
             return
         offset = 0
         for part in parts:
-            if part.flags & _STREAM and part.writer == self._writer:
-                self._found[part.sequence] = FramePosition(
-                    header.lsn, offset, header.timestamp, tuple(header.copyset), self._durability
-                )
+            if part.flags & _STREAM:
+                self._note_frame(header, offset, part)
             offset += part.records
+
+    def _note_frame(self, header: EntryHeader, offset: int, frame: Constituent) -> None:
+        raise NotImplementedError
+
+    def _note_gap(self, gap: Gap) -> None:
+        raise NotImplementedError
+
+    def _unreadable(self) -> None:
+        raise NotImplementedError
+
+    def _finished(self, now: Micros) -> None:
+        raise NotImplementedError
+
+
+class _Search(_EntryScan):
+    """For the positions of one writer's frames."""
+
+    def __init__(
+        self,
+        session: ClientSession,
+        request: ReadRequest,
+        writer: WriterId,
+        done: Callable[[FoundFrames, Micros], None],
+        settings: ReadSettings,
+        metrics: ReadMetrics,
+    ) -> None:
+        super().__init__(session, request, settings, metrics)
+        self._writer = writer
+        self._done = done
+        self._found: dict[int, FramePosition] = {}
+        self._uncertain = False
+        attributes = session.config.log(request.log)
+        synced = attributes is None or int(attributes.durability) == int(Durability.SYNC)
+        self._durability = Durability.SYNC if synced else Durability.ASYNC
+
+    def _note_frame(self, header: EntryHeader, offset: int, frame: Constituent) -> None:
+        if frame.writer == self._writer:
+            self._found[frame.sequence] = FramePosition(
+                header.lsn, offset, header.timestamp, tuple(header.copyset), self._durability
+            )
+
+    def _note_gap(self, gap: Gap) -> None:
+        if gap.kind not in _CERTAIN:
+            self._uncertain = True
+
+    def _unreadable(self) -> None:
+        self._uncertain = True
+
+    def _finished(self, now: Micros) -> None:
+        self._done(FoundFrames(self._found, uncertain=self._uncertain), now)
+
+
+class FrameListing(_EntryScan):
+    """For all frames of the writers that `wanted` names, with their records."""
+
+    def __init__(
+        self,
+        session: ClientSession,
+        request: ReadRequest,
+        wanted: Callable[[WriterId], bool],
+        done: Callable[[StoredFrames], None],
+        settings: ReadSettings,
+        metrics: ReadMetrics,
+    ) -> None:
+        super().__init__(session, request, settings, metrics)
+        self._wanted = wanted
+        self._done = done
+        self._frames: list[StoredFrame] = []
+        self._lost = False
+
+    def _note_frame(self, header: EntryHeader, offset: int, frame: Constituent) -> None:
+        if self._wanted(frame.writer):
+            batched = bool(frame.flags & _BATCH)
+            self._frames.append(StoredFrame(header.lsn, frame.writer, frame.records, frame.payload, batched))
+
+    def _note_gap(self, gap: Gap) -> None:
+        if gap.kind is GapKind.DATALOSS:
+            self._lost = True
+
+    def _unreadable(self) -> None:
+        self._lost = True
+
+    def _finished(self, now: Micros) -> None:
+        self._done(StoredFrames(self._frames, lost=self._lost))
 
 
 class StreamFrameReader:
@@ -143,3 +213,18 @@ class StreamFrameReader:
         search = _Search(self._session, request, writer, done, self._settings, self._metrics)
         search.start(now)
         return search
+
+    def list(
+        self,
+        log: LogId,
+        first: Lsn,
+        until: Lsn,
+        wanted: Callable[[WriterId], bool],
+        done: Callable[[StoredFrames], None],
+        now: Micros,
+    ) -> FrameSearch:
+        """All frames of some writers in [first, until]; calls `done` once, later."""
+        request = ReadRequest(log=log, stream=next(self._session.ids), first=first, until=until)
+        listing = FrameListing(self._session, request, wanted, done, self._settings, self._metrics)
+        listing.start(now)
+        return listing

@@ -50,6 +50,8 @@ _WAIT_FOR_RECOVERY = int(SeqStateFlags.WAIT_FOR_RECOVERY)
 class WriteStream:
     """The frames of one writer for one log."""
 
+    RESUME_FLAGS = _RESUME  # of the first frame in an epoch
+
     __slots__ = (
         "_accepted",
         "_frames",
@@ -215,17 +217,20 @@ class WriteStream:
         if self.state is not WriteStreamState.STREAMING:
             return
         settings = self._owner.settings
-        frames = self._frames
-        while frames.in_flight < settings.frames_in_flight_max and (frame := frames.next_to_send()) is not None:
+        frames, frames_max = self._frames, self._frames_in_flight_max()
+        while frames.in_flight < frames_max and (frame := frames.next_to_send()) is not None:
             if frames.in_flight and frames.in_flight_bytes + len(frame.payload) > settings.bytes_in_flight_max:
                 break
             self._send(frame, now)
+
+    def _frames_in_flight_max(self) -> int:
+        return self._owner.settings.frames_in_flight_max
 
     def _send(self, frame: StreamFrame, now: Micros) -> None:
         ground = self._ground
         flags = frame.flags
         if not self._accepted and not self._resume_sent:
-            flags |= _RESUME
+            flags |= self.RESUME_FLAGS
             self._resume_sent = True
         frame.request_id = next(ground.ids)
         message = Append(
@@ -258,6 +263,10 @@ class WriteStream:
             self._owner.metrics.doubts += 1
             self._move(now)
             return
+        self._go_on(reason, now)
+
+    def _go_on(self, reason: Status, now: Micros) -> None:
+        """Every frame is queued or acknowledged."""
         if reason in (Status.WRITE_STREAM_UNKNOWN, Status.WRITE_STREAM_BROKEN):
             # The first refusal of this drain: no refused frame before it explains it, so the sequencer and we disagree about the epoch.
             marks.hit("stream_disagreement")
@@ -403,11 +412,11 @@ class WriteStream:
             self._frames.hand_back_markers(frame)
         frame.fail(error)
 
-    def _give_up_all(self, status: Status) -> None:
+    def _give_up_all(self, status: Status, detail: str = "") -> None:
         """The log cannot be written at all."""
         for frame in self._frames:
             if frame.fate is not FrameFate.ACKED:
-                self._fail(frame, LogDeviceError(status, maybe_applied=frame.fate is FrameFate.DOUBT))
+                self._fail(frame, LogDeviceError(status, detail, maybe_applied=frame.fate is FrameFate.DOUBT))
         self._frames.finish_acknowledged()
         if self._frames.in_doubt():
             # Nothing of this epoch may be sent again, and it cannot be told what it holds.

@@ -9,9 +9,11 @@ from client.promise import Promise, break_, keep
 from client.receipt import Receipts
 from client.settings import WriterSettings
 from client.write.batching import COMPRESSIONS, OpenBatch
+from client.write.exclusive_stream import ExclusiveStream
 from client.write.ground import StreamGround, StreamOwner
 from client.write.write_stream import WriteStream
 from logdevice_py.core.ids import LogId, NodeId, PeerId, WriterId
+from logdevice_py.core.lsn import Epoch
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import Micros
 
@@ -143,6 +145,22 @@ class WriteStreams:
             self._streams[log] = stream
         self._dirty[log] = stream
         return stream
+
+    def take_over(self, log: LogId, writer: WriterId, view: Epoch) -> None:
+        """Records of a log go as an `ExclusiveStream` from here on. What an earlier one has not stored fails.
+
+        Raises:
+            LogDeviceError: NOTFOUND, SHUTDOWN.
+        """
+        if self._closed:
+            self._refuse()
+        stream = ExclusiveStream(log, writer, self._ground, self.owner, self.payload_max(log), view)
+        earlier = self._streams.get(log)
+        if earlier is not None:
+            earlier.close()
+        self.named.clear()
+        self._streams[log] = stream
+        self._dirty.pop(log, None)
 
     def ready(self, promise: Promise) -> None:
         """The promise is kept when a record would be taken."""

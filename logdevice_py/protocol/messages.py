@@ -135,6 +135,9 @@ class AppendFlags(enum.IntFlag):
     REACTIVATE_IF_PREEMPTED = 4  # with NO_REDIRECT: take the log back if another node preempted this one
     WRITE_STREAM = 8  # writer, sequence and stream_epoch are set
     RESUME = 16  # first frame of the write stream in this epoch: any sequence number is taken
+    EXCLUSIVE = (
+        32  # with RESUME: refused when a frame of the write stream was taken in this epoch before, or may have been
+    )
 
 
 @message(MessageType.APPEND)

@@ -14,6 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from client.client import Client
+from client.spark.connection import cluster_text
 from tests.integration.process_cluster import ProcessCluster, process_cluster
 
 T = TypeVar("T")
@@ -38,14 +39,19 @@ class RunningCluster:
         """The cluster file."""
         return self.nodes.file
 
-    def do(self, work: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
+    @property
+    def text(self) -> str:
+        """What it says, as tasks get it."""
+        return cluster_text(self.file)
+
+    def do(self, work: Callable[[Client], Coroutine[Any, Any, T]], timeout: float = 120) -> T:
         """Run `work` with a client of its own."""
 
         async def with_client() -> T:
             async with Client(self.file) as client:
                 return await work(client)
 
-        return self._on_loop(with_client())
+        return self._on_loop(with_client(), timeout)
 
     def also(self, work: Callable[[ProcessCluster], Coroutine[Any, Any, T]]) -> T:
         """Do something to the nodes."""
@@ -63,7 +69,17 @@ class RunningCluster:
 
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
-    running = RunningCluster(tmp_path_factory.mktemp("cluster"), nodes=3, logs=24, replicate="node:2", racks=1)
+    running = RunningCluster(tmp_path_factory.mktemp("cluster"), nodes=3, logs=32, replicate="node:2", racks=1)
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def own_cluster(tmp_path: Path) -> Iterator[RunningCluster]:
+    """One whose logs nobody else uses."""
+    directory = tmp_path / "own"
+    directory.mkdir()
+    running = RunningCluster(directory, nodes=3, logs=24, replicate="node:2", racks=1)
     yield running
     running.stop()
 

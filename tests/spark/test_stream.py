@@ -56,3 +56,22 @@ def test_a_stream_takes_what_is_there_in_bounded_batches_and_goes_on_where_it_st
     assert sorted(batches.positions) == sorted(written)
     batches.run("11-13")
     assert sorted(batches.positions) == sorted(written)
+
+
+def test_a_stream_goes_on_from_its_checkpoint_when_the_cluster_was_down_in_between(
+    spark: SparkSession, own_cluster: RunningCluster, tmp_path: Path
+) -> None:
+    batches = Batches(spark, own_cluster, tmp_path / "checkpoint")
+    written = {
+        (log, *position) for log in (1, 2) for position in write(own_cluster, log, [b"before"] * 500, at_once=50)
+    }
+    batches.run("1,2", maxRecordsPerTrigger=300)
+    nodes = sorted(int(node) for node in own_cluster.nodes.supervisor.children)
+    own_cluster.also(lambda cluster: cluster.kill(*nodes))
+    own_cluster.also(lambda cluster: cluster.start(*nodes))
+    written |= {
+        (log, *position) for log in (1, 2) for position in write(own_cluster, log, [b"after"] * 500, at_once=50)
+    }
+    batches.run("1,2", maxRecordsPerTrigger=300)
+    assert len({position[1] >> 32 for position in batches.positions}) > 1
+    assert sorted(batches.positions) == sorted(written)

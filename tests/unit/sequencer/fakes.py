@@ -260,11 +260,19 @@ class World:
         return self._request_ids
 
     def stream_append(
-        self, sequence: int, *, epoch: int = 1, resume: bool = False, writer: bytes = b"w" * 16, payload: bytes = b"s"
+        self,
+        sequence: int,
+        *,
+        epoch: int = 1,
+        resume: bool = False,
+        exclusive: bool = False,
+        writer: bytes = b"w" * 16,
+        payload: bytes = b"s",
     ) -> int:
-        """A frame of a write stream."""
+        """A frame of a write stream; an `exclusive` one resumes, too."""
         self._request_ids += 1
-        flags = AppendFlags.WRITE_STREAM | (AppendFlags.RESUME if resume else AppendFlags.NONE)
+        flags = AppendFlags.WRITE_STREAM | (AppendFlags.RESUME if resume or exclusive else AppendFlags.NONE)
+        flags |= AppendFlags.EXCLUSIVE if exclusive else AppendFlags.NONE
         message = Append(
             request_id=self._request_ids,
             log=LOG,

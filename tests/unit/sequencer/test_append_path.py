@@ -470,6 +470,29 @@ class TestWriteStreams:
         assert world.answer_to(request).status is Status.WRITE_STREAM_BROKEN
         assert world.answer_to(resumed).status is Status.WRITE_STREAM_BROKEN
 
+    def test_an_exclusive_stream_is_resumed_by_one_process_in_an_epoch(self) -> None:
+        world = active()
+        first = world.stream_append(100, exclusive=True)
+        for other in (100, 101, 900):
+            refused = world.stream_append(other, exclusive=True)
+            world.run()
+            assert world.answer_to(refused).status is Status.WRITE_STREAM_BROKEN
+            assert world.answer_to(refused).lsn == compose_lsn(1, 0)
+        goes_on = world.stream_append(101)
+        world.run()
+        assert world.answer_to(first).status is world.answer_to(goes_on).status is Status.OK
+        assert sum(len(parts) for _, parts in world.entries().values()) == 2
+
+    def test_an_epoch_that_forgot_writers_lets_nobody_have_a_stream_alone(self) -> None:
+        world = active(settings=SequencerSettings(write_streams_per_log=2))
+        for number in range(3):
+            world.stream_append(1, resume=True, writer=bytes([number]) * 16)
+        unsure = world.stream_append(1, exclusive=True, writer=b"\0" * 16)
+        shared = world.stream_append(1, resume=True, writer=b"v" * 16)
+        world.run()
+        assert world.answer_to(unsure).status is Status.WRITE_STREAM_UNKNOWN
+        assert world.answer_to(shared).status is Status.OK
+
     def test_a_repeated_number_gets_its_first_position_and_is_stored_once(self) -> None:
         world = active()
         first = world.stream_append(1, resume=True)

@@ -15,7 +15,11 @@ from client.spark.reader import LogDeviceReader, LogPartition
 from client.spark.schema import source_schema
 from client.spark.writer import LogDeviceWriter, SinkOptions
 from logdevice_py.core.ids import LogId
+from logdevice_py.core.units import Micros
 
+OPTIONS = SinkOptions(
+    cluster="", log=1, compression=None, job="job", exact=True, since=None, read_timeout_us=Micros(1_000_000)
+)
 _TASK = """
 import pickle, sys
 for name in ("msgpack", "lz4"):
@@ -47,6 +51,6 @@ def test_a_missing_package_is_named(kind: str) -> None:
         reader = LogDeviceReader(options, source_schema(options))
         said = outcome(reader.read, LogPartition(Cut(LogId(7), "/group", 1, 2), ""))
     else:
-        said = outcome(LogDeviceWriter(SinkOptions(cluster="", log=1, compression=None)).write, ())
+        said = outcome(LogDeviceWriter(OPTIONS).write, ())
     assert "needs msgpack, lz4 in " + sys.executable in said
     assert "Traceback" not in said

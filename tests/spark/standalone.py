@@ -1,0 +1,116 @@
+"""A standalone Spark cluster: a master and workers as processes of their own, and Pythons without this repository for what they run."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import sysconfig
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyspark
+
+from tests.spark.conftest import ROOT
+
+HOME = Path(pyspark.__file__).parent
+PATIENCE = 120.0
+
+
+def wheel(directory: Path) -> Path:
+    """Ours, as it would be published, but for its name: Spark takes no packages from files that it does not know the ending of."""
+    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(directory), ROOT]
+    subprocess.run(build, check=True, timeout=PATIENCE)
+    (found,) = directory.glob("*.whl")
+    return found.rename(found.with_suffix(".zip"))
+
+
+def python_without(directory: Path, *missing: str) -> str:
+    """A Python that has what this one has installed, save for the packages that `missing` names, and for this repository."""
+    packages = directory / "packages"
+    packages.mkdir(parents=True)
+    for each in Path(sysconfig.get_path("purelib")).iterdir():
+        if each.suffix != ".pth" and not each.name.startswith(("logdevice_py", *missing)):
+            (packages / each.name).symlink_to(each)
+    python = directory / "python"
+    python.write_text(
+        f'#!/bin/sh\nPYTHONPATH="$PYTHONPATH:{packages}" exec {os.path.realpath(sys.executable)} -S "$@"\n'
+    )
+    python.chmod(0o755)
+    return str(python)
+
+
+def environment(python: str, executor_python: str | None = None) -> dict[str, str]:
+    """Of a program that is submitted."""
+    return {
+        "PATH": os.environ["PATH"],
+        "SPARK_HOME": str(HOME),
+        "PYSPARK_DRIVER_PYTHON": python,
+        "PYSPARK_PYTHON": executor_python or python,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Standalone:
+    """A running cluster."""
+
+    url: str
+    processes: Sequence[subprocess.Popen[bytes]]
+
+    def submit(self, *files: Path) -> list[str]:
+        """The command that runs a program with some packages."""
+        return [str(HOME / "bin" / "spark-submit"), "--py-files", ",".join(map(str, files))]
+
+
+def _free_ports(host: str, count: int) -> list[int]:
+    sockets = [socket.create_server((host, 0)) for _ in range(count)]
+    ports = [int(each.getsockname()[1]) for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+def _wait_for(text: str, file: Path, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while text not in (said := file.read_text()):
+        assert process.poll() is None, said[-2000:]
+        assert time.monotonic() < deadline, f"{text!r} does not come:\n{said[-2000:]}"
+        time.sleep(0.1)
+
+
+@contextmanager
+def standalone(directory: Path, workers: int = 2) -> Iterator[Standalone]:
+    """A master and so many workers of one core; they seem to be on different machines, which Spark wants for speculation."""
+    directory.mkdir()
+    port, web = _free_ports("127.0.0.1", 2)
+    url = f"spark://127.0.0.1:{port}"
+    processes: list[subprocess.Popen[bytes]] = []
+
+    def start(name: str, *arguments: str) -> None:
+        said = directory / f"{name}.log"
+        with said.open("wb") as log:
+            command = [str(HOME / "bin" / "spark-class"), f"org.apache.spark.deploy.{arguments[0]}", *arguments[1:]]
+            own = {"PATH": os.environ["PATH"], "SPARK_HOME": str(HOME), "SPARK_DAEMON_MEMORY": "256m"}
+            process = subprocess.Popen(command, env=own, cwd=directory, stdout=log, stderr=subprocess.STDOUT)
+        processes.append(process)
+        _wait_for("New state: ALIVE" if name == "master" else "Successfully registered", said, process)
+
+    try:
+        ports = ["--host", "127.0.0.1", "--port", str(port), "--webui-port", str(web)]
+        start("master", "master.Master", *ports)
+        for number in range(workers):
+            host = f"127.0.0.{number + 1}"
+            own_port, own_web = _free_ports(host, 2)
+            place = ["--host", host, "--port", str(own_port), "--webui-port", str(own_web)]
+            size = ["--cores", "1", "--memory", "1g", "--work-dir", str(directory / f"work{number}")]
+            start(f"worker{number}", "worker.Worker", *place, *size, url)
+        yield Standalone(url, processes)
+    finally:
+        for process in reversed(processes):
+            process.terminate()
+        for process in reversed(processes):
+            process.wait(PATIENCE)

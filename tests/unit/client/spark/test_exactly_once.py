@@ -1,0 +1,214 @@
+"""Names of what is written once, and which rows of a task are in its log already."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from client.spark import earlier_tries as looking
+from client.spark import exactly_once
+from client.spark.earlier_tries import EarlierTries, digest
+from client.spark.exactly_once import ExactAppends
+from client.spark.naming import WriteName
+from client.spark.options import once_options
+from client.write.finder import StoredFrame, StoredFrames
+from logdevice_py.core.ids import LogId, NodeId, WriterId
+from logdevice_py.core.lsn import ESN_MAX, LSN, Epoch, Lsn, compose_lsn
+from logdevice_py.core.status import LogDeviceError, Status
+from logdevice_py.core.units import Micros, Timestamp
+from logdevice_py.protocol.messages import SeqState
+
+LOG = LogId(7)
+NAME = WriteName.of_query("query", 5, 2)
+
+
+def test_each_task_has_a_writer_of_its_own_and_knows_those_of_its_query() -> None:
+    names = [
+        WriteName.of_query(query, batch, partition)
+        for query in ("query", "other")
+        for batch in (4, 5, 6)
+        for partition in (0, 2)
+    ] + [WriteName.of_job("query", 2)]
+    writers = [name.writer for name in names]
+    assert len(set(writers)) == len(writers)
+    assert {len(writer) for writer in writers} == {16}
+    assert [NAME.is_sibling(writer) for writer in writers] == [True] * 6 + [False] * 7
+    assert [NAME.is_of_earlier_batch(writer) for writer in writers[:6]] == [True, True, False, False, False, False]
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"delivery": "sometimes"}, "it must be one of exactlyOnce, atLeastOnce"),
+        ({"jobid": " "}, "jobId is empty"),
+        ({"since": "yesterday"}, "since: 'yesterday' is no time"),
+    ],
+)
+def test_wrong_options_are_named(given: dict[str, str], text: str) -> None:
+    with pytest.raises(LogDeviceError, match=text):
+        once_options(given)
+
+
+class FakeOutcome(asyncio.Future[Any]):
+    """Of one append."""
+
+
+class Writer:
+    """Takes rows, and loses its stream to another's try so many times."""
+
+    def __init__(self, refusals: int = 0) -> None:
+        self.refusals = refusals
+        self.views: list[int] = []
+        self.rows: list[bytes] = []
+
+    def take_over(self, log: LogId, writer: WriterId, view: Epoch) -> None:
+        assert writer == NAME.writer
+        self.views.append(view)
+
+    async def ready(self) -> None:
+        pass
+
+    def append_many(self, log: LogId, payloads: list[bytes]) -> FakeOutcome:
+        outcome = FakeOutcome()
+        if self.refusals:
+            self.refusals -= 1
+            outcome.set_exception(LogDeviceError(Status.WRITE_STREAM_BROKEN))
+        else:
+            self.rows += payloads
+            outcome.set_result(None)
+        return outcome
+
+
+def appends(
+    monkeypatch: pytest.MonkeyPatch, writer: Writer, looks: list[tuple[int, list[bytes]]]
+) -> tuple[ExactAppends, list[int]]:
+    """What is found at each look: the epoch and the records below it."""
+    asked: list[int] = []
+
+    async def look(client: Any, log: LogId, name: WriteName, *, min_epoch: int, **_: Any) -> EarlierTries:
+        asked.append(min_epoch)
+        view, records = looks.pop(0)
+        return EarlierTries(Epoch(view), Counter(map(digest, records)))
+
+    monkeypatch.setattr(exactly_once, "earlier_tries", look)
+    made = ExactAppends(None, writer, LOG, NAME, since=None, timeout_us=Micros(1))  # type: ignore[arg-type]
+    return made, asked
+
+
+async def test_rows_that_are_there_are_left_out_as_often_as_they_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = Writer()
+    task, _ = appends(monkeypatch, writer, [(3, [b"a", b"b", b"a"])])
+    await task.append([b"c", b"a", b"a"])
+    assert writer.rows == []
+    await task.append([b"a", b"b", b"d"])
+    assert writer.rows == [b"c", b"a", b"d"]
+    await task.append([b"b"])
+    task.finish()
+    assert writer.rows == [b"c", b"a", b"d", b"b"]
+    assert writer.views == [3]
+
+
+async def test_a_try_that_is_behind_looks_again_in_a_later_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = Writer(refusals=2)
+    looks = [(3, [b"a"]), (4, [b"a", b"c"]), (6, [b"a", b"c", b"b"])]
+    task, asked = appends(monkeypatch, writer, looks)
+    await task.append([b"a", b"b", b"c", b"d"])
+    task.finish()
+    assert asked == [0, 4, 5]
+    assert writer.rows == [b"d"]
+
+
+async def test_records_that_are_none_of_the_rows_are_told_and_nothing_is_appended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    writer = Writer()
+    task, _ = appends(monkeypatch, writer, [(3, [b"a", b"z"])])
+    await task.append([b"a", b"b"])
+    with pytest.raises(LogDeviceError, match="1 records that are none of its rows"):
+        task.finish()
+    assert writer.rows == []
+
+
+class Looked:
+    """A log of ten seconds an LSN, and what was read of it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, frames: list[tuple[int, WriteName]], epoch: int = 2) -> None:
+        self.frames = frames
+        self.epoch = epoch
+        self.moves: list[int] = []
+        self.ranges: list[tuple[int, int]] = []
+        monkeypatch.setattr(looking, "recovered", self.recovered)
+        monkeypatch.setattr(looking, "stored_frames", self.stored_frames)
+
+    async def recovered(self, client: Any, log: LogId, *, min_epoch: int, timeout_us: int) -> SeqState:
+        self.moves.append(min_epoch)
+        self.epoch = max(self.epoch, min_epoch)
+        released = max([0, *(lsn for lsn, _ in self.frames)])
+        return SeqState(
+            request_id=1,
+            log=log,
+            status=Status.OK,
+            redirect=NodeId(-1),
+            epoch=Epoch(self.epoch),
+            last_released=Lsn(released),
+            next_lsn=Lsn(released + 1),
+            tail_lsn=Lsn(released),
+            tail_timestamp=Timestamp((released & ESN_MAX) * 10_000_000),
+        )
+
+    async def find_time(self, log: LogId, when: int) -> LSN:
+        return LSN(compose_lsn(Epoch(1), max(1, when // 10_000_000)))  # type: ignore[arg-type]
+
+    async def stored_frames(self, client: Any, log: LogId, first: int, until: int, wanted: Any) -> StoredFrames:
+        self.ranges.append((first, until))
+        found = [
+            StoredFrame(lsn, name.writer, 1, b"%d" % lsn, False)  # type: ignore[arg-type]
+            for lsn, name in self.frames
+            if first <= lsn <= until and wanted(name.writer)
+        ]
+        return StoredFrames(found, lost=False)
+
+    async def look(self, since: int | None = None) -> EarlierTries:
+        timeout = Micros(5_000_000)
+        return await looking.earlier_tries(self, LOG, NAME, since=since, min_epoch=0, timeout_us=timeout)  # type: ignore[arg-type]
+
+
+def at(esn: int, epoch: int = 1) -> int:
+    return epoch << 32 | esn
+
+
+async def test_one_looks_back_to_a_micro_batch_before_and_no_further(monkeypatch: pytest.MonkeyPatch) -> None:
+    before, other = WriteName.of_query("query", 4, 0), WriteName.of_query("other", 4, 0)
+    log = Looked(
+        monkeypatch, [(at(100), before), (at(970), before), (at(985), NAME), (at(999), other), (at(1000), NAME)]
+    )
+    found = await log.look()
+    assert found.stored == Counter([digest(b"%d" % at(985)), digest(b"%d" % at(1000))])
+    assert found.view == 2
+    assert min(first for first, _ in log.ranges) == at(970)
+    assert [until + 1 for _, until in log.ranges[1:]] == [first for first, _ in log.ranges[:-1]]
+
+
+async def test_one_looks_back_to_the_beginning_of_the_query_or_of_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = Looked(monkeypatch, [(at(5000), WriteName.of_query("other", 1, 1))])
+    assert (await log.look()).stored == Counter()
+    assert min(first for first, _ in log.ranges) == 1
+    log.ranges.clear()
+    await log.look(since=40_000_000_000)
+    assert min(first for first, _ in log.ranges) == at(4000 - 6)
+
+
+async def test_an_epoch_in_which_somebody_has_the_stream_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = Looked(monkeypatch, [(at(3, epoch=2), NAME)])
+    found = await log.look()
+    assert log.moves == [0, 3]
+    assert (found.view, found.stored.total()) == (3, 1)
+
+
+async def test_in_a_log_that_was_never_written_nothing_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = Looked(monkeypatch, [], epoch=1)
+    assert (await log.look()).view == 1
+    assert log.ranges == []
