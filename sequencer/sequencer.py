@@ -297,7 +297,7 @@ class Sequencer:
             self._metadata_write = None
         self.state = SequencerPhase.UNAVAILABLE
         current.destroy(NO_NODE, now)
-        self.current = self.metadata = self.recovery = None
+        self.current = self.metadata = self.recovered = None
         self._drained = True
         self._hooks.on_unavailable(self, Status.NOSEQUENCER, now)
         self._hooks.on_changed(self, now)

@@ -292,7 +292,7 @@ class _Explainer:
         if sequencer.is_draining:
             in_flight = 0 if sequencer.draining is None else sequencer.draining.in_flight
             causes.append((WaitCause.DRAINING, f"{in_flight} entries"))
-        elif sequencer.recovery is None:
+        elif sequencer.recovered is None:
             causes.append((WaitCause.RECOVERY, ""))
         if not metadata.written:
             causes.append((WaitCause.METADATA, ""))
