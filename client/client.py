@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, Final
 
 from client.arguments import (
+    key_argument,
     log_argument,
     lsn_argument,
     payload_argument,
@@ -324,7 +325,12 @@ class Client:
     # Operations
 
     def append(
-        self, log: int | str, payload: bytes | bytearray | memoryview, *, timeout: float | None = None
+        self,
+        log: int | str,
+        payload: bytes | bytearray | memoryview,
+        *,
+        key: bytes | None = None,
+        timeout: float | None = None,
     ) -> Awaitable[Receipt]:
         """Append one record; awaitable for its receipt.
 
@@ -334,13 +340,14 @@ class Client:
         Args:
             log: id or path.
             payload: the record; a bytearray or memoryview is copied at once.
+            key: is kept with the record; `find_key` looks for it, in logs whose keys never get smaller.
             timeout: seconds, in place of the client's append timeout.
 
         Raises:
             LogDeviceError: NOTFOUND, TOOBIG, INVALID_PARAM at once; others when awaited. `maybe_applied` tells whether the record may be
                 in the log although no receipt came.
         """
-        if timeout is None and type(payload) is bytes and type(log) in _LOG_NAMES:
+        if timeout is None and key is None and type(payload) is bytes and type(log) in _LOG_NAMES:
             # all but the first of a turn: nothing is done for each that has been done for the first
             taken = self._named.get(log)
             if taken is not None and len(payload) <= taken.payload_max and self.running_loop() is self._loop:
@@ -348,16 +355,18 @@ class Client:
                 taken.payloads.append(payload)
                 taken.promises.append(future)
                 return future
-        return self._append(log, payload, timeout)
+        return self._append(log, payload, timeout, key)
 
     def _append(
-        self, log: int | str, payload: bytes | bytearray | memoryview, timeout: float | None
+        self, log: int | str, payload: bytes | bytearray | memoryview, timeout: float | None, key: bytes | None
     ) -> Awaitable[Receipt]:
         future = self.future()
         if type(payload) is not bytes:
             payload = payload_argument(payload)
+        if key is not None:
+            key = key_argument(key)
         timeout_us = timeout_argument(timeout)
-        taken = self.session.append(self.log_id(log), payload, future, timeout_us)
+        taken = self.session.append(self.log_id(log), payload, future, timeout_us, key)
         if timeout_us is None and type(log) in _LOG_NAMES:
             self._named[log] = taken
         self.wake()

@@ -32,6 +32,7 @@ from logdevice_py.core import marks
 from logdevice_py.core.ids import LogId, NodeId, PeerId, ShardId, format_shard
 from logdevice_py.core.lsn import EPOCH_MAX, LSN, LSN_MAX, Epoch, Lsn
 from logdevice_py.core.machine import Rng, TimerWheel
+from logdevice_py.core.record_keys import KEY_OVERHEAD, KEYS_HEAD
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import Micros
 from logdevice_py.metadata.epoch_metadata import EpochInterval
@@ -372,7 +373,9 @@ class ClientSession:
 
     # Operations
 
-    def append(self, log: LogId, payload: bytes, promise: Promise, timeout_us: int | None = None) -> OpenAppends:
+    def append(
+        self, log: LogId, payload: bytes, promise: Promise, timeout_us: int | None = None, key: bytes | None = None
+    ) -> OpenAppends:
         """Append one record; the promise gets its `Receipt`. Its time counts from the end of the turn.
 
         Returns:
@@ -383,10 +386,11 @@ class ClientSession:
         attributes = self.routes.config.log(log)
         if attributes is None:
             raise LogDeviceError(Status.NOTFOUND, f"log {log} is not in the cluster file")
-        if len(payload) > attributes.max_payload_bytes:
-            raise LogDeviceError(Status.TOOBIG, f"{len(payload)} bytes; the log takes {attributes.max_payload_bytes}")
+        size = len(payload) + (0 if key is None else len(key) + KEYS_HEAD + KEY_OVERHEAD)
+        if size > attributes.max_payload_bytes:
+            raise LogDeviceError(Status.TOOBIG, f"{size} bytes; the log takes {attributes.max_payload_bytes}")
         timeout = self.settings.append_timeout_us if timeout_us is None else timeout_us
-        return self.appends.append(log, payload, promise, attributes.max_payload_bytes, timeout)
+        return self.appends.append(log, payload, promise, attributes.max_payload_bytes, timeout, key)
 
     def tail_lsn(self, log: LogId, promise: Promise, now: Micros, timeout_us: int | None = None) -> None:
         """The last LSN that can be read at present, `LSN`: nothing acknowledged before this call lies above it."""

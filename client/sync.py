@@ -126,12 +126,17 @@ class SyncClient:
         return _background.run(begin())
 
     def append(
-        self, log: int | str, payload: bytes | bytearray | memoryview, *, timeout: float | None = None
+        self,
+        log: int | str,
+        payload: bytes | bytearray | memoryview,
+        *,
+        key: bytes | None = None,
+        timeout: float | None = None,
     ) -> Receipt:
         """Append one record and wait for its receipt."""
 
         async def work() -> Receipt:
-            return await self._client.append(log, payload, timeout=timeout)
+            return await self._client.append(log, payload, key=key, timeout=timeout)
 
         return _background.run(work())
 
@@ -190,15 +195,24 @@ class SyncBufferedWriter:
         self._writer = writer
         self._client = client  # who holds a writer holds its client: it is not forgotten
 
-    def append(self, log: int | str, payload: bytes | bytearray | memoryview) -> Future[Receipt]:
+    def append(
+        self, log: int | str, payload: bytes | bytearray | memoryview, *, key: bytes | None = None
+    ) -> Future[Receipt]:
         """Take one record; the future's ``result()`` waits for its receipt. `append_many` is far faster."""
-        return self._take(lambda: self._writer.append(log, payload))
+        return self._take(lambda: self._writer.append(log, payload, key=key))
 
-    def append_many(self, log: int | str, payloads: Iterable[bytes | bytearray | memoryview]) -> Future[Receipts]:
+    def append_many(
+        self,
+        log: int | str,
+        payloads: Iterable[bytes | bytearray | memoryview],
+        *,
+        keys: Iterable[bytes | None] | None = None,
+    ) -> Future[Receipts]:
         """Take records; the future's ``result()`` waits for all their receipts."""
         # What a caller's iterator does is done in the caller's thread: it may take its time.
         records: Any = payloads if type(payloads) is list else payloads_argument(payloads)
-        return self._take(lambda: self._writer.append_many(log, records))
+        known = None if keys is None else list(keys)
+        return self._take(lambda: self._writer.append_many(log, records, keys=known))
 
     def _take(self, append: Callable[[], Awaitable[T]]) -> Future[T]:
         outcome: Future[T] = Future()
