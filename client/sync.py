@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from client.arguments import payloads_argument
 from client.buffered_writer import BufferedWriter
 from client.client import Client
+from client.look_up.answers import LogHead, LogTail
 from client.receipt import Receipt, Receipts
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.core.lsn import LSN
@@ -163,9 +164,38 @@ class SyncClient:
         """See `Client.tail_lsn`."""
         return _background.run(self._client.tail_lsn(log, timeout=timeout))
 
-    def find_time(self, log: int | str, when: datetime | int) -> LSN:
+    def tail(self, log: int | str, *, timeout: float | None = None) -> LogTail:
+        """See `Client.tail`."""
+        return _background.run(self._client.tail(log, timeout=timeout))
+
+    def head(self, log: int | str, *, timeout: float | None = None) -> LogHead:
+        """See `Client.head`."""
+        return _background.run(self._client.head(log, timeout=timeout))
+
+    def is_empty(self, log: int | str, *, timeout: float | None = None) -> bool:
+        """See `Client.is_empty`."""
+        return _background.run(self._client.is_empty(log, timeout=timeout))
+
+    def find_time(
+        self, log: int | str, when: datetime | int, *, approximate: bool = False, timeout: float | None = None
+    ) -> LSN:
         """See `Client.find_time`."""
-        return _background.run(self._client.find_time(log, when))
+        return _background.run(self._client.find_time(log, when, approximate=approximate, timeout=timeout))
+
+    def find_key(self, log: int | str, key: bytes, *, timeout: float | None = None) -> LSN:
+        """See `Client.find_key`."""
+        return _background.run(self._client.find_key(log, key, timeout=timeout))
+
+    def data_size(
+        self,
+        log: int | str,
+        start: datetime | int | None = None,
+        end: datetime | int | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> int:
+        """See `Client.data_size`."""
+        return _background.run(self._client.data_size(log, start, end, timeout=timeout))
 
     def trim(self, log: int | str, lsn: int, *, timeout: float | None = None) -> None:
         """See `Client.trim`."""

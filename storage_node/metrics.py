@@ -42,6 +42,9 @@ class StorageMetrics:
     corrupt_ranges: int = counter("Damaged ranges that a read met.", unit="ranges")
     recent_entries_bytes: int = gauge("Images held as recent entries.", unit="bytes")
     trims: int = counter("Trim points that moved.", unit="logs")
+    look_ups: int = counter("Look-ups by time or key, and of sizes, that were begun.", unit="requests")
+    look_up_reads: int = counter("Blocks that they read.", unit="reads")
+    trims_from_others: int = counter("Trim points that moved because another shard's had.", unit="logs")
     retention_trims: int = counter(
         "Trim points that were moved because records are older than their log keeps them.", unit="logs"
     )

@@ -17,9 +17,11 @@ from logdevice_py.metadata.history import MetadataHistoryReader
 from logdevice_py.protocol.messages import (
     CheckSeal,
     Clean,
+    DataSize,
     Digest,
     Digested,
     EpochRecoveryMetadata,
+    FindKey,
     GetEpochRecoveryMetadata,
     Release,
     Seal,
@@ -29,6 +31,7 @@ from logdevice_py.protocol.messages import (
     Store,
     Trim,
     Trimmed,
+    TrimPoints,
     Window,
 )
 from storage_node.catchup import CatchupQueue
@@ -36,6 +39,7 @@ from storage_node.clean import CleanHandler
 from storage_node.digest import DigestHandler
 from storage_node.log_state import NO_NODE, LogState
 from storage_node.log_store.interface import Contents, DirectoryResult, ReadResult
+from storage_node.look_up import LookUpHandler, find_answer, size_answer
 from storage_node.metrics import StorageMetrics
 from storage_node.purge import (
     HistoryReader,
@@ -51,6 +55,7 @@ from storage_node.settings import StorageSettings
 from storage_node.shard import Shard
 from storage_node.store import StoreHandler, store_answer
 from storage_node.trim import TrimHandler, check_seals
+from storage_node.trim_exchange import TrimExchange
 
 REQUEST_ID_BIT: Final = 1 << 63
 """Set in every request id of the storage part: the sequencers of the same node ask some of the same questions (DIGEST), with ids of their own,
@@ -60,7 +65,20 @@ and every answer is shown to both."""
 class ShardMachines:
     """The machines of one shard."""
 
-    __slots__ = ("catchup", "clean", "digest", "purges", "release", "retention", "seal", "shard", "store", "trim")
+    __slots__ = (
+        "catchup",
+        "clean",
+        "digest",
+        "look_up",
+        "purges",
+        "release",
+        "retention",
+        "seal",
+        "shard",
+        "store",
+        "trim",
+        "trim_exchange",
+    )
 
     def __init__(
         self,
@@ -78,6 +96,8 @@ class ShardMachines:
         self.digest = DigestHandler(shard)
         self.catchup = CatchupQueue(shard)
         self.trim = TrimHandler(shard)
+        self.look_up = LookUpHandler(shard)
+        self.trim_exchange = TrimExchange(shard, self.trim)
         self.retention = None if wall is None else Retention(shard, self.trim, wall)
 
     def end_turn(self, now: Micros) -> None:
@@ -85,6 +105,7 @@ class ShardMachines:
         shard = self.shard
         if self.retention is not None:
             self.retention.start(now)
+        self.trim_exchange.start(now)
         shard.writes.flush()
         self.digest.run(now)
         self.catchup.run(now)
@@ -158,6 +179,9 @@ class StorageNode:
             Window: lambda m, peer, message, now: m.catchup.on_window(peer, message),
             Stop: lambda m, peer, message, now: m.catchup.on_stop(peer, message),
             Trim: lambda m, peer, message, now: m.trim.on_trim(peer, message, now),
+            FindKey: lambda m, peer, message, now: m.look_up.on_find(peer, message, now),
+            DataSize: lambda m, peer, message, now: m.look_up.on_data_size(peer, message, now),
+            TrimPoints: lambda m, peer, message, now: m.trim_exchange.on_trim_points(message, now),
             CheckSeal: lambda m, peer, message, now: check_seals(m.shard, peer, message),
             GetEpochRecoveryMetadata: lambda m, peer, message, now: answer_epoch_recovery_metadata(
                 m.shard, peer, message
@@ -197,6 +221,7 @@ class StorageNode:
         for machines in self.shards.values():
             machines.catchup.on_peer_down(peer)
             machines.digest.on_peer_down(peer)
+            machines.look_up.on_peer_down(peer)
             machines.purges.on_peer_down(peer, now)
 
     def on_peer_up(self, peer: PeerId, now: Micros) -> None:
@@ -282,6 +307,10 @@ class StorageNode:
                     last_released=LSN_INVALID,
                 ),
             )
+        elif type(message) is FindKey:
+            self._out.send(peer, find_answer(message, Status.NOTSTORAGE))
+        elif type(message) is DataSize:
+            self._out.send(peer, size_answer(message, Status.NOTSTORAGE))
         elif type(message) is Trim:
             self._out.send(
                 peer,

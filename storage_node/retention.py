@@ -12,7 +12,7 @@ A shard that nothing is written to and that was started again is late by the tim
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.marks import hit
@@ -56,7 +56,6 @@ class Retention:
         "_ends",
         "_incomplete",
         "_logs",
-        "_owed",
         "_running",
         "_shard",
         "_started",
@@ -76,8 +75,6 @@ class Retention:
         self._logs: Iterator[LogState] = iter(())
         self._incomplete = False
         """A log was found whose entries are expired and not all released."""
-        self._owed: dict[LogId, LogState] = {}
-        """Logs whose trim point moved in memory and was refused by the disk."""
 
     def start(self, now: Micros) -> None:
         """Begin to look after the logs; harmless when that was done."""
@@ -93,9 +90,6 @@ class Retention:
         if shard.status() is not Status.OK:
             return
         self._arm(now)
-        if self._owed:
-            owed, self._owed = self._owed, {}
-            self._move(owed.values())
         if not self._running and self._backlogs():
             self._running = True
             shard.reads.read_directory([], self._on_partitions)
@@ -158,15 +152,6 @@ class Retention:
                 moved.append(state)
         if moved:
             hit("retention_trimmed")
-            self._move(moved)
+            self._shard.metrics.retention_trims += len(moved)
+            self._trim.expire(moved)
         self._ask(now)
-
-    def _move(self, states: Iterable[LogState]) -> None:
-        """Write trim points that were moved."""
-        moved = list(states)
-
-        def written(status: Status, now: Micros) -> None:
-            if status is not Status.OK:
-                self._owed.update((state.log, state) for state in moved)
-
-        self._trim.expire(moved, written)

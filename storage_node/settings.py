@@ -92,6 +92,20 @@ class StorageSettings:
     retention_logs_per_turn: int = setting(
         1_000, unit="logs", lo=1, sim=(1, 1_000), doc="How many logs are looked at in one go when entries are expired."
     )
+    look_ups_max: int = setting(
+        1_000,
+        unit="requests",
+        lo=1,
+        sim=(2, 1_000),
+        doc="Look-ups by time or key, and of sizes, of a shard under way; more are answered OVERLOADED.",
+    )
+    trim_exchange_interval_us: int = setting(
+        10_000_000,
+        unit="us",
+        lo=1_000,
+        sim=(100_000, 10_000_000),
+        doc="How often a shard tells the others of its trim points: those that moved, and some of all.",
+    )
     consolidate_esns_max: int = setting(
         1000,
         unit="ESNs",

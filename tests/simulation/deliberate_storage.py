@@ -9,6 +9,7 @@ from typing import Any
 import client.read.decoding
 import sequencer.recovery.digest
 import storage_node.log_store.precedence
+import storage_node.look_up
 import storage_node.seal
 import storage_node.store
 from epoch_store import cells
@@ -195,6 +196,11 @@ def orphans_deleted(original: Change) -> Change:
 @deliberate("a shard trims one LSN more than it was asked to", (TrimHandler, "on_trim"))
 def trimmed_too_far(original: Change) -> Change:
     return lambda self, peer, message, now: original(self, peer, replace(message, lsn=Lsn(message.lsn + 1)), now)
+
+
+@deliberate("a search takes an entry of the very time for an older one", (storage_node.look_up, "search_time"))
+def found_time_exclusive(original: Change) -> Change:
+    return lambda spans, timestamp, first, last: original(spans, timestamp + 1, first, last)
 
 
 @deliberate(

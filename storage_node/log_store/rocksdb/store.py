@@ -23,6 +23,7 @@ from logdevice_py.core.units import Timestamp
 from storage_node.log_store import keys
 from storage_node.log_store.contents import ContentsBuilder, decode_losses, encode_durable, encode_losses
 from storage_node.log_store.directory import Directory, DirectoryOrderError, Span
+from storage_node.log_store.directory_answers import answer_directory
 from storage_node.log_store.identity import CorruptMarkerError, PreviousEnd, ShardMarker, judge_stop
 from storage_node.log_store.interface import (
     PER_ENTRY_BYTES,
@@ -32,7 +33,6 @@ from storage_node.log_store.interface import (
     ReadLast,
     ReadResult,
     ReadShard,
-    TimeRange,
     WriteBatch,
 )
 from storage_node.log_store.metrics import LogStoreMetrics
@@ -43,7 +43,6 @@ from storage_node.log_store.rocksdb.ranges import DamagedError, RangeReader
 from storage_node.log_store.rocksdb.upkeep import Upkeep
 from storage_node.log_store.settings import LogStoreSettings
 from storage_node.log_store.space import SpaceGuard
-from storage_node.log_store.time_search import find_time
 from storage_node.log_store.view import StoreView
 
 _FAILED: Final = "failed"
@@ -416,15 +415,7 @@ class RocksLogStore:
         """Execute a `ReadDirectory`."""
         if self._failed:
             return DirectoryResult(Status.FAILED)
-        highest_through = self._directory.highest_through
-        found = [(log, highest_through(log, through)) for log, through in request.logs]
-        return DirectoryResult(Status.OK, self._partitions.expiry(), self._partitions.newest_record(), found)
-
-    def find_time(self, log: LogId, timestamp: Timestamp, first: Lsn, last: Lsn) -> TimeRange:
-        """Where in [first, last] the records of a log reach a timestamp."""
-        if self._failed:
-            return TimeRange(Status.FAILED, first, last)
-        return find_time(self.read, self._directory, self._partitions, log, timestamp, first, last)
+        return answer_directory(self._directory, self._partitions, request)
 
     def locate(self, log: LogId, first: Lsn, last: Lsn) -> Span:
         """The lowest part of a range that lies in one partition; the whole range where nothing of it is stored."""
