@@ -49,6 +49,7 @@ from storage_node.purge import (
     answer_epoch_recovery_metadata,
 )
 from storage_node.release import ReleaseHandler
+from storage_node.removed_logs import RemovedLogs
 from storage_node.retention import Retention
 from storage_node.seal import SealHandler
 from storage_node.settings import StorageSettings
@@ -72,6 +73,7 @@ class ShardMachines:
         "look_up",
         "purges",
         "release",
+        "removed",
         "retention",
         "seal",
         "shard",
@@ -98,6 +100,7 @@ class ShardMachines:
         self.trim = TrimHandler(shard)
         self.look_up = LookUpHandler(shard)
         self.trim_exchange = TrimExchange(shard, self.trim)
+        self.removed = RemovedLogs(shard, self.trim)
         self.retention = None if wall is None else Retention(shard, self.trim, wall)
 
     def end_turn(self, now: Micros) -> None:
@@ -106,6 +109,7 @@ class ShardMachines:
         if self.retention is not None:
             self.retention.start(now)
         self.trim_exchange.start(now)
+        self.removed.start(now)
         shard.writes.flush()
         self.digest.run(now)
         self.catchup.run(now)
@@ -264,6 +268,7 @@ class StorageNode:
         self._config = config
         for machines in self.shards.values():
             machines.shard.on_config(config)
+            machines.removed.on_config()
 
     def shut_down(self, now: Micros) -> None:
         """Refuse requests from here on and write what is written lazily; the shell closes the stores when the last write is answered."""

@@ -58,6 +58,8 @@ class Retention:
         "_logs",
         "_running",
         "_shard",
+        "_space_done",
+        "_space_end",
         "_started",
         "_trim",
     )
@@ -73,6 +75,10 @@ class Retention:
         self._done: dict[int, int] = {}
         """The same as it was when all logs were last looked at."""
         self._logs: Iterator[LogState] = iter(())
+        self._space_end = 0
+        """The last partition that goes because the disk runs full; 0: none."""
+        self._space_done = 0
+        """Everything up to here was given up for space, as far as it is released."""
         self._incomplete = False
         """A log was found whose entries are expired and not all released."""
 
@@ -90,7 +96,7 @@ class Retention:
         if shard.status() is not Status.OK:
             return
         self._arm(now)
-        if not self._running and self._backlogs():
+        if not self._running:
             self._running = True
             shard.reads.read_directory([], self._on_partitions)
 
@@ -111,11 +117,22 @@ class Retention:
                 if youngest + backlog > limit:
                     break
                 self._ends[backlog] = number
-        if self._ends and (self._ends != self._done or self._incomplete):
+        space_end = self._next_for_space(result)
+        if (self._ends and (self._ends != self._done or self._incomplete)) or space_end:
+            self._space_end = space_end
             self._running = True
             self._incomplete = False
             self._logs = iter(list(self._shard.logs.values()))
             self._ask(now)
+
+    def _next_for_space(self, result: DirectoryResult) -> int:
+        """The last partition to give up so that space comes back. When everything up to the one asked for is given up as far as it can be, and that
+        did not suffice, the next one goes as well."""
+        if not result.space_end:
+            self._space_done = 0
+        elif result.space_end <= self._space_done:
+            return next((number for number, _ in result.partitions if number > self._space_done), 0)
+        return result.space_end
 
     def _ask(self, now: Micros) -> None:
         """Ask what the next logs have in expired partitions."""
@@ -123,9 +140,11 @@ class Retention:
         left = shard.settings.retention_logs_per_turn
         asked: list[tuple[LogId, int]] = []
         for state in self._logs:
-            attributes = shard.config.log(state.log) if is_partitioned(state.log) else None
-            if attributes is not None and (end := ends.get(attributes.backlog_us)) is not None:
-                asked.append((state.log, end))
+            if is_partitioned(state.log):
+                attributes = shard.config.log(state.log)
+                end = 0 if attributes is None else ends.get(attributes.backlog_us, 0)
+                if end or self._space_end:
+                    asked.append((state.log, max(end, self._space_end)))
             left -= 1
             if not left:
                 break
@@ -133,6 +152,8 @@ class Retention:
             if not asked:
                 self._running = False
                 self._done = ends
+                if self._space_end:
+                    self._space_done, self._space_end = self._space_end, 0
                 return
         shard.reads.read_directory(asked, self._on_logs)
 
@@ -151,7 +172,11 @@ class Retention:
                 state.trim_point = point
                 moved.append(state)
         if moved:
-            hit("retention_trimmed")
-            self._shard.metrics.retention_trims += len(moved)
+            if self._space_end:
+                hit("space_trimmed")
+                self._shard.metrics.space_trims += len(moved)
+            else:
+                hit("retention_trimmed")
+                self._shard.metrics.retention_trims += len(moved)
             self._trim.expire(moved)
         self._ask(now)

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from logdevice_py.core.ids import LogId, PeerId, is_metadata_log
-from logdevice_py.core.lsn import LSN_MAX, LSN_OLDEST, Epoch, epoch_of
+from logdevice_py.core.lsn import EPOCH_MAX, LSN_MAX, LSN_OLDEST, Epoch, epoch_of
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros
 from logdevice_py.protocol.messages import CheckSeal, SealChecked, Trim, Trimmed
@@ -60,6 +60,15 @@ class TrimHandler:
         """Write the trim points of logs, which were moved because this shard found that their records are not to be kept longer."""
         self._moved.update((state.log, state) for state in states)
         self.write(states)
+
+    def give_up(self, state: LogState) -> None:
+        """Trim all of a log that nobody will read or recover any more, released or not."""
+        state.trim_point = max(state.trim_point, state.highest, state.last_released)
+        self._moved[state.log] = state
+        group = self._shard.writes.group(True)
+        group.batch.delete_entries(state.log, LSN_OLDEST, state.trim_point)
+        self._forget(state, EpochMetadataKind.RECOVERY, state.recovered, EPOCH_MAX)
+        self.write([state])
 
     def write(self, states: Sequence[LogState]) -> None:
         """Write the trim points of logs, which were moved. What the disk refuses is written again after a while."""

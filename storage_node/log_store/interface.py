@@ -45,6 +45,7 @@ class LogMetadataKind(enum.IntEnum):
     SEAL = 0x73  # 's'
     SOFT_SEAL = 0x69  # 'i'
     LAST_CLEAN = 0x63  # 'c'
+    REMOVED = 0x65  # 'e'
 
 
 class EpochMetadataKind(enum.IntEnum):
@@ -209,6 +210,8 @@ class DirectoryResult:
     highest: list[tuple[LogId, Lsn]] = field(default_factory=list)
     """For the logs asked for: every LSN up to this one was given out before the partition asked for was closed; 0: the log has nothing up to
     there. It may lie above the greatest LSN stored."""
+    space_end: int = 0
+    """The last of the oldest partitions that have to go for there to be enough free space; 0: there is enough, or it is not asked for."""
     spans: list[LogSpan] = field(default_factory=list)
     """Of `spans_of`, by ascending LSN."""
 

@@ -15,7 +15,7 @@ from logdevice_py.core.units import Timestamp
 from storage_node.log_store import keys
 from storage_node.log_store.contents import ContentsBuilder, decode_losses, encode_durable, encode_losses
 from storage_node.log_store.directory import Directory
-from storage_node.log_store.directory_answers import answer_directory
+from storage_node.log_store.directory_answers import answer_directory, last_to_give_up
 from storage_node.log_store.identity import CorruptMarkerError, PreviousEnd, ShardMarker, judge_stop
 from storage_node.log_store.interface import (
     PER_ENTRY_BYTES,
@@ -50,12 +50,14 @@ class MemoryLogStore:
         "_losses",
         "_marker",
         "_partitions",
+        "_settings",
         "_stop",
     )
 
     def __init__(self, disk: MemoryDisk, settings: LogStoreSettings = _SETTINGS) -> None:
         self._disk = disk
         self._directory = Directory(settings.directory_save_bytes)
+        self._settings = settings
         self._partitions = Partitions(settings)
         self._adopted_at = Timestamp(0)
         self._failed = False
@@ -282,7 +284,12 @@ class MemoryLogStore:
         """Execute a `ReadDirectory`."""
         if self._failed:
             return DirectoryResult(Status.FAILED)
-        return answer_directory(self._directory, self._partitions, request)
+        return answer_directory(self._directory, self._partitions, request, self._space_end())
+
+    def _space_end(self) -> int:
+        disk = self._disk
+        wanted = disk.total * self._settings.space_retention_percent // 100 - disk.free
+        return last_to_give_up(self._partitions, lambda number: self._partitions[number].size, wanted)
 
     def maintain(self, now: Timestamp) -> None:
         """Begin the next partition when it is due; what is left of dropped ones goes with the next write."""

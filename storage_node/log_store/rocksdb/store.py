@@ -23,7 +23,7 @@ from logdevice_py.core.units import Timestamp
 from storage_node.log_store import keys
 from storage_node.log_store.contents import ContentsBuilder, decode_losses, encode_durable, encode_losses
 from storage_node.log_store.directory import Directory, DirectoryOrderError, Span
-from storage_node.log_store.directory_answers import answer_directory
+from storage_node.log_store.directory_answers import answer_directory, last_to_give_up
 from storage_node.log_store.identity import CorruptMarkerError, PreviousEnd, ShardMarker, judge_stop
 from storage_node.log_store.interface import (
     PER_ENTRY_BYTES,
@@ -95,6 +95,8 @@ class RocksLogStore:
             resume_percent=settings.free_space_resume_percent,
         )
         self._unmeasured = 0
+        self.giving_up = False
+        """Whether partitions have to go because the disk runs full; as it was when the machines asked last."""
         self._unasked = 0
         """Bytes that may be written before RocksDB is asked again whether it delays writes."""
         self.check_space()
@@ -415,7 +417,16 @@ class RocksLogStore:
         """Execute a `ReadDirectory`."""
         if self._failed:
             return DirectoryResult(Status.FAILED)
-        return answer_directory(self._directory, self._partitions, request)
+        return answer_directory(self._directory, self._partitions, request, self._space_end())
+
+    def _space_end(self) -> int:
+        """As in `DirectoryResult`. What is about to be dropped counts as free."""
+        percent = self._settings.space_retention_percent
+        wanted = self._space.total * percent // 100 - self._space.free if percent else 0
+        if wanted > 0:
+            wanted -= self._upkeep.bytes_to_drop
+        self.giving_up = wanted > 0
+        return last_to_give_up(self._partitions, self._families.size_of, wanted)
 
     def locate(self, log: LogId, first: Lsn, last: Lsn) -> Span:
         """The lowest part of a range that lies in one partition; the whole range where nothing of it is stored."""
@@ -447,6 +458,7 @@ class RocksLogStore:
     def report(self, metrics: LogStoreMetrics) -> None:
         """Set the gauges."""
         metrics.no_space = int(self._space.refusing)
+        metrics.giving_up_for_space = int(self.giving_up)
         metrics.partitions = len(self._partitions)
         metrics.partitions_to_drop = self._upkeep.to_drop
         metrics.directory_rows = self._directory.rows_count

@@ -156,6 +156,11 @@ class Upkeep:
         self._drop_again_at = ended + (ended - began) * 100 / self._settings.partition_drop_share_percent
 
     @property
+    def bytes_to_drop(self) -> int:
+        """About how much space dropped partitions still take."""
+        return sum(map(self._families.size_of, self._droppable))
+
+    @property
     def to_drop(self) -> int:
         """How many dropped partitions still take space."""
         return len(self._droppable)
