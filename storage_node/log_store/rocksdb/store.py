@@ -450,6 +450,17 @@ class RocksLogStore:
         except RocksDBError as error:
             self._fail(str(error))
 
+    def drop_next(self) -> float | None:
+        """Drop one partition if one is due; returns in how many seconds there is another to drop, None if none waits."""
+        if self._failed or self._marker is None:
+            return None
+        try:
+            self._upkeep.drop_next()
+        except RocksDBError as error:
+            self._fail(str(error))
+            return None
+        return self._upkeep.drop_due
+
     @property
     def partitions(self) -> list[int]:
         """Numbers of the partitions in use, ascending."""

@@ -142,7 +142,7 @@ class Upkeep:
         self._durably_condemned = covered
 
     def drop_next(self) -> None:
-        """Drop a family whose turn has come, if it is durable that it may go. It takes a few hundredths of a second, which are not to add up."""
+        """Drop a family whose turn has come, if it is durable that it may go. It takes some milliseconds, which are not to add up."""
         if self._dropped >= self._durably_condemned:
             return
         began = time.monotonic()
@@ -154,6 +154,13 @@ class Upkeep:
         self._partitions.forget(number)
         ended = time.monotonic()
         self._drop_again_at = ended + (ended - began) * 100 / self._settings.partition_drop_share_percent
+
+    @property
+    def drop_due(self) -> float | None:
+        """In how many seconds `drop_next` has something to do; None: nothing is known to wait."""
+        if self._dropped >= self._durably_condemned:
+            return None
+        return max(0.0, self._drop_again_at - time.monotonic())
 
     @property
     def bytes_to_drop(self) -> int:
@@ -229,6 +236,6 @@ class Upkeep:
         options.ignore_missing_column_families = True
         self._families.database.write(batch, options)
         # blobs of all files, not only of the oldest: the files of a closed partition are rewritten once
-        family.set_options({"blob_garbage_collection_age_cutoff": "1.0"})
+        self._families.set_options(number, {"blob_garbage_collection_age_cutoff": "1.0"})
         family.compact_range(None, None)
         hit("log_store_partition_rewritten")
