@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, Final
 
 from logdevice_py.config.cluster import ClusterConfig
-from logdevice_py.core.ids import LogId, NodeId, PeerId, ShardId
+from logdevice_py.core.ids import LogId, NodeId, PeerId, ShardId, node_of
 from logdevice_py.core.lsn import EPOCH_INVALID, LSN_INVALID
 from logdevice_py.core.machine import Outbox, Rng, TimerWheel
 from logdevice_py.core.status import Status
@@ -50,7 +51,7 @@ from storage_node.purge import (
 )
 from storage_node.release import ReleaseHandler
 from storage_node.removed_logs import RemovedLogs
-from storage_node.retention import Retention
+from storage_node.retention import AgreedClock, Retention
 from storage_node.seal import SealHandler
 from storage_node.settings import StorageSettings
 from storage_node.shard import Shard
@@ -99,9 +100,10 @@ class ShardMachines:
         self.catchup = CatchupQueue(shard)
         self.trim = TrimHandler(shard)
         self.look_up = LookUpHandler(shard)
-        self.trim_exchange = TrimExchange(shard, self.trim)
+        clock = AgreedClock(wall or _no_clock, partial(_other_storage_nodes, shard))
+        self.trim_exchange = TrimExchange(shard, self.trim, clock)
         self.removed = RemovedLogs(shard, self.trim)
-        self.retention = None if wall is None else Retention(shard, self.trim, wall)
+        self.retention = None if wall is None else Retention(shard, self.trim, clock)
 
     def end_turn(self, now: Micros) -> None:
         """Give writes to the disk, then reads: a read sees every write of its turn."""
@@ -129,6 +131,15 @@ class ShardMachines:
     def _clean_moved(self, state: LogState, now: Micros) -> None:
         self.clean.retry(state, now)
         self.release.retry(state, now)
+
+
+def _no_clock() -> Timestamp:
+    """Nothing is kept for a time."""
+    return Timestamp(0)
+
+
+def _other_storage_nodes(shard: Shard) -> set[NodeId]:
+    return {node_of(each) for each in shard.config.storage_shards()} - {node_of(shard.shard)}
 
 
 class StorageNode:

@@ -12,9 +12,10 @@ A shard that nothing is written to and that was started again is late by the tim
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
+from typing import Final
 
-from logdevice_py.core.ids import LogId
+from logdevice_py.core.ids import LogId, NodeId
 from logdevice_py.core.marks import hit
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros, Timestamp
@@ -24,27 +25,53 @@ from storage_node.log_store.keys import is_partitioned
 from storage_node.shard import Shard
 from storage_node.trim import TrimHandler
 
+_LONG_AGO: Final = Micros(-(1 << 62))
+
 
 class AgreedClock:
-    """A time that this node's clock has reached, and that the newest record says has been reached."""
+    """A time that this node's clock has reached, that the newest record says has been reached, and that half of the other nodes say so too."""
 
-    __slots__ = ("_newest", "_seen_at", "_wall")
+    __slots__ = ("_heard", "_newest", "_others", "_seen_at", "_wall")
 
-    def __init__(self, wall: Callable[[], Timestamp]) -> None:
+    def __init__(self, wall: Callable[[], Timestamp], others: Callable[[], Collection[NodeId]] = tuple) -> None:
+        """
+        Args:
+            wall: this node's clock.
+            others: the other storage nodes, as the cluster file says.
+        """
         self._wall = wall
+        self._others = others
         self._newest = NO_RECORD
         self._seen_at = Micros(0)
+        self._heard: dict[NodeId, tuple[Timestamp, Micros]] = {}
+        """What other nodes' clocks said, and when that was heard."""
 
     def observe(self, newest: Timestamp, now: Micros) -> None:
         """A record of this timestamp is stored."""
         if newest > self._newest:
             self._newest, self._seen_at = newest, now
 
+    def hear(self, node: NodeId, wall: Timestamp, now: Micros) -> None:
+        """What another node's clock said a moment ago."""
+        self._heard[node] = (wall, now)
+
+    def wall(self) -> Timestamp:
+        """This node's clock, to be told to others."""
+        return self._wall()
+
     def read(self, now: Micros) -> Timestamp:
-        """The time; 0 as long as there is no record."""
+        """The time; 0 as long as there is no record, or too few other nodes were heard of."""
         if self._newest == NO_RECORD:
             return Timestamp(0)
-        return Timestamp(min(self._wall(), self._newest + (now - self._seen_at)))
+        present = min(self._wall(), self._newest + (now - self._seen_at))
+        others = self._others()
+        if others:
+            needed = (len(others) + 1) // 2
+            told = sorted(
+                (wall + (now - at) for node, (wall, at) in self._heard.items() if node in others), reverse=True
+            )
+            present = min(present, told[needed - 1]) if len(told) >= needed else 0
+        return Timestamp(max(present, 0))
 
 
 class Retention:
@@ -52,10 +79,12 @@ class Retention:
 
     __slots__ = (
         "_clock",
+        "_closed_at",
         "_done",
         "_ends",
         "_incomplete",
         "_logs",
+        "_looked",
         "_running",
         "_shard",
         "_space_done",
@@ -64,10 +93,13 @@ class Retention:
         "_trim",
     )
 
-    def __init__(self, shard: Shard, trim: TrimHandler, wall: Callable[[], Timestamp]) -> None:
+    def __init__(self, shard: Shard, trim: TrimHandler, clock: AgreedClock) -> None:
         self._shard = shard
         self._trim = trim
-        self._clock = AgreedClock(wall)
+        self._clock = clock
+        self._closed_at: dict[int, Micros] = {}
+        """When each partition was first seen to be closed, by the monotonic clock; of those that were closed when the process began: never."""
+        self._looked = False
         self._started = False
         self._running = False
         self._ends: dict[int, int] = {}
@@ -111,10 +143,12 @@ class Retention:
             return
         self._clock.observe(result.newest_record, now)
         limit = self._clock.read(now) - self._shard.settings.retention_margin_us
+        self._note_closed(result, now)
+        closed_at = self._closed_at
         self._ends = {}
         for backlog in sorted(self._backlogs()):
             for number, youngest in result.partitions:
-                if youngest + backlog > limit:
+                if youngest + backlog > limit or closed_at[number] + backlog > now:
                     break
                 self._ends[backlog] = number
         space_end = self._next_for_space(result)
@@ -124,6 +158,12 @@ class Retention:
             self._incomplete = False
             self._logs = iter(list(self._shard.logs.values()))
             self._ask(now)
+
+    def _note_closed(self, result: DirectoryResult, now: Micros) -> None:
+        """What was written before a partition was closed is not younger than the time since then, whatever any wall clock says."""
+        first_seen = now if self._looked else _LONG_AGO
+        self._closed_at = {number: self._closed_at.get(number, first_seen) for number, _ in result.partitions}
+        self._looked = True
 
     def _next_for_space(self, result: DirectoryResult) -> int:
         """The last partition to give up so that space comes back. When everything up to the one asked for is given up as far as it can be, and that

@@ -5,18 +5,19 @@ whatever becomes of that shard: it was asked for by somebody who may, or what li
 take it over.
 
 What moved is told to every other shard with the next round, in which also some logs of all, in turn, are told to one shard picked at random:
-so a shard that was down learns what it missed. Only shards that know a log take its trim point; those that have a greater one answer.
+so a shard that was down learns what it missed. Each message tells the sender's clock as well, for retention by time. Only shards that know a log take its trim point; those that have a greater one answer.
 """
 
 from __future__ import annotations
 
-from logdevice_py.core.ids import LogId, ShardId, is_metadata_log, node_peer
+from logdevice_py.core.ids import LogId, ShardId, is_metadata_log, node_of, node_peer
 from logdevice_py.core.lsn import LSN_INVALID, LSN_MAX, Lsn
 from logdevice_py.core.marks import hit
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros
 from logdevice_py.protocol.messages import LOGS_PER_FRAME, TrimPoints
 from storage_node.log_state import LogState
+from storage_node.retention import AgreedClock
 from storage_node.shard import Shard
 from storage_node.trim import TrimHandler
 
@@ -24,10 +25,11 @@ from storage_node.trim import TrimHandler
 class TrimExchange:
     """Tells and takes the trim points of one shard."""
 
-    __slots__ = ("_shard", "_started", "_told_to", "_trim")
+    __slots__ = ("_clock", "_shard", "_started", "_told_to", "_trim")
 
-    def __init__(self, shard: Shard, trim: TrimHandler) -> None:
+    def __init__(self, shard: Shard, trim: TrimHandler, clock: AgreedClock) -> None:
         self._shard = shard
+        self._clock = clock
         self._trim = trim
         self._started = False
         self._told_to = LogId(0)
@@ -56,8 +58,7 @@ class TrimExchange:
         for other in others if moved else ():
             self._send(other, moved)
         some = self._some()
-        if some:
-            self._send(others[shard.rng.randrange(len(others))], some)
+        self._send(others[shard.rng.randrange(len(others))], some)
 
     def _some(self) -> list[LogState]:
         """The next logs in turn that have a trim point."""
@@ -69,15 +70,18 @@ class TrimExchange:
 
     def _send(self, other: ShardId, states: list[LogState]) -> None:
         shard = self._shard
-        for begin in range(0, len(states), LOGS_PER_FRAME):
+        for begin in range(0, max(len(states), 1), LOGS_PER_FRAME):
             told = [(int(state.log), int(state.trim_point)) for state in states[begin : begin + LOGS_PER_FRAME]]
-            shard.out.send(node_peer(other), TrimPoints(shard=other, sender=shard.shard, logs=told))
+            shard.out.send(
+                node_peer(other), TrimPoints(shard=other, sender=shard.shard, wall=self._clock.wall(), logs=told)
+            )
 
     def on_trim_points(self, message: TrimPoints, now: Micros) -> None:
         """What another shard told."""
         shard = self._shard
         if shard.status() is not Status.OK or message.sender not in shard.config.storage_shards():
             return
+        self._clock.hear(node_of(message.sender), message.wall, now)
         moved, ahead = [], []
         for log, lsn in message.logs:
             state = shard.find(LogId(log))

@@ -646,10 +646,11 @@ class DataSized:
 
 @message(MessageType.TRIM_POINTS)
 class TrimPoints:
-    """From one shard to another: trim points that hold for the logs. No answer, unless the receiver knows greater ones: then those."""
+    """From one shard to another: trim points that hold for the logs, perhaps of none. No answer, unless the receiver knows greater ones: then those."""
 
     shard: Shard  # whom it is for
     sender: Shard
+    wall: Stamp  # the sender's wall clock
     logs: Annotated[list[tuple[int, int]], list_of(tuple_of(LOG, LSN), 4096)]
 
 
