@@ -1,13 +1,17 @@
-"""Retention by time: the trim points of a shard's logs follow their `backlog_us`.
+"""Retention: the trim points of a shard's logs follow their `backlog_us`, and the space that the disk has left.
 
-Each shard does this for itself, partition by partition. A partition is expired for a log when the youngest of its entries, by what the
+By time, partition by partition, each shard for itself. A partition is expired for a log when the youngest of its entries, by what the
 store says of it, is older than the log's backlog and a margin, and all partitions before it are expired too; then everything that the log
 has there is trimmed, as far as it is released.
 
 Clocks are not trusted alone. An entry counts as old only when both agree: its record's timestamp (a sequencer's clock) and the time when its
-partition was closed (this node's clock); and the present is the earlier of this node's clock and the newest record's timestamp with the
-time that has passed since it was seen. So a single clock that is wrong, here or at a sequencer, makes retention late and never early.
-A shard that nothing is written to and that was started again is late by the time for which it was down.
+partition was closed (this node's clock). The present is the earliest of this node's clock, the newest record's timestamp, and what half of the
+other nodes' clocks have reached, as `TrimExchange` hears them; the latter two with the time that has passed since. What a partition holds that was
+closed in this run is no younger than the time since then by the monotonic clock. So a clock that is wrong makes retention late and not early; except
+one that was behind while a node both sequenced and stored, if that node was restarted before it was put right.
+A shard that nothing is written to and that was started again is late by the time for which it was down; one that does not hear of half of the others waits.
+
+By space, where that is asked for: when the disk runs full, the oldest partitions are given up for all logs, as far as they are released.
 """
 
 from __future__ import annotations
