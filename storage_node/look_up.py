@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Final
 
 from logdevice_py.core.ids import PeerId
-from logdevice_py.core.lsn import EPOCH_INVALID, ESN_MAX, LSN_INVALID, Epoch, Lsn, compose_lsn
+from logdevice_py.core.lsn import EPOCH_INVALID, ESN_MAX, LSN_INVALID, LSN_MAX, Epoch, Lsn, compose_lsn
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros, Timestamp
 from logdevice_py.protocol.messages import DataSize, DataSized, FindFlags, FindKey, KeyFound
@@ -76,7 +76,7 @@ class LookUpHandler:
         shard = self._shard
         status = self._refusal()
         state = shard.find(message.log)
-        if status is Status.OK and message.first > message.last:
+        if status is Status.OK and not message.first <= message.last < LSN_MAX:
             status = Status.INVALID_PARAM
         if status is not Status.OK or state is None:
             shard.out.send(peer, find_answer(message, status, generation=shard.generation))
@@ -189,8 +189,8 @@ def find_answer(message: FindKey, status: Status, *, generation: int = 0) -> Key
         shard=message.shard,
         log=message.log,
         status=status,
-        before=Lsn(max(message.first - 1, 0)),
-        reached=Lsn(message.last + 1),
+        before=Lsn(max(message.first, 1) - 1),
+        reached=Lsn(min(message.last + 1, LSN_MAX)),
         timestamp=NO_RECORD,
         through=LSN_INVALID,
         trim_point=LSN_INVALID,
