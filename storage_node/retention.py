@@ -20,6 +20,7 @@ from collections.abc import Callable, Collection, Iterator
 from typing import Final
 
 from logdevice_py.core.ids import LogId, NodeId
+from logdevice_py.core.lsn import ESN_MAX, Lsn, compose_lsn, epoch_of
 from logdevice_py.core.marks import hit
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros, Timestamp
@@ -27,6 +28,7 @@ from storage_node.log_state import LogState
 from storage_node.log_store.interface import NO_RECORD, DirectoryResult
 from storage_node.log_store.keys import is_partitioned
 from storage_node.shard import Shard
+from storage_node.stored_metadata import RecoveredEpoch
 from storage_node.trim import TrimHandler
 
 _LONG_AGO: Final = Micros(-(1 << 62))
@@ -76,6 +78,26 @@ class AgreedClock:
             )
             present = min(present, told[needed - 1]) if len(told) >= needed else 0
         return Timestamp(max(present, 0))
+
+
+def beside_bridge(state: LogState, point: Lsn) -> Lsn:
+    """Where to trim instead of `point` so that the end of an epoch stays explained: the rest of an epoch whose bridge is gone would look lost.
+
+    With its bridge the whole rest of the epoch goes; the bridge stays when it is the last that is released, and where it is not known here
+    whether it is one.
+    """
+    epoch = epoch_of(point)
+    if not epoch or epoch > state.clean_epoch:
+        return point  # no bridge of it is released
+    ended = None if state.recovered is None else state.recovered.get(epoch)
+    bridge = Lsn(point) if ended is None else compose_lsn(epoch, RecoveredEpoch.decode(ended).last_digest_esn)
+    if point < bridge:
+        return point
+    if ended is None or epoch == epoch_of(state.last_released):
+        hit("retention_stops_before_bridge")
+        return Lsn(bridge - 1)
+    hit("retention_takes_bridge")
+    return compose_lsn(epoch, ESN_MAX)
 
 
 class Retention:
@@ -209,9 +231,9 @@ class Retention:
         moved = []
         for log, highest in result.highest:
             state = self._shard.logs[log]
-            point = min(highest, state.last_released)
-            if point < highest:
+            if state.last_released < highest:
                 self._incomplete = True
+            point = beside_bridge(state, min(highest, state.last_released))
             if point > state.trim_point:
                 state.trim_point = point
                 moved.append(state)

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from logdevice_py.core.ids import LogId, PeerId, is_metadata_log
-from logdevice_py.core.lsn import EPOCH_MAX, LSN_MAX, LSN_OLDEST, Epoch, epoch_of
+from logdevice_py.core.lsn import EPOCH_MAX, ESN_MAX, LSN_MAX, LSN_OLDEST, Epoch, compose_lsn, epoch_of
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros
 from logdevice_py.protocol.messages import CheckSeal, SealChecked, Trim, Trimmed
@@ -63,7 +63,9 @@ class TrimHandler:
 
     def give_up(self, state: LogState) -> None:
         """Trim all of a log that nobody will read or recover any more, released or not."""
-        state.trim_point = max(state.trim_point, state.highest, state.last_released)
+        end = max(state.highest, state.last_released)
+        # the whole rest of the epoch with it: without its bridge it would look lost, should the log come back
+        state.trim_point = max(state.trim_point, compose_lsn(epoch_of(end), ESN_MAX))
         self._moved[state.log] = state
         group = self._shard.writes.group(True)
         group.batch.delete_entries(state.log, LSN_OLDEST, state.trim_point)

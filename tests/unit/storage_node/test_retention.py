@@ -8,12 +8,14 @@ import pytest
 
 from logdevice_py.config.logs import LogTree
 from logdevice_py.core.ids import LogId, NodeId, PeerId, node_of
-from logdevice_py.core.lsn import Lsn
+from logdevice_py.core.lsn import ESN_MAX, Epoch, Esn, Lsn
 from logdevice_py.core.units import SECOND, Micros, Timestamp
 from logdevice_py.protocol.messages import TrimPoints
+from storage_node.log_state import LogState
 from storage_node.log_store.settings import LogStoreSettings
-from storage_node.retention import AgreedClock
+from storage_node.retention import AgreedClock, beside_bridge
 from storage_node.settings import StorageSettings
+from storage_node.stored_metadata import RecoveredEpoch
 from tests.unit.storage_node.fakes import (
     ME,
     SEQUENCER,
@@ -189,6 +191,39 @@ class TestAge:
         assert driver.stored() == [lsn(1, 2)]
         driver.power_cut()
         assert driver.trim_point() == lsn(1, 1)
+
+
+class TestBridges:
+    """The rest of an epoch whose bridge is trimmed alone would look lost to readers."""
+
+    def state(self, *, released: Lsn, clean: int, bridge: int | None) -> LogState:
+        state = LogState(SYNC_LOG)
+        state.last_released = released
+        state.clean_epoch = Epoch(clean)
+        if bridge is not None:
+            ended = RecoveredEpoch(Epoch(9), Esn(1), Esn(bridge), lsn(1, 1), Timestamp(0), True)
+            state.recovered = {Epoch(1): ended.encode()}
+        return state
+
+    def test_the_rest_of_the_epoch_goes_with_its_bridge(self) -> None:
+        state = self.state(released=lsn(2, 3), clean=1, bridge=8)
+        assert beside_bridge(state, lsn(1, 8)) == lsn(1, ESN_MAX)
+        assert beside_bridge(state, lsn(1, 9)) == lsn(1, ESN_MAX)
+        assert beside_bridge(state, lsn(1, 7)) == lsn(1, 7)
+        assert beside_bridge(state, lsn(2, 2)) == lsn(2, 2)
+
+    def test_a_bridge_that_is_the_tail_stays(self) -> None:
+        state = self.state(released=lsn(1, 8), clean=1, bridge=8)
+        assert beside_bridge(state, lsn(1, 8)) == lsn(1, 7)
+
+    def test_what_may_be_a_bridge_stays(self) -> None:
+        state = self.state(released=lsn(2, 3), clean=1, bridge=None)
+        assert beside_bridge(state, lsn(1, 8)) == lsn(1, 7)
+
+    def test_nothing_is_changed_in_an_epoch_that_goes_on(self) -> None:
+        state = self.state(released=lsn(1, 8), clean=0, bridge=None)
+        assert beside_bridge(state, lsn(1, 8)) == lsn(1, 8)
+        assert beside_bridge(state, Lsn(0)) == 0
 
 
 class TestClocks:
