@@ -29,6 +29,10 @@ class SpaceGuard:
         """As measured last."""
         self.total = 0
 
+    def missing(self, percent: int) -> int:
+        """How many bytes are missing for that share to be free, as measured last; not above 0: none. 0 percent: nothing is asked for."""
+        return self.total * percent // 100 - self.free if percent else 0
+
     def update(self, free: int, total: int) -> bool:
         """Take a measurement; returns whether entries are refused from here on."""
         self.free, self.total = free, total

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
@@ -42,24 +41,6 @@ def test_no_options_are_written_for_a_drop_and_nothing_is_left_behind(tmp_path: 
     assert again.partitions() == list(range(FIRST + 15, FIRST + 21))
     assert again.reader(FIRST + 16).get(b"key") == b"value" * 1000
     again.close(flush=True)
-
-
-def test_a_drop_takes_no_longer_the_more_families_there_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    families = filled(tmp_path, 60)
-
-    def times(numbers: range) -> list[float]:
-        taken = []
-        for number in numbers:
-            began = time.process_time()
-            families.drop(number)
-            taken.append(time.process_time() - began)
-        return sorted(taken)
-
-    quick = times(range(FIRST, FIRST + 9))
-    monkeypatch.setattr("storage_node.log_store.rocksdb.options_hurdles._HURDLES", 0)
-    slow = times(range(FIRST + 9, FIRST + 18))
-    families.close(flush=True)
-    assert quick[4] * 2 < slow[4], "processor time, medians of 9"
 
 
 def test_hurdles_that_a_crash_left_are_removed_before_the_database_is_opened(tmp_path: Path) -> None:

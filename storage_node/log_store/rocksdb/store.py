@@ -96,7 +96,6 @@ class RocksLogStore:
         )
         self._unmeasured = 0
         self.giving_up = False
-        """Whether partitions have to go because the disk runs full; as it was when the machines asked last."""
         self._unasked = 0
         """Bytes that may be written before RocksDB is asked again whether it delays writes."""
         self.check_space()
@@ -421,10 +420,8 @@ class RocksLogStore:
 
     def _space_end(self) -> int:
         """As in `DirectoryResult`. What is about to be dropped counts as free."""
-        percent = self._settings.space_retention_percent
-        wanted = self._space.total * percent // 100 - self._space.free if percent else 0
-        if wanted > 0:
-            wanted -= self._upkeep.bytes_to_drop
+        wanted = self._space.missing(self._settings.space_retention_percent)
+        wanted -= self._upkeep.bytes_to_drop if wanted > 0 else 0
         self.giving_up = wanted > 0
         return last_to_give_up(self._partitions, self._families.size_of, wanted)
 
@@ -452,14 +449,12 @@ class RocksLogStore:
 
     def drop_next(self) -> float | None:
         """Drop one partition if one is due; returns in how many seconds there is another to drop, None if none waits."""
-        if self._failed or self._marker is None:
-            return None
-        try:
-            self._upkeep.drop_next()
-        except RocksDBError as error:
-            self._fail(str(error))
-            return None
-        return self._upkeep.drop_due
+        if not self._failed and self._marker is not None:
+            try:
+                return self._upkeep.drop_next()
+            except RocksDBError as error:
+                self._fail(str(error))
+        return None
 
     @property
     def partitions(self) -> list[int]:

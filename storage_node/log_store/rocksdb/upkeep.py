@@ -141,23 +141,23 @@ class Upkeep:
         """A sync that began at the token is done."""
         self._durably_condemned = covered
 
-    def drop_next(self) -> None:
-        """Drop a family whose turn has come, if it is durable that it may go. It takes some milliseconds, which are not to add up."""
-        if self._dropped >= self._durably_condemned:
-            return
+    def drop_next(self) -> float | None:
+        """Drop a family whose turn has come, if it is durable that it may go. It takes some milliseconds, which are not to add up.
+
+        Returns in how many seconds there is another to drop; None: none is known to wait.
+        """
         began = time.monotonic()
-        if began < self._drop_again_at:
-            return
+        if self._dropped >= self._durably_condemned or began < self._drop_again_at:
+            return self._drop_due()
         number = self._droppable.popleft()
         self._families.drop(number)
         self._dropped += 1
         self._partitions.forget(number)
         ended = time.monotonic()
         self._drop_again_at = ended + (ended - began) * 100 / self._settings.partition_drop_share_percent
+        return self._drop_due()
 
-    @property
-    def drop_due(self) -> float | None:
-        """In how many seconds `drop_next` has something to do; None: nothing is known to wait."""
+    def _drop_due(self) -> float | None:
         if self._dropped >= self._durably_condemned:
             return None
         return max(0.0, self._drop_again_at - time.monotonic())
