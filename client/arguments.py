@@ -15,6 +15,7 @@ from client.write.batching import COMPRESSIONS
 from logdevice_py.core.declare import parse_setting, render_value
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.lsn import LSN, LSN_MAX
+from logdevice_py.core.record_keys import KEY_BYTES_MAX
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import Timestamp
 
@@ -94,6 +95,29 @@ def payload_argument(payload: Any, name: str = "a record") -> bytes:
     if isinstance(payload, str):
         raise _refusal(f"{name} is bytes, and this is a str: encode it, like text.encode()")
     raise _refusal(f"{name} is bytes, bytearray or memoryview, not {_kind(payload)}")
+
+
+def key_argument(key: Any, name: str = "a key") -> bytes:
+    """The key of a record."""
+    if isinstance(key, str):
+        raise _refusal(f"{name} is bytes, and this is a str: encode it, like text.encode()")
+    if not isinstance(key, bytes | bytearray | memoryview):
+        raise _refusal(f"{name} is bytes, bytearray or memoryview, not {_kind(key)}")
+    if len(key) > KEY_BYTES_MAX:
+        raise _refusal(f"{name} of {len(key)} bytes is too long; {KEY_BYTES_MAX} at most")
+    return bytes(key)
+
+
+def keys_argument(keys: Any, records: int) -> list[bytes | None] | None:
+    """Keys of records, one each, None for one without."""
+    if keys is None:
+        return None
+    if isinstance(keys, bytes | bytearray | memoryview | str) or not isinstance(keys, Iterable):
+        raise _refusal(f"keys is {_kind(keys)}; it must be a list of keys, one for each record, None for one without")
+    taken = [None if key is None else key_argument(key, f"key {index}") for index, key in enumerate(keys)]
+    if len(taken) != records:
+        raise _refusal(f"there are {len(taken)} keys for {records} records; give one for each, None for one without")
+    return taken
 
 
 def payloads_argument(payloads: Any) -> Sequence[bytes]:

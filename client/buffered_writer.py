@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from types import TracebackType
 from typing import Any, Final, Protocol
 
-from client.arguments import payload_argument, payloads_argument
+from client.arguments import key_argument, keys_argument, payload_argument, payloads_argument
 from client.metrics import WriterMetrics
 from client.receipt import Receipt, Receipts
 from client.write.batching import BYTES_PER_RECORD
@@ -86,13 +86,20 @@ class BufferedWriter:
         self._named = streams.named
         self._owner = streams.owner
 
-    def append(self, log: int | str, payload: bytes | bytearray | memoryview) -> Awaitable[Receipt]:
+    def append(
+        self, log: int | str, payload: bytes | bytearray | memoryview, *, key: bytes | None = None
+    ) -> Awaitable[Receipt]:
         """Append one record; awaitable for its receipt. A bytearray or memoryview is copied at once.
+
+        Args:
+            log: id or path.
+            payload: the record.
+            key: is kept with the record; `Client.find_key` looks for it, in logs whose keys never get smaller.
 
         Raises:
             LogDeviceError: NOBUFS (await `ready` and call again), TOOBIG, NOTFOUND, SHUTDOWN, INVALID_PARAM; nothing was taken.
         """
-        if type(payload) is bytes and type(log) in _LOG_NAMES:
+        if key is None and type(payload) is bytes and type(log) in _LOG_NAMES:
             # all but the first of a turn: nothing is done for each that has been done for the first
             batch = self._named.get(log)
             if batch is not None:
@@ -107,25 +114,38 @@ class BufferedWriter:
                     owner.room -= length + RECORD_OVERHEAD
                     owner.records += 1
                     return future  # type: ignore[no-any-return]
-        return self._append(log, payload)
+        return self._append(log, payload, key)
 
-    def _append(self, log: int | str, payload: bytes | bytearray | memoryview) -> Awaitable[Receipt]:
+    def _append(self, log: int | str, payload: bytes | bytearray | memoryview, key: bytes | None) -> Awaitable[Receipt]:
         streams = self._streams
+        if key is not None:
+            key = key_argument(key)
         if type(payload) is not bytes:
             payload = payload_argument(payload)
         future = self._future()
         if not streams.dirty:
             self._wake()
         known: Any = log if type(log) is int else self._shell.log_id(log)
-        batch = streams.append(known, payload, future, self._now())
+        batch = streams.append(known, payload, future, self._now(), key)
         if type(log) in _LOG_NAMES:
             self._named[log] = batch
         return future  # type: ignore[no-any-return]
 
-    def append_many(self, log: int | str, payloads: Iterable[bytes | bytearray | memoryview]) -> Awaitable[Receipts]:
+    def append_many(
+        self,
+        log: int | str,
+        payloads: Iterable[bytes | bytearray | memoryview],
+        *,
+        keys: Iterable[bytes | None] | None = None,
+    ) -> Awaitable[Receipts]:
         """Append records; one awaitable for all their receipts. All are taken, or none.
 
         Nothing is created for each record, so this is the fast way; a list of bytes is the fastest.
+
+        Args:
+            log: id or path.
+            payloads: the records.
+            keys: their keys, one each, None for one without; None: no record has one.
 
         Raises:
             LogDeviceError: as `append`.
@@ -136,6 +156,10 @@ class BufferedWriter:
             self._wake()
         known: Any = log if type(log) is int else self._shell.log_id(log)
         records: Any = payloads if type(payloads) is list else payloads_argument(payloads)
+        if keys is not None:
+            records = payloads_argument(records)
+            streams.append_many(known, records, future, self._now(), keys_argument(keys, len(records)))
+            return future  # type: ignore[no-any-return]
         try:
             streams.append_many(known, records, future, self._now())
         except LogDeviceError as error:

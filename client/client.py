@@ -6,29 +6,26 @@ import asyncio
 import logging
 import random
 from collections.abc import Awaitable
-from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
 from client.arguments import (
+    key_argument,
     log_argument,
-    lsn_argument,
     payload_argument,
-    time_argument,
     timeout_argument,
     writer_options,
 )
 from client.buffered_writer import BufferedWriter
 from client.links import Links
 from client.network import ClientMachines, MakeNetwork
+from client.questions import LogQuestions
 from client.reach import Reach
-from client.read.items import GapKind
 from client.read.metrics import ReadMetrics
 from client.read.settings import ReadSettings
-from client.reader import Reader, find_time
+from client.reader import Reader
 from client.receipt import Receipt
-from client.sequencer_state import SequencerState
 from client.session import ClientSession
 from client.settings import ClientSettings, WriterSettings, split_section
 from client.sockets import SocketNetwork
@@ -37,12 +34,11 @@ from client.write.write_streams import WriteStreams
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.config.parse import load_cluster
 from logdevice_py.core.declare import settings_from
-from logdevice_py.core.ids import LogId, NodeId, ShardId
-from logdevice_py.core.lsn import ESN_MAX, LSN, Epoch
+from logdevice_py.core.ids import LogId, NodeId
+from logdevice_py.core.lsn import LSN
 from logdevice_py.core.machine import TimerWheel
 from logdevice_py.core.status import TRAITS, LogDeviceError, Status
 from logdevice_py.core.units import Micros
-from logdevice_py.metadata.epoch_metadata import EpochInterval
 
 log_ = logging.getLogger("logdevice.client")
 _LOG_NAMES: Final = frozenset({int, str})
@@ -61,7 +57,7 @@ def read_cluster_file(path: str | Path) -> ClusterConfig:
     return load_cluster(text)
 
 
-class Client:
+class Client(LogQuestions):
     """A client of one cluster. Use it as ``async with Client("cluster.toml") as client``.
 
     One client serves a whole process: it multiplexes all logs over one connection a node. It belongs to the event loop on which it was
@@ -88,6 +84,7 @@ class Client:
         Raises:
             LogDeviceError: INVALID_CONFIG.
         """
+        super().__init__()
         self._path: Path | None = None
         if isinstance(config, ClusterConfig):
             self._initial = config
@@ -324,7 +321,12 @@ class Client:
     # Operations
 
     def append(
-        self, log: int | str, payload: bytes | bytearray | memoryview, *, timeout: float | None = None
+        self,
+        log: int | str,
+        payload: bytes | bytearray | memoryview,
+        *,
+        key: bytes | None = None,
+        timeout: float | None = None,
     ) -> Awaitable[Receipt]:
         """Append one record; awaitable for its receipt.
 
@@ -334,13 +336,14 @@ class Client:
         Args:
             log: id or path.
             payload: the record; a bytearray or memoryview is copied at once.
+            key: is kept with the record; `find_key` looks for it, in logs whose keys never get smaller.
             timeout: seconds, in place of the client's append timeout.
 
         Raises:
             LogDeviceError: NOTFOUND, TOOBIG, INVALID_PARAM at once; others when awaited. `maybe_applied` tells whether the record may be
                 in the log although no receipt came.
         """
-        if timeout is None and type(payload) is bytes and type(log) in _LOG_NAMES:
+        if timeout is None and key is None and type(payload) is bytes and type(log) in _LOG_NAMES:
             # all but the first of a turn: nothing is done for each that has been done for the first
             taken = self._named.get(log)
             if taken is not None and len(payload) <= taken.payload_max and self.running_loop() is self._loop:
@@ -348,16 +351,18 @@ class Client:
                 taken.payloads.append(payload)
                 taken.promises.append(future)
                 return future
-        return self._append(log, payload, timeout)
+        return self._append(log, payload, timeout, key)
 
     def _append(
-        self, log: int | str, payload: bytes | bytearray | memoryview, timeout: float | None
+        self, log: int | str, payload: bytes | bytearray | memoryview, timeout: float | None, key: bytes | None
     ) -> Awaitable[Receipt]:
         future = self.future()
         if type(payload) is not bytes:
             payload = payload_argument(payload)
+        if key is not None:
+            key = key_argument(key)
         timeout_us = timeout_argument(timeout)
-        taken = self.session.append(self.log_id(log), payload, future, timeout_us)
+        taken = self.session.append(self.log_id(log), payload, future, timeout_us, key)
         if timeout_us is None and type(log) in _LOG_NAMES:
             self._named[log] = taken
         self.wake()
@@ -380,103 +385,6 @@ class Client:
     def reader(self, log: int | str, start: int = LSN.OLDEST, until: int = LSN.MAX, **options: Any) -> Reader:
         """A reader of [start, until]; see `client.reader.Reader`."""
         return Reader(self, self.log_id(log), start, until, **options)
-
-    async def tail_lsn(self, log: int | str, *, timeout: float | None = None) -> LSN:
-        """The last LSN that can be read: nothing acknowledged before this call lies above it. 0 when nothing was ever written.
-
-        Raises:
-            LogDeviceError: AGAIN or another retriable status when the log could not say in time.
-        """
-        future = self.future()
-        self.session.tail_lsn(self.log_id(log), future, self.now(), timeout_argument(timeout))
-        self.wake()
-        tail = await self._outcome(future)
-        assert isinstance(tail, LSN)
-        return tail
-
-    async def sequencer(self, log: int | str, *, timeout: float | None = None) -> SequencerState:
-        """Which node sequences the log, and how far it is. Activates the log when nobody sequences it.
-
-        Raises:
-            LogDeviceError: a retriable status when no sequencer could be asked in time.
-        """
-        future = self.future()
-        self.session.sequencer(self.log_id(log), future, self.now(), timeout_argument(timeout))
-        self.wake()
-        state = await self._outcome(future)
-        assert isinstance(state, SequencerState)
-        return state
-
-    async def find_time(self, log: int | str, when: datetime | int) -> LSN:
-        """The first LSN whose entry is not older than `when`; one behind the tail when there is none.
-
-        Args:
-            log: id or path.
-            when: an aware datetime, or microseconds since the Unix epoch, UTC.
-
-        Raises:
-            LogDeviceError: INVALID_PARAM for a naive datetime; as `tail_lsn`.
-        """
-        return await find_time(self, self.log_id(log), time_argument(when))
-
-    async def trim(self, log: int | str, lsn: int, *, timeout: float | None = None) -> None:
-        """Give up everything up to `lsn`, inclusive; done when every shard has made it durable.
-
-        Raises:
-            LogDeviceError: TOOBIG (above the tail), PARTIAL (some shards did not answer: trim again, it is harmless).
-        """
-        log_id, lsn = self.log_id(log), lsn_argument("lsn", lsn)
-        timeout_us = timeout_argument(timeout)
-        deadline = None if timeout_us is None else self.now() + timeout_us
-        tail = await self.tail_lsn(log_id, timeout=timeout)
-        if lsn > tail:
-            raise LogDeviceError(Status.TOOBIG, f"{LSN(lsn)} lies above the tail of the log")
-        try:
-            async with asyncio.timeout(None if deadline is None else max(0, deadline - self.now()) / 1e6):
-                lsn = await self._beside_bridge(log_id, lsn, tail)
-        except TimeoutError:
-            raise LogDeviceError(Status.TIMEDOUT, f"{LSN(lsn)} could not be read", maybe_applied=False) from None
-        if lsn <= 0:
-            return
-        left = None if deadline is None else max(0, deadline - self.now())
-        shards = await self._shards_of(log_id, left)
-        future = self.future()
-        self.session.trim(log_id, lsn, shards, future, self.now(), left)
-        self.wake()
-        await self._outcome(future)
-
-    async def _beside_bridge(self, log: LogId, lsn: int, tail: LSN) -> int:
-        """Where to trim so that the end of an epoch stays explained: the rest of an epoch whose bridge is gone would look lost.
-
-        From a bridge on, the whole rest of the epoch goes with it, or the bridge stays when it is the tail.
-        """
-        if lsn & ESN_MAX == 0:
-            return lsn - 1
-        async with self.reader(log, lsn, lsn) as reader:
-            bridged = any(gap.kind is GapKind.BRIDGE for gap in (await reader.read()).gaps)
-        if not bridged:
-            return lsn
-        return lsn | ESN_MAX if LSN(lsn).epoch < tail.epoch else lsn - 1
-
-    async def _shards_of(self, log: LogId, left: int | None) -> list[ShardId]:
-        """Every shard that an epoch of the log ever listed and that the cluster file still has."""
-        future = self.future()
-
-        def known(history: tuple[EpochInterval, ...], now: Micros, certain: Epoch) -> None:
-            if not future.done():
-                future.set_result({shard for interval in history for shard in interval.shards})
-
-        request = self.session.read_history(log, self.now(), known)
-        self.wake()
-        try:
-            async with asyncio.timeout((self.settings.request_timeout_us if left is None else left) / 1e6):
-                shards = await self._outcome(future)
-        except TimeoutError:
-            raise LogDeviceError(Status.TIMEDOUT, "the metadata log did not answer", maybe_applied=False) from None
-        finally:
-            request.cancel()
-        present = set(self.session.config.storage_shards())
-        return sorted(shards & present)
 
 
 def _nothing(now: Micros) -> None:

@@ -8,13 +8,14 @@ from types import TracebackType
 from typing import Any, Protocol
 
 from client.arguments import count_argument, lsn_argument
+from client.history_request import HistoryRequest
 from client.read.items import Item, RecordBatch
 from client.read.metrics import ReadMetrics
 from client.read.proof import Proof
 from client.read.read_set import ReadRequest
 from client.read.read_stream import ReadStream, ReadStreamState
 from client.read.settings import ReadSettings
-from client.session import ClientSession, HistoryRequest
+from client.session import ClientSession
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.lsn import LSN, LSN_MAX, LSN_OLDEST, Lsn
@@ -214,52 +215,3 @@ class Reader:
     def waiting_for(self) -> str:
         """What holds the reader up at this moment, for people."""
         return self._stream.waiting_for()
-
-
-async def find_time(client: ReaderShell, log: LogId, timestamp: int) -> LSN:
-    """The first LSN up to the tail whose entry is not older than `timestamp` (Unix UTC microseconds); behind the tail when there is none.
-
-    Timestamps are the sequencers' clocks: where these went back between epochs, several entries that are not older follow an older one, and the
-    answer is one of them.
-    """
-    tail = await client.tail_lsn(log)
-
-    async def probe(lsn: int) -> tuple[int, int] | None:
-        """LSN and timestamp of the first entry at or behind an LSN."""
-        async with Reader(client, log, lsn, tail) as reader:
-            while batch := await reader.read(1):
-                if batch.runs:
-                    return batch.runs[0].lsn, batch.runs[0].timestamp
-        return None
-
-    def is_early(found: tuple[int, int] | None) -> bool:
-        return found is not None and found[1] < timestamp
-
-    found = await probe(LSN_OLDEST)
-    if found is None or not is_early(found):
-        return LSN(tail + 1 if found is None else found[0])
-    low, best = found[0], int(tail) + 1
-    first_epoch, last_epoch = LSN(low).epoch, tail.epoch
-    while first_epoch < last_epoch:
-        middle = (first_epoch + last_epoch + 1) // 2
-        found = await probe(middle << 32 | 1)
-        if found is not None and is_early(found):
-            low, first_epoch = found[0], LSN(found[0]).epoch
-        else:
-            last_epoch = middle - 1
-            best = best if found is None else found[0]
-    step = 1
-    while is_early(found := await probe(low + step)):
-        assert found is not None
-        low, step = found[0], step * 2
-    high = low + step
-    best = best if found is None else found[0]
-    while high - low > 1:
-        middle = (low + high) // 2
-        found = await probe(middle)
-        if found is not None and is_early(found):
-            low = max(middle, min(found[0], high - 1))
-        else:
-            high = middle
-            best = best if found is None else found[0]
-    return LSN(best)

@@ -14,8 +14,12 @@ from client.append.append_request import AppendRequests
 from client.append.open_appends import OpenAppends
 from client.append.router import Routes
 from client.append.seq_state_request import SeqStateRequests
+from client.history_request import HistoryKnown, HistoryRequest
 from client.known_cluster import KnownCluster
 from client.links import Links
+from client.look_up.answers import LogTail
+from client.look_up.requests import LookUps
+from client.look_up.survey import SurveyGround
 from client.metadata_repair import MetadataRepair
 from client.metrics import ClientMetrics, WriterMetrics
 from client.promise import Promise, break_, keep
@@ -28,18 +32,18 @@ from client.write.finder import FrameFinder
 from client.write.ground import StreamGround
 from client.write.write_streams import WriteStreams
 from logdevice_py.config.cluster import ClusterConfig
-from logdevice_py.core import marks
 from logdevice_py.core.ids import LogId, NodeId, PeerId, ShardId, format_shard
-from logdevice_py.core.lsn import EPOCH_MAX, LSN, LSN_MAX, Epoch, Lsn
+from logdevice_py.core.lsn import LSN, LSN_MAX, Lsn
 from logdevice_py.core.machine import Rng, TimerWheel
+from logdevice_py.core.record_keys import KEY_OVERHEAD, KEYS_HEAD
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import Micros
-from logdevice_py.metadata.epoch_metadata import EpochInterval
-from logdevice_py.metadata.history import MetadataHistoryReader
 from logdevice_py.protocol.messages import (
     Appended,
     ClusterState,
+    DataSized,
     Digested,
+    KeyFound,
     NodeState,
     Records,
     SeqState,
@@ -80,59 +84,6 @@ class DigestMessages(Protocol):
     def on_peer_down(self, peer: PeerId, now: Micros) -> None: ...
 
 
-HistoryKnown = Callable[[tuple[EpochInterval, ...], Micros, Epoch], None]
-"""(history, now, the last epoch for which it may be certain)"""
-
-
-class HistoryRequest:
-    """Somebody waits for the nodesets of a log; `cancel` when he does not any more."""
-
-    __slots__ = ("_done", "_log", "_reader", "_session")
-
-    def __init__(self, session: ClientSession, log: LogId, done: HistoryKnown) -> None:
-        self._session = session
-        self._log = log
-        self._done = done
-        self._reader: MetadataHistoryReader | None = None
-
-    def start(self, now: Micros) -> None:
-        """Read, as the newest cluster file says; anew when it is being read."""
-        self._stop()
-        session = self._session
-        self._reader = MetadataHistoryReader(
-            self._log, session.config, session.links, session.timers, session.rng, session.ids, self._known
-        )
-        session.add_digest(self._reader)
-        self._reader.start(now)
-
-    def on_config(self, now: Micros) -> None:
-        """The metadata log may be kept by others, and those that are asked may be gone for good."""
-        if self._reader is not None:
-            marks.hit("client_history_read_anew")
-            self.start(now)
-
-    def _known(self, reader: MetadataHistoryReader, now: Micros) -> None:
-        self._reader = None
-        self._session.remove_digest(reader)
-        self._session.remove_history(self)
-        hidden = reader.unreadable_from
-        self._session.metadata_repair.note(self._log, found=bool(reader.history))
-        if not reader.authoritative:
-            self._session.metadata_repair.wanted(self._log, self._session.routes.epoch(self._log), now)
-        self._done(reader.history, now, EPOCH_MAX if hidden is None else Epoch(hidden - 1))
-
-    def cancel(self) -> None:
-        """Harmless when it was answered."""
-        self._stop()
-        self._session.remove_history(self)
-
-    def _stop(self) -> None:
-        if self._reader is not None:
-            self._reader.cancel()
-            self._session.remove_digest(self._reader)
-            self._reader = None
-
-
 class NodeStateListener(Protocol):
     """Told when the view of the cluster changes."""
 
@@ -170,6 +121,7 @@ class ClientSession:
         self._frames: dict[int, Any] = {}
         self._writers: list[WriteStreams] = []
         self._trims: list[TrimRequest] = []
+        self.look_ups = LookUps(SurveyGround(self.links, timers, rng, self.ids, self.settings))
         self._streams: dict[int, StreamMessages] = {}
         self._digests: list[DigestMessages] = []
         self._histories: list[HistoryRequest] = []
@@ -180,6 +132,8 @@ class ClientSession:
             SeqState: self._on_seq_state,
             ClusterState: self._on_cluster_state,
             Trimmed: self._on_trimmed,
+            KeyFound: self._on_looked_up,
+            DataSized: self._on_looked_up,
             Started: self._on_started,
             Records: self._on_records,
             ShardGap: self._on_gap,
@@ -298,6 +252,9 @@ class ClientSession:
             if trim.on_trimmed(message, now):
                 return
 
+    def _on_looked_up(self, peer: PeerId, message: KeyFound | DataSized, now: Micros) -> None:
+        self.look_ups.on_answer(message, now)
+
     def _on_started(self, peer: PeerId, message: Started, now: Micros) -> None:
         stream = self._streams.get(message.stream)
         if stream is not None:
@@ -372,7 +329,9 @@ class ClientSession:
 
     # Operations
 
-    def append(self, log: LogId, payload: bytes, promise: Promise, timeout_us: int | None = None) -> OpenAppends:
+    def append(
+        self, log: LogId, payload: bytes, promise: Promise, timeout_us: int | None = None, key: bytes | None = None
+    ) -> OpenAppends:
         """Append one record; the promise gets its `Receipt`. Its time counts from the end of the turn.
 
         Returns:
@@ -383,10 +342,11 @@ class ClientSession:
         attributes = self.routes.config.log(log)
         if attributes is None:
             raise LogDeviceError(Status.NOTFOUND, f"log {log} is not in the cluster file")
-        if len(payload) > attributes.max_payload_bytes:
-            raise LogDeviceError(Status.TOOBIG, f"{len(payload)} bytes; the log takes {attributes.max_payload_bytes}")
+        size = len(payload) + (0 if key is None else len(key) + KEYS_HEAD + KEY_OVERHEAD)
+        if size > attributes.max_payload_bytes:
+            raise LogDeviceError(Status.TOOBIG, f"{size} bytes; the log takes {attributes.max_payload_bytes}")
         timeout = self.settings.append_timeout_us if timeout_us is None else timeout_us
-        return self.appends.append(log, payload, promise, attributes.max_payload_bytes, timeout)
+        return self.appends.append(log, payload, promise, attributes.max_payload_bytes, timeout, key)
 
     def tail_lsn(self, log: LogId, promise: Promise, now: Micros, timeout_us: int | None = None) -> None:
         """The last LSN that can be read at present, `LSN`: nothing acknowledged before this call lies above it."""
@@ -397,6 +357,26 @@ class ClientSession:
                 break_(promise, LogDeviceError(answer, f"tail of log {log}", maybe_applied=False))
             else:
                 keep(promise, LSN(answer.last_released))
+
+        self.questions.ask(log, now, answered, flags=_TAIL, min_epoch=self.routes.epoch(log), deadline=now + timeout)
+
+    def tail_record(self, log: LogId, promise: Promise, now: Micros, timeout_us: int | None = None) -> None:
+        """Where the log ends, `LogTail`."""
+        timeout = self.settings.request_timeout_us if timeout_us is None else timeout_us
+
+        def answered(answer: SeqState | Status, at: Micros) -> None:
+            if isinstance(answer, Status):
+                break_(promise, LogDeviceError(answer, f"tail of log {log}", maybe_applied=False))
+            else:
+                known = answer.tail_lsn > 0
+                keep(
+                    promise,
+                    LogTail(
+                        LSN(answer.last_released),
+                        LSN(answer.tail_lsn) if known else None,
+                        answer.tail_timestamp if known else None,
+                    ),
+                )
 
         self.questions.ask(log, now, answered, flags=_TAIL, min_epoch=self.routes.epoch(log), deadline=now + timeout)
 

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from client.arguments import payloads_argument
 from client.buffered_writer import BufferedWriter
 from client.client import Client
+from client.look_up.answers import LogHead, LogTail
 from client.receipt import Receipt, Receipts
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.core.lsn import LSN
@@ -126,12 +127,17 @@ class SyncClient:
         return _background.run(begin())
 
     def append(
-        self, log: int | str, payload: bytes | bytearray | memoryview, *, timeout: float | None = None
+        self,
+        log: int | str,
+        payload: bytes | bytearray | memoryview,
+        *,
+        key: bytes | None = None,
+        timeout: float | None = None,
     ) -> Receipt:
         """Append one record and wait for its receipt."""
 
         async def work() -> Receipt:
-            return await self._client.append(log, payload, timeout=timeout)
+            return await self._client.append(log, payload, key=key, timeout=timeout)
 
         return _background.run(work())
 
@@ -158,9 +164,38 @@ class SyncClient:
         """See `Client.tail_lsn`."""
         return _background.run(self._client.tail_lsn(log, timeout=timeout))
 
-    def find_time(self, log: int | str, when: datetime | int) -> LSN:
+    def tail(self, log: int | str, *, timeout: float | None = None) -> LogTail:
+        """See `Client.tail`."""
+        return _background.run(self._client.tail(log, timeout=timeout))
+
+    def head(self, log: int | str, *, timeout: float | None = None) -> LogHead:
+        """See `Client.head`."""
+        return _background.run(self._client.head(log, timeout=timeout))
+
+    def is_empty(self, log: int | str, *, timeout: float | None = None) -> bool:
+        """See `Client.is_empty`."""
+        return _background.run(self._client.is_empty(log, timeout=timeout))
+
+    def find_time(
+        self, log: int | str, when: datetime | int, *, approximate: bool = False, timeout: float | None = None
+    ) -> LSN:
         """See `Client.find_time`."""
-        return _background.run(self._client.find_time(log, when))
+        return _background.run(self._client.find_time(log, when, approximate=approximate, timeout=timeout))
+
+    def find_key(self, log: int | str, key: bytes, *, timeout: float | None = None) -> LSN:
+        """See `Client.find_key`."""
+        return _background.run(self._client.find_key(log, key, timeout=timeout))
+
+    def data_size(
+        self,
+        log: int | str,
+        start: datetime | int | None = None,
+        end: datetime | int | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> int:
+        """See `Client.data_size`."""
+        return _background.run(self._client.data_size(log, start, end, timeout=timeout))
 
     def trim(self, log: int | str, lsn: int, *, timeout: float | None = None) -> None:
         """See `Client.trim`."""
@@ -190,15 +225,24 @@ class SyncBufferedWriter:
         self._writer = writer
         self._client = client  # who holds a writer holds its client: it is not forgotten
 
-    def append(self, log: int | str, payload: bytes | bytearray | memoryview) -> Future[Receipt]:
+    def append(
+        self, log: int | str, payload: bytes | bytearray | memoryview, *, key: bytes | None = None
+    ) -> Future[Receipt]:
         """Take one record; the future's ``result()`` waits for its receipt. `append_many` is far faster."""
-        return self._take(lambda: self._writer.append(log, payload))
+        return self._take(lambda: self._writer.append(log, payload, key=key))
 
-    def append_many(self, log: int | str, payloads: Iterable[bytes | bytearray | memoryview]) -> Future[Receipts]:
+    def append_many(
+        self,
+        log: int | str,
+        payloads: Iterable[bytes | bytearray | memoryview],
+        *,
+        keys: Iterable[bytes | None] | None = None,
+    ) -> Future[Receipts]:
         """Take records; the future's ``result()`` waits for all their receipts."""
         # What a caller's iterator does is done in the caller's thread: it may take its time.
         records: Any = payloads if type(payloads) is list else payloads_argument(payloads)
-        return self._take(lambda: self._writer.append_many(log, records))
+        known = None if keys is None else list(keys)
+        return self._take(lambda: self._writer.append_many(log, records, keys=known))
 
     def _take(self, append: Callable[[], Awaitable[T]]) -> Future[T]:
         outcome: Future[T] = Future()

@@ -10,10 +10,12 @@ from logdevice_py.config.attributes import LogAttributes
 from logdevice_py.core.batch import decode_batch
 from logdevice_py.core.entry import RECORDS_PER_ENTRY_MAX, ConstituentFlags
 from logdevice_py.core.ids import USER_LOG_ID_MAX, LogId
+from logdevice_py.core.record_keys import encode_keys, split_keys
 from sequencer.frames import Frame, SplitAppend
 
 _STREAM: Final = int(ConstituentFlags.WRITE_STREAM)
 _BATCH: Final = int(ConstituentFlags.BATCH)
+_KEYS: Final = int(ConstituentFlags.KEYS)
 
 
 class OpenEntry:
@@ -58,9 +60,18 @@ def split(frame: Frame) -> list[Frame]:
     Raises:
         CorruptEntryError: the payload does not hold what it declares.
     """
-    records = decode_batch(frame.payload, frame.records)
+    payload, keys = frame.payload, None
+    if frame.flags & _KEYS:
+        keys, payload = split_keys(payload, frame.records)
+    records = decode_batch(payload, frame.records)
     group = SplitAppend(len(records))
-    return [
+    frames = [
         Frame(record, 1, crc32c(record), 0, peer=frame.peer, request_id=frame.request_id, split=group)
         for record in records
     ]
+    for part, key in zip(frames, keys or (), strict=keys is not None):
+        if key is not None:
+            part.payload = encode_keys([key]) + part.payload
+            part.crc = crc32c(part.payload)
+            part.flags = _KEYS
+    return frames

@@ -10,7 +10,7 @@ from google_crc32c import value as crc32c
 
 from logdevice_py.config.attributes import Durability, LogAttributes
 from logdevice_py.core import marks
-from logdevice_py.core.entry import EntryFlags, encode_body
+from logdevice_py.core.entry import ConstituentFlags, EntryFlags, encode_body
 from logdevice_py.core.ids import USER_LOG_ID_MAX, Generation, LogId, NodeId, ShardId
 from logdevice_py.core.lsn import ESN_INVALID, ESN_MAX, Epoch, Esn, Lsn, compose_lsn
 from logdevice_py.core.status import Status
@@ -27,6 +27,8 @@ from sequencer.write_streams import KnownWriters
 
 _STREAM_ENTRY = int(EntryFlags.WRITE_STREAM)
 _EPOCH_BEGIN = int(EntryFlags.EPOCH_BEGIN)
+_KEYED = int(EntryFlags.KEYED)
+_KEYS = int(ConstituentFlags.KEYS)
 _REPLICATED = AppenderState.REPLICATED
 _OK = Status.OK
 _NO_SHARDS: frozenset[ShardId] = frozenset()
@@ -201,16 +203,17 @@ class EpochSequencer:
         assert window is not None
         esn = window.next_esn
         lsn = Lsn(self.epoch << 32 | esn)
-        offset = 0
+        offset = kinds = 0
         for frame in frames:
             frame.offset = offset
             offset += frame.records
+            kinds |= frame.flags
             if stream:
                 frame.lsn = lsn
         body = encode_body(frames)
         for frame in frames:
             frame.payload = b""
-        flags = (_STREAM_ENTRY if stream else 0) | (_EPOCH_BEGIN if esn == 1 else 0)
+        flags = (_STREAM_ENTRY if stream else 0) | (_EPOCH_BEGIN if esn == 1 else 0) | (_KEYED if kinds & _KEYS else 0)
         appender = Appender(self, lsn, timestamp, frames, records, flags, size)
         if not len(window):
             self.context.busy[self] = None

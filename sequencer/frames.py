@@ -27,8 +27,10 @@ NOBODY = PeerId(0)
 NO_TIMESTAMP = Timestamp(0)
 _BATCH = int(AppendFlags.BATCH)
 _WRITE_STREAM = int(AppendFlags.WRITE_STREAM)
+_KEYS = int(AppendFlags.KEYS)
 _PART_BATCH = int(ConstituentFlags.BATCH)
 _PART_STREAM = int(ConstituentFlags.WRITE_STREAM)
+_PART_KEYS = int(ConstituentFlags.KEYS)
 _APPENDED_BYTES = 1000
 """At most, of an APPENDED without its runs."""
 _RUN_BYTES = 20
@@ -112,15 +114,16 @@ class Frame(Constituent):
 def frame_of(peer: PeerId, append: Append) -> Frame:
     """The frame of a request that was checked."""
     flags = append.flags
+    part = (_PART_BATCH if flags & _BATCH else 0) | (_PART_KEYS if flags & _KEYS else 0)
     if flags & _WRITE_STREAM:
-        part = _PART_STREAM | (_PART_BATCH if flags & _BATCH else 0)
+        part |= _PART_STREAM
         writer, sequence = WriterId(append.writer), append.sequence
         return Frame(append.payload, append.records, append.crc, part, writer, sequence, peer, append.request_id)
     return Frame(
         append.payload,
         append.records,
         append.crc,
-        _PART_BATCH if flags & _BATCH else 0,
+        part,
         WriterId(b""),
         0,
         peer,

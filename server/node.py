@@ -49,6 +49,9 @@ TO_STORAGE: frozenset[type] = frozenset(
         m.Stop,
         m.Trim,
         m.CheckSeal,
+        m.FindKey,
+        m.DataSize,
+        m.TrimPoints,
     }
 )
 TO_SEQUENCER: frozenset[type] = frozenset(
@@ -56,7 +59,9 @@ TO_SEQUENCER: frozenset[type] = frozenset(
 )
 TO_BOTH: frozenset[type] = frozenset({m.Digested})
 """Recovery and purging both ask for digests; request ids are unique within a node, so each takes its own."""
-FROM_CLIENTS: frozenset[type] = frozenset({m.Append, m.GetSeqState, m.Start, m.Window, m.Stop, m.Trim, m.Digest})
+FROM_CLIENTS: frozenset[type] = frozenset(
+    {m.Append, m.GetSeqState, m.Start, m.Window, m.Stop, m.Trim, m.Digest, m.FindKey, m.DataSize}
+)
 """What a client may send; anything else from one is dropped and counted."""
 
 

@@ -7,12 +7,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from client.effects import Connect
+from client.history_request import HistoryRequest
 from client.links import Links
 from client.read.items import RecordBatch
 from client.read.metrics import ReadMetrics
 from client.read.read_set import ReadRequest
 from client.read.read_stream import ReadStream
-from client.session import ClientSession, HistoryRequest
+from client.session import ClientSession
 from client.settings import WriterSettings
 from client.write.frame_reader import StreamFrameReader
 from client.write.write_streams import WriteStreams

@@ -48,6 +48,13 @@ class StorageMetrics:
     corrupt_ranges: int = counter("Damaged ranges that a read met.", unit="ranges")
     recent_entries_bytes: int = gauge("Images held as recent entries.", unit="bytes")
     trims: int = counter("Trim points that moved.", unit="logs")
+    look_ups: int = counter("Look-ups by time or key, and of sizes, that were begun.", unit="requests")
+    look_up_reads: int = counter("Blocks that they read.", unit="reads")
+    trims_from_others: int = counter("Trim points that moved because another shard's had.", unit="logs")
+    space_trims: int = counter(
+        "Trim points that were moved because the disk runs full, which gives up records before their time.", unit="logs"
+    )
+    removed_logs: int = counter("Logs that were given up because they are not in the cluster file.", unit="logs")
     retention_trims: int = counter(
         "Trim points that were moved because records are older than their log keeps them.", unit="logs"
     )

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, Final
 
 from logdevice_py.config.cluster import ClusterConfig
-from logdevice_py.core.ids import LogId, NodeId, PeerId, ShardId, is_metadata_log
+from logdevice_py.core.ids import LogId, NodeId, PeerId, ShardId, is_metadata_log, node_of
 from logdevice_py.core.lsn import EPOCH_INVALID, LSN_INVALID
 from logdevice_py.core.machine import Outbox, Rng, TimerWheel
 from logdevice_py.core.status import Status
@@ -17,9 +18,11 @@ from logdevice_py.metadata.history import MetadataHistoryReader
 from logdevice_py.protocol.messages import (
     CheckSeal,
     Clean,
+    DataSize,
     Digest,
     Digested,
     EpochRecoveryMetadata,
+    FindKey,
     GetEpochRecoveryMetadata,
     Release,
     Seal,
@@ -29,6 +32,7 @@ from logdevice_py.protocol.messages import (
     Store,
     Trim,
     Trimmed,
+    TrimPoints,
     Window,
 )
 from storage_node.catchup import CatchupQueue
@@ -36,6 +40,7 @@ from storage_node.clean import CleanHandler
 from storage_node.digest import DigestHandler
 from storage_node.log_state import NO_NODE, LogState
 from storage_node.log_store.interface import Contents, DirectoryResult, ReadResult
+from storage_node.look_up import LookUpHandler, find_answer, size_answer
 from storage_node.metrics import StorageMetrics
 from storage_node.purge import (
     HistoryReader,
@@ -45,12 +50,14 @@ from storage_node.purge import (
     answer_epoch_recovery_metadata,
 )
 from storage_node.release import ReleaseHandler
-from storage_node.retention import Retention
+from storage_node.removed_logs import RemovedLogs
+from storage_node.retention import AgreedClock, Retention
 from storage_node.seal import SealHandler
 from storage_node.settings import StorageSettings
 from storage_node.shard import Shard
 from storage_node.store import StoreHandler, store_answer
 from storage_node.trim import TrimHandler, check_seals
+from storage_node.trim_exchange import TrimExchange
 
 _LOGS_AT_A_TIME: Final = 256
 REQUEST_ID_BIT: Final = 1 << 63
@@ -61,7 +68,21 @@ and every answer is shown to both."""
 class ShardMachines:
     """The machines of one shard."""
 
-    __slots__ = ("catchup", "clean", "digest", "purges", "release", "retention", "seal", "shard", "store", "trim")
+    __slots__ = (
+        "catchup",
+        "clean",
+        "digest",
+        "look_up",
+        "purges",
+        "release",
+        "removed",
+        "retention",
+        "seal",
+        "shard",
+        "store",
+        "trim",
+        "trim_exchange",
+    )
 
     def __init__(
         self,
@@ -79,13 +100,19 @@ class ShardMachines:
         self.digest = DigestHandler(shard)
         self.catchup = CatchupQueue(shard)
         self.trim = TrimHandler(shard)
-        self.retention = None if wall is None else Retention(shard, self.trim, wall)
+        self.look_up = LookUpHandler(shard)
+        clock = AgreedClock(wall or _no_clock, partial(_other_storage_nodes, shard))
+        self.trim_exchange = TrimExchange(shard, self.trim, clock)
+        self.removed = RemovedLogs(shard, self.trim)
+        self.retention = None if wall is None else Retention(shard, self.trim, clock)
 
     def end_turn(self, now: Micros) -> None:
         """Give writes to the disk, then reads: a read sees every write of its turn."""
         shard = self.shard
         if self.retention is not None:
             self.retention.start(now)
+        self.trim_exchange.start(now)
+        self.removed.start(now)
         shard.writes.flush()
         self.digest.run(now)
         self.catchup.run(now)
@@ -105,6 +132,15 @@ class ShardMachines:
     def _clean_moved(self, state: LogState, now: Micros) -> None:
         self.clean.retry(state, now)
         self.release.retry(state, now)
+
+
+def _no_clock() -> Timestamp:
+    """Nothing is kept for a time."""
+    return Timestamp(0)
+
+
+def _other_storage_nodes(shard: Shard) -> set[NodeId]:
+    return {node_of(each) for each in shard.config.storage_shards()} - {node_of(shard.shard)}
 
 
 class StorageNode:
@@ -159,6 +195,9 @@ class StorageNode:
             Window: lambda m, peer, message, now: m.catchup.on_window(peer, message),
             Stop: lambda m, peer, message, now: m.catchup.on_stop(peer, message),
             Trim: lambda m, peer, message, now: m.trim.on_trim(peer, message, now),
+            FindKey: lambda m, peer, message, now: m.look_up.on_find(peer, message, now),
+            DataSize: lambda m, peer, message, now: m.look_up.on_data_size(peer, message, now),
+            TrimPoints: lambda m, peer, message, now: m.trim_exchange.on_trim_points(message, now),
             CheckSeal: lambda m, peer, message, now: check_seals(m.shard, peer, message),
             GetEpochRecoveryMetadata: lambda m, peer, message, now: answer_epoch_recovery_metadata(
                 m.shard, peer, message
@@ -198,6 +237,7 @@ class StorageNode:
         for machines in self.shards.values():
             machines.catchup.on_peer_down(peer)
             machines.digest.on_peer_down(peer)
+            machines.look_up.on_peer_down(peer)
             machines.purges.on_peer_down(peer, now)
 
     def on_peer_up(self, peer: PeerId, now: Micros) -> None:
@@ -240,6 +280,7 @@ class StorageNode:
         self._config = config
         for machines in self.shards.values():
             machines.shard.on_config(config)
+            machines.removed.on_config()
 
     def shut_down(self, now: Micros) -> None:
         """Refuse requests from here on and write what is written lazily; the shell closes the stores when the last write is answered."""
@@ -296,6 +337,10 @@ class StorageNode:
                     last_released=LSN_INVALID,
                 ),
             )
+        elif type(message) is FindKey:
+            self._out.send(peer, find_answer(message, Status.NOTSTORAGE))
+        elif type(message) is DataSize:
+            self._out.send(peer, size_answer(message, Status.NOTSTORAGE))
         elif type(message) is Trim:
             self._out.send(
                 peer,

@@ -137,6 +137,7 @@ class ShardService:
         self._closed = False
         self._sync_thread = _SyncThread(store, settings.sync_delay_us, self._on_synced)
         self._ticker = self._loop.call_later(settings.upkeep_interval_us / SECOND, self._tick)
+        self._dropper: asyncio.TimerHandle | None = None
         self._chore: asyncio.Future[None] | None = None
         self._async_timer: asyncio.TimerHandle | None = None
 
@@ -417,17 +418,27 @@ class ShardService:
     def _tick(self) -> None:
         self._store.check_space()
         self._store.maintain(self._wall())
+        self._drop()
         self._store.report(self.metrics)
         if self._chore is None or self._chore.done():
             work = self._store.next_chore()
             self._chore = None if work is None else self._loop.run_in_executor(None, work)
         self._ticker = self._loop.call_later(self._settings.upkeep_interval_us / SECOND, self._tick)
 
+    def _drop(self) -> None:
+        """Drop partitions one by one, with pauses."""
+        if self._dropper is not None:
+            self._dropper.cancel()
+        again = self._store.drop_next()
+        self._dropper = None if again is None else self._loop.call_later(again, self._drop)
+
     async def close(self) -> None:
         """Complete what was emitted, sync, leave the clean-stop mark, close. `run` must not be called again."""
         assert not self._closed, "closed twice"
         self._closed = True
         self._ticker.cancel()
+        if self._dropper is not None:
+            self._dropper.cancel()
         if self._async_timer is not None:
             self._async_timer.cancel()
         while self._syncing or self._warming or self._reads or self._done:

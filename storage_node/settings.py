@@ -78,10 +78,10 @@ class StorageSettings:
         10_000_000, unit="us", lo=1_000, doc="Longest wait before a purge asks its peers again."
     )
     retention_interval_us: int = setting(
-        30_000_000,
+        10_000_000,
         unit="us",
         lo=1_000,
-        doc="How often it is looked for entries that are older than their log keeps them (its backlog).",
+        doc="How often it is looked for entries that are older than their log keeps them (its backlog), and whether the disk runs full.",
     )
     retention_margin_us: int = setting(
         60_000_000,
@@ -91,6 +91,32 @@ class StorageSettings:
     )
     retention_logs_per_turn: int = setting(
         1_000, unit="logs", lo=1, sim=(1, 1_000), doc="How many logs are looked at in one go when entries are expired."
+    )
+    look_ups_max: int = setting(
+        1_000,
+        unit="requests",
+        lo=1,
+        sim=(2, 1_000),
+        doc="Look-ups by time or key, and of sizes, of a shard under way; more are answered OVERLOADED.",
+    )
+    trim_exchange_interval_us: int = setting(
+        10_000_000,
+        unit="us",
+        lo=1_000,
+        sim=(100_000, 10_000_000),
+        doc="How often a shard tells the others of its trim points: those that moved, and some of all.",
+    )
+    removed_logs_interval_us: int = setting(
+        600_000_000,
+        unit="us",
+        lo=1_000,
+        doc="How often it is looked for logs that are not in the cluster file.",
+    )
+    removed_logs_grace_us: int = setting(
+        4 * 86_400 * 1_000_000,
+        unit="us",
+        lo=1_000,
+        doc="What is stored of a log is given up when the log was not in the cluster file for this long, counted while the shard runs.",
     )
     consolidate_esns_max: int = setting(
         1000,

@@ -27,6 +27,7 @@ from storage_node.stored_metadata import (
     decode_epoch,
     decode_lng,
     decode_lsn,
+    decode_micros,
     decode_seal,
     encode_lsn,
 )
@@ -64,6 +65,8 @@ class Shard:
         self.writes: Final = ShardWrites(self.shard, outbox, tokens, metrics)
         self.recovery_stores: Final = RecoveryStores()
         self.logs: Final[dict[LogId, LogState]] = {}
+        self.removed: Final[dict[LogId, int]] = {}
+        """Logs that the disk says are not in the cluster file, and for how many microseconds that was seen."""
         self._is_sync: dict[LogId, bool] = {}
         self._released_dirty: dict[LogId, LogState] = {}
         self._lazy_timer = False
@@ -205,6 +208,8 @@ class Shard:
                     state.raise_clean_epoch(decode_epoch(value))
                 case LogMetadataKind.TRIM_POINT:
                     state.trim_point = decode_lsn(value)
+                case LogMetadataKind.REMOVED:
+                    self.removed[log] = decode_micros(value)
                 case LogMetadataKind.LAST_RELEASED:
                     released.append((log, value))
         return unsynced

@@ -49,6 +49,10 @@ class ShardReads:
         """Ask how old partitions are, and what logs have in those up to some; `done` is called in a later turn."""
         self._waiting.append((ReadDirectory(next(self._tokens), self._shard, logs), done))
 
+    def read_spans(self, log: LogId, first: Lsn, last: Lsn, done: DirectoryHandler) -> None:
+        """Ask in which partitions a range lies; `done` is called in a later turn."""
+        self._waiting.append((ReadDirectory(next(self._tokens), self._shard, [], (log, first, last)), done))
+
     def flush(self) -> None:
         """Give waiting reads to the disk as far as the limit allows."""
         while self._waiting and len(self._in_flight) < self._in_flight_max:

@@ -25,6 +25,17 @@ RECOVERED_EPOCH_SIZE: Final = _RECOVERY.size
 """Bytes of an encoded `RecoveredEpoch`."""
 
 
+def encode_micros(micros: int) -> bytes:
+    """A span of time in the store."""
+    return _LSN.pack(_VERSION, micros)
+
+
+def decode_micros(value: bytes) -> int:
+    """From its bytes in the store; CorruptEntryError when they are none."""
+    (micros,) = _unpack(_LSN, value)
+    return micros
+
+
 def _unpack(layout: struct.Struct, value: bytes) -> tuple[int, ...]:
     if len(value) != layout.size or value[0] != _VERSION:
         raise CorruptEntryError(f"metadata of {len(value)} bytes is not of a known version")

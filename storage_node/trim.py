@@ -3,26 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from logdevice_py.core.ids import LogId, PeerId, is_metadata_log
-from logdevice_py.core.lsn import LSN_MAX, LSN_OLDEST, Epoch, epoch_of
+from logdevice_py.core.lsn import EPOCH_MAX, ESN_MAX, LSN_MAX, LSN_OLDEST, Epoch, compose_lsn, epoch_of
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros
 from logdevice_py.protocol.messages import CheckSeal, SealChecked, Trim, Trimmed
 from storage_node.log_state import NO_NODE, LogState
 from storage_node.log_store.interface import EpochMetadataKind, LogMetadataKind
 from storage_node.shard import Shard
-from storage_node.shard_writes import Done
 from storage_node.stored_metadata import encode_lsn
 
 
 class TrimHandler:
     """Takes the TRIMs of one shard. Trim points only grow, and are durable before TRIMMED."""
 
-    __slots__ = ("_shard",)
+    __slots__ = ("_moved", "_owed", "_shard")
 
     def __init__(self, shard: Shard) -> None:
         self._shard = shard
+        self._moved: dict[LogId, LogState] = {}
+        self._owed: dict[LogId, LogState] = {}
+        """Logs whose trim point moved in memory and was refused by the disk."""
+
+    def take_moved(self) -> list[LogState]:
+        """Logs whose trim points moved here since the last call, not because another shard said so."""
+        moved, self._moved = self._moved, {}
+        return list(moved.values())
 
     def on_trim(self, peer: PeerId, message: Trim, now: Micros) -> None:
         """Move the trim point."""
@@ -41,15 +49,33 @@ class TrimHandler:
         if message.lsn > state.trim_point:
             state.trim_point = message.lsn
             shard.metrics.trims += 1
+            self._moved[state.log] = state
         # Also a TRIM that moves nothing waits for a sync: the one that moved the point may not be durable yet.
         shard.writes.close()
         self._write(state)
         shard.writes.group(True).done.append(lambda status, _: self._answer(peer, message, status))
 
-    def expire(self, states: Sequence[LogState], done: Done) -> None:
-        """Write the trim points of logs, which were moved because their records are older than they are kept."""
+    def expire(self, states: Sequence[LogState]) -> None:
+        """Write the trim points of logs, which were moved because this shard found that their records are not to be kept longer."""
+        self._moved.update((state.log, state) for state in states)
+        self.write(states)
+
+    def give_up(self, state: LogState) -> None:
+        """Trim all of a log that nobody will read or recover any more, released or not."""
+        end = max(state.highest, state.last_released)
+        # the whole rest of the epoch with it: without its bridge it would look lost, should the log come back
+        state.trim_point = max(state.trim_point, compose_lsn(epoch_of(end), ESN_MAX))
+        self._moved[state.log] = state
+        group = self._shard.writes.group(True)
+        group.batch.delete_entries(state.log, LSN_OLDEST, state.trim_point)
+        if state.recovered is not None:
+            self._forget(state, EpochMetadataKind.RECOVERY, state.recovered.forget_before(EPOCH_MAX))
+        self.write([state])
+
+    def write(self, states: Sequence[LogState]) -> None:
+        """Write the trim points of logs, which were moved. What the disk refuses is written again after a while."""
         shard = self._shard
-        shard.metrics.retention_trims += len(states)
+        done = partial(self._on_written, list(states))
         shard.writes.close()
         group = shard.writes.group(True)
         group.done.append(done)
@@ -59,6 +85,19 @@ class TrimHandler:
                 # the batch was full: another one goes on
                 group = shard.writes.group(True)
                 group.done.append(done)
+
+    def _on_written(self, states: list[LogState], status: Status, now: Micros) -> None:
+        if status is Status.OK:
+            return
+        shard = self._shard
+        if not self._owed:
+            shard.timers.at(Micros(now + shard.settings.last_released_persist_interval_us), self._pay)
+        self._owed.update((state.log, state) for state in states)
+
+    def _pay(self, now: Micros) -> None:
+        owed, self._owed = self._owed, {}
+        if self._shard.status() is Status.OK:
+            self.write(list(owed.values()))
 
     def _write(self, state: LogState) -> None:
         group = self._shard.writes.group(True)

@@ -144,7 +144,15 @@ class AppendRequests:
 
     # Events
 
-    def append(self, log: LogId, payload: bytes, promise: Promise, payload_max: int, timeout_us: int) -> OpenAppends:
+    def append(
+        self,
+        log: LogId,
+        payload: bytes,
+        promise: Promise,
+        payload_max: int,
+        timeout_us: int,
+        key: bytes | None = None,
+    ) -> OpenAppends:
         """Take one record; it leaves at the end of the turn. The promise gets its `Receipt`.
 
         Args:
@@ -153,6 +161,7 @@ class AppendRequests:
             promise: of whoever waits.
             payload_max: the longest record that the log takes.
             timeout_us: from the end of the turn on.
+            key: of the record.
         Returns:
             what others of the same turn and about the same timeout may join.
         """
@@ -169,6 +178,8 @@ class AppendRequests:
                 self.named.clear()  # nothing may be put before this record any more
                 taken = OpenAppends(payload_max, timeout_us)
                 appends.open.append(taken)
+        if key is not None:
+            taken.keys[len(taken.payloads)] = key
         taken.payloads.append(payload)
         taken.promises.append(promise)
         return taken
@@ -186,7 +197,9 @@ class AppendRequests:
             batching = attributes is None or attributes.sequencer_batching
             for taken in opened:
                 promises, deadline = taken.promises, now + taken.timeout_us
-                for first, last, payload, crc, flags in cut_frames(taken.payloads, self._settings, batching=batching):
+                for first, last, payload, crc, flags in cut_frames(
+                    taken.payloads, self._settings, batching=batching, keys=taken.keys
+                ):
                     message = Append(
                         request_id=next(self._ids),
                         log=log,

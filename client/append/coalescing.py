@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 
 from google_crc32c import value as crc32c
@@ -11,36 +11,39 @@ from google_crc32c import value as crc32c
 from client.settings import ClientSettings
 from logdevice_py.core.batch import encode_batch
 from logdevice_py.core.entry import RECORDS_PER_ENTRY_MAX
+from logdevice_py.core.record_keys import KEY_OVERHEAD, encode_keys
 from logdevice_py.protocol.messages import AppendFlags
 
 _BATCH = int(AppendFlags.BATCH)
+_KEYS = int(AppendFlags.KEYS)
+_NO_KEYS: Mapping[int, bytes] = {}
 
 
 def cut_frames(
-    payloads: Sequence[bytes], settings: ClientSettings, *, batching: bool = True
+    payloads: Sequence[bytes], settings: ClientSettings, *, batching: bool = True, keys: Mapping[int, bytes] = _NO_KEYS
 ) -> Iterator[tuple[int, int, bytes, int, int]]:
     """Frames for records of one log, in order: (first record, behind the last, payload, its crc32c, flags).
 
     Neighbouring small records share a frame; a large one has its own. Without batching (logs that give each record an LSN of its own) all
-    have their own.
+    have their own. `keys` are those of records that have one, by index.
     """
     small = settings.coalesce_bytes if batching else 0
-    if small and max(map(len, payloads)) < small:
+    if small and not keys and max(map(len, payloads)) < small:
         yield from _small_frames(payloads, settings.coalesced_frame_bytes)
         return
     full = settings.coalesced_frame_bytes
     first = size = 0
     for index, payload in enumerate(payloads):
-        length = len(payload)
+        length = len(payload) + (len(keys[index]) + KEY_OVERHEAD if index in keys else 0)
         if index > first and (length >= small or size + length > full or index - first >= RECORDS_PER_ENTRY_MAX):
-            yield _frame(payloads, first, index)
+            yield _frame(payloads, first, index, keys)
             first, size = index, 0
         size += length
         if length >= small:
-            yield _frame(payloads, first, index + 1)
+            yield _frame(payloads, first, index + 1, keys)
             first, size = index + 1, 0
     if first < len(payloads):
-        yield _frame(payloads, first, len(payloads))
+        yield _frame(payloads, first, len(payloads), keys)
 
 
 def _small_frames(payloads: Sequence[bytes], full: int) -> Iterator[tuple[int, int, bytes, int, int]]:
@@ -54,8 +57,14 @@ def _small_frames(payloads: Sequence[bytes], full: int) -> Iterator[tuple[int, i
         first = last
 
 
-def _frame(payloads: Sequence[bytes], first: int, last: int) -> tuple[int, int, bytes, int, int]:
-    if last - first == 1:
-        return first, last, payloads[first], crc32c(payloads[first]), 0
-    batch = encode_batch(payloads if last - first == len(payloads) else payloads[first:last])
-    return first, last, batch, crc32c(batch), _BATCH
+def _frame(
+    payloads: Sequence[bytes], first: int, last: int, keys: Mapping[int, bytes] = _NO_KEYS
+) -> tuple[int, int, bytes, int, int]:
+    flags, payload = 0, payloads[first]
+    if last - first > 1:
+        flags, payload = _BATCH, encode_batch(payloads if last - first == len(payloads) else payloads[first:last])
+    if keys:
+        own = list(map(keys.get, range(first, last)))
+        if any(key is not None for key in own):
+            flags, payload = flags | _KEYS, encode_keys(own) + payload
+    return first, last, payload, crc32c(payload), flags

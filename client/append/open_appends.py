@@ -12,7 +12,7 @@ class OpenAppends:
     record of a turn.
     """
 
-    __slots__ = ("payload_max", "payloads", "promises", "timeout_us")
+    __slots__ = ("keys", "payload_max", "payloads", "promises", "timeout_us")
 
     def __init__(self, payload_max: int, timeout_us: int) -> None:
         self.payload_max = payload_max
@@ -21,3 +21,5 @@ class OpenAppends:
         """From the end of the turn on."""
         self.payloads: list[bytes] = []
         self.promises: list[Promise] = []
+        self.keys: dict[int, bytes] = {}
+        """By index, of the records that have one."""

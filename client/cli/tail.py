@@ -76,8 +76,9 @@ def _last(kept: RecordBatch, batch: RecordBatch, count: int) -> RecordBatch:
             skip = min(max(surplus, 0), run.count)
             surplus -= skip
             if skip < run.count:
+                keys = None if run.keys is None else run.keys[skip:]
                 merged.add_records(
-                    payloads[skip:], RecordRun(run.lsn, run.timestamp, run.batch_offset + skip, run.count - skip)
+                    payloads[skip:], RecordRun(run.lsn, run.timestamp, run.batch_offset + skip, run.count - skip, keys)
                 )
     return merged
 

@@ -15,9 +15,11 @@ from logdevice_py.core.entry import (
     parse_constituents,
     parse_header,
 )
+from logdevice_py.core.record_keys import body_keys
 from logdevice_py.core.status import CorruptEntryError
 
 _METADATA: Final = int(EntryFlags.METADATA)
+_KEYED: Final = int(EntryFlags.KEYED)
 
 
 def verify_image(log: int, lsn: int, image: bytes) -> EntryHeader:
@@ -59,3 +61,14 @@ def entry_records(header: EntryHeader, image: bytes) -> list[bytes | None]:
     for part in parts:
         records += constituent_records(part)
     return records
+
+
+def entry_keys(header: EntryHeader, image: bytes) -> list[bytes | None] | None:
+    """The keys of a verified entry's records, as many as `entry_records`; None when none has one."""
+    if not header.flags & _KEYED:
+        return None
+    try:
+        keys = body_keys(image[header_size(image) :])
+    except CorruptEntryError:
+        return None
+    return keys if len(keys) == header.records else None

@@ -69,6 +69,8 @@ class Record:
     timestamp: Timestamp
     """Given by the sequencer, Unix UTC microseconds."""
     payload: bytes
+    key: bytes | None = None
+    """As it was appended with."""
 
 
 @dataclass(slots=True)
@@ -96,6 +98,8 @@ class RecordRun:
     timestamp: Timestamp
     batch_offset: int
     count: int
+    keys: list[bytes | None] | None = None
+    """One for each record; None: none has a key."""
 
 
 class RecordBatch:
@@ -166,6 +170,14 @@ class RecordBatch:
             column.extend(repeat(run.timestamp, run.count))
         return column
 
+    @property
+    def keys(self) -> list[bytes | None]:
+        """The key of each record."""
+        column: list[bytes | None] = []
+        for run in self.runs:
+            column.extend(repeat(None, run.count) if run.keys is None else run.keys)
+        return column
+
     def __iter__(self) -> Iterator[Item]:
         """Records and gaps in log order."""
         gaps = iter(self._gaps)
@@ -178,6 +190,8 @@ class RecordBatch:
             for payload in self.payloads[start : start + run.count]:
                 if payload is None:
                     yield CorruptRecord(self.log, lsn, offset, timestamp)
+                elif run.keys is not None:
+                    yield Record(self.log, lsn, offset, timestamp, payload, run.keys[offset - run.batch_offset])
                 else:
                     yield Record(self.log, lsn, offset, timestamp, payload)
                 offset += 1

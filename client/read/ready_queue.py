@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-from client.read.decoding import entry_records
+from client.read.decoding import entry_keys, entry_records
 from client.read.items import Gap, RecordBatch, RecordRun
 from client.read.metrics import ReadMetrics
 from client.read.proof import Proof, ProofBuilder
 from client.read.read_buffer import Buffered
-from logdevice_py.core.entry import EntryHeader
+from logdevice_py.core.entry import EntryFlags, EntryHeader
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.lsn import Lsn
 
+_KEYED: Final = int(EntryFlags.KEYED)
 GAPS_MAX: Final = 1000
 """Items in a queue from which on even gaps hold the shards up."""
 
@@ -82,7 +83,10 @@ class ReadyQueue:
             records, offset = self._partial or (entry_records(header, head.image), 0)
             part = records if not offset and len(records) <= room else records[offset : offset + room]
             if part:
-                batch.add_records(part, RecordRun(header.lsn, header.timestamp, offset, len(part)))
+                run = RecordRun(header.lsn, header.timestamp, offset, len(part))
+                if header.flags & _KEYED and (keys := entry_keys(header, head.image)) is not None:
+                    run.keys = keys[offset : offset + len(part)]
+                batch.add_records(part, run)
                 bytes_left -= _size(part)
             room -= len(part)
             if offset + len(part) < len(records):

@@ -13,13 +13,15 @@ from client.settings import WriterSettings
 from client.write.frame import ReceiptCollector, Share, Span, StreamFrame
 from logdevice_py.core.batch import Compression, encode_batch
 from logdevice_py.core.entry import RECORDS_PER_ENTRY_MAX
+from logdevice_py.core.record_keys import KEY_OVERHEAD, encode_keys
 from logdevice_py.core.units import Micros
 from logdevice_py.protocol.messages import AppendFlags
 
-BYTES_PER_RECORD = 5
-"""What a batch adds to a record at most."""
-_BATCH_HEAD = 16
+BYTES_PER_RECORD = 6
+"""What a batch adds to a record at most, beside its key."""
+_BATCH_HEAD = 20
 _STREAM = int(AppendFlags.WRITE_STREAM)
+_KEYS = int(AppendFlags.KEYS)
 _STREAM_BATCH = int(AppendFlags.WRITE_STREAM | AppendFlags.BATCH)
 COMPRESSIONS = {"none": Compression.NONE, "lz4": Compression.LZ4, "zstd": Compression.ZSTD}
 
@@ -30,7 +32,7 @@ class OpenBatch:
     `BufferedWriter.append` puts records into it without a call, as `add` does, where they leave some room.
     """
 
-    __slots__ = ("_compression", "_full", "_max", "records", "room", "spans")
+    __slots__ = ("_compression", "_full", "_max", "keys", "records", "room", "spans")
 
     def __init__(self, settings: WriterSettings, payload_max: int) -> None:
         self._compression = COMPRESSIONS[settings.compression]
@@ -38,6 +40,8 @@ class OpenBatch:
         self._full = max(1, min(settings.size_trigger_bytes, payload_max - _BATCH_HEAD))
         self.records: list[bytes] = []
         self.spans: list[Span] = []
+        self.keys: dict[int, bytes] = {}
+        """By index, of the records that have one."""
         self.room = self._full
         """Bytes, `BYTES_PER_RECORD` for each record included, at which it is full; below 0 when its last record took more."""
 
@@ -53,13 +57,23 @@ class OpenBatch:
         """A record of this length may join without breaking the limit of an entry."""
         return self._full - self.room + length + BYTES_PER_RECORD + _BATCH_HEAD <= self._max or not self.records
 
-    def add(self, payload: bytes, promise: Promise) -> None:
+    def add(self, payload: bytes, promise: Promise, key: bytes | None = None) -> None:
         """Take one record."""
+        if key is not None:
+            self.keys[len(self.records)] = key
+            self.room -= len(key) + KEY_OVERHEAD
         self.records.append(payload)
         self.spans.append(promise)
         self.room -= len(payload) + BYTES_PER_RECORD
 
-    def add_many(self, payloads: Sequence[bytes], start: int, ends: Sequence[int], collector: ReceiptCollector) -> int:
+    def add_many(
+        self,
+        payloads: Sequence[bytes],
+        start: int,
+        ends: Sequence[int],
+        collector: ReceiptCollector,
+        keys: Sequence[bytes | None] | None = None,
+    ) -> int:
         """Take as many records from `start` on as fill the batch, one at least when it is empty; how many were taken.
 
         Args:
@@ -67,14 +81,20 @@ class OpenBatch:
             start: index of the first to take.
             ends: for each record the bytes up to its end.
             collector: who waits.
+            keys: of the records, one each.
         """
         before = ends[start - 1] if start else 0
         # Ends carry BYTES_PER_RECORD a record already: they are what the batch will take.
         stop = bisect_right(ends, before + self.room, start)
         stop = min(max(stop, start + 1), start + RECORDS_PER_ENTRY_MAX - len(self.records), len(payloads))
-        if stop == start + 1 and not self.fits(len(payloads[start])):
+        if stop == start + 1 and not self.fits(ends[start] - before - BYTES_PER_RECORD):
             return 0
         count = stop - start
+        if keys is not None:
+            shift = len(self.records) - start
+            for index in range(start, stop):
+                if (key := keys[index]) is not None:
+                    self.keys[index + shift] = key
         self.records.extend(payloads if count == len(payloads) else payloads[start:stop])
         self.spans.append(Share(collector, count))
         self.room -= ends[stop - 1] - before
@@ -82,7 +102,7 @@ class OpenBatch:
 
     def cut(self, sequence: int, now: Micros) -> StreamFrame:
         """The frame of all records taken; the batch is empty afterwards."""
-        records, spans = self.records, self.spans
+        records, spans, keys = self.records, self.spans, self.keys
         size = self._full - self.room - BYTES_PER_RECORD * len(records)
         self.records, self.spans, self.room = [], [], self._full
         payload, flags = records[0], _STREAM
@@ -90,9 +110,17 @@ class OpenBatch:
             batch = encode_batch(records, self._compression)
             if len(records) > 1 or len(batch) < len(payload):
                 payload, flags = batch, _STREAM_BATCH
+        if keys:
+            self.keys = {}
+            payload, flags = encode_keys(list(map(keys.get, range(len(records))))) + payload, flags | _KEYS
         return StreamFrame(sequence, payload, crc32c(payload), flags, spans, len(records), size, now)
 
 
-def ends_of(payloads: Sequence[bytes]) -> list[int]:
-    """For each record what a batch takes up to its end."""
-    return [end + BYTES_PER_RECORD * index for index, end in enumerate(accumulate(map(len, payloads)), 1)]
+def ends_of(payloads: Sequence[bytes], keys: Sequence[bytes | None] | None = None) -> list[int]:
+    """For each record what a batch takes up to its end, its key included."""
+    sizes = map(len, payloads) if keys is None else map(_size, payloads, keys)
+    return [end + BYTES_PER_RECORD * index for index, end in enumerate(accumulate(sizes), 1)]
+
+
+def _size(payload: bytes, key: bytes | None) -> int:
+    return len(payload) if key is None else len(payload) + len(key) + KEY_OVERHEAD

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from client.history_request import HistoryRequest
 from client.read.items import Gap, GapKind
 from client.read.metrics import ReadMetrics
 from client.read.read_set import ReadRequest
 from client.read.read_stream import ReadStream
 from client.read.settings import ReadSettings
-from client.session import ClientSession, HistoryRequest
+from client.session import ClientSession
 from client.write.finder import FoundFrames, FrameSearch, StoredFrame, StoredFrames
 from client.write.frame import FramePosition
 from logdevice_py.core.entry import Constituent, ConstituentFlags, EntryHeader, body_of, parse_constituents

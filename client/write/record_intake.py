@@ -6,11 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from client.promise import Promise
-from client.write.batching import OpenBatch, ends_of
+from client.write.batching import BYTES_PER_RECORD, OpenBatch, ends_of
 from client.write.frame import ReceiptCollector
 from client.write.frame_queue import FrameQueue
 from client.write.ground import StreamOwner
 from logdevice_py.core.machine import Timer, TimerWheel
+from logdevice_py.core.record_keys import KEY_OVERHEAD
 from logdevice_py.core.units import Micros
 
 LINGER_US: Final = 10_000
@@ -49,28 +50,31 @@ class RecordIntake:
     def __bool__(self) -> bool:
         return bool(self.batch)
 
-    def append(self, payload: bytes, promise: Promise, now: Micros) -> None:
+    def append(self, payload: bytes, promise: Promise, now: Micros, key: bytes | None = None) -> None:
         """Take one record. The promise gets its `Receipt`."""
         batch = self.batch
-        if not batch.fits(len(payload)):
+        size = len(payload) if key is None else len(payload) + len(key) + KEY_OVERHEAD
+        if not batch.fits(size):
             self.cut(now)
-        batch.add(payload, promise)
-        self._owner.take(1, len(payload))
+        batch.add(payload, promise, key)
+        self._owner.take(1, size)
         if batch.full:
             self.cut(now)
 
-    def append_many(self, payloads: Sequence[bytes], promise: Promise, now: Micros) -> None:
+    def append_many(
+        self, payloads: Sequence[bytes], promise: Promise, now: Micros, keys: Sequence[bytes | None] | None = None
+    ) -> None:
         """Take many records, one at least. The promise gets their `Receipts`."""
         batch = self.batch
-        ends = ends_of(payloads)
+        ends = ends_of(payloads, keys)
         collector = ReceiptCollector(promise, len(payloads))
         start = 0
         while start < len(payloads):
-            taken = batch.add_many(payloads, start, ends, collector)
+            taken = batch.add_many(payloads, start, ends, collector, keys)
             start += taken
             if not taken or batch.full or start < len(payloads):
                 self.cut(now)
-        self._owner.take(len(payloads), sum(map(len, payloads)))
+        self._owner.take(len(payloads), ends[-1] - BYTES_PER_RECORD * len(payloads))
 
     def cut(self, now: Micros) -> None:
         """A frame of what is open, if anything is."""

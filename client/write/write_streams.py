@@ -14,6 +14,7 @@ from client.write.ground import StreamGround, StreamOwner
 from client.write.write_stream import WriteStream
 from logdevice_py.core.ids import LogId, NodeId, PeerId, WriterId
 from logdevice_py.core.lsn import Epoch
+from logdevice_py.core.record_keys import KEY_OVERHEAD, KEYS_HEAD
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import Micros
 
@@ -92,7 +93,7 @@ class WriteStreams:
             raise LogDeviceError(Status.NOTFOUND, f"log {log} is not in the cluster file")
         return int(attributes.max_payload_bytes)
 
-    def append(self, log: LogId, payload: bytes, promise: Promise, now: Micros) -> OpenBatch:
+    def append(self, log: LogId, payload: bytes, promise: Promise, now: Micros, key: bytes | None = None) -> OpenBatch:
         """Take one record; the promise gets its `Receipt`.
 
         Returns:
@@ -105,12 +106,20 @@ class WriteStreams:
         intake = (self._dirty.get(log) or self._touch(log)).intake
         if type(payload) is not bytes:
             raise LogDeviceError(Status.INVALID_PARAM, f"a record is bytes, not {type(payload).__name__}")
-        if len(payload) > intake.payload_max:
-            raise LogDeviceError(Status.TOOBIG, f"{len(payload)} bytes; the log takes {intake.payload_max}")
-        intake.append(payload, promise, now)
+        size = len(payload) + (0 if key is None else len(key) + KEYS_HEAD + KEY_OVERHEAD)
+        if size > intake.payload_max:
+            raise LogDeviceError(Status.TOOBIG, f"{size} bytes; the log takes {intake.payload_max}")
+        intake.append(payload, promise, now, key)
         return intake.batch
 
-    def append_many(self, log: LogId, payloads: Sequence[bytes], promise: Promise, now: Micros) -> None:
+    def append_many(
+        self,
+        log: LogId,
+        payloads: Sequence[bytes],
+        promise: Promise,
+        now: Micros,
+        keys: Sequence[bytes | None] | None = None,
+    ) -> None:
         """Take many records; the promise gets their `Receipts`. They are taken all or none.
 
         Raises:
@@ -125,9 +134,13 @@ class WriteStreams:
         if set(map(type, payloads)) != _BYTES:
             raise LogDeviceError(Status.INVALID_PARAM, "records are bytes")
         longest = max(map(len, payloads))
+        if keys is not None:
+            longest = KEYS_HEAD + max(
+                len(payload) + KEY_OVERHEAD + len(key or b"") for payload, key in zip(payloads, keys, strict=True)
+            )
         if longest > intake.payload_max:
             raise LogDeviceError(Status.TOOBIG, f"{longest} bytes; the log takes {intake.payload_max}")
-        intake.append_many(payloads, promise, now)
+        intake.append_many(payloads, promise, now, keys)
 
     def _refuse(self) -> None:
         if self._closed:

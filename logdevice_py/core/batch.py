@@ -17,10 +17,12 @@ import zstandard
 from google_crc32c import value as crc32c
 
 from logdevice_py.core.entry import BODY_SIZE_MAX, Constituent, ConstituentFlags
+from logdevice_py.core.record_keys import split_keys
 from logdevice_py.core.status import CorruptEntryError
 
 _HEAD: Final = struct.Struct(">BI")
 _BATCH: Final = int(ConstituentFlags.BATCH)
+_KEYS: Final = int(ConstituentFlags.KEYS)
 _BYTES: Final = {bytes}
 
 
@@ -91,9 +93,12 @@ def constituent_records(part: Constituent) -> list[bytes | None]:
     """
     if crc32c(part.payload) != part.crc:
         return [None] * part.records
-    if not part.flags & _BATCH:
-        return [part.payload] if part.records == 1 else [None] * part.records
+    payload = part.payload
     try:
-        return list(decode_batch(part.payload, part.records))
+        if part.flags & _KEYS:
+            payload = split_keys(payload, part.records)[1]
+        if not part.flags & _BATCH:
+            return [payload] if part.records == 1 else [None] * part.records
+        return list(decode_batch(payload, part.records))
     except CorruptEntryError:
         return [None] * part.records

@@ -13,7 +13,8 @@ Layout, big-endian::
 
 The body of a data entry holds one or more constituents (an APPEND frame each): a u32 count, a table row for each, then their payloads.
 A row is ``u32 length, u32 records, u32 crc32c (made by the client), u8 flags`` and, for a frame of a write stream, ``16 bytes writer id,
-u64 sequence number``. A constituent is one record, or a batch of records (`logdevice_py.core.batch`). Holes and bridges have no body.
+u64 sequence number``. A constituent is one record, or a batch of records (`logdevice_py.core.batch`), before which
+the records' keys may stand. Holes and bridges have no body.
 An AMEND has no body either, but keeps the records, length and checksum of the body that it speaks for.
 """
 
@@ -57,6 +58,7 @@ class EntryFlags(enum.IntFlag):
     WRITE_STREAM = 16  # all constituents are frames of write streams
     EPOCH_BEGIN = 32  # no entry of this epoch lies before it
     METADATA = 64  # the body is an epoch metadata record
+    KEYED = 128  # some records of the body have a key
 
 
 class ConstituentFlags(enum.IntFlag):
@@ -65,6 +67,7 @@ class ConstituentFlags(enum.IntFlag):
     NONE = 0
     BATCH = 1  # a batch of records, see logdevice_py.core.batch; without it: one record, as it is
     WRITE_STREAM = 2  # writer id and sequence number follow in the table
+    KEYS = 4  # the payload begins with the keys of its records, see logdevice_py.core.record_keys
 
 
 _HOLE = int(EntryFlags.HOLE)

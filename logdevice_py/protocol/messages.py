@@ -96,6 +96,11 @@ class MessageType(enum.IntEnum):
     CHECK_SEAL = 29
     SEAL_CHECKED = 30
     SHUTDOWN = 31
+    FIND_KEY = 160
+    KEY_FOUND = 161
+    DATA_SIZE = 162
+    DATA_SIZED = 163
+    TRIM_POINTS = 164
 
 
 @message(MessageType.HELLO)
@@ -135,8 +140,9 @@ class AppendFlags(enum.IntFlag):
     REACTIVATE_IF_PREEMPTED = 4  # with NO_REDIRECT: take the log back if another node preempted this one
     WRITE_STREAM = 8  # writer, sequence and stream_epoch are set
     RESUME = 16  # first frame of the write stream in this epoch: any sequence number is taken
+    KEYS = 32  # the payload begins with the keys of its records
     EXCLUSIVE = (
-        32  # with RESUME: refused when a frame of the write stream was taken in this epoch before, or may have been
+        64  # with RESUME: refused when a frame of the write stream was taken in this epoch before, or may have been
     )
 
 
@@ -574,6 +580,81 @@ class SealChecked:
     request_id: U64
     shard: Shard
     logs: Annotated[list[tuple[int, int, int]], list_of(tuple_of(LOG, EPOCH, NODE), 4096)]
+
+
+class FindFlags(enum.IntFlag):
+    """Flags of FIND_KEY."""
+
+    NONE = 0
+    BY_KEY = 1  # look for a record's key; without it: for a timestamp
+    APPROXIMATE = 2  # what the bounds of partitions tell is enough; of timestamps only
+
+
+@message(MessageType.FIND_KEY)
+class FindKey:
+    """Where in [first, last] do the shard's records of a log reach a timestamp or a key? Answer: KEY_FOUND."""
+
+    request_id: U64
+    shard: Shard
+    log: Log
+    first: LsnField
+    last: LsnField
+    flags: U32  # FindFlags
+    timestamp: Stamp
+    key: Blob16
+
+
+@message(MessageType.KEY_FOUND)
+class KeyFound:
+    """Answer to FIND_KEY: OK, AGAIN, OVERLOADED, FAILED (something there is damaged), NOTSTORAGE, SHUTDOWN. What it says of LSNs above `through`,
+    and of those that another generation or a lossy epoch covers, is not all that was stored."""
+
+    request_id: U64
+    shard: Shard
+    log: Log
+    status: StatusField
+    before: LsnField  # no record stored here from the beginning of the range up to this one reaches it
+    reached: (
+        LsnField  # the first record stored here that does, or one behind the range; approximate: none before it does
+    )
+    timestamp: Stamp  # of the record at `reached`; -1: none
+    through: LsnField  # how far the shard knows everything that may be read
+    trim_point: LsnField  # what is not above is not looked at
+    generation: GenerationField  # of the shard
+    lossy_first: EpochField  # epochs (inclusive) of which the shard may have lost something; 0 to 0: none
+    lossy_last: EpochField
+
+
+@message(MessageType.DATA_SIZE)
+class DataSize:
+    """How much does the shard hold of a log, in records of [first, last] (timestamps)? Answer: DATA_SIZED."""
+
+    request_id: U64
+    shard: Shard
+    log: Log
+    first: Stamp
+    last: Stamp
+
+
+@message(MessageType.DATA_SIZED)
+class DataSized:
+    """Answer to DATA_SIZE: OK, OVERLOADED, FAILED, NOTSTORAGE, SHUTDOWN. An estimate: of a partition that lies in the range in part, such a part of the bytes."""
+
+    request_id: U64
+    shard: Shard
+    log: Log
+    status: StatusField
+    size: U64  # bytes of entries, as they were written
+
+
+@message(MessageType.TRIM_POINTS)
+class TrimPoints:
+    """From one shard to another: trim points that hold for the logs, perhaps of none. No answer, unless the receiver knows greater ones: then those."""
+
+    shard: Shard  # whom it is for
+    sender: Shard
+    wall: Stamp  # the sender's wall clock
+    logs: Annotated[list[tuple[int, int]], list_of(tuple_of(LOG, LSN), 4096)]
 
 
 @message(MessageType.SHUTDOWN)

@@ -13,7 +13,7 @@ from logdevice_py.core.units import Timestamp
 from logdevice_py.metadata.epoch_metadata import TailRecord
 from sequencer.recovery.digest import CopyKind, DigestEntry, EpochDigest, Rank, is_stream, kind_of
 
-_KEPT_FLAGS = int(EntryFlags.WRITE_STREAM | EntryFlags.EPOCH_BEGIN | EntryFlags.METADATA)
+_KEPT_FLAGS = int(EntryFlags.WRITE_STREAM | EntryFlags.EPOCH_BEGIN | EntryFlags.METADATA | EntryFlags.KEYED)
 
 
 @dataclass(slots=True)

@@ -308,6 +308,17 @@ class Directory:
             if low <= last and high >= first
         ]
 
+    def sized(self, log: LogId, first: Lsn, last: Lsn) -> list[tuple[Span, int]]:
+        """`overlapping`, with the bytes of the whole rows."""
+        row = self._rows.get(log)
+        if row is None:
+            return []
+        return [
+            ((partition, max(first, low), min(last, high)), size)
+            for (partition, low, high), (_, size) in zip(row.spans(), row.sizes(), strict=True)
+            if low <= last and high >= first
+        ]
+
     def highest_through(self, log: LogId, through: int) -> Lsn:
         """The end of what a log has in the partitions up to `through`: nothing of it in a later one lies below. 0: it has nothing there."""
         row = self._rows.get(log)

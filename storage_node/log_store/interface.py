@@ -18,7 +18,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from logdevice_py.core.ids import LogId, ShardId
 from logdevice_py.core.lsn import Epoch, Lsn
@@ -45,6 +45,7 @@ class LogMetadataKind(enum.IntEnum):
     SEAL = 0x73  # 's'
     SOFT_SEAL = 0x69  # 'i'
     LAST_CLEAN = 0x63  # 'c'
+    REMOVED = 0x65  # 'e'
 
 
 class EpochMetadataKind(enum.IntEnum):
@@ -178,6 +179,21 @@ class ReadDirectory:
     shard: ShardId
     logs: list[tuple[LogId, int]]
     """(log, partition): asks for what the log has in the partitions up to that one. May be empty."""
+    spans_of: tuple[LogId, Lsn, Lsn] | None = None
+    """(log, first, last): asks in which partitions that range lies, and for nothing else."""
+
+
+class LogSpan(NamedTuple):
+    """What a partition holds of a range of a log's LSNs."""
+
+    first: Lsn
+    last: Lsn
+    """Every LSN stored is within; it may be wider than what is stored."""
+    oldest: Timestamp
+    newest: Timestamp
+    """Bounds of the timestamps of all that the partition holds, of any log."""
+    size: int
+    """About how many bytes of the log were written to the partition, whatever part of its LSNs the range covers."""
 
 
 @dataclass(slots=True)
@@ -194,6 +210,10 @@ class DirectoryResult:
     highest: list[tuple[LogId, Lsn]] = field(default_factory=list)
     """For the logs asked for: every LSN up to this one was given out before the partition asked for was closed; 0: the log has nothing up to
     there. It may lie above the greatest LSN stored."""
+    space_end: int = 0
+    """The last of the oldest partitions that have to go for there to be enough free space; 0: there is enough, or it is not asked for."""
+    spans: list[LogSpan] = field(default_factory=list)
+    """Of `spans_of`, by ascending LSN."""
 
 
 @dataclass(slots=True)
@@ -231,18 +251,6 @@ class ReadDone:
 
 
 Completion = Written | ReadDone | DirectoryRead
-
-
-@dataclass(slots=True)
-class TimeRange:
-    """Where a shard's records of a log reach a timestamp: the first LSN whose record is as new or newer is in (`before`, `reached`]."""
-
-    status: Status
-    """OK, or FAILED: the shard does not answer, or what would tell is damaged, and the rest means nothing."""
-    before: Lsn
-    """Nothing stored up to here, from the beginning of the range on, is as new; the LSN before the range if nothing is known."""
-    reached: Lsn
-    """The first LSN stored whose record is not older; the LSN after the range if there is none."""
 
 
 @dataclass(slots=True)
@@ -286,10 +294,6 @@ class LogStore(Protocol):
 
     def read_directory(self, request: ReadDirectory) -> DirectoryResult:
         """Execute a `ReadDirectory`."""
-        ...
-
-    def find_time(self, log: LogId, timestamp: Timestamp, first: Lsn, last: Lsn) -> TimeRange:
-        """Where in [first, last] the records of a log reach a timestamp."""
         ...
 
     def maintain(self, now: Timestamp) -> None:

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from logdevice_py.core.ids import LogId
 from logdevice_py.core.lsn import Lsn
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Timestamp
 from storage_node.log_store import keys
 from storage_node.log_store.contents import ContentsBuilder, decode_losses, encode_durable, encode_losses
 from storage_node.log_store.directory import Directory
+from storage_node.log_store.directory_answers import answer_directory, last_to_give_up
 from storage_node.log_store.identity import CorruptMarkerError, PreviousEnd, ShardMarker, judge_stop
 from storage_node.log_store.interface import (
     PER_ENTRY_BYTES,
@@ -25,14 +25,12 @@ from storage_node.log_store.interface import (
     ReadLast,
     ReadResult,
     ReadShard,
-    TimeRange,
     WriteBatch,
 )
 from storage_node.log_store.memory_disk import MemoryDisk as MemoryDisk
 from storage_node.log_store.partitions import Partitions
 from storage_node.log_store.precedence import LastFinder, Missing, PrecedenceCollector, resolve
 from storage_node.log_store.settings import LogStoreSettings
-from storage_node.log_store.time_search import find_time
 
 _DATA: Final = 0x64
 _SETTINGS: Final = LogStoreSettings()
@@ -52,12 +50,14 @@ class MemoryLogStore:
         "_losses",
         "_marker",
         "_partitions",
+        "_settings",
         "_stop",
     )
 
     def __init__(self, disk: MemoryDisk, settings: LogStoreSettings = _SETTINGS) -> None:
         self._disk = disk
         self._directory = Directory(settings.directory_save_bytes)
+        self._settings = settings
         self._partitions = Partitions(settings)
         self._adopted_at = Timestamp(0)
         self._failed = False
@@ -284,15 +284,12 @@ class MemoryLogStore:
         """Execute a `ReadDirectory`."""
         if self._failed:
             return DirectoryResult(Status.FAILED)
-        highest_through = self._directory.highest_through
-        found = [(log, highest_through(log, through)) for log, through in request.logs]
-        return DirectoryResult(Status.OK, self._partitions.expiry(), self._partitions.newest_record(), found)
+        return answer_directory(self._directory, self._partitions, request, self._space_end())
 
-    def find_time(self, log: LogId, timestamp: Timestamp, first: Lsn, last: Lsn) -> TimeRange:
-        """Where in [first, last] the records of a log reach a timestamp."""
-        if self._failed:
-            return TimeRange(Status.FAILED, first, last)
-        return find_time(self.read, self._directory, self._partitions, log, timestamp, first, last)
+    def _space_end(self) -> int:
+        disk = self._disk
+        wanted = disk.total * self._settings.space_retention_percent // 100 - disk.free
+        return last_to_give_up(self._partitions, lambda number: self._partitions[number].size, wanted)
 
     def maintain(self, now: Timestamp) -> None:
         """Begin the next partition when it is due; what is left of dropped ones goes with the next write."""

@@ -38,6 +38,14 @@ class LogStoreSettings:
     free_space_check_bytes: int = setting(
         16 << 20, unit="bytes", lo=4096, doc="Free space is measured after this much was written."
     )
+    space_retention_percent: int = setting(
+        0,
+        unit="percent",
+        lo=0,
+        hi=90,
+        doc="When less than this share of the file system is free, the oldest partitions are given up, of all logs, whatever their backlog; 0: never. "
+        "It should be well above free_space_min_percent, so that no entry is refused meanwhile.",
+    )
     upkeep_interval_us: int = setting(
         1_000_000,
         unit="us",

@@ -11,7 +11,7 @@ class SpaceGuard:
     What is kept free serves the write-ahead log, compaction, seals and trimming.
     """
 
-    __slots__ = ("_free_min", "_free_min_share", "_resume_percent", "refusing")
+    __slots__ = ("_free_min", "_free_min_share", "_resume_percent", "free", "refusing", "total")
 
     def __init__(self, *, free_min: int, free_min_percent: int, resume_percent: int) -> None:
         """
@@ -25,9 +25,17 @@ class SpaceGuard:
         self._free_min_share = free_min_percent
         self._resume_percent = resume_percent
         self.refusing = False
+        self.free = 0
+        """As measured last."""
+        self.total = 0
+
+    def missing(self, percent: int) -> int:
+        """How many bytes are missing for that share to be free, as measured last; not above 0: none. 0 percent: nothing is asked for."""
+        return self.total * percent // 100 - self.free if percent else 0
 
     def update(self, free: int, total: int) -> bool:
         """Take a measurement; returns whether entries are refused from here on."""
+        self.free, self.total = free, total
         limit = min(self._free_min, total * self._free_min_share // 100)
         if self.refusing:
             limit = limit * self._resume_percent // 100

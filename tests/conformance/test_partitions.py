@@ -19,6 +19,7 @@ from storage_node.log_store.memory import MemoryDisk, MemoryLogStore
 from storage_node.log_store.partitions import NEWEST_AHEAD
 from storage_node.log_store.rocksdb import RocksLogStore
 from storage_node.log_store.settings import LogStoreSettings
+from tests.conformance.searching import find_time
 from tests.unit.storage_node.log_store.images import LAST, LOG, SHARD, at, put, read_all, read_last
 
 MARKER = ShardMarker(b"c" * 16, SHARD, Generation(2))
@@ -236,12 +237,12 @@ class TestFindTime:
                 stamps[esn] = it.now
             it.roll()
         for esn, stamp in stamps.items():
-            found = it.store.find_time(LOG, Timestamp(stamp), at(1), at(99))
+            found = find_time(it.store, LOG, stamp, at(1), at(99))
             assert (found.status, found.reached) == (Status.OK, at(esn))
             assert found.before < at(esn)
-        beyond = it.store.find_time(LOG, Timestamp(stamps[34] + 1), at(1), at(99))
+        beyond = find_time(it.store, LOG, stamps[34] + 1, at(1), at(99))
         assert (beyond.before, beyond.reached) == (at(34), at(99) + 1)
-        before = it.store.find_time(LOG, Timestamp(0), at(1), at(99))
+        before = find_time(it.store, LOG, 0, at(1), at(99))
         assert (before.before, before.reached) == (at(1) - 1, at(10))
 
     def test_partitions_that_are_too_old_are_not_read(self, it: Partitioned, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -251,7 +252,7 @@ class TestFindTime:
         seen = []
         read = type(it.store).read
         monkeypatch.setattr(type(it.store), "read", lambda store, asked: seen.append(asked) or read(store, asked))
-        assert it.store.find_time(LOG, Timestamp(it.now - 300 * SECOND), at(1), at(99)).reached == at(4)
+        assert find_time(it.store, LOG, it.now - 300 * SECOND, at(1), at(99)).reached == at(4)
         assert min(asked.first for asked in seen) >= at(4)
 
 

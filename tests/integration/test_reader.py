@@ -9,7 +9,7 @@ import pytest
 
 from client.read.items import Gap, GapKind, Record
 from client.read.proof import Comparison
-from client.reader import Reader, find_time
+from client.reader import Reader
 from logdevice_py.core.lsn import LSN, LSN_MAX
 from logdevice_py.core.status import LogDeviceError, Status
 from server.local_cluster import LocalCluster
@@ -35,7 +35,7 @@ async def test_a_range_is_read_in_order_and_proven() -> None:
                     pass
                 halves.append(reader.proof())
         assert (halves[0] + halves[1]).compare(whole) is Comparison.EQUAL
-        assert await find_time(client, client.log_id(1), receipts[20].timestamp) == receipts[20].lsn
+        assert await client.find_time(1, receipts[20].timestamp) == receipts[20].lsn
 
 
 async def test_a_follower_gets_what_is_appended_and_survives_being_cancelled() -> None:

@@ -30,6 +30,7 @@ from storage_node.log_store.keys import is_partitioned
 from storage_node.log_store.memory import MemoryDisk, MemoryLogStore
 from storage_node.log_store.rocksdb import RocksLogStore
 from storage_node.log_store.settings import LogStoreSettings
+from tests.conformance.searching import find_time
 from tests.unit.storage_node.log_store.images import LOG, SHARD, at, image_of
 
 AMEND = int(EntryFlags.AMEND)
@@ -252,8 +253,12 @@ class LogStoreMachine(RuleBasedStateMachine):
     @rule(log=LOGS, span=RANGES, timestamp=st.sampled_from(TIMESTAMPS))
     def find_time(self, log: LogId, span: list[Lsn], timestamp: int) -> None:
         first, last = span
-        result = self.store.find_time(log, Timestamp(timestamp), first, last)
-        lsns = [lsn for lsn in self.model.lsns(log, first, last) if self.model.entry(log, lsn) is not None]
+        result = find_time(self.store, log, timestamp, first, last)
+        lsns = [
+            lsn
+            for lsn in self.model.lsns(log, first, last)
+            if (entry := self.model.entry(log, lsn)) is not None and not entry[0].flags & HOLE
+        ]
         reached = [lsn for lsn in lsns if timestamp_of(lsn) >= timestamp]
         assert result.status is Status.OK
         assert result.reached == (reached[0] if reached else last + 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import client.client
+import client.look_up.find_request
 import client.read.decoding
 from client.append.append_request import AppendRequests
 from client.read.fail_over import FailOver
@@ -15,7 +15,7 @@ from client.read.read_set import ReadSet
 from client.read.read_stream import ReadStream
 from client.write.frame import FrameFate
 from client.write.write_stream import WriteStream
-from logdevice_py.core.lsn import LSN, LSN_INVALID, Lsn
+from logdevice_py.core.lsn import LSN_INVALID, Lsn
 from logdevice_py.placement.failure_domains import FMajority
 from tests.simulation.deliberate_fault import deliberate
 
@@ -103,9 +103,6 @@ def full_buffer_ignored(original: Change) -> Change:
     return lambda self, sender: self._share
 
 
-@deliberate("find_time takes an entry of the very time for an older one", (client.client, "find_time"))
-def found_time_exclusive(original: Change) -> Change:
-    async def find_time(shell: Any, log: Any, timestamp: int) -> LSN:
-        return await original(shell, log, timestamp + 1)
-
-    return find_time
+@deliberate("a look-up is content with the answer of one shard", (client.look_up.find_request, "enough"))
+def look_up_of_one_shard(original: Change) -> Change:
+    return lambda parts, answers, above: any(answer.through for answer in answers.values())

@@ -9,13 +9,14 @@ from typing import Any
 import client.read.decoding
 import sequencer.recovery.digest
 import storage_node.log_store.precedence
+import storage_node.look_up
 import storage_node.seal
 import storage_node.store
 from epoch_store import cells
 from epoch_store.interface import RegisterShard, Result
 from logdevice_py.core.lsn import EPOCH_INVALID, ESN_INVALID, LSN_INVALID, Epoch, Lsn
 from logdevice_py.core.status import Status
-from logdevice_py.core.units import Timestamp
+from logdevice_py.core.units import SECOND, Timestamp
 from logdevice_py.protocol.messages import GapReason, Seal, Store, StoreFlags
 from storage_node import recent_entries
 from storage_node.log_state import LogState
@@ -24,6 +25,7 @@ from storage_node.purge import LogPurge
 from storage_node.read_stream import ServerReadStream
 from storage_node.recent_entries import RecentEntries
 from storage_node.release import ReleaseHandler
+from storage_node.retention import Retention
 from storage_node.seal import SealHandler
 from storage_node.shard import Shard
 from storage_node.shard_writes import ShardWrites
@@ -195,6 +197,25 @@ def orphans_deleted(original: Change) -> Change:
 @deliberate("a shard trims one LSN more than it was asked to", (TrimHandler, "on_trim"))
 def trimmed_too_far(original: Change) -> Change:
     return lambda self, peer, message, now: original(self, peer, replace(message, lsn=Lsn(message.lsn + 1)), now)
+
+
+@deliberate("a search takes an entry of the very time for an older one", (storage_node.look_up, "search_time"))
+def found_time_exclusive(original: Change) -> Change:
+    return lambda spans, timestamp, first, last: original(spans, timestamp + 1, first, last)
+
+
+@deliberate(
+    "a shard takes what it holds for an hour older than it is",
+    (Retention, "_on_partitions"),
+    likely="records that expire",
+)
+def expired_too_early(original: Change) -> Change:
+    def on_partitions(self: Retention, result: Any, now: Any) -> None:
+        result.partitions = [(number, Timestamp(youngest - 3600 * SECOND)) for number, youngest in result.partitions]
+        self._closed_at, self._looked = {}, False
+        original(self, result, now)
+
+    return on_partitions
 
 
 @deliberate(

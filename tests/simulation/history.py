@@ -79,6 +79,23 @@ class TimeAnswer:
     """The greatest LSN that was acknowledged when it was asked for."""
 
 
+@dataclass(slots=True)
+class KeyAnswer:
+    """Where `find_key` put a key."""
+
+    by: str
+    key: bytes
+    lsn: int
+    before: int
+    """The greatest LSN that was acknowledged when it was asked for."""
+
+
+def key_of(payload: bytes) -> bytes | None:
+    """The key that an application gives a record: some have none, and keys are in no order."""
+    application, number, _ = payload.split(b"-", 2)
+    return number if application[:1] in (b"a", b"w") and int(number) % 3 == 0 else None
+
+
 class FinalContents:
     """What LSNs hold for ever, as readers were told: records, or gaps of one benign kind."""
 
@@ -150,6 +167,8 @@ class LogHistory:
         """The greatest LSN that a sequencer released."""
         self.times: list[TimeAnswer] = []
         """What `find_time` answered."""
+        self.keys: list[KeyAnswer] = []
+        """What `find_key` answered."""
         self.losses: list[Gap] = []
         """DATALOSS that a reader got."""
         self.attempts: dict[bytes, Attempt] = {}
@@ -212,6 +231,10 @@ class LogHistory:
         if tail < acknowledged_before[0]:
             self.fail(f"the tail is {format_lsn(tail)}; {_at(acknowledged_before)} was acknowledged before")
 
+    def expire(self, lsn: int) -> None:
+        """What lies up to here is older than the log keeps it."""
+        self.trim_asked = max(self.trim_asked, lsn)
+
     # Reading
 
     def observe(self, seen: Observation, batch: RecordBatch) -> None:
@@ -252,6 +275,8 @@ class LogHistory:
                     f"{seen.name} got {payload[:24]!r} at {_at((lsn, offset))}; nobody appended it", whatever=True
                 )
                 raise AssertionError
+            if item.key != key_of(payload):  # type: ignore[union-attr]
+                self.fail(f"{seen.name} got {payload[:24]!r} with key {item.key!r}", whatever=True)  # type: ignore[union-attr]
             if attempt.position != (lsn, offset):  # else it was looked at when it was placed
                 self._place(attempt, (lsn, offset), seen.name)
             seen.records.append((lsn, offset, payload))
@@ -304,6 +329,7 @@ class LogHistory:
                 )
         self._check_streams()
         self._check_times()
+        self._check_keys()
         lsns = [lsn for lsn, _, _ in whole.records]
         for seen in self.observations:
             # what is trimmed some saw and others did not; so it is with what is lost
@@ -365,6 +391,24 @@ class LogHistory:
             earlier = lsns[at - 1] if at else 0
             if earlier > self.trim_asked and self.timestamps[earlier] >= answer.when:
                 self.fail(f"{what}; {format_lsn(earlier)} before it has timestamp {self.timestamps[earlier]}")
+
+    def _check_keys(self) -> None:
+        """Where a key was found an entry is with a key that is not below, and the greatest key of the last entry before it that has one is."""
+        greatest: dict[int, bytes] = {}
+        for (lsn, _), payload in self.at.items():
+            key = key_of(payload)
+            if key is not None:
+                greatest[lsn] = max(key, greatest.get(lsn, b""))
+        lsns = sorted(greatest)
+        for answer in self.keys if not self.loses else ():
+            what = f"{answer.by} looked for key {answer.key!r} and got {format_lsn(answer.lsn)}"
+            key = greatest.get(answer.lsn)
+            if self.trim_asked < answer.lsn <= answer.before and (key is None or key < answer.key):
+                self.fail(f"{what}, which has key {key!r}; {format_lsn(answer.before)} was acknowledged before")
+            at = bisect_left(lsns, answer.lsn)
+            earlier = lsns[at - 1] if at else 0
+            if earlier > self.trim_asked and greatest[earlier] >= answer.key:
+                self.fail(f"{what}; {format_lsn(earlier)} before it has key {greatest[earlier]!r}")
 
     def _check_streams(self) -> None:
         streams: dict[str, list[Attempt]] = {}

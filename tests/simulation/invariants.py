@@ -6,7 +6,7 @@ where it is checked.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -18,6 +18,7 @@ from logdevice_py.core.ids import InstanceId, LogId, NodeId, ShardId, format_sha
 from logdevice_py.core.lsn import LSN_OLDEST, Epoch, format_lsn
 from logdevice_py.core.machine import Send
 from logdevice_py.core.status import Status
+from logdevice_py.core.units import SECOND
 from logdevice_py.metadata.epoch_metadata import EpochInterval, EpochMetaData
 from logdevice_py.placement.failure_domains import FailureDomains
 from logdevice_py.protocol.messages import (
@@ -55,6 +56,8 @@ class EntryModel:
 
     content: tuple[int, int, int, int]
     """Timestamp, records, length and checksum of the body: the same on every copy, for ever."""
+    born: int
+    """When it was first sent, true time."""
     copysets: dict[int, tuple[ShardId, ...]] = field(default_factory=dict)
     """By wave."""
     stored: dict[int, set[ShardId]] = field(default_factory=dict)
@@ -101,7 +104,9 @@ class LogModel:
         self.fenced = 0
         """The greatest epoch of which an f-majority of the nodeset is sealed."""
         self.trim_asked = 0
-        """The greatest LSN up to which anybody asked to trim."""
+        """The greatest LSN up to which anybody asked to trim, or which is older than the log keeps it."""
+        self.expired: Callable[[int], None] = lambda lsn: None
+        """Told up to where the log is older than it keeps records."""
 
 
 class Invariants:
@@ -126,6 +131,8 @@ class Invariants:
         self._generations: dict[ShardId, int] = {}
         self._runs: dict[int, int] = {}
         self._locations: dict[ShardId, Location | None] = {}
+        self._wrong_clocks: dict[int, bool] = {}
+        """Nodes whose wall clock was wrong by more than a second at some time, and whether it was behind."""
         self._headers: dict[bytes, EntryHeader] = {}
         """Of images seen lately."""
         self._messages = {
@@ -153,6 +160,8 @@ class Invariants:
         if self._runs.get(node.id) != node.starts:
             self._runs[node.id] = node.starts
             self._on_start(node)
+        if abs(node.clock.skew) > SECOND:
+            self._wrong_clocks[node.id] = self._wrong_clocks.get(node.id, False) or node.clock.skew < 0
         self._recoveries.watch(node, effects)
         messages = self._messages
         for effect in effects:
@@ -213,7 +222,7 @@ class Invariants:
                 self._check_content(model, header, f"{format_shard(effect.shard)} stores")
         for log, first, last in batch.deletes:
             model = logs.get(log)
-            if model is not None and first == LSN_OLDEST and last > model.trim_asked:
+            if model is not None and first == LSN_OLDEST and last > model.trim_asked and not self._expires(model, last):
                 self.fail(f"{format_shard(effect.shard)} trims log {log} to {format_lsn(last)}, which nobody asked for")
         for log, metadata_kind, value in batch.log_metadata:
             decode = _GROWING.get(metadata_kind)
@@ -226,6 +235,23 @@ class Invariants:
                         f"after {self._growing[key]}"
                     )
                 self._growing[key] = number
+
+    def _expires(self, model: LogModel, last: int) -> bool:
+        """Whether all up to an LSN is older than its log keeps it; as far as no more than one clock was wrong."""
+        attributes = self.cluster.config.log(model.log)
+        backlog = 0 if attributes is None else attributes.backlog_us
+        if not backlog:
+            return False
+        now = self.cluster.scheduler.now
+        excused = len(self._wrong_clocks) > 1 or any(
+            behind and self.cluster.nodes[NodeId(node)].starts > 1 for node, behind in self._wrong_clocks.items()
+        )
+        for lsn, entry in model.entries.items():
+            if model.trim_asked < lsn <= last and now - entry.born < backlog and not excused:
+                self.fail(f"{_at(model.log, lsn)} is {now - entry.born} us old, and kept for {backlog}")
+        model.trim_asked = last
+        model.expired(last)
+        return True
 
     def _check_content(self, model: LogModel, header: EntryHeader, by: str) -> None:
         content = (header.timestamp, header.records, header.body_length, header.body_crc)
@@ -270,7 +296,7 @@ class Invariants:
             self.fail(f"{_at(model.log, lsn)} says LNG {header.lng}; fully replicated is what ends at {epoch.lng}")
         if entry is None:
             content = (header.timestamp, header.records, header.body_length, header.body_crc)
-            entry = model.entries[lsn] = EntryModel(content)
+            entry = model.entries[lsn] = EntryModel(content, self.cluster.scheduler.now)
             self.image_bytes_max = max(self.image_bytes_max, len(message.image))
         else:
             self._check_content(model, header, "another wave sends")

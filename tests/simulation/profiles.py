@@ -46,6 +46,19 @@ _QUICK_RECOVERY: Mapping[str, tuple[str, ...]] = {
 
 PROFILES: tuple[TroubleProfile, ...] = (
     TroubleProfile(
+        name="records that expire",
+        faults=("wall_clock_jump", "wall_clock_years", "clock_drift", "crash_process", "slow_disk"),
+        settings={
+            "storage": {
+                "retention_interval_us": ('"200ms"',),
+                "retention_margin_us": ('"2s"',),
+                "trim_exchange_interval_us": ('"200ms"', '"1s"'),
+            }
+        },
+        attributes={"backlog_us": ('"2s"', '"5s"')},
+        scenario={"fault_interval": 4 * SECOND, "duration": 20 * SECOND, "find_interval": SECOND, "config_interval": 0},
+    ),
+    TroubleProfile(
         name="recovery under fire",
         faults=("strike_in_recovery", "strike_in_recovery", "crash_process", "crash_in_recovery", "half_open"),
         settings={"recovery": _QUICK_RECOVERY, "storage": {"recent_entries_bytes_max": ('"0B"',)}},

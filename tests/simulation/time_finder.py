@@ -1,4 +1,4 @@
-"""An application that asks where in a log a time is, and gives up what is older."""
+"""An application that asks where in a log a time or a key is, how the log begins, and how large it is, and gives up what is older."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from logdevice_py.core.lsn import LSN_OLDEST
 from logdevice_py.core.status import LogDeviceError
 from logdevice_py.core.units import SECOND
 from tests.simulation.asyncio_clients import AsyncioApplication
-from tests.simulation.history import TimeAnswer
+from tests.simulation.history import KeyAnswer, TimeAnswer
 
 
 class TimeFinder(AsyncioApplication):
@@ -20,10 +20,38 @@ class TimeFinder(AsyncioApplication):
             patience = self.rng.choice([1, 10, 30])
             try:
                 async with asyncio.timeout(patience):
-                    await self.find()
+                    await self.rng.choice([self.find, self.find, self.find_key, self.look])()
             except (LogDeviceError, TimeoutError) as error:
                 self.cluster.note(self.client.name, "found no time", error)
             await self.rest(1 + self.rng.randrange(2 * interval))
+
+    async def find_key(self) -> None:
+        log = self.pick_log()
+        history = self.run.histories[log]
+        key = b"%d" % self.rng.randrange(1 + 3 * len(history.at))
+        before = history.acknowledged_max[0]
+        lsn = int(await self.client.client.find_key(log, key))
+        self.cluster.note(self.client.name, "found key", (log, key, lsn))
+        history.keys.append(KeyAnswer(self.name, key, lsn, before))
+
+    async def look(self) -> None:
+        """What holds of the answers at any time."""
+        log = self.pick_log()
+        history, client = self.run.histories[log], self.client.client
+        before = history.acknowledged_max[0]
+        if self.rng.random() < 0.5:
+            head = await client.head(log)
+            if head.trim_point > history.trim_asked:
+                history.fail(f"{self.name} was told of the trim point {head.trim_point}; nobody asked for it")
+            elif head.lsn is None and before > history.trim_asked:
+                history.fail(f"{self.name} was told that the log is empty; {before} was acknowledged")
+            elif head.lsn is not None and head.lsn <= head.trim_point:
+                history.fail(f"{self.name} was told that the log begins at {head.lsn}, trimmed to {head.trim_point}")
+        else:
+            when = self.rng.choice(list(history.timestamps.values()) or [1])
+            near = int(await client.find_time(log, when, approximate=True))
+            self.cluster.note(self.client.name, "found time about", (log, when, near))
+            await client.data_size(log)
 
     async def find(self) -> None:
         log = self.pick_log()

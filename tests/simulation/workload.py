@@ -46,6 +46,7 @@ class Applications:
         for log, history in self.histories.items():
             model = invariants.logs[log]
             history.released = lambda model=model: model.released  # type: ignore[misc]
+            model.expired = lambda lsn, history=history: history.expire(lsn)  # type: ignore[misc]
         self.take_out: Callable[[Iterable[ShardId]], bool] = lambda shards: False
         """Whether these shards may leave the cluster file; if so, what they hold counts as lost."""
         self.pending = 0

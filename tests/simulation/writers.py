@@ -11,6 +11,7 @@ from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import MILLISECOND, SECOND, Micros
 from server.sim_machines import SimPromise
 from tests.simulation.application import Application
+from tests.simulation.history import key_of
 
 if TYPE_CHECKING:
     from tests.simulation.workload import Applications
@@ -81,7 +82,7 @@ class StreamWriter(Application):
         self.waiting += 1
         self.frames_waiting += frames
         try:
-            self.streams.append_many(log, payloads, SimPromise(done), now)
+            self.streams.append_many(log, payloads, SimPromise(done), now, list(map(key_of, payloads)))
         except LogDeviceError as error:
             if error.status is not Status.NOBUFS:
                 raise
@@ -130,4 +131,4 @@ class PlainWriter(Application):
         self.run.pending += 1
         self.waiting += 1
         timeout = self.rng.choice([300 * MILLISECOND, 2 * SECOND, 10 * SECOND])
-        self.client.session.append(log, attempt.payload, SimPromise(done), timeout)
+        self.client.session.append(log, attempt.payload, SimPromise(done), timeout, key_of(attempt.payload))

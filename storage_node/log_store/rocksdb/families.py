@@ -14,6 +14,7 @@ import rocksdict
 from logdevice_py.core.status import LogDeviceError, Status
 from storage_node.log_store import keys
 from storage_node.log_store.metrics import RocksDBMetrics
+from storage_node.log_store.rocksdb.options_hurdles import OPTIONS_REFUSED, OptionsHurdles
 from storage_node.log_store.settings import LogStoreSettings
 
 RocksDBError: Final = Exception
@@ -77,7 +78,7 @@ def database_options(settings: LogStoreSettings) -> Any:
 class Families:
     """The column families of an open database, each with what writes (its handle) and what reads it."""
 
-    __slots__ = ("_options", "_readers", "database", "handles", "metadata", "metadata_handle")
+    __slots__ = ("_hurdles", "_options", "_readers", "database", "handles", "metadata", "metadata_handle")
 
     def __init__(self, path: str, settings: LogStoreSettings) -> None:
         """Open the database, creating it where there is none.
@@ -86,6 +87,7 @@ class Families:
             LogDeviceError: FAILED, with what RocksDB says.
         """
         self._options = FamilyOptions(settings)
+        self._hurdles = OptionsHurdles(path)
         self.handles: dict[int, Any] = {}
         """Per partition, what a write batch names its family by."""
         self._readers: dict[int, Any] = {}
@@ -165,7 +167,19 @@ class Families:
         del self.handles[partition]
         # the files go when nothing refers to the family any more; closing it would flush it first
         del self._readers[partition]
-        self.database.drop_column_family(str(partition))
+        with self._hurdles.set_up():
+            try:
+                self.database.drop_column_family(str(partition))
+            except RocksDBError as error:
+                # the drop is in the manifest; what failed is the file that nobody reads
+                if not str(error).startswith(OPTIONS_REFUSED):
+                    raise
+
+    def set_options(self, partition: int, options: dict[str, str]) -> None:
+        """Change options of a family; from any thread. RocksDBError if that fails, KeyError if it was dropped."""
+        reader = self._readers[partition]
+        with self._hurdles.kept_down():
+            reader.set_options(options)
 
     def _attach(self, partition: int, name: str) -> None:
         self._readers[partition] = self.database.get_column_family(name)

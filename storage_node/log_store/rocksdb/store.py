@@ -23,6 +23,7 @@ from logdevice_py.core.units import Timestamp
 from storage_node.log_store import keys
 from storage_node.log_store.contents import ContentsBuilder, decode_losses, encode_durable, encode_losses
 from storage_node.log_store.directory import Directory, DirectoryOrderError, Span
+from storage_node.log_store.directory_answers import answer_directory, last_to_give_up
 from storage_node.log_store.identity import CorruptMarkerError, PreviousEnd, ShardMarker, judge_stop
 from storage_node.log_store.interface import (
     PER_ENTRY_BYTES,
@@ -32,7 +33,6 @@ from storage_node.log_store.interface import (
     ReadLast,
     ReadResult,
     ReadShard,
-    TimeRange,
     WriteBatch,
 )
 from storage_node.log_store.metrics import LogStoreMetrics
@@ -43,7 +43,6 @@ from storage_node.log_store.rocksdb.ranges import DamagedError, RangeReader
 from storage_node.log_store.rocksdb.upkeep import Upkeep
 from storage_node.log_store.settings import LogStoreSettings
 from storage_node.log_store.space import SpaceGuard
-from storage_node.log_store.time_search import find_time
 from storage_node.log_store.view import StoreView
 
 _FAILED: Final = "failed"
@@ -96,6 +95,7 @@ class RocksLogStore:
             resume_percent=settings.free_space_resume_percent,
         )
         self._unmeasured = 0
+        self.giving_up = False
         self._unasked = 0
         """Bytes that may be written before RocksDB is asked again whether it delays writes."""
         self.check_space()
@@ -417,15 +417,14 @@ class RocksLogStore:
         """Execute a `ReadDirectory`."""
         if self._failed:
             return DirectoryResult(Status.FAILED)
-        highest_through = self._directory.highest_through
-        found = [(log, highest_through(log, through)) for log, through in request.logs]
-        return DirectoryResult(Status.OK, self._partitions.expiry(), self._partitions.newest_record(), found)
+        return answer_directory(self._directory, self._partitions, request, self._space_end())
 
-    def find_time(self, log: LogId, timestamp: Timestamp, first: Lsn, last: Lsn) -> TimeRange:
-        """Where in [first, last] the records of a log reach a timestamp."""
-        if self._failed:
-            return TimeRange(Status.FAILED, first, last)
-        return find_time(self.read, self._directory, self._partitions, log, timestamp, first, last)
+    def _space_end(self) -> int:
+        """As in `DirectoryResult`. What is about to be dropped counts as free."""
+        wanted = self._space.missing(self._settings.space_retention_percent)
+        wanted -= self._upkeep.bytes_to_drop if wanted > 0 else 0
+        self.giving_up = wanted > 0
+        return last_to_give_up(self._partitions, self._families.size_of, wanted)
 
     def locate(self, log: LogId, first: Lsn, last: Lsn) -> Span:
         """The lowest part of a range that lies in one partition; the whole range where nothing of it is stored."""
@@ -449,6 +448,15 @@ class RocksLogStore:
         except RocksDBError as error:
             self._fail(str(error))
 
+    def drop_next(self) -> float | None:
+        """Drop one partition if one is due; returns in how many seconds there is another to drop, None if none waits."""
+        if not self._failed and self._marker is not None:
+            try:
+                return self._upkeep.drop_next()
+            except RocksDBError as error:
+                self._fail(str(error))
+        return None
+
     @property
     def partitions(self) -> list[int]:
         """Numbers of the partitions in use, ascending."""
@@ -457,6 +465,7 @@ class RocksLogStore:
     def report(self, metrics: LogStoreMetrics) -> None:
         """Set the gauges."""
         metrics.no_space = int(self._space.refusing)
+        metrics.giving_up_for_space = int(self.giving_up)
         metrics.partitions = len(self._partitions)
         metrics.partitions_to_drop = self._upkeep.to_drop
         metrics.directory_rows = self._directory.rows_count

@@ -141,19 +141,31 @@ class Upkeep:
         """A sync that began at the token is done."""
         self._durably_condemned = covered
 
-    def drop_next(self) -> None:
-        """Drop a family whose turn has come, if it is durable that it may go. It takes a few hundredths of a second, which are not to add up."""
-        if self._dropped >= self._durably_condemned:
-            return
+    def drop_next(self) -> float | None:
+        """Drop a family whose turn has come, if it is durable that it may go. It takes some milliseconds, which are not to add up.
+
+        Returns in how many seconds there is another to drop; None: none is known to wait.
+        """
         began = time.monotonic()
-        if began < self._drop_again_at:
-            return
+        if self._dropped >= self._durably_condemned or began < self._drop_again_at:
+            return self._drop_due()
         number = self._droppable.popleft()
         self._families.drop(number)
         self._dropped += 1
         self._partitions.forget(number)
         ended = time.monotonic()
         self._drop_again_at = ended + (ended - began) * 100 / self._settings.partition_drop_share_percent
+        return self._drop_due()
+
+    def _drop_due(self) -> float | None:
+        if self._dropped >= self._durably_condemned:
+            return None
+        return max(0.0, self._drop_again_at - time.monotonic())
+
+    @property
+    def bytes_to_drop(self) -> int:
+        """About how much space dropped partitions still take."""
+        return sum(map(self._families.size_of, self._droppable))
 
     @property
     def to_drop(self) -> int:
@@ -227,6 +239,6 @@ class Upkeep:
         options.ignore_missing_column_families = True
         self._families.database.write(batch, options)
         # blobs of all files, not only of the oldest: the files of a closed partition are rewritten once
-        family.set_options({"blob_garbage_collection_age_cutoff": "1.0"})
+        self._families.set_options(number, {"blob_garbage_collection_age_cutoff": "1.0"})
         family.compact_range(None, None)
         hit("log_store_partition_rewritten")

@@ -7,13 +7,18 @@ from typing import Any
 import pytest
 
 from logdevice_py.config.logs import LogTree
-from logdevice_py.core.ids import LogId
-from logdevice_py.core.lsn import Lsn
+from logdevice_py.core.ids import LogId, NodeId, PeerId, node_of
+from logdevice_py.core.lsn import ESN_MAX, Epoch, Esn, Lsn
 from logdevice_py.core.units import SECOND, Micros, Timestamp
+from logdevice_py.protocol.messages import TrimPoints
+from storage_node.log_state import LogState
 from storage_node.log_store.settings import LogStoreSettings
-from storage_node.retention import AgreedClock
+from storage_node.recovered_epochs import RecoveredEpochs
+from storage_node.retention import AgreedClock, beside_bridge
 from storage_node.settings import StorageSettings
+from storage_node.stored_metadata import RecoveredEpoch
 from tests.unit.storage_node.fakes import (
+    ME,
     SEQUENCER,
     SYNC_LOG,
     THREE_COPIES,
@@ -41,6 +46,7 @@ class Aging(ShardDriver):
     def __init__(self, settings: StorageSettings | None = None) -> None:
         self.ahead = 0
         """By how much the wall clock is wrong."""
+        self.hears_others = True
         self.store_settings = SETTINGS
         self.wall = lambda: Timestamp(self.now + 100 * HOUR + self.ahead)
         super().__init__(settings)
@@ -70,7 +76,18 @@ class Aging(ShardDriver):
         end = self.now + micros
         while self.now < end:
             self.advance(min(30 * SECOND, end - self.now))
+            if self.hears_others:
+                self.hear_others()
             self.store.maintain(self.wall())
+
+    def hear_others(self) -> None:
+        """The other nodes tell their clocks, which are right."""
+        own = self.node.node
+        for shard in self.config.storage_shards():
+            if node_of(shard) != own:
+                wall = Timestamp(self.now + 100 * HOUR)
+                message = TrimPoints(shard=ME, sender=shard, wall=wall, logs=[])
+                self.turn((PeerId(node_of(shard)), message))
 
     def trim_point(self, log: LogId = SYNC_LOG) -> Lsn:
         point = self.log(log).trim_point
@@ -177,6 +194,40 @@ class TestAge:
         assert driver.trim_point() == lsn(1, 1)
 
 
+class TestBridges:
+    """The rest of an epoch whose bridge is trimmed alone would look lost to readers."""
+
+    def state(self, *, released: Lsn, clean: int, bridge: int | None) -> LogState:
+        state = LogState(SYNC_LOG)
+        state.last_released = released
+        state.clean_epoch = Epoch(clean)
+        if bridge is not None:
+            ended = RecoveredEpoch(Epoch(9), Esn(1), Esn(bridge), lsn(1, 1), Timestamp(0), True)
+            state.recovered = RecoveredEpochs()
+            state.recovered.put(Epoch(1), ended.encode())
+        return state
+
+    def test_the_rest_of_the_epoch_goes_with_its_bridge(self) -> None:
+        state = self.state(released=lsn(2, 3), clean=1, bridge=8)
+        assert beside_bridge(state, lsn(1, 8)) == lsn(1, ESN_MAX)
+        assert beside_bridge(state, lsn(1, 9)) == lsn(1, ESN_MAX)
+        assert beside_bridge(state, lsn(1, 7)) == lsn(1, 7)
+        assert beside_bridge(state, lsn(2, 2)) == lsn(2, 2)
+
+    def test_a_bridge_that_is_the_tail_stays(self) -> None:
+        state = self.state(released=lsn(1, 8), clean=1, bridge=8)
+        assert beside_bridge(state, lsn(1, 8)) == lsn(1, 7)
+
+    def test_what_may_be_a_bridge_stays(self) -> None:
+        state = self.state(released=lsn(2, 3), clean=1, bridge=None)
+        assert beside_bridge(state, lsn(1, 8)) == lsn(1, 7)
+
+    def test_nothing_is_changed_in_an_epoch_that_goes_on(self) -> None:
+        state = self.state(released=lsn(1, 8), clean=0, bridge=None)
+        assert beside_bridge(state, lsn(1, 8)) == lsn(1, 8)
+        assert beside_bridge(state, Lsn(0)) == 0
+
+
 class TestClocks:
     def write_and_wait(self, driver: Aging, stamp: int | None = None) -> None:
         driver.append(lsn(1, 1), stamp=stamp)
@@ -219,6 +270,53 @@ class TestClocks:
         driver.append(lsn(1, 3))
         driver.pass_time(3 * MARGIN)
         assert driver.trim_point() >= lsn(1, 1)
+
+    def test_without_news_from_half_of_the_other_nodes_nothing_is_trimmed(self, driver: Aging) -> None:
+        driver.hears_others = False
+        self.write_and_wait(driver)
+        driver.pass_time(10 * BACKLOG)
+        driver.append(lsn(1, 3))
+        driver.pass_time(3 * MARGIN)
+        assert driver.trim_point() == 0
+        driver.hears_others = True
+        driver.pass_time(3 * MARGIN)
+        assert driver.trim_point() >= lsn(1, 1)
+
+    def test_a_node_that_sequences_with_its_own_clock_ahead_trims_nothing_early(self, driver: Aging) -> None:
+        self.write_and_wait(driver)
+        driver.restart()
+        driver.open()
+        driver.ahead = 1_000 * HOUR
+        driver.append(lsn(1, 3), stamp=driver.wall())
+        driver.pass_time(BACKLOG - 3 * MARGIN)
+        assert driver.trim_point() == 0
+
+    def test_a_node_whose_clock_was_behind_while_it_wrote_trims_nothing_early(self, driver: Aging) -> None:
+        driver.append(lsn(1, 9), KEPT_FOR_EVER)
+        driver.pass_time(MARGIN)
+        driver.ahead = -20 * HOUR
+        driver.append(lsn(1, 1), stamp=driver.wall())
+        driver.ahead = -20 * HOUR + PART
+        driver.store.maintain(driver.wall())
+        driver.pass_time(MARGIN)
+        driver.append(lsn(1, 2), stamp=driver.wall())
+        driver.ahead = 0
+        driver.append(lsn(1, 10), KEPT_FOR_EVER)
+        driver.pass_time(BACKLOG - 6 * MARGIN)
+        assert driver.trim_point() == 0
+
+    def test_the_agreed_clock_goes_by_half_of_the_others(self) -> None:
+        others = {NodeId(1), NodeId(2), NodeId(3)}
+        clock = AgreedClock(lambda: Timestamp(10_000), lambda: others)
+        clock.observe(Timestamp(10_000), Micros(0))
+        clock.hear(NodeId(1), Timestamp(9_000), Micros(0))
+        assert clock.read(Micros(0)) == 0
+        clock.hear(NodeId(2), Timestamp(500), Micros(0))
+        assert clock.read(Micros(10)) == 510
+        clock.hear(NodeId(3), Timestamp(600), Micros(10))
+        assert clock.read(Micros(20)) == 610
+        others.discard(NodeId(1))
+        assert clock.read(Micros(20)) == 610
 
     def test_the_agreed_clock_waits_for_both(self) -> None:
         wall = [Timestamp(100)]

@@ -1,0 +1,68 @@
+"""Reading the nodesets of a log for somebody who waits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from logdevice_py.core import marks
+from logdevice_py.core.ids import LogId
+from logdevice_py.core.lsn import EPOCH_MAX, Epoch
+from logdevice_py.core.units import Micros
+from logdevice_py.metadata.epoch_metadata import EpochInterval
+from logdevice_py.metadata.history import MetadataHistoryReader
+
+if TYPE_CHECKING:
+    from client.session import ClientSession
+
+HistoryKnown = Callable[[tuple[EpochInterval, ...], Micros, Epoch], None]
+"""(history, now, the last epoch for which it may be certain)"""
+
+
+class HistoryRequest:
+    """Somebody waits for the nodesets of a log; `cancel` when he does not any more."""
+
+    __slots__ = ("_done", "_log", "_reader", "_session")
+
+    def __init__(self, session: ClientSession, log: LogId, done: HistoryKnown) -> None:
+        self._session = session
+        self._log = log
+        self._done = done
+        self._reader: MetadataHistoryReader | None = None
+
+    def start(self, now: Micros) -> None:
+        """Read, as the newest cluster file says; anew when it is being read."""
+        self._stop()
+        session = self._session
+        self._reader = MetadataHistoryReader(
+            self._log, session.config, session.links, session.timers, session.rng, session.ids, self._known
+        )
+        session.add_digest(self._reader)
+        self._reader.start(now)
+
+    def on_config(self, now: Micros) -> None:
+        """The metadata log may be kept by others, and those that are asked may be gone for good."""
+        if self._reader is not None:
+            marks.hit("client_history_read_anew")
+            self.start(now)
+
+    def _known(self, reader: MetadataHistoryReader, now: Micros) -> None:
+        self._reader = None
+        self._session.remove_digest(reader)
+        self._session.remove_history(self)
+        hidden = reader.unreadable_from
+        self._session.metadata_repair.note(self._log, found=bool(reader.history))
+        if not reader.authoritative:
+            self._session.metadata_repair.wanted(self._log, self._session.routes.epoch(self._log), now)
+        self._done(reader.history, now, EPOCH_MAX if hidden is None else Epoch(hidden - 1))
+
+    def cancel(self) -> None:
+        """Harmless when it was answered."""
+        self._stop()
+        self._session.remove_history(self)
+
+    def _stop(self) -> None:
+        if self._reader is not None:
+            self._reader.cancel()
+            self._session.remove_digest(self._reader)
+            self._reader = None

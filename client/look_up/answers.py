@@ -1,0 +1,32 @@
+"""What look-ups answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from logdevice_py.core.lsn import LSN
+from logdevice_py.core.units import Timestamp
+
+
+@dataclass(frozen=True, slots=True)
+class LogHead:
+    """Where the readable part of a log begins."""
+
+    trim_point: LSN
+    """Everything up to here was given up; 0: nothing was. Shards that did not answer may know a greater one."""
+    lsn: LSN | None
+    """Of the first record; None: the log is empty."""
+    timestamp: Timestamp | None
+    """Of the first record."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogTail:
+    """Where a log ends."""
+
+    lsn: LSN
+    """The last LSN that can be read; nothing acknowledged before the question lies above. 0: nothing was ever written."""
+    record_lsn: LSN | None
+    """Of the last entry with records, trimmed or not; None: there never was one."""
+    timestamp: Timestamp | None
+    """Of that entry."""

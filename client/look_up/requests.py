@@ -1,0 +1,80 @@
+"""The look-ups of one client that are under way."""
+
+from __future__ import annotations
+
+from client.look_up.find_request import FindRequest, FindTarget, FoundPlace
+from client.look_up.size_request import SizeRequest
+from client.look_up.survey import LogParts, SurveyGround
+from client.promise import Promise, break_, keep
+from logdevice_py.core.ids import LogId, ShardId, format_shard
+from logdevice_py.core.lsn import Lsn
+from logdevice_py.core.status import LogDeviceError, Status
+from logdevice_py.core.units import Micros, Timestamp
+from logdevice_py.protocol.messages import DataSized, KeyFound
+
+
+class LookUps:
+    """Begins look-ups and hands them their answers."""
+
+    __slots__ = ("_ground", "_requests")
+
+    def __init__(self, ground: SurveyGround) -> None:
+        self._ground = ground
+        self._requests: list[FindRequest | SizeRequest] = []
+
+    def on_answer(self, answer: KeyFound | DataSized, now: Micros) -> None:
+        """What a shard answered."""
+        kind = FindRequest if isinstance(answer, KeyFound) else SizeRequest
+        for request in list(self._requests):
+            if type(request) is kind and request.on_answer(answer, now):  # type: ignore[arg-type]
+                return
+
+    def find(
+        self, log: LogId, parts: LogParts, target: FindTarget, last: Lsn, promise: Promise, now: Micros, timeout_us: int
+    ) -> FindRequest:
+        """Look for a target up to `last`; the promise gets a `FoundPlace`, or PARTIAL when too few shards answered."""
+
+        def done(found: FoundPlace | list[ShardId], at: Micros) -> None:
+            self._requests.remove(request)
+            _tell(promise, found)
+
+        request = FindRequest(self._ground, log, parts, target, last, now + timeout_us, done)
+        self._requests.append(request)
+        request.start(now)
+        return request
+
+    def size(
+        self,
+        log: LogId,
+        parts: LogParts,
+        first: Timestamp,
+        last: Timestamp,
+        promise: Promise,
+        now: Micros,
+        timeout_us: int,
+    ) -> SizeRequest:
+        """Estimate the bytes of a log; the promise gets them, or PARTIAL when too few shards answered."""
+
+        def done(found: int | list[ShardId], at: Micros) -> None:
+            self._requests.remove(request)
+            _tell(promise, found)
+
+        request = SizeRequest(self._ground, log, parts, first, last, now + timeout_us, done)
+        self._requests.append(request)
+        request.start(now)
+        return request
+
+    def cancel(self, request: FindRequest | SizeRequest) -> None:
+        """Nobody waits for it; harmless when it was answered."""
+        if request in self._requests:
+            request.cancel()
+            self._requests.remove(request)
+
+
+def _tell(promise: Promise, found: FoundPlace | int | list[ShardId]) -> None:
+    if isinstance(found, list):
+        silent = ", ".join(map(format_shard, found)) or "none, but not all of them know enough yet"
+        text = f"too few shards answered; silent: {silent}"
+        break_(promise, LogDeviceError(Status.PARTIAL, text, retriable=True, maybe_applied=False))
+    else:
+        keep(promise, found)

@@ -1,0 +1,232 @@
+"""Asking all shards that may hold a part of a log, until enough have answered for it to be certain that nothing is missed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from client.links import Links
+from client.settings import ClientSettings
+from logdevice_py.config.cluster import ClusterConfig
+from logdevice_py.core.ids import ShardId, node_peer
+from logdevice_py.core.lsn import LSN_MAX, Epoch, Lsn, compose_lsn
+from logdevice_py.core.machine import Rng, Timer, TimerWheel, backoff
+from logdevice_py.core.marks import hit
+from logdevice_py.core.status import TRAITS, Status
+from logdevice_py.core.units import Micros
+from logdevice_py.metadata.epoch_metadata import EpochInterval
+from logdevice_py.placement.failure_domains import Authority, FailureDomains, FMajority
+
+_PAUSE_US: Final = 20_000
+"""Before a shard is asked again that did not know enough: it hears how far the log is released with the next RELEASE."""
+
+
+@dataclass(slots=True)
+class SurveyGround:
+    """What the surveys of one client share."""
+
+    links: Links
+    timers: TimerWheel
+    rng: Rng
+    ids: Iterator[int]
+    settings: ClientSettings
+
+
+class LogParts:
+    """The parts of a log that lie on the same nodeset, up to some LSN."""
+
+    __slots__ = ("_parts", "present")
+
+    def __init__(self, intervals: Sequence[EpochInterval], last: Lsn, config: ClusterConfig) -> None:
+        """
+        Args:
+            intervals: the log's history, ascending.
+            last: what lies above does not matter.
+            config: the cluster file.
+        """
+        self._parts: list[tuple[EpochInterval, Lsn, FailureDomains]] = []
+        self.present: list[ShardId] = []
+        """The shards to ask: those that the cluster still has."""
+        known = set(config.storage_shards())
+        wanted: set[ShardId] = set()
+        for index, interval in enumerate(intervals):
+            if compose_lsn(interval.since, 0) > last:
+                break
+            end = LSN_MAX if index + 1 == len(intervals) else Lsn(compose_lsn(intervals[index + 1].since, 0) - 1)
+            domains = FailureDomains(interval.shards, interval.replication, config.location)
+            self._parts.append((interval, min(end, last), domains))
+            wanted.update(interval.shards)
+        self.present = sorted(wanted & known)
+
+    def __iter__(self) -> Iterator[tuple[EpochInterval, Lsn, FailureDomains]]:
+        """(interval, its last LSN, who is needed) of each part, ascending."""
+        return iter(self._parts)
+
+    @property
+    def copies(self) -> int:
+        """The fewest copies of an entry in any part."""
+        return min(interval.replication.copies for interval, _, _ in self._parts)
+
+    def answered(self, answers: Mapping[ShardId, Any]) -> bool:
+        """Whether an f-majority of each part has answered, whatever it lost."""
+        for _, _, domains in self._parts:
+            for shard in domains.shards:
+                lost = shard not in self.present
+                domains.set_authority(shard, Authority.UNDERREPLICATION if lost else Authority.FULLY_AUTHORITATIVE)
+            verdict = domains.f_majority([shard for shard in domains.shards if shard in answers])
+            if verdict is FMajority.NONE:
+                return False
+        return True
+
+
+def enough(parts: LogParts, answers: Mapping[ShardId, Any], above: int) -> bool:
+    """Whether KEY_FOUNDs prove that nothing above an LSN is missed that any shard still has.
+
+    A shard counts for a part of the log when it knows all of the part and lost nothing of it. When those that lost something are too many,
+    everybody who may know anything must have answered.
+    """
+    for interval, end, domains in parts:
+        if end <= above:
+            continue
+        complete = []
+        for shard in domains.shards:
+            answer = answers.get(shard)
+            lost = shard not in parts.present
+            if answer is not None:
+                lost = answer.generation != interval.generation(shard) or _is_lossy(interval, end, answer)
+                if answer.through >= end and not lost:
+                    complete.append(shard)
+            domains.set_authority(shard, Authority.UNDERREPLICATION if lost else Authority.FULLY_AUTHORITATIVE)
+        verdict = domains.f_majority(complete)
+        if verdict is FMajority.NONE:
+            return False
+        if verdict is FMajority.NON_AUTHORITATIVE:
+            hit("look_up_non_authoritative")
+            if not all(shard in answers for shard in domains.shards if shard in parts.present):
+                return False
+    return True
+
+
+def _is_lossy(interval: EpochInterval, end: Lsn, answer: Any) -> bool:
+    return bool(answer.lossy_last) and answer.lossy_first <= Epoch(end >> 32) and answer.lossy_last >= interval.since
+
+
+class ShardSurvey:
+    """One question to many shards. Asking changes nothing, so shards that do not answer, or do not know enough yet, are asked again."""
+
+    __slots__ = (
+        "_answers",
+        "_ask",
+        "_asked",
+        "_done",
+        "_enough",
+        "_failed",
+        "_grace",
+        "_grace_us",
+        "_ground",
+        "_pauses",
+        "_requests",
+        "_timer",
+        "_until",
+    )
+
+    def __init__(
+        self,
+        ground: SurveyGround,
+        shards: Sequence[ShardId],
+        ask: Callable[[ShardId, int], Any],
+        enough: Callable[[Mapping[ShardId, Any]], bool],
+        until: int,
+        done: Callable[[Mapping[ShardId, Any], bool, Micros], None],
+        *,
+        grace_us: int = 0,
+    ) -> None:
+        """
+        Args:
+            ground: the client's.
+            shards: whom to ask.
+            ask: the message for a shard, with a request id.
+            enough: whether the answers that came suffice.
+            until: the deadline.
+            done: gets the OK answers, and whether they suffice.
+            grace_us: how long the others are waited for once there are enough answers.
+        """
+        self._grace_us = grace_us
+        self._grace: Timer | None = None
+        self._ground = ground
+        self._ask = ask
+        self._enough = enough
+        self._until = until
+        self._done = done
+        self._answers: dict[ShardId, Any] = {}
+        self._failed: set[ShardId] = set()
+        self._requests = {shard: next(ground.ids) for shard in shards}
+        self._asked: dict[ShardId, int] = {}
+        """When those were asked of whom no answer to that came."""
+        self._timer: Timer | None = None
+        self._pauses = backoff(ground.rng, initial_us=_PAUSE_US, max_us=ground.settings.attempt_us)
+
+    def start(self, now: Micros) -> None:
+        """Ask every shard that may say more than it has; once."""
+        if self._enough(self._answers):
+            self._finish(now)
+            return
+        self._ask_all(now)
+
+    def _ask_all(self, now: Micros) -> None:
+        if now >= self._until:
+            self._finish(now)
+            return
+        patience = self._ground.settings.unanswered_us
+        for shard, request_id in self._requests.items():
+            if shard not in self._failed and now >= self._asked.get(shard, -patience) + patience:
+                self._asked[shard] = now
+                self._ground.links.send(node_peer(shard), self._ask(shard, request_id))
+        self._timer = self._ground.timers.at(min(now + next(self._pauses), self._until), self._ask_all)
+
+    def on_answer(self, answer: Any, now: Micros) -> bool:
+        """An answer; False when it is not for this survey."""
+        if self._requests.get(answer.shard) != answer.request_id:
+            return False
+        self._asked.pop(answer.shard, None)
+        status = Status(answer.status)
+        if status is Status.OK:
+            self._answers[answer.shard] = answer
+            if self._enough(self._answers):
+                self._on_enough(now)
+        elif not TRAITS[status].retriable:
+            self._failed.add(answer.shard)
+            if len(self._failed) == len(self._requests):
+                self._finish(now)
+        return True
+
+    def _on_enough(self, now: Micros) -> None:
+        if not self._grace_us or not self.silent:
+            self._finish(now)
+        elif self._grace is None:
+            self._grace = self._ground.timers.at(min(now + self._grace_us, self._until), self._finish)
+
+    @property
+    def silent(self) -> list[ShardId]:
+        """Shards of which there is no answer."""
+        return [shard for shard in self._requests if shard not in self._answers]
+
+    def cancel(self) -> None:
+        """Nobody wants to know any more."""
+        self._done = _ignore
+        self._stop()
+
+    def _stop(self) -> None:
+        for timer in (self._timer, self._grace):
+            if timer is not None:
+                timer.cancel()
+
+    def _finish(self, now: Micros) -> None:
+        done, self._done = self._done, _ignore
+        self._stop()
+        done(self._answers, self._enough(self._answers), now)
+
+
+def _ignore(answers: Mapping[ShardId, Any], suffice: bool, now: Micros) -> None:
+    """It was told already."""

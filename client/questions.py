@@ -1,0 +1,291 @@
+"""Questions about a log, and trimming it: what a client can do beside writing and reading."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import datetime
+from typing import Any
+
+from client.arguments import key_argument, lsn_argument, time_argument, timeout_argument
+from client.look_up.answers import LogHead, LogTail
+from client.look_up.find_request import NO_TIMESTAMP, FindTarget, FoundPlace
+from client.look_up.survey import LogParts
+from client.read.items import GapKind
+from client.reader import Reader
+from client.sequencer_state import SequencerState
+from client.session import ClientSession
+from client.settings import ClientSettings
+from logdevice_py.core.ids import LogId, ShardId
+from logdevice_py.core.lsn import ESN_MAX, LSN, LSN_INVALID, LSN_OLDEST, Epoch, Lsn, epoch_of
+from logdevice_py.core.status import LogDeviceError, Status
+from logdevice_py.core.units import Micros, Timestamp
+from logdevice_py.metadata.epoch_metadata import EpochInterval
+
+TIME_MIN = Timestamp(-(1 << 63))
+TIME_MAX = Timestamp((1 << 63) - 1)
+
+
+class LogQuestions:
+    """The part of a client that asks. `timeout` is in seconds everywhere, in place of the client's request timeout."""
+
+    session: ClientSession
+    settings: ClientSettings
+
+    def __init__(self) -> None:
+        self._histories: dict[LogId, tuple[Epoch, tuple[EpochInterval, ...]]] = {}
+        """The nodesets of logs, and the epoch up to which they are known: they never change for an epoch of which anything can be read."""
+
+    # What the client has
+
+    def future(self) -> asyncio.Future[Any]:
+        """A future of the client's loop."""
+        raise NotImplementedError
+
+    def now(self) -> Micros:
+        """The monotonic clock."""
+        raise NotImplementedError
+
+    def wake(self) -> None:
+        """Run the end of a turn soon."""
+        raise NotImplementedError
+
+    def log_id(self, log: int | str) -> LogId:
+        """The id of a log named by id or path."""
+        raise NotImplementedError
+
+    def reader(self, log: int | str, start: int = LSN.OLDEST, until: int = LSN.MAX, **options: Any) -> Reader:
+        """A reader of [start, until]."""
+        raise NotImplementedError
+
+    async def _outcome(self, future: asyncio.Future[Any]) -> Any:
+        raise NotImplementedError
+
+    def _timeout_us(self, timeout: float | None) -> int:
+        given = timeout_argument(timeout)
+        return self.settings.request_timeout_us if given is None else given
+
+    # The end
+
+    async def tail_lsn(self, log: int | str, *, timeout: float | None = None) -> LSN:
+        """The last LSN that can be read: nothing acknowledged before this call lies above it. 0 when nothing was ever written.
+
+        Raises:
+            LogDeviceError: AGAIN or another retriable status when the log could not say in time.
+        """
+        future = self.future()
+        self.session.tail_lsn(self.log_id(log), future, self.now(), timeout_argument(timeout))
+        self.wake()
+        tail = await self._outcome(future)
+        assert isinstance(tail, LSN)
+        return tail
+
+    async def tail(self, log: int | str, *, timeout: float | None = None) -> LogTail:
+        """The end of the log, and which record is its last.
+
+        Raises:
+            LogDeviceError: as `tail_lsn`.
+        """
+        future = self.future()
+        self.session.tail_record(self.log_id(log), future, self.now(), timeout_argument(timeout))
+        self.wake()
+        tail = await self._outcome(future)
+        assert isinstance(tail, LogTail)
+        return tail
+
+    async def sequencer(self, log: int | str, *, timeout: float | None = None) -> SequencerState:
+        """Which node sequences the log, and how far it is. Activates the log when nobody sequences it.
+
+        Raises:
+            LogDeviceError: a retriable status when no sequencer could be asked in time.
+        """
+        future = self.future()
+        self.session.sequencer(self.log_id(log), future, self.now(), timeout_argument(timeout))
+        self.wake()
+        state = await self._outcome(future)
+        assert isinstance(state, SequencerState)
+        return state
+
+    # Looking up
+
+    async def find_time(
+        self, log: int | str, when: datetime | int, *, approximate: bool = False, timeout: float | None = None
+    ) -> LSN:
+        """The first LSN whose record is not older than `when`; one behind the tail when there is none.
+
+        Timestamps are the sequencers' clocks: where these went back between epochs, several records that are not older follow an older one, and
+        the answer is one of them.
+
+        Args:
+            log: id or path.
+            when: an aware datetime, or microseconds since the Unix epoch, UTC.
+            approximate: an LSN that is too early by as much as a time partition of the shards holds will do. No record is read for it.
+            timeout: seconds.
+
+        Raises:
+            LogDeviceError: INVALID_PARAM for a naive datetime; PARTIAL when too few shards answered; as `tail_lsn`.
+        """
+        target = FindTarget(_clamped(time_argument(when)), approximate=approximate)
+        return LSN((await self._find(self.log_id(log), target, timeout))[0].lsn)
+
+    async def find_key(self, log: int | str, key: bytes, *, timeout: float | None = None) -> LSN:
+        """The first LSN that holds a record whose key is not below `key`; one behind the tail when there is none.
+
+        It means something in logs whose keys never get smaller. Records without a key do not matter, but where there are many of them between
+        those with one, all have to be looked at.
+
+        Raises:
+            LogDeviceError: INVALID_PARAM; PARTIAL when too few shards answered; as `tail_lsn`.
+        """
+        return LSN((await self._find(self.log_id(log), FindTarget(key=key_argument(key)), timeout))[0].lsn)
+
+    async def head(self, log: int | str, *, timeout: float | None = None) -> LogHead:
+        """Where the readable part of the log begins.
+
+        Raises:
+            LogDeviceError: PARTIAL when too few shards answered; as `tail_lsn`.
+        """
+        found, tail = await self._find(self.log_id(log), FindTarget(), timeout)
+        if found.lsn > tail:
+            return LogHead(LSN(found.trim_point), None, None)
+        return LogHead(LSN(found.trim_point), LSN(found.lsn), found.timestamp)
+
+    async def is_empty(self, log: int | str, *, timeout: float | None = None) -> bool:
+        """Whether there is no record to read: none was ever written, or all are trimmed.
+
+        Raises:
+            LogDeviceError: PARTIAL when too few shards answered; as `tail_lsn`.
+        """
+        return (await self.head(log, timeout=timeout)).lsn is None
+
+    async def data_size(
+        self,
+        log: int | str,
+        start: datetime | int | None = None,
+        end: datetime | int | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> int:
+        """About how many bytes the records from `start` to `end` take, both included, each counted once; without them, all records.
+
+        An estimate from what the shards' partitions hold: it counts what each entry needs beside its records, and may count what was trimmed
+        until its partition is dropped.
+
+        Raises:
+            LogDeviceError: INVALID_PARAM; PARTIAL when too few shards answered; as `tail_lsn`.
+        """
+        first = TIME_MIN if start is None else _clamped(time_argument(start))
+        last = TIME_MAX if end is None else _clamped(time_argument(end))
+        log_id, until = self.log_id(log), self.now() + self._timeout_us(timeout)
+        tail = await self.tail_lsn(log_id, timeout=timeout)
+        if not tail or first > last:
+            return 0
+        parts = await self._parts(log_id, tail, until)
+        future = self.future()
+        request = self.session.look_ups.size(log_id, parts, first, last, future, self.now(), max(0, until - self.now()))
+        self.wake()
+        try:
+            size: int = await self._outcome(future)
+        finally:
+            self.session.look_ups.cancel(request)
+        return size
+
+    async def _find(self, log: LogId, target: FindTarget, timeout: float | None) -> tuple[FoundPlace, LSN]:
+        """What was found up to the tail, and the tail."""
+        until = self.now() + self._timeout_us(timeout)
+        tail = await self.tail_lsn(log, timeout=timeout)
+        if not tail:
+            return FoundPlace(LSN_OLDEST, NO_TIMESTAMP, LSN_INVALID), tail
+        parts = await self._parts(log, tail, until)
+        future = self.future()
+        request = self.session.look_ups.find(
+            log, parts, target, Lsn(tail), future, self.now(), max(0, until - self.now())
+        )
+        self.wake()
+        try:
+            found = await self._outcome(future)
+        finally:
+            self.session.look_ups.cancel(request)
+        assert isinstance(found, FoundPlace)
+        return found, tail
+
+    async def _parts(self, log: LogId, tail: LSN, until: int) -> LogParts:
+        """Where the log lies up to its tail."""
+        known = self._histories.get(log)
+        if known is None or known[0] < tail.epoch:
+            intervals, certain = await self._history(log, max(0, until - self.now()))
+            if not intervals or certain < tail.epoch:
+                text = f"where log {log} lies is not known: its metadata log cannot be read for certain"
+                raise LogDeviceError(Status.AGAIN, text, maybe_applied=False)
+            known = self._histories[log] = (epoch_of(tail), intervals)
+        return LogParts(known[1], Lsn(tail), self.session.config)
+
+    # Trimming
+
+    async def trim(self, log: int | str, lsn: int, *, timeout: float | None = None) -> None:
+        """Give up everything up to `lsn`, inclusive; done when every shard has made it durable.
+
+        Raises:
+            LogDeviceError: TOOBIG (above the tail), PARTIAL (some shards did not answer: trim again, it is harmless).
+        """
+        log_id, lsn = self.log_id(log), lsn_argument("lsn", lsn)
+        timeout_us = timeout_argument(timeout)
+        deadline = None if timeout_us is None else self.now() + timeout_us
+        tail = await self.tail_lsn(log_id, timeout=timeout)
+        if lsn > tail:
+            raise LogDeviceError(Status.TOOBIG, f"{LSN(lsn)} lies above the tail of the log")
+        try:
+            async with asyncio.timeout(None if deadline is None else max(0, deadline - self.now()) / 1e6):
+                lsn = await self._beside_bridge(log_id, lsn, tail)
+        except TimeoutError:
+            raise LogDeviceError(Status.TIMEDOUT, f"{LSN(lsn)} could not be read", maybe_applied=False) from None
+        if lsn <= 0:
+            return
+        left = None if deadline is None else max(0, deadline - self.now())
+        shards = await self._shards_of(log_id, left)
+        future = self.future()
+        self.session.trim(log_id, lsn, shards, future, self.now(), left)
+        self.wake()
+        await self._outcome(future)
+
+    async def _beside_bridge(self, log: LogId, lsn: int, tail: LSN) -> int:
+        """Where to trim so that the end of an epoch stays explained: the rest of an epoch whose bridge is gone would look lost.
+
+        From a bridge on, the whole rest of the epoch goes with it, or the bridge stays when it is the tail.
+        """
+        if lsn & ESN_MAX == 0:
+            return lsn - 1
+        async with self.reader(log, lsn, lsn) as reader:
+            bridged = any(gap.kind is GapKind.BRIDGE for gap in (await reader.read()).gaps)
+        if not bridged:
+            return lsn
+        return lsn | ESN_MAX if LSN(lsn).epoch < tail.epoch else lsn - 1
+
+    async def _shards_of(self, log: LogId, left: int | None) -> list[ShardId]:
+        """Every shard that an epoch of the log ever listed and that the cluster file still has."""
+        intervals, _ = await self._history(log, self.settings.request_timeout_us if left is None else left)
+        present = set(self.session.config.storage_shards())
+        return sorted({shard for interval in intervals for shard in interval.shards} & present)
+
+    async def _history(self, log: LogId, left: int) -> tuple[tuple[EpochInterval, ...], Epoch]:
+        """The nodesets of the log's epochs, as its metadata log has them, and the last epoch for which that may be certain."""
+        future = self.future()
+
+        def known(history: tuple[EpochInterval, ...], now: Micros, certain: Epoch) -> None:
+            if not future.done():
+                future.set_result((history, certain))
+
+        request = self.session.read_history(log, self.now(), known)
+        self.wake()
+        try:
+            async with asyncio.timeout(left / 1e6):
+                found: tuple[tuple[EpochInterval, ...], Epoch] = await self._outcome(future)
+        except TimeoutError:
+            raise LogDeviceError(Status.TIMEDOUT, "the metadata log did not answer", maybe_applied=False) from None
+        finally:
+            request.cancel()
+        return found
+
+
+def _clamped(timestamp: int) -> Timestamp:
+    """As a message can carry it."""
+    return Timestamp(min(max(timestamp, TIME_MIN), TIME_MAX))

@@ -1,0 +1,107 @@
+"""``ldctl`` as a person runs it, against a cluster inside this process."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from client.cli.ctl.main import VERBS, parser
+from logdevice_py.core.lsn import LSN
+from server.local_cluster import LocalCluster
+
+ROOT = Path(__file__).parents[2]
+
+
+async def ldctl(cluster: LocalCluster, *arguments: str) -> tuple[int, str, str]:
+    """Exit status, standard output, standard error."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "client.cli.ctl.main", "-c", cluster.config_file, *arguments),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    async with asyncio.timeout(60):
+        out, err = await process.communicate()
+    assert process.returncode is not None
+    return process.returncode, out.decode(), err.decode()
+
+
+async def test_verbs_answer_and_act() -> None:
+    async with LocalCluster(nodes=3, replicate="node:2") as cluster, cluster.client() as client:
+        receipts = [await client.append(1, b"x" * 100, key=b"k%02d" % n) for n in range(10)]
+        tail = await client.tail_lsn(1)
+        status, out, err = await ldctl(cluster, "head", "1")
+        assert (status, err) == (0, "")
+        assert [line.split()[-1] for line in out.splitlines()[:2]] == ["-", str(receipts[0].lsn)]
+        status, out, err = await ldctl(cluster, "--json", "tail", "1")
+        assert json.loads(out) == {
+            "tail": str(tail),
+            "last record": str(receipts[-1].lsn),
+            "time": receipts[-1].timestamp,
+        }
+        assert (await ldctl(cluster, "find-key", "1", "k04"))[1] == f"{receipts[4].lsn}\n"
+        assert (await ldctl(cluster, "find-key", "--hex", "1", b"k04".hex()))[1] == f"{receipts[4].lsn}\n"
+        status, out, err = await ldctl(cluster, "find-time", "1", "2200-01-01T00:00:00Z")
+        assert (status, out) == (0, f"{LSN(tail + 1)}\n")
+        assert "the log ends at" in err
+        assert int((await ldctl(cluster, "data-size", "1"))[1]) >= 1000
+        assert (await ldctl(cluster, "trim", "1", str(receipts[3].lsn)))[:2] == (0, f"{receipts[3].lsn}\n")
+        assert (await client.head(1)).lsn == receipts[4].lsn
+        assert "nothing to trim" in (await ldctl(cluster, "trim", "1", str(receipts[2].lsn)))[2]
+        assert (await ldctl(cluster, "is-empty", "1"))[1] == "no\n"
+        assert (await ldctl(cluster, "trim", "1", "tail"))[0] == 0
+        assert (await ldctl(cluster, "is-empty", "1"))[1] == "yes\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "words"),
+    [
+        (["trim", "1", "e9n9"], 1, "above the tail"),
+        (["head", "99"], 2, "99"),
+        (["head", "/no/such"], 2, "/no/such"),
+    ],
+)
+async def test_errors_are_one_line_and_have_a_status(arguments: list[str], status: int, words: str) -> None:
+    async with LocalCluster(nodes=1) as cluster, cluster.client() as client:
+        await client.append(1, b"x")
+        got, out, err = await ldctl(cluster, *arguments)
+        assert (got, out) == (status, "")
+        assert words in err
+        assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["trim", "1"],
+        ["trim", "1", "0"],
+        ["find-time", "1", "e1n1"],
+        ["find-time", "1", "2026-01-01T00:00:00"],
+        ["dance"],
+    ],
+)
+def test_wrong_use_is_told_before_anything_is_asked(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as error:
+        parser().parse_args(["-c", "nowhere.toml", *arguments])
+    assert error.value.code == 2
+    assert capsys.readouterr().err
+
+
+def test_every_verb_says_what_it_does() -> None:
+    for verb in VERBS:
+        assert verb.help
+        assert verb.description.endswith(".")
+
+
+async def test_a_cluster_that_does_not_answer_ends_with_status_4() -> None:
+    async with LocalCluster(nodes=1) as cluster:
+        await cluster.stop_node(0)
+        status, out, err = await ldctl(cluster, "--timeout", "1s", "head", "1")
+        assert (status, out) == (4, "")
+        assert "N0" in err
