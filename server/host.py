@@ -53,6 +53,10 @@ log = logging.getLogger("logdevice.node")
 
 CONFIG_POLL = 0.5
 """Seconds between looks at the cluster file."""
+STATE_INTERVAL = 600.0
+"""Seconds between the times at which the epoch store is told how far the disks are."""
+NOTE_TIMEOUT = 2.0
+"""Seconds for which a node that stops waits for the epoch store."""
 DRAIN_TIMEOUT = 5.0
 """Seconds that appends under way get to finish when the node stops in order."""
 QUIET = 0.05
@@ -76,6 +80,7 @@ class NodeHost:
         member = config.nodes[node]
         self.address = (member.host, member.port)
         self.shards: dict[ShardId, ShardService] = {}
+        self._registrations: dict[ShardId, ShardRegistration] = {}
         self._loop = asyncio.get_running_loop()
         self._epoch_store: EpochStore | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -224,6 +229,8 @@ class NodeHost:
         self._sock = None
         self.driver.event(self.node.start)
         self._tasks.append(self._loop.create_task(self._watch_config(), name=f"N{self.node_id} config"))
+        if self.shards:
+            self._tasks.append(self._loop.create_task(self._note_states(), name=f"N{self.node_id} states"))
         self.serving_since = wall_us()
 
     def _address_of(self, node: NodeId) -> tuple[str, int] | None:
@@ -249,6 +256,16 @@ class NodeHost:
             admit=registration.admit,
         )
         await asyncio.to_thread(registration.finish)
+        await registration.note(self.shards[shard].marker)
+        self._registrations[shard] = registration
+
+    async def _note_states(self) -> None:
+        """Let the epoch store know every now and then how far the disks are, so that an older state of one is noticed that is put back."""
+        while True:
+            await asyncio.sleep(STATE_INTERVAL)
+            for shard, service in self.shards.items():
+                if await service.advance_incarnation() is not None:
+                    await self._registrations[shard].note(service.marker)
 
     def _run_shards(self, effects: list[Any]) -> None:
         if len(self.shards) == 1:
@@ -410,9 +427,14 @@ class NodeHost:
             self._admin = None
         if self._sock is not None:
             self._sock.close()
-        for service in self.shards.values():
+        for shard, service in self.shards.items():
             with contextlib.suppress(LogDeviceError):
                 await service.close()
+            if shard in self._registrations and not service.failed:
+                # who cannot be told learns it at the next start: the disk is ahead then
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(NOTE_TIMEOUT):
+                        await self._registrations[shard].note(service.marker)
         self.shards.clear()
         if self._epoch_store is not None:
             self._epoch_store.close()

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from epoch_store.cells import key_of
-from epoch_store.interface import EpochStore, RegisterShard, Result, ShardIdentity, WriterIdentity
+from epoch_store.interface import EpochStore, NoteIncarnation, RegisterShard, Result, ShardIdentity, WriterIdentity
 from logdevice_py.config.cluster import Roles
 from logdevice_py.core.declare import settings_from
 from logdevice_py.core.ids import Generation, InstanceId, NodeId, ShardId, format_shard, shard_index_of
@@ -136,7 +136,8 @@ class SimNode:
             self._move_aside(disk, judgement.reason, own=False)
             store = MemoryLogStore(disk, STORE_SETTINGS)
         kept = store.found.generation if store.found is not None and judgement.verdict is IdentityVerdict.KEEP else None
-        operation = RegisterShard(cluster.config.uuid, self.id, shard_index_of(shard), kept)
+        index = shard_index_of(shard)
+        operation = RegisterShard(cluster.config.uuid, self.id, index, kept, judgement.incarnation)
 
         def done(results: list[Result]) -> None:
             if self.starts != run or self.state is not SimNodeState.STARTING:
@@ -147,7 +148,7 @@ class SimNode:
                 cluster.scheduler.after(REGISTER_RETRY, then)
                 return
             assert isinstance(result.value, ShardIdentity)
-            self._adopt(shard, result.value.generation, kept, opened, store, then)
+            self._adopt(shard, result.value.generation, kept, opened, store, epoch_store, then)
 
         epoch_store.submit([operation], done)
 
@@ -158,6 +159,7 @@ class SimNode:
         kept: Generation | None,
         opened: dict[ShardId, MemoryLogStore],
         store: MemoryLogStore,
+        epoch_store: EpochStore,
         then: Callable[[], None],
     ) -> None:
         cluster, disk = self._cluster, self.disks[shard]
@@ -166,14 +168,40 @@ class SimNode:
             store = MemoryLogStore(disk, STORE_SETTINGS)
         marker = ShardMarker(cluster.config.uuid, shard, generation)
         if store.adopt(marker, boot=disk.boot, now=self.clock.wall()) is Status.OK:
-            opened[shard] = store
-            then()
+            assert store.marker is not None
+            index, incarnation = shard_index_of(shard), store.marker.incarnation
+            self._note(NoteIncarnation(self.id, index, generation, incarnation), epoch_store, opened, store, then)
             return
         cluster.note(self.name, "cannot open", format_shard(shard))
         self.state = SimNodeState.DOWN
         self.starts += 1
         run = self.starts
         cluster.scheduler.after(SUPERVISOR_PAUSE, lambda: self._start_again(run))
+
+    def _note(
+        self,
+        operation: NoteIncarnation,
+        epoch_store: EpochStore,
+        opened: dict[ShardId, MemoryLogStore],
+        store: MemoryLogStore,
+        then: Callable[[], None],
+    ) -> None:
+        """Tell the epoch store how far the disk is; the shard is open when it knows."""
+        run = self.starts
+
+        def done(results: list[Result]) -> None:
+            if self.starts != run or self.state is not SimNodeState.STARTING:
+                return
+            if results[0].status in (Status.OK, Status.STALE):
+                opened[operation.shard] = store
+                then()
+            else:
+                self._cluster.scheduler.after(
+                    REGISTER_RETRY, lambda: self._note(operation, epoch_store, opened, store, then)
+                )
+
+        if self.starts == run and self.state is SimNodeState.STARTING:
+            epoch_store.submit([operation], done)
 
     def _start_again(self, run: int) -> None:
         if self.starts == run and self.state is SimNodeState.DOWN:

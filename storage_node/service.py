@@ -412,6 +412,20 @@ class ShardService:
         """What is stored, to look at."""
         return self._store.view
 
+    async def advance_incarnation(self) -> int | None:
+        """Give the shard's marker the next incarnation, durably; returns it, None when that failed."""
+        if self._store.failed:
+            return None
+        incarnation = self._store.advance_incarnation()
+        return incarnation if await asyncio.to_thread(self._store.sync) is Status.OK else None
+
+    @property
+    def marker(self) -> ShardMarker:
+        """The marker as it is on disk; after `close`, as it was left."""
+        marker = self._store.marker
+        assert marker is not None, "a shard that was opened has a marker"
+        return marker
+
     # ---- upkeep and closing
 
     def _tick(self) -> None:

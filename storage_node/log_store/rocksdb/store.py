@@ -107,6 +107,11 @@ class RocksLogStore:
     # ---- identity
 
     @property
+    def marker(self) -> ShardMarker | None:
+        """The marker of this run; None before `adopt`."""
+        return self._marker
+
+    @property
     def found(self) -> ShardMarker | None:
         """The marker that the last run left; None without one that can be read."""
         with self._opening():
@@ -141,11 +146,12 @@ class RocksLogStore:
     def adopt(self, marker: ShardMarker, *, boot: str, now: Timestamp) -> Status:
         """Begin a run: leave the marker, durably, without the mark of a clean stop. OK or FAILED."""
         note = os.path.join(self.directory, _FAILED)
-        self._stop = judge_stop(self.found, boot=boot, failed=os.path.exists(note))
+        found = self.found
+        self._stop = judge_stop(found, boot=boot, failed=os.path.exists(note))
         with self._opening():
             losses, durable = self._metadata.get(keys.LOSSES_KEY), self._metadata.get(keys.DURABLE_KEY)
         self._losses = decode_losses(losses, durable, self._stop, now)
-        self._marker = marker.opened(boot)
+        self._marker = marker.opened(boot, found)
         self._adopted_at = now
         rows = {
             keys.MARKER_KEY: self._marker.encode(),
@@ -157,6 +163,15 @@ class RocksLogStore:
             with suppress(FileNotFoundError):
                 os.unlink(note)
         return status
+
+    def advance_incarnation(self) -> int:
+        """Write the next incarnation; durable with the next sync. It must not be told to anybody before."""
+        assert self._marker is not None, "advance_incarnation before adopt"
+        self._marker = self._marker.later()
+        group = rocksdict.WriteBatch(raw_mode=True)
+        group.put(keys.MARKER_KEY, self._marker.encode(), self._metadata_handle)
+        self._commit(group)
+        return self._marker.incarnation
 
     def load(self) -> Contents:
         """One scan over all metadata; after an unclean stop, a look at the end of every log.
@@ -472,7 +487,8 @@ class RocksLogStore:
         self._closed = True
         if not self._failed and self._marker is not None:
             self._save_directory()
-            self._write_rows({keys.MARKER_KEY: self._marker.closed().encode()})
+            self._marker = self._marker.closed()
+            self._write_rows({keys.MARKER_KEY: self._marker.encode()})
         self.abandon()
 
     def abandon(self) -> None:
