@@ -27,6 +27,7 @@ from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import Micros, Timestamp
 from logdevice_py.membership.settings import MembershipSettings
 from logdevice_py.runtime.clock import monotonic_us, wall_us
+from logdevice_py.runtime.complaints import Complaints
 from logdevice_py.runtime.driver import Driver
 from logdevice_py.runtime.settings import RuntimeSettings
 from logdevice_py.runtime.transport import Identity, Transport, bind
@@ -39,9 +40,18 @@ from server.instance import choose_instance, keep_instance
 from server.node import Node
 from server.registration import ShardRegistration
 from storage_node.log_store.identity import LOSS_NOT_ACCEPTED, AcceptedLoss
-from storage_node.log_store.interface import Completion, ReadDirectory, ReadLast, ReadShard, WriteShard, Written
+from storage_node.log_store.interface import (
+    Completion,
+    DamageFound,
+    ReadDirectory,
+    ReadLast,
+    ReadShard,
+    WriteShard,
+    Written,
+)
 from storage_node.log_store.settings import LogStoreSettings
 from storage_node.node import StorageNode
+from storage_node.notices import Notice
 from storage_node.service import ShardService
 from storage_node.settings import StorageSettings
 
@@ -89,6 +99,7 @@ class NodeHost:
         self._leaving = False
         self._sock: socket.socket | None = None
         self._admin: AdminListener | None = None
+        self._complaints = Complaints(log)
         self.serving_since = Timestamp(0)
         """When the node began to serve; 0 before."""
         self.driver: Driver
@@ -211,6 +222,7 @@ class NodeHost:
                 ReadShard: self._run_shards,
                 ReadLast: self._run_shards,
                 ReadDirectory: self._run_shards,
+                Notice: self._say,
             },
             own_peer=PeerId(self.node_id),
             on_crash=self._on_crash,
@@ -267,6 +279,12 @@ class NodeHost:
                 if await service.advance_incarnation() is not None:
                     await self._registrations[shard].note(service.marker)
 
+    def _say(self, notices: list[Notice]) -> None:
+        now = monotonic_us()
+        for notice in notices:
+            shard = format_shard(notice.shard)
+            self._complaints.warn(f"{shard}: {notice.kind}", f"{shard}: {notice.text}", now)
+
     def _run_shards(self, effects: list[Any]) -> None:
         if len(self.shards) == 1:
             for service in self.shards.values():
@@ -290,6 +308,8 @@ class NodeHost:
         for each in done:
             if isinstance(each, Written):
                 storage.on_written(each.token, each.status, now)
+            elif isinstance(each, DamageFound):
+                storage.on_damage(each, now)
             else:
                 storage.on_read(each.token, each.result, now)
 

@@ -49,6 +49,10 @@ TO_STORAGE: frozenset[type] = frozenset(
         m.Stop,
         m.Trim,
         m.CheckSeal,
+        m.Compare,
+        m.Compared,
+        m.Fetch,
+        m.Fetched,
     }
 )
 TO_SEQUENCER: frozenset[type] = frozenset(

@@ -27,9 +27,18 @@ from server.node import Node
 from server.sim_disk import STORE_SETTINGS, DiskSettings, SimShard
 from server.sim_epoch_store import SimEpochStore
 from storage_node.log_store.identity import IdentityVerdict, ShardMarker, judge
-from storage_node.log_store.interface import Completion, ReadDirectory, ReadLast, ReadShard, WriteShard, Written
+from storage_node.log_store.interface import (
+    Completion,
+    DamageFound,
+    ReadDirectory,
+    ReadLast,
+    ReadShard,
+    WriteShard,
+    Written,
+)
 from storage_node.log_store.memory import MemoryDisk, MemoryLogStore
 from storage_node.node import StorageNode
+from storage_node.notices import Notice
 from storage_node.settings import StorageSettings
 
 if TYPE_CHECKING:
@@ -231,6 +240,8 @@ class SimNode:
                     for each in done:
                         if isinstance(each, Written):
                             storage.on_written(each.token, each.status, now)
+                        elif isinstance(each, DamageFound):
+                            storage.on_damage(each, now)
                         else:
                             storage.on_read(each.token, each.result, now)
 
@@ -325,6 +336,7 @@ class SimNode:
                 ReadShard: self._run_shards,
                 ReadLast: self._run_shards,
                 ReadDirectory: self._run_shards,
+                Notice: self._say,
             },
             network=cluster.network,
             clock=self.clock,
@@ -339,6 +351,10 @@ class SimNode:
             self.name, "serves", {shard: each.contents.marker.generation for shard, each in self.shards.items()}
         )
         self.process.event(root.start)
+
+    def _say(self, notices: list[Notice]) -> None:
+        for notice in notices:
+            self._cluster.note(self.name, notice.kind, notice.text)
 
     def _run_shards(self, effects: list[Any]) -> None:
         by_shard: dict[ShardId, list[Any]] = {}

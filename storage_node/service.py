@@ -16,6 +16,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 
 from logdevice_py.core.ids import Generation, LogId, ShardId
 from logdevice_py.core.lsn import Lsn
@@ -25,6 +26,7 @@ from storage_node.log_store.identity import IdentityVerdict, Judgement, ShardMar
 from storage_node.log_store.interface import (
     Completion,
     Contents,
+    DamageFound,
     DirectoryRead,
     ReadDirectory,
     ReadDone,
@@ -39,6 +41,10 @@ from storage_node.log_store.rocksdb import RocksLogStore, fsync_directory
 from storage_node.log_store.rocksdb.warmer import Warmer
 from storage_node.log_store.settings import LogStoreSettings
 from storage_node.log_store.view import StoreView
+
+_MEND_BYTES = 256 << 10
+_MEND_PAUSE = 0.01
+"""Seconds between two pieces of the work of replacing damaged files, each of which holds up the loop."""
 
 Deliver = Callable[[list[Completion]], None]
 Register = Callable[[Generation | None], Awaitable[Generation]]
@@ -109,7 +115,12 @@ class ShardService:
     """Executes the effects of one shard. All methods belong to the loop's thread."""
 
     def __init__(
-        self, store: RocksLogStore, contents: Contents, settings: LogStoreSettings, wall: Callable[[], Timestamp]
+        self,
+        store: RocksLogStore,
+        contents: Contents,
+        settings: LogStoreSettings,
+        wall: Callable[[], Timestamp],
+        report: Callable[[str], None] = lambda _: None,
     ) -> None:
         """Use `open`."""
         self.contents: Contents = contents
@@ -135,6 +146,10 @@ class ShardService:
         self._idle = asyncio.Event()
         self._idle.set()
         self._closed = False
+        self._search: asyncio.Future[list[int]] | None = None
+        self._mending = False
+        self._report = report
+        self._was_refusing = False
         self._sync_thread = _SyncThread(store, settings.sync_delay_us, self._on_synced)
         self._ticker = self._loop.call_later(settings.upkeep_interval_us / SECOND, self._tick)
         self._chore: asyncio.Future[None] | None = None
@@ -169,7 +184,7 @@ class ShardService:
         Raises:
             LogDeviceError: FAILED: the store cannot be opened; or what `admit` or `register` raised.
         """
-        store = await asyncio.to_thread(RocksLogStore, directory, settings)
+        store = await asyncio.to_thread(partial(RocksLogStore, directory, settings, boot=boot_id()))
         try:
             judgement = judge(store.found, empty=store.empty, cluster=cluster, shard=shard)
             admit(judgement)
@@ -177,7 +192,7 @@ class ShardService:
                 report(judgement.reason)
                 store.abandon()
                 report(f"the foreign store lies in {await asyncio.to_thread(move_aside, directory, 'foreign')}")
-                store = await asyncio.to_thread(RocksLogStore, directory, settings)
+                store = await asyncio.to_thread(partial(RocksLogStore, directory, settings, boot=boot_id()))
             kept = judgement.kept
             generation = await register(kept)
             if kept is not None and generation != kept:
@@ -188,7 +203,7 @@ class ShardService:
                     f"the store in {directory} had generation {kept}, which was given up when a later one began: its data counts "
                     f"no more and lies in {aside}; the shard begins empty as generation {generation}"
                 )
-                store = await asyncio.to_thread(RocksLogStore, directory, settings)
+                store = await asyncio.to_thread(partial(RocksLogStore, directory, settings, boot=boot_id()))
             if judgement.verdict is IdentityVerdict.START_AFRESH and generation > 1:
                 report(f"{judgement.reason}, and was not before: it begins as generation {generation}")
             marker = ShardMarker(cluster, shard, generation)
@@ -199,7 +214,7 @@ class ShardService:
         except BaseException:
             store.abandon()
             raise
-        return cls(store, contents, settings, wall)
+        return cls(store, contents, settings, wall, report)
 
     @property
     def failed(self) -> bool:
@@ -390,7 +405,8 @@ class ShardService:
 
     async def _warm_and_read(self, request: ReadShard | ReadLast) -> None:
         partition, first, last = self._store.locate(request.log, request.first, request.last)
-        through = await self._warmer.warm(partition, request.log, first, last, self._settings.warm_bytes)
+        family = self._store.family_of(partition)
+        through = await self._warmer.warm(family, request.log, first, last, self._settings.warm_bytes)
         self.metrics.warmed += 1
         cold_from = self._cold.get(request.log)
         if cold_from is not None and (through is None or through >= request.last):
@@ -430,12 +446,65 @@ class ShardService:
 
     def _tick(self) -> None:
         self._store.check_space()
+        self._report_space()
         self._store.maintain(self._wall())
+        self._look_for_damage()
         self._store.report(self.metrics)
         if self._chore is None or self._chore.done():
             work = self._store.next_chore()
             self._chore = None if work is None else self._loop.run_in_executor(None, work)
         self._ticker = self._loop.call_later(self._settings.upkeep_interval_us / SECOND, self._tick)
+
+    def _report_space(self) -> None:
+        refusing = self._store.refusing_for_space
+        if refusing != self._was_refusing:
+            self._was_refusing = refusing
+            if refusing:
+                self._report(
+                    f"the file system of {self._store.directory} is nearly full: records are refused until there is space again; reads "
+                    "and trims go on"
+                )
+            else:
+                self._report(f"there is space again in {self._store.directory}: records are taken")
+
+    # ---- damaged files
+
+    def _look_for_damage(self) -> None:
+        store = self._store
+        errors = store.background_errors()
+        self.metrics.background_errors += errors
+        if errors and not store.mending.suspects and self._search is None:
+            self._report(
+                f"files of the store in {store.directory} are damaged: compaction failed {errors} times; they are looked for, and copies "
+                "that cannot be read are fetched from other shards"
+            )
+            if self._deliver is not None:
+                self._deliver([DamageFound(self.contents.marker.shard, [])])
+            self._search = self._loop.run_in_executor(None, store.mending.find_damaged)
+        if self._search is not None and self._search.done():
+            for partition in self._search.result():
+                store.mending.suspect(partition)
+            self._search = None
+        self.metrics.damaged_partitions = len(store.mending.suspects)
+        if store.mending.suspects and not self._mending:
+            self._mending = True
+            self._mend()
+
+    def _mend(self) -> None:
+        self._mending = False
+        if self._closed:
+            return
+        store = self._store
+        more = store.mend(self._wall(), _MEND_BYTES)
+        found, store.mending.found = store.mending.found, []
+        said, store.mending.said = store.mending.said, []
+        for text in said:
+            self._report(text)
+        if found and self._deliver is not None:
+            self._deliver([DamageFound(self.contents.marker.shard, found)])
+        if more:
+            self._mending = True
+            self._loop.call_later(_MEND_PAUSE, self._mend)
 
     async def close(self) -> None:
         """Complete what was emitted, sync, leave the clean-stop mark, close. `run` must not be called again."""
@@ -449,6 +518,9 @@ class ShardService:
                 await asyncio.wait(self._warming)
             await self._idle.wait()
             await asyncio.sleep(0)
+        self._store.mending.stopping = True
+        if self._search is not None:
+            await self._search
         await self._warmer.close()
         await asyncio.to_thread(self._sync_thread.stop)
         await asyncio.to_thread(self._store.close)

@@ -187,7 +187,7 @@ class MemoryLogStore:
             return Status.NOSPC
         rows = disk.rows
         changes: dict[bytes, bytes | None] = {}
-        for log, first, last in batch.deletes:
+        for log, first, last in (*batch.deletes, *batch.restored):
             begin, end = keys.data_bounds(log, first, last)
             changes.update(dict.fromkeys(rows.irange(begin, end, inclusive=(True, False))))
             self._directory.delete(log, first, last)
