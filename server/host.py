@@ -52,7 +52,7 @@ from storage_node.log_store.interface import (
 from storage_node.log_store.settings import LogStoreSettings
 from storage_node.node import StorageNode
 from storage_node.notices import Notice
-from storage_node.service import ShardService
+from storage_node.service import DamagedStoreError, ShardService
 from storage_node.settings import StorageSettings
 
 if TYPE_CHECKING:
@@ -166,7 +166,19 @@ class NodeHost:
         directory.mkdir(parents=True, exist_ok=True)
         await asyncio.to_thread(keep_instance, directory, self.instance)
         for shard, registration in registrations.items():
-            await self._open_shard(shard, registration, store_settings)
+            try:
+                await self._open_shard(shard, registration, store_settings)
+            except DamagedStoreError as error:
+                if len(registrations) == 1:
+                    raise
+                log.error(
+                    "%s is out of service, the other shards of the node serve: %s. If its disk cannot be mended, start the node once with "
+                    "--accept-data-loss and the shard's generation: it begins with an empty store then, and what is there is moved aside",
+                    format_shard(shard),
+                    error.detail,
+                )
+        if registrations and not self.shards:
+            raise LogDeviceError(Status.FAILED, "no shard of the node can serve")
         rng = random.Random(secrets.randbits(64))
         outbox, timers = Outbox(), TimerWheel()
         sequencer_settings = _parse("sequencer", SequencerSettings, settings)
@@ -266,6 +278,7 @@ class NodeHost:
             wall=wall_us,
             report=lambda text: log.warning("%s: %s", format_shard(shard), text),
             admit=registration.admit,
+            give_up_damaged=registration.gives_up,
         )
         await asyncio.to_thread(registration.finish)
         await registration.note(self.shards[shard].marker)

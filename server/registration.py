@@ -82,6 +82,11 @@ class ShardRegistration:
         if not self.directory.is_dir() or not any(self.directory.iterdir()):
             self._admit(Judgement(IdentityVerdict.START_AFRESH, "there is no store"), missing=True)
 
+    @property
+    def gives_up(self) -> bool:
+        """Whether the operator gave up this generation of the shard by name."""
+        return self._registered is not None and (self._shard, self._registered) in self._accepted.generations
+
     def admit(self, judgement: Judgement) -> None:
         """Raises LogDeviceError when the shard must not start on what was found."""
         self._admit(judgement, missing=False)

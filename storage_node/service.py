@@ -16,7 +16,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
 
 from logdevice_py.core.ids import Generation, LogId, ShardId
 from logdevice_py.core.lsn import Lsn
@@ -51,6 +50,22 @@ Register = Callable[[Generation | None], Awaitable[Generation]]
 """Tells the epoch store the generation found on disk (None: none that counts) and returns the one that the shard has from here on."""
 Read = ReadShard | ReadLast | ReadDirectory
 Effect = WriteShard | Read
+
+
+class DamagedStoreError(LogDeviceError):
+    """The files of a store cannot be read, so that its shard cannot serve; nothing was changed."""
+
+
+def open_store(directory: str, settings: LogStoreSettings) -> RocksLogStore:
+    """Open a store, or make one.
+
+    Raises:
+        DamagedStoreError: it cannot be opened.
+    """
+    try:
+        return RocksLogStore(directory, settings, boot=boot_id())
+    except LogDeviceError as error:
+        raise DamagedStoreError(error.status, error.detail) from None
 
 
 def boot_id() -> str:
@@ -167,6 +182,7 @@ class ShardService:
         wall: Callable[[], Timestamp],
         report: Callable[[str], None] = lambda _: None,
         admit: Callable[[Judgement], None] = lambda _: None,
+        give_up_damaged: bool = False,
     ) -> ShardService:
         """Open a shard's store, whoever's it is, and make sure that it is the shard's own.
 
@@ -180,11 +196,33 @@ class ShardService:
             wall: the node's wall clock.
             report: gets sentences for the operator.
             admit: raises when what was found must not be used nor replaced; the store is then left as it is.
+            give_up_damaged: a store that cannot be opened is moved to ``<directory>.damaged-<n>``, and the shard begins afresh.
 
         Raises:
-            LogDeviceError: FAILED: the store cannot be opened; or what `admit` or `register` raised.
+            LogDeviceError: `DamagedStoreError`: the store cannot be opened; or what `admit` or `register` raised.
         """
-        store = await asyncio.to_thread(partial(RocksLogStore, directory, settings, boot=boot_id()))
+        try:
+            return await cls._open(directory, shard, cluster, settings, register, wall, report, admit)
+        except DamagedStoreError as error:
+            if not give_up_damaged:
+                raise
+            aside = await asyncio.to_thread(move_aside, directory, "damaged")
+            report(f"{error.detail}; the damaged store is given up and lies in {aside}")
+            return await cls._open(directory, shard, cluster, settings, register, wall, report, admit)
+
+    @classmethod
+    async def _open(
+        cls,
+        directory: str,
+        shard: ShardId,
+        cluster: bytes,
+        settings: LogStoreSettings,
+        register: Register,
+        wall: Callable[[], Timestamp],
+        report: Callable[[str], None],
+        admit: Callable[[Judgement], None],
+    ) -> ShardService:
+        store = await asyncio.to_thread(open_store, directory, settings)
         try:
             judgement = judge(store.found, empty=store.empty, cluster=cluster, shard=shard)
             admit(judgement)
@@ -192,7 +230,7 @@ class ShardService:
                 report(judgement.reason)
                 store.abandon()
                 report(f"the foreign store lies in {await asyncio.to_thread(move_aside, directory, 'foreign')}")
-                store = await asyncio.to_thread(partial(RocksLogStore, directory, settings, boot=boot_id()))
+                store = await asyncio.to_thread(open_store, directory, settings)
             kept = judgement.kept
             generation = await register(kept)
             if kept is not None and generation != kept:
@@ -203,14 +241,17 @@ class ShardService:
                     f"the store in {directory} had generation {kept}, which was given up when a later one began: its data counts "
                     f"no more and lies in {aside}; the shard begins empty as generation {generation}"
                 )
-                store = await asyncio.to_thread(partial(RocksLogStore, directory, settings, boot=boot_id()))
+                store = await asyncio.to_thread(open_store, directory, settings)
             if judgement.verdict is IdentityVerdict.START_AFRESH and generation > 1:
                 report(f"{judgement.reason}, and was not before: it begins as generation {generation}")
             marker = ShardMarker(cluster, shard, generation)
             status = await asyncio.to_thread(store.adopt, marker, boot=boot_id(), now=wall())
             if status is not Status.OK:
                 raise LogDeviceError(Status.FAILED, f"the marker of the store in {directory} could not be written")
-            contents = await asyncio.to_thread(store.load)
+            try:
+                contents = await asyncio.to_thread(store.load)
+            except LogDeviceError as error:
+                raise DamagedStoreError(error.status, error.detail) from None
         except BaseException:
             store.abandon()
             raise

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import logging
 import os
 import random
-from collections.abc import Callable
+import shutil
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -19,8 +21,10 @@ from server import layout
 from server.dev_cluster import make_config
 from server.host import NodeHost
 from server.local_cluster import LocalCluster
+from server.registration import ShardRegistration
 from server.supervisor import write_cluster_file
 from storage_node.log_store import keys
+from storage_node.log_store.identity import LOSS_NOT_ACCEPTED, AcceptedLoss, ShardMarker
 from storage_node.log_store.interface import ReadShard
 from tests.integration.process_cluster import StreamWorkload, compare, read_all
 
@@ -186,3 +190,59 @@ async def test_copies_that_vanish_without_a_trace_are_found_and_made_again(
         await until(lambda: not whats_missing(cluster), lambda: whats_missing(cluster), timeout=30)
         assert cluster.hosts[VICTIM].node.storage.metrics.copies_restored == 10
     assert "copies are not here that other shards say should be" in caplog.text
+
+
+def shard_files(cluster: Path, index: int, pattern: str) -> list[Path]:
+    return sorted((layout.node_directory(cluster, NodeId(0)) / f"shard{index}" / "db").glob(pattern))
+
+
+@pytest.mark.parametrize("pattern", ["MANIFEST-*", "*.log"])
+async def test_a_file_that_cannot_be_opened_takes_one_shard_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, pattern: str
+) -> None:
+    config = make_config(tmp_path, nodes=1, logs=1, replicate="node:1", racks=1, epoch_store=None)
+    member = dataclasses.replace(config.nodes[NodeId(0)], shards=2)
+    write_cluster_file(tmp_path, dataclasses.replace(config, nodes={NodeId(0): member}))
+    file, directory = layout.cluster_file(tmp_path), layout.node_directory(tmp_path, NodeId(0))
+
+    async def opened(accepted: AcceptedLoss = LOSS_NOT_ACCEPTED) -> dict[int, int]:
+        host = await NodeHost.open(file, NodeId(0), directory, accepted)
+        found = {shard & 0xFF: service.contents.marker.generation for shard, service in host.shards.items()}
+        if pattern == "*.log":
+            # as if the process was killed: the log is not written out of memory
+            shutil.rmtree(tmp_path / "copy", ignore_errors=True)
+            shutil.copytree(directory, tmp_path / "copy")
+        await host.close()
+        if pattern == "*.log":
+            shutil.rmtree(directory)
+            (tmp_path / "copy").rename(directory)
+        return found
+
+    def all_settled(self: ShardRegistration, marker: ShardMarker) -> Awaitable[None]:
+        return asyncio.sleep(0)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ShardRegistration, "note", all_settled)  # what is put back here is meant
+        assert await opened() == {0: 1, 1: 1}
+        victim = max(shard_files(tmp_path, 0, pattern), key=os.path.getsize)
+        content = bytearray(victim.read_bytes())
+        content[20] ^= 1
+        victim.write_bytes(content)
+        with caplog.at_level(logging.WARNING):
+            assert await opened() == {1: 1}
+        assert "N0:S0 is out of service, the other shards of the node serve" in caplog.text
+        assert victim.read_bytes() == content, "nothing is changed"
+        assert await opened(AcceptedLoss.parse(["N0:S0=1"])) == {0: 2, 1: 1}
+        assert (directory / "shard0.damaged-1" / "db").is_dir()
+
+
+async def test_current_is_written_again(tmp_path: Path) -> None:
+    config = make_config(tmp_path, nodes=1, logs=1, replicate="node:1", racks=1, epoch_store=None)
+    write_cluster_file(tmp_path, config)
+    file, directory = layout.cluster_file(tmp_path), layout.node_directory(tmp_path, NodeId(0))
+    await (await NodeHost.open(file, NodeId(0), directory)).close()
+    [current] = shard_files(tmp_path, 0, "CURRENT")
+    before = current.read_bytes()
+    current.write_bytes(b"MANIFESU" + before[8:])
+    await (await NodeHost.open(file, NodeId(0), directory)).close()
+    assert current.read_text().startswith("MANIFEST-")

@@ -206,10 +206,10 @@ class _Run:
     def _repair(self) -> None:
         """Copies vanish; they must all come back."""
         cluster = self.cluster
-        for end in cluster.network.open_ends():
-            # of which some may be forgotten on the way, and nobody asks over them but the scrubber
-            if not end.broken:
-                cluster.network.break_connection(end)
+        # connections that were forgotten on the way are noticed by then
+        settled = cluster.scheduler.now + cluster.network.settings.user_timeout * 3 // 2
+        while cluster.scheduler.now < settled:
+            self._advance(settled)
         vanished = VanishedCopies(cluster, list(self.scenario.logs), random.Random(cluster.rng.getrandbits(64)))
         if len(vanished):
             self._wait("vanished copies", vanished.check(passes=3), lambda: str(vanished.missing()), vanished.progress)

@@ -20,7 +20,7 @@ from logdevice_py.core.units import SECOND, Timestamp
 from storage_node.log_store import keys
 from storage_node.log_store.directory import Directory
 from storage_node.log_store.interface import WriteBatch
-from storage_node.log_store.rocksdb.families import Families
+from storage_node.log_store.rocksdb.families import Families, RocksDBError
 from storage_node.log_store.rocksdb.ranges import DamagedError, RangeReader
 
 Damage = tuple[LogId, Lsn, Lsn]
@@ -194,14 +194,29 @@ class Mending:
                     self.found.append((log, position, Lsn(beyond - 1)))
                     self.give_up(now)
                     return False
-                for key in restored.in_range(log, position, Lsn(beyond - 1)):
-                    value = self._families.reader(partition).get(key)
-                    if value is not None:
-                        group.put(key, value, copying.handle)
-                        copying.count += 1
+                if not self._copy_restored(group, copying, restored, log, position, Lsn(beyond - 1)):
+                    self.give_up(now)
+                    return False
                 if beyond <= last:
                     copying.spans.append((log, beyond, last))
         return bool(copying.spans)
+
+    def _copy_restored(
+        self, group: Any, copying: _Copying, restored: _Restored, log: LogId, first: Lsn, last: Lsn
+    ) -> bool:
+        """What was restored in a damaged range; False: that is damaged as well."""
+        for key in restored.in_range(log, first, last):
+            try:
+                value = self._families.reader(copying.partition).get(key)
+            except RocksDBError:
+                hit("log_store_restored_is_damaged")
+                del restored.ranges[log]
+                self.found.append((log, first, last))
+                return False
+            if value is not None:
+                group.put(key, value, copying.handle)
+                copying.count += 1
+        return True
 
     @property
     def finished(self) -> bool:

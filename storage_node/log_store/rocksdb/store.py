@@ -530,7 +530,10 @@ class RocksLogStore:
                     mending.switched()
             return more
         except RocksDBError as error:
-            self._fail(str(error))
+            # nothing was taken away: the partition stays as it is
+            mending.said.append(f"damaged files could not be replaced yet: {error}")
+            if mending.busy:
+                mending.give_up(now)
             return False
 
     @property
