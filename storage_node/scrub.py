@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from logdevice_py.core.ids import Generation, LogId, PeerId, ShardId, is_metadata_log, node_of, node_peer
-from logdevice_py.core.lsn import ESN_MAX, Epoch, Lsn, compose_lsn, epoch_of
+from logdevice_py.core.lsn import EPOCH_MIN, ESN_MAX, Epoch, Lsn, compose_lsn, epoch_of
 from logdevice_py.core.machine import Timer
 from logdevice_py.core.marks import hit
 from logdevice_py.core.status import Status
@@ -70,6 +70,8 @@ class Scrubber:
         """Where in the log it goes on."""
         self.uncompared = 0
         """Ranges of this pass for which some shard of the nodeset did not answer, or could not tell."""
+        self.uncompared_before = 0
+        """The same of the last complete pass."""
         self._shard = shard
         self._repairs = repairs
         self._start_reader = start_reader
@@ -148,7 +150,7 @@ class Scrubber:
             state = self._shard.logs.get(log)
             if state is None or settled_until(state) <= state.trim_point:
                 continue
-            self.log, self.position = log, Lsn(state.trim_point + 1)
+            self.log, self.position = log, max(Lsn(state.trim_point + 1), compose_lsn(EPOCH_MIN, 0))
             if is_metadata_log(log):
                 metadata = self._shard.config.metadata_log
                 nodeset = tuple((shard, Generation(0)) for shard in metadata.nodeset)
@@ -160,6 +162,7 @@ class Scrubber:
                 self._reader = self._start_reader(log, self._on_history, now)
             return
         self.passes += 1
+        self.uncompared_before = self.uncompared
         self.verified_since = self.began
         self._shard.metrics.scrub_passes += 1
         hit("scrub_pass_done")

@@ -163,6 +163,9 @@ class ShardService:
         self._closed = False
         self._search: asyncio.Future[list[int]] | None = None
         self._mending = False
+        self._told_of_errors = False
+        self._looking: asyncio.Future[str] | None = None
+        self._look_again_at = 0.0
         self._report = report
         self._was_refusing = False
         self._sync_thread = _SyncThread(store, settings.sync_delay_us, self._on_synced)
@@ -490,6 +493,7 @@ class ShardService:
         self._report_space()
         self._store.maintain(self._wall())
         self._look_for_damage()
+        self._look_at_files()
         self._store.report(self.metrics)
         if self._chore is None or self._chore.done():
             work = self._store.next_chore()
@@ -515,10 +519,12 @@ class ShardService:
         errors = store.background_errors()
         self.metrics.background_errors += errors
         if errors and not store.mending.suspects and self._search is None:
-            self._report(
-                f"files of the store in {store.directory} are damaged: compaction failed {errors} times; they are looked for, and copies "
-                "that cannot be read are fetched from other shards"
-            )
+            if not self._told_of_errors:
+                self._told_of_errors = True
+                self._report(
+                    f"files of the store in {store.directory} are damaged: compaction met what does not match its checksum; it is looked "
+                    "for, and copies that cannot be read are fetched from other shards"
+                )
             if self._deliver is not None:
                 self._deliver([DamageFound(self.contents.marker.shard, [])])
             self._search = self._loop.run_in_executor(None, store.mending.find_damaged)
@@ -526,10 +532,33 @@ class ShardService:
             for partition in self._search.result():
                 store.mending.suspect(partition)
             self._search = None
+        self._told_of_errors = self._told_of_errors and (bool(errors) or bool(store.mending.suspects))
         self.metrics.damaged_partitions = len(store.mending.suspects)
         if store.mending.suspects and not self._mending:
             self._mending = True
             self._mend()
+
+    def _look_at_files(self) -> None:
+        """The manifest and the write-ahead log are read when the store is opened: damage is to be found before, as long as all is in memory."""
+        if self._store.failed or (self._looking is not None and not self._looking.done()):
+            return
+        now = self._loop.time()
+        if self._looking is None and now >= self._look_again_at:
+            self._looking = self._loop.run_in_executor(None, self._store.find_damage_in_use)
+        elif self._looking is not None:
+            found = self._looking.result()
+            self._looking = None
+            self._look_again_at = now + self._settings.file_check_interval_us / SECOND
+            if found:
+                self.metrics.files_rewritten += 1
+                self._report(f"{found}: a bit flipped on the disk. It is replaced by what memory has, nothing is lost")
+                flush = self._store.write_from_memory(self._wall())
+
+                def rewrite() -> str:
+                    flush()
+                    return ""
+
+                self._looking = self._loop.run_in_executor(None, rewrite)
 
     def _mend(self) -> None:
         self._mending = False
@@ -562,6 +591,8 @@ class ShardService:
         self._store.mending.stopping = True
         if self._search is not None:
             await self._search
+        if self._looking is not None:
+            await self._looking
         await self._warmer.close()
         await asyncio.to_thread(self._sync_thread.stop)
         await asyncio.to_thread(self._store.close)

@@ -33,6 +33,9 @@ class LogStoreMetrics:
     background_errors: int = counter(
         "Times that RocksDB failed at compaction or at writing a file, because a file is damaged.", unit="errors"
     )
+    files_rewritten: int = counter(
+        "Times that a damaged manifest or write-ahead log was replaced by what memory had.", unit="times"
+    )
     damaged_partitions: int = gauge("Partitions whose files are damaged and not replaced yet.", unit="partitions")
     partitions: int = gauge("Time partitions that are in use.", unit="partitions")
     partitions_to_drop: int = gauge(

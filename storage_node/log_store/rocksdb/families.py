@@ -72,6 +72,8 @@ def database_options(settings: LogStoreSettings, *, strict: bool = False) -> Any
     options.set_max_total_wal_size(settings.wal_bytes_max)
     # writes never wait for it: beyond the budget, memtables are written to files
     options.set_write_buffer_manager(rocksdict.WriteBufferManager(settings.memtables_bytes_max, False))
+    # each change of what files there are writes a manifest from memory: one that was damaged is soon replaced
+    options.set_max_manifest_file_size(1)
     options.set_max_open_files(settings.open_files_max)
     options.set_max_background_jobs(2)
     options.set_keep_log_file_num(4)

@@ -43,7 +43,7 @@ from storage_node.log_store.rocksdb.files import fsync_directory, read_text, rep
 from storage_node.log_store.rocksdb.mending import Mending
 from storage_node.log_store.rocksdb.ranges import DamagedError, RangeReader
 from storage_node.log_store.rocksdb.upkeep import Upkeep
-from storage_node.log_store.rocksdb.wal_check import find_wal_damage
+from storage_node.log_store.rocksdb.wal_check import find_damage_in_use, find_wal_damage
 from storage_node.log_store.settings import LogStoreSettings
 from storage_node.log_store.space import SpaceGuard
 from storage_node.log_store.time_search import find_time
@@ -503,6 +503,27 @@ class RocksLogStore:
         """How often since it was last asked RocksDB failed at compaction, or at writing memtables to files."""
         before, self._errors = self._errors, self._db.property_int_value("rocksdb.background-errors") or 0
         return self._errors - before
+
+    def find_damage_in_use(self) -> str:
+        """What is damaged of the files that are only read when the store is opened; empty: nothing. May be called from another thread."""
+        path = os.path.join(self.directory, DATABASE)
+        found = find_damage_in_use(path)
+        again = None if found is None else find_damage_in_use(path)  # it may have been looked at while it was written
+        return "" if again is None or again != found else f"{again.path} has {again.reason} at byte {again.at}"
+
+    def write_from_memory(self, now: Timestamp) -> Callable[[], None]:
+        """Begin to replace the manifest and the write-ahead log by what memory has; the rest is to be done in another thread."""
+        self._upkeep.begin_next(now)
+        self._commit(rocksdict.WriteBatch(raw_mode=True))
+        readers = list(self._families.readers())
+
+        def flush() -> None:
+            for reader in readers:
+                with suppress(RocksDBError):
+                    reader.flush()
+            readers.clear()
+
+        return flush
 
     def mend(self, now: Timestamp, bytes_max: int) -> bool:
         """A piece of replacing damaged files, on the thread that writes; True: there is more to do."""

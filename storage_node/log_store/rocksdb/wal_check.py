@@ -72,6 +72,20 @@ def _mask(crc: int) -> int:
     return (((crc >> 15) | (crc << 17)) + _MASK_DELTA) & 0xFFFFFFFF
 
 
+def find_damage_in_use(database: str) -> LogFileDamage | None:
+    """The first damaged place of the manifest or the write-ahead log of a database that is open; None: they are whole."""
+    try:
+        manifests = [name for name in os.listdir(database) if name.startswith("MANIFEST-")]
+        newest = max(manifests, key=lambda name: int(name.partition("-")[2]), default=None)
+        found = None if newest is None else find_log_damage(os.path.join(database, newest))
+    except FileNotFoundError:
+        return None  # replaced meanwhile
+    try:
+        return found or find_wal_damage(database)
+    except FileNotFoundError:
+        return found
+
+
 def find_wal_damage(database: str) -> LogFileDamage | None:
     """The first damaged place of the write-ahead log of a database; None: it is whole."""
     try:
