@@ -378,6 +378,11 @@ class RepairQueue:
         """What is wrong, to look at."""
         return self._damaged
 
+    @property
+    def damaged_ranges(self) -> int:
+        """How many ranges are known to be damaged or missing."""
+        return sum(len(each.unreadable) + len(each.missing) for each in self._damaged.values())
+
     def found_damage(self, state: LogState, result: ReadResult) -> None:
         """A read met something that cannot be read."""
         ranges = [*result.corrupt, *((lsn, lsn) for lsn in result.bodiless)]
@@ -486,9 +491,7 @@ class RepairQueue:
         self._count()
 
     def _count(self) -> None:
-        self._shard.metrics.damaged_ranges = sum(
-            len(damage.unreadable) + len(damage.missing) for damage in self._damaged.values()
-        )
+        self._shard.metrics.damaged_ranges = self.damaged_ranges
 
     def _on_finished(self, repair: LogRepair, progress: bool, now: Micros) -> None:
         self._running = None

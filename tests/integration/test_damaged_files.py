@@ -167,6 +167,9 @@ async def test_bits_flipped_in_a_hundred_places_under_load(directory: Path, capl
             )
 
         await until(whole, lambda: f"{whats_missing(cluster)}; {machines.repairs.damaged}; {service.metrics}")
+        before = service.metrics.background_errors
+        await asyncio.sleep(3)
+        assert service.metrics.background_errors == before, "compaction does not fail any more"
         stop.set()
         assert min(await asyncio.gather(*readers)) >= 1
         for log, journal in zip(LOGS, journals, strict=True):

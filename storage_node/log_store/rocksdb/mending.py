@@ -69,6 +69,8 @@ class Mending:
         self._restored: dict[int, _Restored] = {}
         self._suspects: dict[int, Timestamp] = {}
         """Partitions with damaged files, and when to try next."""
+        self._damaged: set[int] = set()
+        """Partitions in whose files the batches that are being written replace something."""
         self._copying: _Copying | None = None
         self.found: list[Damage] = []
         """Ranges that cannot be read and are not restored: to be taken by whoever can restore them."""
@@ -93,7 +95,15 @@ class Mending:
         """Delete what is to be replaced; called before the batch's entries are put."""
         for log, first, last in batch.restored:
             for partition, low, high in self._directory.overlapping(log, first, last):
-                group.delete_range(*keys.data_bounds(log, low, high), self._families.handles[partition])
+                bounds = keys.data_bounds(log, low, high)
+                try:
+                    for _ in self._ranges.rows(partition, *bounds):
+                        pass
+                except DamagedError as error:
+                    # the deletion hides the damage from readers, not from compaction; a damaged blob is hidden for good
+                    if "Blob" not in str(error):
+                        self._damaged.add(partition)
+                group.delete_range(*bounds, self._families.handles[partition])
 
     def mirror(self, group: Any, batch: WriteBatch) -> None:
         """Of a batch of which everything is in the group already: what concerns the family that is being filled."""
@@ -107,7 +117,7 @@ class Mending:
                 group.put(keys.data_key(log, lsn, by_recovery, wave), image, copying.handle)
 
     def written(self, batch: WriteBatch) -> None:
-        """A batch that restores something was applied: look whether that can be read now."""
+        """A batch that restores something was applied."""
         for log, first, last in batch.restored:
             for partition, low, high in self._spans(log, first, last):
                 restored = self._restored.setdefault(partition, _Restored())
@@ -116,13 +126,9 @@ class Mending:
             partition = self._partition_of(log, lsn)
             if partition in self._restored:
                 self._restored[partition].keys.setdefault(log, set()).add(keys.data_key(log, lsn, by_recovery, wave))
-        for log, first, last in batch.restored:
-            for partition, low, high in self._spans(log, first, last):
-                try:
-                    for _ in self._ranges.rows(partition, *keys.data_bounds(log, low, high)):
-                        pass
-                except DamagedError:
-                    self.suspect(partition)
+        damaged, self._damaged = self._damaged, set()
+        for partition in sorted(damaged):
+            self.suspect(partition)
 
     def _partition_of(self, log: LogId, lsn: Lsn) -> int:
         spans = self._directory.overlapping(log, lsn, lsn)
