@@ -6,7 +6,7 @@ A cell is the msgpack array ``[1, node, instance, attempt, payload]``: who wrote
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, assert_never
 
 import msgpack
@@ -14,6 +14,7 @@ import msgpack
 from epoch_store.interface import (
     GetLastCleanEpoch,
     LastCleanEpoch,
+    NoteIncarnation,
     Operation,
     ReadMetadata,
     ReadShardIdentity,
@@ -65,7 +66,7 @@ class ConditionalWrite:
 
 def key_of(operation: Operation) -> str:
     """The name of the operation's cell below the cluster's root."""
-    if isinstance(operation, ReadShardIdentity | RegisterShard):
+    if isinstance(operation, ReadShardIdentity | RegisterShard | NoteIncarnation):
         return f"shards/{format_shard(operation.shard)}"
     if isinstance(operation, ReadMetadata | UpdateMetadata):
         return f"logs/{operation.log}/sequencer"
@@ -112,6 +113,8 @@ def decide(operation: Operation, cell: Cell | None, write: WriteId) -> Result | 
             return Result(Status.OK, _decode_shard(operation, payload), version)
         if isinstance(operation, RegisterShard):
             return _register_shard(operation, payload, version, write)
+        if isinstance(operation, NoteIncarnation):
+            return _note_incarnation(operation, payload, version, write)
         assert_never(operation)
     except CorruptEntryError as error:
         marks.hit("epoch_store_cell_is_corrupt")
@@ -176,9 +179,27 @@ def _register_shard(
         detail = f"{name} has generation {marker} on its disk, the epoch store {has}: the store was lost or rolled back"
         return Result(Status.FAILED, stored, version, detail)
     if marker == registered:
-        return Result(Status.OK, stored, version)
+        assert stored is not None, "a marker has generation 1 at least"
+        if operation.incarnation >= stored.incarnation:
+            return Result(Status.OK, stored, version)
+        marks.hit("shard_was_rolled_back")
     identity = ShardIdentity(operation.cluster, operation.shard, Generation(registered + 1))
-    encoded = msgpack.packb([identity.cluster, identity.shard, identity.generation])
+    return _write_shard(identity, version, write)
+
+
+def _note_incarnation(
+    operation: NoteIncarnation, payload: bytes | None, version: int, write: WriteId
+) -> Result | ConditionalWrite:
+    stored = None if payload is None else _decode_shard(operation, payload)
+    if stored is None or stored.generation != operation.generation:
+        return Result(Status.STALE, stored, version)
+    if stored.incarnation >= operation.incarnation:
+        return Result(Status.OK, stored, version)
+    return _write_shard(replace(stored, incarnation=operation.incarnation), version, write)
+
+
+def _write_shard(identity: ShardIdentity, version: int, write: WriteId) -> ConditionalWrite:
+    encoded = msgpack.packb([identity.cluster, identity.shard, identity.generation, identity.incarnation])
     return ConditionalWrite(version, encode_cell(write, encoded), Result(Status.OK, identity, version + 1))
 
 
@@ -191,11 +212,17 @@ def _decode_last_clean_epoch(payload: bytes | None) -> LastCleanEpoch:
     return LastCleanEpoch(Epoch(epoch), TailRecord(Lsn(lsn), Timestamp(timestamp)) if lsn else None)
 
 
-def _decode_shard(operation: ReadShardIdentity | RegisterShard, payload: bytes) -> ShardIdentity:
-    cluster, shard, generation = _unpack(payload, [bytes, int, int], 64)
-    if len(cluster) != 16 or shard != operation.shard or not 1 <= generation <= _GENERATION_MAX:
+def _decode_shard(operation: ReadShardIdentity | RegisterShard | NoteIncarnation, payload: bytes) -> ShardIdentity:
+    cluster, shard, generation, *later = _unpack(payload, [bytes, int, int], 64)
+    incarnation = later[0] if later else 0  # of a version that kept none
+    if (
+        len(cluster) != 16
+        or shard != operation.shard
+        or not 1 <= generation <= _GENERATION_MAX
+        or type(incarnation) is not int
+    ):
         raise CorruptEntryError("this is not the identity of the shard")
-    return ShardIdentity(cluster, operation.shard, Generation(generation))
+    return ShardIdentity(cluster, operation.shard, Generation(generation), incarnation)
 
 
 def _unpack(encoded: bytes, kinds: list[type], size_max: int) -> list[Any]:

@@ -53,6 +53,8 @@ class ShardIdentity:
     """UUID of the cluster, 16 bytes."""
     shard: ShardId
     generation: Generation
+    incarnation: int = 0
+    """The greatest of the generation that was noted: see `NoteIncarnation`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +127,8 @@ class RegisterShard:
     """A shard comes up with this marker on its disk: who is it from here on? Value: `ShardIdentity`.
 
     - The store has the generation of the marker: OK, nothing changes.
-    - The marker is missing, of another cluster or shard (pass None) or of an older generation: the disk is not the one that the cluster
-      knows. The shard takes the next generation, which the caller must write to its disk durably before it serves anything. Should that
+    - The marker is missing, of another cluster or shard (pass None), of an older generation, or of this one with a lower incarnation than
+      the store has (an older state of the disk was put back): the disk is not the one that the cluster knows. The shard takes the next generation, which the caller must write to its disk durably before it serves anything. Should that
       fail, the next registration takes a further one.
     - The store has none, and the disk neither: OK, generation 1.
     - The store has none or an older one than the disk: FAILED. The store itself was lost or rolled back, so it would also give epochs again
@@ -139,6 +141,8 @@ class RegisterShard:
     index: int
     generation: Generation | None
     """From the marker on disk; None when it is missing, unreadable or names another cluster, node or shard."""
+    incarnation: int = 0
+    """From the marker on disk."""
 
     def __post_init__(self) -> None:
         assert len(self.cluster) == 16, self.cluster
@@ -150,8 +154,32 @@ class RegisterShard:
         return shard_id(self.node, self.index)
 
 
+@dataclass(frozen=True, slots=True)
+class NoteIncarnation:
+    """The marker on a shard's disk durably has this incarnation: from here on a lower one is an older state of the disk. Value: `ShardIdentity`.
+
+    The disk is always written first, so that it is never behind the store by itself. STALE when the shard has another generation by now.
+    """
+
+    node: NodeId
+    index: int
+    generation: Generation
+    incarnation: int
+
+    @property
+    def shard(self) -> ShardId:
+        """The shard as one number."""
+        return shard_id(self.node, self.index)
+
+
 Operation: TypeAlias = (
-    ReadMetadata | UpdateMetadata | GetLastCleanEpoch | SetLastCleanEpoch | ReadShardIdentity | RegisterShard
+    ReadMetadata
+    | UpdateMetadata
+    | GetLastCleanEpoch
+    | SetLastCleanEpoch
+    | ReadShardIdentity
+    | RegisterShard
+    | NoteIncarnation
 )
 Value: TypeAlias = EpochMetaData | LastCleanEpoch | ShardIdentity
 

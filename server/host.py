@@ -27,6 +27,7 @@ from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import Micros, Timestamp
 from logdevice_py.membership.settings import MembershipSettings
 from logdevice_py.runtime.clock import monotonic_us, wall_us
+from logdevice_py.runtime.complaints import Complaints
 from logdevice_py.runtime.driver import Driver
 from logdevice_py.runtime.settings import RuntimeSettings
 from logdevice_py.runtime.transport import Identity, Transport, bind
@@ -40,10 +41,19 @@ from server.live_settings import LiveSettings
 from server.node import Node
 from server.registration import ShardRegistration
 from storage_node.log_store.identity import LOSS_NOT_ACCEPTED, AcceptedLoss
-from storage_node.log_store.interface import Completion, ReadDirectory, ReadLast, ReadShard, WriteShard, Written
+from storage_node.log_store.interface import (
+    Completion,
+    DamageFound,
+    ReadDirectory,
+    ReadLast,
+    ReadShard,
+    WriteShard,
+    Written,
+)
 from storage_node.log_store.settings import LogStoreSettings
 from storage_node.node import StorageNode
-from storage_node.service import ShardService
+from storage_node.notices import Notice
+from storage_node.service import DamagedStoreError, ShardService
 from storage_node.settings import StorageSettings
 
 if TYPE_CHECKING:
@@ -54,6 +64,10 @@ log = logging.getLogger("logdevice.node")
 
 CONFIG_POLL = 0.5
 """Seconds between looks at the cluster file."""
+STATE_INTERVAL = 600.0
+"""Seconds between the times at which the epoch store is told how far the disks are."""
+NOTE_TIMEOUT = 2.0
+"""Seconds for which a node that stops waits for the epoch store."""
 DRAIN_TIMEOUT = 5.0
 """Seconds that appends under way get to finish when the node stops in order."""
 QUIET = 0.05
@@ -79,6 +93,7 @@ class NodeHost:
         member = config.nodes[node]
         self.address = (member.host, member.port)
         self.shards: dict[ShardId, ShardService] = {}
+        self._registrations: dict[ShardId, ShardRegistration] = {}
         self._loop = asyncio.get_running_loop()
         self._epoch_store: EpochStore | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -87,6 +102,7 @@ class NodeHost:
         self._leaving = False
         self._sock: socket.socket | None = None
         self._admin: AdminListener | None = None
+        self._complaints = Complaints(log)
         self.serving_since = Timestamp(0)
         """When the node began to serve; 0 before."""
         self.driver: Driver
@@ -154,7 +170,19 @@ class NodeHost:
         directory.mkdir(parents=True, exist_ok=True)
         await asyncio.to_thread(keep_instance, directory, self.instance)
         for shard, registration in registrations.items():
-            await self._open_shard(shard, registration, store_settings)
+            try:
+                await self._open_shard(shard, registration, store_settings)
+            except DamagedStoreError as error:
+                if len(registrations) == 1:
+                    raise
+                log.error(
+                    "%s is out of service, the other shards of the node serve: %s. If its disk cannot be mended, start the node once with "
+                    "--accept-data-loss and the shard's generation: it begins with an empty store then, and what is there is moved aside",
+                    format_shard(shard),
+                    error.detail,
+                )
+        if registrations and not self.shards:
+            raise LogDeviceError(Status.FAILED, "no shard of the node can serve")
         rng = random.Random(secrets.randbits(64))
         outbox, timers = Outbox(), TimerWheel()
         sequencer_settings = _parse("sequencer", SequencerSettings, settings)
@@ -210,6 +238,7 @@ class NodeHost:
                 ReadShard: self._run_shards,
                 ReadLast: self._run_shards,
                 ReadDirectory: self._run_shards,
+                Notice: self._say,
             },
             own_peer=PeerId(self.node_id),
             on_crash=self._on_crash,
@@ -229,6 +258,8 @@ class NodeHost:
         self.driver.event(self.node.start)
         self._tasks.append(self._loop.create_task(self._watch_config(), name=f"N{self.node_id} config"))
         self.live_settings = self._make_live_settings()
+        if self.shards:
+            self._tasks.append(self._loop.create_task(self._note_states(), name=f"N{self.node_id} states"))
         self.serving_since = wall_us()
 
     def _make_live_settings(self) -> LiveSettings:
@@ -264,8 +295,25 @@ class NodeHost:
             wall=wall_us,
             report=lambda text: log.warning("%s: %s", format_shard(shard), text),
             admit=registration.admit,
+            give_up_damaged=registration.gives_up,
         )
         await asyncio.to_thread(registration.finish)
+        await registration.note(self.shards[shard].marker)
+        self._registrations[shard] = registration
+
+    async def _note_states(self) -> None:
+        """Let the epoch store know every now and then how far the disks are, so that an older state of one is noticed that is put back."""
+        while True:
+            await asyncio.sleep(STATE_INTERVAL)
+            for shard, service in self.shards.items():
+                if await service.advance_incarnation() is not None:
+                    await self._registrations[shard].note(service.marker)
+
+    def _say(self, notices: list[Notice]) -> None:
+        now = monotonic_us()
+        for notice in notices:
+            shard = format_shard(notice.shard)
+            self._complaints.warn(f"{shard}: {notice.kind}", f"{shard}: {notice.text}", now)
 
     def _run_shards(self, effects: list[Any]) -> None:
         if len(self.shards) == 1:
@@ -290,6 +338,8 @@ class NodeHost:
         for each in done:
             if isinstance(each, Written):
                 storage.on_written(each.token, each.status, now)
+            elif isinstance(each, DamageFound):
+                storage.on_damage(each, now)
             else:
                 storage.on_read(each.token, each.result, now)
 
@@ -441,9 +491,14 @@ class NodeHost:
             self._admin = None
         if self._sock is not None:
             self._sock.close()
-        for service in self.shards.values():
+        for shard, service in self.shards.items():
             with contextlib.suppress(LogDeviceError):
                 await service.close()
+            if shard in self._registrations and not service.failed:
+                # who cannot be told learns it at the next start: the disk is ahead then
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(NOTE_TIMEOUT):
+                        await self._registrations[shard].note(service.marker)
         self.shards.clear()
         if self._epoch_store is not None:
             self._epoch_store.close()

@@ -52,6 +52,10 @@ TO_STORAGE: frozenset[type] = frozenset(
         m.FindKey,
         m.DataSize,
         m.TrimPoints,
+        m.Compare,
+        m.Compared,
+        m.Fetch,
+        m.Fetched,
     }
 )
 TO_SEQUENCER: frozenset[type] = frozenset(

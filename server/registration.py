@@ -12,12 +12,20 @@ import os
 from functools import partial
 from pathlib import Path
 
-from epoch_store.interface import EpochStore, Operation, ReadShardIdentity, RegisterShard, Result, ShardIdentity
+from epoch_store.interface import (
+    EpochStore,
+    NoteIncarnation,
+    Operation,
+    ReadShardIdentity,
+    RegisterShard,
+    Result,
+    ShardIdentity,
+)
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.core.ids import Generation, NodeId, ShardId, format_shard, shard_index_of
 from logdevice_py.core.status import LogDeviceError, Status
 from server.durable_file import write_durably
-from storage_node.log_store.identity import AcceptedLoss, IdentityVerdict, Judgement, why_refused
+from storage_node.log_store.identity import AcceptedLoss, IdentityVerdict, Judgement, ShardMarker, why_refused
 
 log = logging.getLogger("logdevice.node")
 
@@ -45,6 +53,8 @@ class ShardRegistration:
         self._shard = shard
         self._accepted = accepted
         self._registered: Generation | None = None
+        self._incarnation = 0
+        self._rolled_back = False
         self._kept = False
         self._begun = data / f"shard{shard_index_of(shard)}.begun"
         """Names the generation that is about to be registered for an empty store. Should the process end between the registration and
@@ -66,14 +76,21 @@ class ShardRegistration:
                     f'{self._config.name}": give this one another name, or another place for its epochs',
                 )
             self._registered = result.value.generation
+            self._incarnation = result.value.incarnation
         elif result.status is not Status.EMPTY:
             raise self._failed(result)
         if not self.directory.is_dir() or not any(self.directory.iterdir()):
             self._admit(Judgement(IdentityVerdict.START_AFRESH, "there is no store"), missing=True)
 
+    @property
+    def gives_up(self) -> bool:
+        """Whether the operator gave up this generation of the shard by name."""
+        return self._registered is not None and (self._shard, self._registered) in self._accepted.generations
+
     def admit(self, judgement: Judgement) -> None:
         """Raises LogDeviceError when the shard must not start on what was found."""
         self._admit(judgement, missing=False)
+        self._rolled_back = judgement.is_rolled_back(self._registered, self._incarnation)
 
     def _admit(self, judgement: Judgement, *, missing: bool) -> None:
         begun = judgement.verdict is IdentityVerdict.START_AFRESH and self._read_begun() == self._registered
@@ -85,6 +102,7 @@ class ShardRegistration:
             shard=self._shard,
             directory=str(self.directory),
             missing=missing,
+            incarnation=self._incarnation,
         )
         if text is not None:
             raise LogDeviceError(Status.FAILED, text)
@@ -101,14 +119,27 @@ class ShardRegistration:
         Args:
             found: of the marker in its store; None: there is none that counts.
         """
+        if self._rolled_back:
+            found = None
         if found != self._registered or found is None:
             await asyncio.to_thread(write_durably, self._begun, str((self._registered or 0) + 1))
-        result = await self._ask(RegisterShard(self._config.uuid, self._node, shard_index_of(self._shard), found))
+        index = shard_index_of(self._shard)
+        # an incarnation was compared already, and only what the operator accepted came here
+        result = await self._ask(RegisterShard(self._config.uuid, self._node, index, found, self._incarnation))
         if result.status is not Status.OK:
             raise self._failed(result)
         assert isinstance(result.value, ShardIdentity)
         self._kept = result.value.generation == found
         return result.value.generation
+
+    async def note(self, marker: ShardMarker) -> None:
+        """The marker is durable: an older one is noticed from here on. Waits for as long as the epoch store is away."""
+        operation = NoteIncarnation(self._node, shard_index_of(self._shard), marker.generation, marker.incarnation)
+        result = await self._ask(operation)
+        if result.status not in (Status.OK, Status.STALE):
+            log.warning(
+                "the state of %s could not be noted in the epoch store: %s", format_shard(self._shard), result.detail
+            )
 
     def finish(self) -> None:
         """The store has its marker."""

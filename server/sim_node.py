@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from epoch_store.cells import key_of
-from epoch_store.interface import EpochStore, RegisterShard, Result, ShardIdentity, WriterIdentity
+from epoch_store.interface import EpochStore, NoteIncarnation, RegisterShard, Result, ShardIdentity, WriterIdentity
 from logdevice_py.config.cluster import Roles
 from logdevice_py.core.declare import settings_from
 from logdevice_py.core.ids import Generation, InstanceId, NodeId, ShardId, format_shard, shard_index_of
@@ -27,9 +27,18 @@ from server.node import Node
 from server.sim_disk import STORE_SETTINGS, DiskSettings, SimShard
 from server.sim_epoch_store import SimEpochStore
 from storage_node.log_store.identity import IdentityVerdict, ShardMarker, judge
-from storage_node.log_store.interface import Completion, ReadDirectory, ReadLast, ReadShard, WriteShard, Written
+from storage_node.log_store.interface import (
+    Completion,
+    DamageFound,
+    ReadDirectory,
+    ReadLast,
+    ReadShard,
+    WriteShard,
+    Written,
+)
 from storage_node.log_store.memory import MemoryDisk, MemoryLogStore
 from storage_node.node import StorageNode
+from storage_node.notices import Notice
 from storage_node.settings import StorageSettings
 
 if TYPE_CHECKING:
@@ -139,7 +148,8 @@ class SimNode:
             self._move_aside(disk, judgement.reason, own=False)
             store = MemoryLogStore(disk, STORE_SETTINGS)
         kept = store.found.generation if store.found is not None and judgement.verdict is IdentityVerdict.KEEP else None
-        operation = RegisterShard(cluster.config.uuid, self.id, shard_index_of(shard), kept)
+        index = shard_index_of(shard)
+        operation = RegisterShard(cluster.config.uuid, self.id, index, kept, judgement.incarnation)
 
         def done(results: list[Result]) -> None:
             if self.starts != run or self.state is not SimNodeState.STARTING:
@@ -150,7 +160,7 @@ class SimNode:
                 cluster.scheduler.after(REGISTER_RETRY, then)
                 return
             assert isinstance(result.value, ShardIdentity)
-            self._adopt(shard, result.value.generation, kept, opened, store, then)
+            self._adopt(shard, result.value.generation, kept, opened, store, epoch_store, then)
 
         epoch_store.submit([operation], done)
 
@@ -161,6 +171,7 @@ class SimNode:
         kept: Generation | None,
         opened: dict[ShardId, MemoryLogStore],
         store: MemoryLogStore,
+        epoch_store: EpochStore,
         then: Callable[[], None],
     ) -> None:
         cluster, disk = self._cluster, self.disks[shard]
@@ -169,14 +180,40 @@ class SimNode:
             store = MemoryLogStore(disk, STORE_SETTINGS)
         marker = ShardMarker(cluster.config.uuid, shard, generation)
         if store.adopt(marker, boot=disk.boot, now=self.clock.wall()) is Status.OK:
-            opened[shard] = store
-            then()
+            assert store.marker is not None
+            index, incarnation = shard_index_of(shard), store.marker.incarnation
+            self._note(NoteIncarnation(self.id, index, generation, incarnation), epoch_store, opened, store, then)
             return
         cluster.note(self.name, "cannot open", format_shard(shard))
         self.state = SimNodeState.DOWN
         self.starts += 1
         run = self.starts
         cluster.scheduler.after(SUPERVISOR_PAUSE, lambda: self._start_again(run))
+
+    def _note(
+        self,
+        operation: NoteIncarnation,
+        epoch_store: EpochStore,
+        opened: dict[ShardId, MemoryLogStore],
+        store: MemoryLogStore,
+        then: Callable[[], None],
+    ) -> None:
+        """Tell the epoch store how far the disk is; the shard is open when it knows."""
+        run = self.starts
+
+        def done(results: list[Result]) -> None:
+            if self.starts != run or self.state is not SimNodeState.STARTING:
+                return
+            if results[0].status in (Status.OK, Status.STALE):
+                opened[operation.shard] = store
+                then()
+            else:
+                self._cluster.scheduler.after(
+                    REGISTER_RETRY, lambda: self._note(operation, epoch_store, opened, store, then)
+                )
+
+        if self.starts == run and self.state is SimNodeState.STARTING:
+            epoch_store.submit([operation], done)
 
     def _start_again(self, run: int) -> None:
         if self.starts == run and self.state is SimNodeState.DOWN:
@@ -206,6 +243,8 @@ class SimNode:
                     for each in done:
                         if isinstance(each, Written):
                             storage.on_written(each.token, each.status, now)
+                        elif isinstance(each, DamageFound):
+                            storage.on_damage(each, now)
                         else:
                             storage.on_read(each.token, each.result, now)
 
@@ -300,6 +339,7 @@ class SimNode:
                 ReadShard: self._run_shards,
                 ReadLast: self._run_shards,
                 ReadDirectory: self._run_shards,
+                Notice: self._say,
             },
             network=cluster.network,
             clock=self.clock,
@@ -314,6 +354,10 @@ class SimNode:
             self.name, "serves", {shard: each.contents.marker.generation for shard, each in self.shards.items()}
         )
         self.process.event(root.start)
+
+    def _say(self, notices: list[Notice]) -> None:
+        for notice in notices:
+            self._cluster.note(self.name, notice.kind, notice.text)
 
     def _run_shards(self, effects: list[Any]) -> None:
         by_shard: dict[ShardId, list[Any]] = {}

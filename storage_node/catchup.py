@@ -8,7 +8,7 @@ window, credit, or anything released waits outside the line.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from logdevice_py.core.ids import LogId, PeerId, is_metadata_log
@@ -17,6 +17,7 @@ from logdevice_py.core.marks import hit
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros
 from logdevice_py.protocol.messages import Start, Started, Stop, Window
+from storage_node.log_state import LogState
 from storage_node.log_store.interface import ReadResult
 from storage_node.read_stream import ServerReadStream, ServerStreamState
 from storage_node.shard import Shard, begin_turn
@@ -28,10 +29,15 @@ _Key = tuple[LogId, int]
 class CatchupQueue:
     """The read streams of one shard."""
 
-    __slots__ = ("_by_peer", "_congested", "_line", "_reading", "_shard", "_wanting_disk")
+    __slots__ = ("_by_peer", "_congested", "_found_damage", "_line", "_reading", "_shard", "_wanting_disk")
 
-    def __init__(self, shard: Shard) -> None:
+    def __init__(self, shard: Shard, found_damage: Callable[[LogState, ReadResult], None]) -> None:
+        """
+        Args:
+            found_damage: gets reads that met damage.
+        """
         self._shard = shard
+        self._found_damage = found_damage
         self._by_peer: dict[PeerId, dict[_Key, ServerReadStream]] = {}
         self._congested: set[PeerId] = set()
         self._line: deque[ServerReadStream] = deque()
@@ -225,6 +231,8 @@ class CatchupQueue:
         metrics, settings = self._shard.metrics, self._shard.settings
         metrics.entries_from_disk += len(result.entries)
         corrupt = result.corrupt
+        if corrupt or result.bodiless:
+            self._found_damage(stream.log, result)
         if result.bodiless:
             # Recovery changed the header of a copy whose body is not here any more: that is damage, not absence.
             corrupt = sorted([*corrupt, *((lsn, lsn) for lsn in result.bodiless)])

@@ -12,7 +12,7 @@ need no such care, because SEALED was sent after them. If the disk does not answ
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from logdevice_py.core.ids import LogId, PeerId, is_metadata_log
@@ -66,10 +66,15 @@ class _Job:
 class DigestHandler:
     """Takes the DIGESTs of one shard."""
 
-    __slots__ = ("_at_work", "_behind_stores", "_budget", "_held", "_ranges", "_shard", "_waiting")
+    __slots__ = ("_at_work", "_behind_stores", "_budget", "_found_damage", "_held", "_ranges", "_shard", "_waiting")
 
-    def __init__(self, shard: Shard) -> None:
+    def __init__(self, shard: Shard, found_damage: Callable[[LogState, ReadResult], None]) -> None:
+        """
+        Args:
+            found_damage: gets reads that met damage.
+        """
         self._shard = shard
+        self._found_damage = found_damage
         self._waiting: deque[_Job] = deque()
         self._held: dict[PeerId, list[_Job]] = {}
         """What is left waiting for each peer that does not read its answers."""
@@ -222,6 +227,7 @@ class DigestHandler:
             entries = result.entries
             if result.corrupt or result.bodiless:
                 hit("digest_met_damage")
+                self._found_damage(self._shard.log(LogId(log)), result)
                 self._shard.metrics.corrupt_ranges += len(result.corrupt) + len(result.bodiless)
                 damaged = damaged_lsns(result, job.position)
                 if damaged is None:

@@ -47,6 +47,18 @@ class StorageMetrics:
     entries_from_disk: int = counter("Entries that read streams and digests read from disk.", unit="entries")
     corrupt_ranges: int = counter("Damaged ranges that a read met.", unit="ranges")
     recent_entries_bytes: int = gauge("Images held as recent entries.", unit="bytes")
+    damage_found: int = counter("Ranges that were found unreadable and noted for repair.", unit="ranges")
+    copies_missing: int = counter(
+        "Copies found missing here because other shards hold copies that name this one.", unit="entries"
+    )
+    copies_restored: int = counter("Copies that were damaged or missing and were stored again.", unit="entries")
+    damaged_ranges: int = gauge("Ranges known to be damaged or missing and not repaired yet.", unit="ranges")
+    copies_sent: int = counter("Copies sent to shards that lost theirs.", unit="entries")
+    comparisons_answered: int = counter("Comparisons answered for the scrubbers of other shards.", unit="messages")
+    scrub_bytes: int = counter("Images that the scrubber read and checked.", unit="bytes")
+    scrub_ranges: int = counter("Ranges that the scrubber read and checked.", unit="ranges")
+    scrub_mismatches: int = counter("Comparisons in which two shards did not hold the same.", unit="comparisons")
+    scrub_passes: int = counter("Times that the scrubber went through a whole shard.", unit="passes")
     trims: int = counter("Trim points that moved.", unit="logs")
     look_ups: int = counter("Look-ups by time or key, and of sizes, that were begun.", unit="requests")
     look_up_reads: int = counter("Blocks that they read.", unit="reads")

@@ -18,10 +18,14 @@ from logdevice_py.metadata.history import MetadataHistoryReader
 from logdevice_py.protocol.messages import (
     CheckSeal,
     Clean,
+    Compare,
+    Compared,
     DataSize,
     Digest,
     Digested,
     EpochRecoveryMetadata,
+    Fetch,
+    Fetched,
     FindKey,
     GetEpochRecoveryMetadata,
     Release,
@@ -37,9 +41,10 @@ from logdevice_py.protocol.messages import (
 )
 from storage_node.catchup import CatchupQueue
 from storage_node.clean import CleanHandler
+from storage_node.copies import CopiesHandler
 from storage_node.digest import DigestHandler
 from storage_node.log_state import NO_NODE, LogState
-from storage_node.log_store.interface import Contents, DirectoryResult, ReadResult
+from storage_node.log_store.interface import Contents, DamageFound, DirectoryResult, ReadResult
 from storage_node.look_up import LookUpHandler, find_answer, size_answer
 from storage_node.metrics import StorageMetrics
 from storage_node.purge import (
@@ -51,7 +56,9 @@ from storage_node.purge import (
 )
 from storage_node.release import ReleaseHandler
 from storage_node.removed_logs import RemovedLogs
+from storage_node.repair import RepairQueue
 from storage_node.retention import AgreedClock, Retention
+from storage_node.scrub import Scrubber
 from storage_node.seal import SealHandler
 from storage_node.settings import StorageSettings
 from storage_node.shard import Shard
@@ -71,12 +78,15 @@ class ShardMachines:
     __slots__ = (
         "catchup",
         "clean",
+        "copies",
         "digest",
         "look_up",
         "purges",
         "release",
         "removed",
+        "repairs",
         "retention",
+        "scrubber",
         "seal",
         "shard",
         "store",
@@ -97,8 +107,11 @@ class ShardMachines:
         self.store = StoreHandler(shard, self.release.release)
         self.clean = CleanHandler(shard, self.purges, self._clean_moved)
         self.seal = SealHandler(shard)
-        self.digest = DigestHandler(shard)
-        self.catchup = CatchupQueue(shard)
+        self.repairs = RepairQueue(shard, start_reader, request_ids)
+        self.scrubber = Scrubber(shard, self.repairs, start_reader, request_ids, wall)
+        self.copies = CopiesHandler(shard, self.repairs.found_damage)
+        self.digest = DigestHandler(shard, self.repairs.found_damage)
+        self.catchup = CatchupQueue(shard, self.repairs.found_damage)
         self.trim = TrimHandler(shard)
         self.look_up = LookUpHandler(shard)
         clock = AgreedClock(wall or _no_clock, partial(_other_storage_nodes, shard))
@@ -113,6 +126,8 @@ class ShardMachines:
             self.retention.start(now)
         self.trim_exchange.start(now)
         self.removed.start(now)
+        self.scrubber.start(now)
+        self.repairs.on_turn_end(now)
         shard.writes.flush()
         self.digest.run(now)
         self.catchup.run(now)
@@ -124,6 +139,8 @@ class ShardMachines:
             return
         self.shard.fail()
         self.purges.stop_all()
+        self.repairs.stop_all()
+        self.scrubber.stop()
         self.catchup.fail_all()
         for state in self.shard.logs.values():
             if state.held_cleans is not None:
@@ -194,6 +211,8 @@ class StorageNode:
             Start: lambda m, peer, message, now: m.catchup.on_start(peer, message, now),
             Window: lambda m, peer, message, now: m.catchup.on_window(peer, message),
             Stop: lambda m, peer, message, now: m.catchup.on_stop(peer, message),
+            Compare: lambda m, peer, message, now: m.copies.on_compare(peer, message, now),
+            Fetch: lambda m, peer, message, now: m.copies.on_fetch(peer, message, now),
             Trim: lambda m, peer, message, now: m.trim.on_trim(peer, message, now),
             FindKey: lambda m, peer, message, now: m.look_up.on_find(peer, message, now),
             DataSize: lambda m, peer, message, now: m.look_up.on_data_size(peer, message, now),
@@ -207,7 +226,7 @@ class StorageNode:
     @property
     def message_types(self) -> frozenset[type[Any]]:
         """The messages that `on_message` takes."""
-        return frozenset((*self._handlers, Digested, EpochRecoveryMetadata))
+        return frozenset((*self._handlers, Digested, EpochRecoveryMetadata, Compared, Fetched))
 
     def on_message(self, peer: PeerId, message: Any, now: Micros) -> None:
         """A message for one of the shards, or an answer to one of them."""
@@ -221,6 +240,14 @@ class StorageNode:
         elif type(message) is Digested:
             for machines in self.shards.values():
                 machines.purges.on_digested(message, now)
+                machines.repairs.on_digested(message, now)
+                machines.scrubber.on_digested(message, now)
+        elif type(message) is Compared:
+            for machines in self.shards.values():
+                machines.scrubber.on_compared(message, now)
+        elif type(message) is Fetched:
+            for machines in self.shards.values():
+                machines.repairs.on_fetched(message, now)
         elif type(message) is EpochRecoveryMetadata:
             for machines in self.shards.values():
                 machines.purges.on_recovery_metadata(message, now)
@@ -239,6 +266,8 @@ class StorageNode:
             machines.digest.on_peer_down(peer)
             machines.look_up.on_peer_down(peer)
             machines.purges.on_peer_down(peer, now)
+            machines.repairs.on_peer_down(peer, now)
+            machines.scrubber.on_peer_down(peer, now)
 
     def on_peer_up(self, peer: PeerId, now: Micros) -> None:
         """A node can be reached again."""
@@ -274,6 +303,16 @@ class StorageNode:
                     machines.fail(now)
                 machines.shard.reads.on_read(token, result, now)
                 return
+
+    def on_damage(self, found: DamageFound, now: Micros) -> None:
+        """Files of a shard are damaged."""
+        machines = self.shards[found.shard]
+        if machines.shard.failed:
+            return
+        for log, first, last in found.ranges:
+            machines.repairs.found_in_files(machines.shard.log(log), first, last)
+        if not found.ranges:
+            machines.scrubber.hurry(now)
 
     def on_config(self, config: ClusterConfig, now: Micros) -> None:
         """A newer cluster file."""

@@ -25,6 +25,7 @@ from storage_node.log_store.identity import IdentityVerdict, Judgement, ShardMar
 from storage_node.log_store.interface import (
     Completion,
     Contents,
+    DamageFound,
     DirectoryRead,
     ReadDirectory,
     ReadDone,
@@ -40,11 +41,31 @@ from storage_node.log_store.rocksdb.warmer import Warmer
 from storage_node.log_store.settings import LogStoreSettings
 from storage_node.log_store.view import StoreView
 
+_MEND_BYTES = 256 << 10
+_MEND_PAUSE = 0.01
+"""Seconds between two pieces of the work of replacing damaged files, each of which holds up the loop."""
+
 Deliver = Callable[[list[Completion]], None]
 Register = Callable[[Generation | None], Awaitable[Generation]]
 """Tells the epoch store the generation found on disk (None: none that counts) and returns the one that the shard has from here on."""
 Read = ReadShard | ReadLast | ReadDirectory
 Effect = WriteShard | Read
+
+
+class DamagedStoreError(LogDeviceError):
+    """The files of a store cannot be read, so that its shard cannot serve; nothing was changed."""
+
+
+def open_store(directory: str, settings: LogStoreSettings) -> RocksLogStore:
+    """Open a store, or make one.
+
+    Raises:
+        DamagedStoreError: it cannot be opened.
+    """
+    try:
+        return RocksLogStore(directory, settings, boot=boot_id())
+    except LogDeviceError as error:
+        raise DamagedStoreError(error.status, error.detail) from None
 
 
 def boot_id() -> str:
@@ -109,7 +130,12 @@ class ShardService:
     """Executes the effects of one shard. All methods belong to the loop's thread."""
 
     def __init__(
-        self, store: RocksLogStore, contents: Contents, settings: LogStoreSettings, wall: Callable[[], Timestamp]
+        self,
+        store: RocksLogStore,
+        contents: Contents,
+        settings: LogStoreSettings,
+        wall: Callable[[], Timestamp],
+        report: Callable[[str], None] = lambda _: None,
     ) -> None:
         """Use `open`."""
         self.contents: Contents = contents
@@ -135,6 +161,13 @@ class ShardService:
         self._idle = asyncio.Event()
         self._idle.set()
         self._closed = False
+        self._search: asyncio.Future[list[int]] | None = None
+        self._mending = False
+        self._told_of_errors = False
+        self._looking: asyncio.Future[str] | None = None
+        self._look_again_at = 0.0
+        self._report = report
+        self._was_refusing = False
         self._sync_thread = _SyncThread(store, settings.sync_delay_us, self._on_synced)
         self._ticker = self._loop.call_later(settings.upkeep_interval_us / SECOND, self._tick)
         self._dropper: asyncio.TimerHandle | None = None
@@ -153,6 +186,7 @@ class ShardService:
         wall: Callable[[], Timestamp],
         report: Callable[[str], None] = lambda _: None,
         admit: Callable[[Judgement], None] = lambda _: None,
+        give_up_damaged: bool = False,
     ) -> ShardService:
         """Open a shard's store, whoever's it is, and make sure that it is the shard's own.
 
@@ -166,11 +200,33 @@ class ShardService:
             wall: the node's wall clock.
             report: gets sentences for the operator.
             admit: raises when what was found must not be used nor replaced; the store is then left as it is.
+            give_up_damaged: a store that cannot be opened is moved to ``<directory>.damaged-<n>``, and the shard begins afresh.
 
         Raises:
-            LogDeviceError: FAILED: the store cannot be opened; or what `admit` or `register` raised.
+            LogDeviceError: `DamagedStoreError`: the store cannot be opened; or what `admit` or `register` raised.
         """
-        store = await asyncio.to_thread(RocksLogStore, directory, settings)
+        try:
+            return await cls._open(directory, shard, cluster, settings, register, wall, report, admit)
+        except DamagedStoreError as error:
+            if not give_up_damaged:
+                raise
+            aside = await asyncio.to_thread(move_aside, directory, "damaged")
+            report(f"{error.detail}; the damaged store is given up and lies in {aside}")
+            return await cls._open(directory, shard, cluster, settings, register, wall, report, admit)
+
+    @classmethod
+    async def _open(
+        cls,
+        directory: str,
+        shard: ShardId,
+        cluster: bytes,
+        settings: LogStoreSettings,
+        register: Register,
+        wall: Callable[[], Timestamp],
+        report: Callable[[str], None],
+        admit: Callable[[Judgement], None],
+    ) -> ShardService:
+        store = await asyncio.to_thread(open_store, directory, settings)
         try:
             judgement = judge(store.found, empty=store.empty, cluster=cluster, shard=shard)
             admit(judgement)
@@ -178,7 +234,7 @@ class ShardService:
                 report(judgement.reason)
                 store.abandon()
                 report(f"the foreign store lies in {await asyncio.to_thread(move_aside, directory, 'foreign')}")
-                store = await asyncio.to_thread(RocksLogStore, directory, settings)
+                store = await asyncio.to_thread(open_store, directory, settings)
             kept = judgement.kept
             generation = await register(kept)
             if kept is not None and generation != kept:
@@ -189,18 +245,21 @@ class ShardService:
                     f"the store in {directory} had generation {kept}, which was given up when a later one began: its data counts "
                     f"no more and lies in {aside}; the shard begins empty as generation {generation}"
                 )
-                store = await asyncio.to_thread(RocksLogStore, directory, settings)
+                store = await asyncio.to_thread(open_store, directory, settings)
             if judgement.verdict is IdentityVerdict.START_AFRESH and generation > 1:
                 report(f"{judgement.reason}, and was not before: it begins as generation {generation}")
             marker = ShardMarker(cluster, shard, generation)
             status = await asyncio.to_thread(store.adopt, marker, boot=boot_id(), now=wall())
             if status is not Status.OK:
                 raise LogDeviceError(Status.FAILED, f"the marker of the store in {directory} could not be written")
-            contents = await asyncio.to_thread(store.load)
+            try:
+                contents = await asyncio.to_thread(store.load)
+            except LogDeviceError as error:
+                raise DamagedStoreError(error.status, error.detail) from None
         except BaseException:
             store.abandon()
             raise
-        return cls(store, contents, settings, wall)
+        return cls(store, contents, settings, wall, report)
 
     @property
     def failed(self) -> bool:
@@ -391,7 +450,8 @@ class ShardService:
 
     async def _warm_and_read(self, request: ReadShard | ReadLast) -> None:
         partition, first, last = self._store.locate(request.log, request.first, request.last)
-        through = await self._warmer.warm(partition, request.log, first, last, self._settings.warm_bytes)
+        family = self._store.family_of(partition)
+        through = await self._warmer.warm(family, request.log, first, last, self._settings.warm_bytes)
         self.metrics.warmed += 1
         cold_from = self._cold.get(request.log)
         if cold_from is not None and (through is None or through >= request.last):
@@ -413,12 +473,29 @@ class ShardService:
         """What is stored, to look at."""
         return self._store.view
 
+    async def advance_incarnation(self) -> int | None:
+        """Give the shard's marker the next incarnation, durably; returns it, None when that failed."""
+        if self._store.failed:
+            return None
+        incarnation = self._store.advance_incarnation()
+        return incarnation if await asyncio.to_thread(self._store.sync) is Status.OK else None
+
+    @property
+    def marker(self) -> ShardMarker:
+        """The marker as it is on disk; after `close`, as it was left."""
+        marker = self._store.marker
+        assert marker is not None, "a shard that was opened has a marker"
+        return marker
+
     # ---- upkeep and closing
 
     def _tick(self) -> None:
         self._store.check_space()
+        self._report_space()
         self._store.maintain(self._wall())
         self._drop()
+        self._look_for_damage()
+        self._look_at_files()
         self._store.report(self.metrics)
         if self._chore is None or self._chore.done():
             work = self._store.next_chore()
@@ -431,6 +508,82 @@ class ShardService:
             self._dropper.cancel()
         again = self._store.drop_next()
         self._dropper = None if again is None else self._loop.call_later(again, self._drop)
+
+    def _report_space(self) -> None:
+        refusing = self._store.refusing_for_space
+        if refusing != self._was_refusing:
+            self._was_refusing = refusing
+            if refusing:
+                self._report(
+                    f"the file system of {self._store.directory} is nearly full: records are refused until there is space again; reads "
+                    "and trims go on"
+                )
+            else:
+                self._report(f"there is space again in {self._store.directory}: records are taken")
+
+    # ---- damaged files
+
+    def _look_for_damage(self) -> None:
+        store = self._store
+        errors = store.background_errors()
+        self.metrics.background_errors += errors
+        if errors and not store.mending.suspects and self._search is None:
+            if not self._told_of_errors:
+                self._told_of_errors = True
+                self._report(
+                    f"files of the store in {store.directory} are damaged: compaction met what does not match its checksum; it is looked "
+                    "for, and copies that cannot be read are fetched from other shards"
+                )
+            if self._deliver is not None:
+                self._deliver([DamageFound(self.contents.marker.shard, [])])
+            self._search = self._loop.run_in_executor(None, store.mending.find_damaged)
+        if self._search is not None and self._search.done():
+            for partition in self._search.result():
+                store.mending.suspect(partition)
+            self._search = None
+        self._told_of_errors = self._told_of_errors and (bool(errors) or bool(store.mending.suspects))
+        self.metrics.damaged_partitions = len(store.mending.suspects)
+        if store.mending.suspects and not self._mending:
+            self._mending = True
+            self._mend()
+
+    def _look_at_files(self) -> None:
+        """The manifest and the write-ahead log are read when the store is opened: damage is to be found before, as long as all is in memory."""
+        if self._store.failed or (self._looking is not None and not self._looking.done()):
+            return
+        now = self._loop.time()
+        if self._looking is None and now >= self._look_again_at:
+            self._looking = self._loop.run_in_executor(None, self._store.find_damage_in_use)
+        elif self._looking is not None:
+            found = self._looking.result()
+            self._looking = None
+            self._look_again_at = now + self._settings.file_check_interval_us / SECOND
+            if found:
+                self.metrics.files_rewritten += 1
+                self._report(f"{found}: a bit flipped on the disk. It is replaced by what memory has, nothing is lost")
+                flush = self._store.write_from_memory(self._wall())
+
+                def rewrite() -> str:
+                    flush()
+                    return ""
+
+                self._looking = self._loop.run_in_executor(None, rewrite)
+
+    def _mend(self) -> None:
+        self._mending = False
+        if self._closed:
+            return
+        store = self._store
+        more = store.mend(self._wall(), _MEND_BYTES)
+        found, store.mending.found = store.mending.found, []
+        said, store.mending.said = store.mending.said, []
+        for text in said:
+            self._report(text)
+        if found and self._deliver is not None:
+            self._deliver([DamageFound(self.contents.marker.shard, found)])
+        if more:
+            self._mending = True
+            self._loop.call_later(_MEND_PAUSE, self._mend)
 
     async def close(self) -> None:
         """Complete what was emitted, sync, leave the clean-stop mark, close. `run` must not be called again."""
@@ -446,6 +599,11 @@ class ShardService:
                 await asyncio.wait(self._warming)
             await self._idle.wait()
             await asyncio.sleep(0)
+        self._store.mending.stopping = True
+        if self._search is not None:
+            await self._search
+        if self._looking is not None:
+            await self._looking
         await self._warmer.close()
         await asyncio.to_thread(self._sync_thread.stop)
         await asyncio.to_thread(self._store.close)

@@ -118,6 +118,28 @@ class StorageSettings:
         lo=1_000,
         doc="What is stored of a log is given up when the log was not in the cluster file for this long, counted while the shard runs.",
     )
+    scrub_bytes_per_s: int = setting(
+        4 << 20,
+        unit="bytes/s",
+        lo=0,
+        sim=(1 << 20, 16 << 20),
+        doc="How much of a shard is read and compared with other shards in a second, to find damaged and missing copies; 0: none.",
+    )
+    scrub_interval_us: int = setting(
+        3_600_000_000,
+        unit="us",
+        lo=1_000,
+        sim=(500_000, 20_000_000),
+        doc="A shard is gone through again after this time at the earliest.",
+    )
+    scrub_range_bytes: int = setting(
+        256 << 10,
+        unit="bytes",
+        lo=1,
+        hi=16 << 20,
+        sim=(1, 256 << 10),
+        doc="How much is read and compared at a time.",
+    )
     consolidate_esns_max: int = setting(
         1000,
         unit="ESNs",

@@ -101,6 +101,10 @@ class MessageType(enum.IntEnum):
     DATA_SIZE = 162
     DATA_SIZED = 163
     TRIM_POINTS = 164
+    COMPARE = 170
+    COMPARED = 171
+    FETCH = 172
+    FETCHED = 173
 
 
 @message(MessageType.HELLO)
@@ -662,6 +666,64 @@ class Shutdown:
     """The sender is about to stop in order."""
 
     reason: Bool  # true: for good, false: to restart
+
+
+@message(MessageType.COMPARE)
+class Compare:
+    """Do two shards hold the same of [first, last], as far as copysets name them both? Answer: COMPARED.
+
+    The digest is of `storage_node.copies`: over LSN and checksum of each entry, in order.
+    """
+
+    request_id: U64
+    shard: Shard  # who is asked
+    generation: GenerationField
+    holder: Shard  # who asks
+    log: Log
+    first: LsnField
+    last: LsnField
+    count: U32  # how many entries the asker holds whose copyset names `shard`
+    digest: U64  # of those
+
+
+@message(MessageType.COMPARED)
+class Compared:
+    """Answer to COMPARE: OK; AGAIN (only a part is released here), REBUILDING (it may lack some, or cannot read some), TOOBIG, OVERLOADED,
+    FAILED, SHUTDOWN. Where the digests differ, the LSNs of entries held whose copyset names the asker, from `first` on, as many as fit."""
+
+    request_id: U64
+    shard: Shard
+    log: Log
+    status: StatusField
+    equal: Bool
+    lsns: Annotated[list[int], list_of(LSN, 4096)]
+
+
+@message(MessageType.FETCH)
+class Fetch:
+    """Send the copies in [first, last] whose copyset names the asker, which lost its own. Answer: FETCHED, which may cover a part."""
+
+    request_id: U64
+    shard: Shard  # who is asked
+    generation: GenerationField
+    holder: Shard  # who asks
+    log: Log
+    first: LsnField
+    last: LsnField
+    bytes_max: U32  # about how many bytes of images are wanted; one entry at least is sent
+
+
+@message(MessageType.FETCHED)
+class Fetched:
+    """Answer to FETCH: OK, or as COMPARED; with REBUILDING entries are sent as well, and there may be more. The images follow each other."""
+
+    request_id: U64
+    shard: Shard
+    log: Log
+    status: StatusField
+    through: LsnField  # how far the answer reaches
+    entries: Annotated[list[tuple[int, int]], list_of(tuple_of(LSN, U32K), 4096)]  # (lsn, length of its image)
+    images: Payload
 
 
 def says(message: object, patient: object) -> bool:

@@ -22,6 +22,12 @@ class ShardsRow:
     accepting_writes: int = column(_FLAG, "The cluster file lets it take records, and it answers.")
     no_space: int = column(_FLAG, "Records are refused for lack of space.")
     previous_stop: str = column(_TEXT, "How its last run ended.")
+    verified_since: int | None = column(
+        _TIME, "All that was released before has been read again and compared with other shards since; NULL: not yet."
+    )
+    uncompared_ranges: int = column(_INTEGER, "Ranges of that for which not every shard concerned answered.")
+    scrubbing_log: int | None = column(_LOG, "The log that is read again at present; those of lower ids are done.")
+    damaged_ranges: int = column(_INTEGER, "Ranges known to be damaged or missing and not repaired yet.")
     logs: int = column(_INTEGER, "Logs that it has met, metadata logs included.")
     read_streams: int = column(_INTEGER, "Read streams open.")
     partitions: int = column(_INTEGER, "Partitions of its store, by time.")

@@ -73,6 +73,27 @@ def replaced_disk(it: FaultInstance) -> None:
     it.after(it.rng.choice([SECOND, 3 * SECOND]), restore)
 
 
+@fault("a node comes back with its disks as they were before it was started last", destroys=True)
+def roll_back_over_a_start(it: FaultInstance) -> None:
+    node = it.node()
+    if not (_run(node) and it.budget.take_shards(node.disks)):
+        return
+    backup = node.snapshot()
+    node.crash(machine=True)
+    it.restart(node)
+    noticed = it.cluster.fault_effects
+
+    def restore() -> None:
+        if _run(node) and all(backup.values()):
+            node.crash(machine=True)
+            node.restore(backup)
+            before = noticed["identity_noticed"]
+            it.restart(node)
+            it.after(10 * SECOND, lambda: it.hit() if noticed["identity_noticed"] > before else None)
+
+    it.after(it.rng.choice([SECOND, 3 * SECOND]), restore)
+
+
 @fault("a node comes back with an older state of its disks", destroys=True, silent=True)
 def roll_back(it: FaultInstance) -> None:
     node = it.node()

@@ -36,6 +36,9 @@ class ShardMarker:
     """The last run closed the store in order; cleared, durably, as long as it is open."""
     boot: str = ""
     """Boot id of the operating system that the store was opened under; empty: unknown."""
+    incarnation: int = 0
+    """Grows, within a generation, whenever the store is opened or closed in order, and now and then in between. The epoch store is told after the
+    disk: a marker that is behind it is an older state of the disk."""
 
     @property
     def node(self) -> NodeId:
@@ -52,6 +55,7 @@ class ShardMarker:
             self.generation,
             self.clean,
             self.boot,
+            self.incarnation,
         ]
         packed: bytes = msgpack.packb(fields)
         return packed
@@ -64,26 +68,37 @@ class ShardMarker:
             CorruptMarkerError: they are none.
         """
         try:
-            version, cluster, node, index, generation, clean, boot = msgpack.unpackb(data)[:7]
+            version, cluster, node, index, generation, clean, boot, *later = msgpack.unpackb(data)[:8]
         except (ValueError, TypeError, msgpack.UnpackException) as error:
             raise CorruptMarkerError(f"the marker of the shard cannot be read: {error}") from None
+        incarnation = later[0] if later else 0  # of a version that kept none
         if not (
             version == MARKER_VERSION
             and type(cluster) is bytes
-            and all(type(number) is int for number in (node, index, generation))
+            and all(type(number) is int for number in (node, index, generation, incarnation))
             and type(clean) is bool
             and type(boot) is str
         ):
             raise CorruptMarkerError(f"the marker of the shard has version {version!r} and unknown content")
-        return cls(cluster, ShardId(node << 8 | index), Generation(generation), clean, boot)
+        return cls(cluster, ShardId(node << 8 | index), Generation(generation), clean, boot, incarnation)
 
-    def opened(self, boot: str) -> ShardMarker:
-        """The marker while the store is open."""
-        return replace(self, clean=False, boot=boot)
+    def opened(self, boot: str, before: ShardMarker | None = None) -> ShardMarker:
+        """The marker while the store is open.
+
+        Args:
+            before: what the last run left.
+        """
+        same = before is not None and before.generation == self.generation
+        incarnation = before.incarnation + 1 if same and before is not None else 1
+        return replace(self, clean=False, boot=boot, incarnation=incarnation)
+
+    def later(self) -> ShardMarker:
+        """The marker with the next incarnation."""
+        return replace(self, incarnation=self.incarnation + 1)
 
     def closed(self) -> ShardMarker:
         """The marker after an orderly close."""
-        return replace(self, clean=True)
+        return replace(self, clean=True, incarnation=self.incarnation + 1)
 
 
 class PreviousEnd(enum.Enum):
@@ -112,6 +127,12 @@ class Judgement:
     reason: str
     kept: Generation | None = None
     """What the marker says; None unless the verdict is KEEP."""
+    incarnation: int = 0
+    """What the marker says."""
+
+    def is_rolled_back(self, registered: Generation | None, incarnation: int) -> bool:
+        """Whether it is an older state of the disk than the cluster has seen."""
+        return self.kept is not None and self.kept == registered and self.incarnation < incarnation
 
 
 def judge(marker: ShardMarker | None, *, empty: bool, cluster: bytes, shard: ShardId) -> Judgement:
@@ -137,7 +158,12 @@ def judge(marker: ShardMarker | None, *, empty: bool, cluster: bytes, shard: Sha
         )
     if marker.shard != shard:
         return Judgement(IdentityVerdict.MOVE_ASIDE, f"the store of {name} belongs to {format_shard(marker.shard)}")
-    return Judgement(IdentityVerdict.KEEP, f"the store of {name} has generation {marker.generation}", marker.generation)
+    return Judgement(
+        IdentityVerdict.KEEP,
+        f"the store of {name} has generation {marker.generation}",
+        marker.generation,
+        marker.incarnation,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +215,7 @@ def why_refused(
     shard: ShardId,
     directory: str,
     missing: bool = False,
+    incarnation: int = 0,
 ) -> str | None:
     """Why a shard must not start on what lies in its directory, for the operator; None when it may.
 
@@ -200,15 +227,22 @@ def why_refused(
         shard: which shard the store should be.
         directory: where the store should be.
         missing: there is no such directory, or nothing in it.
+        incarnation: that the epoch store has for the generation.
     """
     if judgement.verdict is IdentityVerdict.START_AFRESH and registered is None:
         return None
-    if judgement.kept is not None and (registered is None or judgement.kept >= registered):
+    rolled_back = judgement.is_rolled_back(registered, incarnation)
+    if not rolled_back and judgement.kept is not None and (registered is None or judgement.kept >= registered):
         return None  # the epoch store judges what is newer than it knows
     if accepted.covers(shard, registered):
         return None
     name = format_shard(shard)
-    if judgement.kept is not None:
+    if rolled_back:
+        found = (
+            f"{directory} holds an older state of it (state {judgement.incarnation}; the cluster has seen state {incarnation}), as when a "
+            "snapshot or a backup of the disk was put back: what was stored since is not there"
+        )
+    elif judgement.kept is not None:
         found = (
             f"{directory} holds its generation {judgement.kept}, which was given up when a later one began: "
             "its data counts no more"

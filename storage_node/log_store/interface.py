@@ -58,7 +58,17 @@ class EpochMetadataKind(enum.IntEnum):
 class WriteBatch:
     """Changes of one shard that are applied together. Within a batch puts come after deletes, whatever the order of calls."""
 
-    __slots__ = ("consolidations", "deletes", "entries", "epoch_deletes", "epoch_metadata", "log_metadata", "size")
+    __slots__ = (
+        "consolidations",
+        "deletes",
+        "entries",
+        "epoch_deletes",
+        "epoch_metadata",
+        "log_metadata",
+        "repaired",
+        "restored",
+        "size",
+    )
 
     def __init__(self) -> None:
         self.entries: list[tuple[LogId, Lsn, bool, int, bytes]] = []
@@ -68,6 +78,9 @@ class WriteBatch:
         self.epoch_deletes: list[tuple[LogId, Epoch, EpochMetadataKind]] = []
         self.deletes: list[tuple[LogId, Lsn, Lsn]] = []
         self.consolidations: list[tuple[LogId, Lsn]] = []
+        self.restored: list[tuple[LogId, Lsn, Lsn]] = []
+        self.repaired: list[tuple[LogId, Lsn]] = []
+        """Which of the entries are copies that are stored again."""
         self.size = 0
         """About how many bytes the batch takes on disk."""
 
@@ -75,6 +88,11 @@ class WriteBatch:
         """Store a copy; `by_recovery` and `wave` (or seal epoch) are those of the image's header."""
         self.entries.append((log, lsn, by_recovery, wave, image))
         self.size += len(image) + PER_ENTRY_BYTES
+
+    def put_again(self, log: LogId, lsn: Lsn, *, by_recovery: bool, wave: int, image: bytes) -> None:
+        """Store a copy of which another shard has the like: what lies there is settled."""
+        self.put_entry(log, lsn, by_recovery=by_recovery, wave=wave, image=image)
+        self.repaired.append((log, lsn))
 
     def put_log_metadata(self, log: LogId, kind: LogMetadataKind, value: bytes) -> None:
         """Replace what is kept of the log."""
@@ -94,6 +112,14 @@ class WriteBatch:
     def delete_entries(self, log: LogId, first: Lsn, last: Lsn) -> None:
         """Delete all copies in [first, last], of every rank (purging, trimming)."""
         self.deletes.append((log, first, last))
+        self.size += PER_ENTRY_BYTES
+
+    def restore(self, log: LogId, first: Lsn, last: Lsn) -> None:
+        """Replace whatever is stored in [first, last], where something cannot be read, by the entries of the batch that lie there.
+
+        Where files are damaged, reads may go on to report the damage until the files are replaced, which is done in the background.
+        """
+        self.restored.append((log, first, last))
         self.size += PER_ENTRY_BYTES
 
     def consolidate(self, log: LogId, lsn: Lsn) -> None:
@@ -250,7 +276,16 @@ class ReadDone:
     result: ReadResult
 
 
-Completion = Written | ReadDone | DirectoryRead
+@dataclass(slots=True)
+class DamageFound:
+    """Files of the shard are damaged: answers nothing that was asked."""
+
+    shard: ShardId
+    ranges: list[tuple[LogId, Lsn, Lsn]]
+    """What cannot be read; empty: it is not known where."""
+
+
+Completion = Written | ReadDone | DirectoryRead | DamageFound
 
 
 @dataclass(slots=True)

@@ -6,7 +6,7 @@
 ``kind, log u64, epoch u32``               metadata of an epoch (`EpochMetadataKind`)
 ``'p' log u64, first lsn u64, partition u64``     directory: what a partition holds of a log -> greatest lsn, flags, bytes
 ``'P' partition u64``                      a partition -> state, when it was begun, bounds of its records' timestamps
-``0x00 name``                              of the whole store: marker, durable, losses
+``0x00 name``                              of the whole store: marker, durable, losses, families
 =========================================  =================================================================================
 """
 
@@ -31,6 +31,7 @@ _PARTITION: Final = struct.Struct(">cQ")
 MARKER_KEY: Final = b"\x00marker"
 DURABLE_KEY: Final = b"\x00durable"
 LOSSES_KEY: Final = b"\x00losses"
+FAMILIES_KEY: Final = b"\x00families"
 DATA_KEY_SIZE: Final = _DATA.size
 TIMESTAMP: Final = slice(24, 32)
 """Where in an entry's image its record timestamp is: microseconds, big-endian, signed."""

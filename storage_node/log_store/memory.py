@@ -75,6 +75,11 @@ class MemoryLogStore:
                 self._found = None
 
     @property
+    def marker(self) -> ShardMarker | None:
+        """The marker of this run; None before `adopt`."""
+        return self._marker
+
+    @property
     def found(self) -> ShardMarker | None:
         """The marker that the last run left; None without one."""
         return self._found
@@ -94,7 +99,7 @@ class MemoryLogStore:
         rows = self._disk.rows
         self._stop = judge_stop(self._found, boot=boot, failed=self._disk.failed_note)
         self._losses = decode_losses(rows.get(keys.LOSSES_KEY), rows.get(keys.DURABLE_KEY), self._stop, now)
-        self._marker = marker.opened(boot)
+        self._marker = marker.opened(boot, self._found)
         self._adopted_at = now
         self._disk.apply(
             {
@@ -182,7 +187,7 @@ class MemoryLogStore:
             return Status.NOSPC
         rows = disk.rows
         changes: dict[bytes, bytes | None] = {}
-        for log, first, last in batch.deletes:
+        for log, first, last in (*batch.deletes, *batch.restored):
             begin, end = keys.data_bounds(log, first, last)
             changes.update(dict.fromkeys(rows.irange(begin, end, inclusive=(True, False))))
             self._directory.delete(log, first, last)

@@ -105,6 +105,8 @@ class MemoryDisk:
                 rows[key] = value
         if self.flipped:
             self.flipped.difference_update(changes)
+        if self.unreadable:
+            self.unreadable.difference_update(changes)
         self._undo.append((undo, changes))
         self._written += 1
 

@@ -30,6 +30,13 @@ class LogStoreMetrics:
     slow_reads: int = counter("Reads that had to wait for the disk.", unit="reads")
     warmed: int = counter("Reads whose range was first brought into the page cache.", unit="reads")
     corrupt_ranges: int = counter("Damaged ranges that reads met.", unit="ranges")
+    background_errors: int = counter(
+        "Times that RocksDB failed at compaction or at writing a file, because a file is damaged.", unit="errors"
+    )
+    files_rewritten: int = counter(
+        "Times that a damaged manifest or write-ahead log was replaced by what memory had.", unit="times"
+    )
+    damaged_partitions: int = gauge("Partitions whose files are damaged and not replaced yet.", unit="partitions")
     partitions: int = gauge("Time partitions that are in use.", unit="partitions")
     partitions_to_drop: int = gauge(
         "Partitions that no log needs any more and that still take space.", unit="partitions"

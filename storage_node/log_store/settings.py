@@ -53,6 +53,12 @@ class LogStoreSettings:
         hi=60_000_000,
         doc="How often free space is measured and partitions are looked after: begun when due, dropped when no log needs them.",
     )
+    file_check_interval_us: int = setting(
+        60_000_000,
+        unit="us",
+        lo=10_000,
+        doc="How often the manifest and the write-ahead log are compared with their checksums.",
+    )
     memtable_bytes: int = setting(
         64 << 20, unit="bytes", lo=64 << 10, doc="Size at which a memtable of entries is written to a file."
     )

@@ -14,6 +14,7 @@ from epoch_store.interface import (
     EpochStore,
     GetLastCleanEpoch,
     LastCleanEpoch,
+    NoteIncarnation,
     ReadMetadata,
     ReadShardIdentity,
     RegisterShard,
@@ -192,6 +193,23 @@ class TestLastCleanEpoch:
 
 
 class TestShards:
+    async def test_an_older_state_of_a_disk_is_noticed_by_its_incarnation(self, open_store: OpenStore) -> None:
+        store = open_store()
+        await run_one(store, RegisterShard(CLUSTER, NODE, 0, None))
+        noted = await run_one(store, NoteIncarnation(NODE, 0, Generation(1), 5))
+        assert noted.value == ShardIdentity(CLUSTER, shard_id(NODE), Generation(1), 5)
+        assert (await run_one(store, NoteIncarnation(NODE, 0, Generation(1), 4))).value == noted.value, (
+            "it never shrinks"
+        )
+        for incarnation in (5, 6):
+            same = await run_one(store, RegisterShard(CLUSTER, NODE, 0, Generation(1), incarnation))
+            assert same.value == noted.value
+        rolled_back = await run_one(store, RegisterShard(CLUSTER, NODE, 0, Generation(1), 4))
+        assert rolled_back.value == ShardIdentity(CLUSTER, shard_id(NODE), Generation(2), 0)
+        late = await run_one(store, NoteIncarnation(NODE, 0, Generation(1), 9))
+        assert (late.status, late.value) == (Status.STALE, rolled_back.value)
+        assert (await run_one(store, NoteIncarnation(NODE, 3, Generation(1), 1))).status is Status.STALE
+
     async def test_a_shard_keeps_its_generation_while_its_marker_has_it(self, open_store: OpenStore) -> None:
         store = open_store()
         assert (await run_one(store, ReadShardIdentity(NODE, 0))).status is Status.EMPTY

@@ -17,8 +17,9 @@ from server import layout
 from server.dev_cluster import make_config
 from server.host import NodeHost
 from server.local_cluster import LocalCluster
+from server.registration import ShardRegistration
 from server.supervisor import write_cluster_file
-from storage_node.log_store.identity import LOSS_NOT_ACCEPTED, AcceptedLoss
+from storage_node.log_store.identity import LOSS_NOT_ACCEPTED, AcceptedLoss, ShardMarker
 from storage_node.log_store.rocksdb import RocksLogStore
 
 ONE = AcceptedLoss.parse(["N0:S0=1"])
@@ -98,6 +99,44 @@ async def test_a_disk_that_was_replaced_counts_no_more(cluster: Path, caplog: py
         assert await run_once(cluster, accepted=AcceptedLoss.parse(["N0:S0=2"])) == 3
     assert "counts no more and lies in" in caplog.text
     assert (cluster / "n0" / "shard0.replaced-1" / "db").is_dir()
+
+
+@pytest.mark.parametrize("moment", ["while it ran", "when it was stopped"])
+async def test_an_older_state_of_a_disk_is_noticed(
+    cluster: Path, caplog: pytest.LogCaptureFixture, moment: str
+) -> None:
+    await run_once(cluster)
+    node, backup = cluster / "n0", cluster / "backup"
+    if moment == "when it was stopped":
+        shutil.copytree(node, backup)
+        await run_once(cluster)
+    else:
+        host = await NodeHost.open(layout.cluster_file(cluster), NodeId(0), node)
+        shutil.copytree(node, backup)
+        await host.close()
+    shutil.rmtree(node)
+    shutil.copytree(backup, node)
+    with pytest.raises(LogDeviceError, match=r"holds an older state of it .* a snapshot or a backup") as refused:
+        await run_once(cluster)
+    assert "--accept-data-loss N0:S0=1" in refused.value.detail
+    with caplog.at_level(logging.WARNING):
+        assert await run_once(cluster, accepted=ONE) == 2
+    assert (node / "shard0.replaced-1" / "db").is_dir()
+    assert await run_once(cluster) == 2
+
+
+async def test_a_disk_that_the_epoch_store_was_not_told_of_is_no_older_one(
+    cluster: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await run_once(cluster)
+
+    async def note(self: ShardRegistration, marker: ShardMarker) -> None:
+        pass
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ShardRegistration, "note", note)
+        assert await run_once(cluster) == 1
+    assert await run_once(cluster) == 1
 
 
 async def test_a_node_leaves_the_disk_of_another_node_alone(cluster: Path) -> None:

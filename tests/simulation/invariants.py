@@ -220,6 +220,14 @@ class Invariants:
                 self.fail(f"{format_shard(effect.shard)} stores {_at(log, lsn)} of rank {header.rank} as {wave}")
             if not header.is_hole:
                 self._check_content(model, header, f"{format_shard(effect.shard)} stores")
+        for log, lsn in batch.repaired:
+            model = logs.get(log)
+            if model is not None and lsn > model.released:
+                self.fail(f"{format_shard(effect.shard)} stores {_at(log, lsn)} again; it is not released")
+        for log, first, last in batch.restored:
+            model = logs.get(log)
+            if model is not None and not self._loses:
+                self._check_restored(node, effect, model, first, last)
         for log, first, last in batch.deletes:
             model = logs.get(log)
             if model is not None and first == LSN_OLDEST and last > model.trim_asked and not self._expires(model, last):
@@ -252,6 +260,14 @@ class Invariants:
         model.trim_asked = last
         model.expired(last)
         return True
+
+    def _check_restored(self, node: SimNode, effect: WriteShard, model: LogModel, first: int, last: int) -> None:
+        """A sound copy is never deleted because of damage beside it."""
+        disk, again = node.disks[effect.shard], set(effect.batch.repaired)
+        for lsn in model.acknowledged:
+            settled = first <= lsn <= last and lsn > model.trim_asked and (model.log, lsn) not in again
+            if settled and disk.holds(model.log, lsn):
+                self.fail(f"{format_shard(effect.shard)} gives up {_at(model.log, lsn)}, which it can read")
 
     def _check_content(self, model: LogModel, header: EntryHeader, by: str) -> None:
         content = (header.timestamp, header.records, header.body_length, header.body_crc)

@@ -15,6 +15,7 @@ _ROCKSDB_STORE = "tests/integration/test_rocksdb_store.py"
 _PLACEMENT = "tests/unit/logdevice_py/placement"
 _RECOVERY = "tests/unit/sequencer/recovery"
 _ROCKSDB = "tests/integration/test_rocksdb_store.py::TestService"
+_MENDING = "tests/integration/test_rocksdb_mending.py"
 _PARTITIONS = "tests/integration/test_rocksdb_partitions.py"
 _BROKEN_RULES = "tests/unit/client/read/test_fail_over.py::TestBrokenRules"
 
@@ -30,6 +31,14 @@ MARKS_ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
         _DISK,
         f"{_PARTITIONS}::TestSpace::test_a_partition_that_one_log_needs_is_rewritten_without_the_others",
     ),
+    "log_store_files_damaged": (_DISK, f"{_MENDING}::test_a_damaged_file_is_replaced_when_what_it_lost_is_restored"),
+    "log_store_partition_mended": (_DISK, f"{_MENDING}::test_a_damaged_file_is_replaced_when_what_it_lost_is_restored"),
+    "log_store_mending_waits": (
+        _DISK,
+        f"{_MENDING}::test_a_damaged_file_stays_as_long_as_something_of_it_is_not_restored",
+    ),
+    "log_store_torn_log": (_DISK, f"{_MENDING}::TestWriteAheadLog::test_a_power_cut_may_have_torn_it"),
+    "log_store_current_repaired": (_DISK, "tests/integration/test_damaged_files.py::test_current_is_written_again"),
     "retention_trimmed": (
         "retention by time takes longer than a run",
         f"{_SHARD}/test_retention.py::TestAge::test_each_log_is_kept_for_its_own_time",

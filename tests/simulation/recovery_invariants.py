@@ -74,8 +74,11 @@ class RecoveryInvariants:
 
     def _on_write(self, node: SimNode, effect: WriteShard, newest: dict[tuple[int, int, ShardId, int], int]) -> None:
         shard = effect.shard
+        again = set(effect.batch.repaired)
         for log, lsn, by_recovery, wave, _ in effect.batch.entries:
             model = self._logs.get(log)
+            if (log, lsn) in again:
+                continue  # what is settled is above seals and sequencers: `Invariants` looks at it
             if by_recovery:
                 if model is None:
                     continue

@@ -18,6 +18,7 @@ from server.sim_machines import SimMachines, SimPromise
 from tests.simulation.end_state import check_bounds, check_clean_epochs, check_copies, has_intact_copy
 from tests.simulation.history import Observation, Violation
 from tests.simulation.invariants import Invariants
+from tests.simulation.repairs import VanishedCopies
 from tests.simulation.scenario import Scenario, draw
 from tests.simulation.succession import check_succession
 from tests.simulation.workload import Applications, StreamWriter
@@ -141,6 +142,8 @@ class _Run:
         self.apps.calm()
         self.calm_since = cluster.scheduler.now
         self._settle()
+        if not self.silent and not self.loses and scenario.seed % 2:
+            self._repair()
         for log in scenario.logs:
             self._examine(log)
         self.apps.close()
@@ -199,6 +202,17 @@ class _Run:
 
         self._wait("answers to appends", lambda: self.apps.unanswered() == 0, waits_for, self.apps.unanswered)
         self._wait("asyncio applications", lambda: not self.apps.running(), lambda: f"{self.apps.running()}")
+
+    def _repair(self) -> None:
+        """Copies vanish; they must all come back."""
+        cluster = self.cluster
+        # connections that were forgotten on the way are noticed by then
+        settled = cluster.scheduler.now + cluster.network.settings.user_timeout * 3 // 2
+        while cluster.scheduler.now < settled:
+            self._advance(settled)
+        vanished = VanishedCopies(cluster, list(self.scenario.logs), random.Random(cluster.rng.getrandbits(64)))
+        if len(vanished):
+            self._wait("vanished copies", vanished.check(passes=3), lambda: str(vanished.missing()), vanished.progress)
 
     def _examine(self, log: LogId) -> None:
         """Append once more, read all of it in both ways, and compare."""

@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterator
 from typing import Any, Final
 
+import msgpack
 import rocksdict
 
 from logdevice_py.core.status import LogDeviceError, Status
@@ -39,7 +40,7 @@ class FamilyOptions:
         """Options of a family."""
         settings = self._settings
         options = rocksdict.Options(raw_mode=True)
-        options.set_write_buffer_size(settings.memtable_bytes if name.isdigit() else _SMALL_MEMTABLE)
+        options.set_write_buffer_size(settings.memtable_bytes if name[0].isdigit() else _SMALL_MEMTABLE)
         options.set_max_write_buffer_number(settings.memtables_max)
         options.set_enable_blob_files(True)
         options.set_min_blob_size(settings.blob_bytes_min)
@@ -57,16 +58,24 @@ class FamilyOptions:
         return options
 
 
-def database_options(settings: LogStoreSettings) -> Any:
-    """Options of the database as a whole."""
+def database_options(settings: LogStoreSettings, *, strict: bool = False) -> Any:
+    """Options of the database as a whole.
+
+    Args:
+        strict: what does not match a checksum stops the database. Needed where the write-ahead log ends in a torn record, of which the
+            end would be overlooked otherwise. Without, damage in one file harms no other: compaction that meets it fails, and all else
+            goes on.
+    """
     options = rocksdict.Options(raw_mode=True)
     options.create_if_missing(True)
     options.create_missing_column_families(True)
-    options.set_paranoid_checks(True)
+    options.set_paranoid_checks(strict)
     options.set_wal_recovery_mode(rocksdict.DBRecoveryMode.point_in_time())
     options.set_max_total_wal_size(settings.wal_bytes_max)
     # writes never wait for it: beyond the budget, memtables are written to files
     options.set_write_buffer_manager(rocksdict.WriteBufferManager(settings.memtables_bytes_max, False))
+    # each change of what files there are writes a manifest from memory: one that was damaged is soon replaced
+    options.set_max_manifest_file_size(1)
     options.set_max_open_files(settings.open_files_max)
     options.set_max_background_jobs(2)
     options.set_keep_log_file_num(4)
@@ -75,13 +84,32 @@ def database_options(settings: LogStoreSettings) -> Any:
     return options
 
 
+def split_name(name: str) -> tuple[int, int]:
+    """(partition, version) of a family."""
+    base, _, version = name.partition(".")
+    return keys.UNPARTITIONED if base == UNPARTITIONED else int(base), int(version or 0)
+
+
 class Families:
     """The column families of an open database, each with what writes (its handle) and what reads it."""
 
-    __slots__ = ("_hurdles", "_options", "_readers", "database", "handles", "metadata", "metadata_handle")
+    __slots__ = (
+        "_hurdles",
+        "_options",
+        "_readers",
+        "_versions",
+        "database",
+        "handles",
+        "metadata",
+        "metadata_handle",
+        "names",
+    )
 
-    def __init__(self, path: str, settings: LogStoreSettings) -> None:
+    def __init__(self, path: str, settings: LogStoreSettings, *, strict: bool = False) -> None:
         """Open the database, creating it where there is none.
+
+        Args:
+            strict: see `database_options`.
 
         Raises:
             LogDeviceError: FAILED, with what RocksDB says.
@@ -91,22 +119,28 @@ class Families:
         self.handles: dict[int, Any] = {}
         """Per partition, what a write batch names its family by."""
         self._readers: dict[int, Any] = {}
+        self.names: dict[int, str] = {}
+        """The family of each partition."""
         try:
             names = {METADATA, UNPARTITIONED}
             if os.path.exists(os.path.join(path, "CURRENT")):
                 names.update(name for name in rocksdict.Rdict.list_cf(path) if name != "default")
             self.database: Any = rocksdict.Rdict(
                 path,
-                options=database_options(settings),
+                options=database_options(settings, strict=strict),
                 column_families={name: self._options.of(name) for name in sorted(names)},
             )
-            for name in names:
-                if name == UNPARTITIONED:
-                    self._attach(keys.UNPARTITIONED, name)
-                elif name != METADATA:
-                    self._attach(int(name), name)
             self.metadata: Any = self.database.get_column_family(METADATA)
             self.metadata_handle: Any = self.database.get_column_family_handle(METADATA)
+            row = self.metadata.get(keys.FAMILIES_KEY)
+            self._versions: dict[int, int] = {} if row is None else dict(msgpack.unpackb(row, strict_map_key=False))
+            for name in sorted(names - {METADATA}):
+                number, version = split_name(name)
+                if version == self._versions.get(number, 0):
+                    self._attach(number, name)
+                elif name != UNPARTITIONED or keys.UNPARTITIONED in self._versions:
+                    # the old family of a partition that was copied, or a new one that was not finished
+                    self.database.drop_column_family(name)
         except RocksDBError as error:
             raise LogDeviceError(Status.FAILED, f"the database in {path} cannot be opened: {error}") from None
 
@@ -167,9 +201,12 @@ class Families:
         del self.handles[partition]
         # the files go when nothing refers to the family any more; closing it would flush it first
         del self._readers[partition]
+        self._drop_family(self.names.pop(partition))
+
+    def _drop_family(self, name: str) -> None:
         with self._hurdles.set_up():
             try:
-                self.database.drop_column_family(str(partition))
+                self.database.drop_column_family(name)
             except RocksDBError as error:
                 # the drop is in the manifest; what failed is the file that nobody reads
                 if not str(error).startswith(OPTIONS_REFUSED):
@@ -181,7 +218,34 @@ class Families:
         with self._hurdles.kept_down():
             reader.set_options(options)
 
+    @staticmethod
+    def name_of(partition: int, version: int) -> str:
+        """Of the family of a partition."""
+        name = UNPARTITIONED if partition == keys.UNPARTITIONED else str(partition)
+        return f"{name}.{version}" if version else name
+
+    def create_version(self, partition: int) -> tuple[int, Any, Any]:
+        """Make another family for a partition, which does not count yet: its version, reader and handle. RocksDBError if that fails."""
+        version = split_name(self.names[partition])[1] + 1
+        name = self.name_of(partition, version)
+        self.database.create_column_family(name, self._options.of(name))
+        return version, self.database.get_column_family(name), self.database.get_column_family_handle(name)
+
+    def versions_row(self, partition: int, version: int) -> bytes:
+        """The row that says which families count, with another one for a partition."""
+        live = {number: each for number, each in self._versions.items() if number in self.handles}
+        packed: bytes = msgpack.packb({**live, partition: version})
+        return packed
+
+    def replace(self, partition: int, version: int, reader: Any, handle: Any) -> None:
+        """That row is durable: the old family goes. RocksDBError if that fails."""
+        self._versions[partition] = version
+        old, self.names[partition] = self.names[partition], self.name_of(partition, version)
+        self.handles[partition], self._readers[partition] = handle, reader
+        self._drop_family(old)
+
     def _attach(self, partition: int, name: str) -> None:
+        self.names[partition] = name
         self._readers[partition] = self.database.get_column_family(name)
         self.handles[partition] = self.database.get_column_family_handle(name)
 

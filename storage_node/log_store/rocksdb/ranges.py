@@ -47,11 +47,11 @@ class RangeReader:
         while valid():
             yield key(), value()
             advance()
-        self._check(iterator)
+        self.check(iterator)
 
     @staticmethod
-    def _check(iterator: Any) -> None:
-        """An iterator that meets damage looks as if it were at its end."""
+    def check(iterator: Any) -> None:
+        """An iterator that meets damage looks as if it were at its end. DamagedError if it did."""
         try:
             iterator.status()
         except RocksDBError as error:
@@ -99,11 +99,11 @@ class RangeReader:
                 # what follows the last copy read may have been one of the same LSN, of higher rank
                 begun = collector.drop_open()
                 damaged = position if begun is None else begun
-                position = self._beyond_damage(partition, log, max(damaged, first), last)
+                position = self.beyond_damage(partition, log, max(damaged, first), last)
                 collector.add_corrupt(damaged, Lsn(position - 1))
         return True
 
-    def _beyond_damage(self, partition: int, log: LogId, damaged: Lsn, last: Lsn) -> Lsn:
+    def beyond_damage(self, partition: int, log: LogId, damaged: Lsn, last: Lsn) -> Lsn:
         """The first LSN above `damaged` from which on something can be read again."""
         unreadable, step = int(damaged), 1
         readable = int(last) + 1
@@ -148,7 +148,7 @@ class RangeReader:
                 iterator.prev()
             try:
                 if not iterator.valid():
-                    self._check(iterator)
+                    self.check(iterator)
             except DamagedError:
                 begun = finder.drop_open()
                 result.corrupt.append((request.first, above if begun is None else begun))
@@ -169,5 +169,5 @@ class RangeReader:
         if iterator.valid():
             key = iterator.key()
             return keys.split_data_key(key)[0] if key >= begin else None
-        self._check(iterator)
+        self.check(iterator)
         return None

@@ -39,31 +39,30 @@ from storage_node.log_store.metrics import LogStoreMetrics
 from storage_node.log_store.partitions import Partitions
 from storage_node.log_store.precedence import Missing, resolve
 from storage_node.log_store.rocksdb.families import DATABASE, Families, RocksDBError
+from storage_node.log_store.rocksdb.files import fsync_directory, read_text, repair_current, write_text
+from storage_node.log_store.rocksdb.mending import Mending
 from storage_node.log_store.rocksdb.ranges import DamagedError, RangeReader
 from storage_node.log_store.rocksdb.upkeep import Upkeep
+from storage_node.log_store.rocksdb.wal_check import find_damage_in_use, find_wal_damage
 from storage_node.log_store.settings import LogStoreSettings
 from storage_node.log_store.space import SpaceGuard
 from storage_node.log_store.view import StoreView
 
 _FAILED: Final = "failed"
+_OPENED: Final = "opened"
+"""Holds the boot id of the operating system that the store was last opened under."""
 _REFUSED: Final = "Result incomplete"
 _ASK_BYTES: Final = 64 << 10
-
-
-def fsync_directory(path: str) -> None:
-    """Make the creation or renaming of files in a directory durable."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 class RocksLogStore:
     """A `LogStore` on RocksDB. Calls of its own thread: everything but `sync`, `read` and `read_last`."""
 
-    def __init__(self, directory: str, settings: LogStoreSettings) -> None:
+    def __init__(self, directory: str, settings: LogStoreSettings, *, boot: str = "") -> None:
         """Open the store, creating it where there is none.
+
+        Args:
+            boot: boot id of the operating system; empty: unknown.
 
         Raises:
             LogDeviceError: FAILED, with what RocksDB says: it is damaged, or another process has it open.
@@ -78,7 +77,8 @@ class RocksLogStore:
         os.makedirs(os.path.join(directory, DATABASE), exist_ok=True)
         fsync_directory(directory)
         fsync_directory(os.path.dirname(os.path.abspath(directory)))
-        self._families = Families(os.path.join(directory, DATABASE), settings)
+        self._boot = boot
+        self._families = self._open_database(settings)
         self._db: Any = self._families.database
         self._metadata: Any = self._families.metadata
         self._metadata_handle: Any = self._families.metadata_handle
@@ -88,6 +88,8 @@ class RocksLogStore:
         self._partitions = Partitions(settings)
         self._ranges = RangeReader(self._iterator, self._directory.overlapping)
         self._upkeep = Upkeep(self._families, self._partitions, self._directory, settings)
+        self.mending = Mending(self._families, self._directory, self._ranges)
+        self._errors = 0
         self._durable: Timestamp | None = None
         self._space = SpaceGuard(
             free_min=settings.free_space_min,
@@ -104,7 +106,31 @@ class RocksLogStore:
         self._losses: list[tuple[Timestamp, Timestamp]] = []
         self._adopted_at = Timestamp(0)
 
+    def _open_database(self, settings: LogStoreSettings) -> Families:
+        path, opened = os.path.join(self.directory, DATABASE), os.path.join(self.directory, _OPENED)
+        repair_current(path)
+        damage = find_wal_damage(path)
+        if damage is not None:
+            if (
+                self._boot
+                and read_text(opened) == self._boot
+                and not os.path.exists(os.path.join(self.directory, _FAILED))
+            ):
+                raise LogDeviceError(
+                    Status.FAILED,
+                    f"the write-ahead log of the store in {self.directory} is damaged: {damage.path} has {damage.reason} at byte "
+                    f"{damage.at}, and no power cut can have torn it. What was stored last cannot be read; nothing was changed",
+                )
+            hit("log_store_torn_log")
+            Families(path, settings, strict=True).close(flush=True)
+        return Families(path, settings)
+
     # ---- identity
+
+    @property
+    def marker(self) -> ShardMarker | None:
+        """The marker of this run; None before `adopt`."""
+        return self._marker
 
     @property
     def found(self) -> ShardMarker | None:
@@ -141,11 +167,12 @@ class RocksLogStore:
     def adopt(self, marker: ShardMarker, *, boot: str, now: Timestamp) -> Status:
         """Begin a run: leave the marker, durably, without the mark of a clean stop. OK or FAILED."""
         note = os.path.join(self.directory, _FAILED)
-        self._stop = judge_stop(self.found, boot=boot, failed=os.path.exists(note))
+        found = self.found
+        self._stop = judge_stop(found, boot=boot, failed=os.path.exists(note))
         with self._opening():
             losses, durable = self._metadata.get(keys.LOSSES_KEY), self._metadata.get(keys.DURABLE_KEY)
         self._losses = decode_losses(losses, durable, self._stop, now)
-        self._marker = marker.opened(boot)
+        self._marker = marker.opened(boot, found)
         self._adopted_at = now
         rows = {
             keys.MARKER_KEY: self._marker.encode(),
@@ -156,7 +183,17 @@ class RocksLogStore:
         if status is Status.OK:
             with suppress(FileNotFoundError):
                 os.unlink(note)
+            write_text(os.path.join(self.directory, _OPENED), self._boot)
         return status
+
+    def advance_incarnation(self) -> int:
+        """Write the next incarnation; durable with the next sync. It must not be told to anybody before."""
+        assert self._marker is not None, "advance_incarnation before adopt"
+        self._marker = self._marker.later()
+        group = rocksdict.WriteBatch(raw_mode=True)
+        group.put(keys.MARKER_KEY, self._marker.encode(), self._metadata_handle)
+        self._commit(group)
+        return self._marker.incarnation
 
     def load(self) -> Contents:
         """One scan over all metadata; after an unclean stop, a look at the end of every log.
@@ -253,11 +290,19 @@ class RocksLogStore:
             return [Status.OVERLOADED] * len(batches)
         group = rocksdict.WriteBatch(raw_mode=True)
         size = 0
+        mending, restores = self.mending, False
         for batch in batches:
             self._fill(group, batch)
             size += batch.size
+            if mending.busy:
+                mending.mirror(group, batch)
+            restores = restores or bool(batch.restored)
         status = self._commit(group)
         if status is Status.OK:
+            if restores:
+                for batch in batches:
+                    if batch.restored:
+                        mending.written(batch)
             self.bytes_written += size
             self._unasked -= size
             self._unmeasured += size
@@ -315,6 +360,8 @@ class RocksLogStore:
         for log, first, last in batch.deletes:
             for partition, low, high in self._directory.delete(log, first, last):
                 group.delete_range(*keys.data_bounds(log, low, high), handles[partition])
+        if batch.restored:
+            self.mending.fill(group, batch)
         for log, lsn in batch.consolidations:
             self._consolidate(group, log, lsn)
         for log, epoch, epoch_kind in batch.epoch_deletes:
@@ -457,6 +504,68 @@ class RocksLogStore:
                 self._fail(str(error))
         return None
 
+    def family_of(self, partition: int) -> str:
+        """The name of a partition's column family."""
+        return self._families.names[partition]
+
+    def background_errors(self) -> int:
+        """How often since it was last asked RocksDB failed at compaction, or at writing memtables to files."""
+        before, self._errors = self._errors, self._db.property_int_value("rocksdb.background-errors") or 0
+        return self._errors - before
+
+    def find_damage_in_use(self) -> str:
+        """What is damaged of the files that are only read when the store is opened; empty: nothing. May be called from another thread."""
+        path = os.path.join(self.directory, DATABASE)
+        found = find_damage_in_use(path)
+        again = None if found is None else find_damage_in_use(path)  # it may have been looked at while it was written
+        return "" if again is None or again != found else f"{again.path} has {again.reason} at byte {again.at}"
+
+    def write_from_memory(self, now: Timestamp) -> Callable[[], None]:
+        """Begin to replace the manifest and the write-ahead log by what memory has; the rest is to be done in another thread."""
+        self._upkeep.begin_next(now)
+        self._commit(rocksdict.WriteBatch(raw_mode=True))
+        readers = list(self._families.readers())
+
+        def flush() -> None:
+            for reader in readers:
+                with suppress(RocksDBError):
+                    reader.flush()
+            readers.clear()
+
+        return flush
+
+    def mend(self, now: Timestamp, bytes_max: int) -> bool:
+        """A piece of replacing damaged files, on the thread that writes; True: there is more to do."""
+        mending = self.mending
+        if self._failed or self._marker is None:
+            return False
+        try:
+            if not mending.busy:
+                partition = mending.next_due(now)
+                if partition is None:
+                    return False
+                if partition == self._partitions.latest.number:
+                    # it stays as it is from here on, but for what belongs among what it has
+                    self._upkeep.begin_next(now)
+                    self._commit(rocksdict.WriteBatch(raw_mode=True))
+                mending.begin(partition)
+            group = rocksdict.WriteBatch(raw_mode=True)
+            more = mending.copy(group, bytes_max, now)
+            if mending.busy:
+                if mending.finished:
+                    mending.switch(group)
+                if self._commit(group) is not Status.OK:
+                    mending.give_up(now)
+                elif mending.finished and self.sync() is Status.OK:
+                    mending.switched()
+            return more
+        except RocksDBError as error:
+            # nothing was taken away: the partition stays as it is
+            mending.said.append(f"damaged files could not be replaced yet: {error}")
+            if mending.busy:
+                mending.give_up(now)
+            return False
+
     @property
     def partitions(self) -> list[int]:
         """Numbers of the partitions in use, ascending."""
@@ -482,7 +591,8 @@ class RocksLogStore:
         self._closed = True
         if not self._failed and self._marker is not None:
             self._save_directory()
-            self._write_rows({keys.MARKER_KEY: self._marker.closed().encode()})
+            self._marker = self._marker.closed()
+            self._write_rows({keys.MARKER_KEY: self._marker.encode()})
         self.abandon()
 
     def abandon(self) -> None:

@@ -113,9 +113,13 @@ class Upkeep:
         """Begin the next partition if it is time; its row is pending."""
         if not self._partitions.is_due(now):
             return False
+        self.begin_next(now)
+        return True
+
+    def begin_next(self, now: Timestamp) -> None:
+        """Begin the next partition at once; its row is pending."""
         self._closed.append(self._partitions.latest.number)
         self._begin(now)
-        return True
 
     def _begin(self, now: Timestamp) -> None:
         number = self._partitions.next_number

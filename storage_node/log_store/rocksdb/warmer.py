@@ -37,13 +37,13 @@ class Warmer:
         self._turn = asyncio.Lock()
         self._closed = False
 
-    async def warm(self, partition: int, log: LogId, first: Lsn, last: Lsn, size: int) -> Lsn | None:
+    async def warm(self, family: str, log: LogId, first: Lsn, last: Lsn, size: int) -> Lsn | None:
         """Bring about `size` bytes from `first` into the page cache; returns how far that reached, None if it failed."""
         async with self._turn:
             while not self._closed and (self.starts < STARTS_MAX or self._process is not None):
                 try:
                     async with asyncio.timeout(_TIMEOUT):
-                        return await self._ask(f"{partition} {log} {first} {last} {size}\n")
+                        return await self._ask(f"{family} {log} {first} {last} {size}\n")
                 except (OSError, ValueError, TimeoutError):
                     hit("log_store_warmer_failed")
                     await self._stop()

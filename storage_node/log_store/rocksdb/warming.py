@@ -1,7 +1,7 @@
 """A process that reads ranges of logs for no other purpose than to have them in the page cache afterwards.
 
 Reading from disk holds the interpreter of the process that asks, in threads too. ``python -m storage_node.log_store.rocksdb.warming <database>
-<empty directory>`` takes requests from standard input (``partition log first last bytes``, one a line) and answers each with the last LSN
+<empty directory>`` takes requests from standard input (``family log first last bytes``, one a line) and answers each with the last LSN
 that it read.
 
 It opens the database anew for each request, for reading only, with the one column family that it needs. What it does not do, and why:
@@ -19,7 +19,7 @@ from typing import Any, TextIO
 import rocksdict
 
 from storage_node.log_store import keys
-from storage_node.log_store.rocksdb.families import UNPARTITIONED, RocksDBError
+from storage_node.log_store.rocksdb.families import RocksDBError
 
 
 def warm(database: str, empty: str, requests: TextIO, answers: TextIO) -> None:
@@ -29,21 +29,21 @@ def warm(database: str, empty: str, requests: TextIO, answers: TextIO) -> None:
     """
     rocksdict.Rdict.list_cf(database)
     for line in requests:
-        partition, log, first, last, size = map(int, line.split())
+        name, *numbers = line.split()
+        log, first, last, size = map(int, numbers)
         try:
-            through = _read(database, empty, partition, log, first, last, size)
+            through = _read(database, empty, name, log, first, last, size)
         except RocksDBError:
             through = last
         answers.write(f"{through}\n")
         answers.flush()
 
 
-def _read(database: str, empty: str, partition: int, log: int, first: int, last: int, size: int) -> int:
+def _read(database: str, empty: str, name: str, log: int, first: int, last: int, size: int) -> int:
     """Read about `size` bytes of values; returns the LSN reached."""
     options = rocksdict.Options(raw_mode=True)
     options.set_wal_dir(empty)
     options.set_max_open_files(64)
-    name = str(partition) if partition != keys.UNPARTITIONED else UNPARTITIONED
     opened: Any = rocksdict.Rdict(
         database,
         options=options,

@@ -43,6 +43,7 @@ from storage_node.log_store.interface import ReadDirectory, ReadLast, ReadShard,
 from storage_node.log_store.memory import MemoryDisk, MemoryLogStore
 from storage_node.log_store.settings import LogStoreSettings
 from storage_node.node import StorageNode
+from storage_node.notices import Notice
 from storage_node.purge import HistoryResult
 from storage_node.settings import StorageSettings
 
@@ -136,6 +137,7 @@ class ShardDriver:
         self.hold = False
         self.sent: list[tuple[PeerId, Any]] = []
         self.readers: list[FakeHistoryReader] = []
+        self.notices: list[Notice] = []
         self.reads = 0
         self.open()
 
@@ -255,6 +257,8 @@ class ShardDriver:
                 self.sent.append((effect.to, copy_message(effect.message)))
             elif isinstance(effect, WriteShard):
                 self.held.append((effect, self.store.write([effect.batch])[0]))
+            elif isinstance(effect, Notice):
+                self.notices.append(effect)
             elif isinstance(effect, ReadDirectory):
                 self.held.append((effect, self.store.read_directory(effect)))
             elif isinstance(effect, ReadShard):

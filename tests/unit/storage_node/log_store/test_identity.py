@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import msgpack
 import pytest
 
 from logdevice_py.core.ids import Generation, LogId, shard_id
@@ -87,6 +90,30 @@ class TestRefusal:
         assert refusal(found, 2, AcceptedLoss.parse(["N3:S0=1", "N4:S0=2"]), empty=empty) == text
         assert refusal(found, 2, AcceptedLoss.parse(["N3:S0=2"]), empty=empty) is None
         assert refusal(found, 2, AcceptedLoss.parse(["all"]), empty=empty) is None
+
+    def test_an_older_state_of_its_own_store_is_refused(self) -> None:
+        judgement = judge(replace(MARKER, incarnation=4), empty=False, cluster=CLUSTER, shard=SHARD)
+
+        def refusal(incarnation: int, accepted: AcceptedLoss = LOSS_NOT_ACCEPTED) -> str | None:
+            return why_refused(
+                judgement, Generation(2), accepted, cluster="c", shard=SHARD, directory="/d", incarnation=incarnation
+            )
+
+        assert refusal(4) is None
+        text = refusal(5)
+        assert text is not None
+        for part in ("older state", "state 4", "state 5", "backup", "--accept-data-loss N3:S0=2"):
+            assert part in text
+        assert refusal(5, AcceptedLoss.parse(["N3:S0=2"])) is None
+
+    def test_an_incarnation_grows_within_a_generation(self) -> None:
+        first = MARKER.opened("boot")
+        assert (first.incarnation, first.closed().incarnation, first.later().incarnation) == (1, 2, 2)
+        assert MARKER.opened("boot", first.closed()).incarnation == 3
+        assert ShardMarker(CLUSTER, SHARD, Generation(3)).opened("boot", first).incarnation == 1
+        assert ShardMarker.decode(first.encode()) == first
+        without = msgpack.packb(msgpack.unpackb(first.encode())[:7])
+        assert ShardMarker.decode(without).incarnation == 0, "of a version that kept none"
 
     def test_a_new_shard_does_not_push_anothers_data_aside(self) -> None:
         text = refusal(FOREIGN, None, AcceptedLoss.parse(["N3:S0=1"]))

@@ -1,0 +1,170 @@
+"""Files of RocksDB that are damaged: replaced, or noticed before the store is opened."""
+
+from __future__ import annotations
+
+import glob
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from logdevice_py.core.lsn import Lsn
+from logdevice_py.core.status import LogDeviceError, Status
+from logdevice_py.core.units import Timestamp
+from storage_node.log_store.interface import WriteBatch
+from storage_node.log_store.rocksdb import RocksLogStore
+from storage_node.log_store.rocksdb.families import Families
+from storage_node.log_store.rocksdb.wal_check import find_log_damage, find_wal_damage
+from tests.integration.test_rocksdb_store import MARKER, SETTINGS, open_store
+from tests.unit.storage_node.log_store.images import LOG, at, put, read_all
+
+
+def flip(path: str, share: float = 0.4) -> None:
+    with open(path, "r+b") as file:
+        place = int(os.path.getsize(path) * share)
+        file.seek(place)
+        [byte] = file.read(1)
+        file.seek(place)
+        file.write(bytes([byte ^ 16]))
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> dict[Lsn, bytes]:
+    """A store with 500 entries in a file of which a block is damaged; what was written."""
+    store, _ = open_store(tmp_path)
+    batch = WriteBatch()
+    written = {at(esn): put(batch, at(esn), os.urandom(300)) for esn in range(1, 501)}
+    assert store.write([batch]) == [Status.OK]
+    store._families.reader(store.partitions[-1]).flush()
+    store.close()
+    flip(max(glob.glob(str(tmp_path / "db" / "*.sst")), key=os.path.getsize))
+    return written
+
+
+def restore(store: RocksLogStore, images: dict[Lsn, bytes], first: Lsn, last: Lsn) -> None:
+    batch = WriteBatch()
+    batch.restore(LOG, first, last)
+    for lsn, image in images.items():
+        if first <= lsn <= last:
+            batch.put_again(LOG, lsn, by_recovery=False, wave=1, image=image)
+    assert store.write([batch]) == [Status.OK]
+
+
+def mend(store: RocksLogStore) -> None:
+    while store.mend(Timestamp(1_000_000), 10_000):
+        pass
+
+
+def test_a_damaged_file_is_replaced_when_what_it_lost_is_restored(tmp_path: Path, images: dict[Lsn, bytes]) -> None:
+    store, _ = open_store(tmp_path)
+    [(first, last)] = read_all(store).corrupt
+    restore(store, images, first, last)
+    assert store.mending.suspects == store.partitions
+    partition = store.partitions[0]
+    # what is written while it is copied is not lost
+    assert store.mend(Timestamp(1_000_000), 10_000)
+    batch = WriteBatch()
+    images[at(501)] = put(batch, at(501), b"later")
+    batch.delete_entries(LOG, at(1), at(3))
+    assert store.write([batch]) == [Status.OK]
+    for esn in (1, 2, 3):
+        del images[at(esn)]
+    mend(store)
+    for _ in range(2):
+        result = read_all(store)
+        assert (result.entries, result.corrupt) == (list(images.items()), [])
+        assert store.family_of(partition) == f"{partition}.1"
+        store.close()
+        store, _ = open_store(tmp_path)
+    store.close()
+
+
+def test_a_damaged_file_stays_as_long_as_something_of_it_is_not_restored(
+    tmp_path: Path, images: dict[Lsn, bytes]
+) -> None:
+    store, _ = open_store(tmp_path)
+    [(first, last)] = read_all(store).corrupt
+    restore(store, images, first, Lsn(last - 1))
+    mend(store)
+    assert store.mending.found == [(LOG, first, last)]
+    assert read_all(store).corrupt == [(first, last)]
+    restore(store, images, first, last)
+    while store.mend(Timestamp(9_000_000), 10_000):
+        pass
+    assert read_all(store).corrupt == []
+    store.close()
+
+
+@pytest.mark.parametrize("before_the_switch", [True, False])
+def test_a_crash_while_a_file_is_replaced(
+    tmp_path: Path, images: dict[Lsn, bytes], before_the_switch: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, _ = open_store(tmp_path)
+    [(first, last)] = read_all(store).corrupt
+    restore(store, images, first, last)
+    if before_the_switch:
+        store.mend(Timestamp(1), 10_000)
+    else:
+        monkeypatch.setattr(Families, "replace", lambda *_: None)
+        mend(store)
+    store.sync()
+    copy = tmp_path.parent / f"{tmp_path.name}-copy"
+    shutil.copytree(tmp_path, copy)
+    again, _ = open_store(copy)
+    result = read_all(again)
+    assert (result.entries, result.corrupt) == (list(images.items()), [])
+    assert again.family_of(again.partitions[0]).endswith(".1") is not before_the_switch
+    again.close()
+    store.abandon()
+
+
+class TestWriteAheadLog:
+    @pytest.fixture
+    def killed(self, tmp_path: Path) -> Path:
+        """A store as a killed process leaves it, with 100 batches in its log, of which one is damaged."""
+        store = RocksLogStore(str(tmp_path / "origin"), SETTINGS, boot="boot 1")
+        store.adopt(MARKER, boot="boot 1", now=Timestamp(1))
+        store.load()
+        for esn in range(1, 101):
+            batch = WriteBatch()
+            put(batch, at(esn), b"x" * 1000)
+            assert store.write([batch]) == [Status.OK]
+        store.sync()
+        assert store.find_damage_in_use() == ""
+        shutil.copytree(tmp_path / "origin", tmp_path / "killed")
+        store.close()
+        return tmp_path / "killed"
+
+    def test_damage_is_not_taken_for_the_end(self, killed: Path) -> None:
+        wal = max(glob.glob(str(killed / "db" / "*.log")), key=os.path.getsize)
+        flip(wal)
+        with pytest.raises(LogDeviceError, match=r"write-ahead log .* is damaged: .*checksum"):
+            RocksLogStore(str(killed), SETTINGS, boot="boot 1")
+
+    def test_a_power_cut_may_have_torn_it(self, killed: Path) -> None:
+        flip(max(glob.glob(str(killed / "db" / "*.log")), key=os.path.getsize))
+        store = RocksLogStore(str(killed), SETTINGS, boot="boot 2")
+        store.adopt(MARKER, boot="boot 2", now=Timestamp(2))
+        store.load()
+        count = len(read_all(store).entries)
+        assert 20 < count < 60, "a prefix"
+        store.close()
+
+    @pytest.mark.parametrize("cut", [0, 1, 17, 5000])
+    def test_an_incomplete_record_at_the_end_is_the_end(self, killed: Path, cut: int) -> None:
+        wal = max(glob.glob(str(killed / "db" / "*.log")), key=os.path.getsize)
+        os.truncate(wal, len(Path(wal).read_bytes().rstrip(b"\0")) - cut)
+        assert find_wal_damage(str(killed / "db")) is None
+        RocksLogStore(str(killed), SETTINGS, boot="boot 1").abandon()
+
+    def test_every_flipped_byte_of_the_manifest_is_found(self, killed: Path) -> None:
+        manifest = max(glob.glob(str(killed / "db" / "MANIFEST-*")))
+        whole = Path(manifest).read_bytes()
+        assert find_log_damage(manifest) is None
+        missed = []
+        for place in range(0, len(whole), 7):
+            Path(manifest).write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+            if find_log_damage(manifest) is None:
+                missed.append(place)
+        assert len(missed) <= 2, "a length that points behind the end may pass for an incomplete record"

@@ -1,0 +1,221 @@
+"""Damaged and missing copies are stored again from other shards; the scrubber finds what nobody reads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from logdevice_py.core.ids import ShardId, node_peer
+from logdevice_py.core.lsn import Lsn
+from logdevice_py.core.status import Status
+from logdevice_py.core.units import SECOND
+from logdevice_py.protocol.messages import Compare, Compared, Fetch, Fetched
+from storage_node.copies import EntriesDigest
+from storage_node.log_store import keys
+from storage_node.repair import add_range, remove_range
+from storage_node.settings import StorageSettings
+from tests.unit.storage_node.fakes import (
+    ME,
+    SEQUENCER,
+    SHARDS,
+    SYNC_LOG,
+    ShardDriver,
+    image,
+    interval,
+    lsn,
+    release,
+    start,
+    stores,
+    told,
+)
+
+OTHERS = SHARDS[1:]
+COPIES = (ME, SHARDS[1], SHARDS[2])
+SETTINGS = StorageSettings(recent_entries_bytes_max=0, scrub_interval_us=SECOND)
+
+
+@pytest.fixture
+def driver() -> ShardDriver:
+    """A shard that holds ten entries, all released."""
+    made = ShardDriver(SETTINGS)
+    made.turn(*stores([lsn(1, esn) for esn in range(1, 11)]))
+    made.turn(release(lsn(1, 10)))
+    made.sent.clear()
+    return made
+
+
+def fetched(
+    request: Fetch, *positions: Lsn, status: Status = Status.OK, through: int | None = None
+) -> tuple[int, Fetched]:
+    """The answer to a FETCH."""
+    images = [image(position) for position in positions]
+    answer = Fetched(
+        request_id=request.request_id,
+        shard=request.shard,
+        log=request.log,
+        status=status,
+        through=Lsn(request.last if through is None else through),
+        entries=[(int(position), len(each)) for position, each in zip(positions, images, strict=True)],
+        images=b"".join(images),
+    )
+    return node_peer(request.shard), answer
+
+
+def find_damage(driver: ShardDriver, *esns: int) -> dict[ShardId, Fetch]:
+    """Damage copies, and read them: what the others are asked then."""
+    for esn in esns:
+        driver.disk.corrupt(SYNC_LOG, lsn(1, esn))
+    driver.turn(start(until=lsn(1, 10)))
+    driver.tell_history([interval()])
+    return {fetch.shard: fetch for fetch in driver.take(Fetch)}
+
+
+class TestDamagedCopies:
+    def test_a_reader_gets_no_damaged_copy_and_the_shard_gets_it_again(self, driver: ShardDriver) -> None:
+        asked = find_damage(driver, 4)
+        assert "e1n4" not in told(driver)
+        assert sorted(asked) == sorted(OTHERS)
+        assert all((fetch.first, fetch.last, fetch.holder) == (lsn(1, 4), lsn(1, 4), ME) for fetch in asked.values())
+        driver.turn(*(fetched(asked[shard], *([lsn(1, 4)] if shard in COPIES else [])) for shard in OTHERS))
+        assert driver.stored() == [lsn(1, esn) for esn in range(1, 11)]
+        assert driver.machines.repairs.damaged == {} or driver.machines.repairs.damaged[SYNC_LOG].empty
+        assert [notice.kind for notice in driver.notices] == ["damage", "repaired"]
+        assert "1 stored again from" in driver.notices[-1].text
+
+    def test_nothing_is_replaced_as_long_as_copies_may_be_missed(self, driver: ShardDriver) -> None:
+        asked = find_damage(driver, 4)
+        answers = [fetched(asked[shard]) for shard in OTHERS[:2]]
+        driver.turn(*answers, *(fetched(asked[shard], status=Status.AGAIN, through=0) for shard in OTHERS[2:]))
+        assert SYNC_LOG in driver.machines.repairs.damaged
+        driver.advance(2 * SECOND)
+        driver.tell_history([interval()])
+        assert len(driver.take(Fetch)) == len(OTHERS), "they are asked again"
+
+    def test_what_nobody_has_stays_as_it_is(self, driver: ShardDriver) -> None:
+        before = len(driver.disk.rows)
+        asked = find_damage(driver, 4)
+        driver.turn(*(fetched(asked[shard]) for shard in OTHERS))
+        assert SYNC_LOG in driver.machines.repairs.damaged
+        assert len(driver.disk.rows) >= before, "damage is no reason to delete"
+
+    def test_a_damaged_answer_is_not_stored(self, driver: ShardDriver) -> None:
+        asked = find_damage(driver, 4)
+        answers = [fetched(asked[shard], *([lsn(1, 4)] if shard == SHARDS[1] else [])) for shard in OTHERS]
+        bad = bytearray(answers[0][1].images)
+        bad[-1] ^= 1
+        answers[0][1].images = bytes(bad)
+        driver.turn(*answers)
+        assert lsn(1, 4) not in driver.stored()
+
+    def test_what_is_trimmed_meanwhile_needs_no_repair(self, driver: ShardDriver) -> None:
+        find_damage(driver, 4)
+        driver.log().trim_point = lsn(1, 5)
+        driver.advance(3 * SECOND)
+        assert SYNC_LOG not in driver.machines.repairs.damaged
+
+
+class TestScrubber:
+    def begin(self, driver: ShardDriver) -> dict[ShardId, Compare]:
+        driver.machines.scrubber.hurry(driver.now)
+        driver.tell_history([interval()])
+        driver.advance(SECOND // 10)
+        return {compare.shard: compare for compare in driver.take(Compare)}
+
+    def compared(self, request: Compare, *positions: Lsn, status: Status = Status.OK) -> tuple[int, Compared]:
+        answer = Compared(
+            request_id=request.request_id,
+            shard=request.shard,
+            log=request.log,
+            status=status,
+            equal=not positions,
+            lsns=list(map(int, positions)),
+        )
+        return node_peer(request.shard), answer
+
+    def test_each_other_shard_is_asked_about_what_both_should_have(self, driver: ShardDriver) -> None:
+        asked = self.begin(driver)
+        digest = EntriesDigest()
+        for esn in range(1, 11):
+            digest.add(lsn(1, esn), image(lsn(1, esn)))
+        for shard in OTHERS:
+            count = 10 if shard in COPIES else 0
+            assert asked[shard].count == count
+            if count:
+                assert asked[shard].digest == digest.value
+
+    def test_a_copy_that_vanished_is_fetched(self, driver: ShardDriver) -> None:
+        for key in list(driver.disk.rows.irange(*keys.data_bounds(SYNC_LOG, lsn(1, 6), lsn(1, 6)), (True, False))):
+            del driver.disk.rows[key]
+        asked = self.begin(driver)
+        driver.turn(self.compared(asked[SHARDS[1]], lsn(1, 6), lsn(1, 7)))
+        driver.tell_history([interval()])
+        fetches = {fetch.shard: fetch for fetch in driver.take(Fetch)}
+        assert {(fetch.first, fetch.last) for fetch in fetches.values()} == {(lsn(1, 6), lsn(1, 6))}
+        driver.turn(fetched(fetches[SHARDS[1]], lsn(1, 6)))
+        assert driver.stored() == [lsn(1, esn) for esn in range(1, 11)]
+
+    def test_a_pass_goes_on_without_those_that_are_silent_and_counts_what_was_not_compared(
+        self, driver: ShardDriver
+    ) -> None:
+        asked = self.begin(driver)
+        driver.turn(*(self.compared(asked[shard]) for shard in OTHERS[:-1]))
+        assert driver.machines.scrubber.passes == 0
+        driver.advance(5 * SECOND)
+        scrubber = driver.machines.scrubber
+        assert (scrubber.passes, scrubber.uncompared_before) == (1, 1)
+
+
+class TestAnswers:
+    def ask(self, driver: ShardDriver, last: Lsn, **fields: Any) -> Compared:
+        request = Compare(
+            request_id=7,
+            shard=ME,
+            generation=fields.pop("generation", 1),
+            holder=SHARDS[1],
+            log=SYNC_LOG,
+            first=lsn(1, 1),
+            last=last,
+            count=fields.pop("count", 0),
+            digest=fields.pop("digest", 0),
+        )
+        driver.turn((SEQUENCER, request))
+        return driver.take_one(Compared)
+
+    def test_equal_digests_are_told_without_a_list(self, driver: ShardDriver) -> None:
+        digest = EntriesDigest()
+        for esn in range(1, 11):
+            digest.add(lsn(1, esn), image(lsn(1, esn)))
+        answer = self.ask(driver, lsn(1, 10), count=10, digest=digest.value)
+        assert (answer.status, answer.equal, answer.lsns) == (Status.OK, True, [])
+
+    def test_a_difference_is_told_with_what_is_here(self, driver: ShardDriver) -> None:
+        answer = self.ask(driver, lsn(1, 10))
+        assert (answer.equal, answer.lsns) == (False, [int(lsn(1, esn)) for esn in range(1, 11)])
+
+    def test_of_what_is_not_released_nothing_is_told(self, driver: ShardDriver) -> None:
+        driver.turn(*stores([lsn(1, 11)]))
+        driver.sent.clear()
+        answer = self.ask(driver, lsn(1, 11))
+        assert (answer.status, len(answer.lsns)) == (Status.AGAIN, 10)
+
+    def test_another_generation_vouches_for_nothing(self, driver: ShardDriver) -> None:
+        assert self.ask(driver, lsn(1, 10), generation=2).status == Status.REBUILDING
+
+    def test_who_cannot_read_a_copy_does_not_vouch_and_repairs_it(self, driver: ShardDriver) -> None:
+        driver.disk.corrupt(SYNC_LOG, lsn(1, 3))
+        answer = self.ask(driver, lsn(1, 10))
+        assert answer.status == Status.REBUILDING
+        assert int(lsn(1, 3)) not in answer.lsns
+        assert SYNC_LOG in driver.machines.repairs.damaged
+
+
+def test_ranges_are_merged_and_cut() -> None:
+    ranges: list[tuple[Lsn, Lsn]] = []
+    assert add_range(ranges, Lsn(5), Lsn(7))
+    assert not add_range(ranges, Lsn(6), Lsn(6))
+    assert add_range(ranges, Lsn(8), Lsn(9))
+    assert add_range(ranges, Lsn(20), Lsn(30))
+    assert ranges == [(5, 9), (20, 30)]
+    remove_range(ranges, Lsn(9), Lsn(22))
+    assert ranges == [(5, 8), (23, 30)]
