@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -38,7 +39,12 @@ SETTINGS = StorageSettings(recent_entries_bytes_max=0, scrub_interval_us=SECOND)
 @pytest.fixture
 def driver() -> ShardDriver:
     """A shard that holds ten entries, all released."""
-    made = ShardDriver(SETTINGS)
+    return filled(SETTINGS)
+
+
+def filled(settings: StorageSettings) -> ShardDriver:
+    """The same, with other settings."""
+    made = ShardDriver(settings)
     made.turn(*stores([lsn(1, esn) for esn in range(1, 11)]))
     made.turn(release(lsn(1, 10)))
     made.sent.clear()
@@ -83,7 +89,8 @@ class TestDamagedCopies:
         assert [notice.kind for notice in driver.notices] == ["damage", "repaired"]
         assert "1 stored again from" in driver.notices[-1].text
 
-    def test_nothing_is_replaced_as_long_as_copies_may_be_missed(self, driver: ShardDriver) -> None:
+    def test_nothing_is_replaced_as_long_as_copies_may_be_missed(self) -> None:
+        driver = filled(replace(SETTINGS, scrub_bytes_per_s=0))  # else it may be the scrubber that reads the history
         asked = find_damage(driver, 4)
         answers = [fetched(asked[shard]) for shard in OTHERS[:2]]
         driver.turn(*answers, *(fetched(asked[shard], status=Status.AGAIN, through=0) for shard in OTHERS[2:]))
