@@ -10,9 +10,9 @@ BUCKETS: Final = 160
 
 
 def bucket_of(micros: int) -> int:
-    """The bucket in which a duration is counted."""
+    """The bucket in which a duration is counted; the last one for all that are longer, as by clocks that jump."""
     shift = max(0, micros.bit_length() - 3)
-    return 4 * shift + (micros >> shift)
+    return min(4 * shift + (micros >> shift), BUCKETS - 1)
 
 
 def end_of(bucket: int) -> int:

@@ -36,3 +36,9 @@ def test_as_many_took_longer_as_was_asked_for(durations: list[int]) -> None:
     median = longer_than(histogram.counts, 0.5)
     assert sum(each >= median for each in durations) <= len(durations) / 2
     assert max(durations) < longer_than(histogram.counts, 0.0)
+
+
+def test_what_a_jump_of_the_wall_clock_makes_of_a_duration_is_counted_as_the_longest() -> None:
+    histogram = Histogram()
+    histogram.note(1 << 62)
+    assert histogram.counts[-1] == 1
