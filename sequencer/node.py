@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import count
 from typing import Any
 
 from epoch_store.interface import Result
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.core.ids import (
+    Generation,
     InstanceId,
     LogId,
     NodeId,
     PeerId,
+    ShardId,
     data_log_of,
     is_client,
     is_metadata_log,
@@ -166,6 +168,12 @@ class SequencerNode:
         self.context.availability.on_cluster_state()
         self.recoveries.on_cluster_state(now)
         self._reconfiguration.on_cluster_state(now)
+
+    def on_shard_authorities(self, lost: Mapping[ShardId, Generation], now: Micros) -> None:
+        """Shards of which nobody waits for the data any more, up to these generations."""
+        if lost != self.recovery_cluster.lost:
+            self.recovery_cluster.lost = lost
+            self.recoveries.on_shard_status(now)
 
     def on_config(self, config: ClusterConfig, now: Micros) -> None:
         """There is another version of the cluster file."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from logdevice_py.config.location import Location
-from logdevice_py.core.ids import NodeId, ShardId
+from logdevice_py.core.ids import Generation, NodeId, ShardId
 from logdevice_py.placement.failure_domains import Authority
 from sequencer.context import SequencerContext
 
@@ -11,12 +13,13 @@ from sequencer.context import SequencerContext
 class NodeRecoveryCluster:
     """Implements `sequencer.recovery.context.RecoveryCluster`."""
 
-    __slots__ = ("_context", "authorities")
+    __slots__ = ("_context", "lost")
 
     def __init__(self, context: SequencerContext) -> None:
         self._context = context
-        self.authorities: dict[ShardId, Authority] = {}
-        """Of shards whose data is not known to be whole."""
+        self.lost: Mapping[ShardId, Generation] = {}
+        """Shards of which nobody waits for the data any more, up to these generations. What they held of epochs that are not clean was not stored
+        again, so that they hold nothing proves nothing."""
 
     def location(self, shard: ShardId) -> Location | None:
         """Of a shard; None when it is not in the cluster file."""
@@ -30,9 +33,10 @@ class NodeRecoveryCluster:
         """The shard takes new entries."""
         return self._context.config.is_writable(shard)
 
-    def authority(self, shard: ShardId) -> Authority:
+    def authority(self, shard: ShardId, generation: Generation) -> Authority:
         """What the cluster knows of the shard's data."""
-        return self.authorities.get(shard, Authority.FULLY_AUTHORITATIVE)
+        lost = generation <= self.lost.get(shard, 0)
+        return Authority.UNDERREPLICATION if lost else Authority.FULLY_AUTHORITATIVE
 
     def is_alive(self, node: NodeId) -> bool:
         """The node is not known to be dead."""

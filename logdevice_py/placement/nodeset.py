@@ -47,7 +47,9 @@ def select_nodeset(log: LogId, config: ClusterConfig, attributes: LogAttributes)
     for node in config.nodes.values():
         if node.shard_ids() and node.shard_state is not ShardState.DISABLED:
             label = "" if biggest is Scope.NODE else node.location.domain(biggest, node.node)
-            domains.setdefault(label, []).append(_candidate(key, node))
+            candidate = _candidate(key, node)
+            if candidate[1] not in config.excluded:
+                domains.setdefault(label, []).append(candidate)
     domains = {label: _spread(candidates, inner, config) for label, candidates in domains.items()}
     picked: set[ShardId] = set()
     _pick(domains, picked, lambda _: True, per_domain, target, _ANY_STATE_MAX)

@@ -88,7 +88,7 @@ class RecoveryShards:
             elif member.state >= RecoveryShardState.SEALED:
                 authority = Authority.FULLY_AUTHORITATIVE  # it says so itself
             else:
-                authority = self._cluster.authority(shard)
+                authority = self._cluster.authority(shard, member.generation)
                 if authority is Authority.UNAVAILABLE:
                     authority = Authority.UNDERREPLICATION  # recovery does not wait for its data
             self.domains.set_authority(shard, authority)

@@ -14,7 +14,7 @@ from logdevice_py.metadata.epoch_metadata import EpochMetaData
 from logdevice_py.tables import from_cluster_file
 from logdevice_py.tables.constraints import Constraints
 from sequencer import tables as sequencing
-from server.admin import node_tables
+from server.admin import node_tables, rebuilding_tables
 from storage_node import tables as storing
 from storage_node.log_store.interface import ReadShard
 from storage_node.log_store.view import StoreView
@@ -56,6 +56,12 @@ class NodeTables:
             "log_storage_state": lambda constraints: self._of_shards(storing.log_storage_state_rows, constraints),
             "purges": lambda constraints: self._of_shards(storing.purges_rows, constraints),
             "readers": lambda constraints: self._of_shards(storing.readers_rows, constraints),
+            "shard_rebuildings": lambda constraints: (
+                iter(())
+                if host.node.rebuilding is None
+                else rebuilding_tables.shard_rebuildings_rows(host.node.rebuilding.set)
+            ),
+            "log_rebuildings": lambda constraints: rebuilding_tables.log_rebuildings_rows(host.node),
             "record": self._record,
         }
 
