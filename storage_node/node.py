@@ -173,7 +173,7 @@ class StorageNode:
         tokens = itertools.count(1)
         ids = itertools.count(1) if request_ids is None else request_ids
         self._request_ids = (number | REQUEST_ID_BIT for number in ids)
-        reader = self._start_reader if start_reader is None else start_reader
+        reader = self._read_history = self._start_reader if start_reader is None else start_reader
         self.shards: dict[ShardId, ShardMachines] = {}
         for contents in shards:
             shard = Shard(contents, config, settings, outbox, timers, rng, tokens, self.metrics)
@@ -208,7 +208,7 @@ class StorageNode:
             self._rng,
             self._cluster,
             self._request_ids,
-            self._start_reader,
+            self._read_history,
             ask_sequencer,
         )
         for machines in self.shards.values():

@@ -104,6 +104,8 @@ class ChunkRebuilding:
 
     def start(self, now: Micros) -> None:
         """Begin."""
+        if self.state is ChunkState.DONE:
+            return
         by_target: dict[ShardId, list[tuple[Lsn, bytes]]] = {}
         for each in self.work:
             for target in each.added:
@@ -113,6 +115,10 @@ class ChunkRebuilding:
             self._send(target, images, self._on_stored, now)
         if not by_target:
             self._amend(now)
+
+    def cancel(self) -> None:
+        """Do nothing more, whatever is answered; `done` is not called."""
+        self.state = ChunkState.DONE
 
     def _send(
         self,
@@ -131,6 +137,8 @@ class ChunkRebuilding:
         )
 
     def _on_stored(self, target: ShardId, status: Status, lacking: list[Lsn], now: Micros) -> None:
+        if self.state is ChunkState.DONE:
+            return
         self._waiting -= 1
         if status is not Status.OK:
             self._failed[target] = status
@@ -161,6 +169,8 @@ class ChunkRebuilding:
             self._write_own(now)
 
     def _on_amended(self, target: ShardId, status: Status, lacking: list[Lsn], now: Micros) -> None:
+        if self.state is ChunkState.DONE:
+            return
         self._waiting -= 1
         if status in _FOR_NOW and self._patient:
             self._failed[target] = status
@@ -192,6 +202,8 @@ class ChunkRebuilding:
         self._own_store.store(self._log, mine, [], self._on_own, now)
 
     def _on_own(self, status: Status, lacking: list[Lsn], now: Micros) -> None:
+        if self.state is ChunkState.DONE:
+            return
         if status is not Status.OK:
             self._failed[self._own] = status
         self._finish(now)

@@ -88,6 +88,7 @@ class LogRebuilding:
         self._block_bytes = 0
         self._entries: list[tuple[Lsn, bytes]] = []
         self._through = Lsn(0)
+        self._chunk: ChunkRebuilding | None = None
 
     def start(self, now: Micros) -> None:
         """Begin."""
@@ -101,6 +102,9 @@ class LogRebuilding:
         if self.reader is not None:
             self.reader.cancel()
             self.reader = None
+        if self._chunk is not None:
+            self._chunk.cancel()
+            self._chunk = None
 
     def explain(self) -> str:
         """What it does at this moment, for people."""
@@ -266,7 +270,7 @@ class LogRebuilding:
             return
         interval = self._ranges[0].interval
         patient = self._tries < self._context.settings.tries_max
-        chunk = ChunkRebuilding(
+        chunk = self._chunk = ChunkRebuilding(
             self.log,
             work,
             self._shard.shard,

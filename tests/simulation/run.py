@@ -106,7 +106,9 @@ def run_seed(
 
 
 class _Run:
-    def __init__(self, scenario: Scenario, cluster: SimMachines, disabled: Collection[int], loses: bool, rebuilds: bool) -> None:
+    def __init__(
+        self, scenario: Scenario, cluster: SimMachines, disabled: Collection[int], loses: bool, rebuilds: bool
+    ) -> None:
         self.scenario = scenario
         self.cluster = cluster
         self.loses = loses
