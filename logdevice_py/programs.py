@@ -62,6 +62,11 @@ def ldtail() -> int:
     return run("client.cli.tail")
 
 
+def ldctl() -> int:
+    """Ask about a log, or act on it."""
+    return run("client.cli.ctl.main")
+
+
 def ldquery() -> int:
     """SQL over the live cluster."""
     try:

@@ -60,6 +60,15 @@ class RebuildingShard:
             return Authority.UNDERREPLICATION
         return Authority.FULLY_AUTHORITATIVE if self.recoverable else Authority.UNDERREPLICATION
 
+    @property
+    def status(self) -> str:
+        """How far it is, in a word: rebuilding; rebuilt; unplaced: rebuilt, but some records have copies less; uncertain: records may be gone."""
+        if not self.rebuilt:
+            return "rebuilding"
+        if self.flags & DonorFlags.UNCERTAIN:
+            return "uncertain"
+        return "unplaced" if self.flags else "rebuilt"
+
 
 class RebuildingSet:
     """The state machine of the event log."""

@@ -5,19 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from logdevice_py.core.ids import format_shard, shard_index_of
-from logdevice_py.event_log.events import DonorFlags
-from logdevice_py.event_log.rebuilding_set import RebuildingSet, RebuildingShard
+from logdevice_py.event_log.rebuilding_set import RebuildingSet
 from logdevice_py.tables.rebuilding import LogRebuildingsRow, ShardRebuildingsRow
 from server.node import Node
-
-
-def rebuilding_status(entry: RebuildingShard) -> str:
-    """How far a shard is, in a word."""
-    if not entry.rebuilt:
-        return "rebuilding"
-    if entry.flags & DonorFlags.UNCERTAIN:
-        return "uncertain"
-    return "unplaced" if entry.flags else "rebuilt"
 
 
 def shard_rebuildings_rows(state: RebuildingSet) -> Iterator[ShardRebuildingsRow]:
@@ -28,7 +18,7 @@ def shard_rebuildings_rows(state: RebuildingSet) -> Iterator[ShardRebuildingsRow
             rebuilding_shard=format_shard(shard),
             generation=entry.generation,
             mode=entry.mode.name,
-            status=rebuilding_status(entry),
+            status=entry.status,
             authoritative_status=entry.authority.name,
             recoverable=int(entry.recoverable),
             since_version=entry.since,

@@ -1,0 +1,77 @@
+"""What a verb of ``ldctl`` is."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from client.cli.positions import Anchor, NamedPosition, parse_position
+from client.cli.program import put, standard_output
+
+if TYPE_CHECKING:
+    from client.client import Client
+
+PROGRAM = "ldctl"
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+
+
+@dataclass(frozen=True)
+class Verb:
+    """One verb."""
+
+    name: str
+    help: str
+    """One line."""
+    description: str
+    """What it does, what it prints, and what it is not."""
+    options: Callable[[argparse.ArgumentParser], None]
+    """Adds the verb's own arguments."""
+    run: Callable[[Client, argparse.Namespace], Awaitable[int]]
+    """Does it with an open client; returns the exit status. Results go through `show`; a LogDeviceError ends the program with its status."""
+
+
+def show(arguments: argparse.Namespace, values: Mapping[str, Any], *, plain: str | None = None) -> None:
+    """Print a result: as a line of JSON, or plain; by default a line for each value, its name before it.
+
+    Times are microseconds since the Unix epoch in JSON and ISO 8601, UTC, else: name them with a name that ends in ``time``.
+    """
+    if arguments.json:
+        text = json.dumps(values)
+    elif plain is not None:
+        text = plain
+    else:
+        width = max(map(len, values))
+        text = "\n".join(f"{name:<{width}}  {_plain(name, value)}" for name, value in values.items())
+    put(standard_output(), text.encode() + b"\n")
+
+
+def _plain(name: str, value: Any) -> str:
+    if value is None:
+        return "-"
+    return iso_time(value) if name.endswith("time") else str(value)
+
+
+def iso_time(timestamp: int) -> str:
+    """Microseconds since the Unix epoch as ISO 8601, UTC."""
+    when = _EPOCH + datetime.timedelta(microseconds=timestamp)
+    return when.isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def parse_instant(text: str) -> int:
+    """Microseconds since the Unix epoch of a time as people write it; for `argparse`."""
+    position = parse_position(text)
+    if position.anchor is not Anchor.TIME:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time: write one with its zone, like 2026-01-31T12:00:00Z")
+    return position.value
+
+
+def parse_trim_position(text: str) -> NamedPosition:
+    """An LSN, ``tail``, or a time; for `argparse`."""
+    position = parse_position(text)
+    if position == NamedPosition(Anchor.LSN, 0):
+        raise argparse.ArgumentTypeError("0 is below every LSN: nothing would be trimmed")
+    return position
