@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 from logdevice_py.core.ids import EVENT_LOG_DELTAS, Generation, ShardId, format_shard
 from logdevice_py.core.units import SECOND, Micros
@@ -28,7 +29,16 @@ class Departures:
         """Plan who leaves when."""
         for _ in range(self._rng.choice([1, 1, 2])):
             at = self._rng.randrange(SECOND, self._scenario.duration)
-            self._cluster.scheduler.after(at, self._lose if self._rng.random() < 0.7 else self._drain)
+            self._try(at, self._lose if self._rng.random() < 0.7 else self._drain)
+
+    def _try(self, after: int, leave: Callable[[], bool]) -> None:
+        """Until it can be, or the faults are over."""
+
+        def attempt() -> None:
+            if self._cluster.scheduler.now < self._scenario.duration and not leave():
+                self._try(SECOND // 2, leave)
+
+        self._cluster.scheduler.after(after, attempt)
 
     def _running(self) -> list[SimNode]:
         return [
@@ -37,24 +47,25 @@ class Departures:
             if node.state is SimNodeState.RUNNING and node.disks and not node.retired
         ]
 
-    def _lose(self) -> None:
+    def _lose(self) -> bool:
         nodes = self._running()
         if len(nodes) < 4:
-            return
+            return False
         node = self._rng.choice(nodes)
         if not self._budget.take_shards(node.disks):
-            return
+            return False
         self._cluster.note("run", "a node is lost for good", node.name)
         node.crash(machine=True)
         node.wipe()
         node.retired = True
         self._gone.update(node.disks)
+        return True
 
-    def _drain(self) -> None:
+    def _drain(self) -> bool:
         """As a person would: the event is appended until it is in the log, whatever becomes of the node meanwhile."""
         nodes = self._running()
         if len(nodes) < 5:
-            return
+            return False
         node = self._rng.choice(nodes)
         shard = next(iter(node.disks))
         assert node.root is not None
@@ -74,6 +85,7 @@ class Departures:
                 self._cluster.scheduler.after(SECOND, lambda: client.event(attempt))
 
         client.event(attempt)
+        return True
 
     # What came of it
 
@@ -134,7 +146,9 @@ class Departures:
             )
         return f"gone {self._gone}, drained {self._drained}; " + "\n".join(lines)
 
-    def rebuilt(self) -> frozenset[ShardId]:
-        """Shards whose losses were made good, in the generations before the present one."""
+    def rebuilt(self) -> tuple[frozenset[ShardId], frozenset[ShardId]]:
+        """Shards whose losses were made good, in the generations before the present one; and those that are empty, though they serve."""
         state = self._sets()[0]
-        return frozenset(shard for shard, entry in state.shards.items() if entry.rebuilt and not entry.flags)
+        whole = [entry for entry in state.shards.values() if entry.rebuilt and not entry.flags]
+        emptied = frozenset(entry.shard for entry in whole if entry.mode is RebuildMode.RELOCATE)
+        return frozenset(entry.shard for entry in whole), emptied

@@ -234,8 +234,10 @@ class _Run:
             history.check_losses(whole, lambda lsn: has_intact_copy(self.cluster, model, lsn))
         else:
             check_succession(history, whole)
-            rebuilt = frozenset() if self.departures is None else self.departures.rebuilt()
-            check_copies(self.cluster, model, self.nemesis.budget.damaged, history.trim_asked, rebuilt)
+            rebuilt = emptied = frozenset()
+            if self.departures is not None:
+                rebuilt, emptied = self.departures.rebuilt()
+            check_copies(self.cluster, model, self.nemesis.budget.damaged, history.trim_asked, rebuilt, emptied)
             check_clean_epochs(self.cluster, model, whole, history.trim_asked)
 
     def _append(self, log: LogId) -> int:
