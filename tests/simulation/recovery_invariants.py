@@ -96,7 +96,8 @@ class RecoveryInvariants:
         for log, lsn, by_recovery, wave, image in effect.batch.entries:
             model = self._logs.get(log)
             if self._is_rebuilt(node, shard, log, lsn):
-                self._on_rebuilt(shard, log, lsn, image)
+                if not by_recovery:  # else a recovery may have sent again what it stored as well as it could
+                    self._on_rebuilt(shard, log, lsn, image)
                 continue
             if by_recovery:
                 if model is None:
