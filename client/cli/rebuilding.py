@@ -121,6 +121,7 @@ async def start_rebuilding(client: Client, shard: ShardId, mode: RebuildMode, so
     if not generation:
         raise LogDeviceError(Status.NOTFOUND, f"{format_shard(shard)} never stored anything")
     state = await read_rebuilding_set(client)
+    before = state.shards.get(shard)
     lost = {other for other, entry in state.shards.items() if entry.mode is RebuildMode.RESTORE and not entry.rebuilt}
     if mode is RebuildMode.RESTORE:
         lost.add(shard)
@@ -128,6 +129,8 @@ async def start_rebuilding(client: Client, shard: ShardId, mode: RebuildMode, so
 
     def shown(state: RebuildingSet) -> bool:
         entry = state.find(shard, generation)
+        if before is not None and before.rebuilt and before.flags and entry == before:
+            return False  # some of it was left undone: once more
         return entry is not None and (entry.mode is mode or entry.rebuilt or mode is RebuildMode.RELOCATE)
 
     return await _append(client, ShardNeedsRebuild(shard, generation, mode, donors, True, source), shown)

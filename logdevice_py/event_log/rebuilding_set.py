@@ -129,9 +129,10 @@ class RebuildingSet:
             dies_while_drained = (
                 event.mode is RebuildMode.RESTORE and entry.mode is RebuildMode.RELOCATE and not entry.rebuilt
             )
-            if not dies_while_drained:
+            again = event.generation == entry.generation and event.mode is entry.mode and entry.rebuilt and entry.flags
+            if not dies_while_drained and not again:
                 return False
-            hit("drained_shard_is_lost")
+            hit("rebuilding_once_more" if again else "drained_shard_is_lost")
         self.shards[event.shard] = RebuildingShard(
             event.shard, event.generation, event.mode, self.version, event.recoverable, source=event.source
         )

@@ -100,6 +100,22 @@ class Throttle:
         return Micros(begin)
 
 
+class Patience:
+    """Of one donor in one round: who once waited in vain for a place does not wait as long for every record and log."""
+
+    __slots__ = ("_tries_max", "exhausted")
+
+    def __init__(self, tries_max: int) -> None:
+        self._tries_max = tries_max
+        self.exhausted = False
+
+    def is_over(self, tries: int) -> bool:
+        """Whether so many tries are enough."""
+        over = tries > (1 if self.exhausted else self._tries_max)
+        self.exhausted = self.exhausted or over
+        return over
+
+
 class DonorContext:
     """Of one node."""
 

@@ -15,7 +15,7 @@ from logdevice_py.event_log.rebuilding_set import RebuildingSet
 from logdevice_py.placement.failure_domains import FailureDomains
 from logdevice_py.protocol.messages import Digested
 from storage_node.log_store.interface import ReadResult
-from storage_node.rebuilding.context import DonorContext, SequencerAnswered, Throttle
+from storage_node.rebuilding.context import DonorContext, Patience, SequencerAnswered, Throttle
 from storage_node.rebuilding.log_rebuilding import LogRebuilding
 from storage_node.rebuilding.receiver import RebuildStoreHandler
 from storage_node.release import PurgeStarter
@@ -38,6 +38,7 @@ class ShardDonor:
         self._own_store = own_store
         self._context = context
         self._throttle = Throttle(context.settings.rate_limit_bytes)
+        self._patience = Patience(context.settings.tries_max)
         self._waiting: deque[LogId] = deque()
         self._seen: set[LogId] = set()
         self._metadata = 0
@@ -70,6 +71,7 @@ class ShardDonor:
         self._seen.clear()
         self._metadata = 0
         self._flags = DonorFlags.NONE
+        self._patience = Patience(self._context.settings.tries_max)
         self.result = None
         self.round = LSN_INVALID
 
@@ -111,7 +113,14 @@ class ShardDonor:
                 self._look_at_metadata(log)
                 continue
             each = self.running[log] = LogRebuilding(
-                log, self._shard, self._purges, self._own_store, self._context, self._throttle, self._on_finished
+                log,
+                self._shard,
+                self._purges,
+                self._own_store,
+                self._context,
+                self._throttle,
+                self._patience,
+                self._on_finished,
             )
             each.start(now)
 

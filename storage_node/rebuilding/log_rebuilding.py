@@ -22,7 +22,7 @@ from logdevice_py.placement.failure_domains import FailureDomains
 from storage_node.log_store.interface import ReadResult
 from storage_node.purge import HistoryReader
 from storage_node.rebuilding.chunk import ChunkRebuilding, EntryWork, entry_work
-from storage_node.rebuilding.context import DonorContext, Throttle
+from storage_node.rebuilding.context import DonorContext, Patience, Throttle
 from storage_node.rebuilding.receiver import RebuildStoreHandler
 from storage_node.release import PurgeStarter
 from storage_node.shard import Shard
@@ -63,6 +63,7 @@ class LogRebuilding:
         own_store: RebuildStoreHandler,
         context: DonorContext,
         throttle: Throttle,
+        patience: Patience,
         finished: Callable[[LogRebuilding, Micros], None],
     ) -> None:
         self.log = log
@@ -74,6 +75,7 @@ class LogRebuilding:
         self._own_store = own_store
         self._context = context
         self._throttle = throttle
+        self._patience = patience
         self._finished = finished
         self._timer: Timer | None = None
         self._pauses = self._new_pauses()
@@ -356,7 +358,7 @@ class LogRebuilding:
 
     def _out_of_tries(self) -> bool:
         self._tries += 1
-        return self._tries > self._context.settings.tries_max
+        return self._patience.is_over(self._tries)
 
     def _finish(self, now: Micros) -> None:
         self.stop()

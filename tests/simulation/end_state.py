@@ -130,7 +130,9 @@ def check_copies(
                     named.clear()
                 rank_max = header.rank
                 named.update(header.copyset)
-        if not epoch.domains.can_replicate(holders.difference(emptied) | (lost.difference(rebuilt) & set(epoch.interval.shards))):
+        if not epoch.domains.can_replicate(
+            holders.difference(emptied) | (lost.difference(rebuilt) & set(epoch.interval.shards))
+        ):
             names = [format_shard(shard) for shard in sorted(holders)]
             raise Violation(f"log {model.log} {format_lsn(lsn)} was acknowledged; copies are on {names}")
         ever = set().union(*entry.stored.values()) | holders | lost | model.written.get(lsn, set())

@@ -106,6 +106,16 @@ def test_a_shard_without_a_place_for_its_records_goes_on_to_count_against_those_
     assert log.authority(4) is Authority.UNDERREPLICATION
 
 
+def test_what_was_left_undone_is_tried_once_more_when_somebody_asks() -> None:
+    log = Log()
+    log.apply(lost(4))
+    log.finish(0, 1, 2, 3, flags=DonorFlags.UNPLACED)
+    log.apply(lost(4))
+    assert log.state.awaits(SHARDS[0])
+    log.finish(0, 1, 2, 3)
+    assert log.authority(4) is Authority.AUTHORITATIVE_EMPTY
+
+
 def test_when_records_may_be_gone_readers_wait_until_nobody_hopes_for_them_any_more() -> None:
     log = Log()
     log.apply(lost(3), lost(4))
