@@ -169,10 +169,17 @@ class SequencerNode:
         self.recoveries.on_cluster_state(now)
         self._reconfiguration.on_cluster_state(now)
 
-    def on_shard_authorities(self, lost: Mapping[ShardId, Generation], now: Micros) -> None:
-        """Shards of which nobody waits for the data any more, up to these generations."""
-        if lost != self.recovery_cluster.lost:
-            self.recovery_cluster.lost = lost
+    def on_lost_shards(
+        self,
+        lost: Mapping[ShardId, Generation],
+        awaited: Mapping[ShardId, Generation],
+        given_up: frozenset[NodeId],
+        now: Micros,
+    ) -> None:
+        """Shards that are lost up to these generations: nobody waits for their data, or it may come back; and nodes that are dead for good, it seems."""
+        cluster = self.recovery_cluster
+        if (lost, awaited, given_up) != (cluster.lost, cluster.awaited, cluster.given_up):
+            cluster.lost, cluster.awaited, cluster.given_up = lost, awaited, given_up
             self.recoveries.on_shard_status(now)
 
     def on_config(self, config: ClusterConfig, now: Micros) -> None:

@@ -13,6 +13,7 @@ from logdevice_py.core.lsn import Epoch
 from logdevice_py.core.machine import Outbox, Rng, TimerWheel
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import SECOND, Micros
+from logdevice_py.event_log.events import RebuildMode
 from logdevice_py.event_log.rebuilding_set import RebuildingSet
 from logdevice_py.event_log.settings import RebuildingMetrics, RebuildingSettings
 from logdevice_py.membership.gossip import GossipMachine
@@ -134,19 +135,23 @@ class NodeRebuilding:
         state = self.set
         self.metrics.shards_rebuilding = len(state.open_shards)
         self._exclude(now)
-        if self._sequencer is not None:
-            self._sequencer.on_shard_authorities(
-                {
-                    shard: entry.generation
-                    for shard, entry in state.shards.items()
-                    if entry.authority is not Authority.FULLY_AUTHORITATIVE
-                },
-                now,
-            )
+        self._tell_recovery(now)
         if self._storage is not None:
             self._storage.on_rebuilding_set(state, now)
         self.replica.session.on_message(PeerId(self._node), self.status_message(), now)
         self._on_status()
+
+    def _tell_recovery(self, now: Micros) -> None:
+        if self._sequencer is None:
+            return
+        lost: dict[ShardId, Generation] = {}
+        awaited: dict[ShardId, Generation] = {}
+        for shard, entry in self.set.shards.items():
+            if entry.authority is not Authority.FULLY_AUTHORITATIVE:
+                lost[shard] = entry.generation
+            elif entry.mode is RebuildMode.RESTORE:
+                awaited[shard] = entry.generation
+        self._sequencer.on_lost_shards(lost, awaited, self.supervisor.given_up(now), now)
 
     def _exclude(self, now: Micros) -> None:
         """A shard that came back with a later generation takes records again."""
@@ -162,6 +167,8 @@ class NodeRebuilding:
         machines = () if self._storage is None else tuple(self._storage.shards.values())
         self.metrics.logs_to_rebuild = sum(each.donor.logs_left for each in machines if each.donor is not None)
         self._exclude(now)
+        self.supervisor.note_dead(self._config, now)
+        self._tell_recovery(now)
         if not self.replica.caught_up:
             return
         results = {

@@ -93,13 +93,18 @@ class RebuildingSupervisor:
             if back and shard not in failed:
                 hit("lost_shard_is_back")
                 self._append(ShardAbortRebuild(shard, generation), now)
-        self._note_dead(config, now)
         if self.leads(config):
             self._declare_replaced(config, state, now)
             self._declare_dead(config, state, now)
             self._finish_for_removed(config, state, now)
 
-    def _note_dead(self, config: ClusterConfig, now: Micros) -> None:
+    def given_up(self, now: Micros) -> frozenset[NodeId]:
+        """Nodes that were dead for the grace period, as far as this node sees."""
+        grace = self._settings.self_initiated_grace_period_us
+        return frozenset(node for node, since in self._dead_since.items() if grace and now - since >= grace)
+
+    def note_dead(self, config: ClusterConfig, now: Micros) -> None:
+        """Look who is dead; to be called before each `tick`."""
         for node in config.nodes:
             if self._view.is_alive(node):
                 self._dead_since.pop(node, None)

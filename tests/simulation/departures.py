@@ -5,10 +5,12 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
+from logdevice_py.config.replication import ReplicationProperty
 from logdevice_py.core.ids import EVENT_LOG_DELTAS, Generation, ShardId, format_shard
 from logdevice_py.core.units import SECOND, Micros
 from logdevice_py.event_log.events import RebuildMode, ShardNeedsRebuild, encode_event
 from logdevice_py.event_log.rebuilding_set import RebuildingSet
+from logdevice_py.placement.failure_domains import FailureDomains
 from server.sim_damage import DamageBudget
 from server.sim_machines import SimMachines, SimNode, SimNodeState, SimPromise
 from tests.simulation.scenario import Scenario
@@ -47,8 +49,17 @@ class Departures:
             if node.state is SimNodeState.RUNNING and node.disks and not node.retired
         ]
 
+    def _suffices_without(self, node: SimNode) -> bool:
+        """Whether those that stay can hold all copies, and sequence."""
+        config = self._cluster.config
+        left = set(config.storage_shards()) - self._gone - self._drained - set(node.disks)
+        replication = self._scenario.plan.replicate
+        domains = FailureDomains(left, ReplicationProperty.parse(replication), config.location)
+        sequencers = {each for each in config.sequencer_nodes() if not self._cluster.nodes[each].retired} - {node.id}
+        return domains.can_replicate(left) and bool(sequencers)
+
     def _lose(self) -> bool:
-        nodes = self._running()
+        nodes = [node for node in self._running() if self._suffices_without(node)]
         if len(nodes) < 4:
             return False
         node = self._rng.choice(nodes)
@@ -63,7 +74,7 @@ class Departures:
 
     def _drain(self) -> bool:
         """As a person would: the event is appended until it is in the log, whatever becomes of the node meanwhile."""
-        nodes = self._running()
+        nodes = [node for node in self._running() if self._suffices_without(node)]
         if len(nodes) < 5:
             return False
         node = self._rng.choice(nodes)
