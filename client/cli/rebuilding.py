@@ -122,7 +122,11 @@ async def start_rebuilding(client: Client, shard: ShardId, mode: RebuildMode, so
         raise LogDeviceError(Status.NOTFOUND, f"{format_shard(shard)} never stored anything")
     state = await read_rebuilding_set(client)
     before = state.shards.get(shard)
-    lost = {other for other, entry in state.shards.items() if entry.mode is RebuildMode.RESTORE and not entry.rebuilt}
+    lost = {
+        other
+        for other, entry in state.shards.items()
+        if entry.mode is RebuildMode.RESTORE and await generation_of(client, other) <= entry.generation
+    }
     if mode is RebuildMode.RESTORE:
         lost.add(shard)
     donors = tuple(each for each in client.config.storage_shards() if each not in lost)

@@ -140,7 +140,8 @@ class RebuildingSet:
         return True
 
     def _begin_round(self, donors: set[ShardId]) -> None:
-        lost = {entry.shard for entry in self.open_shards if entry.mode is RebuildMode.RESTORE}
+        # One that nobody hopes for may be there again with a later generation: whoever wrote the event has looked.
+        lost = {entry.shard for entry in self.open_shards if entry.mode is RebuildMode.RESTORE and entry.recoverable}
         self.round = self.version
         self.donors = dict.fromkeys(sorted(donors - lost))
         self._settle()

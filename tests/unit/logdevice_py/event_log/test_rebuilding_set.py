@@ -180,9 +180,15 @@ def test_a_shard_that_dies_while_it_is_drained_is_lost() -> None:
     assert log.authority(4) is Authority.AUTHORITATIVE_EMPTY
 
 
+def test_a_shard_that_began_afresh_gives_what_it_holds_since() -> None:
+    log = Log()
+    log.apply(ShardNeedsRebuild(SHARDS[4], FIRST, RebuildMode.RESTORE, SHARDS, False), lost(3))
+    assert [shard for shard in SHARDS if log.state.awaits(shard)] == [*SHARDS[:3], SHARDS[4]]
+
+
 def test_without_donors_there_is_nothing_to_wait_for() -> None:
     log = Log()
-    log.apply(ShardNeedsRebuild(SHARDS[0], FIRST, RebuildMode.RESTORE, (SHARDS[0],), False))
+    log.apply(ShardNeedsRebuild(SHARDS[0], FIRST, RebuildMode.RESTORE, (SHARDS[0],)))
     assert log.state.shards[SHARDS[0]].rebuilt
 
 
