@@ -207,6 +207,10 @@ class LogRebuilding:
             return
         at = self._ranges[0]
         interval = at.interval
+        state = self._shard.find(self.log)
+        if state is not None and state.lossy_last and state.lossy_first <= at.last and state.lossy_last >= at.first:
+            hit("rebuilding_lossy_epochs")  # what a crash took from here nobody else takes for his to give
+            self.flags |= DonorFlags.UNPLACED
         config = self._context.config
         self._selector = CopysetSelector(
             interval.shards,

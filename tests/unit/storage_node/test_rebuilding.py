@@ -334,6 +334,13 @@ class TestGiving:
         driver.advance(60_000_000)
         assert driver.donor.result is DonorFlags.UNPLACED | DonorFlags.UNCERTAIN
 
+    def test_a_donor_that_may_have_lost_entries_in_a_crash_says_so(self) -> None:
+        driver = self.stored((SHARDS[1], ME, LOST))
+        driver.log().lossy_first = driver.log().lossy_last = Epoch(1)
+        driver.lose(LOST)
+        driver.tell_history(WITHOUT_IT)
+        assert driver.donor.result is DonorFlags.UNPLACED
+
     def test_a_drained_shard_gives_what_nobody_else_has_and_keeps_its_own(self) -> None:
         driver = self.stored((ME, LOST, SHARDS[3]))
         driver.apply(ShardNeedsRebuild(ME, FIRST, RebuildMode.RELOCATE, SHARDS))
