@@ -486,6 +486,7 @@ class ReadStream:
     def on_peer_down(self, peer: PeerId, now: Micros) -> None:
         """The connection to a node broke, or it could not be dialled."""
         if self.state is ReadStreamState.READING and self._fail_over.on_peer_down(peer, now):
+            self.on_shard_statuses(self._statuses, now)
             self._dirty = True
 
     def on_peer_up(self, peer: PeerId, now: Micros) -> None:

@@ -39,13 +39,15 @@ class ShardStatuses:
         return changed
 
     def write_off(self, senders: Iterable[Sender]) -> None:
-        """Wait no more for those whose data is gone, unless they send."""
+        """Wait no more for those that cannot be reached and whose data is gone; and again for those of which that is not said any more."""
         for sender in senders:
             status = self._shards.get(sender.shard)
             gone = status is not None and sender.generation <= status[0]
-            if gone and sender.status is not SenderStatus.READING and not sender.lost:
+            if gone and sender.status is SenderStatus.WAITING and not sender.lost:
                 hit("read_shard_written_off")
-                sender.lost = True
+                sender.lost = sender.written_off = True
+            elif sender.written_off and not gone:
+                sender.lost = sender.written_off = False
 
     def is_empty(self, sender: Sender) -> bool:
         """Whether others have stored again what the sender lost."""

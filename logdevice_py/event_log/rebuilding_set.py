@@ -56,8 +56,6 @@ class RebuildingShard:
             return Authority.AUTHORITATIVE_EMPTY
         if self.mode is RebuildMode.RELOCATE:
             return Authority.FULLY_AUTHORITATIVE
-        if self.rebuilt and not self.flags & DonorFlags.UNCERTAIN:
-            return Authority.UNDERREPLICATION
         return Authority.FULLY_AUTHORITATIVE if self.recoverable else Authority.UNDERREPLICATION
 
     @property

@@ -103,6 +103,8 @@ def test_a_shard_without_a_place_for_its_records_goes_on_to_count_against_those_
     log.apply(lost(4))
     log.finish(0, 1, 2)
     log.finish(3, flags=DonorFlags.UNPLACED)
+    assert log.authority(4) is Authority.FULLY_AUTHORITATIVE
+    log.apply(ShardUnrecoverable(SHARDS[4], FIRST))
     assert log.authority(4) is Authority.UNDERREPLICATION
 
 
