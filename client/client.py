@@ -34,7 +34,7 @@ from client.write.write_streams import WriteStreams
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.config.parse import load_cluster
 from logdevice_py.core.declare import settings_from
-from logdevice_py.core.ids import LogId, NodeId
+from logdevice_py.core.ids import USER_LOG_ID_MAX, LogId, NodeId
 from logdevice_py.core.lsn import LSN
 from logdevice_py.core.machine import TimerWheel
 from logdevice_py.core.status import TRAITS, LogDeviceError, Status
@@ -312,7 +312,10 @@ class Client(LogQuestions):
         Raises:
             LogDeviceError: NOTFOUND, INVALID_PARAM.
         """
-        return self.session.config.logs.find(log_argument(log))
+        name, config = log_argument(log), self.session.config
+        if isinstance(name, int) and name > USER_LOG_ID_MAX and config.log(LogId(name)) is not None:
+            return LogId(name)  # one that the cluster keeps for itself
+        return config.logs.find(name)
 
     def closed(self, streams: WriteStreams) -> None:
         """A writer is closed."""

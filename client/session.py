@@ -25,6 +25,7 @@ from client.metrics import ClientMetrics, WriterMetrics
 from client.promise import Promise, break_, keep
 from client.read.release_lookup import ReleaseLookup, StandingStream
 from client.read.settings import ReadSettings
+from client.read.shard_statuses import ShardStatuses
 from client.sequencer_state import SequencerState
 from client.settings import ClientSettings, WriterSettings
 from client.trim_request import TrimRequest
@@ -49,6 +50,7 @@ from logdevice_py.protocol.messages import (
     SeqState,
     SeqStateFlags,
     ShardGap,
+    ShardStatus,
     Started,
     Trimmed,
 )
@@ -66,6 +68,8 @@ class StreamMessages(StandingStream, Protocol):
     def on_gap(self, message: ShardGap, now: Micros) -> None: ...
 
     def on_turn_end(self, now: Micros) -> None: ...
+
+    def on_shard_statuses(self, statuses: ShardStatuses, now: Micros) -> None: ...
 
     def on_config(self, config: ClusterConfig, now: Micros) -> None: ...
 
@@ -102,14 +106,15 @@ class ClientSession:
         settings: ClientSettings | None = None,
         read_settings: ReadSettings | None = None,
         links: Links | None = None,
+        ids: Iterator[int] | None = None,
     ) -> None:
         self.settings = settings or ClientSettings()
         self.links = links or Links()
         """The outbox: the shell takes its effects."""
         self.timers = timers
         self.rng = rng
-        self.ids: Iterator[int] = count(1)
-        """Of requests and read streams."""
+        self.ids: Iterator[int] = count(1) if ids is None else ids
+        """Of requests and read streams; from 1 on unless given."""
         self.metrics = ClientMetrics()
         self.view = KnownCluster(self.settings)
         self.routes = Routes(config, self.view, self.metrics)
@@ -126,6 +131,7 @@ class ClientSession:
         self._digests: list[DigestMessages] = []
         self._histories: list[HistoryRequest] = []
         self._listeners: list[NodeStateListener] = []
+        self.shard_statuses = ShardStatuses()
         self._release_lookup = ReleaseLookup(self._streams, self._wake_log, timers, read_settings or ReadSettings())
         self._handlers: dict[type, Callable[[PeerId, Any, Micros], None]] = {
             Appended: self._on_appended,
@@ -138,6 +144,7 @@ class ClientSession:
             Records: self._on_records,
             ShardGap: self._on_gap,
             Digested: self._on_digested,
+            ShardStatus: self._on_shard_status,
         }
 
     @property
@@ -274,11 +281,17 @@ class ClientSession:
         for digest in list(self._digests):
             digest.on_digested(message, now)
 
+    def _on_shard_status(self, peer: PeerId, message: ShardStatus, now: Micros) -> None:
+        if self.shard_statuses.take(message):
+            for stream in list(self._streams.values()):
+                stream.on_shard_statuses(self.shard_statuses, now)
+
     # Readers
 
     def add_stream(self, stream_id: int, stream: StreamMessages) -> None:
         """From here on a read stream gets its messages. Its id comes from `ids`."""
         self._streams[stream_id] = stream
+        stream.on_shard_statuses(self.shard_statuses, Micros(0))
 
     def remove_stream(self, stream_id: int) -> None:
         """The stream is closed; messages under way to it are dropped."""

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import count
 from typing import Any
 
 from epoch_store.interface import Result
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.core.ids import (
+    Generation,
     InstanceId,
     LogId,
     NodeId,
     PeerId,
+    ShardId,
     data_log_of,
     is_client,
     is_metadata_log,
@@ -194,6 +196,19 @@ class SequencerNode:
         self.context.availability.on_cluster_state()
         self.recoveries.on_cluster_state(now)
         self._reconfiguration.on_cluster_state(now)
+
+    def on_lost_shards(
+        self,
+        lost: Mapping[ShardId, Generation],
+        awaited: Mapping[ShardId, Generation],
+        given_up: frozenset[NodeId],
+        now: Micros,
+    ) -> None:
+        """Shards that are lost up to these generations: nobody waits for their data, or it may come back; and nodes that are dead for good, it seems."""
+        cluster = self.recovery_cluster
+        if (lost, awaited, given_up) != (cluster.lost, cluster.awaited, cluster.given_up):
+            cluster.lost, cluster.awaited, cluster.given_up = lost, awaited, given_up
+            self.recoveries.on_shard_status(now)
 
     def on_config(self, config: ClusterConfig, now: Micros) -> None:
         """There is another version of the cluster file."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from logdevice_py.config.location import Location
-from logdevice_py.core.ids import NodeId, ShardId
+from logdevice_py.core.ids import Generation, NodeId, ShardId, node_of
 from logdevice_py.placement.failure_domains import Authority
 from sequencer.context import SequencerContext
 
@@ -11,12 +13,18 @@ from sequencer.context import SequencerContext
 class NodeRecoveryCluster:
     """Implements `sequencer.recovery.context.RecoveryCluster`."""
 
-    __slots__ = ("_context", "authorities")
+    __slots__ = ("_context", "awaited", "given_up", "lost")
 
     def __init__(self, context: SequencerContext) -> None:
         self._context = context
-        self.authorities: dict[ShardId, Authority] = {}
-        """Of shards whose data is not known to be whole."""
+        self.lost: Mapping[ShardId, Generation] = {}
+        """Shards of which nobody waits for the data any more, up to these generations. What they held of epochs that are not clean was not stored
+        again, so that they hold nothing proves nothing."""
+
+        self.awaited: Mapping[ShardId, Generation] = {}
+        """Lost shards, up to these generations, of which the data may come back."""
+        self.given_up: frozenset[NodeId] = frozenset()
+        """Nodes that were dead for so long that they are taken for lost, as far as this node sees."""
 
     def location(self, shard: ShardId) -> Location | None:
         """Of a shard; None when it is not in the cluster file."""
@@ -34,9 +42,13 @@ class NodeRecoveryCluster:
         """The shard takes new entries."""
         return self._context.config.is_writable(shard)
 
-    def authority(self, shard: ShardId) -> Authority:
+    def authority(self, shard: ShardId, generation: Generation) -> Authority:
         """What the cluster knows of the shard's data."""
-        return self.authorities.get(shard, Authority.FULLY_AUTHORITATIVE)
+        if generation <= self.lost.get(shard, 0):
+            return Authority.UNDERREPLICATION
+        if generation <= self.awaited.get(shard, 0) or node_of(shard) in self.given_up:
+            return Authority.UNAVAILABLE
+        return Authority.FULLY_AUTHORITATIVE
 
     def is_alive(self, node: NodeId) -> bool:
         """The node is not known to be dead."""

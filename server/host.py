@@ -25,6 +25,7 @@ from logdevice_py.core.ids import InstanceId, NodeId, PeerId, ShardId, format_sh
 from logdevice_py.core.machine import Outbox, TimerWheel
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import Micros, Timestamp
+from logdevice_py.event_log.settings import RebuildingSettings
 from logdevice_py.membership.settings import MembershipSettings
 from logdevice_py.runtime.clock import monotonic_us, wall_us
 from logdevice_py.runtime.complaints import Complaints
@@ -227,6 +228,7 @@ class NodeHost:
             generations={shard: service.contents.marker.generation for shard, service in self.shards.items()},
             make_sequencer=make_sequencer if Roles.SEQUENCER in member.roles else None,
             make_storage=make_storage if self.shards else None,
+            rebuilding=_parse("rebuilding", RebuildingSettings, settings),
         )
         self.driver = Driver(
             self.node,
@@ -409,6 +411,8 @@ class NodeHost:
             found.append(MetricSource("recovery", node.sequencer.recovery_metrics))
         if node.storage is not None:
             found.append(MetricSource("storage", node.storage.metrics))
+        if node.rebuilding is not None:
+            found.append(MetricSource("rebuilding", node.rebuilding.metrics))
         found += [MetricSource("log store", each.metrics, shard & 0xFF) for shard, each in self.shards.items()]
         found += [MetricSource("rocksdb", each.view.measure(), shard & 0xFF) for shard, each in self.shards.items()]
         if self._epoch_store is not None:

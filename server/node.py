@@ -14,10 +14,12 @@ from logdevice_py.config.cluster import ClusterConfig, Roles
 from logdevice_py.core.ids import Generation, InstanceId, NodeId, PeerId, ShardId, is_client
 from logdevice_py.core.machine import Outbox, Rng, TimerWheel
 from logdevice_py.core.units import Micros, Timestamp
+from logdevice_py.event_log.settings import RebuildingSettings
 from logdevice_py.membership.gossip import GossipMachine
 from logdevice_py.membership.settings import MembershipSettings
 from logdevice_py.protocol import messages as m
 from sequencer.node import SequencerNode
+from server.event_log.rebuilding import TO_EVENT_LOG, NodeRebuilding
 from storage_node.node import StorageNode
 
 
@@ -56,6 +58,8 @@ TO_STORAGE: frozenset[type] = frozenset(
         m.Compared,
         m.Fetch,
         m.Fetched,
+        m.RebuildStore,
+        m.RebuildStored,
     }
 )
 TO_SEQUENCER: frozenset[type] = frozenset(
@@ -93,6 +97,7 @@ class Node:
         generations: Mapping[ShardId, Generation],
         make_sequencer: Callable[[GossipMachine, itertools.count[int]], SequencerNode] | None,
         make_storage: Callable[[GossipMachine, itertools.count[int]], StorageNode] | None,
+        rebuilding: RebuildingSettings | None = None,
     ) -> None:
         self.node = node
         self.config = config
@@ -113,6 +118,23 @@ class Node:
         self.sequencer = make_sequencer(self.gossip, request_ids) if make_sequencer is not None else None
         self.storage = make_storage(self.gossip, request_ids) if make_storage is not None else None
         self._roles: list[Role] = [role for role in (self.sequencer, self.storage) if role is not None]
+        self.rebuilding: NodeRebuilding | None = None
+        if rebuilding is not None and rebuilding.enabled:
+            self.rebuilding = NodeRebuilding(
+                node,
+                config,
+                rebuilding,
+                self.gossip,
+                outbox,
+                timers,
+                rng,
+                request_ids,
+                generations,
+                self.sequencer,
+                self.storage,
+                self._give_config,
+                self._tell_shard_status,
+            )
         self._clients: set[PeerId] = set()
         self._seen_version = self.gossip.version
         self._routes = self._make_routes()
@@ -126,7 +148,15 @@ class Node:
             routes.update(dict.fromkeys(TO_BOTH, self.sequencer.on_message))
         if self.sequencer is not None and self.storage is not None:
             routes.update(dict.fromkeys(TO_BOTH, self._to_both))
+        if self.rebuilding is not None:
+            routes.update(dict.fromkeys(TO_EVENT_LOG, self.rebuilding.on_message))
+            routes.update(dict.fromkeys(TO_BOTH, self._to_all))
         return routes
+
+    def _to_all(self, peer: PeerId, message: Any, now: Micros) -> None:
+        assert self.rebuilding is not None
+        self._to_both(peer, message, now)
+        self.rebuilding.on_message(peer, message, now)
 
     def _to_both(self, peer: PeerId, message: Any, now: Micros) -> None:
         for role in self._roles:
@@ -135,6 +165,8 @@ class Node:
     def start(self, now: Micros) -> None:
         """Begin to gossip and to work."""
         self.gossip.start(now)
+        if self.rebuilding is not None:
+            self.rebuilding.start(now)
 
     def on_message(self, peer: PeerId, message: Any, now: Micros) -> None:
         """Hand a message to the role that it is for."""
@@ -156,9 +188,13 @@ class Node:
         if is_client(peer):
             self._clients.add(peer)
             self._outbox.send(peer, self.gossip.cluster_state())
+            if self.rebuilding is not None and self.rebuilding.set.shards:
+                self._outbox.send(peer, self.rebuilding.status_message())
         else:
             for role in self._roles:
                 role.on_peer_up(peer, now)
+            if self.rebuilding is not None:
+                self.rebuilding.on_peer_up(peer, now)
 
     def on_peer_down(self, peer: PeerId, now: Micros, *, refused: bool) -> None:
         """A connection broke; messages under way may be lost."""
@@ -167,6 +203,8 @@ class Node:
             self.gossip.on_refused(NodeId(peer), now)
         for role in self._roles:
             role.on_peer_down(peer, now)
+        if self.rebuilding is not None and not is_client(peer):
+            self.rebuilding.on_peer_down(peer, now, refused=refused)
 
     def on_congestion(self, peer: PeerId, congested: bool, now: Micros) -> None:
         """A peer does not read what waits for it, or reads again: its read streams pause meanwhile."""
@@ -183,9 +221,22 @@ class Node:
             return
         self.config = config
         self.gossip.on_config(config, now)
+        if self.rebuilding is not None:
+            self.rebuilding.on_config(config, now)
+        self._give_config(now)
+        self._tell_clients()
+
+    def _give_config(self, now: Micros) -> None:
+        """The cluster file, or what the event log leaves out of it, is another one."""
+        config = self.config if self.rebuilding is None else self.rebuilding.effective(self.config)
         for role in self._roles:
             role.on_config(config, now)
-        self._tell_clients()
+
+    def _tell_shard_status(self) -> None:
+        if self.rebuilding is not None and self._clients:
+            status = self.rebuilding.status_message()
+            for client in sorted(self._clients, reverse=True):
+                self._outbox.send(client, status)
 
     def on_turn_end(self, now: Micros) -> None:
         """Everything that was ready is handed in."""
@@ -194,6 +245,8 @@ class Node:
             if self.sequencer is not None:
                 self.sequencer.on_cluster_state(now)
             self._tell_clients()
+        if self.rebuilding is not None:
+            self.rebuilding.on_turn_end(now)
         for role in self._roles:
             role.on_turn_end(now)
 

@@ -20,6 +20,7 @@ from epoch_store.interface import EpochStoreMetrics
 from logdevice_py.config.attributes import LogAttributes
 from logdevice_py.core.declare import declarations, render_value
 from logdevice_py.core.status import TRAITS
+from logdevice_py.event_log.settings import RebuildingMetrics
 from logdevice_py.membership.settings import MembershipMetrics
 from logdevice_py.protocol.declare import CODECS
 from logdevice_py.protocol.messages import MessageType
@@ -53,6 +54,7 @@ METRICS: dict[str, type[Any]] = {
     "transport": TransportMetrics,
     "admin": AdminMetrics,
     "process": ProcessMetrics,
+    "rebuilding": RebuildingMetrics,
 }
 _OF_CLIENTS = frozenset({"client", "BufferedWriter", "reader"})
 """Counted in applications: no node exports them."""

@@ -16,6 +16,7 @@ from logdevice_py.core.ids import Generation, InstanceId, NodeId, ShardId, forma
 from logdevice_py.core.machine import Outbox, Rng, TimerWheel
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import MILLISECOND, Micros
+from logdevice_py.event_log.settings import RebuildingSettings
 from logdevice_py.membership.settings import MembershipSettings
 from logdevice_py.simulation.clock import SimClock
 from logdevice_py.simulation.process import Process
@@ -303,6 +304,7 @@ class SimNode:
             generations={shard: each.contents.marker.generation for shard, each in self.shards.items()},
             make_sequencer=make_sequencer if Roles.SEQUENCER in member.roles else None,
             make_storage=make_storage if self.shards else None,
+            rebuilding=settings_from(RebuildingSettings, settings.get("rebuilding", {})),
         )
 
         def run_epoch_store(effects: list[Any]) -> None:

@@ -13,6 +13,8 @@ from logdevice_py.core.lsn import EPOCH_INVALID, LSN_INVALID
 from logdevice_py.core.machine import Outbox, Rng, TimerWheel
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros, Timestamp
+from logdevice_py.event_log.rebuilding_set import RebuildingSet
+from logdevice_py.event_log.settings import RebuildingMetrics, RebuildingSettings
 from logdevice_py.membership.cluster_view import ClusterView
 from logdevice_py.metadata.history import MetadataHistoryReader
 from logdevice_py.protocol.messages import (
@@ -28,6 +30,8 @@ from logdevice_py.protocol.messages import (
     Fetched,
     FindKey,
     GetEpochRecoveryMetadata,
+    RebuildStore,
+    RebuildStored,
     Release,
     Seal,
     Start,
@@ -54,6 +58,9 @@ from storage_node.purge import (
     StartHistoryReader,
     answer_epoch_recovery_metadata,
 )
+from storage_node.rebuilding.context import AskSequencer, DonorContext
+from storage_node.rebuilding.donor import ShardDonor
+from storage_node.rebuilding.receiver import RebuildStoreHandler
 from storage_node.release import ReleaseHandler
 from storage_node.removed_logs import RemovedLogs
 from storage_node.repair import RepairQueue
@@ -80,8 +87,10 @@ class ShardMachines:
         "clean",
         "copies",
         "digest",
+        "donor",
         "look_up",
         "purges",
+        "rebuild_store",
         "release",
         "removed",
         "repairs",
@@ -118,6 +127,13 @@ class ShardMachines:
         self.trim_exchange = TrimExchange(shard, self.trim, clock)
         self.removed = RemovedLogs(shard, self.trim)
         self.retention = None if wall is None else Retention(shard, self.trim, clock)
+        self.rebuild_store: RebuildStoreHandler | None = None
+        self.donor: ShardDonor | None = None
+
+    def enable_rebuilding(self, context: DonorContext) -> None:
+        """Take copies from donors, and be one."""
+        self.rebuild_store = RebuildStoreHandler(self.shard, self.purges, context.metrics)
+        self.donor = ShardDonor(self.shard, self.purges, self.rebuild_store, context)
 
     def end_turn(self, now: Micros) -> None:
         """Give writes to the disk, then reads: a read sees every write of its turn."""
@@ -138,6 +154,8 @@ class ShardMachines:
         if self.shard.failed:
             return
         self.shard.fail()
+        if self.donor is not None:
+            self.donor.stop()
         self.purges.stop_all()
         self.repairs.stop_all()
         self.scrubber.stop()
@@ -165,7 +183,7 @@ class StorageNode:
 
     Args:
         shards: what each shard of the node holds, as its store was loaded.
-        cluster: not consulted so far: purges ask every shard that may know, alive or not.
+        cluster: consulted by donors only: purges ask every shard that may know, alive or not.
         start_reader: begins to read a log's metadata history; None: from the metadata nodeset.
         request_ids: for the questions of purges, below 2^63; different in every run of the node, so that a late answer to an
             earlier run is not taken for one to this.
@@ -193,10 +211,12 @@ class StorageNode:
         self._config = config
         self._timers = timers
         self._rng = rng
+        self._cluster = cluster
+        self.rebuilding: DonorContext | None = None
         tokens = itertools.count(1)
         ids = itertools.count(1) if request_ids is None else request_ids
         self._request_ids = (number | REQUEST_ID_BIT for number in ids)
-        reader = self._start_reader if start_reader is None else start_reader
+        reader = self._read_history = self._start_reader if start_reader is None else start_reader
         self.shards: dict[ShardId, ShardMachines] = {}
         for contents in shards:
             shard = Shard(contents, config, settings, outbox, timers, rng, tokens, self.metrics)
@@ -223,10 +243,44 @@ class StorageNode:
             ),
         }
 
+    def enable_rebuilding(
+        self, settings: RebuildingSettings, metrics: RebuildingMetrics, ask_sequencer: AskSequencer
+    ) -> None:
+        """Take part in rebuilding; to be called before the first event."""
+        self.rebuilding = DonorContext(
+            self._config,
+            settings,
+            metrics,
+            self._out,
+            self._timers,
+            self._rng,
+            self._cluster,
+            self._request_ids,
+            self._read_history,
+            ask_sequencer,
+        )
+        for machines in self.shards.values():
+            machines.enable_rebuilding(self.rebuilding)
+        self._handlers[RebuildStore] = self._on_rebuild_store
+
+    def _on_rebuild_store(self, machines: ShardMachines, peer: PeerId, message: RebuildStore, now: Micros) -> None:
+        assert machines.rebuild_store is not None
+        machines.rebuild_store.on_rebuild_store(peer, message, now)
+
+    def on_rebuilding_set(self, state: RebuildingSet, now: Micros) -> None:
+        """The event log says something else than before."""
+        if self.rebuilding is not None:
+            self.rebuilding.set = state
+            for machines in self.shards.values():
+                if machines.donor is not None:
+                    machines.donor.on_set(state, now)
+
     @property
     def message_types(self) -> frozenset[type[Any]]:
         """The messages that `on_message` takes."""
-        return frozenset((*self._handlers, Digested, EpochRecoveryMetadata, Compared, Fetched))
+        return frozenset(
+            (*self._handlers, Digested, EpochRecoveryMetadata, Compared, Fetched, RebuildStore, RebuildStored)
+        )
 
     def on_message(self, peer: PeerId, message: Any, now: Micros) -> None:
         """A message for one of the shards, or an answer to one of them."""
@@ -242,6 +296,8 @@ class StorageNode:
                 machines.purges.on_digested(message, now)
                 machines.repairs.on_digested(message, now)
                 machines.scrubber.on_digested(message, now)
+                if machines.donor is not None:
+                    machines.donor.on_digested(message, now)
         elif type(message) is Compared:
             for machines in self.shards.values():
                 machines.scrubber.on_compared(message, now)
@@ -251,7 +307,10 @@ class StorageNode:
         elif type(message) is EpochRecoveryMetadata:
             for machines in self.shards.values():
                 machines.purges.on_recovery_metadata(message, now)
-        else:
+        elif type(message) is RebuildStored:
+            if self.rebuilding is not None:
+                self.rebuilding.requests.on_rebuild_stored(message, now)
+        elif type(message) is not RebuildStore:
             raise AssertionError(f"{type(message).__name__} is not for storage nodes")
 
     def on_turn_end(self, now: Micros) -> None:
@@ -268,6 +327,10 @@ class StorageNode:
             machines.purges.on_peer_down(peer, now)
             machines.repairs.on_peer_down(peer, now)
             machines.scrubber.on_peer_down(peer, now)
+            if machines.donor is not None:
+                machines.donor.on_peer_down(peer, now)
+        if self.rebuilding is not None:
+            self.rebuilding.requests.on_peer_down(peer, now)
 
     def on_peer_up(self, peer: PeerId, now: Micros) -> None:
         """A node can be reached again."""
@@ -317,6 +380,8 @@ class StorageNode:
     def on_config(self, config: ClusterConfig, now: Micros) -> None:
         """A newer cluster file."""
         self._config = config
+        if self.rebuilding is not None:
+            self.rebuilding.config = config
         for machines in self.shards.values():
             machines.shard.on_config(config)
             machines.removed.on_config()

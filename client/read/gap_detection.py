@@ -33,9 +33,11 @@ class GapDetector:
         self.authoritative = True
         """The last verdict, unless it was WAIT, rests on shards that lost nothing."""
 
-    def set_lost(self, shard: ShardId, lost: bool) -> None:
-        """The shard lost what it was given to keep (or, after all, did not)."""
-        authority = Authority.UNDERREPLICATION if lost else Authority.FULLY_AUTHORITATIVE
+    def set_lost(self, shard: ShardId, lost: bool, *, empty: bool = False) -> None:
+        """The shard lost what it was given to keep (or, after all, did not). `empty`: others have stored it again, so nothing is missed with it."""
+        authority = Authority.AUTHORITATIVE_EMPTY if empty else Authority.UNDERREPLICATION
+        if not lost:
+            authority = Authority.FULLY_AUTHORITATIVE
         if self._domains.authority(shard) is not authority:
             self._domains.set_authority(shard, authority)
             self._last = None

@@ -9,7 +9,7 @@ from client.read.sender_state import Sender, SenderStatus
 from client.read.settings import ReadSettings
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.core.ids import Generation, LogId, PeerId, ShardId, format_shard
-from logdevice_py.core.lsn import LSN_INVALID, Lsn
+from logdevice_py.core.lsn import LSN_INVALID, Lsn, epoch_of, format_lsn
 from logdevice_py.core.machine import Outbox, Rng, TimerWheel
 from logdevice_py.core.marks import hit
 from logdevice_py.core.units import Micros
@@ -159,6 +159,14 @@ class ReadSet:
             for shard, sender in self.senders.items()
             if sender.next_lsn <= lsn
         ]
+
+    def waiting_for(self, lsn: Lsn, *, released: Lsn, certain_end: Lsn) -> str:
+        """Why an LSN is not there yet, for people."""
+        if released < lsn:
+            return f"{format_lsn(lsn)} to be written and released"
+        if lsn > certain_end:
+            return f"the metadata log: the nodeset of epoch {epoch_of(lsn)} is not known yet"
+        return f"{format_lsn(lsn)} from " + (", ".join(self.silent_about(lsn)) or "a rewind")
 
     def owing(self) -> list[Sender]:
         """Those that would have to send under the present filter: neither counted as down, nor left out, nor without data."""

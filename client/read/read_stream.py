@@ -33,10 +33,11 @@ from client.read.read_set import ReadPosition, ReadRequest, ReadSet
 from client.read.ready_queue import GAPS_MAX, ReadyQueue
 from client.read.sender_state import ENTRY_WORK, Sender, SenderStatus
 from client.read.settings import ReadSettings
+from client.read.shard_statuses import ShardStatuses
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.core.entry import EntryFlags, EntryHeader
 from logdevice_py.core.ids import LogId, PeerId
-from logdevice_py.core.lsn import ESN_MAX, LSN, LSN_INVALID, Epoch, Lsn, compose_lsn, epoch_of, esn_of, format_lsn
+from logdevice_py.core.lsn import ESN_MAX, LSN, LSN_INVALID, Epoch, Lsn, compose_lsn, epoch_of, esn_of
 from logdevice_py.core.machine import Outbox, Rng, TimerWheel
 from logdevice_py.core.marks import hit
 from logdevice_py.core.status import CorruptEntryError, Status
@@ -116,6 +117,7 @@ class ReadStream:
         self._missing = MissingEntries(request, self._position, self._read_set, self._fail_over, self._named, settings)
         self._dirty = False
         self._stalled_at: Lsn = LSN_INVALID
+        self._statuses = ShardStatuses()
 
     # Face of the owner
 
@@ -179,11 +181,7 @@ class ReadStream:
             return "the metadata log: no nodeset of the log is known yet"
         if self._queue:
             return f"the application: {self._queue.bytes} bytes are ready"
-        if self._released < lsn:
-            return f"{format_lsn(lsn)} to be written and released"
-        if lsn > self._certain_end:
-            return f"the metadata log: the nodeset of epoch {epoch_of(lsn)} is not known yet"
-        return f"{format_lsn(lsn)} from " + (", ".join(self._read_set.silent_about(lsn)) or "a rewind")
+        return self._read_set.waiting_for(lsn, released=self._released, certain_end=self._certain_end)
 
     def check(self) -> None:
         """What must hold between two events."""
@@ -231,6 +229,7 @@ class ReadStream:
         self._position.limit = Lsn(min(self._position.until, self._history.end_of(index)))
         self._position.wide = False
         self._read_set.enter(interval, self._config)
+        self._statuses.write_off(self._read_set.senders.values())
         self._forget_received()
         self._fail_over.enter_interval(self._make_detector(), now)
 
@@ -238,8 +237,16 @@ class ReadStream:
         interval = self._history.interval(self._interval_index)
         detector = self._detector = GapDetector(interval, self._config.location)
         for sender in self._read_set.senders.values():
-            detector.set_lost(sender.shard, sender.lost)
+            detector.set_lost(sender.shard, sender.lost, empty=self._statuses.is_empty(sender))
         return detector
+
+    def on_shard_statuses(self, statuses: ShardStatuses, now: Micros) -> None:
+        """The cluster says anew of which shards nobody waits for the data any more."""
+        self._statuses = statuses
+        if self.state is ReadStreamState.READING and self._interval_index >= 0:
+            statuses.write_off(self._read_set.senders.values())
+            self._make_detector()
+            self._dirty = True
 
     def on_config(self, config: ClusterConfig, now: Micros) -> None:
         """A new version of the cluster file holds."""
@@ -272,8 +279,9 @@ class ReadStream:
         else:
             sender.lost = message.status is Status.REBUILDING
             self._read_set.wait(sender, now)
+            self._statuses.write_off(self._read_set.senders.values())
             self._fail_over.failed(sender)
-        self._detector.set_lost(sender.shard, sender.lost)
+        self._detector.set_lost(sender.shard, sender.lost, empty=self._statuses.is_empty(sender))
 
     def on_records(self, message: Records, now: Micros) -> None:
         """A shard sent entries."""
@@ -478,6 +486,7 @@ class ReadStream:
     def on_peer_down(self, peer: PeerId, now: Micros) -> None:
         """The connection to a node broke, or it could not be dialled."""
         if self.state is ReadStreamState.READING and self._fail_over.on_peer_down(peer, now):
+            self.on_shard_statuses(self._statuses, now)
             self._dirty = True
 
     def on_peer_up(self, peer: PeerId, now: Micros) -> None:

@@ -44,6 +44,7 @@ class Sender:
         "version",
         "window_high",
         "work",
+        "written_off",
     )
 
     def __init__(self, shard: ShardId, generation: Generation) -> None:
@@ -57,6 +58,8 @@ class Sender:
         """Left out of single-copy delivery because it is much slower than the others."""
         self.lost = False
         """It lost what the epochs of the read set asked it to keep."""
+        self.written_off = False
+        """It counts as lost because the cluster says so, not it itself."""
         self.next_lsn: Lsn = LSN_INVALID
         """It has sent, or said that it does not send, everything below."""
         self.under_replicated_until: Lsn = LSN_INVALID

@@ -5,16 +5,35 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Final
 
 from logdevice_py.config.location import NOWHERE, Location
 from logdevice_py.config.logs import LogAttributes, LogTree
 from logdevice_py.config.replication import ReplicationProperty
-from logdevice_py.core.ids import LogId, NodeId, ShardId, shard_id
+from logdevice_py.core.ids import (
+    EVENT_LOG_DELTAS,
+    EVENT_LOG_SNAPSHOTS,
+    USER_LOG_ID_MAX,
+    LogId,
+    NodeId,
+    ShardId,
+    shard_id,
+)
 
-SETTINGS_SECTIONS: Final = ("sequencer", "storage", "client", "membership", "recovery", "runtime", "admin")
+SETTINGS_SECTIONS: Final = (
+    "sequencer",
+    "storage",
+    "client",
+    "membership",
+    "recovery",
+    "runtime",
+    "admin",
+    "rebuilding",
+)
 """Sections of ``[settings]``; the package that owns one declares and parses its settings."""
+
+_EVENT_LOG: Final = frozenset({EVENT_LOG_DELTAS, EVENT_LOG_SNAPSHOTS})
 
 
 class Roles(enum.Flag):
@@ -85,6 +104,8 @@ class ClusterConfig:
     """A URL: ``sqlite:///absolute/path``, ``zookeeper://host:port[,host:port]/root`` or ``memory:``."""
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Raw tables by section, parsed by the packages that declare them."""
+    excluded: frozenset[ShardId] = frozenset()
+    """Shards that are lost or being emptied, as the event log says and not the file: they are in no new nodeset and take no new records."""
 
     def storage_shards(self) -> tuple[ShardId, ...]:
         """Every shard of every storage node, whatever its state, ascending."""
@@ -110,7 +131,12 @@ class ClusterConfig:
 
     def log(self, log: LogId) -> LogAttributes | None:
         """The attributes of a data log; None when there is no such log."""
-        return self.logs.get(log)
+        return self.logs.get(log) if log <= USER_LOG_ID_MAX else self._internal_log(log)
+
+    def _internal_log(self, log: LogId) -> LogAttributes | None:
+        if log in _EVENT_LOG and self.settings.get("rebuilding", {}).get("enabled") is True:
+            return event_log_attributes(self.metadata_log.replication)
+        return None
 
     def sequencer_nodes(self) -> tuple[NodeId, ...]:
         """The nodes that may sequence, ascending."""
@@ -150,7 +176,7 @@ class ClusterConfig:
     @cached_property
     def _writable_shards(self) -> tuple[ShardId, ...]:
         writable = (node for node in self.nodes.values() if node.shard_state is ShardState.READ_WRITE)
-        return tuple(sorted(shard for node in writable for shard in node.shard_ids()))
+        return tuple(sorted({shard for node in writable for shard in node.shard_ids()} - self.excluded))
 
     @cached_property
     def _writable_set(self) -> frozenset[ShardId]:
@@ -159,6 +185,14 @@ class ClusterConfig:
     @cached_property
     def _sequencer_nodes(self) -> tuple[NodeId, ...]:
         return tuple(sorted(node.node for node in self.nodes.values() if Roles.SEQUENCER in node.roles))
+
+
+@lru_cache(maxsize=64)
+def event_log_attributes(replication: ReplicationProperty) -> LogAttributes:
+    """Of the logs of the event log: as many copies as metadata logs have, an LSN for each event, on all shards."""
+    return LogAttributes(
+        path="/internal/event_log", replication=replication, sequencer_batching=False, single_copy_delivery=False
+    )
 
 
 def default_metadata_nodeset(nodes: Mapping[NodeId, NodeConfig]) -> tuple[ShardId, ...]:

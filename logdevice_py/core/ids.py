@@ -27,6 +27,10 @@ LOG_ID_INVALID: Final = LogId(0)
 LOG_ID_MAX: Final = LogId(_METADATA_LOG_BIT - 1)
 USER_LOG_ID_MAX: Final = LogId(LOG_ID_MAX - 1000)
 """The thousand ids above are internal logs."""
+EVENT_LOG_DELTAS: Final = LOG_ID_MAX
+"""The internal log of what happens to shards: losses, rebuilding, draining."""
+EVENT_LOG_SNAPSHOTS: Final = LogId(LOG_ID_MAX - 1)
+"""The internal log of snapshots of what the events amount to."""
 NODE_ID_MAX: Final = NodeId(32767)
 SHARD_INDEX_MAX: Final = 127
 NODESET_SIZE_MAX: Final = 127
@@ -47,6 +51,11 @@ def data_log_of(log: LogId) -> LogId:
 def is_metadata_log(log: LogId) -> bool:
     """Whether the log records nodesets rather than data."""
     return bool(log & _METADATA_LOG_BIT)
+
+
+def is_internal_log(log: LogId) -> bool:
+    """Whether the log, or the data log of a metadata log, is one that the cluster keeps for itself."""
+    return data_log_of(log) > USER_LOG_ID_MAX
 
 
 def format_log(log: LogId) -> str:

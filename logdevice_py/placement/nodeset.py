@@ -49,7 +49,9 @@ def select_nodeset(log: LogId, config: ClusterConfig, attributes: LogAttributes)
     domains: dict[str, list[tuple[float, ShardId]]] = {}
     for node in config.enabled_storage_nodes:
         label = "" if biggest is Scope.NODE else node.location.domain(biggest, node.node)
-        domains.setdefault(label, []).append(_candidate(key, node))
+        candidate = _candidate(key, node)
+        if candidate[1] not in config.excluded:
+            domains.setdefault(label, []).append(candidate)
     domains = {label: _spread(candidates, inner, config) for label, candidates in domains.items()}
     picked: set[ShardId] = set()
     _pick(domains, picked, lambda _: True, per_domain, target, _ANY_STATE_MAX)

@@ -105,6 +105,9 @@ class MessageType(enum.IntEnum):
     COMPARED = 171
     FETCH = 172
     FETCHED = 173
+    REBUILD_STORE = 190
+    REBUILD_STORED = 191
+    SHARD_STATUS = 192
 
 
 @message(MessageType.HELLO)
@@ -724,6 +727,47 @@ class Fetched:
     through: LsnField  # how far the answer reaches
     entries: Annotated[list[tuple[int, int]], list_of(tuple_of(LSN, U32K), 4096)]  # (lsn, length of its image)
     images: Payload
+
+
+@message(MessageType.REBUILD_STORE)
+class RebuildStore:
+    """From a donor: keep copies of entries of clean epochs, whatever seals say. Answer: REBUILD_STORED, after a sync.
+
+    entries: (lsn, length of its image), ascending; the images follow each other in the payload. An AMEND gives the copy that is here
+    another copyset.
+    """
+
+    request_id: U64
+    shard: Shard  # for which copies
+    generation: GenerationField
+    log: Log
+    entries: Annotated[list[tuple[int, int]], list_of(tuple_of(LSN, U32K), 4096)]
+    images: Payload
+
+
+@message(MessageType.REBUILD_STORED)
+class RebuildStored:
+    """Answer to REBUILD_STORE: OK, AGAIN (an epoch is not clean here yet), REBUILDING (other generation), DISABLED, OVERLOADED, NOSPC,
+    BADPAYLOAD, NOTSTORAGE, SHUTDOWN, FAILED. lacking: AMENDs of which the body is not here; they were not stored."""
+
+    request_id: U64
+    log: Log
+    shard: Shard
+    status: StatusField
+    lacking: Annotated[list[int], list_of(LSN, 4096)] = field(default_factory=list)
+
+
+SHARD_STATUS_ROW = tuple_of(SHARD, U32K, U8K)
+"""(shard, generation up to which it holds, 1: it lost data, 2: what it held is elsewhere)."""
+
+
+@message(MessageType.SHARD_STATUS)
+class ShardStatus:
+    """Pushed to every client when it connects and on each change: shards of which the silence does not prove what it seems to. Those that are
+    left out are as they say themselves."""
+
+    version: LsnField  # of the event log
+    shards: Annotated[list[tuple[int, int, int]], list_of(SHARD_STATUS_ROW, 16_384)]
 
 
 def says(message: object, patient: object) -> bool:

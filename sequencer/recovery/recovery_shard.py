@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from logdevice_py.core.ids import Generation, ShardId, format_shard
 from logdevice_py.core.lsn import LSN_INVALID, Epoch, Esn, Lsn
 from logdevice_py.core.machine import Timer
+from logdevice_py.core.marks import hit
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Timestamp
 from logdevice_py.metadata.epoch_metadata import EpochInterval
@@ -79,19 +80,24 @@ class RecoveryShards:
         self.domains = FailureDomains(self.members, interval.replication, cluster.location)
         self._cluster = cluster
         self._config_version = interval.config_version
+        self._hopes = False
+        """The data of some lost shard may come back."""
         self.refresh_authority()
 
     def refresh_authority(self) -> None:
         """Work out anew what the silence of each shard proves."""
+        self._hopes = False
         for shard, member in self.members.items():
             if shard in self.rebuilding or self._cluster.has_left(shard, self._config_version):
                 authority = Authority.UNDERREPLICATION
             elif member.state >= RecoveryShardState.SEALED:
                 authority = Authority.FULLY_AUTHORITATIVE  # it says so itself
             else:
-                authority = self._cluster.authority(shard)
+                authority = self._cluster.authority(shard, member.generation)
                 if authority is Authority.UNAVAILABLE:
-                    authority = Authority.UNDERREPLICATION  # recovery does not wait for its data
+                    # not waited for, unless nothing is certain without it
+                    authority = Authority.UNDERREPLICATION
+                    self._hopes = True
             self.domains.set_authority(shard, authority)
 
     def at_least(self, state: RecoveryShardState) -> list[ShardId]:
@@ -99,11 +105,14 @@ class RecoveryShards:
         return [shard for shard, member in self.members.items() if member.state >= state]
 
     def enough(self, state: RecoveryShardState) -> FMajority:
-        """What the shards that came as far as `state` prove. An INCOMPLETE set that could not also store an entry is as good as NONE: it might
+        """What the shards that came as far as `state` prove. NONE while it could be more with data that may come back. An INCOMPLETE set that could not also store an entry is as good as NONE: it might
         miss the mutation set of an earlier recovery."""
         shards = self.at_least(state)
         result = self.domains.f_majority(shards)
         if result is FMajority.INCOMPLETE and not self.domains.can_replicate(shards):
+            return FMajority.NONE
+        if result is FMajority.NON_AUTHORITATIVE and self._hopes:
+            hit("recovery_waits_for_lost_shard")
             return FMajority.NONE
         return result
 

@@ -20,6 +20,7 @@ from logdevice_py.core.histogram import Histogram
 from logdevice_py.core.ids import LogId, format_peer, format_shard, shard_id
 from logdevice_py.core.lsn import Epoch
 from logdevice_py.core.status import Status
+from logdevice_py.event_log.settings import RebuildingSettings
 from logdevice_py.membership.settings import MembershipSettings
 from logdevice_py.metadata.epoch_metadata import EpochInterval, EpochMetaData
 from logdevice_py.protocol.messages import PROTOCOL_VERSION_MAX, PROTOCOL_VERSION_MIN
@@ -57,6 +58,7 @@ SETTINGS: Final[list[tuple[str, str, str, type[Any]]]] = [
     ("settings.membership", "", "Failure detection", MembershipSettings),
     ("settings.runtime", "", "Connections", RuntimeSettings),
     ("settings.admin", "", "Admin API", AdminSettings),
+    ("settings.rebuilding", "", "Rebuilding", RebuildingSettings),
 ]
 """Section of the cluster file, prefix of the names in it, title, declaration."""
 

@@ -16,7 +16,7 @@ from logdevice_py.tables import from_cluster_file
 from logdevice_py.tables.constraints import Constraints
 from sequencer import tables as sequencing
 from sequencer import waits as sequencing_waits
-from server.admin import node_tables
+from server.admin import node_tables, rebuilding_tables
 from server.admin.sampler import NodeSampler
 from storage_node import tables as storing
 from storage_node import waits as storing_waits
@@ -63,6 +63,12 @@ class NodeTables:
             "log_storage_state": lambda constraints: self._of_shards(storing.log_storage_state_rows, constraints),
             "purges": lambda constraints: self._of_shards(storing.purges_rows, constraints),
             "readers": lambda constraints: self._of_shards(storing.readers_rows, constraints),
+            "shard_rebuildings": lambda constraints: (
+                iter(())
+                if host.node.rebuilding is None
+                else rebuilding_tables.shard_rebuildings_rows(host.node.rebuilding.set)
+            ),
+            "log_rebuildings": lambda constraints: rebuilding_tables.log_rebuildings_rows(host.node),
             "record": self._record,
             "copyset_distribution": self._copyset_distribution,
             "append_throughput": lambda constraints: self._of_sequencers(self.sampler.throughput.rows, constraints),

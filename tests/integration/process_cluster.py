@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from client.client import Client
-from logdevice_py.config.logs import Durability
+from logdevice_py.config.logs import Durability, LogTree
 from logdevice_py.core.ids import LogId, NodeId
 from logdevice_py.core.lsn import LSN
 from logdevice_py.core.status import LogDeviceError
@@ -82,6 +82,7 @@ async def process_cluster(
     epoch_store: str | None = None,
     durability: Durability = Durability.SYNC,
     settings: Mapping[str, Mapping[str, Any]] | None = None,
+    attributes: Mapping[str, Any] | None = None,
 ) -> AsyncIterator[ProcessCluster]:
     """A cluster whose logs are writable. All processes are gone afterwards; assertions of nodes that ended by themselves fail the test."""
     config = make_config(
@@ -95,6 +96,12 @@ async def process_cluster(
     )
     if settings is not None:
         config = dataclasses.replace(config, settings=settings)
+    if attributes is not None:
+        tree = config.logs
+        groups = [(group.path, group.lo, group.hi, group.overrides) for group in tree.groups]
+        config = dataclasses.replace(
+            config, logs=LogTree.build(defaults={**tree.defaults, **attributes}, groups=groups)
+        )
     supervisor = Supervisor(directory, config)
     write_cluster_file(directory, config)
     await supervisor.listen()

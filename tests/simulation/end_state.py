@@ -86,8 +86,15 @@ def _check_receivers(app: Application, entry_max: int) -> None:
             raise Violation(f"{app.name} holds {stream._queue.bytes} bytes for its reader, who has room for {most}")
 
 
-def check_copies(cluster: SimMachines, model: LogModel, damaged: Collection[ShardId], trimmed: int) -> None:
-    """Every acknowledged entry has copies that satisfy the replication property of its epoch, shards counted that a fault destroyed; and the
+def check_copies(
+    cluster: SimMachines,
+    model: LogModel,
+    damaged: Collection[ShardId],
+    trimmed: int,
+    rebuilt: Collection[ShardId] = frozenset(),
+    emptied: Collection[ShardId] = frozenset(),
+) -> None:
+    """What `rebuilt` shards lost, and what `emptied` ones hold, does not count: it was stored again elsewhere. Every acknowledged entry has copies that satisfy the replication property of its epoch, shards counted that a fault destroyed; and the
     copyset of what a shard answers with names shards that hold or held a copy, but for what an unfinished attempt of recovery
     left below the LNG from which the recovery that ended began."""
     destroyed = cluster.destroyed_entries()
@@ -123,7 +130,9 @@ def check_copies(cluster: SimMachines, model: LogModel, damaged: Collection[Shar
                     named.clear()
                 rank_max = header.rank
                 named.update(header.copyset)
-        if not epoch.domains.can_replicate(holders | (lost & set(epoch.interval.shards))):
+        if not epoch.domains.can_replicate(
+            holders.difference(emptied) | (lost.difference(rebuilt) & set(epoch.interval.shards))
+        ):
             names = [format_shard(shard) for shard in sorted(holders)]
             raise Violation(f"log {model.log} {format_lsn(lsn)} was acknowledged; copies are on {names}")
         ever = set().union(*entry.stored.values()) | holders | lost | model.written.get(lsn, set())

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from epoch_store.interface import SetLastCleanEpoch
-from logdevice_py.core.ids import LogId, ShardId, format_shard, node_of
-from logdevice_py.core.lsn import LSN_OLDEST, format_lsn
+from logdevice_py.core.entry import parse_header
+from logdevice_py.core.ids import LogId, ShardId, format_shard, is_metadata_log, node_of
+from logdevice_py.core.lsn import LSN_OLDEST, Lsn, format_lsn
 from logdevice_py.core.machine import Send
 from logdevice_py.core.status import Status
 from logdevice_py.protocol.messages import Clean, Cleaned, Digest, Sealed, Store, StoreFlags
@@ -72,13 +73,35 @@ class RecoveryInvariants:
             # within a turn nobody knows what came first
             self._newest[key] = max(self._newest.get(key, 0), epoch)
 
+    def _is_rebuilt(self, node: SimNode, shard: ShardId, log: LogId, lsn: Lsn) -> bool:
+        """Whether a copy was stored again: nothing else is written of epochs that are clean."""
+        root = node.root
+        if root is None or root.rebuilding is None or root.storage is None or is_metadata_log(log):
+            return False
+        state = root.storage.shards[shard].shard.logs.get(log)
+        return state is not None and lsn >> 32 <= state.clean_epoch
+
+    def _on_rebuilt(self, shard: ShardId, log: LogId, lsn: Lsn, image: bytes) -> None:
+        model = self._logs.get(log)
+        epoch = None if model is None else model.epochs.get(lsn >> 32)
+        if epoch is None:
+            return
+        copyset = parse_header(image).copyset
+        if shard not in copyset or not epoch.domains.can_replicate(copyset):
+            names = [format_shard(member) for member in copyset]
+            raise Violation(f"{format_shard(shard)} stores log {log} {format_lsn(lsn)} again, for copyset {names}")
+
     def _on_write(self, node: SimNode, effect: WriteShard, newest: dict[tuple[int, int, ShardId, int], int]) -> None:
         shard = effect.shard
         again = set(effect.batch.repaired)
-        for log, lsn, by_recovery, wave, _ in effect.batch.entries:
+        for log, lsn, by_recovery, wave, image in effect.batch.entries:
             model = self._logs.get(log)
             if (log, lsn) in again:
                 continue  # what is settled is above seals and sequencers: `Invariants` looks at it
+            if self._is_rebuilt(node, shard, log, lsn):
+                if not by_recovery:  # else a recovery may have sent again what it stored as well as it could
+                    self._on_rebuilt(shard, log, lsn, image)
+                continue
             if by_recovery:
                 if model is None:
                     continue

@@ -15,6 +15,7 @@ from logdevice_py.core.units import SECOND, Micros
 from logdevice_py.simulation.trace import Trace
 from server.sim_faults.nemesis import Nemesis, PlannedFault
 from server.sim_machines import SimMachines, SimPromise
+from tests.simulation.departures import Departures
 from tests.simulation.end_state import check_bounds, check_clean_epochs, check_copies, has_intact_copy
 from tests.simulation.history import Observation, Violation
 from tests.simulation.invariants import Invariants
@@ -77,6 +78,7 @@ def run_seed(
     echo: Callable[[str], None] | None = None,
     disabled: Collection[int] = (),
     loses: bool = False,
+    rebuilds: bool = False,
 ) -> RunOutcome:
     """Run the scenario of a seed; `Failure` when something was not as it must be.
 
@@ -84,8 +86,9 @@ def run_seed(
         echo: gets a line for each event.
         disabled: indexes of faults that are left out.
         loses: destroy more than the replication property tolerates, and check that every loss is declared.
+        rebuilds: nodes are lost for good or emptied, and what they held must be stored again elsewhere.
     """
-    scenario = draw(seed, loses=loses)
+    scenario = draw(seed, loses=loses, rebuilds=rebuilds)
     trace = Trace(echo=echo)
     cluster = SimMachines(
         scenario.config,
@@ -96,7 +99,7 @@ def run_seed(
         trace=trace,
         turn_max=scenario.turn_max,
     )
-    run = _Run(scenario, cluster, disabled, loses)
+    run = _Run(scenario, cluster, disabled, loses, rebuilds)
     try:
         return run.execute()
     except Exception as error:
@@ -104,7 +107,9 @@ def run_seed(
 
 
 class _Run:
-    def __init__(self, scenario: Scenario, cluster: SimMachines, disabled: Collection[int], loses: bool) -> None:
+    def __init__(
+        self, scenario: Scenario, cluster: SimMachines, disabled: Collection[int], loses: bool, rebuilds: bool
+    ) -> None:
         self.scenario = scenario
         self.cluster = cluster
         self.loses = loses
@@ -121,6 +126,7 @@ class _Run:
             bounded=not loses,
         )
         self.apps.take_out = self.nemesis.budget.take_out
+        self.departures = Departures(scenario, cluster, self.nemesis.budget) if rebuilds else None
         self.calm_after: dict[str, int] = {}
         self.calm_since = 0
         self.lost = 0
@@ -134,6 +140,8 @@ class _Run:
             node.start()
         self.apps.start()
         self.nemesis.start()
+        if self.departures is not None:
+            self.departures.start()
         while cluster.scheduler.now < scenario.duration:
             self._advance(scenario.duration)
             check_bounds(self.apps)
@@ -142,7 +150,10 @@ class _Run:
         self.apps.calm()
         self.calm_since = cluster.scheduler.now
         self._settle()
-        if not self.silent and not self.loses and scenario.seed % 2:
+        if self.departures is not None:
+            departures = self.departures
+            self._wait("rebuilding", departures.done, departures.waits_for, departures.progress)
+        elif not self.silent and not self.loses and scenario.seed % 2:
             self._repair()
         for log in scenario.logs:
             self._examine(log)
@@ -237,7 +248,10 @@ class _Run:
             history.check_losses(whole, lambda lsn: has_intact_copy(self.cluster, model, lsn))
         else:
             check_succession(history, whole)
-            check_copies(self.cluster, model, self.nemesis.budget.damaged, history.trim_asked)
+            rebuilt = emptied = frozenset()
+            if self.departures is not None:
+                rebuilt, emptied = self.departures.rebuilt()
+            check_copies(self.cluster, model, self.nemesis.budget.damaged, history.trim_asked, rebuilt, emptied)
             check_clean_epochs(self.cluster, model, whole, history.trim_asked)
 
     def _append(self, log: LogId) -> int:

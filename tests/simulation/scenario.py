@@ -93,8 +93,9 @@ class Scenario:
         )
 
 
-def draw(seed: int, *, loses: bool = False) -> Scenario:
-    """The scenario of a seed. `loses`: one whose faults destroy more than the replication property tolerates."""
+def draw(seed: int, *, loses: bool = False, rebuilds: bool = False) -> Scenario:
+    """The scenario of a seed. `loses`: one whose faults destroy more than the replication property tolerates. `rebuilds`: one whose cluster
+    keeps an event log, with nodes enough that what one held fits on the others."""
     rng = random.Random(seed)
     faults = _loss_faults(rng) if loses else _faults(rng)
     profile = _profile(rng, loses) if rng.random() < _PROFILE_SHARE else None
@@ -104,6 +105,8 @@ def draw(seed: int, *, loses: bool = False) -> Scenario:
         faults = [*beside, *(rng.sample(profile.faults, 3) if loses else profile.faults)]
     asynchronous = rng.random() < 0.12
     nodes = max(rng.choice([3, 3, 4, 5, 5]), 0 if profile is None else profile.nodes)
+    if rebuilds:
+        nodes = rng.choice([5, 6])
     racks = rng.choice([1, 2, 3]) if nodes > 3 else rng.choice([1, 3])
     choices = ["node:2", "node:3"] if nodes > 2 else ["node:2"]
     if racks > 1:
@@ -146,6 +149,8 @@ def draw(seed: int, *, loses: bool = False) -> Scenario:
         ("membership", MembershipSettings),
     ):
         plan.settings += _settings(rng, section, cls, profile)
+    if rebuilds:
+        plan.settings += _rebuilding(rng)
     source = plan.render()
     config = load_cluster(source)
     copies = config.log(logs[0]).replication.copies  # type: ignore[union-attr]
@@ -182,14 +187,32 @@ def draw(seed: int, *, loses: bool = False) -> Scenario:
         # who takes over has to find what was written
         made.succession_interval = 40 * MILLISECOND
     late = 1.0 if profile is not None and profile.late_logs else 0.6 if loses else 0.25
+    if rebuilds:
+        made.config_interval = 0
     made.log_starts = {log: rng.randrange(made.duration) for log in logs[1:] if rng.random() < late}
     if profile is not None:
         made.profile = profile.name
         for name, value in profile.scenario.items():
-            if name != "config_interval" or not loses:
+            if name != "config_interval" or not (loses or rebuilds):
                 setattr(made, name, value)
         made.read_settings = dataclasses.replace(made.read_settings, **profile.reading)
     return made
+
+
+def _rebuilding(rng: random.Random) -> list[str]:
+    """Settings of a cluster that rebuilds soon."""
+    return [
+        "[settings.rebuilding]",
+        "enabled = true",
+        f'self_initiated_grace_period_us = "{rng.choice([2, 3, 5])}s"',
+        'supervision_us = "200ms"',
+        f'chunk_bytes = "{rng.choice([1, 1000, 1_000_000])}B"',
+        f"logs_in_flight = {rng.choice([1, 8])}",
+        f"snapshot_events = {rng.choice([2, 5, 20])}",
+        'store_timeout_us = "2s"',
+        'retry_us_max = "1s"',
+        "tries_max = 8",
+    ]
 
 
 def _profile(rng: random.Random, loses: bool) -> TroubleProfile:

@@ -1,4 +1,4 @@
-"""``ldctl``: asks about logs and acts on them."""
+"""``ldctl``: asks about logs and shards and acts on them."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ import argparse
 import sys
 
 from client.cli.ctl.logs import VERBS as LOG_VERBS
+from client.cli.ctl.shards import VERBS as SHARD_VERBS
 from client.cli.ctl.verb import PROGRAM, Verb
 from client.cli.program import EXIT_STATUSES, parse_timeout, run_program
 
-VERBS: tuple[Verb, ...] = LOG_VERBS
+VERBS: tuple[Verb, ...] = (*LOG_VERBS, *SHARD_VERBS)
 
 
 def parser() -> argparse.ArgumentParser:
     """The verbs and their options."""
     options = argparse.ArgumentParser(
         prog=PROGRAM,
-        description="Ask about logs and act on them. Results go to standard output, the rest to standard error.",
+        description="Ask about logs and shards and act on them. Results go to standard output, the rest to standard error.",
         epilog=EXIT_STATUSES,
     )
     options.add_argument("-c", "--config", required=True, metavar="FILE", help="the cluster file")

@@ -117,7 +117,7 @@ class Bench:
     def is_writable(self, shard: ShardId) -> bool:
         return shard not in self.read_only
 
-    def authority(self, shard: ShardId) -> Authority:
+    def authority(self, shard: ShardId, generation: Generation) -> Authority:
         return Authority.FULLY_AUTHORITATIVE
 
     def is_alive(self, node: NodeId) -> bool:

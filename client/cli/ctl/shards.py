@@ -1,0 +1,154 @@
+"""Verbs about shards that are lost, or to be taken out: they append events to the event log."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from client.cli.ctl.verb import PROGRAM, Verb, show
+from client.cli.program import EXIT_FAILED, EXIT_OK, Attendant, say
+from logdevice_py.core.ids import EVENT_LOG_DELTAS, ShardId, format_shard
+from logdevice_py.core.lsn import LSN
+from logdevice_py.event_log.events import RebuildMode
+
+if TYPE_CHECKING:
+    from client.client import Client
+    from logdevice_py.event_log.rebuilding_set import RebuildingSet
+
+ShardWork = Callable[["Client", ShardId], Awaitable[None]]
+
+
+def parse_shard_argument(text: str) -> ShardId:
+    """For `argparse`."""
+    from client.cli.rebuilding import parse_shard
+
+    try:
+        return parse_shard(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _shard(options: argparse.ArgumentParser) -> None:
+    options.add_argument(
+        "shard", metavar="SHARD", type=parse_shard_argument, help="like N3:S0, or N3 for its first one"
+    )
+
+
+def _shard_to_wait_for(options: argparse.ArgumentParser) -> None:
+    _shard(options)
+    options.add_argument("--wait", action="store_true", help="until everything that it held is stored elsewhere")
+
+
+def show_states(arguments: argparse.Namespace, state: RebuildingSet) -> None:
+    """Print what the event log says of shards."""
+    left = ", ".join(format_shard(donor) for donor in state.donors if state.awaits(donor))
+    for shard, entry in sorted(state.shards.items()):
+        status = entry.status
+        show(
+            arguments,
+            {
+                "shard": format_shard(shard),
+                "generation": int(entry.generation),
+                "mode": entry.mode.name,
+                "status": status,
+                "silence counts as": entry.authority.name,
+                "since": str(LSN(entry.since)),
+                "waits for": left if status == "rebuilding" else None,
+                "because": entry.source or None,
+            },
+        )
+
+
+def _attended(work: ShardWork, what: str) -> Callable[[Client, argparse.Namespace], Awaitable[int]]:
+    async def run(client: Client, arguments: argparse.Namespace) -> int:
+        from client.cli.rebuilding import read_rebuilding_set, wait_until_rebuilt
+
+        attendant = Attendant(PROGRAM, client, EVENT_LOG_DELTAS, timeout=arguments.timeout or 10.0)
+        attendant.waits_for = lambda: what
+        await attendant.attend(work(client, arguments.shard))
+        if not getattr(arguments, "wait", False):
+            return EXIT_OK
+        say(PROGRAM, f"waiting until {format_shard(arguments.shard)} is rebuilt")
+        await wait_until_rebuilt(client, arguments.shard)
+        entry = (await read_rebuilding_set(client)).shards.get(arguments.shard)
+        if entry is not None and entry.flags:
+            say(PROGRAM, f"{format_shard(arguments.shard)}: {entry.status}", alarm=True)
+            return EXIT_FAILED
+        return EXIT_OK
+
+    return run
+
+
+async def _rebuild(client: Client, shard: ShardId) -> None:
+    from client.cli.rebuilding import start_rebuilding
+
+    await start_rebuilding(client, shard, RebuildMode.RESTORE)
+
+
+async def _drain(client: Client, shard: ShardId) -> None:
+    from client.cli.rebuilding import start_rebuilding
+
+    await start_rebuilding(client, shard, RebuildMode.RELOCATE)
+
+
+async def _undrain(client: Client, shard: ShardId) -> None:
+    from client.cli.rebuilding import call_off
+
+    await call_off(client, shard)
+
+
+async def _unrecoverable(client: Client, shard: ShardId) -> None:
+    from client.cli.rebuilding import mark_unrecoverable
+
+    await mark_unrecoverable(client, shard)
+
+
+async def _rebuildings(client: Client, arguments: argparse.Namespace) -> int:
+    from client.cli.rebuilding import read_rebuilding_set
+
+    attendant = Attendant(PROGRAM, client, EVENT_LOG_DELTAS, timeout=arguments.timeout or 10.0)
+    attendant.waits_for = lambda: "the event log"
+    show_states(arguments, await attendant.attend(read_rebuilding_set(client)))
+    return EXIT_OK
+
+
+VERBS: tuple[Verb, ...] = (
+    Verb(
+        "rebuild",
+        "store again what a lost shard held",
+        "Says that a shard lost its data for good. The others store its records again; nothing waits for a grace period. If the shard is back with "
+        "its data, that ends by itself.",
+        _shard_to_wait_for,
+        _attended(_rebuild, "the event log to take the loss"),
+    ),
+    Verb(
+        "drain",
+        "empty a shard, so that its node can be taken out",
+        "The shard takes nothing new, and everything that it holds is stored elsewhere. It serves until its node is taken out of the cluster file.",
+        _shard_to_wait_for,
+        _attended(_drain, "the event log to take the drain"),
+    ),
+    Verb(
+        "undrain",
+        "use a shard again",
+        "Calls off draining, also of a shard that is empty by now, or the rebuilding of one that was not lost after all.",
+        _shard,
+        _attended(_undrain, "the event log to call it off"),
+    ),
+    Verb(
+        "unrecoverable",
+        "give up what only lost shards held",
+        "Nobody waits any more for the data of a lost shard. Readers report as lost what no other shard has. Only needed when so many shards are lost "
+        "together that some records may have had no other copy.",
+        _shard,
+        _attended(_unrecoverable, "the event log to take it"),
+    ),
+    Verb(
+        "rebuildings",
+        "show lost and drained shards",
+        "Prints each shard that is lost or drained, how far rebuilding is, and what its silence counts as.",
+        lambda options: None,
+        _rebuildings,
+    ),
+)

@@ -1,0 +1,1 @@
+"""What happened to shards: events of an internal log, and the state that they amount to."""

@@ -1,0 +1,171 @@
+"""The records of the event log. Each is a msgpack array that begins with its kind; fields are only ever added at the end."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+import msgpack
+
+from logdevice_py.core.ids import NODE_ID_MAX, SHARD_INDEX_MAX, Generation, ShardId
+from logdevice_py.core.lsn import LSN_MAX, Lsn
+from logdevice_py.core.status import CorruptEntryError
+
+SOURCE_MAX: Final = 256
+"""Characters of a text that says who asked, and why."""
+DONORS_MAX: Final = 16_384
+ENCODED_MAX: Final = 1 << 20
+GENERATION_MAX: Final = 2**31 - 1
+_SHARD_MAX: Final = NODE_ID_MAX << 8 | SHARD_INDEX_MAX
+
+
+class RebuildMode(enum.IntEnum):
+    """What is the matter with the shard."""
+
+    RESTORE = 0  # it lost its data: others that have copies store them again
+    RELOCATE = 1  # it is to be emptied: it serves, and gives, until its records are elsewhere
+
+
+class DonorFlags(enum.IntFlag):
+    """How a donor finished."""
+
+    NONE = 0
+    UNPLACED = 1  # of some record or log there were too few shards in the nodeset to hold all copies
+    UNCERTAIN = 2  # so many shards were lost together that some record may have had no other copy
+
+
+@dataclass(frozen=True, slots=True)
+class ShardNeedsRebuild:
+    """The shard lost its data, or is to be emptied; all its generations up to this one."""
+
+    shard: ShardId
+    generation: Generation
+    mode: RebuildMode
+    donors: tuple[ShardId, ...]
+    """Every storage shard that is not known to be lost, ascending."""
+    recoverable: bool = True
+    """The data may come back with the node."""
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ShardIsRebuilt:
+    """A donor has done its part of a round."""
+
+    donor: ShardId
+    round: Lsn
+    flags: DonorFlags = field(default=DonorFlags.NONE)
+
+
+@dataclass(frozen=True, slots=True)
+class ShardAbortRebuild:
+    """The shard is back with its data, or is not to be emptied after all."""
+
+    shard: ShardId
+    generation: Generation
+
+
+@dataclass(frozen=True, slots=True)
+class ShardUnrecoverable:
+    """Nobody waits for the shard's data any more."""
+
+    shard: ShardId
+    generation: Generation
+
+
+Event: TypeAlias = ShardNeedsRebuild | ShardIsRebuilt | ShardAbortRebuild | ShardUnrecoverable
+
+_NEEDS_REBUILD: Final = 1
+_IS_REBUILT: Final = 2
+_ABORT_REBUILD: Final = 3
+_UNRECOVERABLE: Final = 4
+
+
+def encode_event(event: Event) -> bytes:
+    """The bytes of a record."""
+    fields: list[Any]
+    if isinstance(event, ShardNeedsRebuild):
+        fields = [
+            _NEEDS_REBUILD,
+            event.shard,
+            event.generation,
+            int(event.mode),
+            list(event.donors),
+            event.recoverable,
+            event.source[:SOURCE_MAX],
+        ]
+    elif isinstance(event, ShardIsRebuilt):
+        fields = [_IS_REBUILT, event.donor, event.round, int(event.flags)]
+    elif isinstance(event, ShardAbortRebuild):
+        fields = [_ABORT_REBUILD, event.shard, event.generation]
+    else:
+        fields = [_UNRECOVERABLE, event.shard, event.generation]
+    encoded: bytes = msgpack.packb(fields)
+    return encoded
+
+
+def decode_event(data: bytes) -> Event | None:
+    """From `encode_event`; None: a kind that this version does not know, which changes nothing.
+
+    Raises:
+        CorruptEntryError: the bytes are no event.
+    """
+    try:
+        fields = unpack_bounded(data)
+        kind = whole(fields[0], 0, 1 << 16)
+        if kind == _NEEDS_REBUILD:
+            donors = fields[4]
+            if type(donors) is not list or type(fields[5]) is not bool or type(fields[6]) is not str:
+                raise ValueError("donors, a flag and a text expected")
+            return ShardNeedsRebuild(
+                shard_field(fields[1]),
+                generation_field(fields[2]),
+                RebuildMode(whole(fields[3], 0, 1)),
+                tuple(sorted({shard_field(donor) for donor in donors})),
+                fields[5],
+                fields[6],
+            )
+        if kind == _IS_REBUILT:
+            round_ = Lsn(whole(fields[2], 1, LSN_MAX))
+            return ShardIsRebuilt(shard_field(fields[1]), round_, DonorFlags(whole(fields[3], 0, 3)))
+        if kind == _ABORT_REBUILD:
+            return ShardAbortRebuild(shard_field(fields[1]), generation_field(fields[2]))
+        if kind == _UNRECOVERABLE:
+            return ShardUnrecoverable(shard_field(fields[1]), generation_field(fields[2]))
+    except (ValueError, IndexError, msgpack.UnpackException) as error:
+        raise CorruptEntryError(f"this is no event: {error}") from None
+    return None
+
+
+def unpack_bounded(data: bytes) -> list[Any]:
+    """A msgpack array, with limits on all that is in it.
+
+    Raises:
+        ValueError, msgpack.UnpackException: it is something else.
+    """
+    if len(data) > ENCODED_MAX:
+        raise ValueError(f"{len(data)} bytes are over the limit")
+    fields = msgpack.unpackb(
+        data, max_array_len=DONORS_MAX, max_str_len=4 * SOURCE_MAX, max_bin_len=0, max_map_len=0, max_ext_len=0
+    )
+    if type(fields) is not list or not fields:
+        raise ValueError("an array expected")
+    return fields
+
+
+def whole(value: Any, lo: int, hi: int) -> int:
+    """An integer within bounds; ValueError when it is none."""
+    if type(value) is not int or not lo <= value <= hi:
+        raise ValueError(f"an integer from {lo} to {hi} expected")
+    return value
+
+
+def shard_field(value: Any) -> ShardId:
+    """A shard id; ValueError when it is none."""
+    return ShardId(whole(value, 0, _SHARD_MAX))
+
+
+def generation_field(value: Any) -> Generation:
+    """A generation; ValueError when it is none."""
+    return Generation(whole(value, 1, GENERATION_MAX))

@@ -1,0 +1,245 @@
+"""What the events so far amount to: which shards are lost or being emptied, and how far they are rebuilt.
+
+The state follows from the events and their LSNs alone, so every node that has applied the same events has the same state. Events that say nothing
+new change nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import msgpack
+
+from logdevice_py.core.ids import Generation, ShardId
+from logdevice_py.core.lsn import LSN_INVALID, LSN_MAX, Lsn
+from logdevice_py.core.marks import hit
+from logdevice_py.core.status import CorruptEntryError
+from logdevice_py.event_log.events import (
+    DonorFlags,
+    Event,
+    RebuildMode,
+    ShardAbortRebuild,
+    ShardIsRebuilt,
+    ShardNeedsRebuild,
+    generation_field,
+    shard_field,
+    unpack_bounded,
+    whole,
+)
+from logdevice_py.placement.failure_domains import Authority
+
+_SNAPSHOT_VERSION: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class RebuildingShard:
+    """A shard that is lost or being emptied, in all its generations up to `generation`."""
+
+    shard: ShardId
+    generation: Generation
+    mode: RebuildMode
+    since: Lsn
+    """The event that put it into the set."""
+    recoverable: bool
+    """Its data may come back with the node."""
+    rebuilt: bool = False
+    """What it held was stored again elsewhere, as far as there were copies and shards to take them."""
+    flags: DonorFlags = DonorFlags.NONE
+    """Of the round that rebuilt it, all donors taken together."""
+    source: str = ""
+
+    @property
+    def authority(self) -> Authority:
+        """What its silence proves to readers."""
+        if self.rebuilt and not self.flags:
+            return Authority.AUTHORITATIVE_EMPTY
+        if self.mode is RebuildMode.RELOCATE:
+            return Authority.FULLY_AUTHORITATIVE
+        return Authority.FULLY_AUTHORITATIVE if self.recoverable else Authority.UNDERREPLICATION
+
+    @property
+    def status(self) -> str:
+        """How far it is, in a word: rebuilding; rebuilt; unplaced: rebuilt, but some records have copies less; uncertain: records may be gone."""
+        if not self.rebuilt:
+            return "rebuilding"
+        if self.flags & DonorFlags.UNCERTAIN:
+            return "uncertain"
+        return "unplaced" if self.flags else "rebuilt"
+
+
+class RebuildingSet:
+    """The state machine of the event log."""
+
+    def __init__(self) -> None:
+        self.version: Lsn = LSN_INVALID
+        """The LSN of the last event."""
+        self.round: Lsn = LSN_INVALID
+        """The event that began the present round; 0: there was none."""
+        self.shards: dict[ShardId, RebuildingShard] = {}
+        self.donors: dict[ShardId, DonorFlags | None] = {}
+        """Of the present round: how each finished; None: it has not."""
+
+    # Questions
+
+    def find(self, shard: ShardId, generation: Generation) -> RebuildingShard | None:
+        """The entry that covers this generation of the shard."""
+        entry = self.shards.get(shard)
+        return entry if entry is not None and generation <= entry.generation else None
+
+    def authority(self, shard: ShardId, generation: Generation) -> Authority:
+        """What the silence of the shard proves to readers of an epoch that lists this generation."""
+        entry = self.find(shard, generation)
+        return Authority.FULLY_AUTHORITATIVE if entry is None else entry.authority
+
+    @property
+    def open_shards(self) -> list[RebuildingShard]:
+        """Those that are not rebuilt yet, ascending."""
+        return [entry for _, entry in sorted(self.shards.items()) if not entry.rebuilt]
+
+    def awaits(self, donor: ShardId) -> bool:
+        """Whether the present round is not done and waits for this donor."""
+        return bool(self.open_shards) and donor in self.donors and self.donors[donor] is None
+
+    # Events
+
+    def apply(self, event: Event | None, lsn: Lsn) -> bool:
+        """Take the event at `lsn` (None: one that means nothing here). Whether it changed anything but the version."""
+        assert lsn > self.version, (lsn, self.version)
+        self.version = lsn
+        if event is None:
+            return False
+        if isinstance(event, ShardNeedsRebuild):
+            return self._needs_rebuild(event)
+        if isinstance(event, ShardIsRebuilt):
+            return self._is_rebuilt(event)
+        if isinstance(event, ShardAbortRebuild):
+            return self._abort(event)
+        entry = self.shards.get(event.shard)
+        if entry is None or entry.generation != event.generation or not entry.recoverable:
+            return False
+        self.shards[event.shard] = replace(entry, recoverable=False)
+        return True
+
+    def _needs_rebuild(self, event: ShardNeedsRebuild) -> bool:
+        entry = self.shards.get(event.shard)
+        if entry is not None and event.generation <= entry.generation:
+            dies_while_drained = (
+                event.mode is RebuildMode.RESTORE and entry.mode is RebuildMode.RELOCATE and not entry.rebuilt
+            )
+            again = event.generation == entry.generation and event.mode is entry.mode and entry.rebuilt and entry.flags
+            if not dies_while_drained and not again:
+                return False
+            hit("rebuilding_once_more" if again else "drained_shard_is_lost")
+        self.shards[event.shard] = RebuildingShard(
+            event.shard, event.generation, event.mode, self.version, event.recoverable, source=event.source
+        )
+        self._begin_round(set(event.donors))
+        return True
+
+    def _begin_round(self, donors: set[ShardId]) -> None:
+        # One that nobody hopes for may be there again with a later generation: whoever wrote the event has looked.
+        lost = {entry.shard for entry in self.open_shards if entry.mode is RebuildMode.RESTORE and entry.recoverable}
+        self.round = self.version
+        self.donors = dict.fromkeys(sorted(donors - lost))
+        self._settle()
+
+    def _is_rebuilt(self, event: ShardIsRebuilt) -> bool:
+        if event.round != self.round or event.donor not in self.donors or self.donors[event.donor] is not None:
+            hit("donor_of_another_round")
+            return False
+        self.donors[event.donor] = event.flags
+        self._settle()
+        return True
+
+    def _abort(self, event: ShardAbortRebuild) -> bool:
+        entry = self.shards.get(event.shard)
+        if entry is None or entry.generation != event.generation:
+            return False
+        del self.shards[event.shard]
+        if not entry.rebuilt:
+            # the records that it shares with others of the set were left to somebody else: everyone looks again, it too
+            self._begin_round({*self.donors, event.shard})
+        return True
+
+    def _settle(self) -> None:
+        """The round ends when every donor has finished."""
+        if any(flags is None for flags in self.donors.values()):
+            return
+        flags = DonorFlags.NONE
+        for each in self.donors.values():
+            flags |= each or DonorFlags.NONE
+        for entry in self.open_shards:
+            self.shards[entry.shard] = replace(entry, rebuilt=True, flags=flags)
+
+    # Snapshots
+
+    def encode(self) -> bytes:
+        """The bytes of a snapshot."""
+        encoded: bytes = msgpack.packb(
+            [
+                _SNAPSHOT_VERSION,
+                self.version,
+                self.round,
+                [
+                    [
+                        entry.shard,
+                        entry.generation,
+                        int(entry.mode),
+                        entry.since,
+                        entry.recoverable,
+                        entry.rebuilt,
+                        int(entry.flags),
+                        entry.source,
+                    ]
+                    for _, entry in sorted(self.shards.items())
+                ],
+                [[donor, -1 if flags is None else int(flags)] for donor, flags in sorted(self.donors.items())],
+            ]
+        )
+        return encoded
+
+    @classmethod
+    def decode(cls, data: bytes) -> RebuildingSet:
+        """From `encode`.
+
+        Raises:
+            CorruptEntryError: the bytes are no snapshot.
+        """
+        try:
+            fields = unpack_bounded(data)
+            if whole(fields[0], 0, 1 << 16) != _SNAPSHOT_VERSION:
+                raise ValueError(f"version {fields[0]} is not known")
+            found = cls()
+            found.version = Lsn(whole(fields[1], 0, LSN_MAX))
+            found.round = Lsn(whole(fields[2], 0, LSN_MAX))
+            for row in _rows(fields[3]):
+                entry = _entry(row)
+                found.shards[entry.shard] = entry
+            for row in _rows(fields[4]):
+                flags = whole(row[1], -1, 3)
+                found.donors[shard_field(row[0])] = None if flags < 0 else DonorFlags(flags)
+        except (ValueError, IndexError, msgpack.UnpackException) as error:
+            raise CorruptEntryError(f"this is no snapshot of the event log: {error}") from None
+        return found
+
+
+def _rows(value: Any) -> list[list[Any]]:
+    if type(value) is not list or any(type(row) is not list for row in value):
+        raise ValueError("an array of arrays expected")
+    return value
+
+
+def _entry(row: list[Any]) -> RebuildingShard:
+    if type(row[4]) is not bool or type(row[5]) is not bool or type(row[7]) is not str:
+        raise ValueError("two flags and a text expected")
+    return RebuildingShard(
+        shard_field(row[0]),
+        generation_field(row[1]),
+        RebuildMode(whole(row[2], 0, 1)),
+        Lsn(whole(row[3], 0, LSN_MAX)),
+        row[4],
+        row[5],
+        DonorFlags(whole(row[6], 0, 3)),
+        row[7],
+    )

@@ -1,0 +1,308 @@
+"""A node's copy of what the event log amounts to: reads snapshots and events, appends events, writes snapshots.
+
+It reads and appends as any client does. Appending is never certain; whoever wants something appends its event again until the state shows it.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from client.history_request import HistoryRequest
+from client.read.items import Gap, GapKind, Record
+from client.read.metrics import ReadMetrics
+from client.read.read_set import ReadRequest
+from client.read.read_stream import ReadStream
+from client.read.settings import ReadSettings
+from client.receipt import Receipt
+from client.session import ClientSession
+from logdevice_py.config.cluster import ClusterConfig
+from logdevice_py.core.ids import EVENT_LOG_DELTAS, EVENT_LOG_SNAPSHOTS, LogId
+from logdevice_py.core.lsn import LSN, LSN_INVALID, LSN_MAX, LSN_OLDEST, Lsn
+from logdevice_py.core.machine import Outbox, Rng, TimerWheel
+from logdevice_py.core.marks import hit
+from logdevice_py.core.status import CorruptEntryError
+from logdevice_py.core.units import SECOND, Micros
+from logdevice_py.event_log.events import Event, decode_event, encode_event
+from logdevice_py.event_log.rebuilding_set import RebuildingSet
+from logdevice_py.event_log.settings import RebuildingMetrics, RebuildingSettings
+from server.event_log.links import NodeLinks
+
+_RETRY_US: Final = SECOND
+_TAIL_CHECK_US: Final = 10 * SECOND
+_APPENDED_AGAIN_US: Final = 5 * SECOND
+_TAKEN_AT_ONCE: Final = 1000
+
+
+class ReplicaState(enum.Enum):
+    """How far the replica is."""
+
+    STOPPED = enum.auto()  # not started
+    LOOKING = enum.auto()  # asks how far the snapshots go
+    SNAPSHOT = enum.auto()  # reads them
+    TAILING = enum.auto()  # applies events as they come
+
+
+class _Outcome:
+    """A promise whose outcome is handled at the end of the turn."""
+
+    def __init__(self, replica: EventLogReplica, handle: Callable[[Any, Micros], None]) -> None:
+        self._replica = replica
+        self._handle = handle
+        self._done = False
+
+    def done(self) -> bool:
+        return self._done
+
+    def set_result(self, result: Any, /) -> None:
+        self._done = True
+        self._replica.outcomes.append((self._handle, result))
+
+    def set_exception(self, exception: BaseException, /) -> None:
+        self._done = True
+        self._replica.outcomes.append((self._handle, exception))
+
+    def exception(self) -> BaseException | None:
+        return None
+
+
+class EventLogReplica:
+    """The event log as one node knows it.
+
+    Args:
+        on_change: called when an event, or a snapshot, changed the state.
+    """
+
+    def __init__(
+        self,
+        config: ClusterConfig,
+        settings: RebuildingSettings,
+        metrics: RebuildingMetrics,
+        outbox: Outbox,
+        timers: TimerWheel,
+        rng: Rng,
+        ids: Iterator[int],
+        on_change: Callable[[Micros], None],
+    ) -> None:
+        self.set = RebuildingSet()
+        self.state = ReplicaState.STOPPED
+        self.caught_up = False
+        """Everything that was in the event log at some moment since the start is applied."""
+        self.outcomes: list[tuple[Callable[[Any, Micros], None], Any]] = []
+        self.session = ClientSession(config, timers, rng, links=NodeLinks(outbox), ids=ids)
+        self._settings = settings
+        self._metrics = metrics
+        self._timers = timers
+        self._rng = rng
+        self._on_change = on_change
+        self._read_settings = ReadSettings()
+        self._read_metrics = ReadMetrics()
+        self._stream: ReadStream | None = None
+        self._history: HistoryRequest | None = None
+        self._now = Micros(0)
+        self._last_snapshot: bytes | None = None
+        self._events_since_snapshot = 0
+        self._snapshot_under_way = False
+        self._appended: dict[bytes, Micros] = {}
+        self._behind_at = LSN_INVALID
+        self._missed = False
+
+    # Events of the shell
+
+    def start(self, now: Micros) -> None:
+        """Begin to read."""
+        self._now = now
+        self._look(now)
+        self._timers.at(now + _RETRY_US, self._check_tail)
+
+    def on_turn_end(self, now: Micros) -> None:
+        """Handle what the turn brought."""
+        self._now = now
+        self.session.on_turn_end(now)
+        self._drain(now)
+        if self.outcomes:
+            outcomes, self.outcomes = self.outcomes, []
+            for handle, outcome in outcomes:
+                handle(outcome, now)
+            self.session.on_turn_end(now)
+
+    def on_config(self, config: ClusterConfig, now: Micros) -> None:
+        """Another version of the cluster file."""
+        self._now = now
+        self.session.set_config(config, now)
+
+    # Reading
+
+    def _look(self, now: Micros) -> None:
+        self.state = ReplicaState.LOOKING
+        self.session.tail_lsn(EVENT_LOG_SNAPSHOTS, _Outcome(self, self._on_snapshot_tail), now)
+
+    def _on_snapshot_tail(self, tail: LSN | BaseException, now: Micros) -> None:
+        if self.state is not ReplicaState.LOOKING:
+            return
+        if isinstance(tail, BaseException):
+            self._timers.at(now + _RETRY_US, self._look)
+            return
+        self.state = ReplicaState.SNAPSHOT
+        self._last_snapshot = None
+        if tail < LSN_OLDEST:
+            self._tail(now)
+        else:
+            self._open(EVENT_LOG_SNAPSHOTS, LSN_OLDEST, Lsn(tail), now)
+
+    def _open(self, log: LogId, first: Lsn, until: Lsn, now: Micros) -> None:
+        self._close()
+        session = self.session
+        request = ReadRequest(log=log, stream=next(session.ids), first=first, until=until, single_copy=False)
+        self._stream = ReadStream(
+            request,
+            config=session.config,
+            settings=self._read_settings,
+            outbox=session.links,
+            timers=session.timers,
+            rng=self._rng,
+            metrics=self._read_metrics,
+            request_history=self._request_history,
+            on_ready=lambda: None,
+        )
+        session.add_stream(request.stream, self._stream)
+        self._stream.start(now)
+
+    def _request_history(self) -> None:
+        assert self._stream is not None
+        if self._history is not None:
+            self._history.cancel()
+        self._history = self.session.read_history(self._stream.log, self._now, self._stream.on_history)
+
+    def _close(self) -> None:
+        if self._stream is not None:
+            self._stream.stop()
+            self.session.remove_stream(self._stream.request.stream)
+            self._stream = None
+        if self._history is not None:
+            self._history.cancel()
+            self._history = None
+
+    def _drain(self, now: Micros) -> None:
+        stream = self._stream
+        if stream is None or not stream.ready:
+            return
+        changed = False
+        while self._stream is stream and stream.ready:
+            batch = stream.take(_TAKEN_AT_ONCE, now)
+            for item in batch:
+                if not self._missed:
+                    changed = self._take(item) or changed
+            if stream.finished:
+                self._close()
+                self._end_of_snapshots(now)
+                changed = True
+            elif self._missed:
+                self._missed = False
+                self._close()
+                self.state = ReplicaState.STOPPED
+                self._timers.at(now + _RETRY_US, self._look)
+            elif not batch:
+                break
+        if changed:
+            self._on_change(now)
+        self._timers.at(now, lambda _: None)  # another turn, in which the shards get credit
+
+    def _take(self, item: Any) -> bool:
+        if self.state is ReplicaState.SNAPSHOT:
+            if isinstance(item, Record):
+                self._last_snapshot = item.payload
+            return False
+        if isinstance(item, Gap):
+            if item.kind is GapKind.TRIM and item.hi > self.set.version:
+                hit("event_log_trimmed_ahead")  # a snapshot that was not there yet says what the events did
+                self._missed = True
+            elif item.kind is GapKind.DATALOSS:
+                hit("event_log_lost_events")
+                self._metrics.event_log_losses += 1
+            return False
+        event: Event | None = None
+        if isinstance(item, Record):
+            try:
+                event = decode_event(item.payload)
+            except CorruptEntryError:
+                hit("event_log_record_is_no_event")
+        if item.lsn <= self.set.version:
+            return False
+        self._metrics.events_applied += 1
+        self._events_since_snapshot += 1
+        return self.set.apply(event, Lsn(item.lsn))
+
+    def _end_of_snapshots(self, now: Micros) -> None:
+        if self._last_snapshot is not None:
+            try:
+                found = RebuildingSet.decode(self._last_snapshot)
+            except CorruptEntryError:
+                hit("event_log_snapshot_is_none")
+            else:
+                if found.version > self.set.version:
+                    self.set = found
+        self._tail(now)
+
+    def _tail(self, now: Micros) -> None:
+        self.state = ReplicaState.TAILING
+        self._open(EVENT_LOG_DELTAS, Lsn(self.set.version + 1), LSN_MAX, now)
+
+    def _check_tail(self, now: Micros) -> None:
+        """Whether everything is applied; a stream that stands still is opened anew."""
+        self._timers.at(now + (_TAIL_CHECK_US if self.caught_up else _RETRY_US), self._check_tail)
+        if self.state is ReplicaState.TAILING:
+            self.session.tail_lsn(EVENT_LOG_DELTAS, _Outcome(self, self._on_tail), now)
+
+    def _on_tail(self, tail: LSN | BaseException, now: Micros) -> None:
+        stream = self._stream
+        if isinstance(tail, BaseException) or self.state is not ReplicaState.TAILING or stream is None:
+            return
+        if stream.next_lsn > tail:
+            self.caught_up = True
+            self._behind_at = LSN_INVALID
+        elif self._behind_at == stream.next_lsn and self.caught_up:
+            hit("event_log_read_anew")
+            self._behind_at = LSN_INVALID
+            self._look(now)
+        else:
+            self._behind_at = stream.next_lsn
+
+    # Writing
+
+    def append(self, event: Event, now: Micros) -> None:
+        """Append an event, unless the same one was appended a moment ago."""
+        payload = encode_event(event)
+        if now < self._appended.get(payload, 0):
+            return
+        self._appended = {each: until for each, until in self._appended.items() if until > now}
+        self._appended[payload] = Micros(now + _APPENDED_AGAIN_US)
+        self._metrics.events_written += 1
+        self.session.append(EVENT_LOG_DELTAS, payload, _Outcome(self, lambda outcome, at: None))
+        self._timers.at(now, lambda _: None)
+
+    def write_snapshot_if_due(self, now: Micros) -> None:
+        """Called now and then on the node that leads."""
+        due = self._events_since_snapshot >= self._settings.snapshot_events
+        if due and not self._snapshot_under_way and self.state is ReplicaState.TAILING:
+            self._snapshot_under_way = True
+            self._events_since_snapshot = 0
+            version = self.set.version
+            self.session.append(
+                EVENT_LOG_SNAPSHOTS,
+                self.set.encode(),
+                _Outcome(self, lambda outcome, at: self._on_snapshot(version, outcome, at)),
+            )
+            self._timers.at(now, lambda _: None)
+
+    def _on_snapshot(self, version: Lsn, outcome: Receipt | BaseException, now: Micros) -> None:
+        self._snapshot_under_way = False
+        if isinstance(outcome, BaseException):
+            return
+        self._metrics.snapshots_written += 1
+        shards = list(self.session.config.storage_shards())
+        trimmed = _Outcome(self, lambda outcome, at: None)
+        self.session.trim(EVENT_LOG_DELTAS, version, shards, trimmed, now)
+        if outcome.lsn > LSN_OLDEST:
+            self.session.trim(EVENT_LOG_SNAPSHOTS, outcome.lsn - 1, shards, trimmed, now)

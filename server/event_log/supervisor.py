@@ -1,0 +1,188 @@
+"""Who writes which event: the node that leads declares losses, donors say when they are done, shards that are back say so.
+
+Nothing is remembered between ticks but since when nodes are dead: what should be in the event log is compared with what is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from logdevice_py.config.cluster import ClusterConfig
+from logdevice_py.core.ids import Generation, NodeId, ShardId, format_shard, node_of
+from logdevice_py.core.marks import hit
+from logdevice_py.core.units import Micros
+from logdevice_py.event_log.events import (
+    DonorFlags,
+    Event,
+    RebuildMode,
+    ShardAbortRebuild,
+    ShardIsRebuilt,
+    ShardNeedsRebuild,
+    ShardUnrecoverable,
+)
+from logdevice_py.event_log.rebuilding_set import RebuildingSet
+from logdevice_py.event_log.settings import RebuildingSettings
+from logdevice_py.membership.cluster_view import ClusterView
+
+
+def donors_for(
+    config: ClusterConfig, state: RebuildingSet, view: ClusterView, lost: Iterable[ShardId]
+) -> tuple[ShardId, ...]:
+    """Every storage shard that is not lost, as far as is known."""
+    gone = set(lost)
+    for shard, entry in state.shards.items():
+        if entry.mode is RebuildMode.RESTORE and view.generation(shard) <= entry.generation:
+            gone.add(shard)
+    return tuple(shard for shard in config.storage_shards() if shard not in gone)
+
+
+class RebuildingSupervisor:
+    """Looks now and then at one node's view of the cluster and at the event log.
+
+    Args:
+        look_up: has the generation of a shard of which nobody was heard looked up; `note_generation` gets it.
+        append: writes an event.
+    """
+
+    def __init__(
+        self,
+        node: NodeId,
+        settings: RebuildingSettings,
+        view: ClusterView,
+        own: Mapping[ShardId, Generation],
+        look_up: Callable[[ShardId, Micros], None],
+        append: Callable[[Event, Micros], None],
+    ) -> None:
+        self._node = node
+        self._settings = settings
+        self._view = view
+        self._own = own
+        self._look_up = look_up
+        self._append = append
+        self._dead_since: dict[NodeId, Micros] = {}
+        self._generations: dict[ShardId, Generation] = {}
+
+    def note_generation(self, shard: ShardId, generation: Generation) -> None:
+        """What the epoch store says of a shard."""
+        self._generations[shard] = generation
+
+    def leads(self, config: ClusterConfig) -> bool:
+        """Whether this node looks after the shards of all."""
+        return next((node for node in config.sequencer_nodes() if self._view.may_sequence(node)), None) == self._node
+
+    def tick(
+        self,
+        config: ClusterConfig,
+        state: RebuildingSet,
+        results: Mapping[ShardId, tuple[int, DonorFlags]],
+        failed: frozenset[ShardId],
+        now: Micros,
+    ) -> None:
+        """Write what is missing in the event log, all of which was read.
+
+        Args:
+            results: the rounds that donors of this node have done, and how.
+            failed: own shards whose disk failed: they are not back.
+        """
+        for donor, (round_, flags) in sorted(results.items()):
+            if round_ == state.round and state.awaits(donor):
+                self._append(ShardIsRebuilt(donor, state.round, flags), now)
+        for shard, generation in sorted(self._own.items()):
+            entry = state.shards.get(shard)
+            back = entry is not None and entry.mode is RebuildMode.RESTORE and entry.generation == generation
+            if back and shard not in failed:
+                hit("lost_shard_is_back")
+                self._append(ShardAbortRebuild(shard, generation), now)
+        if self.leads(config):
+            self._declare_replaced(config, state, now)
+            self._declare_dead(config, state, now)
+            self._finish_for_removed(config, state, now)
+
+    def given_up(self, now: Micros) -> frozenset[NodeId]:
+        """Nodes that were dead for the grace period, as far as this node sees."""
+        grace = self._settings.self_initiated_grace_period_us
+        return frozenset(node for node, since in self._dead_since.items() if grace and now - since >= grace)
+
+    def note_dead(self, config: ClusterConfig, now: Micros) -> None:
+        """Look who is dead; to be called before each `tick`."""
+        for node in config.nodes:
+            if self._view.is_alive(node):
+                self._dead_since.pop(node, None)
+            else:
+                self._dead_since.setdefault(node, now)
+        self._dead_since = {node: since for node, since in self._dead_since.items() if node in config.nodes}
+
+    def _needs_rebuild(
+        self,
+        config: ClusterConfig,
+        state: RebuildingSet,
+        shard: ShardId,
+        generation: int,
+        source: str,
+        now: Micros,
+        *,
+        recoverable: bool,
+    ) -> None:
+        donors = donors_for(config, state, self._view, () if self._view.generation(shard) > generation else (shard,))
+        self._append(
+            ShardNeedsRebuild(shard, Generation(generation), RebuildMode.RESTORE, donors, recoverable, source), now
+        )
+
+    def _declare_replaced(self, config: ClusterConfig, state: RebuildingSet, now: Micros) -> None:
+        """A shard that has a later generation lost the earlier ones for certain."""
+        for shard in config.storage_shards():
+            generation = self._view.generation(shard)
+            if generation <= 1:
+                continue
+            entry = state.shards.get(shard)
+            replaced = entry is None or entry.generation < generation - 1
+            drained = entry is not None and entry.mode is RebuildMode.RELOCATE and not entry.rebuilt
+            if replaced or (drained and entry is not None and entry.generation < generation):
+                hit("replaced_shard_is_rebuilt")
+                text = f"{format_shard(shard)} has generation {generation}"
+                self._needs_rebuild(config, state, shard, generation - 1, text, now, recoverable=False)
+            elif (
+                entry is not None
+                and entry.generation < generation
+                and entry.mode is RebuildMode.RESTORE
+                and entry.recoverable
+            ):
+                self._append(ShardUnrecoverable(shard, entry.generation), now)
+
+    def _declare_dead(self, config: ClusterConfig, state: RebuildingSet, now: Micros) -> None:
+        settings = self._settings
+        storage = {node_of(shard) for shard in config.storage_shards()}
+        dead = {node: now - since for node, since in self._dead_since.items() if node in storage}
+        grace = settings.self_initiated_grace_period_us
+        due = sorted(node for node, time in dead.items() if grace and time >= grace)
+        rebuilt = {node_of(shard) for shard, entry in state.shards.items() if entry.rebuilt and not entry.flags}
+        pending = [node for node in due if node not in rebuilt]
+        too_many = 100 * len(pending) > settings.max_lost_percent * len(storage - (rebuilt & set(due)))
+        for node in due:
+            for shard in config.nodes[node].shard_ids():
+                entry = state.shards.get(shard)
+                generation = self._view.generation(shard) or self._generations.get(shard, Generation(0))
+                after = settings.unrecoverable_after_us
+                lost_already = entry is not None and entry.mode is RebuildMode.RESTORE
+                if entry is not None and lost_already and (not generation or generation <= entry.generation):
+                    if entry.recoverable and after and dead[node] >= after:
+                        self._append(ShardUnrecoverable(shard, entry.generation), now)
+                elif too_many:
+                    hit("too_many_lost_to_rebuild")
+                elif not generation:
+                    self._look_up(shard, now)
+                elif entry is None or entry.generation < generation or not entry.rebuilt:
+                    hit("dead_node_is_rebuilt")
+                    text = f"N{node} was dead for {dead[node] // 1_000_000} s"
+                    self._needs_rebuild(config, state, shard, generation, text, now, recoverable=True)
+
+    def _finish_for_removed(self, config: ClusterConfig, state: RebuildingSet, now: Micros) -> None:
+        """Nobody waits for donors that are not in the cluster file any more."""
+        present = set(config.storage_shards())
+        for donor in state.donors:
+            if donor not in present and state.awaits(donor):
+                hit("donor_was_removed")
+                entry = state.shards.get(donor)
+                emptied = entry is not None and entry.rebuilt and not entry.flags
+                flags = DonorFlags.NONE if emptied else DonorFlags.UNPLACED
+                self._append(ShardIsRebuilt(donor, state.round, flags), now)

@@ -1,0 +1,179 @@
+"""What the donors of one node share: their surroundings, their requests to other shards, and the pace at which they work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+from logdevice_py.config.cluster import ClusterConfig
+from logdevice_py.core.ids import Generation, LogId, PeerId, ShardId, node_of, node_peer
+from logdevice_py.core.lsn import Epoch, Lsn
+from logdevice_py.core.machine import Outbox, Rng, Timer, TimerWheel
+from logdevice_py.core.status import Status
+from logdevice_py.core.units import SECOND, Micros
+from logdevice_py.event_log.events import RebuildMode
+from logdevice_py.event_log.rebuilding_set import RebuildingSet, RebuildingShard
+from logdevice_py.event_log.settings import RebuildingMetrics, RebuildingSettings
+from logdevice_py.membership.cluster_view import ClusterView
+from logdevice_py.metadata.epoch_metadata import EpochInterval
+from logdevice_py.protocol.messages import RebuildStore, RebuildStored
+from storage_node.purge import StartHistoryReader
+from storage_node.rebuilding.receiver import StoredAgain
+
+SequencerAnswered = Callable[[Status, Micros], None]
+AskSequencer = Callable[[LogId, Epoch, bool, SequencerAnswered, Micros], None]
+"""(data log, epoch in which it must be at least, also store its metadata record again, called once: OK when all epochs before the sequencer's
+are recovered; now)."""
+
+
+class RebuildRequests:
+    """The REBUILD_STOREs under way from one node."""
+
+    __slots__ = ("_ids", "_out", "_settings", "_timers", "_waiting")
+
+    def __init__(self, out: Outbox, timers: TimerWheel, ids: Iterator[int], settings: RebuildingSettings) -> None:
+        self._out = out
+        self._timers = timers
+        self._ids = ids
+        self._settings = settings
+        self._waiting: dict[int, tuple[ShardId, StoredAgain, Timer]] = {}
+
+    def send(
+        self,
+        shard: ShardId,
+        generation: Generation,
+        log: LogId,
+        images: list[tuple[Lsn, bytes]],
+        done: StoredAgain,
+        now: Micros,
+    ) -> None:
+        """Have copies stored by a shard; `done` is called once, in a later turn."""
+        request = next(self._ids)
+
+        def give_up(now: Micros) -> None:
+            del self._waiting[request]
+            done(Status.TIMEDOUT, [], now)
+
+        self._waiting[request] = shard, done, self._timers.at(now + self._settings.store_timeout_us, give_up)
+        self._out.send(
+            node_peer(shard),
+            RebuildStore(
+                request_id=request,
+                shard=shard,
+                generation=generation,
+                log=log,
+                entries=[(int(lsn), len(image)) for lsn, image in images],
+                images=b"".join(image for _, image in images),
+            ),
+        )
+
+    def on_rebuild_stored(self, message: RebuildStored, now: Micros) -> None:
+        """An answer; ignored when nobody waits for it."""
+        waiting = self._waiting.get(message.request_id)
+        if waiting is not None and waiting[0] == message.shard:
+            del self._waiting[message.request_id]
+            waiting[2].cancel()
+            waiting[1](message.status, [Lsn(lsn) for lsn in message.lacking], now)
+
+    def on_peer_down(self, peer: PeerId, now: Micros) -> None:
+        """What was asked of the node may be lost."""
+        for request, (shard, done, timer) in list(self._waiting.items()):
+            if node_peer(shard) == peer and request in self._waiting:
+                del self._waiting[request]
+                timer.cancel()
+                done(Status.PEER_CLOSED, [], now)
+
+
+class Throttle:
+    """Spreads work over time: so many bytes a second, without saving up for bursts."""
+
+    __slots__ = ("_free_at", "_rate")
+
+    def __init__(self, bytes_per_second: int) -> None:
+        self._rate = bytes_per_second
+        self._free_at = Micros(0)
+
+    def reserve(self, size: int, now: Micros) -> Micros:
+        """When work of this size may begin."""
+        begin = max(now, self._free_at)
+        self._free_at = Micros(begin + size * SECOND // self._rate)
+        return Micros(begin)
+
+
+class Patience:
+    """Of one donor in one round: who once waited in vain for a place does not wait as long for every record and log."""
+
+    __slots__ = ("_tries_max", "exhausted")
+
+    def __init__(self, tries_max: int) -> None:
+        self._tries_max = tries_max
+        self.exhausted = False
+
+    def is_over(self, tries: int) -> bool:
+        """Whether so many tries are enough."""
+        over = tries > (1 if self.exhausted else self._tries_max)
+        self.exhausted = self.exhausted or over
+        return over
+
+
+class DonorContext:
+    """Of one node."""
+
+    __slots__ = (
+        "ask_sequencer",
+        "cluster",
+        "config",
+        "metrics",
+        "requests",
+        "rng",
+        "set",
+        "settings",
+        "start_reader",
+        "timers",
+    )
+
+    def __init__(
+        self,
+        config: ClusterConfig,
+        settings: RebuildingSettings,
+        metrics: RebuildingMetrics,
+        out: Outbox,
+        timers: TimerWheel,
+        rng: Rng,
+        cluster: ClusterView,
+        ids: Iterator[int],
+        start_reader: StartHistoryReader,
+        ask_sequencer: AskSequencer,
+    ) -> None:
+        self.config = config
+        self.settings: Final = settings
+        self.metrics: Final = metrics
+        self.timers: Final = timers
+        self.rng: Final = rng
+        self.cluster: Final = cluster
+        self.start_reader: Final = start_reader
+        self.ask_sequencer: Final = ask_sequencer
+        self.requests: Final = RebuildRequests(out, timers, ids, settings)
+        self.set = RebuildingSet()
+
+    def affected(self, interval: EpochInterval) -> Mapping[ShardId, RebuildingShard]:
+        """The shards of a nodeset that are lost or being emptied, in the generation that the epochs list."""
+        found: dict[ShardId, Any] = {shard: self.set.find(shard, generation) for shard, generation in interval.nodeset}
+        return {shard: entry for shard, entry in found.items() if entry is not None}
+
+    def is_eligible(self, shard: ShardId, interval: EpochInterval) -> bool:
+        """Whether the shard may take copies of entries of these epochs at this moment."""
+        return (
+            self.cluster.is_alive(node_of(shard))
+            and self.cluster.generation(shard) == interval.generation(shard)
+            and self.config.is_writable(shard)
+            and self.config.location(shard) is not None
+        )
+
+    def may_hide_records(self, shards: Mapping[ShardId, RebuildingShard]) -> list[ShardId]:
+        """Those among `shards` whose records have not certainly been stored again: if a copyset fits on these alone, a record may be gone."""
+        return [
+            shard
+            for shard, entry in shards.items()
+            if entry.mode is RebuildMode.RESTORE and (not entry.rebuilt or entry.flags)
+        ]

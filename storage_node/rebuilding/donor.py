@@ -1,0 +1,179 @@
+"""What one shard does in a round of rebuilding: it looks through every log that it holds something of, some at a time."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from logdevice_py.core.entry import parse_header
+from logdevice_py.core.ids import LogId, PeerId, data_log_of, is_metadata_log
+from logdevice_py.core.lsn import EPOCH_INVALID, LSN_INVALID, LSN_OLDEST, Lsn
+from logdevice_py.core.marks import hit
+from logdevice_py.core.status import Status
+from logdevice_py.core.units import Micros
+from logdevice_py.event_log.events import DonorFlags
+from logdevice_py.event_log.rebuilding_set import RebuildingSet
+from logdevice_py.placement.failure_domains import FailureDomains
+from logdevice_py.protocol.messages import Digested
+from storage_node.log_store.interface import ReadResult
+from storage_node.rebuilding.context import DonorContext, Patience, SequencerAnswered, Throttle
+from storage_node.rebuilding.log_rebuilding import LogRebuilding
+from storage_node.rebuilding.receiver import RebuildStoreHandler
+from storage_node.release import PurgeStarter
+from storage_node.shard import Shard
+
+
+class ShardDonor:
+    """One shard as donor. A new round begins from the start; what has its copies is skipped."""
+
+    def __init__(
+        self, shard: Shard, purges: PurgeStarter, own_store: RebuildStoreHandler, context: DonorContext
+    ) -> None:
+        self.round: Lsn = LSN_INVALID
+        """The round that it works for, or has finished; 0: none."""
+        self.result: DonorFlags | None = None
+        """How the round ended here; None: it is under way, or there is none."""
+        self.running: dict[LogId, LogRebuilding] = {}
+        self._shard = shard
+        self._purges = purges
+        self._own_store = own_store
+        self._context = context
+        self._throttle = Throttle(context.settings.rate_limit_bytes)
+        self._patience = Patience(context.settings.tries_max)
+        self._waiting: deque[LogId] = deque()
+        self._seen: set[LogId] = set()
+        self._metadata = 0
+        self._flags = DonorFlags.NONE
+
+    @property
+    def logs_left(self) -> int:
+        """How many logs are not done."""
+        return len(self.running) + len(self._waiting) + self._metadata
+
+    def on_set(self, state: RebuildingSet, now: Micros) -> None:
+        """The event log says something else than before."""
+        wanted = state.round if state.awaits(self._shard.shard) else LSN_INVALID
+        if wanted == self.round:
+            return
+        self.stop()
+        self.round = wanted
+        if wanted != LSN_INVALID and not self._shard.failed:
+            hit("donor_begins_round")
+            if self._is_uncertain():
+                self._flags |= DonorFlags.UNCERTAIN
+            self._look_for_logs(now)
+
+    def stop(self) -> None:
+        """Do nothing more for the round."""
+        for each in self.running.values():
+            each.stop()
+        self.running.clear()
+        self._waiting.clear()
+        self._seen.clear()
+        self._metadata = 0
+        self._flags = DonorFlags.NONE
+        self._patience = Patience(self._context.settings.tries_max)
+        self.result = None
+        self.round = LSN_INVALID
+
+    def on_digested(self, message: Digested, now: Micros) -> None:
+        """An answer to a reader of nodesets."""
+        for each in list(self.running.values()):
+            if each.reader is not None:
+                each.reader.on_digested(message, now)
+
+    def on_peer_down(self, peer: PeerId, now: Micros) -> None:
+        """Questions to the node may be lost."""
+        for each in list(self.running.values()):
+            if each.reader is not None:
+                each.reader.on_peer_down(peer, now)
+
+    def _is_uncertain(self) -> bool:
+        """Whether a record of some log may have had all its copies on lost shards: of logs that only those held, nobody else can tell."""
+        context = self._context
+        lost = context.may_hide_records(context.set.shards)
+        return any(
+            FailureDomains(lost, group.attributes.replication, context.config.location).can_replicate(lost)
+            for group in context.config.logs.groups
+        )
+
+    def _look_for_logs(self, now: Micros) -> None:
+        """Take up the logs that were not met before; when there are none, the round is done here."""
+        found = sorted(log for log in self._shard.logs if log not in self._seen)
+        self._seen.update(found)
+        self._waiting.extend(found)
+        if not found:
+            self.result = self._flags
+            return
+        self._begin(now)
+
+    def _begin(self, now: Micros) -> None:
+        while self._waiting and len(self.running) + self._metadata < self._context.settings.logs_in_flight:
+            log = self._waiting.popleft()
+            if is_metadata_log(log):
+                self._look_at_metadata(log)
+                continue
+            each = self.running[log] = LogRebuilding(
+                log,
+                self._shard,
+                self._purges,
+                self._own_store,
+                self._context,
+                self._throttle,
+                self._patience,
+                self._on_finished,
+            )
+            each.start(now)
+
+    def _on_finished(self, log: LogRebuilding, now: Micros) -> None:
+        if self.running.get(log.log) is log:
+            del self.running[log.log]
+            self._flags |= log.flags
+            self._go_on(now)
+
+    def _go_on(self, now: Micros) -> None:
+        self._begin(now)
+        if not self.running and not self._waiting and not self._metadata:
+            self._look_for_logs(now)
+
+    # --- metadata logs -----------------------------------------------------------------------------------------------------
+
+    def _look_at_metadata(self, log: LogId) -> None:
+        """The latest record tells everything that the ones before it do: have that one stored again where a lost shard held it."""
+        round_, state = self.round, self._shard.logs[log]
+        self._metadata += 1
+
+        def read(result: ReadResult, now: Micros) -> None:
+            if self.round != round_ or self._shard.failed:
+                return
+            open_shards = {entry.shard for entry in self._context.set.open_shards}
+            for _, image in result.entries:
+                copyset = parse_header(image).copyset
+                kept = [member for member in copyset if member not in open_shards]
+                if len(kept) < len(copyset) and kept and kept[0] == self._shard.shard:
+                    hit("donor_has_metadata_stored_again")
+                    self._context.ask_sequencer(data_log_of(log), EPOCH_INVALID, True, asked, now)
+                    return
+            done(now)
+
+        def asked(status: Status, now: Micros) -> None:
+            if self.round != round_:
+                return
+            if status in (Status.OK, Status.NOTFOUND):
+                done(now)
+            else:
+                settings = self._context.settings
+                again = now + settings.retry_us_max
+                self._context.timers.at(again, lambda at: self._ask_again(log, round_, asked, at))
+
+        def done(now: Micros) -> None:
+            self._metadata -= 1
+            self._go_on(now)
+
+        if state.highest < LSN_OLDEST:
+            self._metadata -= 1
+            return
+        self._shard.reads.read_last(log, LSN_OLDEST, state.highest, read)
+
+    def _ask_again(self, log: LogId, round_: Lsn, asked: SequencerAnswered, now: Micros) -> None:
+        if self.round == round_:
+            self._context.ask_sequencer(data_log_of(log), EPOCH_INVALID, True, asked, now)

@@ -1,0 +1,369 @@
+"""A donor's part for one log: which epochs list lost shards, when they are final, and what of them is to be stored again."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from logdevice_py.core.entry import EntryHeader, parse_header
+from logdevice_py.core.ids import LogId, ShardId
+from logdevice_py.core.lsn import EPOCH_MAX, ESN_MAX, Epoch, Lsn, compose_lsn
+from logdevice_py.core.machine import Timer, backoff
+from logdevice_py.core.marks import hit
+from logdevice_py.core.status import Status
+from logdevice_py.core.units import SECOND, Micros
+from logdevice_py.event_log.events import DonorFlags, RebuildMode
+from logdevice_py.event_log.rebuilding_set import RebuildingShard
+from logdevice_py.metadata.epoch_metadata import EpochInterval
+from logdevice_py.placement.copyset import CopysetSelector
+from logdevice_py.placement.failure_domains import FailureDomains
+from storage_node.log_store.interface import ReadResult
+from storage_node.purge import HistoryReader
+from storage_node.rebuilding.chunk import ChunkRebuilding, EntryWork, entry_work
+from storage_node.rebuilding.context import DonorContext, Patience, Throttle
+from storage_node.rebuilding.receiver import RebuildStoreHandler
+from storage_node.release import PurgeStarter
+from storage_node.shard import Shard
+
+_ENTRIES_MAX: Final = 1000
+_AVOIDED_US: Final = 5 * SECOND
+
+
+class LogRebuildingState(enum.Enum):
+    """How far the log is."""
+
+    HISTORY = "reading history"  # which epochs list a lost shard?
+    SEQUENCER = "asking the sequencer"  # for an epoch without it, and until all before are recovered
+    CLEAN = "waiting for clean epochs"  # what this shard holds of them is not final yet
+    SCANNING = "scanning"  # entries are looked through, and stored again
+    DONE = "done"  # terminal
+
+
+@dataclass(slots=True)
+class _Range:
+    """Epochs that list a shard of the set."""
+
+    interval: EpochInterval
+    affected: Mapping[ShardId, RebuildingShard]
+    first: Epoch
+    last: Epoch
+    """Inclusive; `EPOCH_MAX` while no later interval is known."""
+
+
+class LogRebuilding:
+    """One log on one donor, for one round."""
+
+    def __init__(
+        self,
+        log: LogId,
+        shard: Shard,
+        purges: PurgeStarter,
+        own_store: RebuildStoreHandler,
+        context: DonorContext,
+        throttle: Throttle,
+        patience: Patience,
+        finished: Callable[[LogRebuilding, Micros], None],
+    ) -> None:
+        self.log = log
+        self.state = LogRebuildingState.HISTORY
+        self.flags = DonorFlags.NONE
+        self.reader: HistoryReader | None = None
+        self._shard = shard
+        self._purges = purges
+        self._own_store = own_store
+        self._context = context
+        self._throttle = throttle
+        self._patience = patience
+        self._finished = finished
+        self._timer: Timer | None = None
+        self._pauses = self._new_pauses()
+        self._tries = 0
+        self._asked = False
+        self._ranges: list[_Range] = []
+        self._last = Epoch(0)
+        self._position = Lsn(0)
+        self._selector: CopysetSelector | None = None
+        self._avoided: dict[ShardId, Micros] = {}
+        self._targets: dict[tuple[ShardId, ...], tuple[ShardId, ...]] = {}
+        self._block_bytes = 0
+        self._entries: list[tuple[Lsn, bytes]] = []
+        self._through = Lsn(0)
+        self._chunk: ChunkRebuilding | None = None
+
+    def start(self, now: Micros) -> None:
+        """Begin."""
+        self._read_history(now)
+
+    def stop(self) -> None:
+        """The round is over, or the disk failed. What is under way is left as it is."""
+        self.state = LogRebuildingState.DONE
+        if self._timer is not None:
+            self._timer.cancel()
+        if self.reader is not None:
+            self.reader.cancel()
+            self.reader = None
+        if self._chunk is not None:
+            self._chunk.cancel()
+            self._chunk = None
+
+    def explain(self) -> str:
+        """What it does at this moment, for people."""
+        return self.state.value
+
+    # --- which epochs ------------------------------------------------------------------------------------------------------
+
+    def _read_history(self, now: Micros) -> None:
+        self.state = LogRebuildingState.HISTORY
+        self.reader = self._context.start_reader(self.log, self._on_history, now)
+
+    def _on_history(self, history: tuple[EpochInterval, ...], complete: bool, now: Micros) -> None:
+        if self.state is not LogRebuildingState.HISTORY:
+            return
+        self.reader = None
+        if not history or not complete:
+            if self._out_of_tries():
+                hit("rebuilding_history_incomplete")
+                self.flags |= DonorFlags.UNPLACED
+            else:
+                self._later(self._read_history, now)
+                return
+        self._ranges = []
+        context = self._context
+        for at, interval in enumerate(history):
+            affected = context.affected(interval)
+            last = Epoch(history[at + 1].since - 1) if at + 1 < len(history) else EPOCH_MAX
+            if affected:
+                self._ranges.append(_Range(interval, affected, interval.since, last))
+                domains = FailureDomains(interval.shards, interval.replication, context.config.location)
+                if domains.can_replicate(context.may_hide_records(affected)):
+                    self.flags |= DonorFlags.UNCERTAIN
+        if not self._ranges:
+            self._finish(now)
+            return
+        self._last = self._ranges[-1].last
+        if self._last == EPOCH_MAX:
+            if not self._asked or not self._out_of_tries():
+                self._ask_sequencer(now)
+                return
+            # the nodeset cannot do without the shard: what is clean of its epochs is looked through all the same
+            hit("rebuilding_nodeset_too_small")
+            self.flags |= DonorFlags.UNPLACED
+            self._last = self._clean_epoch()
+        if self._clean_epoch() >= self._last:
+            self._scan(now)
+        else:
+            self._ask_sequencer(now)
+
+    def _clean_epoch(self) -> Epoch:
+        state = self._shard.find(self.log)
+        return Epoch(0) if state is None else state.clean_epoch
+
+    # --- until they are final ----------------------------------------------------------------------------------------------
+
+    def _ask_sequencer(self, now: Micros) -> None:
+        self.state = LogRebuildingState.SEQUENCER
+        above = Epoch(0) if self._last == EPOCH_MAX else Epoch(self._last + 1)
+        self._context.ask_sequencer(self.log, above, False, self._on_sequencer, now)
+
+    def _on_sequencer(self, status: Status, now: Micros) -> None:
+        if self.state is not LogRebuildingState.SEQUENCER:
+            return
+        if status is Status.NOTFOUND:
+            hit("rebuilding_log_not_in_config")
+            self._last = min(self._last, self._clean_epoch())
+            self._scan(now)
+        elif status is not Status.OK:
+            self._later(self._ask_sequencer, now)
+        elif self._last == EPOCH_MAX:
+            self._asked = True
+            self._later(self._read_history, now)
+        else:
+            self.state = LogRebuildingState.CLEAN
+            self._await_clean(now)
+
+    def _await_clean(self, now: Micros) -> None:
+        state = self._shard.log(self.log)
+        if state.clean_epoch >= self._last:
+            self._scan(now)
+            return
+        if not state.clean_in_flight:
+            hit("rebuilding_starts_purge")
+            state.fence = max(state.fence, self._last)
+            self._purges.start(state, self._last, now)
+        self._later(self._await_clean, now)
+
+    # --- their entries -----------------------------------------------------------------------------------------------------
+
+    def _scan(self, now: Micros) -> None:
+        self.state = LogRebuildingState.SCANNING
+        self._next_range(now)
+
+    def _next_range(self, now: Micros) -> None:
+        self._ranges = [each for each in self._ranges if each.first <= self._last]
+        if not self._ranges:
+            self._finish(now)
+            return
+        at = self._ranges[0]
+        interval = at.interval
+        state = self._shard.find(self.log)
+        if state is not None and state.lossy_last and state.lossy_first <= at.last and state.lossy_last >= at.first:
+            hit("rebuilding_lossy_epochs")  # what a crash took from here nobody else takes for his to give
+            self.flags |= DonorFlags.UNPLACED
+        config = self._context.config
+        self._selector = CopysetSelector(
+            interval.shards,
+            interval.replication,
+            location=config.location,
+            weight=config.storage_capacity,
+            rng=self._context.rng,
+        )
+        self._targets = {}
+        self._position = compose_lsn(at.first, 1)
+        self._pauses, self._tries = self._new_pauses(), 0
+        self._read(now)
+
+    def _read(self, now: Micros) -> None:
+        state = self._shard.find(self.log)
+        at = self._ranges[0]
+        end = compose_lsn(min(at.last, self._last), ESN_MAX)
+        if state is not None:
+            self._position = max(self._position, Lsn(state.trim_point + 1))
+        if state is None or self._position > min(end, state.highest):
+            del self._ranges[0]
+            self._next_range(now)
+            return
+        self._shard.reads.read(
+            self.log, self._position, end, self._context.settings.chunk_bytes, _ENTRIES_MAX, self._on_read
+        )
+
+    def _on_read(self, result: ReadResult, now: Micros) -> None:
+        if self.state is not LogRebuildingState.SCANNING:
+            return
+        if result.status is not Status.OK:
+            self.stop()
+            return
+        if result.corrupt or result.bodiless:
+            hit("rebuilding_meets_damage")
+            self.flags |= DonorFlags.UNPLACED
+        self._entries, self._through = result.entries, result.through
+        self._tries = 0
+        self._store(now)
+
+    def _store(self, now: Micros) -> None:
+        """Work on the entries that were read."""
+        self._avoided = {shard: until for shard, until in self._avoided.items() if until > now}
+        work: list[EntryWork] = []
+        unplaced = 0
+        for _, image in self._entries:
+            header = parse_header(image)
+            todo = self._plan(header, image)
+            if todo is None:
+                unplaced += 1
+            elif todo:
+                work.append(todo[0])
+        if unplaced and not self._out_of_tries():
+            # some shard may be away for a moment only
+            self._later(self._store, now)
+            return
+        if unplaced:
+            hit("rebuilding_record_unplaced")
+            self.flags |= DonorFlags.UNPLACED
+            self._context.metrics.records_unplaced += unplaced
+        if not work:
+            self._go_on(now)
+            return
+        interval = self._ranges[0].interval
+        patient = self._tries < self._context.settings.tries_max
+        chunk = self._chunk = ChunkRebuilding(
+            self.log,
+            work,
+            self._shard.shard,
+            dict(interval.nodeset),
+            self._context,
+            self._own_store,
+            self._on_chunk,
+            patient=patient,
+        )
+        begin = self._throttle.reserve(chunk.size, now)
+        if begin > now:
+            self._timer = self._context.timers.at(begin, chunk.start)
+        else:
+            chunk.start(now)
+
+    def _plan(self, header: EntryHeader, image: bytes) -> tuple[EntryWork, ...] | None:
+        """What is to be done for an entry here: nothing (empty), something, or None: there is no place for it."""
+        affected = self._ranges[0].affected
+        copyset = header.copyset
+        if not any(member in affected for member in copyset):
+            return ()
+        kept = tuple(member for member in copyset if member not in affected)
+        givers = kept or tuple(member for member in copyset if affected[member].mode is RebuildMode.RELOCATE)
+        if not givers or givers[0] != self._shard.shard:
+            return ()
+        added = self._choose(kept, len(image))
+        return None if added is None else (entry_work(header, image, kept, added),)
+
+    def _choose(self, kept: tuple[ShardId, ...], size: int) -> tuple[ShardId, ...] | None:
+        """Who gets copies beside those that are left; the same for neighbouring entries, so that they travel together."""
+        self._block_bytes += size
+        if self._block_bytes > self._context.settings.chunk_bytes:
+            self._block_bytes = 0
+            self._targets = {}
+        interval, context = self._ranges[0].interval, self._context
+        added = self._targets.get(kept)
+        if added is None or any(shard in self._avoided for shard in added):
+            assert self._selector is not None
+            chosen = self._selector.augment(
+                kept,
+                lambda shard: (
+                    shard not in self._ranges[0].affected
+                    and shard not in self._avoided
+                    and context.is_eligible(shard, interval)
+                ),
+            )
+            if chosen is None:
+                return None
+            added = self._targets[kept] = chosen[len(kept) :]
+        return added
+
+    def _on_chunk(self, failed: dict[ShardId, Status], now: Micros) -> None:
+        if self.state is not LogRebuildingState.SCANNING:
+            return
+        if self._shard.failed:
+            self.stop()
+            return
+        if not failed:
+            self._go_on(now)
+            return
+        hit("rebuilding_chunk_failed")
+        for shard, status in failed.items():
+            if status is not Status.AGAIN and shard != self._shard.shard:
+                self._avoided[shard] = Micros(now + _AVOIDED_US)
+        self._targets = {}
+        self._tries += 1
+        self._later(self._store, now)
+
+    def _go_on(self, now: Micros) -> None:
+        self._entries = []
+        self._pauses, self._tries = self._new_pauses(), 0
+        self._position = Lsn(self._through + 1)
+        self._read(now)
+
+    # --- in general --------------------------------------------------------------------------------------------------------
+
+    def _new_pauses(self) -> Iterator[int]:
+        settings = self._context.settings
+        return backoff(self._context.rng, initial_us=settings.retry_us_min, max_us=settings.retry_us_max)
+
+    def _later(self, step: Callable[[Micros], None], now: Micros) -> None:
+        self._timer = self._context.timers.at(now + next(self._pauses), step)
+
+    def _out_of_tries(self) -> bool:
+        self._tries += 1
+        return self._patience.is_over(self._tries)
+
+    def _finish(self, now: Micros) -> None:
+        self.stop()
+        self._finished(self, now)

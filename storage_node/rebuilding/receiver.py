@@ -1,0 +1,192 @@
+"""REBUILD_STORE: take copies of entries of clean epochs from a donor, and give copies that are here another copyset.
+
+Seals do not matter: what a clean epoch holds is final, so a copy that comes late says nothing new. An epoch that is not clean here yet is not
+touched, or its purge would delete what lies above the agreed LNG: the donor is told to come again, and the purge begun, because
+the donor says that the epoch is recovered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from logdevice_py.core.entry import EntryFlags, EntryHeader, check_body, parse_header
+from logdevice_py.core.ids import LogId, PeerId, is_metadata_log
+from logdevice_py.core.lsn import Epoch, Lsn, epoch_of
+from logdevice_py.core.marks import hit
+from logdevice_py.core.status import CorruptEntryError, Status
+from logdevice_py.core.units import Micros
+from logdevice_py.event_log.settings import RebuildingMetrics
+from logdevice_py.protocol.messages import RebuildStore, RebuildStored
+from storage_node.log_state import LogState
+from storage_node.log_store.interface import ReadResult
+from storage_node.recent_entries import RecentLogEntries
+from storage_node.release import PurgeStarter
+from storage_node.shard import Shard
+from storage_node.store import amended
+
+_AMEND: Final = int(EntryFlags.AMEND)
+_BY_RECOVERY: Final = int(EntryFlags.WRITTEN_BY_RECOVERY)
+_READ_BYTES: Final = 1 << 20
+StoredAgain = Callable[[Status, list[Lsn], Micros], None]
+"""(outcome, the LSNs that were left out because their body is not here, now)."""
+Copy = tuple[EntryHeader, bytes]
+
+
+class RebuildStoreHandler:
+    """Takes the REBUILD_STOREs of one shard."""
+
+    __slots__ = ("_metrics", "_purges", "_shard")
+
+    def __init__(self, shard: Shard, purges: PurgeStarter, metrics: RebuildingMetrics) -> None:
+        self._shard = shard
+        self._purges = purges
+        self._metrics = metrics
+
+    def on_rebuild_store(self, peer: PeerId, message: RebuildStore, now: Micros) -> None:
+        """Store the copies, or refuse all of them."""
+
+        def answer(status: Status, lacking: list[Lsn], now: Micros) -> None:
+            if status is Status.OK:
+                self._metrics.copies_taken += len(message.entries) - len(lacking)
+                self._metrics.bytes_taken += len(message.images)
+            self._shard.out.send(
+                peer,
+                RebuildStored(
+                    request_id=message.request_id,
+                    log=message.log,
+                    shard=message.shard,
+                    status=status,
+                    lacking=[int(lsn) for lsn in lacking],
+                ),
+            )
+
+        refusal = self._refusal(message)
+        if refusal is not Status.OK:
+            answer(refusal, [], now)
+            return
+        try:
+            copies = list(self._copies(message))
+        except CorruptEntryError:
+            hit("rebuild_store_is_damaged")
+            answer(Status.BADPAYLOAD, [], now)
+            return
+        if any(header.flags & _AMEND for header, _ in copies):
+            self._amend(message.log, copies, answer)
+        else:
+            self.store(message.log, copies, [], answer, now)
+
+    def _refusal(self, message: RebuildStore) -> Status:
+        shard = self._shard
+        status = shard.status()
+        if status is not Status.OK:
+            return status
+        if message.generation != shard.generation:
+            return Status.REBUILDING
+        if shard.writes.bytes_in_flight >= shard.settings.write_bytes_in_flight_max:
+            return Status.OVERLOADED
+        return Status.OK
+
+    def _copies(self, message: RebuildStore) -> Iterator[Copy]:
+        """The copies of the message, checked.
+
+        Raises:
+            CorruptEntryError: one is damaged, or is not what the message says.
+        """
+        at, images, before = 0, message.images, 0
+        for lsn, length in message.entries:
+            image = images[at : at + length]
+            at += length
+            header = parse_header(image)
+            check_body(image, header)
+            if (
+                header.log != message.log
+                or header.lsn != lsn
+                or lsn <= before
+                or not lsn & 0xFFFFFFFF
+                or self._shard.shard not in header.copyset
+            ):
+                raise CorruptEntryError("the image is not the copy that the message speaks of")
+            before = lsn
+            yield header, image
+        if at != len(images) or not message.entries:
+            raise CorruptEntryError("the images do not add up")
+
+    def _state(self, log: LogId, last: Lsn, now: Micros) -> LogState | None:
+        """The log, when the epoch of `last` is clean here; else it is being made so."""
+        state = self._shard.log(log)
+        epoch = epoch_of(last)
+        if is_metadata_log(log) or epoch <= state.clean_epoch:
+            return state
+        hit("rebuild_waits_for_clean_epoch")
+        if not state.clean_in_flight:
+            state.fence = max(state.fence, epoch)
+            self._purges.start(state, Epoch(epoch), now)
+        return None
+
+    def store(self, log: LogId, copies: list[Copy], lacking: list[Lsn], done: StoredAgain, now: Micros) -> None:
+        """Write copies that have their bodies; `done` is called when they are synced."""
+        shard = self._shard
+        status = shard.status()
+        if status is not Status.OK:
+            done(status, [], now)
+            return
+        if not copies:
+            done(Status.OK, lacking, now)
+            return
+        state = self._state(log, copies[-1][0].lsn, now)
+        if state is None:
+            done(Status.AGAIN, [], now)
+            return
+        copies = [copy for copy in copies if copy[0].lsn > state.trim_point]
+        if not copies:
+            done(Status.OK, lacking, now)
+            return
+        group = shard.writes.group(True)
+        if copies[-1][0].lsn > state.highest:
+            if state.recent is None:
+                state.recent = RecentLogEntries(Lsn(state.highest + 1))
+            state.highest = copies[-1][0].lsn
+        for header, image in copies:
+            by_recovery = bool(header.flags & _BY_RECOVERY)
+            group.batch.put_entry(log, header.lsn, by_recovery=by_recovery, wave=header.wave, image=image)
+            shard.writes.account(group, len(image))
+
+        def written(status: Status, now: Micros) -> None:
+            if status is Status.OK and state.recent is not None:
+                for header, image in copies:
+                    shard.recent.add(state.recent, header.lsn, image)
+            done(status, lacking if status is Status.OK else [], now)
+
+        group.done.append(written)
+
+    def _amend(self, log: LogId, copies: list[Copy], done: StoredAgain) -> None:
+        """Read the bodies that are here, and store each under its other header."""
+        wanted = {header.lsn: (header, image) for header, image in copies}
+        held: dict[Lsn, bytes] = {}
+        last = copies[-1][0].lsn
+
+        def read(first: Lsn) -> None:
+            self._shard.reads.read(log, first, last, _READ_BYTES, 4096, took)
+
+        def took(result: ReadResult, now: Micros) -> None:
+            if result.status is not Status.OK:
+                done(Status.FAILED, [], now)
+                return
+            for lsn, image in result.entries:
+                if lsn in wanted:
+                    held[lsn] = image
+            if result.through < last:
+                read(Lsn(result.through + 1))
+                return
+            whole: list[Copy] = []
+            lacking: list[Lsn] = []
+            for lsn, (header, image) in wanted.items():
+                joined = amended(header, held.get(lsn)) if header.flags & _AMEND else image
+                if joined is None:
+                    lacking.append(lsn)
+                else:
+                    whole.append((header, joined))
+            self.store(log, whole, lacking, done, now)
+
+        read(copies[0][0].lsn)

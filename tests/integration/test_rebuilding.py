@@ -1,0 +1,223 @@
+"""Nodes that are lost for good, and nodes that are emptied, in clusters of real processes: afterwards every record has all its copies."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from client.cli.rebuilding import (
+    mark_unrecoverable,
+    read_rebuilding_set,
+    start_rebuilding,
+    wait_until_rebuilt,
+)
+from client.client import Client
+from logdevice_py.config.replication import ReplicationProperty
+from logdevice_py.core.entry import parse_header
+from logdevice_py.core.ids import USER_LOG_ID_MAX, LogId, NodeId, ShardId, shard_id
+from logdevice_py.core.lsn import LSN_OLDEST, Lsn
+from logdevice_py.core.units import Timestamp
+from logdevice_py.event_log.events import DonorFlags, RebuildMode
+from logdevice_py.event_log.rebuilding_set import RebuildingSet
+from logdevice_py.placement.failure_domains import Authority
+from server import layout
+from server.supervisor import write_cluster_file
+from storage_node.log_store.interface import ReadShard
+from storage_node.log_store.rocksdb import RocksLogStore
+from storage_node.log_store.settings import LogStoreSettings
+from tests.integration.process_cluster import ProcessCluster, StreamWorkload, compare, process_cluster, read_all
+
+SHARDS = [shard_id(NodeId(node)) for node in range(5)]
+Copies = dict[LogId, dict[int, dict[ShardId, tuple[ShardId, ...]]]]
+"""Per log and LSN: the copyset that each shard's copy names."""
+
+
+def rebuilding(**options: Any) -> dict[str, dict[str, Any]]:
+    """Settings of a cluster that rebuilds soon."""
+    return {
+        "rebuilding": {"enabled": True, "self_initiated_grace_period_us": "2s", "supervision_us": "200ms", **options}
+    }
+
+
+async def until(client: Client, holds: Callable[[RebuildingSet], bool]) -> None:
+    """Wait until the event log says so."""
+    while True:
+        if holds(await read_rebuilding_set(client)):
+            return
+        await asyncio.sleep(0.2)
+
+
+def copies_of(cluster: ProcessCluster, nodes: Iterable[int]) -> Copies:
+    """What the stores of nodes that are stopped hold of data logs."""
+    found: Copies = {}
+    for node in nodes:
+        directory = layout.node_directory(cluster.directory, NodeId(node)) / "shard0"
+        store = RocksLogStore(str(directory), LogStoreSettings())
+        assert store.found is not None
+        store.adopt(store.found, boot="", now=Timestamp(0))
+        for log, highest in store.load().highest:
+            if log > USER_LOG_ID_MAX:
+                continue
+            at = LSN_OLDEST
+            while at <= highest:
+                result = store.read(ReadShard(1, SHARDS[node], log, at, highest, 1 << 20))
+                for lsn, image in result.entries:
+                    found.setdefault(log, {}).setdefault(lsn, {})[SHARDS[node]] = parse_header(image).copyset
+                at = Lsn(result.through + 1)
+        store.close()
+    return found
+
+
+def check_copies(
+    copies: Copies, log: int, positions: Iterable[tuple[int, int]], copies_min: int, gone: set[ShardId]
+) -> None:
+    """Every record has enough copies, and no copyset names a shard that is gone or holds nothing."""
+    for lsn in sorted({lsn for lsn, _ in positions}):
+        held = copies[LogId(log)][lsn]
+        assert len(held) >= copies_min, (log, lsn, held)
+        for shard, copyset in held.items():
+            assert not gone & set(copyset), (log, lsn, shard, copyset)
+            assert set(copyset) <= set(held), (log, lsn, shard, copyset, sorted(held))
+
+
+async def test_a_node_that_is_lost_for_good_is_rebuilt_without_anybody_doing_anything(tmp_path: Path) -> None:
+    async with (
+        process_cluster(tmp_path, replicate="node:2", racks=1, settings=rebuilding()) as cluster,
+        Client(cluster.file) as client,
+    ):
+        streams = [StreamWorkload(client, log, size=500) for log in (1, 2, 3)]
+        for stream in streams:
+            await stream.more(1000)
+        await cluster.kill(4)
+        await cluster.wipe(4)
+        async with asyncio.timeout(60):
+            await until(client, lambda state: SHARDS[4] in state.shards)
+            await wait_until_rebuilt(client, SHARDS[4])
+        entry = (await read_rebuilding_set(client)).shards[SHARDS[4]]
+        assert (entry.flags, entry.authority) == (DonorFlags.NONE, Authority.AUTHORITATIVE_EMPTY)
+        for stream in streams:
+            await stream.more(100)
+        journals = [await stream.finish() for stream in streams]
+        for log, journal in zip((1, 2, 3), journals, strict=True):
+            compare(await read_all(client, log), journal)
+        await cluster.supervisor.stop_all()
+        copies = await asyncio.to_thread(copies_of, cluster, range(4))
+        for log, journal in zip((1, 2, 3), journals, strict=True):
+            check_copies(copies, log, journal.acknowledged, 2, {SHARDS[4]})
+
+
+async def test_two_nodes_one_after_the_other_while_the_first_is_being_rebuilt(tmp_path: Path) -> None:
+    settings = rebuilding(rate_limit_bytes="200KiB", chunk_bytes="20KiB")
+    async with (
+        process_cluster(tmp_path, replicate="node:3", racks=1, settings=settings) as cluster,
+        Client(cluster.file) as client,
+    ):
+        streams = [StreamWorkload(client, log, size=500) for log in (1, 2, 3)]
+        for stream in streams:
+            await stream.more(2000)
+        await cluster.kill(4)
+        await cluster.wipe(4)
+        async with asyncio.timeout(90):
+            await until(client, lambda state: SHARDS[4] in state.shards)
+            await cluster.kill(3)
+            await cluster.wipe(3)
+            await until(client, lambda state: SHARDS[3] in state.shards)
+            await wait_until_rebuilt(client, SHARDS[3])
+            await wait_until_rebuilt(client, SHARDS[4])
+        state = await read_rebuilding_set(client)
+        assert state.authority(SHARDS[4], state.shards[SHARDS[4]].generation) is Authority.AUTHORITATIVE_EMPTY
+        journals = [await stream.finish() for stream in streams]
+        for log, journal in zip((1, 2, 3), journals, strict=True):
+            compare(await read_all(client, log), journal)
+        await cluster.supervisor.stop_all()
+        copies = await asyncio.to_thread(copies_of, cluster, range(3))
+        for log, journal in zip((1, 2, 3), journals, strict=True):
+            check_copies(copies, log, journal.acknowledged, 3, {SHARDS[3], SHARDS[4]})
+
+
+async def test_a_drained_node_is_taken_out_and_no_record_is_short_of_copies(tmp_path: Path) -> None:
+    async with (
+        process_cluster(tmp_path, replicate="node:2", racks=1, settings=rebuilding()) as cluster,
+        Client(cluster.file) as client,
+    ):
+        streams = [StreamWorkload(client, log, size=500) for log in (1, 2, 3)]
+        for stream in streams:
+            await stream.more(1000)
+        await start_rebuilding(client, SHARDS[4], RebuildMode.RELOCATE)
+        async with asyncio.timeout(60):
+            await wait_until_rebuilt(client, SHARDS[4])
+        assert (await read_rebuilding_set(client)).shards[SHARDS[4]].authority is Authority.AUTHORITATIVE_EMPTY
+        # it serves until it is taken out
+        reading = await read_all(client, 1)
+        assert len(reading.records) >= 1000
+        config = cluster.supervisor.config
+        nodes = {node: each for node, each in config.nodes.items() if node != 4}
+        metadata = replace(config.metadata_log, nodeset=tuple(SHARDS[:4]))
+        fewer = replace(config, version=config.version + 1, nodes=nodes, metadata_log=metadata)
+        await cluster.kill(4)
+        write_cluster_file(cluster.directory, fewer)
+        for stream in streams:
+            await stream.more(100)
+        journals = [await stream.finish() for stream in streams]
+        for log, journal in zip((1, 2, 3), journals, strict=True):
+            compare(await read_all(client, log), journal)
+        await cluster.supervisor.stop_all()
+        copies = await asyncio.to_thread(copies_of, cluster, range(4))
+        for log, journal in zip((1, 2, 3), journals, strict=True):
+            check_copies(copies, log, journal.acknowledged, 2, {SHARDS[4]})
+
+
+async def test_a_node_that_comes_back_with_its_data_is_used_again(tmp_path: Path) -> None:
+    async with (
+        process_cluster(tmp_path, replicate="node:2", racks=1, settings=rebuilding()) as cluster,
+        Client(cluster.file) as client,
+    ):
+        stream = StreamWorkload(client, 1, size=500)
+        await stream.more(1000)
+        await cluster.kill(4)
+        async with asyncio.timeout(60):
+            await until(client, lambda state: SHARDS[4] in state.shards)
+            await wait_until_rebuilt(client, SHARDS[4])
+            await cluster.start(4)
+            await until(client, lambda state: SHARDS[4] not in state.shards)
+        await stream.more(100)
+        journal = await stream.finish()
+        compare(await read_all(client, 1), journal)
+
+
+async def test_more_nodes_than_replication_allows_cost_exactly_what_only_they_held(tmp_path: Path) -> None:
+    settings = rebuilding(self_initiated_grace_period_us="0s")
+    async with (
+        process_cluster(
+            tmp_path,
+            replicate="node:3",  # metadata and the event log survive what the log does not
+            racks=1,
+            settings=settings,
+            attributes={"replication": ReplicationProperty.parse("node:2"), "sticky_copysets": False},
+        ) as cluster,
+        Client(cluster.file) as client,
+    ):
+        acknowledged: dict[int, tuple[ShardId, ...]] = {}
+        for number in range(400):
+            receipt = await client.append(1, b"%d" % number)
+            acknowledged[receipt.lsn] = receipt.copyset
+        await cluster.kill(3, 4)
+        await cluster.wipe(3)
+        await cluster.wipe(4)
+        for shard in SHARDS[3:]:
+            await start_rebuilding(client, shard, RebuildMode.RESTORE)
+        async with asyncio.timeout(60):
+            for shard in SHARDS[3:]:
+                await mark_unrecoverable(client, shard)
+            for shard in SHARDS[3:]:
+                await wait_until_rebuilt(client, shard)
+            reading = await read_all(client, 1, timeout=60)
+        lost = {lsn for lsn, copyset in acknowledged.items() if set(copyset) <= set(SHARDS[3:])}
+        found = {lsn for lsn, _ in reading.records}
+        assert found == set(acknowledged) - lost
+        losses = [(lo, hi) for kind, lo, hi in reading.gaps if kind == "dataloss"]
+        assert {lsn for lsn in acknowledged if any(lo <= lsn <= hi for lo, hi in losses)} == lost
+        assert lost

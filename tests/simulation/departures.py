@@ -1,0 +1,165 @@
+"""Nodes that are lost for good, or emptied, while a run goes on; and when what they held has been stored again."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from logdevice_py.config.replication import ReplicationProperty
+from logdevice_py.core.ids import EVENT_LOG_DELTAS, Generation, ShardId, format_shard
+from logdevice_py.core.units import SECOND, Micros
+from logdevice_py.event_log.events import RebuildMode, ShardNeedsRebuild, encode_event
+from logdevice_py.event_log.rebuilding_set import RebuildingSet
+from logdevice_py.placement.failure_domains import FailureDomains
+from server.sim_damage import DamageBudget
+from server.sim_machines import SimMachines, SimNode, SimNodeState, SimPromise
+from tests.simulation.scenario import Scenario
+
+
+class Departures:
+    """One node or two leave each run: as far as the damage done before allows."""
+
+    def __init__(self, scenario: Scenario, cluster: SimMachines, budget: DamageBudget) -> None:
+        self._scenario = scenario
+        self._cluster = cluster
+        self._budget = budget
+        self._rng = random.Random(cluster.rng.getrandbits(64))
+        self._gone: set[ShardId] = set()
+        self._drained: set[ShardId] = set()
+
+    def start(self) -> None:
+        """Plan who leaves when."""
+        for _ in range(self._rng.choice([1, 1, 2])):
+            at = self._rng.randrange(SECOND, self._scenario.duration)
+            self._try(at, self._lose if self._rng.random() < 0.7 else self._drain)
+
+    def _try(self, after: int, leave: Callable[[], bool]) -> None:
+        """Until it can be, or the faults are over."""
+
+        def attempt() -> None:
+            if self._cluster.scheduler.now < self._scenario.duration and not leave():
+                self._try(SECOND // 2, leave)
+
+        self._cluster.scheduler.after(after, attempt)
+
+    def _running(self) -> list[SimNode]:
+        return [
+            node
+            for node in self._cluster.nodes.values()
+            if node.state is SimNodeState.RUNNING and node.disks and not node.retired
+        ]
+
+    def _suffices_without(self, node: SimNode) -> bool:
+        """Whether those that stay can hold all copies, and sequence."""
+        config = self._cluster.config
+        left = set(config.storage_shards()) - self._gone - self._drained - set(node.disks)
+        replication = self._scenario.plan.replicate
+        domains = FailureDomains(left, ReplicationProperty.parse(replication), config.location)
+        sequencers = {each for each in config.sequencer_nodes() if not self._cluster.nodes[each].retired} - {node.id}
+        return domains.can_replicate(left) and bool(sequencers)
+
+    def _lose(self) -> bool:
+        nodes = [node for node in self._running() if self._suffices_without(node)]
+        if len(nodes) < 4:
+            return False
+        node = self._rng.choice(nodes)
+        if not self._budget.take_shards(node.disks):
+            return False
+        self._cluster.note("run", "a node is lost for good", node.name)
+        node.crash(machine=True)
+        node.wipe()
+        node.retired = True
+        self._gone.update(node.disks)
+        return True
+
+    def _drain(self) -> bool:
+        """As a person would: the event is appended until it is in the log, whatever becomes of the node meanwhile."""
+        nodes = [node for node in self._running() if self._suffices_without(node)]
+        if len(nodes) < 5:
+            return False
+        node = self._rng.choice(nodes)
+        shard = next(iter(node.disks))
+        assert node.root is not None
+        generation = node.root.gossip.generation(shard)
+        event = ShardNeedsRebuild(
+            shard, generation, RebuildMode.RELOCATE, self._cluster.config.storage_shards(), True, "run"
+        )
+        client = self._cluster.client()
+        self._cluster.note("run", "a node is drained", node.name)
+        self._drained.add(shard)
+
+        def attempt(now: Micros) -> None:
+            client.session.append(EVENT_LOG_DELTAS, encode_event(event), SimPromise(done))
+
+        def done(promise: SimPromise) -> None:
+            if promise.error is not None:
+                self._cluster.scheduler.after(SECOND, lambda: client.event(attempt))
+
+        client.event(attempt)
+        return True
+
+    # What came of it
+
+    def _sets(self) -> list[RebuildingSet]:
+        return [
+            node.root.rebuilding.set
+            for node in self._cluster.nodes.values()
+            if node.state is SimNodeState.RUNNING and node.root is not None and node.root.rebuilding is not None
+        ]
+
+    def done(self) -> bool:
+        """Every node knows the same, and nothing is left to rebuild."""
+        sets = self._sets()
+        expected = self._gone | self._drained
+        return (
+            bool(sets)
+            and len({each.version for each in sets}) == 1
+            and not sets[0].open_shards
+            and expected <= set(sets[0].shards)
+            and all(self._knows_replacements(each) for each in sets)
+        )
+
+    def _knows_replacements(self, state: RebuildingSet) -> bool:
+        """Generations that shards had before are in the set."""
+        for node in self._cluster.nodes.values():
+            for shard, each in node.shards.items():
+                generation = each.contents.marker.generation
+                if generation > 1 and state.find(shard, Generation(generation - 1)) is None:
+                    return False
+        return True
+
+    def progress(self) -> object:
+        """Changes while something goes on."""
+        return [
+            (node.root.rebuilding.set.version, node.root.rebuilding.metrics.bytes_rebuilt)
+            for node in self._cluster.nodes.values()
+            if node.root is not None and node.root.rebuilding is not None
+        ]
+
+    def waits_for(self) -> str:
+        """For failures."""
+        lines = []
+        for node in self._cluster.nodes.values():
+            root = node.root
+            if root is None or root.rebuilding is None or root.storage is None:
+                continue
+            state = root.rebuilding.set
+            donors = [
+                f"{format_shard(shard)} round {donor.round} result {donor.result} logs "
+                f"{ {log: each.explain() for log, each in donor.running.items()} } left {donor.logs_left}"
+                for shard, machines in root.storage.shards.items()
+                if (donor := machines.donor) is not None
+            ]
+            lines.append(
+                f"{node.name} {root.rebuilding.replica.state.name} caught up {root.rebuilding.replica.caught_up} "
+                f"version {state.version} round {state.round} open {[format_shard(each.shard) for each in state.open_shards]} "
+                f"of {[format_shard(each) for each in state.shards]} donors {state.donors}; {donors}"
+            )
+        return f"gone {self._gone}, drained {self._drained}; " + "\n".join(lines)
+
+    def rebuilt(self) -> tuple[frozenset[ShardId], frozenset[ShardId]]:
+        """Shards whose losses were made good, in the generations before the present one; and those that are empty, though they serve."""
+        state = self._sets()[0]
+        whole = [entry for entry in state.shards.values() if entry.rebuilt and not entry.flags]
+        emptied = frozenset(entry.shard for entry in whole if entry.mode is RebuildMode.RELOCATE)
+        return frozenset(entry.shard for entry in whole), emptied

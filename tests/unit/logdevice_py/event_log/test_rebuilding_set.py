@@ -1,0 +1,249 @@
+"""The state machine of the event log."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from logdevice_py.core.ids import Generation, NodeId, ShardId, shard_id
+from logdevice_py.core.lsn import Lsn
+from logdevice_py.core.status import CorruptEntryError
+from logdevice_py.event_log.events import (
+    DonorFlags,
+    Event,
+    RebuildMode,
+    ShardAbortRebuild,
+    ShardIsRebuilt,
+    ShardNeedsRebuild,
+    ShardUnrecoverable,
+    decode_event,
+    encode_event,
+)
+from logdevice_py.event_log.rebuilding_set import RebuildingSet
+from logdevice_py.placement.failure_domains import Authority
+
+SHARDS = tuple(shard_id(NodeId(node)) for node in range(5))
+FIRST = Generation(1)
+
+
+def lost(node: int, generation: int = 1, *, recoverable: bool = True) -> ShardNeedsRebuild:
+    donors = tuple(shard for shard in SHARDS if shard != SHARDS[node])
+    return ShardNeedsRebuild(SHARDS[node], Generation(generation), RebuildMode.RESTORE, donors, recoverable)
+
+
+def drained(node: int) -> ShardNeedsRebuild:
+    return ShardNeedsRebuild(SHARDS[node], FIRST, RebuildMode.RELOCATE, SHARDS)
+
+
+class Log:
+    """Applies events, one LSN after the other."""
+
+    def __init__(self) -> None:
+        self.state = RebuildingSet()
+
+    def apply(self, *events: Event) -> RebuildingSet:
+        for event in events:
+            self.state.apply(decode_event(encode_event(event)), Lsn(self.state.version + 1))
+        return self.state
+
+    def finish(self, *nodes: int, flags: DonorFlags = DonorFlags.NONE) -> RebuildingSet:
+        return self.apply(*(ShardIsRebuilt(SHARDS[node], self.state.round, flags) for node in nodes))
+
+    def authority(self, node: int, generation: int = 1) -> Authority:
+        return self.state.authority(SHARDS[node], Generation(generation))
+
+
+def test_a_lost_shard_is_waited_for_until_all_donors_have_finished_and_then_left_out_of_account() -> None:
+    log = Log()
+    log.apply(lost(4))
+    assert log.authority(4) is Authority.FULLY_AUTHORITATIVE
+    log.finish(0, 1, 2)
+    assert log.authority(4) is Authority.FULLY_AUTHORITATIVE
+    assert log.state.awaits(SHARDS[3])
+    log.finish(3)
+    assert log.authority(4) is Authority.AUTHORITATIVE_EMPTY
+    assert not log.state.awaits(SHARDS[3])
+
+
+def test_a_later_generation_of_the_shard_is_another_shard() -> None:
+    log = Log()
+    log.apply(lost(4, 2))
+    log.finish(0, 1, 2, 3)
+    assert log.authority(4, 1) is log.authority(4, 2) is Authority.AUTHORITATIVE_EMPTY
+    assert log.authority(4, 3) is Authority.FULLY_AUTHORITATIVE
+
+
+def test_what_is_said_again_changes_nothing() -> None:
+    log = Log()
+    log.apply(lost(4))
+    round_ = log.state.round
+    assert not log.state.apply(lost(4), Lsn(log.state.version + 1))
+    assert log.state.round == round_
+    log.finish(0)
+    assert not log.state.apply(ShardIsRebuilt(SHARDS[0], round_), Lsn(log.state.version + 1))
+
+
+def test_a_further_loss_begins_another_round_without_it_and_answers_to_the_one_before_do_not_count() -> None:
+    log = Log()
+    log.apply(lost(4))
+    before = log.state.round
+    log.finish(0, 1)
+    log.apply(lost(3))
+    log.apply(*(ShardIsRebuilt(SHARDS[node], before) for node in (0, 1, 2)))
+    assert [shard for shard in SHARDS if log.state.awaits(shard)] == list(SHARDS[:3])
+    log.finish(0, 1, 2)
+    assert log.authority(3) is log.authority(4) is Authority.AUTHORITATIVE_EMPTY
+
+
+def test_a_shard_without_a_place_for_its_records_goes_on_to_count_against_those_that_may_be_missing() -> None:
+    log = Log()
+    log.apply(lost(4))
+    log.finish(0, 1, 2)
+    log.finish(3, flags=DonorFlags.UNPLACED)
+    assert log.authority(4) is Authority.FULLY_AUTHORITATIVE
+    log.apply(ShardUnrecoverable(SHARDS[4], FIRST))
+    assert log.authority(4) is Authority.UNDERREPLICATION
+
+
+def test_what_was_left_undone_is_tried_once_more_when_somebody_asks() -> None:
+    log = Log()
+    log.apply(lost(4))
+    log.finish(0, 1, 2, 3, flags=DonorFlags.UNPLACED)
+    log.apply(lost(4))
+    assert log.state.awaits(SHARDS[0])
+    log.finish(0, 1, 2, 3)
+    assert log.authority(4) is Authority.AUTHORITATIVE_EMPTY
+
+
+def test_when_records_may_be_gone_readers_wait_until_nobody_hopes_for_them_any_more() -> None:
+    log = Log()
+    log.apply(lost(3), lost(4))
+    log.finish(0, 1, 2, flags=DonorFlags.UNCERTAIN)
+    assert log.authority(3) is log.authority(4) is Authority.FULLY_AUTHORITATIVE
+    log.apply(ShardUnrecoverable(SHARDS[3], FIRST), ShardUnrecoverable(SHARDS[4], FIRST))
+    assert log.authority(3) is log.authority(4) is Authority.UNDERREPLICATION
+
+
+def test_an_unrecoverable_shard_is_not_waited_for_while_it_is_rebuilt() -> None:
+    log = Log()
+    log.apply(lost(4, recoverable=False))
+    assert log.authority(4) is Authority.UNDERREPLICATION
+
+
+def test_a_shard_that_is_back_leaves_the_set_and_those_that_are_still_lost_are_looked_for_again_with_its_help() -> None:
+    log = Log()
+    log.apply(lost(3), lost(4))
+    log.finish(0)
+    log.apply(ShardAbortRebuild(SHARDS[3], FIRST))
+    assert log.authority(3) is Authority.FULLY_AUTHORITATIVE
+    assert [shard for shard in SHARDS if log.state.awaits(shard)] == list(SHARDS[:4])
+
+
+def test_a_rebuilt_shard_that_is_back_begins_no_round() -> None:
+    log = Log()
+    log.apply(lost(4))
+    log.finish(0, 1, 2, 3)
+    log.apply(ShardAbortRebuild(SHARDS[4], FIRST))
+    assert not log.state.shards
+    assert not any(log.state.awaits(shard) for shard in SHARDS)
+
+
+def test_an_abort_of_an_earlier_generation_is_ignored() -> None:
+    log = Log()
+    log.apply(lost(4, 2), ShardAbortRebuild(SHARDS[4], FIRST))
+    assert SHARDS[4] in log.state.shards
+
+
+def test_a_drained_shard_gives_and_counts_until_it_is_empty() -> None:
+    log = Log()
+    log.apply(drained(4))
+    assert log.state.awaits(SHARDS[4])
+    assert log.authority(4) is Authority.FULLY_AUTHORITATIVE
+    log.finish(0, 1, 2, 3, 4)
+    assert log.authority(4) is Authority.AUTHORITATIVE_EMPTY
+
+
+def test_a_drained_shard_with_records_that_have_no_other_place_still_counts() -> None:
+    log = Log()
+    log.apply(drained(4))
+    log.finish(0, 1, 2, 3, 4, flags=DonorFlags.UNPLACED)
+    assert log.authority(4) is Authority.FULLY_AUTHORITATIVE
+
+
+def test_a_shard_that_dies_while_it_is_drained_is_lost() -> None:
+    log = Log()
+    log.apply(drained(4), lost(4))
+    assert log.state.shards[SHARDS[4]].mode is RebuildMode.RESTORE
+    assert not log.state.awaits(SHARDS[4])
+    log.finish(0, 1, 2, 3)
+    assert log.authority(4) is Authority.AUTHORITATIVE_EMPTY
+
+
+def test_a_shard_that_began_afresh_gives_what_it_holds_since() -> None:
+    log = Log()
+    log.apply(ShardNeedsRebuild(SHARDS[4], FIRST, RebuildMode.RESTORE, SHARDS, False), lost(3))
+    assert [shard for shard in SHARDS if log.state.awaits(shard)] == [*SHARDS[:3], SHARDS[4]]
+
+
+def test_without_donors_there_is_nothing_to_wait_for() -> None:
+    log = Log()
+    log.apply(ShardNeedsRebuild(SHARDS[0], FIRST, RebuildMode.RESTORE, (SHARDS[0],)))
+    assert log.state.shards[SHARDS[0]].rebuilt
+
+
+EVENTS = st.one_of(
+    st.builds(
+        ShardNeedsRebuild,
+        st.sampled_from(SHARDS),
+        st.integers(1, 3).map(Generation),
+        st.sampled_from(RebuildMode),
+        st.lists(st.sampled_from(SHARDS), unique=True).map(lambda shards: tuple(sorted(shards))),
+        st.booleans(),
+        st.text(max_size=20),
+    ),
+    st.builds(
+        ShardIsRebuilt,
+        st.sampled_from(SHARDS),
+        st.integers(1, 30).map(Lsn),
+        st.integers(0, 3).map(DonorFlags),
+    ),
+    st.builds(ShardAbortRebuild, st.sampled_from(SHARDS), st.integers(1, 3).map(Generation)),
+    st.builds(ShardUnrecoverable, st.sampled_from(SHARDS), st.integers(1, 3).map(Generation)),
+)
+
+
+@given(st.lists(EVENTS, max_size=30), st.integers(0, 30))
+def test_a_snapshot_at_any_point_and_the_events_behind_it_give_the_same_state(events: list[Event], at: int) -> None:
+    whole, restored = RebuildingSet(), RebuildingSet()
+    for number, event in enumerate(events, 1):
+        if number == at:
+            restored = RebuildingSet.decode(whole.encode())
+        whole.apply(decode_event(encode_event(event)), Lsn(number))
+        if number >= at:
+            restored.apply(event, Lsn(number))
+    if at <= len(events):
+        assert restored.encode() == whole.encode()
+    for entry in whole.shards.values():
+        assert not entry.rebuilt or entry not in whole.open_shards
+    if whole.open_shards:
+        assert any(flags is None for flags in whole.donors.values()), "somebody is waited for"
+
+
+@given(st.binary(max_size=200))
+def test_arbitrary_bytes_are_refused_and_do_no_harm(data: bytes) -> None:
+    for decode in (decode_event, RebuildingSet.decode):
+        with contextlib.suppress(CorruptEntryError):
+            decode(data)
+
+
+def test_an_event_of_a_later_version_is_passed_over() -> None:
+    assert decode_event(b"\x92\x7f\x01") is None
+
+
+@pytest.mark.parametrize("shard", [-1, 1 << 40])
+def test_a_shard_that_cannot_be_is_refused(shard: int) -> None:
+    with pytest.raises(CorruptEntryError):
+        decode_event(encode_event(ShardAbortRebuild(ShardId(shard), FIRST)))

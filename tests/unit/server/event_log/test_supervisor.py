@@ -1,0 +1,205 @@
+"""Who declares which shard lost, and when."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from logdevice_py.core.ids import Generation, NodeId, ShardId, node_of
+from logdevice_py.core.lsn import Lsn
+from logdevice_py.core.units import SECOND, Micros
+from logdevice_py.event_log.events import (
+    DonorFlags,
+    Event,
+    RebuildMode,
+    ShardAbortRebuild,
+    ShardIsRebuilt,
+    ShardNeedsRebuild,
+    ShardUnrecoverable,
+)
+from logdevice_py.event_log.rebuilding_set import RebuildingSet
+from logdevice_py.event_log.settings import RebuildingSettings
+from server.event_log.supervisor import RebuildingSupervisor
+from tests.unit.storage_node.fakes import SHARDS, EverybodyIsAlive, make_config
+
+FIRST = Generation(1)
+
+
+class View(EverybodyIsAlive):
+    """Some nodes are dead, and shards have generations."""
+
+    def __init__(self) -> None:
+        self.dead: set[int] = set()
+        self.generations: dict[ShardId, int] = {}
+
+    def is_alive(self, node: NodeId) -> bool:
+        return node not in self.dead
+
+    def may_sequence(self, node: NodeId) -> bool:
+        return node not in self.dead
+
+    def generation(self, shard: ShardId) -> Generation:
+        return Generation(self.generations.get(shard, 1))
+
+
+class Bench:
+    """The supervisor of N0, which leads."""
+
+    def __init__(self, node: int = 0, **settings: int) -> None:
+        self.view = View()
+        self.config = make_config()
+        self.state = RebuildingSet()
+        self.events: list[Event] = []
+        self.looked_up: list[ShardId] = []
+        self.now = Micros(0)
+        self.supervisor = RebuildingSupervisor(
+            NodeId(node),
+            replace(RebuildingSettings(self_initiated_grace_period_us=10 * SECOND), **settings),
+            self.view,
+            {SHARDS[node]: FIRST},
+            lambda shard, now: self.looked_up.append(shard),
+            lambda event, now: self.events.append(event),
+        )
+
+    def tick(self, seconds: int = 0, *, failed: frozenset[ShardId] = frozenset(), **results: object) -> list[Event]:
+        """What is written after so long."""
+        self.now = Micros(self.now + seconds * SECOND)
+        self.events.clear()
+        self.supervisor.note_dead(self.config, self.now)
+        self.supervisor.tick(self.config, self.state, results.get("results", {}), failed, self.now)  # type: ignore[arg-type]
+        return list(self.events)
+
+    def apply(self, *events: Event) -> None:
+        for event in events:
+            self.state.apply(event, Lsn(self.state.version + 1))
+
+    def finish(self, flags: DonorFlags = DonorFlags.NONE) -> None:
+        for donor in [donor for donor in self.state.donors if self.state.awaits(donor)]:
+            self.apply(ShardIsRebuilt(donor, self.state.round, flags))
+
+
+def test_a_node_that_was_dead_for_the_grace_period_is_lost() -> None:
+    bench = Bench()
+    bench.view.dead = {4}
+    assert not bench.tick()
+    assert not bench.tick(9)
+    (event,) = bench.tick(1)
+    assert isinstance(event, ShardNeedsRebuild)
+    assert (event.shard, event.mode, event.recoverable) == (SHARDS[4], RebuildMode.RESTORE, True)
+    assert event.donors == SHARDS[:4]
+    bench.apply(event)
+    assert not bench.tick(100)
+
+
+def test_one_that_was_heard_of_meanwhile_is_not() -> None:
+    bench = Bench()
+    bench.view.dead = {4}
+    bench.tick()
+    bench.view.dead = set()
+    bench.tick(9)
+    bench.view.dead = {4}
+    assert not bench.tick(9)
+
+
+def test_only_the_node_that_leads_declares_it() -> None:
+    bench = Bench(node=1)
+    bench.view.dead = {4}
+    bench.tick()
+    assert not bench.tick(10)
+    bench.view.dead = {0, 4}
+    assert bench.tick(1)
+
+
+def test_without_a_grace_period_nobody_declares_anything() -> None:
+    bench = Bench(self_initiated_grace_period_us=0)
+    bench.view.dead = {4}
+    bench.tick()
+    assert not bench.tick(100_000)
+    assert not bench.supervisor.given_up(bench.now)
+
+
+def test_when_too_many_seem_to_be_lost_something_else_is_wrong() -> None:
+    bench = Bench()
+    bench.view.dead = {2, 3, 4}
+    bench.tick()
+    assert not bench.tick(100)
+
+
+def test_those_that_are_rebuilt_do_not_count_any_more() -> None:
+    bench = Bench()
+    for node in (4, 3):
+        bench.view.dead.add(node)
+        bench.tick()
+        bench.apply(*bench.tick(10))
+        bench.finish()
+    assert {node_of(shard) for shard in bench.state.shards} == {3, 4}
+
+
+def test_of_a_node_that_nobody_ever_heard_of_the_generation_is_looked_up() -> None:
+    bench = Bench()
+    bench.view.dead = {4}
+    bench.view.generations[SHARDS[4]] = 0
+    bench.tick()
+    assert not bench.tick(10)
+    assert bench.looked_up == [SHARDS[4]]
+    bench.supervisor.note_generation(SHARDS[4], Generation(3))
+    (event,) = bench.tick(1)
+    assert isinstance(event, ShardNeedsRebuild)
+    assert event.generation == 3
+
+
+def test_a_shard_with_a_later_generation_lost_the_earlier_ones_and_helps_to_rebuild() -> None:
+    bench = Bench()
+    bench.view.generations[SHARDS[4]] = 3
+    (event,) = bench.tick()
+    assert isinstance(event, ShardNeedsRebuild)
+    assert (event.generation, event.recoverable) == (2, False)
+    assert event.donors == SHARDS
+    bench.apply(event)
+    assert not bench.tick()
+
+
+def test_when_the_lost_shard_comes_back_empty_nobody_hopes_for_its_data() -> None:
+    bench = Bench()
+    bench.apply(ShardNeedsRebuild(SHARDS[4], FIRST, RebuildMode.RESTORE, SHARDS[:4]))
+    bench.view.generations[SHARDS[4]] = 2
+    assert bench.tick() == [ShardUnrecoverable(SHARDS[4], FIRST)]
+
+
+def test_after_the_time_for_that_nobody_hopes_for_a_dead_node_either() -> None:
+    bench = Bench(unrecoverable_after_us=100 * SECOND)
+    bench.view.dead = {4}
+    bench.tick()
+    bench.apply(*bench.tick(10))
+    assert not bench.tick(80)
+    assert bench.tick(10) == [ShardUnrecoverable(SHARDS[4], FIRST)]
+
+
+def test_a_shard_that_is_back_with_its_data_says_so_unless_its_disk_failed() -> None:
+    bench = Bench(node=4)
+    bench.apply(ShardNeedsRebuild(SHARDS[4], FIRST, RebuildMode.RESTORE, SHARDS[:4]))
+    assert not bench.tick(failed=frozenset({SHARDS[4]}))
+    assert bench.tick() == [ShardAbortRebuild(SHARDS[4], FIRST)]
+
+
+def test_a_drained_shard_does_not_call_it_off() -> None:
+    bench = Bench(node=4)
+    bench.apply(ShardNeedsRebuild(SHARDS[4], FIRST, RebuildMode.RELOCATE, SHARDS))
+    assert not bench.tick()
+
+
+def test_a_donor_says_that_it_has_finished_until_the_event_log_shows_it() -> None:
+    bench = Bench()
+    bench.apply(ShardNeedsRebuild(SHARDS[4], FIRST, RebuildMode.RESTORE, SHARDS[:4]))
+    results = {SHARDS[0]: (int(bench.state.round), DonorFlags.UNPLACED)}
+    said = bench.tick(results=results)
+    assert said == [ShardIsRebuilt(SHARDS[0], bench.state.round, DonorFlags.UNPLACED)]
+    assert bench.tick(results=results) == said
+    bench.apply(*said)
+    assert not bench.tick(results=results)
+
+
+def test_nobody_waits_for_donors_that_left_the_cluster_file() -> None:
+    bench = Bench()
+    bench.apply(ShardNeedsRebuild(SHARDS[4], FIRST, RebuildMode.RESTORE, SHARDS[:4]))
+    bench.config = replace(bench.config, nodes={node: each for node, each in bench.config.nodes.items() if node != 3})
+    assert bench.tick() == [ShardIsRebuilt(SHARDS[3], bench.state.round, DonorFlags.UNPLACED)]

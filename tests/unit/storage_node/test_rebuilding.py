@@ -1,0 +1,376 @@
+"""Donors, and shards that take copies from them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from logdevice_py.core.entry import EntryFlags, body_of, encode_header, parse_header
+from logdevice_py.core.ids import Generation, LogId, PeerId, ShardId, node_peer
+from logdevice_py.core.lsn import Epoch, Lsn
+from logdevice_py.core.status import Status
+from logdevice_py.core.units import Micros
+from logdevice_py.event_log.events import DonorFlags, Event, RebuildMode, ShardIsRebuilt, ShardNeedsRebuild
+from logdevice_py.event_log.rebuilding_set import RebuildingSet
+from logdevice_py.event_log.settings import RebuildingMetrics, RebuildingSettings
+from logdevice_py.metadata.epoch_metadata import EpochInterval
+from logdevice_py.protocol.messages import RebuildStore, RebuildStored, Records, Stored
+from storage_node.log_store.interface import ReadShard
+from storage_node.rebuilding.context import SequencerAnswered, Throttle
+from tests.unit.storage_node.fakes import (
+    ME,
+    PLENTY,
+    SHARDS,
+    SYNC_LOG,
+    THREE_COPIES,
+    ShardDriver,
+    clean,
+    image,
+    lsn,
+    release,
+    seal,
+    start,
+    store,
+)
+
+FIRST = Generation(1)
+DONOR = PeerId(1)
+LOST = SHARDS[4]
+
+
+class RebuildingDriver(ShardDriver):
+    """A shard that takes part in rebuilding; `asked` collects what its donor wants of sequencers."""
+
+    def open(self) -> None:
+        super().open()
+        self.asked: list[tuple[LogId, Epoch, bool, SequencerAnswered]] = []
+        self.metrics = RebuildingMetrics()
+        self.node.enable_rebuilding(
+            RebuildingSettings(tries_max=2),
+            self.metrics,
+            lambda log, epoch, metadata, done, now: self.asked.append((log, epoch, metadata, done)),
+        )
+        self.set = RebuildingSet()
+
+    def apply(self, *events: Event) -> None:
+        for event in events:
+            self.set.apply(event, Lsn(self.set.version + 1))
+        self.node.on_rebuilding_set(self.set, self.now)
+        self.turn()
+
+    def lose(self, *shards: ShardId, mode: RebuildMode = RebuildMode.RESTORE) -> None:
+        for shard in shards:
+            gone = shards if mode is RebuildMode.RESTORE else ()
+            donors = tuple(each for each in SHARDS if each not in gone)
+            self.apply(ShardNeedsRebuild(shard, FIRST, mode, donors))
+
+    def answer_sequencer(self, status: Status = Status.OK) -> None:
+        self.asked.pop(0)[3](status, self.now)
+        self.turn()
+
+    def answer(self, message: RebuildStore, status: Status = Status.OK, lacking: Sequence[int] = ()) -> None:
+        stored = RebuildStored(
+            request_id=message.request_id,
+            log=message.log,
+            shard=message.shard,
+            status=status,
+            lacking=list(lacking),
+        )
+        self.turn((node_peer(message.shard), stored))
+
+    @property
+    def donor(self):  # type: ignore[no-untyped-def]
+        return self.machines.donor
+
+    def copyset(self, position: Lsn) -> tuple[ShardId, ...]:
+        result = self.store.read(ReadShard(0, ME, SYNC_LOG, position, position, PLENTY))
+        return parse_header(result.entries[0][1]).copyset
+
+
+def history(*epochs: tuple[int, Sequence[ShardId]]) -> list[EpochInterval]:
+    return [
+        EpochInterval(Epoch(since), tuple((shard, FIRST) for shard in shards), THREE_COPIES) for since, shards in epochs
+    ]
+
+
+WITHOUT_IT = history((1, SHARDS), (2, SHARDS[:4]))
+
+
+def rebuild_store(images: Sequence[bytes], *, generation: int = 1, shard: ShardId = ME) -> tuple[PeerId, RebuildStore]:
+    entries = [(int(parse_header(each).lsn), len(each)) for each in images]
+    message = RebuildStore(
+        request_id=7,
+        shard=shard,
+        generation=Generation(generation),
+        log=SYNC_LOG,
+        entries=entries,
+        images=b"".join(images),
+    )
+    return (DONOR, message)
+
+
+def amend(whole: bytes, copyset: Sequence[ShardId]) -> bytes:
+    header = parse_header(whole)
+    return encode_header(replace(header, copyset=tuple(copyset), flags=header.flags | EntryFlags.AMEND))
+
+
+def images_of(message: RebuildStore) -> list[bytes]:
+    at, found = 0, []
+    for _, length in message.entries:
+        found.append(message.images[at : at + length])
+        at += length
+    return found
+
+
+class TestTakingCopies:
+    def test_a_copy_of_a_clean_epoch_is_taken_whatever_seals_say_and_answered_after_the_sync(self) -> None:
+        driver = RebuildingDriver()
+        driver.turn(seal(5), clean(1, 5))
+        driver.hold = True
+        driver.turn(rebuild_store([image(lsn(1, 3))]))
+        assert not driver.take(RebuildStored)
+        driver.let_go()
+        assert driver.take_one(RebuildStored).status is Status.OK
+        driver.power_cut()
+        assert driver.stored() == [lsn(1, 3)]
+
+    def test_an_epoch_that_is_not_clean_here_is_purged_first_so_that_the_purge_does_not_take_the_copy(self) -> None:
+        driver = RebuildingDriver()
+        driver.turn((PeerId(1), store(lsn(1, 1))))
+        driver.turn(rebuild_store([image(lsn(1, 3))]))
+        assert driver.take_one(RebuildStored).status is Status.AGAIN
+        assert driver.stored() == [lsn(1, 1)]
+        assert driver.machines.purges.is_purging(driver.log())
+        driver.turn((PeerId(1), store(lsn(1, 2))))
+        assert driver.take(Stored)[-1].status is Status.PREEMPTED
+
+    def test_a_shard_that_never_heard_of_the_log_takes_it_at_the_second_try(self) -> None:
+        driver = RebuildingDriver()
+        driver.turn(rebuild_store([image(lsn(1, 3))]))
+        assert driver.take_one(RebuildStored).status is Status.AGAIN
+        driver.turn(rebuild_store([image(lsn(1, 3))]))
+        assert driver.take_one(RebuildStored).status is Status.OK
+
+    def test_another_generation_is_refused(self) -> None:
+        driver = RebuildingDriver(generation=2)
+        driver.turn(clean(1, 5), rebuild_store([image(lsn(1, 3))]))
+        assert driver.take_one(RebuildStored).status is Status.REBUILDING
+        assert not driver.stored()
+
+    @pytest.mark.parametrize(
+        "bad",
+        [
+            image(lsn(1, 3))[:-1],
+            image(lsn(1, 3), copyset=SHARDS[1:4]),
+            image(lsn(1, 3), log=LogId(8)),
+        ],
+    )
+    def test_a_copy_that_is_damaged_or_not_for_this_shard_is_refused(self, bad: bytes) -> None:
+        driver = RebuildingDriver()
+        message = RebuildStore(
+            request_id=7, shard=ME, generation=FIRST, log=SYNC_LOG, entries=[(int(lsn(1, 3)), len(bad))], images=bad
+        )
+        driver.turn(clean(1, 5), (DONOR, message))
+        assert driver.take_one(RebuildStored).status is Status.BADPAYLOAD
+
+    def test_an_amend_gives_the_copy_another_copyset_and_keeps_its_body(self) -> None:
+        driver = RebuildingDriver()
+        whole = image(lsn(1, 1))
+        driver.turn((PeerId(1), store(lsn(1, 1))), clean(1, 5, lng=1))
+        driver.turn(rebuild_store([amend(whole, SHARDS[:2])]))
+        assert driver.take_one(RebuildStored).lacking == []
+        result = driver.store.read(ReadShard(0, ME, SYNC_LOG, lsn(1, 1), lsn(1, 1), PLENTY))
+        assert parse_header(result.entries[0][1]).copyset == SHARDS[:2]
+        assert body_of(result.entries[0][1]) == body_of(whole)
+
+    def test_an_amend_of_what_is_not_here_is_told_of(self) -> None:
+        driver = RebuildingDriver()
+        driver.turn((PeerId(1), store(lsn(1, 1))), clean(1, 5, lng=1))
+        driver.turn(rebuild_store([amend(image(lsn(1, at)), SHARDS[:2]) for at in (1, 2)]))
+        assert driver.take_one(RebuildStored).lacking == [lsn(1, 2)]
+
+    def test_what_is_trimmed_is_not_stored(self) -> None:
+        driver = RebuildingDriver()
+        driver.turn(clean(1, 5))
+        driver.log().trim_point = lsn(1, 3)
+        driver.turn(rebuild_store([image(lsn(1, at)) for at in (3, 4)]))
+        assert driver.take_one(RebuildStored).status is Status.OK
+        assert driver.stored() == [lsn(1, 4)]
+
+    def test_readers_get_it_also_from_memory(self) -> None:
+        driver = RebuildingDriver()
+        driver.turn((PeerId(1), store(lsn(1, 1))), clean(1, 5, lng=3), release(lsn(2, 1)))
+        driver.turn(rebuild_store([image(lsn(1, 2))]))
+        driver.turn(start(single_copy=False))
+        assert [each[0] for message in driver.take(Records) for each in message.entries] == [lsn(1, 1), lsn(1, 2)]
+
+
+class TestGiving:
+    def stored(self, *copysets: Sequence[ShardId]) -> RebuildingDriver:
+        """A clean epoch 1 with entries of these copysets."""
+        driver = RebuildingDriver()
+        for esn, copyset in enumerate(copysets, 1):
+            driver.turn((PeerId(1), store(lsn(1, esn), copyset=copyset)))
+        driver.turn(clean(1, 5, lng=len(copysets)))
+        driver.sent.clear()
+        return driver
+
+    def test_the_first_that_is_left_stores_whole_copies_then_amends_the_others_and_itself_last(self) -> None:
+        driver = self.stored((LOST, ME, SHARDS[1]))
+        driver.lose(LOST)
+        driver.tell_history(WITHOUT_IT)
+        whole = driver.take_one(RebuildStore)
+        assert whole.shard in SHARDS[2:4]
+        new = (ME, SHARDS[1], whole.shard)
+        assert [parse_header(each).copyset for each in images_of(whole)] == [new]
+        assert body_of(images_of(whole)[0]) == body_of(image(lsn(1, 1)))
+        assert driver.copyset(lsn(1, 1)) == (LOST, ME, SHARDS[1])
+        driver.answer(whole)
+        amended = driver.take_one(RebuildStore)
+        assert amended.shard == SHARDS[1]
+        header = parse_header(images_of(amended)[0])
+        assert header.is_amend
+        assert header.copyset == new
+        assert driver.copyset(lsn(1, 1)) == (LOST, ME, SHARDS[1])
+        driver.answer(amended)
+        assert driver.copyset(lsn(1, 1)) == new
+        assert driver.donor.result is DonorFlags.NONE
+
+    def test_what_is_anothers_to_give_and_what_lost_nothing_is_left_alone(self) -> None:
+        driver = self.stored((SHARDS[1], ME, LOST), SHARDS[:3])
+        driver.lose(LOST)
+        driver.tell_history(WITHOUT_IT)
+        assert not driver.take(RebuildStore)
+        assert driver.donor.result is DonorFlags.NONE
+
+    def test_with_the_first_lost_too_the_next_one_gives(self) -> None:
+        driver = self.stored((SHARDS[3], ME, LOST))
+        driver.lose(SHARDS[3], LOST)
+        driver.tell_history(history((1, SHARDS), (2, SHARDS[:3])))
+        targets = {message.shard for message in driver.take(RebuildStore)}
+        assert targets == {SHARDS[1], SHARDS[2]}
+
+    def test_a_copy_that_one_that_is_left_does_not_have_is_sent_to_it_whole(self) -> None:
+        driver = self.stored((ME, SHARDS[1], LOST))
+        driver.lose(LOST)
+        driver.tell_history(WITHOUT_IT)
+        driver.answer(driver.take_one(RebuildStore))
+        driver.answer(driver.take_one(RebuildStore), lacking=[lsn(1, 1)])
+        again = driver.take_one(RebuildStore)
+        assert again.shard == SHARDS[1]
+        assert not parse_header(images_of(again)[0]).is_amend
+        driver.answer(again)
+        assert driver.donor.result is DonorFlags.NONE
+
+    def test_a_shard_that_does_not_take_a_copy_is_avoided(self) -> None:
+        driver = self.stored((ME, SHARDS[1], LOST))
+        driver.lose(LOST)
+        driver.tell_history(WITHOUT_IT)
+        first = driver.take_one(RebuildStore)
+        driver.answer(first, Status.NOSPC)
+        driver.advance(1_000_000)
+        assert driver.take_one(RebuildStore).shard == ({SHARDS[2], SHARDS[3]} - {first.shard}).pop()
+
+    def test_so_is_one_that_does_not_answer(self) -> None:
+        driver = self.stored((ME, SHARDS[1], LOST))
+        driver.lose(LOST)
+        driver.tell_history(WITHOUT_IT)
+        first = driver.take_one(RebuildStore)
+        driver.advance(11_000_000)
+        assert driver.take_one(RebuildStore).shard == ({SHARDS[2], SHARDS[3]} - {first.shard}).pop()
+
+    def test_a_shard_that_is_left_and_cannot_be_told_keeps_its_copyset_and_nobody_waits_for_it(self) -> None:
+        driver = self.stored((ME, SHARDS[1], LOST))
+        driver.lose(LOST)
+        driver.tell_history(WITHOUT_IT)
+        driver.answer(driver.take_one(RebuildStore))
+        driver.node.on_peer_down(node_peer(SHARDS[1]), driver.now)
+        driver.turn()
+        assert driver.donor.result is DonorFlags.NONE
+        assert driver.metrics.amends_skipped == 1
+
+    def test_the_epoch_is_ended_first_and_what_is_not_final_waits(self) -> None:
+        driver = RebuildingDriver()
+        driver.turn((PeerId(1), store(lsn(1, 1), copyset=(ME, SHARDS[1], LOST))))
+        driver.lose(LOST)
+        driver.tell_history(history((1, SHARDS)))
+        assert driver.asked[0][:3] == (SYNC_LOG, Epoch(0), False)
+        driver.answer_sequencer()
+        driver.advance(1_000_000)
+        driver.tell_history(WITHOUT_IT)
+        assert driver.asked[0][:3] == (SYNC_LOG, Epoch(2), False), "one that knows of the later epoch"
+        driver.turn(clean(1, 5, lng=1))
+        assert not driver.take(RebuildStore)
+        driver.answer_sequencer()
+        assert driver.take(RebuildStore)
+
+    def test_a_donor_that_missed_the_recovery_learns_how_the_epoch_ended_first(self) -> None:
+        driver = RebuildingDriver()
+        driver.turn((PeerId(1), store(lsn(1, 1), copyset=(ME, SHARDS[1], LOST))))
+        driver.lose(LOST)
+        driver.tell_history(WITHOUT_IT)
+        driver.answer_sequencer()
+        assert driver.machines.purges.is_purging(driver.log())
+        driver.advance(1_000_000)
+        assert not driver.take(RebuildStore)
+
+    def test_a_nodeset_that_cannot_do_without_the_shard_is_said_to_be_short_of_places(self) -> None:
+        driver = self.stored((ME, SHARDS[1], LOST))
+        driver.lose(LOST)
+        for _ in range(4):
+            driver.tell_history(history((1, (ME, SHARDS[1], LOST))))
+            if driver.asked:
+                driver.answer_sequencer()
+            driver.advance(10_000_000)
+        assert driver.donor.result is DonorFlags.UNPLACED
+        assert driver.metrics.records_unplaced == 1
+
+    def test_when_a_copyset_fits_on_the_lost_shards_alone_the_donor_says_so(self) -> None:
+        driver = self.stored((ME, SHARDS[1], LOST))
+        driver.lose(*SHARDS[2:])
+        driver.tell_history(history((1, SHARDS), (2, SHARDS[:2])))
+        driver.advance(60_000_000)
+        assert driver.donor.result is DonorFlags.UNPLACED | DonorFlags.UNCERTAIN
+
+    def test_a_donor_that_may_have_lost_entries_in_a_crash_says_so(self) -> None:
+        driver = self.stored((SHARDS[1], ME, LOST))
+        driver.log().lossy_first = driver.log().lossy_last = Epoch(1)
+        driver.lose(LOST)
+        driver.tell_history(WITHOUT_IT)
+        assert driver.donor.result is DonorFlags.UNPLACED
+
+    def test_a_drained_shard_gives_what_nobody_else_has_and_keeps_its_own(self) -> None:
+        driver = self.stored((ME, LOST, SHARDS[3]))
+        driver.apply(ShardNeedsRebuild(ME, FIRST, RebuildMode.RELOCATE, SHARDS))
+        driver.tell_history(history((1, SHARDS), (2, SHARDS[1:])))
+        assert not driver.take(RebuildStore), "it is for the first that stays to give"
+        driver.apply(*(ShardIsRebuilt(shard, driver.set.round) for shard in SHARDS))
+        assert driver.copyset(lsn(1, 1)) == (ME, LOST, SHARDS[3])
+
+    def test_a_new_round_begins_from_the_start(self) -> None:
+        driver = self.stored((ME, SHARDS[1], LOST))
+        driver.lose(LOST)
+        driver.tell_history(WITHOUT_IT)
+        late = driver.take_one(RebuildStore)
+        driver.lose(SHARDS[3])
+        driver.answer(late)
+        assert not driver.take(RebuildStore), "nothing more is done for the round before"
+        driver.tell_history(history((1, SHARDS), (2, SHARDS[:3])))
+        driver.advance(1_000)
+        assert {message.shard for message in driver.take(RebuildStore)} >= {SHARDS[2]}
+
+    def test_a_log_that_is_not_in_the_cluster_file_is_looked_through_as_far_as_it_is_final(self) -> None:
+        driver = self.stored((ME, SHARDS[1], LOST))
+        driver.lose(LOST)
+        driver.tell_history(history((1, SHARDS)))
+        driver.answer_sequencer(Status.NOTFOUND)
+        assert driver.take(RebuildStore)
+
+
+def test_work_is_spread_over_time_and_nothing_is_saved_up() -> None:
+    throttle = Throttle(1000)
+    assert throttle.reserve(500, Micros(0)) == 0
+    assert throttle.reserve(500, Micros(0)) == 500_000
+    assert throttle.reserve(1, Micros(10_000_000)) == 10_000_000
