@@ -72,7 +72,7 @@ def _whole(config: ClusterConfig, target: int) -> tuple[ShardId, ...]:
     nodes = config.enabled_storage_nodes
     if len(nodes) > min(target, _ANY_STATE_MAX) or any(node.shards != 1 for node in nodes):
         return ()
-    return tuple(shard_id(node.node) for node in nodes)
+    return tuple(shard for node in nodes if (shard := shard_id(node.node)) not in config.excluded)
 
 
 def _can_replicate(picked: set[ShardId], config: ClusterConfig, replication: ReplicationProperty) -> bool:

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
 from logdevice_py.config.cluster import Roles, ShardState
-from logdevice_py.core.ids import LogId, metadata_log_of, node_of
+from logdevice_py.core.ids import LogId, NodeId, metadata_log_of, node_of, shard_id
 from logdevice_py.core.marks import HITS
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.placement.nodeset import select_nodeset
@@ -33,6 +34,15 @@ def test_no_size_means_all_storage_nodes() -> None:
     config = cluster([""] * 6, nodes={4: {"roles": Roles.SEQUENCER}})
     nodeset = select_nodeset(LogId(1), config, attributes("node:3"))
     assert [node_of(shard) for shard in nodeset] == [0, 1, 2, 3, 5]
+
+
+@pytest.mark.parametrize("size", [None, 3, 5])
+def test_a_shard_that_is_lost_or_drained_is_in_no_new_nodeset(size: int | None) -> None:
+    config = replace(cluster([""] * 6), excluded=frozenset({shard_id(NodeId(2))}))
+    for log in LOGS[:20]:
+        nodeset = select_nodeset(log, config, attributes("node:2", nodeset_size=size))
+        assert [node for node in map(node_of, nodeset) if node == 2] == []
+        assert len(nodeset) == (size or 5)
 
 
 def test_no_nodeset_is_larger_than_a_copyset_can_name() -> None:
