@@ -33,13 +33,13 @@ def check_bounds(apps: Applications) -> None:
         if root.sequencer is not None:
             context = root.sequencer.context
             # what is appended at once when there is room may be one entry more
-            limit = context.settings.appender_bytes + _ENTRY_MAX
+            limit = context.settings.appender_bytes + ENTRY_MAX
             if context.metrics.bytes_in_flight > limit:
                 raise Violation(f"{node.name} replicates {context.metrics.bytes_in_flight} bytes at a time")
         if root.storage is not None:
             for machines in root.storage.shards.values():
                 shard = machines.shard
-                if shard.writes.bytes_in_flight > shard.settings.write_bytes_in_flight_max + _ENTRY_MAX:
+                if shard.writes.bytes_in_flight > shard.settings.write_bytes_in_flight_max + ENTRY_MAX:
                     raise Violation(f"{format_shard(shard.shard)} holds {shard.writes.bytes_in_flight} bytes to write")
                 _check_senders(machines, entry_max)
     for app in apps.apps:
@@ -51,7 +51,7 @@ def check_bounds(apps: Applications) -> None:
             _check_receivers(app, entry_max)
 
 
-_ENTRY_MAX = 4 << 20
+ENTRY_MAX = 4 << 20
 _HEADERS_DIFFER = 1 << 10
 _BY_RECOVERY = int(EntryFlags.WRITTEN_BY_RECOVERY)
 """Bytes by which another wave of an entry may be longer: its copyset."""

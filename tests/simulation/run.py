@@ -16,7 +16,7 @@ from logdevice_py.simulation.trace import Trace
 from server.sim_faults.nemesis import Nemesis, PlannedFault
 from server.sim_machines import SimMachines, SimPromise
 from tests.simulation.departures import Departures
-from tests.simulation.end_state import check_bounds, check_clean_epochs, check_copies, has_intact_copy
+from tests.simulation.end_state import ENTRY_MAX, check_bounds, check_clean_epochs, check_copies, has_intact_copy
 from tests.simulation.history import Observation, Violation
 from tests.simulation.invariants import Invariants
 from tests.simulation.repairs import VanishedCopies
@@ -177,6 +177,7 @@ class _Run:
     def _on_silent_loss(self) -> None:
         self.silent = True
         self.cluster.watch = None
+        self.invariants.image_bytes_max = ENTRY_MAX  # nobody looks at what is stored from here on
         for history in self.apps.histories.values():
             history.betrayed = True
 
