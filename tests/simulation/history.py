@@ -92,6 +92,8 @@ class KeyAnswer:
 
 def key_of(payload: bytes) -> bytes | None:
     """The key that an application gives a record: some have none, and keys are in no order."""
+    if payload.count(b"-") < 2:
+        return None  # of a schedule, whose records are only numbered
     application, number, _ = payload.split(b"-", 2)
     return number if application[:1] in (b"a", b"w") and int(number) % 3 == 0 else None
 
