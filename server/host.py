@@ -44,9 +44,10 @@ from storage_node.log_store.interface import (
     ReadShard,
     WriteShard,
 )
+from storage_node.log_store.rocksdb.shard_opening import DamagedStoreError
 from storage_node.log_store.settings import LogStoreSettings
 from storage_node.notices import Notice
-from storage_node.service import DamagedStoreError, ShardService
+from storage_node.service import ShardService
 
 if TYPE_CHECKING:
     from server.admin.listener import AdminListener
