@@ -8,14 +8,14 @@ from types import TracebackType
 from typing import Any, Protocol
 
 from client.arguments import count_argument, lsn_argument
-from client.history_request import HistoryRequest
 from client.read.items import Item, RecordBatch
 from client.read.metrics import ReadMetrics
 from client.read.proof import Proof
 from client.read.read_set import ReadRequest
-from client.read.read_stream import ReadStream, ReadStreamState
+from client.read.read_stream import ReadStreamState
 from client.read.settings import ReadSettings
 from client.session import ClientSession
+from client.session_stream import SessionStream
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.lsn import LSN, LSN_MAX, LSN_OLDEST, Lsn
@@ -86,7 +86,6 @@ class Reader:
         self.log = log
         self._client = client
         self._waiter: asyncio.Future[None] | None = None
-        self._history: HistoryRequest | None = None
         self._items: Iterator[Item] = iter(())
         self._opened = False
         self._closed = False
@@ -98,17 +97,15 @@ class Reader:
             until=Lsn(until),
             single_copy=attributes.single_copy_delivery if single_copy is None else single_copy,
         )
-        self._stream = ReadStream(
+        self._reading = SessionStream(
+            session,
             request,
-            config=session.config,
             settings=settings or client.read_settings,
-            outbox=session.links,
-            timers=session.timers,
-            rng=session.rng,
             metrics=client.read_metrics,
-            request_history=self._request_history,
+            now=client.now,
             on_ready=self._on_ready,
         )
+        self._stream = self._reading.stream
 
     # Life
 
@@ -127,25 +124,16 @@ class Reader:
         if not self._opened:
             self._client.future().cancel()  # refuses when the client is not open
             self._opened = True
-            self._client.session.add_stream(self._stream.request.stream, self._stream)
-            self._stream.start(self._client.now())
+            self._reading.start(self._client.now())
             self._client.wake()
 
     async def close(self) -> None:
         """Stop reading. Harmless when called again."""
         if self._opened and not self._closed:
-            self._stream.stop()
-            self._client.session.remove_stream(self._stream.request.stream)
-            if self._history is not None:
-                self._history.cancel()
+            self._reading.stop()
             self._client.wake()
         self._closed = True
         self._wake_waiter()
-
-    def _request_history(self) -> None:
-        if self._history is not None:
-            self._history.cancel()
-        self._history = self._client.session.read_history(self.log, self._client.now(), self._stream.on_history)
 
     def _on_ready(self) -> None:
         self._wake_waiter()

@@ -19,43 +19,35 @@ from typing import TYPE_CHECKING, Any
 from epoch_store.interface import EpochStore, Operation, Result, WriterIdentity
 from epoch_store.opening import open_epoch_store
 from logdevice_py.config.admin import admin_endpoint, admin_settings
-from logdevice_py.config.cluster import ClusterConfig, Roles
-from logdevice_py.core.declare import settings_from
+from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.core.ids import InstanceId, NodeId, PeerId, ShardId, format_shard
 from logdevice_py.core.machine import Outbox, TimerWheel
 from logdevice_py.core.status import LogDeviceError, Status
-from logdevice_py.core.units import Micros, Timestamp
-from logdevice_py.event_log.settings import RebuildingSettings
-from logdevice_py.membership.settings import MembershipSettings
+from logdevice_py.core.units import Timestamp
 from logdevice_py.runtime.clock import monotonic_us, wall_us
 from logdevice_py.runtime.complaints import Complaints
 from logdevice_py.runtime.driver import Driver
-from logdevice_py.runtime.settings import RuntimeSettings
 from logdevice_py.runtime.transport import Identity, Transport, bind
 from sequencer.effects import EpochStoreRequest
 from sequencer.node import SequencerNode
-from sequencer.recovery.settings import RecoverySettings
-from sequencer.settings import SequencerSettings
 from server.cluster_file import ClusterFile, read_cluster_file
 from server.instance import choose_instance, keep_instance
-from server.live_settings import LiveSettings
+from server.live_settings import LiveSettings, live_settings_of
 from server.node import Node
+from server.node_settings import NodeSettings
 from server.registration import ShardRegistration
 from storage_node.log_store.identity import LOSS_NOT_ACCEPTED, AcceptedLoss
 from storage_node.log_store.interface import (
     Completion,
-    DamageFound,
     ReadDirectory,
     ReadLast,
     ReadShard,
     WriteShard,
-    Written,
 )
+from storage_node.log_store.rocksdb.shard_opening import DamagedStoreError
 from storage_node.log_store.settings import LogStoreSettings
-from storage_node.node import StorageNode
 from storage_node.notices import Notice
-from storage_node.service import DamagedStoreError, ShardService
-from storage_node.settings import StorageSettings
+from storage_node.service import ShardService
 
 if TYPE_CHECKING:
     from server.admin.listener import AdminListener
@@ -150,7 +142,6 @@ class NodeHost:
 
     async def _start(self, directory: Path, accepted: AcceptedLoss) -> None:
         config, member = self.config, self.config.nodes[self.node_id]
-        settings = config.settings
         self._epoch_store = open_epoch_store(
             config.epoch_store,
             config.name,
@@ -161,7 +152,7 @@ class NodeHost:
         # Before the shards: a second process of the node must not have its own empty ones registered in place of the real ones.
         self._sock = bind(*self.address)
         await self._open_admin()
-        store_settings, storage_settings = _storage_settings(settings.get("storage", {}))
+        settings = NodeSettings.of(config.settings)
         registrations = {
             shard: ShardRegistration(self._epoch_store, config, self.node_id, shard, directory, accepted)
             for shard in member.shard_ids()
@@ -172,7 +163,7 @@ class NodeHost:
         await asyncio.to_thread(keep_instance, directory, self.instance)
         for shard, registration in registrations.items():
             try:
-                await self._open_shard(shard, registration, store_settings)
+                await self._open_shard(shard, registration, settings.log_store)
             except DamagedStoreError as error:
                 if len(registrations) == 1:
                     raise
@@ -186,49 +177,16 @@ class NodeHost:
             raise LogDeviceError(Status.FAILED, "no shard of the node can serve")
         rng = random.Random(secrets.randbits(64))
         outbox, timers = Outbox(), TimerWheel()
-        sequencer_settings = _parse("sequencer", SequencerSettings, settings)
-        recovery_settings = _parse("recovery", RecoverySettings, settings)
-
-        def make_sequencer(cluster: Any, request_ids: Any) -> SequencerNode:
-            return SequencerNode(
-                self.node_id,
-                self.instance,
-                config,
-                sequencer_settings,
-                outbox,
-                timers,
-                rng,
-                wall_us,
-                cluster,
-                recovery_settings,
-            )
-
-        def make_storage(cluster: Any, request_ids: Any) -> StorageNode:
-            return StorageNode(
-                self.node_id,
-                config,
-                storage_settings,
-                outbox,
-                timers,
-                rng,
-                cluster,
-                [service.contents for service in self.shards.values()],
-                request_ids=request_ids,
-                wall=wall_us,
-            )
-
         self.node = Node(
             self.node_id,
             self.instance,
             config,
+            settings,
+            [service.contents for service in self.shards.values()],
             outbox=outbox,
             timers=timers,
             rng=rng,
-            membership=_parse("membership", MembershipSettings, settings),
-            generations={shard: service.contents.marker.generation for shard, service in self.shards.items()},
-            make_sequencer=make_sequencer if Roles.SEQUENCER in member.roles else None,
-            make_storage=make_storage if self.shards else None,
-            rebuilding=_parse("rebuilding", RebuildingSettings, settings),
+            wall=wall_us,
         )
         self.driver = Driver(
             self.node,
@@ -251,7 +209,7 @@ class NodeHost:
             Identity(config.name, config.uuid, self.node_id, self.instance, config.version),
             self.driver,
             self._address_of,
-            settings=_parse("runtime", RuntimeSettings, settings),
+            settings=settings.runtime,
             rng=rng,
         )
         self.driver.attach(self.transport)
@@ -259,22 +217,11 @@ class NodeHost:
         self._sock = None
         self.driver.event(self.node.start)
         self._tasks.append(self._loop.create_task(self._watch_config(), name=f"N{self.node_id} config"))
-        self.live_settings = self._make_live_settings()
+        admin = None if self._admin is None else self._admin.use_settings
+        self.live_settings = live_settings_of(self.node, self.driver, self.started_with.settings, admin)
         if self.shards:
             self._tasks.append(self._loop.create_task(self._note_states(), name=f"N{self.node_id} states"))
         self.serving_since = wall_us()
-
-    def _make_live_settings(self) -> LiveSettings:
-        node = self.node
-        users: dict[str, Callable[[Any], None]] = {"settings.membership": node.gossip.use_settings}
-        sequencer = node.sequencer
-        if sequencer is not None:
-            recoveries = sequencer.recoveries
-            users["settings.sequencer"] = sequencer.context.use_settings
-            users["settings.recovery"] = lambda settings: self.driver.event(partial(recoveries.use_settings, settings))
-        if self._admin is not None:
-            users["settings.admin"] = self._admin.use_settings
-        return LiveSettings(self.started_with.settings, users)
 
     def _address_of(self, node: NodeId) -> tuple[str, int] | None:
         member = self.config.nodes.get(node)
@@ -329,37 +276,20 @@ class NodeHost:
             self.shards[shard].run(group, self._deliver, self._complete)
 
     def _deliver(self, done: list[Completion]) -> None:
-        self.driver.event_and_turn(partial(self._hand_over, done))
+        self.driver.event_and_turn(partial(self.node.on_done, done))
 
     def _complete(self, done: list[Completion]) -> None:
-        self.driver.complete(partial(self._hand_over, done))
-
-    def _hand_over(self, done: list[Completion], now: Micros) -> None:
-        storage = self.node.storage
-        assert storage is not None
-        for each in done:
-            if isinstance(each, Written):
-                storage.on_written(each.token, each.status, now)
-            elif isinstance(each, DamageFound):
-                storage.on_damage(each, now)
-            else:
-                storage.on_read(each.token, each.result, now)
+        self.driver.complete(partial(self.node.on_done, done))
 
     # Epoch store
 
     def _run_epoch_store(self, effects: list[EpochStoreRequest]) -> None:
         assert self._epoch_store is not None
-        sequencer = self.node.sequencer
-        assert sequencer is not None
         tokens = [effect.token for effect in effects]
 
         def done(results: list[Result]) -> None:
-            def hand_over(now: Micros) -> None:
-                for token, result in zip(tokens, results, strict=True):
-                    sequencer.on_epoch_store(token, result, now)
-
             if not self._closed:
-                self.driver.event(hand_over)
+                self.driver.event(partial(self.node.on_epoch_store, tokens, results))
 
         self._epoch_store.submit([effect.operation for effect in effects], done)
 
@@ -507,20 +437,3 @@ class NodeHost:
         if self._epoch_store is not None:
             self._epoch_store.close()
             self._epoch_store = None
-
-
-def _parse(section: str, cls: type[Any], settings: Any) -> Any:
-    try:
-        return settings_from(cls, settings.get(section, {}))
-    except ValueError as error:
-        raise LogDeviceError(Status.INVALID_CONFIG, f"[settings.{section}] {error}") from None
-
-
-def _storage_settings(raw: Any) -> tuple[LogStoreSettings, StorageSettings]:
-    """The two dataclasses that share the section ``[settings.storage]``."""
-    names = set(LogStoreSettings.__dataclass_fields__)
-    store = {name: value for name, value in raw.items() if name in names}
-    rest = {name: value for name, value in raw.items() if name not in names}
-    return _parse("storage", LogStoreSettings, {"storage": store}), _parse(
-        "storage", StorageSettings, {"storage": rest}
-    )

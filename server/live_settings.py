@@ -5,14 +5,17 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from logdevice_py.config.admin import AdminSettings
 from logdevice_py.core.declare import render_value, settings_from
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.membership.settings import MembershipSettings
+from logdevice_py.runtime.driver import Driver
 from sequencer.recovery.settings import RecoverySettings
 from sequencer.settings import SequencerSettings
+from server.node import Node
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +109,26 @@ class LiveSettings:
         self._changes[section] = changes
         self._users[section](settings)
         return render_value(self._field(section, name).metadata["unit"], getattr(settings, name))
+
+
+def live_settings_of(
+    node: Node, driver: Driver, file: Mapping[str, Mapping[str, Any]], admin: Callable[[Any], None] | None
+) -> LiveSettings:
+    """Those of a node that runs.
+
+    Args:
+        file: the settings with which it was started, by section.
+        admin: takes other settings of the admin API; None: there is none.
+    """
+    users: dict[str, Callable[[Any], None]] = {"settings.membership": node.gossip.use_settings}
+    sequencer = node.sequencer
+    if sequencer is not None:
+        recoveries = sequencer.recoveries
+        users["settings.sequencer"] = sequencer.context.use_settings
+        users["settings.recovery"] = lambda settings: driver.event(partial(recoveries.use_settings, settings))
+    if admin is not None:
+        users["settings.admin"] = admin
+    return LiveSettings(file, users)
 
 
 def _raw(field: dataclasses.Field[Any], text: str) -> Any:

@@ -6,20 +6,22 @@ It knows no protocol rule. Which role a message is for follows from its type alo
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from epoch_store.interface import Result
 from logdevice_py.config.cluster import ClusterConfig, Roles
-from logdevice_py.core.ids import Generation, InstanceId, NodeId, PeerId, ShardId, is_client
+from logdevice_py.core.ids import InstanceId, NodeId, PeerId, is_client
 from logdevice_py.core.machine import Outbox, Rng, TimerWheel
-from logdevice_py.core.units import Micros, Timestamp
-from logdevice_py.event_log.settings import RebuildingSettings
+from logdevice_py.core.units import Micros
 from logdevice_py.membership.gossip import GossipMachine
-from logdevice_py.membership.settings import MembershipSettings
 from logdevice_py.protocol import messages as m
+from sequencer.context import WallClock
 from sequencer.node import SequencerNode
 from server.event_log.rebuilding import TO_EVENT_LOG, NodeRebuilding
+from server.node_settings import NodeSettings
+from storage_node.log_store.interface import Completion, Contents, DamageFound, Written
 from storage_node.node import StorageNode
 
 
@@ -89,16 +91,20 @@ class Node:
         node: NodeId,
         instance: InstanceId,
         config: ClusterConfig,
+        settings: NodeSettings,
+        contents: Sequence[Contents],
         *,
         outbox: Outbox,
         timers: TimerWheel,
         rng: Rng,
-        membership: MembershipSettings,
-        generations: Mapping[ShardId, Generation],
-        make_sequencer: Callable[[GossipMachine, itertools.count[int]], SequencerNode] | None,
-        make_storage: Callable[[GossipMachine, itertools.count[int]], StorageNode] | None,
-        rebuilding: RebuildingSettings | None = None,
+        wall: WallClock,
     ) -> None:
+        """
+        Args:
+            contents: what the shards that serve hold.
+            wall: the node's wall clock.
+        """
+        generations = {each.marker.shard: each.marker.generation for each in contents}
         self.node = node
         self.config = config
         self.metrics = NodeMetrics()
@@ -107,7 +113,7 @@ class Node:
             node,
             instance,
             config,
-            settings=membership,
+            settings=settings.membership,
             outbox=outbox,
             timers=timers,
             rng=rng,
@@ -115,15 +121,41 @@ class Node:
         )
         # request ids of two runs of a node differ, so that a late answer to an earlier run is not taken for one to this
         request_ids = itertools.count((instance & 0xFFFFFFFF) << 31 | 1)
-        self.sequencer = make_sequencer(self.gossip, request_ids) if make_sequencer is not None else None
-        self.storage = make_storage(self.gossip, request_ids) if make_storage is not None else None
+        self.sequencer: SequencerNode | None = None
+        if Roles.SEQUENCER in config.nodes[node].roles:
+            self.sequencer = SequencerNode(
+                node,
+                instance,
+                config,
+                settings.sequencer,
+                outbox,
+                timers,
+                rng,
+                wall,
+                self.gossip,
+                settings.recovery,
+            )
+        self.storage: StorageNode | None = None
+        if contents:
+            self.storage = StorageNode(
+                node,
+                config,
+                settings.storage,
+                outbox,
+                timers,
+                rng,
+                self.gossip,
+                contents,
+                request_ids=request_ids,
+                wall=wall,
+            )
         self._roles: list[Role] = [role for role in (self.sequencer, self.storage) if role is not None]
         self.rebuilding: NodeRebuilding | None = None
-        if rebuilding is not None and rebuilding.enabled:
+        if settings.rebuilding.enabled:
             self.rebuilding = NodeRebuilding(
                 node,
                 config,
-                rebuilding,
+                settings.rebuilding,
                 self.gossip,
                 outbox,
                 timers,
@@ -206,6 +238,24 @@ class Node:
         if self.rebuilding is not None and not is_client(peer):
             self.rebuilding.on_peer_down(peer, now, refused=refused)
 
+    def on_done(self, done: list[Completion], now: Micros) -> None:
+        """Outcomes of the effects that were for shards."""
+        storage = self.storage
+        assert storage is not None
+        for each in done:
+            if isinstance(each, Written):
+                storage.on_written(each.token, each.status, now)
+            elif isinstance(each, DamageFound):
+                storage.on_damage(each, now)
+            else:
+                storage.on_read(each.token, each.result, now)
+
+    def on_epoch_store(self, tokens: Sequence[int], results: Sequence[Result], now: Micros) -> None:
+        """Outcomes of `EpochStoreRequest` effects."""
+        assert self.sequencer is not None
+        for token, result in zip(tokens, results, strict=True):
+            self.sequencer.on_epoch_store(token, result, now)
+
     def on_congestion(self, peer: PeerId, congested: bool, now: Micros) -> None:
         """A peer does not read what waits for it, or reads again: its read streams pause meanwhile."""
         if self.storage is None:
@@ -260,11 +310,3 @@ class Node:
         self.gossip.leave(now)
         for client in sorted(self._clients, reverse=True):
             self._outbox.send(client, m.Shutdown(reason=False))
-
-
-WallClock = Callable[[], Timestamp]
-
-
-def has_role(config: ClusterConfig, node: NodeId, role: Roles) -> bool:
-    """Whether the cluster file gives the node that role."""
-    return role in config.nodes[node].roles

@@ -7,13 +7,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from client.effects import Connect
-from client.history_request import HistoryRequest
 from client.links import Links
 from client.read.items import RecordBatch
 from client.read.metrics import ReadMetrics
 from client.read.read_set import ReadRequest
-from client.read.read_stream import ReadStream
 from client.session import ClientSession
+from client.session_stream import SessionStream
 from client.settings import WriterSettings
 from client.write.frame_reader import StreamFrameReader
 from client.write.write_streams import WriteStreams
@@ -137,23 +136,20 @@ class SimReader:
         self.first = first
         self._on_batch = on_batch
         self._records_max = records_max
-        self._history: HistoryRequest | None = None
         self._taking = False
         session = client.session
         request = ReadRequest(
             log=log, stream=next(session.ids), first=Lsn(first), until=Lsn(until), single_copy=single_copy
         )
-        self.stream = ReadStream(
+        self._reading = SessionStream(
+            session,
             request,
-            config=session.config,
             settings=client.read_settings,
-            outbox=session.links,
-            timers=session.timers,
-            rng=session.rng,
             metrics=client.read_metrics,
-            request_history=self._request_history,
+            now=client.process.now,
             on_ready=self._on_ready,
         )
+        self.stream = self._reading.stream
 
     @property
     def finished(self) -> bool:
@@ -162,20 +158,11 @@ class SimReader:
 
     def start(self, now: Micros) -> None:
         """Begin; call it within `SimClient.event`."""
-        self.client.session.add_stream(self.stream.request.stream, self.stream)
-        self.stream.start(now)
+        self._reading.start(now)
 
     def stop(self, now: Micros) -> None:
         """Give up; call it within `SimClient.event`."""
-        self.stream.stop()
-        self.client.session.remove_stream(self.stream.request.stream)
-        if self._history is not None:
-            self._history.cancel()
-
-    def _request_history(self) -> None:
-        if self._history is not None:
-            self._history.cancel()
-        self._history = self.client.session.read_history(self.log, self.client.process.now(), self.stream.on_history)
+        self._reading.stop()
 
     def _on_ready(self) -> None:
         if not self._taking and not self.stream.finished:

@@ -5,47 +5,35 @@ from __future__ import annotations
 import enum
 import random
 import struct
-from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from epoch_store.cells import key_of
-from epoch_store.interface import EpochStore, NoteIncarnation, RegisterShard, Result, ShardIdentity, WriterIdentity
-from logdevice_py.config.cluster import Roles
-from logdevice_py.core.declare import settings_from
-from logdevice_py.core.ids import Generation, InstanceId, NodeId, ShardId, format_shard, shard_index_of
-from logdevice_py.core.machine import Outbox, Rng, TimerWheel
-from logdevice_py.core.status import Status
-from logdevice_py.core.units import MILLISECOND, Micros
-from logdevice_py.event_log.settings import RebuildingSettings
-from logdevice_py.membership.settings import MembershipSettings
+from epoch_store.interface import EpochStore, Result, WriterIdentity
+from logdevice_py.core.ids import InstanceId, NodeId, ShardId
+from logdevice_py.core.machine import Outbox, TimerWheel
+from logdevice_py.core.units import MILLISECOND
 from logdevice_py.simulation.clock import SimClock
 from logdevice_py.simulation.process import Process
 from sequencer.effects import EpochStoreRequest
-from sequencer.node import SequencerNode
-from sequencer.recovery.settings import RecoverySettings
-from sequencer.settings import SequencerSettings
 from server.node import Node
-from server.sim_disk import STORE_SETTINGS, DiskSettings, SimShard
+from server.node_settings import NodeSettings
+from server.sim_disk import DiskSettings, SimShard
 from server.sim_epoch_store import SimEpochStore
-from storage_node.log_store.identity import IdentityVerdict, ShardMarker, judge
+from server.sim_opening import SimOpening
 from storage_node.log_store.interface import (
     Completion,
-    DamageFound,
     ReadDirectory,
     ReadLast,
     ReadShard,
     WriteShard,
-    Written,
 )
 from storage_node.log_store.memory import MemoryDisk, MemoryLogStore
-from storage_node.node import StorageNode
 from storage_node.notices import Notice
-from storage_node.settings import StorageSettings
 
 if TYPE_CHECKING:
     from server.sim_machines import SimMachines
 
-REGISTER_RETRY = 200 * MILLISECOND
 _WRITE = struct.Struct(">QIQ?")
 _READ = struct.Struct(">QIQQQ")
 SUPERVISOR_PAUSE = 500 * MILLISECOND
@@ -114,142 +102,37 @@ class SimNode:
         rng = random.Random(cluster.rng.getrandbits(64))
         store = SimEpochStore(cluster.cells, writer, cluster.scheduler, rng, cluster.weather, cluster.fault_effects)
         cluster.note(self.name, "start", self._instance)
-        found: dict[ShardId, MemoryLogStore] = {}
-
-        def open_next() -> None:
-            if self.starts != run or self.state is not SimNodeState.STARTING or self.retired:
-                return
-            for shard in self.disks:
-                if shard not in found:
-                    self._open(shard, store, found, rng, open_next)
-                    return
-            self._serve(store, run, found)
-
+        opening = SimOpening(cluster, self, store, rng, partial(self._serve, store, run))
         if delay:
-            cluster.scheduler.after(delay, open_next)
+            cluster.scheduler.after(delay, opening.open_next)
         else:
-            open_next()
+            opening.open_next()
 
-    def _open(
-        self,
-        shard: ShardId,
-        epoch_store: EpochStore,
-        opened: dict[ShardId, MemoryLogStore],
-        rng: Rng,
-        then: Callable[[], None],
-    ) -> None:
-        """Open a shard as `ShardService.open` does, for an operator who accepts what is lost."""
-        cluster, run = self._cluster, self.starts
-        disk = self.disks[shard]
-        if disk.failed_note:
-            disk.drop_failed(rng)
-        store = MemoryLogStore(disk, STORE_SETTINGS)
-        judgement = judge(store.found, empty=store.empty, cluster=cluster.config.uuid, shard=shard)
-        if judgement.verdict is IdentityVerdict.MOVE_ASIDE:
-            self._move_aside(disk, judgement.reason, own=False)
-            store = MemoryLogStore(disk, STORE_SETTINGS)
-        kept = store.found.generation if store.found is not None and judgement.verdict is IdentityVerdict.KEEP else None
-        index = shard_index_of(shard)
-        operation = RegisterShard(cluster.config.uuid, self.id, index, kept, judgement.incarnation)
+    def is_starting(self, run: int) -> bool:
+        """Whether the start of that number goes on."""
+        return self.starts == run and self.state is SimNodeState.STARTING
 
-        def done(results: list[Result]) -> None:
-            if self.starts != run or self.state is not SimNodeState.STARTING:
-                return
-            result = results[0]
-            if result.status is not Status.OK:
-                assert result.status in (Status.AGAIN, Status.TIMEDOUT), result
-                cluster.scheduler.after(REGISTER_RETRY, then)
-                return
-            assert isinstance(result.value, ShardIdentity)
-            self._adopt(shard, result.value.generation, kept, opened, store, epoch_store, then)
-
-        epoch_store.submit([operation], done)
-
-    def _adopt(
-        self,
-        shard: ShardId,
-        generation: Generation,
-        kept: Generation | None,
-        opened: dict[ShardId, MemoryLogStore],
-        store: MemoryLogStore,
-        epoch_store: EpochStore,
-        then: Callable[[], None],
-    ) -> None:
-        cluster, disk = self._cluster, self.disks[shard]
-        if kept is not None and generation != kept:
-            self._move_aside(disk, f"{format_shard(shard)} had generation {kept} and has {generation} from here on")
-            store = MemoryLogStore(disk, STORE_SETTINGS)
-        marker = ShardMarker(cluster.config.uuid, shard, generation)
-        if store.adopt(marker, boot=disk.boot, now=self.clock.wall()) is Status.OK:
-            assert store.marker is not None
-            index, incarnation = shard_index_of(shard), store.marker.incarnation
-            self._note(NoteIncarnation(self.id, index, generation, incarnation), epoch_store, opened, store, then)
-            return
-        cluster.note(self.name, "cannot open", format_shard(shard))
+    def give_up_start(self, reason: str, detail: str) -> None:
+        """The process ends before it serves; it is started again after a while."""
+        self._cluster.note(self.name, reason, detail)
         self.state = SimNodeState.DOWN
         self.starts += 1
         run = self.starts
-        cluster.scheduler.after(SUPERVISOR_PAUSE, lambda: self._start_again(run))
-
-    def _note(
-        self,
-        operation: NoteIncarnation,
-        epoch_store: EpochStore,
-        opened: dict[ShardId, MemoryLogStore],
-        store: MemoryLogStore,
-        then: Callable[[], None],
-    ) -> None:
-        """Tell the epoch store how far the disk is; the shard is open when it knows."""
-        run = self.starts
-
-        def done(results: list[Result]) -> None:
-            if self.starts != run or self.state is not SimNodeState.STARTING:
-                return
-            if results[0].status in (Status.OK, Status.STALE):
-                opened[operation.shard] = store
-                then()
-            else:
-                self._cluster.scheduler.after(
-                    REGISTER_RETRY, lambda: self._note(operation, epoch_store, opened, store, then)
-                )
-
-        if self.starts == run and self.state is SimNodeState.STARTING:
-            epoch_store.submit([operation], done)
+        self._cluster.scheduler.after(SUPERVISOR_PAUSE, lambda: self._start_again(run))
 
     def _start_again(self, run: int) -> None:
         if self.starts == run and self.state is SimNodeState.DOWN:
             self.start()
 
-    def _move_aside(self, disk: MemoryDisk, reason: str, *, own: bool = True) -> None:
-        """What lies on the disk counts no more; the shard begins empty."""
-        self._cluster.note(self.name, "moves aside", reason)
-        self._cluster.fault_effects["identity_noticed"] += 1
-        self.lost_data = True
-        disk.replace({}, own=own)
-
     def _serve(self, epoch_store: EpochStore, run: int, stores: dict[ShardId, MemoryLogStore]) -> None:
         cluster, config = self._cluster, self._cluster.config
-        settings = config.settings
         rng = random.Random(cluster.rng.getrandbits(64))
         outbox, timers = _WatchedOutbox(self, cluster), TimerWheel()
-        member = config.nodes[self.id]
 
         def deliver(done: list[Completion]) -> None:
             process, root = self.process, self.root
             if self.starts == run and process is not None and root is not None:
-                storage = root.storage
-                assert storage is not None
-
-                def hand_over(now: Micros) -> None:
-                    for each in done:
-                        if isinstance(each, Written):
-                            storage.on_written(each.token, each.status, now)
-                        elif isinstance(each, DamageFound):
-                            storage.on_damage(each, now)
-                        else:
-                            storage.on_read(each.token, each.result, now)
-
-                process.event(hand_over)
+                process.event(partial(root.on_done, done))
 
         self.shards = {
             shard: SimShard(
@@ -265,60 +148,25 @@ class SimNode:
             for shard, store in stores.items()
         }
 
-        def make_sequencer(view: Any, request_ids: Any) -> SequencerNode:
-            return SequencerNode(
-                self.id,
-                InstanceId(self._instance),
-                config,
-                settings_from(SequencerSettings, settings.get("sequencer", {})),
-                outbox,
-                timers,
-                rng,
-                self.clock.wall,
-                view,
-                settings_from(RecoverySettings, settings.get("recovery", {})),
-            )
-
-        def make_storage(view: Any, request_ids: Any) -> StorageNode:
-            return StorageNode(
-                self.id,
-                config,
-                settings_from(StorageSettings, settings.get("storage", {})),
-                outbox,
-                timers,
-                rng,
-                view,
-                [shard.contents for shard in self.shards.values()],
-                request_ids=request_ids,
-                wall=self.clock.wall,
-            )
-
         root = self.root = Node(
             self.id,
             InstanceId(self._instance),
             config,
+            NodeSettings.of(config.settings),
+            [shard.contents for shard in self.shards.values()],
             outbox=outbox,
             timers=timers,
             rng=rng,
-            membership=settings_from(MembershipSettings, settings.get("membership", {})),
-            generations={shard: each.contents.marker.generation for shard, each in self.shards.items()},
-            make_sequencer=make_sequencer if Roles.SEQUENCER in member.roles else None,
-            make_storage=make_storage if self.shards else None,
-            rebuilding=settings_from(RebuildingSettings, settings.get("rebuilding", {})),
+            wall=self.clock.wall,
         )
 
         def run_epoch_store(effects: list[Any]) -> None:
             tokens = [effect.token for effect in effects]
 
             def done(results: list[Result]) -> None:
-                def hand_over(now: Micros) -> None:
-                    assert root.sequencer is not None
-                    for token, result in zip(tokens, results, strict=True):
-                        root.sequencer.on_epoch_store(token, result, now)
-
                 if self.starts == run and self.process is not None:
                     cluster.note(self.name, "epoch store", [result.status.name for result in results])
-                    self.process.event(hand_over)
+                    self.process.event(partial(root.on_epoch_store, tokens, results))
 
             cluster.trace.cover(repr([(effect.token, key_of(effect.operation)) for effect in effects]).encode())
             epoch_store.submit([effect.operation for effect in effects], done)

@@ -9,19 +9,16 @@ another process first (`docs/decisions/0003-reads-of-cold-data.md`).
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
-import queue
-import threading
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 
-from logdevice_py.core.ids import Generation, LogId, ShardId
+from logdevice_py.core.ids import LogId, ShardId
 from logdevice_py.core.lsn import Lsn
-from logdevice_py.core.status import LogDeviceError, Status
+from logdevice_py.core.status import Status
 from logdevice_py.core.units import SECOND, Timestamp
-from storage_node.log_store.identity import IdentityVerdict, Judgement, ShardMarker, judge
+from storage_node.log_store.identity import Judgement, ShardMarker
 from storage_node.log_store.interface import (
     Completion,
     Contents,
@@ -36,94 +33,17 @@ from storage_node.log_store.interface import (
     Written,
 )
 from storage_node.log_store.metrics import LogStoreMetrics
-from storage_node.log_store.rocksdb import RocksLogStore, fsync_directory
+from storage_node.log_store.rocksdb import RocksLogStore
+from storage_node.log_store.rocksdb.damage_watch import DamageWatch
+from storage_node.log_store.rocksdb.shard_opening import Register, ShardOpening
+from storage_node.log_store.rocksdb.sync_thread import SyncThread
 from storage_node.log_store.rocksdb.warmer import Warmer
 from storage_node.log_store.settings import LogStoreSettings
 from storage_node.log_store.view import StoreView
 
-_MEND_BYTES = 256 << 10
-_MEND_PAUSE = 0.01
-"""Seconds between two pieces of the work of replacing damaged files, each of which holds up the loop."""
-
 Deliver = Callable[[list[Completion]], None]
-Register = Callable[[Generation | None], Awaitable[Generation]]
-"""Tells the epoch store the generation found on disk (None: none that counts) and returns the one that the shard has from here on."""
 Read = ReadShard | ReadLast | ReadDirectory
 Effect = WriteShard | Read
-
-
-class DamagedStoreError(LogDeviceError):
-    """The files of a store cannot be read, so that its shard cannot serve; nothing was changed."""
-
-
-def open_store(directory: str, settings: LogStoreSettings) -> RocksLogStore:
-    """Open a store, or make one.
-
-    Raises:
-        DamagedStoreError: it cannot be opened.
-    """
-    try:
-        return RocksLogStore(directory, settings, boot=boot_id())
-    except LogDeviceError as error:
-        raise DamagedStoreError(error.status, error.detail) from None
-
-
-def boot_id() -> str:
-    """Names the present run of the operating system; empty where it cannot be told."""
-    try:
-        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-            return file.read().strip()
-    except OSError:
-        return ""
-
-
-def move_aside(directory: str, name: str) -> str:
-    """Rename a store that does not count here to ``<directory>.<name>-<n>``, durably; returns where it is."""
-    number = 1
-    while os.path.exists(f"{directory}.{name}-{number}"):
-        number += 1
-    aside = f"{directory}.{name}-{number}"
-    os.rename(directory, aside)
-    fsync_directory(os.path.dirname(os.path.abspath(directory)))
-    return aside
-
-
-class _SyncThread:
-    """One thread that syncs a store, one sync at a time."""
-
-    def __init__(self, store: RocksLogStore, delay_us: int, done: Callable[[Status, int], None]) -> None:
-        """
-        Args:
-            delay_us: makes every sync take this much longer.
-            done: called on the loop with the outcome and the time that it took, in microseconds.
-        """
-        self._store = store
-        self._delay = delay_us / SECOND
-        self._done = done
-        self._loop = asyncio.get_running_loop()
-        self._requests: queue.SimpleQueue[bool] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="log-store-sync", daemon=True)
-        self._thread.start()
-
-    def request(self) -> None:
-        """Sync what is written by now."""
-        self._requests.put(True)
-
-    def stop(self) -> None:
-        """End the thread after the sync that it is in. Blocks until then."""
-        self._requests.put(False)
-        self._thread.join()
-
-    def _run(self) -> None:
-        while self._requests.get():
-            began = time.monotonic_ns()
-            if self._delay:
-                time.sleep(self._delay)
-            status = self._store.sync()
-            took = (time.monotonic_ns() - began) // 1000
-            # the loop may be gone when the process ends without an orderly close
-            with contextlib.suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(self._done, status, took)
 
 
 class ShardService:
@@ -161,14 +81,12 @@ class ShardService:
         self._idle = asyncio.Event()
         self._idle.set()
         self._closed = False
-        self._search: asyncio.Future[list[int]] | None = None
-        self._mending = False
-        self._told_of_errors = False
-        self._looking: asyncio.Future[str] | None = None
-        self._look_again_at = 0.0
         self._report = report
         self._was_refusing = False
-        self._sync_thread = _SyncThread(store, settings.sync_delay_us, self._on_synced)
+        self._damage = DamageWatch(
+            store, contents.marker.shard, settings, self.metrics, wall, report, self._tell_damage
+        )
+        self._sync_thread = SyncThread(store, settings.sync_delay_us, self._on_synced)
         self._ticker = self._loop.call_later(settings.upkeep_interval_us / SECOND, self._tick)
         self._dropper: asyncio.TimerHandle | None = None
         self._chore: asyncio.Future[None] | None = None
@@ -205,60 +123,8 @@ class ShardService:
         Raises:
             LogDeviceError: `DamagedStoreError`: the store cannot be opened; or what `admit` or `register` raised.
         """
-        try:
-            return await cls._open(directory, shard, cluster, settings, register, wall, report, admit)
-        except DamagedStoreError as error:
-            if not give_up_damaged:
-                raise
-            aside = await asyncio.to_thread(move_aside, directory, "damaged")
-            report(f"{error.detail}; the damaged store is given up and lies in {aside}")
-            return await cls._open(directory, shard, cluster, settings, register, wall, report, admit)
-
-    @classmethod
-    async def _open(
-        cls,
-        directory: str,
-        shard: ShardId,
-        cluster: bytes,
-        settings: LogStoreSettings,
-        register: Register,
-        wall: Callable[[], Timestamp],
-        report: Callable[[str], None],
-        admit: Callable[[Judgement], None],
-    ) -> ShardService:
-        store = await asyncio.to_thread(open_store, directory, settings)
-        try:
-            judgement = judge(store.found, empty=store.empty, cluster=cluster, shard=shard)
-            admit(judgement)
-            if judgement.verdict is IdentityVerdict.MOVE_ASIDE:
-                report(judgement.reason)
-                store.abandon()
-                report(f"the foreign store lies in {await asyncio.to_thread(move_aside, directory, 'foreign')}")
-                store = await asyncio.to_thread(open_store, directory, settings)
-            kept = judgement.kept
-            generation = await register(kept)
-            if kept is not None and generation != kept:
-                # epochs name the generation that they are stored on: no request for what lies here would ever be answered
-                store.abandon()
-                aside = await asyncio.to_thread(move_aside, directory, "replaced")
-                report(
-                    f"the store in {directory} had generation {kept}, which was given up when a later one began: its data counts "
-                    f"no more and lies in {aside}; the shard begins empty as generation {generation}"
-                )
-                store = await asyncio.to_thread(open_store, directory, settings)
-            if judgement.verdict is IdentityVerdict.START_AFRESH and generation > 1:
-                report(f"{judgement.reason}, and was not before: it begins as generation {generation}")
-            marker = ShardMarker(cluster, shard, generation)
-            status = await asyncio.to_thread(store.adopt, marker, boot=boot_id(), now=wall())
-            if status is not Status.OK:
-                raise LogDeviceError(Status.FAILED, f"the marker of the store in {directory} could not be written")
-            try:
-                contents = await asyncio.to_thread(store.load)
-            except LogDeviceError as error:
-                raise DamagedStoreError(error.status, error.detail) from None
-        except BaseException:
-            store.abandon()
-            raise
+        opening = ShardOpening(directory, shard, cluster, settings, register, wall, report, admit)
+        store, contents = await opening.open(give_up_damaged=give_up_damaged)
         return cls(store, contents, settings, wall, report)
 
     @property
@@ -494,8 +360,7 @@ class ShardService:
         self._report_space()
         self._store.maintain(self._wall())
         self._drop()
-        self._look_for_damage()
-        self._look_at_files()
+        self._damage.look()
         self._store.report(self.metrics)
         if self._chore is None or self._chore.done():
             work = self._store.next_chore()
@@ -509,6 +374,10 @@ class ShardService:
         again = self._store.drop_next()
         self._dropper = None if again is None else self._loop.call_later(again, self._drop)
 
+    def _tell_damage(self, found: DamageFound) -> None:
+        if self._deliver is not None:
+            self._deliver([found])
+
     def _report_space(self) -> None:
         refusing = self._store.refusing_for_space
         if refusing != self._was_refusing:
@@ -521,74 +390,11 @@ class ShardService:
             else:
                 self._report(f"there is space again in {self._store.directory}: records are taken")
 
-    # ---- damaged files
-
-    def _look_for_damage(self) -> None:
-        store = self._store
-        errors = store.background_errors()
-        self.metrics.background_errors += errors
-        if errors and not store.mending.suspects and self._search is None:
-            if not self._told_of_errors:
-                self._told_of_errors = True
-                self._report(
-                    f"files of the store in {store.directory} are damaged: compaction met what does not match its checksum; it is looked "
-                    "for, and copies that cannot be read are fetched from other shards"
-                )
-            if self._deliver is not None:
-                self._deliver([DamageFound(self.contents.marker.shard, [])])
-            self._search = self._loop.run_in_executor(None, store.mending.find_damaged)
-        if self._search is not None and self._search.done():
-            for partition in self._search.result():
-                store.mending.suspect(partition)
-            self._search = None
-        self._told_of_errors = self._told_of_errors and (bool(errors) or bool(store.mending.suspects))
-        self.metrics.damaged_partitions = len(store.mending.suspects)
-        if store.mending.suspects and not self._mending:
-            self._mending = True
-            self._mend()
-
-    def _look_at_files(self) -> None:
-        """The manifest and the write-ahead log are read when the store is opened: damage is to be found before, as long as all is in memory."""
-        if self._store.failed or (self._looking is not None and not self._looking.done()):
-            return
-        now = self._loop.time()
-        if self._looking is None and now >= self._look_again_at:
-            self._looking = self._loop.run_in_executor(None, self._store.find_damage_in_use)
-        elif self._looking is not None:
-            found = self._looking.result()
-            self._looking = None
-            self._look_again_at = now + self._settings.file_check_interval_us / SECOND
-            if found:
-                self.metrics.files_rewritten += 1
-                self._report(f"{found}: a bit flipped on the disk. It is replaced by what memory has, nothing is lost")
-                flush = self._store.write_from_memory(self._wall())
-
-                def rewrite() -> str:
-                    flush()
-                    return ""
-
-                self._looking = self._loop.run_in_executor(None, rewrite)
-
-    def _mend(self) -> None:
-        self._mending = False
-        if self._closed:
-            return
-        store = self._store
-        more = store.mend(self._wall(), _MEND_BYTES)
-        found, store.mending.found = store.mending.found, []
-        said, store.mending.said = store.mending.said, []
-        for text in said:
-            self._report(text)
-        if found and self._deliver is not None:
-            self._deliver([DamageFound(self.contents.marker.shard, found)])
-        if more:
-            self._mending = True
-            self._loop.call_later(_MEND_PAUSE, self._mend)
-
     async def close(self) -> None:
         """Complete what was emitted, sync, leave the clean-stop mark, close. `run` must not be called again."""
         assert not self._closed, "closed twice"
         self._closed = True
+        self._damage.stop()
         self._ticker.cancel()
         if self._dropper is not None:
             self._dropper.cancel()
@@ -599,11 +405,7 @@ class ShardService:
                 await asyncio.wait(self._warming)
             await self._idle.wait()
             await asyncio.sleep(0)
-        self._store.mending.stopping = True
-        if self._search is not None:
-            await self._search
-        if self._looking is not None:
-            await self._looking
+        await self._damage.close()
         await self._warmer.close()
         await asyncio.to_thread(self._sync_thread.stop)
         await asyncio.to_thread(self._store.close)

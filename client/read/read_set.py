@@ -43,6 +43,10 @@ class ReadPosition:
     """The first LSN delivered and not handed to the application, if it keeps the window from moving."""
     look_back: Lsn = LSN_INVALID
     """Before anything is delivered: where the shards begin, to find a bridge that lies before the first LSN; 0: at the first LSN."""
+    interval: int = -1
+    """Which interval of the history is read; -1: none yet."""
+    certain_end: Lsn = LSN_INVALID
+    """The last LSN that is certain to belong to the present interval."""
     limit: Lsn = LSN_INVALID
     """The last LSN that the shards of the present interval may have."""
     wide: bool = False

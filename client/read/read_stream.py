@@ -19,9 +19,9 @@ import enum
 from collections.abc import Callable
 from typing import Final
 
+from client.read.current_interval import CurrentInterval
 from client.read.decoding import rank_of, verify_image
 from client.read.fail_over import FailOver
-from client.read.gap_detection import GapDetector
 from client.read.items import DataLoss, Gap, GapKind, RecordBatch
 from client.read.metrics import ReadMetrics
 from client.read.missing_entries import MissingEntries
@@ -34,6 +34,7 @@ from client.read.ready_queue import GAPS_MAX, ReadyQueue
 from client.read.sender_state import ENTRY_WORK, Sender, SenderStatus
 from client.read.settings import ReadSettings
 from client.read.shard_statuses import ShardStatuses
+from client.read.stall_watch import StallWatch
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.core.entry import EntryFlags, EntryHeader
 from logdevice_py.core.ids import LogId, PeerId
@@ -88,8 +89,6 @@ class ReadStream:
     ) -> None:
         self.request = request
         self.state = ReadStreamState.LOOKING_UP
-        self._config = config
-        self._settings = settings
         self._metrics = metrics
         self._on_ready = on_ready
         self._position = ReadPosition(request.first, request.until)
@@ -101,9 +100,7 @@ class ReadStream:
         self._named = NamedTimers(timers, self._on_timer)
         self._lookup = NodesetLookup(request_history, self._named, settings=settings, rng=rng, metrics=metrics)
         self._history = self._lookup.history
-        self._interval_index = -1
-        self._certain_end: Lsn = LSN_INVALID
-        self._detector: GapDetector | None = None
+        self._interval = CurrentInterval(self._history, self._position, self._read_set, config)
         self._trim_point: Lsn = LSN_INVALID
         self._fail_over = FailOver(
             self._position,
@@ -116,8 +113,7 @@ class ReadStream:
         )
         self._missing = MissingEntries(request, self._position, self._read_set, self._fail_over, self._named, settings)
         self._dirty = False
-        self._stalled_at: Lsn = LSN_INVALID
-        self._statuses = ShardStatuses()
+        self._stalls = StallWatch(self._position, self._read_set, self._fail_over, self._lookup, self._named, settings)
 
     # Face of the owner
 
@@ -181,7 +177,7 @@ class ReadStream:
             return "the metadata log: no nodeset of the log is known yet"
         if self._queue:
             return f"the application: {self._queue.bytes} bytes are ready"
-        return self._read_set.waiting_for(lsn, released=self._released, certain_end=self._certain_end)
+        return self._read_set.waiting_for(lsn, released=self._released, certain_end=self._position.certain_end)
 
     def check(self) -> None:
         """What must hold between two events."""
@@ -189,7 +185,7 @@ class ReadStream:
         assert self._queue.taken_to < position.next, (self._queue.taken_to, position.next)
         self._queue.check()
         first = self._buffer.first()
-        assert first is None or first > position.next or position.next > self._certain_end or not self._is_open()
+        assert first is None or first > position.next or position.next > position.certain_end or not self._is_open()
         assert self._queue.bytes == position.queued_bytes
         assert all(sender.held >= 0 for sender in self._read_set.senders.values())
 
@@ -213,8 +209,7 @@ class ReadStream:
         if not self._is_open() or not self._lookup.take(intervals, certain, now):
             return
         self.state = ReadStreamState.READING
-        if self._interval_index >= 0:
-            self._certain_end = self._history.certain_end_of(self._interval_index)
+        self._interval.on_history()
         self._dirty = True
 
     @property
@@ -223,37 +218,18 @@ class ReadStream:
 
     def _enter(self, index: int, now: Micros) -> None:
         """Read from the shards of another interval."""
-        interval = self._history.interval(index)
-        self._interval_index = index
-        self._certain_end = self._history.certain_end_of(index)
-        self._position.limit = Lsn(min(self._position.until, self._history.end_of(index)))
-        self._position.wide = False
-        self._read_set.enter(interval, self._config)
-        self._statuses.write_off(self._read_set.senders.values())
+        detector = self._interval.enter(index)
         self._forget_received()
-        self._fail_over.enter_interval(self._make_detector(), now)
-
-    def _make_detector(self) -> GapDetector:
-        interval = self._history.interval(self._interval_index)
-        detector = self._detector = GapDetector(interval, self._config.location)
-        for sender in self._read_set.senders.values():
-            detector.set_lost(sender.shard, sender.lost, empty=self._statuses.is_empty(sender))
-        return detector
+        self._fail_over.enter_interval(detector, now)
 
     def on_shard_statuses(self, statuses: ShardStatuses, now: Micros) -> None:
         """The cluster says anew of which shards nobody waits for the data any more."""
-        self._statuses = statuses
-        if self.state is ReadStreamState.READING and self._interval_index >= 0:
-            statuses.write_off(self._read_set.senders.values())
-            self._make_detector()
+        if self._interval.on_statuses(statuses, reading=self.state is ReadStreamState.READING):
             self._dirty = True
 
     def on_config(self, config: ClusterConfig, now: Micros) -> None:
         """A new version of the cluster file holds."""
-        self._config = config
-        if self.state is ReadStreamState.READING and self._interval_index >= 0:
-            self._read_set.set_config(self._config)
-            self._make_detector()
+        if self._interval.on_config(config, reading=self.state is ReadStreamState.READING):
             self._fail_over.want_rewind()
             self._dirty = True
 
@@ -270,7 +246,6 @@ class ReadStream:
         sender = self._sender(message)
         if sender is None:
             return
-        assert self._detector is not None
         if message.status is Status.OK:
             sender.cancel_timer()
             sender.status = SenderStatus.READING
@@ -279,9 +254,9 @@ class ReadStream:
         else:
             sender.lost = message.status is Status.REBUILDING
             self._read_set.wait(sender, now)
-            self._statuses.write_off(self._read_set.senders.values())
+            self._interval.write_off()
             self._fail_over.failed(sender)
-        self._detector.set_lost(sender.shard, sender.lost, empty=self._statuses.is_empty(sender))
+        self._interval.note_lost(sender)
 
     def on_records(self, message: Records, now: Micros) -> None:
         """A shard sent entries."""
@@ -299,8 +274,7 @@ class ReadStream:
             allowed = sender.has_credit and sender.next_lsn <= lsn <= sender.window_high and end <= size
             if not allowed or sender.status is not SenderStatus.READING:
                 hit("read_unasked_records")
-                self._read_set.violated(sender, now)
-                self._fail_over.failed(sender)
+                self._on_violation(sender, now)
                 return
             image = images if length == size else images[at:end]
             at = end
@@ -330,7 +304,7 @@ class ReadStream:
             return
         copy = self._buffer.hold(header, image, sender)
         position = self._position
-        if lsn == position.next and lsn <= self._certain_end and lsn <= position.until and lsn > self._trim_point:
+        if lsn == position.next and lsn <= position.certain_end and lsn <= position.until and lsn > self._trim_point:
             if other is not None:
                 self._buffer.pop(lsn)
                 self._buffer.let_go(other)
@@ -346,8 +320,7 @@ class ReadStream:
             return
         if message.first > sender.next_lsn:
             hit("read_gap_leaves_lsns_out")
-            self._read_set.violated(sender, now)
-            self._fail_over.failed(sender)
+            self._on_violation(sender, now)
             return
         sender.failures = 0
         last = message.last
@@ -361,6 +334,11 @@ class ReadStream:
                 self._fail_over.failed(sender)
         if last >= sender.next_lsn:
             sender.next_lsn = Lsn(last + 1)
+
+    def _on_violation(self, sender: Sender, now: Micros) -> None:
+        """A shard sent what it must not send."""
+        self._read_set.violated(sender, now)
+        self._fail_over.failed(sender)
 
     # Delivery
 
@@ -379,14 +357,13 @@ class ReadStream:
         if position.next > position.until and self._is_open():
             self._close(ReadStreamState.FINISHED)
         if self.state is ReadStreamState.READING:
-            if self._detector is not None:
-                self._fail_over.look_for_slow(self._detector, self._released, now)
+            detector = self._interval.detector
+            if detector is not None:
+                self._fail_over.look_for_slow(detector, self._released, now)
                 if self._fail_over.is_time(now):
                     self._forget_received()
-                    self._fail_over.rewind(self._detector, now)
-            if "stall" not in self._named and (self._released >= position.next or not self._read_set.anyone_reads):
-                self._stalled_at = position.next
-                self._named.set("stall", now + self._settings.single_copy_failover_us, self._on_stall)
+                    self._fail_over.rewind(detector, now)
+            self._stalls.look(now)
             self._read_set.refresh_all()
         if self.ready:
             self._on_ready()
@@ -405,10 +382,10 @@ class ReadStream:
             self._deliver_gap(GapKind.BRIDGE, lsn)
             return True
         index = self._history.index_of(lsn)
-        if index != self._interval_index:
+        if index != position.interval:
             self._enter(index, now)
             return False
-        if lsn > self._certain_end:
+        if lsn > position.certain_end:
             if epoch_of(self._released) >= epoch_of(lsn):
                 self._lookup.ask(now)
             return False
@@ -454,15 +431,16 @@ class ReadStream:
 
     def _account_for_missing(self, lsn: Lsn, now: Micros) -> bool:
         """Nobody sent an entry for `lsn`: report it as lost if that is certain."""
-        assert self._detector is not None
+        detector = self._interval.detector
+        assert detector is not None
         if len(self._queue) > GAPS_MAX:
             return False  # every epoch that is lost is two gaps: go on when these are taken
         found = self._missing.find_loss(
             lsn,
-            self._detector,
+            detector,
             released=self._released,
-            certain_end=self._certain_end,
-            is_closed=self._history.is_closed(self._interval_index),
+            certain_end=self._position.certain_end,
+            is_closed=self._interval.is_closed,
             buffered=self._buffer.first(),
             now=now,
         )
@@ -486,7 +464,7 @@ class ReadStream:
     def on_peer_down(self, peer: PeerId, now: Micros) -> None:
         """The connection to a node broke, or it could not be dialled."""
         if self.state is ReadStreamState.READING and self._fail_over.on_peer_down(peer, now):
-            self.on_shard_statuses(self._statuses, now)
+            self._interval.look_again(reading=True)
             self._dirty = True
 
     def on_peer_up(self, peer: PeerId, now: Micros) -> None:
@@ -498,11 +476,3 @@ class ReadStream:
         """All shards are about to be started anew at the next LSN."""
         self._missing.forget()
         self._buffer.clear()
-
-    def _on_stall(self, now: Micros) -> None:
-        """Something is released that nobody sent: find out who holds it up."""
-        lsn = self._position.next
-        if lsn == self._stalled_at and self._released >= lsn:
-            self._fail_over.on_stall(lsn)
-        if not self._read_set.anyone_reads:
-            self._lookup.ask_again(now)

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from client.history_request import HistoryRequest
 from client.read.items import Gap, GapKind
 from client.read.metrics import ReadMetrics
 from client.read.read_set import ReadRequest
-from client.read.read_stream import ReadStream
 from client.read.settings import ReadSettings
 from client.session import ClientSession
+from client.session_stream import SessionStream
 from client.write.finder import FoundFrames, FrameSearch, StoredFrame, StoredFrames
 from client.write.frame import FramePosition
 from logdevice_py.core.entry import Constituent, ConstituentFlags, EntryHeader, body_of, parse_constituents
@@ -35,45 +34,25 @@ class _EntryScan:
         self, session: ClientSession, request: ReadRequest, settings: ReadSettings, metrics: ReadMetrics
     ) -> None:
         self._session = session
-        self._history: HistoryRequest | None = None
         self._timer: Timer | None = None
         self._now = Micros(0)
-        self.stream = ReadStream(
-            request,
-            config=session.config,
-            settings=settings,
-            outbox=session.links,
-            timers=session.timers,
-            rng=session.rng,
-            metrics=metrics,
-            request_history=self._request_history,
-            on_ready=self._on_ready,
+        self._reading = SessionStream(
+            session, request, settings=settings, metrics=metrics, now=lambda: self._now, on_ready=self._on_ready
         )
+        self.stream = self._reading.stream
 
     def start(self, now: Micros) -> None:
         """Begin to read."""
         self._now = now
-        self._session.add_stream(self.stream.request.stream, self.stream)
-        self.stream.start(now)
+        self._reading.start(now)
 
     def cancel(self) -> None:
         """Stop reading."""
-        self.stream.stop()
-        self._end()
+        self._reading.stop()
 
     def waiting_for(self) -> str:
         """Why nothing more is read at this moment."""
         return self.stream.waiting_for()
-
-    def _end(self) -> None:
-        self._session.remove_stream(self.stream.request.stream)
-        if self._history is not None:
-            self._history.cancel()
-
-    def _request_history(self) -> None:
-        if self._history is not None:
-            self._history.cancel()
-        self._history = self._session.read_history(self.stream.request.log, self._now, self.stream.on_history)
 
     def _on_ready(self) -> None:
         """Not within a call of the stream: at the next look at the timers."""
@@ -90,7 +69,7 @@ class _EntryScan:
                 else:
                     self._note_gap(item)
         if self.stream.finished:
-            self._end()
+            self._reading.leave()
             self._finished(now)
 
     def _note(self, header: EntryHeader, image: bytes) -> None:

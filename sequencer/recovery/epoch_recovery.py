@@ -9,7 +9,6 @@ from typing import Protocol
 from epoch_store.interface import Result, SetLastCleanEpoch
 from logdevice_py.core.ids import Generation, LogId, NodeId, PeerId, ShardId, node_of, node_peer
 from logdevice_py.core.lsn import ESN_MAX, ESN_MIN, Epoch, Esn, Lsn, compose_lsn
-from logdevice_py.core.machine import Timer
 from logdevice_py.core.marks import hit
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros
@@ -20,9 +19,11 @@ from sequencer.recovery.cleaner import Cleaner
 from sequencer.recovery.coalescing import AnswerSink, CleanedRow
 from sequencer.recovery.context import RecoveryContext
 from sequencer.recovery.digest import CopyKind, EpochDigest
+from sequencer.recovery.digest_requests import DigestRequests
 from sequencer.recovery.epoch_store_call import EpochStoreCall
 from sequencer.recovery.grace import Grace
 from sequencer.recovery.mutator import Mutation, Mutator, must_be_stored
+from sequencer.recovery.phase_watch import PhaseWatch
 from sequencer.recovery.plan import Decision, Plan, latest
 from sequencer.recovery.recovery_shard import RecoveryShard, RecoveryShards, RecoveryShardState, SealedEpoch
 from sequencer.recovery.result import EpochContents
@@ -83,7 +84,7 @@ class EpochRecovery:
         self._members = self._shards.members
         self._domains = self._shards.domains
         self._digest = EpochDigest(log, epoch)
-        self._digest_start = ESN_MIN
+        self._requests = DigestRequests(log, epoch, context, owner)
         # True for ever, even if the shard that said so is lost.
         self._lng = Esn(0)
         self._sealed_tail: TailRecord | None = None
@@ -92,8 +93,7 @@ class EpochRecovery:
         self._mutator: Mutator | None = None
         self._cleaner: Cleaner | None = None
         self._grace = Grace(context, self._on_grace_over)
-        self._phase: Timer | None = None
-        self._progress_at = Micros(0)
+        self._phase = PhaseWatch(context, self._on_stuck)
         self._store_call: EpochStoreCall | None = None
         self._bytes_accounted = 0
 
@@ -124,7 +124,7 @@ class EpochRecovery:
         self._shards.refresh_authority()
         if self.state is EpochRecoveryState.DIGEST:
             hit("recovery_late_sealer")
-            self._ask_digest(member, compose_lsn(self.epoch, self._digest_start), now)
+            self._requests.ask(member, now)
         self._advance(now)
 
     def _exclude(self, member: RecoveryShard, now: Micros) -> None:
@@ -158,20 +158,10 @@ class EpochRecovery:
         elif status is not Status.OK:
             hit("recovery_digest_refused")
             return  # asked again when the timer fires
-        end = compose_lsn(self.epoch, ESN_MAX)
-        for lsn, image in images:
-            if member.digest_next <= lsn <= min(covered, end):
-                self._digest.add(shard, lsn, image)
-                self._context.metrics.entries_digested += 1
+        told_everything = self._requests.take(member, covered, images, self._digest, now)
         self._account(self._digest.bytes_held)
-        if covered < end:
-            if covered < member.digest_next:
-                hit("recovery_digest_no_progress")
-            self._ask_digest(member, max(Lsn(covered + 1), member.digest_next), now)
-            return
-        member.cancel_timer()
-        member.state = RecoveryShardState.DIGESTED
-        self._advance(now)
+        if told_everything:
+            self._advance(now)
 
     def on_mutated(self, message: Mutated, now: Micros) -> None:
         """Answer to a STORE."""
@@ -185,7 +175,7 @@ class EpochRecovery:
 
     def on_shard_cleaned(self, now: Micros) -> None:
         """A member of the mutation set knows that the epoch is final."""
-        self._progress_at = now
+        self._phase.progress(now)
         self._advance(now)
 
     # --- what happens to the shards ----------------------------------------------------------------------------------------
@@ -277,31 +267,15 @@ class EpochRecovery:
         # The entry at the LNG is read once more when nobody knows its timestamp.
         tail = self._sealed_tail
         known = self._plan is not None or (tail is not None and tail.lsn == compose_lsn(self.epoch, lng))
-        self._digest_start = ESN_MIN if lng == 0 else Esn(lng + 1 if known and lng < ESN_MAX else lng)
+        self._requests.start = ESN_MIN if lng == 0 else Esn(lng + 1 if known and lng < ESN_MAX else lng)
         for member in self._members.values():
             if member.state is RecoveryShardState.SEALED:
-                self._ask_digest(member, compose_lsn(self.epoch, self._digest_start), now)
+                self._requests.ask(member, now)
 
     @property
     def _agreed_lng(self) -> Esn:
         """What an attempt decided above its LNG is on its mutation set only, even if a shard tells of a higher LNG later."""
         return self._lng if self._plan is None else self._plan.lng
-
-    def _ask_digest(self, member: RecoveryShard, start: Lsn, now: Micros) -> None:
-        member.state = RecoveryShardState.DIGESTING
-        member.digest_next = start
-        member.cancel_timer()
-        settings = self._context.settings
-        member.delay = max(member.delay, settings.digest_retry_initial_us)
-        row = (self.log, start, compose_lsn(self.epoch, ESN_MAX), member.generation)
-        self._context.requests.digest(self._owner, member.shard, settings.digest_bytes_max, row)
-
-        def again(now: Micros) -> None:
-            hit("recovery_digest_timed_out")
-            member.delay = min(2 * member.delay, settings.digest_retry_max_us)
-            self._ask_digest(member, member.digest_next, now)
-
-        member.timer = self._context.timers.at(now + member.delay, again)
 
     def _learn(self, sealed: SealedEpoch) -> None:
         if self._plan is not None and sealed.lng > self._plan.lng:
@@ -384,8 +358,7 @@ class EpochRecovery:
             generations[shard] = member.generation
         if not self._domains.can_replicate(members):
             hit("recovery_best_effort")
-        self._progress_at = now
-        self._phase = self._context.timers.at(now + self._context.settings.phase_timeout_us, self._on_phase_timeout)
+        self._phase.begin(now)
         self._mutator = Mutator(
             self._context, self, plan, self.recovery_id, self._domains, generations, self._mutations(frozenset(members))
         )
@@ -416,7 +389,7 @@ class EpochRecovery:
 
     def on_mutation_done(self, mutation: Mutation, replicated: bool, now: Micros) -> None:
         """An ESN is stored."""
-        self._progress_at = now
+        self._phase.progress(now)
         metrics = self._context.metrics
         kind = mutation.decision.kind
         if kind is CopyKind.ENTRY:
@@ -464,22 +437,9 @@ class EpochRecovery:
         metrics.epochs_recovered_non_authoritatively += not plan.authoritative
         metrics.entries_lost += len(plan.lost)
         self.cancel()
-        entries = tuple(sorted(esn for esn, decision in plan.decisions.items() if decision.kind is CopyKind.ENTRY))
-        recovered = EpochContents(
-            self.epoch,
-            plan.lng,
-            tuple(esn for esn in entries if esn not in plan.lost),
-            frozenset(plan.lost),
-            plan.tail,
-            plan.authoritative,
-        )
-        self._owner.on_epoch_recovered(recovered, plan.tail_record, now)
+        self._owner.on_epoch_recovered(plan.contents(), plan.tail_record, now)
 
-    def _on_phase_timeout(self, now: Micros) -> None:
-        deadline = self._progress_at + self._context.settings.phase_timeout_us
-        if now < deadline:
-            self._phase = self._context.timers.at(deadline, self._on_phase_timeout)
-            return
+    def _on_stuck(self, now: Micros) -> None:
         hit("recovery_phase_timed_out")
         self._restart(now)
 
@@ -500,9 +460,7 @@ class EpochRecovery:
 
     def _stop_phase(self) -> None:
         self._grace.cancel()
-        if self._phase is not None:
-            self._phase.cancel()
-            self._phase = None
+        self._phase.stop()
         if self._mutator is not None:
             self._mutator.cancel()
             self._mutator = None

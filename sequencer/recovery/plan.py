@@ -12,6 +12,7 @@ from logdevice_py.core.marks import hit
 from logdevice_py.core.units import Timestamp
 from logdevice_py.metadata.epoch_metadata import TailRecord
 from sequencer.recovery.digest import CopyKind, DigestEntry, EpochDigest, Rank, is_stream, kind_of
+from sequencer.recovery.result import EpochContents
 
 _KEPT_FLAGS = int(EntryFlags.WRITE_STREAM | EntryFlags.EPOCH_BEGIN | EntryFlags.METADATA | EntryFlags.KEYED)
 
@@ -223,6 +224,18 @@ class Plan:
                 yield esn, decision
             elif esn not in self.lost:
                 yield esn, Decision(CopyKind.HOLE, stamp)
+
+    def contents(self) -> EpochContents:
+        """What the epoch holds, once its shards have been brought to it."""
+        entries = sorted(esn for esn, decision in self.decisions.items() if decision.kind is CopyKind.ENTRY)
+        return EpochContents(
+            self.epoch,
+            self.lng,
+            tuple(esn for esn in entries if esn not in self.lost),
+            frozenset(self.lost),
+            self.tail,
+            self.authoritative,
+        )
 
     def encode(self, esn: Esn, decision: Decision, copyset: tuple[ShardId, ...]) -> bytes:
         """The image that recovery stores on the shards of `copyset`."""

@@ -9,7 +9,6 @@ import enum
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from client.history_request import HistoryRequest
 from client.read.items import Gap, GapKind, Record
 from client.read.metrics import ReadMetrics
 from client.read.read_set import ReadRequest
@@ -17,6 +16,7 @@ from client.read.read_stream import ReadStream
 from client.read.settings import ReadSettings
 from client.receipt import Receipt
 from client.session import ClientSession
+from client.session_stream import SessionStream
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.core.ids import EVENT_LOG_DELTAS, EVENT_LOG_SNAPSHOTS, LogId
 from logdevice_py.core.lsn import LSN, LSN_INVALID, LSN_MAX, LSN_OLDEST, Lsn
@@ -94,12 +94,10 @@ class EventLogReplica:
         self._settings = settings
         self._metrics = metrics
         self._timers = timers
-        self._rng = rng
         self._on_change = on_change
         self._read_settings = ReadSettings()
         self._read_metrics = ReadMetrics()
-        self._stream: ReadStream | None = None
-        self._history: HistoryRequest | None = None
+        self._reading: SessionStream | None = None
         self._now = Micros(0)
         self._last_snapshot: bytes | None = None
         self._events_since_snapshot = 0
@@ -155,34 +153,24 @@ class EventLogReplica:
         self._close()
         session = self.session
         request = ReadRequest(log=log, stream=next(session.ids), first=first, until=until, single_copy=False)
-        self._stream = ReadStream(
+        self._reading = SessionStream(
+            session,
             request,
-            config=session.config,
             settings=self._read_settings,
-            outbox=session.links,
-            timers=session.timers,
-            rng=self._rng,
             metrics=self._read_metrics,
-            request_history=self._request_history,
+            now=lambda: self._now,
             on_ready=lambda: None,
         )
-        session.add_stream(request.stream, self._stream)
-        self._stream.start(now)
-
-    def _request_history(self) -> None:
-        assert self._stream is not None
-        if self._history is not None:
-            self._history.cancel()
-        self._history = self.session.read_history(self._stream.log, self._now, self._stream.on_history)
+        self._reading.start(now)
 
     def _close(self) -> None:
-        if self._stream is not None:
-            self._stream.stop()
-            self.session.remove_stream(self._stream.request.stream)
-            self._stream = None
-        if self._history is not None:
-            self._history.cancel()
-            self._history = None
+        if self._reading is not None:
+            self._reading.stop()
+            self._reading = None
+
+    @property
+    def _stream(self) -> ReadStream | None:
+        return None if self._reading is None else self._reading.stream
 
     def _drain(self, now: Micros) -> None:
         stream = self._stream

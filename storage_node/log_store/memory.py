@@ -13,10 +13,10 @@ from logdevice_py.core.lsn import Lsn
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Timestamp
 from storage_node.log_store import keys
-from storage_node.log_store.contents import ContentsBuilder, decode_losses, encode_durable, encode_losses
+from storage_node.log_store.contents import ContentsBuilder, encode_durable
 from storage_node.log_store.directory import Directory
 from storage_node.log_store.directory_answers import answer_directory, last_to_give_up
-from storage_node.log_store.identity import CorruptMarkerError, PreviousEnd, ShardMarker, judge_stop
+from storage_node.log_store.identity import CorruptMarkerError, ShardMarker
 from storage_node.log_store.interface import (
     PER_ENTRY_BYTES,
     Contents,
@@ -31,6 +31,7 @@ from storage_node.log_store.memory_disk import MemoryDisk as MemoryDisk
 from storage_node.log_store.partitions import Partitions
 from storage_node.log_store.precedence import LastFinder, Missing, PrecedenceCollector, resolve
 from storage_node.log_store.settings import LogStoreSettings
+from storage_node.log_store.store_run import StoreRun
 
 _DATA: Final = 0x64
 _SETTINGS: Final = LogStoreSettings()
@@ -40,18 +41,15 @@ class MemoryLogStore:
     """A `LogStore` on a `MemoryDisk`."""
 
     __slots__ = (
-        "_adopted_at",
         "_closed",
         "_directory",
         "_disk",
         "_durable",
         "_failed",
         "_found",
-        "_losses",
-        "_marker",
         "_partitions",
+        "_run",
         "_settings",
-        "_stop",
     )
 
     def __init__(self, disk: MemoryDisk, settings: LogStoreSettings = _SETTINGS) -> None:
@@ -59,14 +57,11 @@ class MemoryLogStore:
         self._directory = Directory(settings.directory_save_bytes)
         self._settings = settings
         self._partitions = Partitions(settings)
-        self._adopted_at = Timestamp(0)
         self._failed = False
         self._closed = False
         self._durable: Timestamp | None = None
         self._found: ShardMarker | None = None
-        self._marker: ShardMarker | None = None
-        self._stop = PreviousEnd.CLEAN
-        self._losses: list[tuple[Timestamp, Timestamp]] = []
+        self._run = StoreRun()
         raw = disk.rows.get(keys.MARKER_KEY)
         if raw is not None:
             try:
@@ -77,7 +72,7 @@ class MemoryLogStore:
     @property
     def marker(self) -> ShardMarker | None:
         """The marker of this run; None before `adopt`."""
-        return self._marker
+        return self._run.marker
 
     @property
     def found(self) -> ShardMarker | None:
@@ -96,27 +91,19 @@ class MemoryLogStore:
 
     def adopt(self, marker: ShardMarker, *, boot: str, now: Timestamp) -> Status:
         """Begin a run: leave the marker, durably, without the mark of a clean stop."""
-        rows = self._disk.rows
-        self._stop = judge_stop(self._found, boot=boot, failed=self._disk.failed_note)
-        self._losses = decode_losses(rows.get(keys.LOSSES_KEY), rows.get(keys.DURABLE_KEY), self._stop, now)
-        self._marker = marker.opened(boot, self._found)
-        self._adopted_at = now
-        self._disk.apply(
-            {
-                keys.MARKER_KEY: self._marker.encode(),
-                keys.LOSSES_KEY: encode_losses(self._losses),
-                keys.DURABLE_KEY: encode_durable(now),
-            }
+        disk = self._disk
+        rows = self._run.begin(
+            marker, found=self._found, rows=disk.rows.get, boot=boot, failed=disk.failed_note, now=now
         )
+        disk.apply({**rows})
         status = self.sync()
         if status is Status.OK:
-            self._disk.failed_note = False
+            disk.failed_note = False
         return status
 
     def load(self) -> Contents:
         """One scan over everything."""
-        assert self._marker is not None, "load before adopt"
-        builder = ContentsBuilder(Contents(self._marker, self._stop, self._losses))
+        builder = ContentsBuilder(self._run.contents())
         highest: dict[int, int] = {}
         for key, value in self._disk.rows.items():
             if key[0] == _DATA:
@@ -136,7 +123,7 @@ class MemoryLogStore:
         for number in list(partitions.dropped):
             partitions.forget(number)
         if not len(partitions):
-            partitions.begin(partitions.next_number, self._adopted_at)
+            partitions.begin(partitions.next_number, self._run.began_at)
         directory.latest = partitions.latest.number
         for log, found in list(directory.rows()):
             end, again = highest.get(log, -1), True
@@ -298,7 +285,7 @@ class MemoryLogStore:
 
     def maintain(self, now: Timestamp) -> None:
         """Begin the next partition when it is due; what is left of dropped ones goes with the next write."""
-        if self._failed or self._marker is None:
+        if self._failed or self._run.marker is None:
             return
         partitions = self._partitions
         if partitions.is_due(now):
@@ -319,10 +306,10 @@ class MemoryLogStore:
         """Sync and leave the clean-stop mark. A failed store closes without the mark."""
         assert not self._closed, "closed twice"
         self._closed = True
-        if self._failed or self._marker is None:
+        if self._failed or self._run.marker is None:
             return
         self._directory.save_all()
-        changes: dict[bytes, bytes | None] = {keys.MARKER_KEY: self._marker.closed().encode()}
+        changes: dict[bytes, bytes | None] = {keys.MARKER_KEY: self._run.marker.closed().encode()}
         self._settle(changes)
         self._disk.apply(changes)
         self.sync()

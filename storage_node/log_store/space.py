@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from logdevice_py.core.marks import hit
+from storage_node.log_store.settings import LogStoreSettings
 
 
 class SpaceGuard:
@@ -28,6 +29,15 @@ class SpaceGuard:
         self.free = 0
         """As measured last."""
         self.total = 0
+
+    @classmethod
+    def of(cls, settings: LogStoreSettings) -> SpaceGuard:
+        """As the settings say."""
+        return cls(
+            free_min=settings.free_space_min,
+            free_min_percent=settings.free_space_min_percent,
+            resume_percent=settings.free_space_resume_percent,
+        )
 
     def missing(self, percent: int) -> int:
         """How many bytes are missing for that share to be free, as measured last; not above 0: none. 0 percent: nothing is asked for."""

@@ -94,6 +94,8 @@ def whats_missing(cluster: LocalCluster) -> str:
         for shard, (images, corrupt) in held.items():
             if corrupt:
                 return f"log {log}: {shard} cannot read {corrupt[:3]}"
+            if not images:
+                continue  # nothing was ever written to the log, so nobody knows of a release
             released = min(
                 host.node.storage.shards[shard].shard.logs[LogId(log)].last_released for host, shard in pairs(cluster)
             )

@@ -6,7 +6,8 @@ All share one block cache and one budget of memtables, however many there are.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any, Final
 
 import msgpack
@@ -155,6 +156,18 @@ class Families:
         """Every family."""
         yield self.metadata
         yield from self._readers.values()
+
+    def flushing(self) -> Callable[[], None]:
+        """Writes the memtables of every family of this moment to files; to be called in another thread."""
+        readers = list(self.readers())
+
+        def flush() -> None:
+            for reader in readers:
+                with suppress(RocksDBError):
+                    reader.flush()
+            readers.clear()
+
+        return flush
 
     def reader(self, partition: int) -> Any:
         """The family of a partition, to be read."""

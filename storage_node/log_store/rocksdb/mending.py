@@ -11,11 +11,14 @@ Work is done in pieces on the thread that writes. What is written to the partiti
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
+
+import rocksdict
 
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.lsn import Lsn
 from logdevice_py.core.marks import hit
+from logdevice_py.core.status import Status
 from logdevice_py.core.units import SECOND, Timestamp
 from storage_node.log_store import keys
 from storage_node.log_store.directory import Directory
@@ -57,6 +60,19 @@ class _Copying:
         self.spans = spans
         """What is still to be copied, in reverse."""
         self.count = 0
+
+
+class MendedStore(Protocol):
+    """The store, as far as replacing its files takes it."""
+
+    def settle(self, partition: int, now: Timestamp) -> None:
+        """See to it that the partition is not the latest: it stays as it is from here on, but for what belongs among what it has."""
+
+    def commit(self, group: Any) -> Status:
+        """Write a group."""
+
+    def sync(self) -> Status:
+        """Make durable what is written."""
 
 
 class Mending:
@@ -152,12 +168,38 @@ class Mending:
             "is written to fresh files, the rest comes from other shards"
         )
 
-    def next_due(self, now: Timestamp) -> int | None:
+    def step(self, now: Timestamp, bytes_max: int, store: MendedStore) -> bool:
+        """A piece of the work; True: there is more to do."""
+        try:
+            if not self.busy:
+                partition = self._next_due(now)
+                if partition is None:
+                    return False
+                store.settle(partition, now)
+                self._begin(partition)
+            group = rocksdict.WriteBatch(raw_mode=True)
+            more = self._copy(group, bytes_max, now)
+            if self.busy:
+                if self.finished:
+                    self._switch(group)
+                if store.commit(group) is not Status.OK:
+                    self._give_up(now)
+                elif self.finished and store.sync() is Status.OK:
+                    self._switched()
+            return more
+        except RocksDBError as error:
+            # nothing was taken away: the partition stays as it is
+            self.said.append(f"damaged files could not be replaced yet: {error}")
+            if self.busy:
+                self._give_up(now)
+            return False
+
+    def _next_due(self, now: Timestamp) -> int | None:
         """A partition that should be replaced now."""
         due = [number for number, at in self._suspects.items() if at <= now]
         return min(due) if due and self._copying is None else None
 
-    def begin(self, partition: int) -> None:
+    def _begin(self, partition: int) -> None:
         """Begin to copy a partition, which is not the latest."""
         version, reader, handle = self._families.create_version(partition)
         spans = [
@@ -172,13 +214,13 @@ class Mending:
         rows = self._directory.find(log)
         return iter(()) if rows is None else rows.spans()
 
-    def copy(self, group: Any, bytes_max: int, now: Timestamp) -> bool:
+    def _copy(self, group: Any, bytes_max: int, now: Timestamp) -> bool:
         """Put the next piece into a group. False: the copying ended, see `finished`, or was given up."""
         copying = self._copying
         assert copying is not None, "nothing is being copied"
         partition = copying.partition
         if partition not in self._families:
-            self.give_up(now)
+            self._give_up(now)
             return False
         restored = self._restored.get(partition) or _Restored()
         while copying.spans and bytes_max > 0:
@@ -198,10 +240,10 @@ class Mending:
                 if not restored.covers(log, position, Lsn(beyond - 1)):
                     hit("log_store_mending_waits")
                     self.found.append((log, position, Lsn(beyond - 1)))
-                    self.give_up(now)
+                    self._give_up(now)
                     return False
                 if not self._copy_restored(group, copying, restored, log, position, Lsn(beyond - 1)):
-                    self.give_up(now)
+                    self._give_up(now)
                     return False
                 if beyond <= last:
                     copying.spans.append((log, beyond, last))
@@ -229,13 +271,13 @@ class Mending:
         """Everything was copied."""
         return self._copying is not None and not self._copying.spans
 
-    def switch(self, group: Any) -> None:
+    def _switch(self, group: Any) -> None:
         """Put into the group that the new family counts."""
         assert self._copying is not None
         row = self._families.versions_row(self._copying.partition, self._copying.version)
         group.put(keys.FAMILIES_KEY, row, self._families.metadata_handle)
 
-    def switched(self) -> None:
+    def _switched(self) -> None:
         """That is durable: the old family goes, with its files."""
         copying = self._copying
         assert copying is not None
@@ -246,7 +288,7 @@ class Mending:
         hit("log_store_partition_mended")
         self.said.append(f"partition {copying.partition} is whole again: {copying.count} copies in fresh files")
 
-    def give_up(self, now: Timestamp) -> None:
+    def _give_up(self, now: Timestamp) -> None:
         """Leave the partition as it is, and try again later."""
         copying = self._copying
         assert copying is not None

@@ -21,12 +21,11 @@ from logdevice_py.core.marks import hit
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import Timestamp
 from storage_node.log_store import keys
-from storage_node.log_store.contents import ContentsBuilder, decode_losses, encode_durable, encode_losses
+from storage_node.log_store.contents import ContentsBuilder, encode_durable
 from storage_node.log_store.directory import Directory, DirectoryOrderError, Span
 from storage_node.log_store.directory_answers import answer_directory, last_to_give_up
-from storage_node.log_store.identity import CorruptMarkerError, PreviousEnd, ShardMarker, judge_stop
+from storage_node.log_store.identity import CorruptMarkerError, PreviousEnd, ShardMarker
 from storage_node.log_store.interface import (
-    PER_ENTRY_BYTES,
     Contents,
     DirectoryResult,
     ReadDirectory,
@@ -37,20 +36,18 @@ from storage_node.log_store.interface import (
 )
 from storage_node.log_store.metrics import LogStoreMetrics
 from storage_node.log_store.partitions import Partitions
-from storage_node.log_store.precedence import Missing, resolve
-from storage_node.log_store.rocksdb.families import DATABASE, Families, RocksDBError
-from storage_node.log_store.rocksdb.files import fsync_directory, read_text, repair_current, write_text
+from storage_node.log_store.rocksdb.families import DATABASE, RocksDBError
+from storage_node.log_store.rocksdb.filling import GroupFiller
 from storage_node.log_store.rocksdb.mending import Mending
+from storage_node.log_store.rocksdb.opening import StoreNotes, open_database
 from storage_node.log_store.rocksdb.ranges import DamagedError, RangeReader
 from storage_node.log_store.rocksdb.upkeep import Upkeep
-from storage_node.log_store.rocksdb.wal_check import find_damage_in_use, find_wal_damage
+from storage_node.log_store.rocksdb.wal_check import find_lasting_damage
 from storage_node.log_store.settings import LogStoreSettings
 from storage_node.log_store.space import SpaceGuard
+from storage_node.log_store.store_run import StoreRun
 from storage_node.log_store.view import StoreView
 
-_FAILED: Final = "failed"
-_OPENED: Final = "opened"
-"""Holds the boot id of the operating system that the store was last opened under."""
 _REFUSED: Final = "Result incomplete"
 _ASK_BYTES: Final = 64 << 10
 
@@ -74,11 +71,9 @@ class RocksLogStore:
         self._failed = False
         self._closed = False
         self._abandoned = False
-        os.makedirs(os.path.join(directory, DATABASE), exist_ok=True)
-        fsync_directory(directory)
-        fsync_directory(os.path.dirname(os.path.abspath(directory)))
         self._boot = boot
-        self._families = self._open_database(settings)
+        self._notes = StoreNotes(directory)
+        self._families = open_database(directory, settings, self._notes, boot)
         self._db: Any = self._families.database
         self._metadata: Any = self._families.metadata
         self._metadata_handle: Any = self._families.metadata_handle
@@ -89,48 +84,23 @@ class RocksLogStore:
         self._ranges = RangeReader(self._iterator, self._directory.overlapping)
         self._upkeep = Upkeep(self._families, self._partitions, self._directory, settings)
         self.mending = Mending(self._families, self._directory, self._ranges)
+        self._filler = GroupFiller(self._families, self._directory, self._partitions, self._ranges, self.mending)
         self._errors = 0
         self._durable: Timestamp | None = None
-        self._space = SpaceGuard(
-            free_min=settings.free_space_min,
-            free_min_percent=settings.free_space_min_percent,
-            resume_percent=settings.free_space_resume_percent,
-        )
+        self._space = SpaceGuard.of(settings)
         self._unmeasured = 0
         self.giving_up = False
         self._unasked = 0
         """Bytes that may be written before RocksDB is asked again whether it delays writes."""
         self.check_space()
-        self._marker: ShardMarker | None = None
-        self._stop = PreviousEnd.CLEAN
-        self._losses: list[tuple[Timestamp, Timestamp]] = []
-        self._adopted_at = Timestamp(0)
-
-    def _open_database(self, settings: LogStoreSettings) -> Families:
-        path, opened = os.path.join(self.directory, DATABASE), os.path.join(self.directory, _OPENED)
-        repair_current(path)
-        damage = find_wal_damage(path)
-        if damage is not None:
-            if (
-                self._boot
-                and read_text(opened) == self._boot
-                and not os.path.exists(os.path.join(self.directory, _FAILED))
-            ):
-                raise LogDeviceError(
-                    Status.FAILED,
-                    f"the write-ahead log of the store in {self.directory} is damaged: {damage.path} has {damage.reason} at byte "
-                    f"{damage.at}, and no power cut can have torn it. What was stored last cannot be read; nothing was changed",
-                )
-            hit("log_store_torn_log")
-            Families(path, settings, strict=True).close(flush=True)
-        return Families(path, settings)
+        self._run = StoreRun()
 
     # ---- identity
 
     @property
     def marker(self) -> ShardMarker | None:
         """The marker of this run; None before `adopt`."""
-        return self._marker
+        return self._run.marker
 
     @property
     def found(self) -> ShardMarker | None:
@@ -166,34 +136,23 @@ class RocksLogStore:
 
     def adopt(self, marker: ShardMarker, *, boot: str, now: Timestamp) -> Status:
         """Begin a run: leave the marker, durably, without the mark of a clean stop. OK or FAILED."""
-        note = os.path.join(self.directory, _FAILED)
-        found = self.found
-        self._stop = judge_stop(found, boot=boot, failed=os.path.exists(note))
         with self._opening():
-            losses, durable = self._metadata.get(keys.LOSSES_KEY), self._metadata.get(keys.DURABLE_KEY)
-        self._losses = decode_losses(losses, durable, self._stop, now)
-        self._marker = marker.opened(boot, found)
-        self._adopted_at = now
-        rows = {
-            keys.MARKER_KEY: self._marker.encode(),
-            keys.LOSSES_KEY: encode_losses(self._losses),
-            keys.DURABLE_KEY: encode_durable(now),
-        }
+            rows = self._run.begin(
+                marker, found=self.found, rows=self._metadata.get, boot=boot, failed=self._notes.failed, now=now
+            )
         status = self._write_rows(rows)
         if status is Status.OK:
-            with suppress(FileNotFoundError):
-                os.unlink(note)
-            write_text(os.path.join(self.directory, _OPENED), self._boot)
+            self._notes.note_opened(self._boot)
         return status
 
     def advance_incarnation(self) -> int:
         """Write the next incarnation; durable with the next sync. It must not be told to anybody before."""
-        assert self._marker is not None, "advance_incarnation before adopt"
-        self._marker = self._marker.later()
+        assert self._run.marker is not None, "advance_incarnation before adopt"
+        marker = self._run.marker = self._run.marker.later()
         group = rocksdict.WriteBatch(raw_mode=True)
-        group.put(keys.MARKER_KEY, self._marker.encode(), self._metadata_handle)
-        self._commit(group)
-        return self._marker.incarnation
+        group.put(keys.MARKER_KEY, marker.encode(), self._metadata_handle)
+        self.commit(group)
+        return marker.incarnation
 
     def load(self) -> Contents:
         """One scan over all metadata; after an unclean stop, a look at the end of every log.
@@ -201,8 +160,7 @@ class RocksLogStore:
         Raises:
             LogDeviceError: FAILED: the metadata, or the end of a log after an unclean stop, is damaged or of a version not known here.
         """
-        assert self._marker is not None, "load before adopt"
-        builder = ContentsBuilder(Contents(self._marker, self._stop, self._losses))
+        builder = ContentsBuilder(self._run.contents())
         with self._opening():
             iterator = self._metadata.iter()
             iterator.seek_to_first()
@@ -217,12 +175,12 @@ class RocksLogStore:
                 raise LogDeviceError(Status.FAILED, f"the directory of {self.directory} is damaged: {error}") from None
             for number, row in builder.partitions:
                 self._partitions.restore(number, row)
-            self._upkeep.repair(self._adopted_at)
-            if self._stop is not PreviousEnd.CLEAN:
+            self._upkeep.repair(self._run.began_at)
+            if self._run.stop is not PreviousEnd.CLEAN:
                 # a guess that is too low could take acknowledged entries for never written: damage here is an error
                 for log, _ in list(self._directory.rows()):
                     self._correct(log)
-            if self._commit(rocksdict.WriteBatch(raw_mode=True)) is not Status.OK:
+            if self.commit(rocksdict.WriteBatch(raw_mode=True)) is not Status.OK:
                 raise LogDeviceError(Status.FAILED, f"the store in {self.directory} cannot be written")
         builder.contents.highest = [(log, row.highest) for log, row in self._directory.rows()]
         return builder.contents
@@ -290,14 +248,14 @@ class RocksLogStore:
             return [Status.OVERLOADED] * len(batches)
         group = rocksdict.WriteBatch(raw_mode=True)
         size = 0
-        mending, restores = self.mending, False
+        fill, mending, restores = self._filler.fill, self.mending, False
         for batch in batches:
-            self._fill(group, batch)
+            fill(group, batch)
             size += batch.size
             if mending.busy:
                 mending.mirror(group, batch)
             restores = restores or bool(batch.restored)
-        status = self._commit(group)
+        status = self.commit(group)
         if status is Status.OK:
             if restores:
                 for batch in batches:
@@ -322,8 +280,8 @@ class RocksLogStore:
         self._unasked = _ASK_BYTES
         return False
 
-    def _commit(self, group: Any) -> Status:
-        """Write a group together with what is due of the directory and the marks."""
+    def commit(self, group: Any) -> Status:
+        """Write a group together with what is due of the directory and the marks. OK, OVERLOADED or FAILED."""
         directory, partitions = self._directory, self._partitions
         unused: list[int] = []
         changed = directory.changed or partitions.changed
@@ -353,57 +311,6 @@ class RocksLogStore:
                 self._upkeep.drop(unused)
         self._durable = None
         return Status.OK
-
-    def _fill(self, group: Any, batch: WriteBatch) -> None:
-        metadata = self._metadata_handle
-        handles = self._families.handles
-        for log, first, last in batch.deletes:
-            for partition, low, high in self._directory.delete(log, first, last):
-                group.delete_range(*keys.data_bounds(log, low, high), handles[partition])
-        if batch.restored:
-            self.mending.fill(group, batch)
-        for log, lsn in batch.consolidations:
-            self._consolidate(group, log, lsn)
-        for log, epoch, epoch_kind in batch.epoch_deletes:
-            group.delete(keys.epoch_metadata_key(log, epoch, epoch_kind), metadata)
-        put = group.put
-        note, data_key, stamp = self._directory.note, keys.data_key, keys.TIMESTAMP
-        latest = self._partitions.latest
-        number, total = latest.number, 0
-        for log, lsn, by_recovery, wave, image in batch.entries:
-            size = len(image) + PER_ENTRY_BYTES
-            partition = note(log, lsn, size)
-            put(data_key(log, lsn, by_recovery, wave), image, handles[partition])
-            if partition == number and latest.least <= image[stamp] <= latest.greatest:
-                total += size
-            elif partition != keys.UNPARTITIONED:
-                self._partitions.note(partition, keys.timestamp_of(image), size)
-        latest.size += total
-        for log, kind, value in batch.log_metadata:
-            put(keys.log_metadata_key(log, kind), value, metadata)
-        for log, epoch, epoch_kind, value in batch.epoch_metadata:
-            put(keys.epoch_metadata_key(log, epoch, epoch_kind), value, metadata)
-
-    def _consolidate(self, group: Any, log: LogId, lsn: Lsn) -> None:
-        spans = self._directory.overlapping(log, lsn, lsn)
-        if not spans:
-            return
-        begin, end = keys.data_bounds(log, lsn, lsn)
-        [(partition, _, _)] = spans
-        try:
-            rows = list(self._ranges.rows(partition, begin, end))
-        except DamagedError:
-            return
-        if len(rows) < 2:
-            return
-        found = resolve(log, lsn, [(keys.split_data_key(key)[1], image) for key, image in rows])
-        if isinstance(found, Missing):
-            return
-        top, image = rows[-1]
-        handle = self._families.handles[partition]
-        group.delete_range(begin, top, handle)
-        if found != image:
-            group.put(top, found, handle)
 
     def _write_rows(self, rows: dict[bytes, bytes]) -> Status:
         """Write rows of the store itself, and sync."""
@@ -440,9 +347,7 @@ class RocksLogStore:
     def _fail(self, reason: str) -> None:
         self._failed = True
         hit("log_store_failed")
-        # where even this cannot be written, there is nothing left to do
-        with suppress(OSError), open(os.path.join(self.directory, _FAILED), "w", encoding="utf-8") as note:
-            note.write(reason + "\n")
+        self._notes.note_failed(reason)
 
     # ---- reading
 
@@ -486,18 +391,18 @@ class RocksLogStore:
         Args:
             now: the node's wall clock.
         """
-        if self._failed or self._marker is None:
+        if self._failed or self._run.marker is None:
             return
         try:
             if not self._space.refusing and self._upkeep.begin_due(now):
-                self._commit(rocksdict.WriteBatch(raw_mode=True))
+                self.commit(rocksdict.WriteBatch(raw_mode=True))
             self._upkeep.drop_next()
         except RocksDBError as error:
             self._fail(str(error))
 
     def drop_next(self) -> float | None:
         """Drop one partition if one is due; returns in how many seconds there is another to drop, None if none waits."""
-        if not self._failed and self._marker is not None:
+        if not self._failed and self._run.marker is not None:
             try:
                 return self._upkeep.drop_next()
             except RocksDBError as error:
@@ -515,56 +420,27 @@ class RocksLogStore:
 
     def find_damage_in_use(self) -> str:
         """What is damaged of the files that are only read when the store is opened; empty: nothing. May be called from another thread."""
-        path = os.path.join(self.directory, DATABASE)
-        found = find_damage_in_use(path)
-        again = None if found is None else find_damage_in_use(path)  # it may have been looked at while it was written
-        return "" if again is None or again != found else f"{again.path} has {again.reason} at byte {again.at}"
+        return find_lasting_damage(os.path.join(self.directory, DATABASE))
 
     def write_from_memory(self, now: Timestamp) -> Callable[[], None]:
         """Begin to replace the manifest and the write-ahead log by what memory has; the rest is to be done in another thread."""
+        self._begin_next(now)
+        return self._families.flushing()
+
+    def _begin_next(self, now: Timestamp) -> None:
         self._upkeep.begin_next(now)
-        self._commit(rocksdict.WriteBatch(raw_mode=True))
-        readers = list(self._families.readers())
-
-        def flush() -> None:
-            for reader in readers:
-                with suppress(RocksDBError):
-                    reader.flush()
-            readers.clear()
-
-        return flush
+        self.commit(rocksdict.WriteBatch(raw_mode=True))
 
     def mend(self, now: Timestamp, bytes_max: int) -> bool:
         """A piece of replacing damaged files, on the thread that writes; True: there is more to do."""
-        mending = self.mending
-        if self._failed or self._marker is None:
+        if self._failed or self._run.marker is None:
             return False
-        try:
-            if not mending.busy:
-                partition = mending.next_due(now)
-                if partition is None:
-                    return False
-                if partition == self._partitions.latest.number:
-                    # it stays as it is from here on, but for what belongs among what it has
-                    self._upkeep.begin_next(now)
-                    self._commit(rocksdict.WriteBatch(raw_mode=True))
-                mending.begin(partition)
-            group = rocksdict.WriteBatch(raw_mode=True)
-            more = mending.copy(group, bytes_max, now)
-            if mending.busy:
-                if mending.finished:
-                    mending.switch(group)
-                if self._commit(group) is not Status.OK:
-                    mending.give_up(now)
-                elif mending.finished and self.sync() is Status.OK:
-                    mending.switched()
-            return more
-        except RocksDBError as error:
-            # nothing was taken away: the partition stays as it is
-            mending.said.append(f"damaged files could not be replaced yet: {error}")
-            if mending.busy:
-                mending.give_up(now)
-            return False
+        return self.mending.step(now, bytes_max, self)
+
+    def settle(self, partition: int, now: Timestamp) -> None:
+        """See to it that a partition is not the latest: it stays as it is from here on, but for what belongs among what it has."""
+        if partition == self._partitions.latest.number:
+            self._begin_next(now)
 
     @property
     def partitions(self) -> list[int]:
@@ -589,10 +465,10 @@ class RocksLogStore:
         """Sync, leave the clean-stop mark, and close. A failed store closes without the mark."""
         assert not self._closed, "closed twice"
         self._closed = True
-        if not self._failed and self._marker is not None:
+        if not self._failed and self._run.marker is not None:
             self._save_directory()
-            self._marker = self._marker.closed()
-            self._write_rows({keys.MARKER_KEY: self._marker.encode()})
+            marker = self._run.marker = self._run.marker.closed()
+            self._write_rows({keys.MARKER_KEY: marker.encode()})
         self.abandon()
 
     def abandon(self) -> None:
@@ -610,4 +486,4 @@ class RocksLogStore:
                     self._correct(log)
         self._directory.save_all()
         if self._directory.pending():
-            self._commit(rocksdict.WriteBatch(raw_mode=True))
+            self.commit(rocksdict.WriteBatch(raw_mode=True))

@@ -86,6 +86,13 @@ def find_damage_in_use(database: str) -> LogFileDamage | None:
         return found
 
 
+def find_lasting_damage(database: str) -> str:
+    """The same, for people; empty: they are whole. What was only being written when it was looked at does not count."""
+    found = find_damage_in_use(database)
+    again = None if found is None else find_damage_in_use(database)
+    return "" if again is None or again != found else f"{again.path} has {again.reason} at byte {again.at}"
+
+
 def find_wal_damage(database: str) -> LogFileDamage | None:
     """The first damaged place of the write-ahead log of a database; None: it is whole."""
     try:

@@ -14,7 +14,7 @@ from logdevice_py.core.units import SECOND
 from logdevice_py.protocol.messages import Compare, Compared, Fetch, Fetched
 from storage_node.copies import EntriesDigest
 from storage_node.log_store import keys
-from storage_node.repair import add_range, remove_range
+from storage_node.lsn_ranges import add_range, remove_range
 from storage_node.settings import StorageSettings
 from tests.unit.storage_node.fakes import (
     ME,

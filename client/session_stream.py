@@ -1,0 +1,72 @@
+"""A read stream that takes part in a session."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from client.history_request import HistoryRequest
+from client.read.metrics import ReadMetrics
+from client.read.read_set import ReadRequest
+from client.read.read_stream import ReadStream
+from client.read.settings import ReadSettings
+from client.session import ClientSession
+from logdevice_py.core.units import Micros
+
+
+class SessionStream:
+    """Gives a stream its messages, and the nodesets of its log whenever it asks for them."""
+
+    __slots__ = ("_history", "_now", "_session", "stream")
+
+    def __init__(
+        self,
+        session: ClientSession,
+        request: ReadRequest,
+        *,
+        settings: ReadSettings,
+        metrics: ReadMetrics,
+        now: Callable[[], Micros],
+        on_ready: Callable[[], None],
+    ) -> None:
+        """
+        Args:
+            request: what to read; its stream id comes from the session's `ids`.
+            now: the time at which something is done for the stream.
+            on_ready: as for `ReadStream`.
+        """
+        self.stream = ReadStream(
+            request,
+            config=session.config,
+            settings=settings,
+            outbox=session.links,
+            timers=session.timers,
+            rng=session.rng,
+            metrics=metrics,
+            request_history=self._request_history,
+            on_ready=on_ready,
+        )
+        self._session = session
+        self._now = now
+        self._history: HistoryRequest | None = None
+
+    def start(self, now: Micros) -> None:
+        """Begin to read. Call once."""
+        self._session.add_stream(self.stream.request.stream, self.stream)
+        self.stream.start(now)
+
+    def stop(self) -> None:
+        """Give the stream up. Harmless when called again."""
+        self.stream.stop()
+        self.leave()
+
+    def leave(self) -> None:
+        """It has finished, or was stopped, and needs nothing more of the session."""
+        self._session.remove_stream(self.stream.request.stream)
+        if self._history is not None:
+            self._history.cancel()
+            self._history = None
+
+    def _request_history(self) -> None:
+        if self._history is not None:
+            self._history.cancel()
+        self._history = self._session.read_history(self.stream.log, self._now(), self.stream.on_history)

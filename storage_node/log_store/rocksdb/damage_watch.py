@@ -1,0 +1,131 @@
+"""Looks after damaged files of a store while it is in use: finds them, says so, and has them replaced piece by piece."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from logdevice_py.core.ids import ShardId
+from logdevice_py.core.units import SECOND, Timestamp
+from storage_node.log_store.interface import DamageFound
+from storage_node.log_store.metrics import LogStoreMetrics
+from storage_node.log_store.rocksdb.store import RocksLogStore
+from storage_node.log_store.settings import LogStoreSettings
+
+_MEND_BYTES = 256 << 10
+_MEND_PAUSE = 0.01
+"""Seconds between two pieces of the work of replacing damaged files, each of which holds up the loop."""
+
+
+class DamageWatch:
+    """Of one store. All methods belong to the loop's thread, which is also the one that writes."""
+
+    def __init__(
+        self,
+        store: RocksLogStore,
+        shard: ShardId,
+        settings: LogStoreSettings,
+        metrics: LogStoreMetrics,
+        wall: Callable[[], Timestamp],
+        report: Callable[[str], None],
+        tell: Callable[[DamageFound], None],
+    ) -> None:
+        """
+        Args:
+            wall: the node's wall clock.
+            report: gets sentences for the operator.
+            tell: gets what the machines of the shard must know, never within a call of theirs.
+        """
+        self._store = store
+        self._shard = shard
+        self._settings = settings
+        self._metrics = metrics
+        self._wall = wall
+        self._report = report
+        self._tell = tell
+        self._loop = asyncio.get_running_loop()
+        self._search: asyncio.Future[list[int]] | None = None
+        self._mending = False
+        self._told_of_errors = False
+        self._looking: asyncio.Future[str] | None = None
+        self._look_again_at = 0.0
+        self._stopped = False
+
+    def look(self) -> None:
+        """To be called about every second."""
+        self._look_for_damage()
+        self._look_at_files()
+
+    def stop(self) -> None:
+        """Begin with nothing any more."""
+        self._stopped = True
+
+    async def close(self) -> None:
+        """Wait for what is under way in other threads."""
+        self._stopped = self._store.mending.stopping = True
+        if self._search is not None:
+            await self._search
+        if self._looking is not None:
+            await self._looking
+
+    def _look_for_damage(self) -> None:
+        store = self._store
+        errors = store.background_errors()
+        self._metrics.background_errors += errors
+        if errors and not store.mending.suspects and self._search is None:
+            if not self._told_of_errors:
+                self._told_of_errors = True
+                self._report(
+                    f"files of the store in {store.directory} are damaged: compaction met what does not match its checksum; it is looked "
+                    "for, and copies that cannot be read are fetched from other shards"
+                )
+            self._tell(DamageFound(self._shard, []))
+            self._search = self._loop.run_in_executor(None, store.mending.find_damaged)
+        if self._search is not None and self._search.done():
+            for partition in self._search.result():
+                store.mending.suspect(partition)
+            self._search = None
+        self._told_of_errors = self._told_of_errors and (bool(errors) or bool(store.mending.suspects))
+        self._metrics.damaged_partitions = len(store.mending.suspects)
+        if store.mending.suspects and not self._mending:
+            self._mending = True
+            self._mend()
+
+    def _look_at_files(self) -> None:
+        """The manifest and the write-ahead log are read when the store is opened: damage is to be found before, as long as all is in memory."""
+        store = self._store
+        if store.failed or (self._looking is not None and not self._looking.done()):
+            return
+        now = self._loop.time()
+        if self._looking is None and now >= self._look_again_at:
+            self._looking = self._loop.run_in_executor(None, store.find_damage_in_use)
+        elif self._looking is not None:
+            found = self._looking.result()
+            self._looking = None
+            self._look_again_at = now + self._settings.file_check_interval_us / SECOND
+            if found:
+                self._metrics.files_rewritten += 1
+                self._report(f"{found}: a bit flipped on the disk. It is replaced by what memory has, nothing is lost")
+                flush = store.write_from_memory(self._wall())
+
+                def rewrite() -> str:
+                    flush()
+                    return ""
+
+                self._looking = self._loop.run_in_executor(None, rewrite)
+
+    def _mend(self) -> None:
+        self._mending = False
+        if self._stopped:
+            return
+        store = self._store
+        more = store.mend(self._wall(), _MEND_BYTES)
+        found, store.mending.found = store.mending.found, []
+        said, store.mending.said = store.mending.said, []
+        for text in said:
+            self._report(text)
+        if found:
+            self._tell(DamageFound(self._shard, found))
+        if more:
+            self._mending = True
+            self._loop.call_later(_MEND_PAUSE, self._mend)

@@ -1,0 +1,81 @@
+"""What a batch becomes in a group that RocksDB writes at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from logdevice_py.core.ids import LogId
+from logdevice_py.core.lsn import Lsn
+from storage_node.log_store import keys
+from storage_node.log_store.directory import Directory
+from storage_node.log_store.interface import PER_ENTRY_BYTES, WriteBatch
+from storage_node.log_store.partitions import Partitions
+from storage_node.log_store.precedence import Missing, resolve
+from storage_node.log_store.rocksdb.families import Families
+from storage_node.log_store.rocksdb.mending import Mending
+from storage_node.log_store.rocksdb.ranges import DamagedError, RangeReader
+
+
+class GroupFiller:
+    """Puts batches into groups, and notes in the directory and with the partitions what they hold."""
+
+    def __init__(
+        self, families: Families, directory: Directory, partitions: Partitions, ranges: RangeReader, mending: Mending
+    ) -> None:
+        self._families = families
+        self._directory = directory
+        self._partitions = partitions
+        self._ranges = ranges
+        self._mending = mending
+
+    def fill(self, group: Any, batch: WriteBatch) -> None:
+        """Put a batch into a group. Within a group later puts win over earlier deletes."""
+        metadata = self._families.metadata_handle
+        handles = self._families.handles
+        for log, first, last in batch.deletes:
+            for partition, low, high in self._directory.delete(log, first, last):
+                group.delete_range(*keys.data_bounds(log, low, high), handles[partition])
+        if batch.restored:
+            self._mending.fill(group, batch)
+        for log, lsn in batch.consolidations:
+            self._consolidate(group, log, lsn)
+        for log, epoch, epoch_kind in batch.epoch_deletes:
+            group.delete(keys.epoch_metadata_key(log, epoch, epoch_kind), metadata)
+        put = group.put
+        note, data_key, stamp = self._directory.note, keys.data_key, keys.TIMESTAMP
+        latest = self._partitions.latest
+        number, total = latest.number, 0
+        for log, lsn, by_recovery, wave, image in batch.entries:
+            size = len(image) + PER_ENTRY_BYTES
+            partition = note(log, lsn, size)
+            put(data_key(log, lsn, by_recovery, wave), image, handles[partition])
+            if partition == number and latest.least <= image[stamp] <= latest.greatest:
+                total += size
+            elif partition != keys.UNPARTITIONED:
+                self._partitions.note(partition, keys.timestamp_of(image), size)
+        latest.size += total
+        for log, kind, value in batch.log_metadata:
+            put(keys.log_metadata_key(log, kind), value, metadata)
+        for log, epoch, epoch_kind, value in batch.epoch_metadata:
+            put(keys.epoch_metadata_key(log, epoch, epoch_kind), value, metadata)
+
+    def _consolidate(self, group: Any, log: LogId, lsn: Lsn) -> None:
+        spans = self._directory.overlapping(log, lsn, lsn)
+        if not spans:
+            return
+        begin, end = keys.data_bounds(log, lsn, lsn)
+        [(partition, _, _)] = spans
+        try:
+            rows = list(self._ranges.rows(partition, begin, end))
+        except DamagedError:
+            return
+        if len(rows) < 2:
+            return
+        found = resolve(log, lsn, [(keys.split_data_key(key)[1], image) for key, image in rows])
+        if isinstance(found, Missing):
+            return
+        top, image = rows[-1]
+        handle = self._families.handles[partition]
+        group.delete_range(begin, top, handle)
+        if found != image:
+            group.put(top, found, handle)

@@ -1,0 +1,124 @@
+"""Opens the store of a shard, whoever's it is, and makes sure that it is the shard's own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from logdevice_py.core.ids import Generation, ShardId
+from logdevice_py.core.status import LogDeviceError, Status
+from logdevice_py.core.units import Timestamp
+from storage_node.log_store.identity import IdentityVerdict, Judgement, ShardMarker, judge
+from storage_node.log_store.interface import Contents
+from storage_node.log_store.rocksdb.files import fsync_directory
+from storage_node.log_store.rocksdb.store import RocksLogStore
+from storage_node.log_store.settings import LogStoreSettings
+
+Register = Callable[[Generation | None], Awaitable[Generation]]
+"""Tells the epoch store the generation found on disk (None: none that counts) and returns the one that the shard has from here on."""
+
+
+class DamagedStoreError(LogDeviceError):
+    """The files of a store cannot be read, so that its shard cannot serve; nothing was changed."""
+
+
+def open_store(directory: str, settings: LogStoreSettings) -> RocksLogStore:
+    """Open a store, or make one.
+
+    Raises:
+        DamagedStoreError: it cannot be opened.
+    """
+    try:
+        return RocksLogStore(directory, settings, boot=boot_id())
+    except LogDeviceError as error:
+        raise DamagedStoreError(error.status, error.detail) from None
+
+
+def boot_id() -> str:
+    """Names the present run of the operating system; empty where it cannot be told."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
+
+
+def move_aside(directory: str, name: str) -> str:
+    """Rename a store that does not count here to ``<directory>.<name>-<n>``, durably; returns where it is."""
+    number = 1
+    while os.path.exists(f"{directory}.{name}-{number}"):
+        number += 1
+    aside = f"{directory}.{name}-{number}"
+    os.rename(directory, aside)
+    fsync_directory(os.path.dirname(os.path.abspath(directory)))
+    return aside
+
+
+@dataclass(frozen=True, slots=True)
+class ShardOpening:
+    """Which store is opened, for whom, and who has a say in it: see `ShardService.open`."""
+
+    directory: str
+    shard: ShardId
+    cluster: bytes
+    settings: LogStoreSettings
+    register: Register
+    wall: Callable[[], Timestamp]
+    report: Callable[[str], None]
+    admit: Callable[[Judgement], None]
+
+    async def open(self, *, give_up_damaged: bool) -> tuple[RocksLogStore, Contents]:
+        """As `ShardService.open` promises."""
+        try:
+            return await self._open()
+        except DamagedStoreError as error:
+            if not give_up_damaged:
+                raise
+            aside = await self._move_aside("damaged")
+            self.report(f"{error.detail}; the damaged store is given up and lies in {aside}")
+            return await self._open()
+
+    async def _open(self) -> tuple[RocksLogStore, Contents]:
+        report, directory = self.report, self.directory
+        store = await self._open_store()
+        try:
+            judgement = judge(store.found, empty=store.empty, cluster=self.cluster, shard=self.shard)
+            self.admit(judgement)
+            if judgement.verdict is IdentityVerdict.MOVE_ASIDE:
+                report(judgement.reason)
+                store.abandon()
+                report(f"the foreign store lies in {await self._move_aside('foreign')}")
+                store = await self._open_store()
+            kept = judgement.kept
+            generation = await self.register(kept)
+            if kept is not None and generation != kept:
+                # epochs name the generation that they are stored on: no request for what lies here would ever be answered
+                store.abandon()
+                aside = await self._move_aside("replaced")
+                report(
+                    f"the store in {directory} had generation {kept}, which was given up when a later one began: its data counts "
+                    f"no more and lies in {aside}; the shard begins empty as generation {generation}"
+                )
+                store = await self._open_store()
+            if judgement.verdict is IdentityVerdict.START_AFRESH and generation > 1:
+                report(f"{judgement.reason}, and was not before: it begins as generation {generation}")
+            marker = ShardMarker(self.cluster, self.shard, generation)
+            status = await asyncio.to_thread(store.adopt, marker, boot=boot_id(), now=self.wall())
+            if status is not Status.OK:
+                raise LogDeviceError(Status.FAILED, f"the marker of the store in {directory} could not be written")
+            try:
+                contents = await asyncio.to_thread(store.load)
+            except LogDeviceError as error:
+                raise DamagedStoreError(error.status, error.detail) from None
+        except BaseException:
+            store.abandon()
+            raise
+        return store, contents
+
+    async def _open_store(self) -> RocksLogStore:
+        return await asyncio.to_thread(open_store, self.directory, self.settings)
+
+    async def _move_aside(self, name: str) -> str:
+        return await asyncio.to_thread(move_aside, self.directory, name)
