@@ -21,6 +21,7 @@ from server.sim_faults.nemesis import CATALOG, FaultSchedule
 from storage_node.settings import StorageSettings
 from tests.simulation.cluster_plan import ClusterPlan, NodePlan
 from tests.simulation.profiles import PROFILES, TroubleProfile
+from tests.simulation.run_mode import RunMode
 
 _LEFT_ALONE = {"gossip_interval_us", "gossip_threshold"}
 """Slower detection of failures would only make runs longer."""
@@ -93,9 +94,10 @@ class Scenario:
         )
 
 
-def draw(seed: int, *, loses: bool = False, rebuilds: bool = False) -> Scenario:
-    """The scenario of a seed. `loses`: one whose faults destroy more than the replication property tolerates. `rebuilds`: one whose cluster
-    keeps an event log, with nodes enough that what one held fits on the others."""
+def draw(seed: int, mode: RunMode = RunMode.USUAL) -> Scenario:
+    """The scenario of a seed. In loss mode its faults destroy more than the replication property tolerates. In rebuilding mode its cluster keeps an
+    event log, and has nodes enough that what one held fits on the others."""
+    loses, rebuilds = mode is RunMode.LOSS, mode is RunMode.REBUILDING
     rng = random.Random(seed)
     faults = _loss_faults(rng) if loses else _faults(rng)
     profile = _profile(rng, loses) if rng.random() < _PROFILE_SHARE else None
