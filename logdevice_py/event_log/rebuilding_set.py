@@ -139,7 +139,8 @@ class RebuildingSet:
 
     def _begin_round(self, donors: set[ShardId]) -> None:
         # One that nobody hopes for may be there again with a later generation: whoever wrote the event has looked.
-        lost = {entry.shard for entry in self.open_shards if entry.mode is RebuildMode.RESTORE and entry.recoverable}
+        restored = (entry for entry in self.shards.values() if entry.mode is RebuildMode.RESTORE)
+        lost = {entry.shard for entry in restored if entry.recoverable}
         self.round = self.version
         self.donors = dict.fromkeys(sorted(donors - lost))
         self._settle()

@@ -188,6 +188,15 @@ def test_a_shard_that_began_afresh_gives_what_it_holds_since() -> None:
     assert [shard for shard in SHARDS if log.state.awaits(shard)] == [*SHARDS[:3], SHARDS[4]]
 
 
+def test_a_round_does_not_wait_for_a_shard_that_was_lost_and_rebuilt_before() -> None:
+    log = Log()
+    log.apply(lost(4))
+    log.finish(0, 1, 2, 3)
+    log.apply(drained(3))  # names all shards: who wrote it did not know of the loss
+    log.finish(0, 1, 2, 3)
+    assert log.authority(3) is Authority.AUTHORITATIVE_EMPTY
+
+
 def test_without_donors_there_is_nothing_to_wait_for() -> None:
     log = Log()
     log.apply(ShardNeedsRebuild(SHARDS[0], FIRST, RebuildMode.RESTORE, (SHARDS[0],)))
