@@ -48,6 +48,8 @@ class RebuildingShard:
     flags: DonorFlags = DonorFlags.NONE
     """Of the round that rebuilt it, all donors taken together."""
     source: str = ""
+    drained: bool = False
+    """It was being emptied when it was lost: it goes on to be when it is back."""
 
     @property
     def authority(self) -> Authority:
@@ -122,7 +124,7 @@ class RebuildingSet:
         return True
 
     def _needs_rebuild(self, event: ShardNeedsRebuild) -> bool:
-        entry = self.shards.get(event.shard)
+        entry, drained = self.shards.get(event.shard), False
         if entry is not None and event.generation <= entry.generation:
             dies_while_drained = (
                 event.mode is RebuildMode.RESTORE and entry.mode is RebuildMode.RELOCATE and not entry.rebuilt
@@ -130,9 +132,16 @@ class RebuildingSet:
             again = event.generation == entry.generation and event.mode is entry.mode and entry.rebuilt and entry.flags
             if not dies_while_drained and not again:
                 return False
+            drained = dies_while_drained or entry.drained
             hit("rebuilding_once_more" if again else "drained_shard_is_lost")
         self.shards[event.shard] = RebuildingShard(
-            event.shard, event.generation, event.mode, self.version, event.recoverable, source=event.source
+            event.shard,
+            event.generation,
+            event.mode,
+            self.version,
+            event.recoverable,
+            source=event.source,
+            drained=drained,
         )
         self._begin_round(set(event.donors))
         return True
@@ -157,6 +166,13 @@ class RebuildingSet:
         entry = self.shards.get(event.shard)
         if entry is None or entry.generation != event.generation:
             return False
+        if entry.drained:
+            hit("drained_shard_is_back")
+            self.shards[event.shard] = RebuildingShard(
+                event.shard, entry.generation, RebuildMode.RELOCATE, self.version, True, source=entry.source
+            )
+            self._begin_round({*self.donors, event.shard})
+            return True
         del self.shards[event.shard]
         if not entry.rebuilt:
             # the records that it shares with others of the set were left to somebody else: everyone looks again, it too
@@ -192,6 +208,7 @@ class RebuildingSet:
                         entry.rebuilt,
                         int(entry.flags),
                         entry.source,
+                        entry.drained,
                     ]
                     for _, entry in sorted(self.shards.items())
                 ],
@@ -232,8 +249,9 @@ def _rows(value: Any) -> list[list[Any]]:
 
 
 def _entry(row: list[Any]) -> RebuildingShard:
-    if type(row[4]) is not bool or type(row[5]) is not bool or type(row[7]) is not str:
-        raise ValueError("two flags and a text expected")
+    drained = row[8] if len(row) > 8 else False
+    if type(row[4]) is not bool or type(row[5]) is not bool or type(row[7]) is not str or type(drained) is not bool:
+        raise ValueError("three flags and a text expected")
     return RebuildingShard(
         shard_field(row[0]),
         generation_field(row[1]),
@@ -243,4 +261,5 @@ def _entry(row: list[Any]) -> RebuildingShard:
         row[5],
         DonorFlags(whole(row[6], 0, 3)),
         row[7],
+        drained,
     )
