@@ -49,7 +49,7 @@ class RebuildingShard:
     """Of the round that rebuilt it, all donors taken together."""
     source: str = ""
     drained: bool = False
-    """It was being emptied when it was lost: it goes on to be when it is back."""
+    """It was being emptied when it was lost, or is to be: it goes on to be emptied when it is back."""
 
     @property
     def authority(self) -> Authority:
@@ -130,6 +130,10 @@ class RebuildingSet:
                 event.mode is RebuildMode.RESTORE and entry.mode is RebuildMode.RELOCATE and not entry.rebuilt
             )
             again = event.generation == entry.generation and event.mode is entry.mode and entry.rebuilt and entry.flags
+            if event.mode is RebuildMode.RELOCATE and entry.mode is RebuildMode.RESTORE and not entry.drained:
+                # It cannot be emptied as long as it is not back.
+                self.shards[event.shard] = replace(entry, drained=True)
+                return True
             if not dies_while_drained and not again:
                 return False
             drained = dies_while_drained or entry.drained

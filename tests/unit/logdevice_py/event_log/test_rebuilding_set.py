@@ -192,6 +192,14 @@ def test_a_shard_that_was_lost_while_it_was_drained_and_is_back_is_drained_furth
     assert log.authority(4) is Authority.AUTHORITATIVE_EMPTY
 
 
+def test_a_lost_shard_that_is_to_be_drained_is_when_it_is_back() -> None:
+    log = Log()
+    log.apply(lost(4), drained(4))
+    assert log.state.shards[SHARDS[4]].mode is RebuildMode.RESTORE
+    log.apply(ShardAbortRebuild(SHARDS[4], FIRST))
+    assert log.state.shards[SHARDS[4]].mode is RebuildMode.RELOCATE
+
+
 def test_that_it_is_not_to_be_drained_after_all_is_said_twice_of_one_that_was_lost_meanwhile() -> None:
     log = Log()
     log.apply(drained(4), lost(4), ShardAbortRebuild(SHARDS[4], FIRST), ShardAbortRebuild(SHARDS[4], FIRST))
