@@ -17,6 +17,7 @@ from server.sim_faults.nemesis import Nemesis, PlannedFault
 from server.sim_machines import SimMachines, SimPromise
 from tests.simulation.departures import Departures
 from tests.simulation.end_state import check_bounds, check_clean_epochs, check_copies, has_intact_copy
+from tests.simulation.exclusive_writer import check_exclusive
 from tests.simulation.history import Observation, Violation
 from tests.simulation.invariants import Invariants
 from tests.simulation.repairs import VanishedCopies
@@ -245,6 +246,7 @@ class _Run:
             history.check_losses(whole, lambda lsn: has_intact_copy(self.cluster, model, lsn))
         else:
             check_succession(history, whole)
+            check_exclusive(history, whole)
             rebuilt = emptied = frozenset()
             if self.departures is not None:
                 rebuilt, emptied = self.departures.rebuilt()

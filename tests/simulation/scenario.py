@@ -64,6 +64,8 @@ class Scenario:
     """0: nobody looks for times."""
     succession_interval: int = 0
     """Between two records of a writer that is run by one process after another; 0: there is none."""
+    exclusive_interval: int = 0
+    """Between two calls of each of two processes that share a write stream; 0: there are none."""
     frame_bytes_max: int = 256 << 10
     profile: str = ""
     """What the run is devoted to; empty: to nothing in particular."""
@@ -188,6 +190,9 @@ def draw(seed: int, mode: RunMode = RunMode.USUAL) -> Scenario:
     if not loses and not made.trim_interval and rng.random() < 0.2:
         # who takes over has to find what was written
         made.succession_interval = 40 * MILLISECOND
+    elif not loses and not made.trim_interval and "backlog_us" not in plan.attributes and rng.random() < 0.2:
+        # each has to find all that was written
+        made.exclusive_interval = 40 * MILLISECOND
     late = 1.0 if profile is not None and profile.late_logs else 0.6 if loses else 0.25
     if rebuilds:
         made.config_interval = 0

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from client.read.items import Record
+from client.read.items import DataLoss, Gap, GapKind, Record
 from logdevice_py.config.parse import load_cluster
 from logdevice_py.core.ids import EVENT_LOG_DELTAS, EVENT_LOG_SNAPSHOTS, Generation, LogId, NodeId, shard_id
 from logdevice_py.core.lsn import LSN, Lsn
@@ -94,6 +94,27 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
 def test_the_newest_snapshot_counts_also_when_one_that_was_late_stands_behind_it(bench: Bench) -> None:
     bench.read((11, state(50).encode()), (12, state(90).encode()), (13, state(60).encode()), (14, b"?"))
     assert bench.replica.set.version == 90
+
+
+def test_what_is_no_event_and_what_is_lost_leaves_the_state_as_it_is(bench: Bench) -> None:
+    replica = bench.replica
+    replica.set, replica.state = state(50), ReplicaState.TAILING
+    before = dict(replica.set.shards)
+    assert not replica._take(Record(EVENT_LOG_DELTAS, LSN(51), 0, Timestamp(0), b"?"))
+    assert not replica._take(Gap(GapKind.DATALOSS, LSN(52), LSN(53), DataLoss(True, ())))
+    assert replica.set.shards == before
+    assert replica.set.version == 51
+    assert replica._metrics.event_log_losses == 1
+
+
+def test_a_stream_that_stands_still_is_opened_anew_from_the_snapshots_on(bench: Bench) -> None:
+    replica = bench.replica
+    replica.set, replica.caught_up = state(50), True
+    replica._tail(NOW)
+    replica._on_tail(LSN(60), NOW)
+    assert bench.tails == 0, "it may be on its way"
+    replica._on_tail(LSN(60), NOW)
+    assert (bench.tails, replica.state) == (1, ReplicaState.LOOKING)
 
 
 def test_who_was_late_to_write_one_does_not_trim_the_newest(bench: Bench) -> None:
