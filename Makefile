@@ -71,8 +71,8 @@ conformance: $(STAMP)
 simulation: $(STAMP)
 	@$(PY) -m pytest -q -n 2 tests/simulation tests/history
 
-sim: $(STAMP) ## simulate a cluster: SEED=n replays one run, RUNS=n looks for seeds that fail; LOSS=1 destroys more than is tolerated; RUNS=n CAMPAIGN=1 [REPORT=file] [RESUME=file]
-	@$(PY) -m tests.simulation $(if $(SEED),--seed $(SEED)) $(if $(RUNS),--runs $(RUNS),$(if $(RESUME),,--trace)) $(if $(LOSS),--loss) $(if $(CAMPAIGN),--campaign) $(if $(REPORT),--report $(REPORT)) $(if $(RESUME),--resume $(RESUME)) $(SIM_FLAGS)
+sim: $(STAMP) ## simulate a cluster: SEED=n replays one run, RUNS=n looks for seeds that fail; LOSS=1 destroys more than is tolerated; REBUILD=1 loses nodes for good; RUNS=n CAMPAIGN=1 [REPORT=file] [RESUME=file]
+	@$(PY) -m tests.simulation $(if $(SEED),--seed $(SEED)) $(if $(RUNS),--runs $(RUNS),$(if $(RESUME),,--trace)) $(if $(LOSS),--loss) $(if $(REBUILD),--rebuild) $(if $(CAMPAIGN),--campaign) $(if $(REPORT),--report $(REPORT)) $(if $(RESUME),--resume $(RESUME)) $(SIM_FLAGS)
 
 deliberate: $(STAMP) ## plant each deliberate fault and look for a seed that catches it: FAULT=name for one of them, SEEDS=n, REPORT=file for a table
 	@$(PY) -m tests.simulation.deliberate $(FAULT) --jobs 2 $(if $(SEEDS),--seeds $(SEEDS)) $(if $(REPORT),--report $(REPORT))

@@ -10,7 +10,8 @@ So nothing is lost by the deletion, only copies beyond what the replication prop
 
 An epoch in which this shard has nothing stored needs no purging, which makes the common case (a shard that is new to a log) free of messages.
 
-An epoch of which nobody knows how it ended is left as it is. That every shard of its nodeset answered without knowing means that no CLEAN of
+An epoch that is trimmed, as one of them says, is not waited for longer than the others take to answer: how it ended is forgotten with it, and who is
+silent may be gone for good. It is left as it is until this shard hears of the trim, too. So is an epoch of which nobody knows how it ended: that every shard of its nodeset answered without knowing means that no CLEAN of
 it survives, as after a recovery without any mutation set or when all of that set lost their disks.
 """
 
@@ -21,7 +22,7 @@ from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from logdevice_py.core.ids import LogId, PeerId, ShardId, node_of, node_peer
-from logdevice_py.core.lsn import ESN_MAX, Epoch, Esn, Lsn, compose_lsn
+from logdevice_py.core.lsn import ESN_MAX, Epoch, Esn, Lsn, compose_lsn, epoch_of
 from logdevice_py.core.machine import Timer, backoff
 from logdevice_py.core.marks import hit
 from logdevice_py.core.status import Status
@@ -99,6 +100,8 @@ class LogPurge:
         self._config_versions: dict[Epoch, int] = {}
         """Of the cluster files that the nodesets of those epochs were chosen from."""
         self._found: dict[Epoch, RecoveredEpoch] = {}
+        self._trimmed: set[Epoch] = set()
+        """Epochs that somebody says are trimmed to their end."""
 
     def start(self, now: Micros) -> None:
         """Begin."""
@@ -125,6 +128,8 @@ class LogPurge:
                 )
             else:
                 peers.discard(message.shard)
+                if status == Status.EMPTY:
+                    self._trimmed.add(Epoch(epoch))
         self._go_on(now)
 
     def on_peer_up(self, peer: PeerId, now: Micros) -> None:
@@ -205,6 +210,9 @@ class LogPurge:
 
     def _on_retry(self, now: Micros) -> None:
         if self.state is PurgeState.ASKING:
+            for epoch in self._trimmed.intersection(self._asked):
+                hit("purge_of_trimmed_epoch")
+                del self._asked[epoch]
             self._ask(now)
             self._go_on(now)
 
@@ -367,7 +375,8 @@ def answer_epoch_recovery_metadata(shard: Shard, peer: PeerId, message: GetEpoch
     for number in range(message.first, min(message.last, message.first + EPOCHS_PER_MESSAGE_MAX - 1) + 1):
         end = None if known is None else known.get(number)
         if end is None:
-            epochs.append((number, int(Status.NOTREADY), 0, 0, 0, 0, 0, 0))
+            trimmed = state is not None and number < min(epoch_of(state.trim_point), state.clean_epoch)
+            epochs.append((number, int(Status.EMPTY if trimmed else Status.NOTREADY), 0, 0, 0, 0, 0, 0))
         else:
             epochs.append(
                 (

@@ -118,7 +118,7 @@ class TrimHandler:
             batch.put_log_metadata(state.log, LogMetadataKind.LAST_RELEASED, encode_lsn(state.last_released))
             if state.recent is not None:
                 shard.recent.drop_until(state.recent, last)
-        # Nobody asks how a trimmed epoch ended; the one of the trim point is kept because it may be trimmed in part.
+        # Who asks how a trimmed epoch ended is told that it is trimmed; the one of the trim point is kept because it may be trimmed in part.
         ended = min(epoch_of(state.trim_point), state.clean_epoch)
         if state.recovered is not None:
             self._forget(state, EpochMetadataKind.RECOVERY, state.recovered.forget_before(ended))

@@ -135,7 +135,9 @@ async def start_rebuilding(client: Client, shard: ShardId, mode: RebuildMode, so
         entry = state.find(shard, generation)
         if before is not None and before.rebuilt and before.flags and entry == before:
             return False  # some of it was left undone: once more
-        return entry is not None and (entry.mode is mode or entry.rebuilt or mode is RebuildMode.RELOCATE)
+        if entry is None:
+            return False
+        return entry.mode is mode or (entry.drained if mode is RebuildMode.RELOCATE else entry.rebuilt)
 
     return await _append(client, ShardNeedsRebuild(shard, generation, mode, donors, True, source), shown)
 

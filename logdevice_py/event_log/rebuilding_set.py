@@ -48,6 +48,8 @@ class RebuildingShard:
     flags: DonorFlags = DonorFlags.NONE
     """Of the round that rebuilt it, all donors taken together."""
     source: str = ""
+    drained: bool = False
+    """It was being emptied when it was lost, or is to be: it goes on to be emptied when it is back."""
 
     @property
     def authority(self) -> Authority:
@@ -122,24 +124,36 @@ class RebuildingSet:
         return True
 
     def _needs_rebuild(self, event: ShardNeedsRebuild) -> bool:
-        entry = self.shards.get(event.shard)
+        entry, drained = self.shards.get(event.shard), False
         if entry is not None and event.generation <= entry.generation:
             dies_while_drained = (
                 event.mode is RebuildMode.RESTORE and entry.mode is RebuildMode.RELOCATE and not entry.rebuilt
             )
             again = event.generation == entry.generation and event.mode is entry.mode and entry.rebuilt and entry.flags
+            if event.mode is RebuildMode.RELOCATE and entry.mode is RebuildMode.RESTORE and not entry.drained:
+                # It cannot be emptied as long as it is not back.
+                self.shards[event.shard] = replace(entry, drained=True)
+                return True
             if not dies_while_drained and not again:
                 return False
+            drained = dies_while_drained or entry.drained
             hit("rebuilding_once_more" if again else "drained_shard_is_lost")
         self.shards[event.shard] = RebuildingShard(
-            event.shard, event.generation, event.mode, self.version, event.recoverable, source=event.source
+            event.shard,
+            event.generation,
+            event.mode,
+            self.version,
+            event.recoverable,
+            source=event.source,
+            drained=drained,
         )
         self._begin_round(set(event.donors))
         return True
 
     def _begin_round(self, donors: set[ShardId]) -> None:
         # One that nobody hopes for may be there again with a later generation: whoever wrote the event has looked.
-        lost = {entry.shard for entry in self.open_shards if entry.mode is RebuildMode.RESTORE and entry.recoverable}
+        restored = (entry for entry in self.shards.values() if entry.mode is RebuildMode.RESTORE)
+        lost = {entry.shard for entry in restored if entry.recoverable}
         self.round = self.version
         self.donors = dict.fromkeys(sorted(donors - lost))
         self._settle()
@@ -156,6 +170,13 @@ class RebuildingSet:
         entry = self.shards.get(event.shard)
         if entry is None or entry.generation != event.generation:
             return False
+        if entry.drained:
+            hit("drained_shard_is_back")
+            self.shards[event.shard] = RebuildingShard(
+                event.shard, entry.generation, RebuildMode.RELOCATE, self.version, True, source=entry.source
+            )
+            self._begin_round({*self.donors, event.shard})
+            return True
         del self.shards[event.shard]
         if not entry.rebuilt:
             # the records that it shares with others of the set were left to somebody else: everyone looks again, it too
@@ -191,6 +212,7 @@ class RebuildingSet:
                         entry.rebuilt,
                         int(entry.flags),
                         entry.source,
+                        entry.drained,
                     ]
                     for _, entry in sorted(self.shards.items())
                 ],
@@ -231,8 +253,9 @@ def _rows(value: Any) -> list[list[Any]]:
 
 
 def _entry(row: list[Any]) -> RebuildingShard:
-    if type(row[4]) is not bool or type(row[5]) is not bool or type(row[7]) is not str:
-        raise ValueError("two flags and a text expected")
+    drained = row[8] if len(row) > 8 else False
+    if type(row[4]) is not bool or type(row[5]) is not bool or type(row[7]) is not str or type(drained) is not bool:
+        raise ValueError("three flags and a text expected")
     return RebuildingShard(
         shard_field(row[0]),
         generation_field(row[1]),
@@ -242,4 +265,5 @@ def _entry(row: list[Any]) -> RebuildingShard:
         row[5],
         DonorFlags(whole(row[6], 0, 3)),
         row[7],
+        drained,
     )

@@ -374,7 +374,7 @@ class GetEpochRecoveryMetadata:
 
 @message(MessageType.EPOCH_RECOVERY_METADATA)
 class EpochRecoveryMetadata:
-    """Per epoch: (epoch, OK | EMPTY (clean, nothing stored) | NOTREADY (not clean here), seal epoch, LNG, last digest ESN, tail LSN,
+    """Per epoch: (epoch, OK | EMPTY (clean and trimmed to its end here) | NOTREADY (not known here), seal epoch, LNG, last digest ESN, tail LSN,
     its timestamp, 1 if authoritative)."""
 
     request_id: U64

@@ -20,6 +20,7 @@ from logdevice_py.membership.gossip import GossipMachine
 from logdevice_py.placement.failure_domains import Authority
 from logdevice_py.protocol import messages as m
 from sequencer.node import SequencerNode
+from server.event_log.exclusion import excluded_shards
 from server.event_log.replica import EventLogReplica
 from server.event_log.supervisor import RebuildingSupervisor
 from storage_node.node import StorageNode
@@ -154,10 +155,7 @@ class NodeRebuilding:
         self._sequencer.on_lost_shards(lost, awaited, self.supervisor.given_up(now), now)
 
     def _exclude(self, now: Micros) -> None:
-        """A shard that came back with a later generation takes records again."""
-        excluded = frozenset(
-            shard for shard, entry in self.set.shards.items() if self._gossip.generation(shard) <= entry.generation
-        )
+        excluded = excluded_shards(self._config, self.set, self._gossip)
         if excluded != self.excluded:
             self.excluded = excluded
             self._on_exclusion(now)

@@ -99,9 +99,12 @@ class EventLogReplica:
         self._read_metrics = ReadMetrics()
         self._reading: SessionStream | None = None
         self._now = Micros(0)
-        self._last_snapshot: bytes | None = None
+        self._snapshot: tuple[RebuildingSet, Lsn] | None = None
+        """The newest state of those that were read, and where it is."""
         self._events_since_snapshot = 0
         self._snapshot_under_way = False
+        self._written_at = LSN_INVALID
+        """Of the last snapshot that this node wrote."""
         self._appended: dict[bytes, Micros] = {}
         self._behind_at = LSN_INVALID
         self._missed = False
@@ -143,7 +146,7 @@ class EventLogReplica:
             self._timers.at(now + _RETRY_US, self._look)
             return
         self.state = ReplicaState.SNAPSHOT
-        self._last_snapshot = None
+        self._snapshot = None
         if tail < LSN_OLDEST:
             self._tail(now)
         else:
@@ -200,7 +203,7 @@ class EventLogReplica:
     def _take(self, item: Any) -> bool:
         if self.state is ReplicaState.SNAPSHOT:
             if isinstance(item, Record):
-                self._last_snapshot = item.payload
+                self._take_snapshot(item)
             return False
         if isinstance(item, Gap):
             if item.kind is GapKind.TRIM and item.hi > self.set.version:
@@ -222,15 +225,24 @@ class EventLogReplica:
         self._events_since_snapshot += 1
         return self.set.apply(event, Lsn(item.lsn))
 
+    def _take_snapshot(self, item: Record) -> None:
+        """The last one is not always the newest: a node that led may have been late to write it."""
+        try:
+            found = RebuildingSet.decode(item.payload)
+        except CorruptEntryError:
+            hit("event_log_snapshot_is_none")
+            return
+        if self._snapshot is None or found.version >= self._snapshot[0].version:
+            self._snapshot = found, Lsn(item.lsn)
+
     def _end_of_snapshots(self, now: Micros) -> None:
-        if self._last_snapshot is not None:
-            try:
-                found = RebuildingSet.decode(self._last_snapshot)
-            except CorruptEntryError:
-                hit("event_log_snapshot_is_none")
-            else:
-                if found.version > self.set.version:
-                    self.set = found
+        if self._snapshot is not None:
+            found, lsn = self._snapshot
+            self._snapshot = None
+            if lsn > LSN_OLDEST and self._written_at >= lsn:
+                self._trim(EVENT_LOG_SNAPSHOTS, Lsn(lsn - 1), now)
+            if found.version > self.set.version:
+                self.set = found
         self._tail(now)
 
     def _tail(self, now: Micros) -> None:
@@ -289,8 +301,11 @@ class EventLogReplica:
         if isinstance(outcome, BaseException):
             return
         self._metrics.snapshots_written += 1
+        self._written_at = Lsn(outcome.lsn)
+        self._trim(EVENT_LOG_DELTAS, version, now)
+        if self.state is ReplicaState.TAILING:
+            self._look(now)  # whether it is the newest of those that are there, before the others are trimmed
+
+    def _trim(self, log: LogId, lsn: Lsn, now: Micros) -> None:
         shards = list(self.session.config.storage_shards())
-        trimmed = _Outcome(self, lambda outcome, at: None)
-        self.session.trim(EVENT_LOG_DELTAS, version, shards, trimmed, now)
-        if outcome.lsn > LSN_OLDEST:
-            self.session.trim(EVENT_LOG_SNAPSHOTS, outcome.lsn - 1, shards, trimmed, now)
+        self.session.trim(log, lsn, shards, _Outcome(self, lambda outcome, at: None), now)

@@ -107,7 +107,9 @@ class RebuildingSupervisor:
         """Look who is dead; to be called before each `tick`."""
         for node in config.nodes:
             if self._view.is_alive(node):
-                self._dead_since.pop(node, None)
+                if self._dead_since.pop(node, None) is not None:
+                    for shard in config.nodes[node].shard_ids():
+                        self._generations.pop(shard, None)  # it may get another one
             else:
                 self._dead_since.setdefault(node, now)
         self._dead_since = {node: since for node, since in self._dead_since.items() if node in config.nodes}
@@ -164,7 +166,7 @@ class RebuildingSupervisor:
                 generation = self._view.generation(shard) or self._generations.get(shard, Generation(0))
                 after = settings.unrecoverable_after_us
                 lost_already = entry is not None and entry.mode is RebuildMode.RESTORE
-                if entry is not None and lost_already and (not generation or generation <= entry.generation):
+                if entry is not None and lost_already and generation and generation <= entry.generation:
                     if entry.recoverable and after and dead[node] >= after:
                         self._append(ShardUnrecoverable(shard, entry.generation), now)
                 elif too_many:

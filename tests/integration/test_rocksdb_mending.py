@@ -96,6 +96,28 @@ def test_a_damaged_file_stays_as_long_as_something_of_it_is_not_restored(
     store.close()
 
 
+def test_what_was_restored_and_is_damaged_in_its_turn_is_restored_once_more(
+    tmp_path: Path, images: dict[Lsn, bytes]
+) -> None:
+    store, _ = open_store(tmp_path)
+    before = set(glob.glob(str(tmp_path / "db" / "*.sst")))
+    # so much that the file has many blocks
+    restore(store, images, at(1), at(500))
+    store._families.reader(store.partitions[0]).flush()
+    [made] = set(glob.glob(str(tmp_path / "db" / "*.sst"))) - before
+    flip(made, 0.5)
+    mend(store)
+    found = list(store.mending.found)
+    assert found, "it waits"
+    for _, low, high in found:
+        restore(store, images, low, high)
+    while store.mend(Timestamp(9_000_000), 10_000):
+        pass
+    result = read_all(store)
+    assert (result.entries, result.corrupt) == (list(images.items()), [])
+    store.close()
+
+
 @pytest.mark.parametrize("before_the_switch", [True, False])
 def test_a_crash_while_a_file_is_replaced(
     tmp_path: Path, images: dict[Lsn, bytes], before_the_switch: bool, monkeypatch: pytest.MonkeyPatch

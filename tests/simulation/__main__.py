@@ -12,10 +12,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from server.sim_faults.nemesis import CATALOG
-from tests.simulation.campaign import destroys_more_than_tolerated
 from tests.simulation.campaign_run import print_campaign, run_campaign
 from tests.simulation.marks_elsewhere import MARKS_ELSEWHERE
 from tests.simulation.run import Failure, run_seed
+from tests.simulation.run_mode import RunMode, campaign_mode
 from tests.simulation.search import SeedResult, declared_marks, fewest_faults, run_many
 
 
@@ -24,7 +24,22 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("--seed", type=int, default=None, help="run this seed; with --runs the first one")
     parser.add_argument("--runs", type=int, default=None, help="run so many seeds, in processes of their own")
-    parser.add_argument("--loss", action="store_true", help="destroy more than is tolerated: every loss must be told")
+    mode = parser.add_mutually_exclusive_group()
+    mode.add_argument(
+        "--loss",
+        dest="mode",
+        action="store_const",
+        const=RunMode.LOSS,
+        default=RunMode.USUAL,
+        help="destroy more than is tolerated: every loss must be told",
+    )
+    mode.add_argument(
+        "--rebuild",
+        dest="mode",
+        action="store_const",
+        const=RunMode.REBUILDING,
+        help="lose nodes for good and empty others: what they held must be stored again",
+    )
     parser.add_argument("--trace", action="store_true", help="print every event of the one seed as it happens")
     parser.add_argument("--without", default="", help="indexes of faults to leave out, as 3,5,8")
     parser.add_argument("--only", default=None, help="indexes of faults to keep; all others are left out")
@@ -33,7 +48,7 @@ def main() -> int:
     parser.add_argument(
         "--campaign",
         action="store_true",
-        help="with --runs: every mark must be reached and every fault have an effect; 1 of 10 seeds is in loss mode",
+        help="with --runs: every mark must be reached and every fault have an effect; of 10 seeds 1 is in loss mode and 1 in rebuilding mode",
     )
     parser.add_argument("--report", metavar="FILE", help="write what the campaign has shown, as JSON and as Markdown")
     parser.add_argument("--resume", metavar="FILE", help="go on with the campaign of this report, of the same sources")
@@ -56,7 +71,7 @@ def _replay(arguments: argparse.Namespace) -> int:
     if arguments.only is not None:
         disabled = set(range(100_000)) - {int(text) for text in arguments.only.split(",") if text}
     try:
-        outcome = run_seed(seed, echo=print if arguments.trace else None, disabled=disabled, loses=arguments.loss)
+        outcome = run_seed(seed, echo=print if arguments.trace else None, disabled=disabled, mode=arguments.mode)
     except Failure as failure:
         cause = failure.__cause__
         assert cause is not None
@@ -82,16 +97,21 @@ def _search(arguments: argparse.Namespace) -> int:
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
         task = progress.add_task("seeds", total=len(seeds))
         for result in run_many(
-            seeds, loses=arguments.loss, tail=arguments.tail, jobs=arguments.jobs, keep_going=arguments.keep_going
+            seeds,
+            mode=lambda seed: arguments.mode,
+            tail=arguments.tail,
+            jobs=arguments.jobs,
+            keep_going=arguments.keep_going,
         ):
             results.append(result)
             progress.advance(task)
             if result.failure:
                 progress.stop()
-                print(result.failure if not arguments.keep_going else f"seed {result.seed}: {result.cause}", flush=True)
+                replay = f"{arguments.mode.replay(result.seed)}: {result.cause}"
+                print(replay if arguments.keep_going else result.failure, flush=True)
     failed = [result for result in results if result.failure]
     if failed and not arguments.keep_going and arguments.shrink_seconds:
-        _shrink(failed[0].seed, arguments)
+        _shrink(failed[0].seed, arguments.mode, arguments.shrink_seconds)
     _summarize(results, arguments)
     return 1 if failed else 0
 
@@ -101,18 +121,16 @@ def _campaign(arguments: argparse.Namespace) -> int:
     if failed is not None:
         print(failed.failure, flush=True)
         if arguments.shrink_seconds:
-            arguments.loss = destroys_more_than_tolerated(failed.seed)
-            _shrink(failed.seed, arguments)
+            _shrink(failed.seed, campaign_mode(failed.seed), arguments.shrink_seconds)
     return 0 if print_campaign(campaign) else 1
 
 
-def _shrink(seed: int, arguments: argparse.Namespace) -> None:
-    faults, in_time = fewest_faults(seed, loses=arguments.loss, seconds=arguments.shrink_seconds)
+def _shrink(seed: int, mode: RunMode, seconds: float) -> None:
+    faults, in_time = fewest_faults(seed, mode, seconds=seconds)
     print("fails with these faults" + (":" if in_time else " (there was no time to try for fewer):"))
     print("\n".join(f"  {text}" for text in faults) or "  none")
     only = ",".join(text.split(":")[0] for text in faults)
-    mode = " LOSS=1" if arguments.loss else ""
-    print(f"replay: make sim SEED={seed}{mode} SIM_FLAGS='--only \"{only}\"'")
+    print(f"replay: {mode.replay(seed)} SIM_FLAGS='--only \"{only}\"'")
 
 
 def _summarize(results: list[SeedResult], arguments: argparse.Namespace) -> None:
@@ -125,7 +143,7 @@ def _summarize(results: list[SeedResult], arguments: argparse.Namespace) -> None
             f"{statistics.median(sum(result.caused.values()) for result in good):.0f} faults, "
             f"{statistics.median(result.took for result in good):.2f} s of processor time"
         )
-        if arguments.loss:
+        if arguments.mode is RunMode.LOSS:
             print(f"{sum(result.lost > 0 for result in good)} seeds lost acknowledged records, and were told so")
     if arguments.marks:
         _print_marks(results)

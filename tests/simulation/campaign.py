@@ -9,17 +9,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
 
+from tests.simulation.run_mode import RunMode, campaign_mode
 from tests.simulation.search import SeedResult
 
 MARK_HITS_MIN: Final = 10
 RECORDS_MIN: Final = 2000
 EPOCHS_MIN: Final = 5
 FAULTS_MIN: Final = 10
-
-
-def destroys_more_than_tolerated(seed: int) -> bool:
-    """Whether a campaign runs this seed in loss mode, where every loss must be declared; in all others nothing may be lost."""
-    return seed % 10 == 9
 
 
 @dataclass(slots=True, kw_only=True)
@@ -49,6 +45,7 @@ class Campaign:
     epochs: list[int] = field(default_factory=list)
     faults: list[int] = field(default_factory=list)
     loss_seeds: int = 0
+    rebuilding_seeds: int = 0
     seeds_with_losses: int = 0
     """Seeds of loss mode that lost acknowledged records, and were told so."""
     silent_seeds: int = 0
@@ -88,7 +85,9 @@ class Campaign:
         self.acknowledged.append(result.acknowledged)
         self.epochs.append(result.epochs)
         self.faults.append(sum(result.caused.values()))
-        if destroys_more_than_tolerated(result.seed):
+        mode = campaign_mode(result.seed)
+        self.rebuilding_seeds += mode is RunMode.REBUILDING
+        if mode is RunMode.LOSS:
             self.loss_seeds += 1
             self.seeds_with_losses += result.lost > 0
             self.silent_seeds += result.silent
@@ -111,7 +110,7 @@ class Campaign:
 
     def shortfalls(self) -> list[str]:
         """In which way it has not shown what a campaign has to show; empty: it has."""
-        found = [f"seed {seed} failed: {cause}" for seed, cause in sorted(self.failures.items())]
+        found = [f"{campaign_mode(seed).replay(seed)} failed: {cause}" for seed, cause in sorted(self.failures.items())]
         if not self.is_complete:
             found.append(f"partial: {self.counted} of {self.runs} seeds")
         for what, median, least in zip(
@@ -147,6 +146,7 @@ class Campaign:
             + f", {len(self.failures)} failed",
             f"{self.loss_seeds} seeds in loss mode: {self.seeds_with_losses} lost records and were told so; in {self.silent_seeds} "
             "disks forgot silently what was durable, and only that things go on was checked",
+            f"{self.rebuilding_seeds} seeds in rebuilding mode: nodes left for good, and what they held was stored again",
             f"medians: {records:g} acknowledged records, {epochs:g} epochs, {faults:g} faults that fired",
             f"{sum(self.acknowledged)} acknowledged records, {sum(self.faults)} faults, {hours:.1f} virtual hours",
             f"{self.counted / wall:.2f} runs a second, {hours / (wall / 60):.2f} virtual hours a real minute, "

@@ -16,8 +16,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from server.sim_faults.nemesis import CATALOG
-from tests.simulation.campaign import Campaign, InOrder, destroys_more_than_tolerated
+from tests.simulation.campaign import Campaign, InOrder
 from tests.simulation.marks_elsewhere import MARKS_ELSEWHERE
+from tests.simulation.run_mode import campaign_mode
 from tests.simulation.search import ROOT, SOURCES, SeedResult, declared_marks, run_many
 
 _SAVE_EVERY = 20.0
@@ -37,7 +38,7 @@ def run_campaign(arguments: argparse.Namespace) -> tuple[Campaign, SeedResult | 
     signal.signal(signal.SIGTERM, _interrupt)
     results = run_many(
         range(campaign.next_seed, campaign.first + campaign.runs),
-        loses=destroys_more_than_tolerated,
+        mode=campaign_mode,
         tail=arguments.tail,
         jobs=arguments.jobs,
         keep_going=arguments.keep_going,
@@ -50,7 +51,7 @@ def run_campaign(arguments: argparse.Namespace) -> tuple[Campaign, SeedResult | 
                     failed = result
                     break
                 if result.failure:
-                    print(f"seed {result.seed}: {result.cause}", flush=True)
+                    print(f"{campaign_mode(result.seed).replay(result.seed)}: {result.cause}", flush=True)
                 for each in in_order.put(result):
                     campaign.add(each)
                 progress.update(task, completed=campaign.counted)

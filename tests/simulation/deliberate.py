@@ -96,7 +96,7 @@ def table_of(hunts: Sequence[Hunt]) -> str:
     ]
     for result in hunts:
         fault = FAULTS[result.fault]
-        mode = "loss" if fault.loses else "usual"
+        mode = fault.mode.name.lower()
         seed = str(result.catch.seed) if result.catch else "none"
         by = result.catch.by if result.catch else result.wrong or "nothing"
         lines.append(f"| `{fault.name}` | {fault.breaks} | {mode} | {result.runs} | {seed} | {_cell(by)} |")

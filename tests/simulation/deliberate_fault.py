@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
+from tests.simulation.run_mode import RunMode
+
 Place = tuple[type | ModuleType, str]
 """A class or module, and the name of its attribute that is replaced."""
 
@@ -25,8 +27,8 @@ class DeliberateFault:
     change: Callable[[Any], Any]
     """Makes the broken attribute from the right one."""
     places: tuple[Place, ...]
-    loses: bool = False
-    """Looked for in runs that destroy more than the replication property tolerates."""
+    mode: RunMode = RunMode.USUAL
+    """Of the runs in which it is looked for."""
     likely: str = ""
     """The profile whose runs bring it out most often; empty: none in particular."""
 
@@ -53,15 +55,15 @@ FAULTS: dict[str, DeliberateFault] = {}
 
 
 def deliberate(
-    breaks: str, *places: Place, loses: bool = False, likely: str = ""
+    breaks: str, *places: Place, mode: RunMode = RunMode.USUAL, likely: str = ""
 ) -> Callable[[Callable[[Any], Any]], Callable[[Any], Any]]:
-    """Make a function from the right attribute to the broken one a fault, named like the function. `loses` and `likely`: see `DeliberateFault`."""
+    """Make a function from the right attribute to the broken one a fault, named like the function. `mode` and `likely`: see `DeliberateFault`."""
 
     def register(change: Callable[[Any], Any]) -> Callable[[Any], Any]:
         name = change.__name__
         if name in FAULTS:
             raise MisplacedFaultError(f"two faults are called {name}")
-        FAULTS[name] = DeliberateFault(name, breaks, change, places, loses, likely)
+        FAULTS[name] = DeliberateFault(name, breaks, change, places, mode, likely)
         return change
 
     return register

@@ -89,7 +89,7 @@ def look_for(fault: DeliberateFault, first: int, seeds: int, *, likely: bool = F
     began = time.process_time()
     chosen: Iterable[int] = range(first, first + seeds)
     if likely and fault.likely:
-        chosen = [seed for seed in chosen if draw(seed, loses=fault.loses).profile == fault.likely]
+        chosen = [seed for seed in chosen if draw(seed, fault.mode).profile == fault.likely]
     try:
         catch = hunt(fault, chosen)
     except WrongFaultError as error:
@@ -104,7 +104,7 @@ def failure_with(fault: DeliberateFault, seed: int) -> str | None:
         for each in [fault, *(HISTORIES_ALONE if histories_only else ())]:
             planted.enter_context(each.planted())
         try:
-            run_seed(seed, loses=fault.loses)
+            run_seed(seed, mode=fault.mode)
         except Failure as failure:
             cause = failure.__cause__
             if cause is None:
@@ -118,7 +118,7 @@ def failure_with(fault: DeliberateFault, seed: int) -> str | None:
 def _passes(fault: DeliberateFault, seed: int) -> bool:
     """In the same mode, without any fault planted."""
     try:
-        run_seed(seed, loses=fault.loses)
+        run_seed(seed, mode=fault.mode)
     except Failure:
         return False
     return True

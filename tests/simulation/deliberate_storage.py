@@ -33,6 +33,7 @@ from storage_node.store import StoreHandler
 from storage_node.stored_metadata import RecoveredEpoch
 from storage_node.trim import TrimHandler
 from tests.simulation.deliberate_fault import deliberate
+from tests.simulation.run_mode import RunMode
 
 Change = Callable[..., Any]
 
@@ -179,7 +180,9 @@ def last_entry_not_sent(original: Change) -> Change:
 
 
 @deliberate(
-    "a shard deletes what it holds of a log whose metadata it does not find", (LogPurge, "_on_history"), loses=True
+    "a shard deletes what it holds of a log whose metadata it does not find",
+    (LogPurge, "_on_history"),
+    mode=RunMode.LOSS,
 )
 def orphans_deleted(original: Change) -> Change:
     def on_history(self: LogPurge, history: Any, complete: bool, now: Any) -> None:

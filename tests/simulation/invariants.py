@@ -15,7 +15,7 @@ from epoch_store.interface import GetLastCleanEpoch, LastCleanEpoch, Result, Wri
 from logdevice_py.config.location import Location
 from logdevice_py.core.entry import EntryHeader, parse_header
 from logdevice_py.core.ids import InstanceId, LogId, NodeId, ShardId, format_shard, is_metadata_log
-from logdevice_py.core.lsn import LSN_OLDEST, Epoch, format_lsn
+from logdevice_py.core.lsn import LSN_OLDEST, Epoch, Lsn, format_lsn
 from logdevice_py.core.machine import Send
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import SECOND
@@ -31,6 +31,7 @@ from logdevice_py.protocol.messages import (
     StoreFlags,
 )
 from server.sim_machines import SimMachines, SimNode
+from storage_node.log_store import keys
 from storage_node.log_store.interface import LogMetadataKind, WriteShard
 from storage_node.stored_metadata import decode_epoch, decode_lsn, decode_seal
 from tests.simulation.history import Violation
@@ -262,11 +263,11 @@ class Invariants:
         return True
 
     def _check_restored(self, node: SimNode, effect: WriteShard, model: LogModel, first: int, last: int) -> None:
-        """A sound copy is never deleted because of damage beside it."""
+        """A sound copy is never deleted because of damage beside it, unless the others have all copies without it."""
         disk, again = node.disks[effect.shard], set(effect.batch.repaired)
         for lsn in model.acknowledged:
             settled = first <= lsn <= last and lsn > model.trim_asked and (model.log, lsn) not in again
-            if settled and disk.holds(model.log, lsn):
+            if settled and disk.holds(model.log, lsn) and not self._is_stray(effect.shard, model.log, lsn):
                 self.fail(f"{format_shard(effect.shard)} gives up {_at(model.log, lsn)}, which it can read")
 
     def _check_content(self, model: LogModel, header: EntryHeader, by: str) -> None:
@@ -278,8 +279,26 @@ class Invariants:
         if entry.content != content:
             self.fail(f"{by} {_at(model.log, header.lsn)} with {content}, sent was {entry.content}")
 
+    def _is_stray(self, shard: ShardId, log: int, lsn: int) -> bool:
+        """Whether the copy is of a wave that was not the last, and all shards of the last one hold theirs."""
+        begin, end = keys.data_bounds(LogId(log), Lsn(lsn), Lsn(lsn))
+        newest: tuple[int, int] | None = None
+        copyset: tuple[ShardId, ...] = ()
+        holders: set[ShardId] = set()
+        for node in self.cluster.nodes.values():
+            for other, disk in node.disks.items():
+                for key in disk.rows.irange(begin, end, inclusive=(True, False)):
+                    header = parse_header(disk.rows[key])
+                    if newest is None or header.rank > newest:
+                        newest, copyset, holders = header.rank, header.copyset, set()
+                    if header.rank == newest:
+                        holders.add(other)
+        return bool(copyset) and shard not in copyset and holders.issuperset(copyset)
+
     def _check_metadata_entry(self, log: int, lsn: int, image: bytes) -> None:
         header = parse_header(image)
+        if header.is_hole and not is_metadata_log(LogId(log)):
+            return  # an event that nobody was told to be written; metadata logs are not recovered
         content = (0, header.records, header.body_length, header.body_crc)
         if self._metadata.setdefault((log, lsn), content) != content:
             self.fail(f"two contents of {_at(log, lsn)}")

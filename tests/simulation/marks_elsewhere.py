@@ -17,6 +17,10 @@ _RECOVERY = "tests/unit/sequencer/recovery"
 _ROCKSDB = "tests/integration/test_rocksdb_store.py::TestService"
 _MENDING = "tests/integration/test_rocksdb_mending.py"
 _PARTITIONS = "tests/integration/test_rocksdb_partitions.py"
+_SELDOM: Final = "comes about in one of a hundred seeds of rebuilding mode, of which a campaign has few"
+_EVENT_LOG = "tests/unit/logdevice_py/event_log/test_rebuilding_set.py"
+_REPLICA = "tests/unit/server/event_log/test_replica.py"
+_GIVING = f"{_SHARD}/test_rebuilding.py::TestGiving"
 _BROKEN_RULES = "tests/unit/client/read/test_fail_over.py::TestBrokenRules"
 
 MARKS_ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
@@ -198,6 +202,98 @@ MARKS_ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
         _OTHER_CLIENTS,
         "tests/unit/sequencer/test_append_path.py::TestWriteStreams"
         "::test_a_repeated_number_gets_its_first_position_and_is_stored_once",
+    ),
+    "epoch_store_is_behind_shard": (
+        _STORE,
+        "tests/unit/epoch_store/test_lagging_server.py"
+        "::test_a_shard_is_not_refused_because_a_server_has_not_heard_of_its_registration",
+    ),
+    "fetched_copy_is_damaged": (
+        "shards check what they read before they send it, and frames have checksums: only a shard's memory could damage it",
+        f"{_SHARD}/test_repair.py::TestDamagedCopies::test_a_damaged_answer_is_not_stored",
+    ),
+    "rebuild_store_is_damaged": (
+        "as for copies that are fetched",
+        f"{_SHARD}/test_rebuilding.py::TestTakingCopies::test_a_copy_that_is_damaged_or_not_for_this_shard_is_refused",
+    ),
+    "log_store_restored_is_damaged": (
+        _DISK,
+        f"{_MENDING}::test_what_was_restored_and_is_damaged_in_its_turn_is_restored_once_more",
+    ),
+    "space_trimmed": (
+        "disks of the simulator are full or not: none has a share of free space to be kept",
+        f"{_SHARD}/test_space_retention.py::test_readers_are_told",
+    ),
+    "look_up_non_authoritative": (
+        "too many shards would have to lose the same part of a log, and a look-up to come before anybody says that it is lost",
+        "tests/unit/client/look_up/test_find_request.py"
+        "::test_when_too_many_lost_their_data_everybody_who_is_left_is_heard",
+    ),
+    "removed_log_came_back": (
+        "operators of a run take no logs out of the cluster file",
+        f"{_SHARD}/test_removed_logs.py::test_a_log_that_comes_back_counts_from_nothing",
+    ),
+    "removed_log_given_up": (
+        "operators of a run take no logs out of the cluster file",
+        f"{_SHARD}/test_removed_logs.py::test_a_log_that_was_given_up_and_comes_back_goes_on_behind_its_trim_point",
+    ),
+    "retention_stops_before_bridge": (
+        "takes a log at whose tail nothing is appended for longer than it keeps its records, or that lost what it knew of an epoch's end",
+        f"{_SHARD}/test_retention.py::TestBridges::test_a_bridge_that_is_the_tail_stays",
+    ),
+    "purge_of_trimmed_epoch": (
+        _SELDOM,
+        f"{_SHARD}/test_purge.py::TestPurge::test_a_trimmed_epoch_is_left_as_it_is_without_waiting_for_who_is_silent",
+    ),
+    "rebuilding_once_more": (
+        "takes an operator who asks again when records have no place",
+        f"{_EVENT_LOG}::test_what_was_left_undone_is_tried_once_more_when_somebody_asks",
+    ),
+    "drained_shard_is_lost": (_SELDOM, f"{_EVENT_LOG}::test_a_shard_that_dies_while_it_is_drained_is_lost"),
+    "drained_shard_is_back": (
+        _SELDOM,
+        f"{_EVENT_LOG}::test_a_shard_that_was_lost_while_it_was_drained_and_is_back_is_drained_further",
+    ),
+    "donor_of_another_round": (
+        _SELDOM,
+        f"{_EVENT_LOG}::test_a_further_loss_begins_another_round_without_it_and_answers_to_the_one_before_do_not_count",
+    ),
+    "donor_was_removed": (
+        "no node is taken out of the cluster file in rebuilding mode",
+        "tests/unit/server/event_log/test_supervisor.py::test_nobody_waits_for_donors_that_left_the_cluster_file",
+    ),
+    "event_log_lost_events": (
+        "nothing is lost in rebuilding mode",
+        f"{_REPLICA}::test_what_is_no_event_and_what_is_lost_leaves_the_state_as_it_is",
+    ),
+    "event_log_record_is_no_event": (
+        _RULES,
+        f"{_REPLICA}::test_what_is_no_event_and_what_is_lost_leaves_the_state_as_it_is",
+    ),
+    "event_log_snapshot_is_none": (
+        _RULES,
+        f"{_REPLICA}::test_the_newest_snapshot_counts_also_when_one_that_was_late_stands_behind_it",
+    ),
+    "event_log_read_anew": (
+        _SELDOM,
+        f"{_REPLICA}::test_a_stream_that_stands_still_is_opened_anew_from_the_snapshots_on",
+    ),
+    "rebuilding_history_incomplete": (
+        "takes damage to all copies of a log's metadata record",
+        f"{_GIVING}::test_a_log_whose_history_cannot_be_read_to_its_end_is_done_as_far_as_it_is_known_and_that_is_said",
+    ),
+    "rebuilding_log_not_in_config": (
+        "operators of a run take no logs out of the cluster file",
+        f"{_GIVING}::test_a_log_that_is_not_in_the_cluster_file_is_looked_through_as_far_as_it_is_final",
+    ),
+    "rebuilding_nodeset_too_small": (
+        _SELDOM,
+        f"{_GIVING}::test_a_nodeset_that_cannot_do_without_the_shard_is_said_to_be_short_of_places",
+    ),
+    "rebuild_waits_for_clean_epoch": (
+        _SELDOM,
+        f"{_SHARD}/test_rebuilding.py::TestTakingCopies"
+        "::test_a_shard_that_never_heard_of_the_log_takes_it_at_the_second_try",
     ),
 }
 """By mark: why no seed reaches it, and the test that does."""

@@ -17,9 +17,11 @@ from server.sim_faults.nemesis import Nemesis, PlannedFault
 from server.sim_machines import SimMachines, SimPromise
 from tests.simulation.departures import Departures
 from tests.simulation.end_state import ENTRY_MAX, check_bounds, check_clean_epochs, check_copies, has_intact_copy
+from tests.simulation.exclusive_writer import check_exclusive
 from tests.simulation.history import Observation, Violation
 from tests.simulation.invariants import Invariants
 from tests.simulation.repairs import VanishedCopies
+from tests.simulation.run_mode import RunMode
 from tests.simulation.scenario import Scenario, draw
 from tests.simulation.succession import check_succession
 from tests.simulation.workload import Applications, StreamWriter
@@ -63,9 +65,8 @@ class RunOutcome:
 class Failure(Exception):
     """A run failed; the text says how to replay it, `trace` how it came to it."""
 
-    def __init__(self, scenario: Scenario, at: int, trace: Trace, plan: Sequence[PlannedFault], loses: bool) -> None:
-        mode = " LOSS=1" if loses else ""
-        super().__init__(f"{scenario}\nfailed at {at / 1e6:.6f} s; replay: make sim SEED={scenario.seed}{mode}")
+    def __init__(self, scenario: Scenario, at: int, trace: Trace, plan: Sequence[PlannedFault], mode: RunMode) -> None:
+        super().__init__(f"{scenario}\nfailed at {at / 1e6:.6f} s; replay: {mode.replay(scenario.seed)}")
         self.seed = scenario.seed
         self.trace = trace
         self.plan = plan
@@ -77,18 +78,16 @@ def run_seed(
     *,
     echo: Callable[[str], None] | None = None,
     disabled: Collection[int] = (),
-    loses: bool = False,
-    rebuilds: bool = False,
+    mode: RunMode = RunMode.USUAL,
 ) -> RunOutcome:
     """Run the scenario of a seed; `Failure` when something was not as it must be.
 
     Args:
         echo: gets a line for each event.
         disabled: indexes of faults that are left out.
-        loses: destroy more than the replication property tolerates, and check that every loss is declared.
-        rebuilds: nodes are lost for good or emptied, and what they held must be stored again elsewhere.
+        mode: what is destroyed, and what must come of it.
     """
-    scenario = draw(seed, loses=loses, rebuilds=rebuilds)
+    scenario = draw(seed, mode)
     trace = Trace(echo=echo)
     cluster = SimMachines(
         scenario.config,
@@ -99,17 +98,16 @@ def run_seed(
         trace=trace,
         turn_max=scenario.turn_max,
     )
-    run = _Run(scenario, cluster, disabled, loses, rebuilds)
+    run = _Run(scenario, cluster, disabled, mode)
     try:
         return run.execute()
     except Exception as error:
-        raise Failure(scenario, cluster.scheduler.now, trace, run.nemesis.plan, loses) from error
+        raise Failure(scenario, cluster.scheduler.now, trace, run.nemesis.plan, mode) from error
 
 
 class _Run:
-    def __init__(
-        self, scenario: Scenario, cluster: SimMachines, disabled: Collection[int], loses: bool, rebuilds: bool
-    ) -> None:
+    def __init__(self, scenario: Scenario, cluster: SimMachines, disabled: Collection[int], mode: RunMode) -> None:
+        loses = mode is RunMode.LOSS
         self.scenario = scenario
         self.cluster = cluster
         self.loses = loses
@@ -126,7 +124,7 @@ class _Run:
             bounded=not loses,
         )
         self.apps.take_out = self.nemesis.budget.take_out
-        self.departures = Departures(scenario, cluster, self.nemesis.budget) if rebuilds else None
+        self.departures = Departures(scenario, cluster, self.nemesis.budget) if mode is RunMode.REBUILDING else None
         self.calm_after: dict[str, int] = {}
         self.calm_since = 0
         self.lost = 0
@@ -249,6 +247,7 @@ class _Run:
             history.check_losses(whole, lambda lsn: has_intact_copy(self.cluster, model, lsn))
         else:
             check_succession(history, whole)
+            check_exclusive(history, whole)
             rebuilt = emptied = frozenset()
             if self.departures is not None:
                 rebuilt, emptied = self.departures.rebuilt()

@@ -21,6 +21,7 @@ from server.sim_faults.nemesis import CATALOG, FaultSchedule
 from storage_node.settings import StorageSettings
 from tests.simulation.cluster_plan import ClusterPlan, NodePlan
 from tests.simulation.profiles import PROFILES, TroubleProfile
+from tests.simulation.run_mode import RunMode
 
 _LEFT_ALONE = {"gossip_interval_us", "gossip_threshold"}
 """Slower detection of failures would only make runs longer."""
@@ -63,6 +64,8 @@ class Scenario:
     """0: nobody looks for times."""
     succession_interval: int = 0
     """Between two records of a writer that is run by one process after another; 0: there is none."""
+    exclusive_interval: int = 0
+    """Between two calls of each of two processes that share a write stream; 0: there are none."""
     frame_bytes_max: int = 256 << 10
     profile: str = ""
     """What the run is devoted to; empty: to nothing in particular."""
@@ -93,9 +96,10 @@ class Scenario:
         )
 
 
-def draw(seed: int, *, loses: bool = False, rebuilds: bool = False) -> Scenario:
-    """The scenario of a seed. `loses`: one whose faults destroy more than the replication property tolerates. `rebuilds`: one whose cluster
-    keeps an event log, with nodes enough that what one held fits on the others."""
+def draw(seed: int, mode: RunMode = RunMode.USUAL) -> Scenario:
+    """The scenario of a seed. In loss mode its faults destroy more than the replication property tolerates. In rebuilding mode its cluster keeps an
+    event log, and has nodes enough that what one held fits on the others."""
+    loses, rebuilds = mode is RunMode.LOSS, mode is RunMode.REBUILDING
     rng = random.Random(seed)
     faults = _loss_faults(rng) if loses else _faults(rng)
     profile = _profile(rng, loses) if rng.random() < _PROFILE_SHARE else None
@@ -186,6 +190,9 @@ def draw(seed: int, *, loses: bool = False, rebuilds: bool = False) -> Scenario:
     if not loses and not made.trim_interval and rng.random() < 0.2:
         # who takes over has to find what was written
         made.succession_interval = 40 * MILLISECOND
+    elif not loses and not made.trim_interval and "backlog_us" not in plan.attributes and rng.random() < 0.2:
+        # each has to find all that was written
+        made.exclusive_interval = 40 * MILLISECOND
     late = 1.0 if profile is not None and profile.late_logs else 0.6 if loses else 0.25
     if rebuilds:
         made.config_interval = 0

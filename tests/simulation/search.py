@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.simulation.run import Failure, run_seed
+from tests.simulation.run_mode import RunMode
 
 ROOT = Path(__file__).parents[2]
 SOURCES = ("logdevice_py", "sequencer", "storage_node", "client", "epoch_store", "server")
@@ -51,11 +52,11 @@ class SeedResult:
     marks: set[str] = field(default_factory=set)
 
 
-def run_one(seed: int, loses: bool, tail: int) -> SeedResult:
+def run_one(seed: int, mode: RunMode, tail: int) -> SeedResult:
     """Run a seed, and put what came of it into a result."""
     began = time.process_time()
     try:
-        outcome = run_seed(seed, loses=loses)
+        outcome = run_seed(seed, mode=mode)
     except Failure as failure:
         cause = failure.__cause__
         assert cause is not None
@@ -70,7 +71,7 @@ def run_one(seed: int, loses: bool, tail: int) -> SeedResult:
         )
     what, slowest = max(outcome.calm_after.items(), key=lambda item: item[1])
     took = time.process_time() - began
-    lost = f"{outcome.lost} declared lost, " if loses else ""
+    lost = f"{outcome.lost} declared lost, " if mode is RunMode.LOSS else ""
     text = (
         f"{outcome.scenario}: {outcome.acknowledged} acknowledged, {lost}{outcome.epochs} epochs, "
         f"{sum(outcome.caused.values())} faults, {outcome.events} events, "
@@ -102,7 +103,7 @@ def _begin_process() -> None:
 def run_many(
     seeds: Sequence[int],
     *,
-    loses: bool | Callable[[int], bool] = False,
+    mode: Callable[[int], RunMode],
     tail: int = 60,
     jobs: int | None = None,
     keep_going: bool = False,
@@ -110,9 +111,8 @@ def run_many(
     """The results as they come; ends after the first failure unless `keep_going`.
 
     Args:
-        loses: whether a seed destroys more than is tolerated; or which seeds do.
+        mode: in which mode to run a seed.
     """
-    in_loss_mode = loses if callable(loses) else lambda seed: bool(loses)
     waiting = iter(seeds)
     count = jobs or os.cpu_count() or 1
     with ProcessPoolExecutor(
@@ -122,7 +122,7 @@ def run_many(
         try:
             while True:
                 while len(running) < 2 * count and (seed := next(waiting, None)) is not None:
-                    running.add(pool.submit(run_one, seed, in_loss_mode(seed), tail))
+                    running.add(pool.submit(run_one, seed, mode(seed), tail))
                 if not running:
                     return
                 done, running = wait(running, return_when=FIRST_COMPLETED)
@@ -158,11 +158,11 @@ def fewest(indexes: Sequence[int], fails: Callable[[Sequence[int]], bool]) -> li
     return [] if kept and fails([]) else kept
 
 
-def fewest_faults(seed: int, *, loses: bool, seconds: float) -> tuple[list[str], bool]:
+def fewest_faults(seed: int, mode: RunMode, *, seconds: float) -> tuple[list[str], bool]:
     """The fewest faults with which the seed fails for the same reason, and whether that took no longer than so many seconds."""
     deadline = time.monotonic() + seconds
     try:
-        run_seed(seed, loses=loses)
+        run_seed(seed, mode=mode)
     except Failure as failure:
         plan, kind = list(failure.plan), _kind(failure)
     else:
@@ -176,7 +176,7 @@ def fewest_faults(seed: int, *, loses: bool, seconds: float) -> tuple[list[str],
             in_time = False
             return False
         try:
-            run_seed(seed, loses=loses, disabled=everything - set(kept))
+            run_seed(seed, mode=mode, disabled=everything - set(kept))
         except Failure as failure:
             return _kind(failure) == kind
         return False

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation.campaign import Campaign, InOrder, destroys_more_than_tolerated
+from tests.simulation.campaign import Campaign, InOrder
+from tests.simulation.run_mode import RunMode, campaign_mode
 from tests.simulation.search import SeedResult
 
 
@@ -81,8 +82,15 @@ def test_a_failed_seed_and_a_part_that_is_missing_are_told() -> None:
     for seed in range(100, 110):
         made.add(good(seed))
     made.add(SeedResult(110, "", took=1.0, failure="long", cause="Violation: x"))
-    assert made.shortfalls() == ["seed 110 failed: Violation: x", "partial: 11 of 12 seeds"]
+    assert made.shortfalls() == ["make sim SEED=110 failed: Violation: x", "partial: 11 of 12 seeds"]
     assert "seeds 100 to 110: 11 of 12 (partial), 1 failed" in "\n".join(made.summary())
+
+
+@pytest.mark.parametrize(("seed", "replay"), [(108, "make sim SEED=108 REBUILD=1"), (109, "make sim SEED=109 LOSS=1")])
+def test_a_failed_seed_is_told_with_the_mode_to_replay_it_in(seed: int, replay: str) -> None:
+    made = campaign(first=seed, runs=1)
+    made.add(SeedResult(seed, "", took=1.0, failure="long", cause="Violation: x"))
+    assert made.shortfalls()[0] == f"{replay} failed: Violation: x"
 
 
 def test_an_empty_campaign_says_so_and_does_not_fail_to() -> None:
@@ -98,12 +106,14 @@ def test_a_seed_counts_once_and_in_its_turn() -> None:
             made.add(good(seed))
 
 
-def test_one_seed_of_ten_is_in_loss_mode_and_only_its_losses_count() -> None:
+def test_one_seed_of_ten_is_in_loss_mode_and_only_its_losses_count_and_one_rebuilds() -> None:
     made = campaign()
     for seed in range(100, 112):
         made.add(replace(good(seed), lost=5))
-    assert [seed for seed in range(100, 130) if destroys_more_than_tolerated(seed)] == [109, 119, 129]
-    assert (made.loss_seeds, made.seeds_with_losses) == (1, 1)
+    modes = {mode: [seed for seed in range(100, 130) if campaign_mode(seed) is mode] for mode in RunMode}
+    assert modes[RunMode.LOSS] == [109, 119, 129]
+    assert modes[RunMode.REBUILDING] == [108, 118, 128]
+    assert (made.loss_seeds, made.seeds_with_losses, made.rebuilding_seeds) == (1, 1, 1)
 
 
 def test_a_campaign_that_was_put_down_goes_on_where_it_was(tmp_path: Path) -> None:

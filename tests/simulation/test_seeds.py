@@ -14,11 +14,13 @@ import pytest
 
 from tests.simulation.marks_elsewhere import MARKS_ELSEWHERE
 from tests.simulation.run import Failure, run_seed
+from tests.simulation.run_mode import RunMode, campaign_mode
 from tests.simulation.search import declared_marks, fewest
 
 ROOT = Path(__file__).parents[2]
-FIXED = range(60)
+FIXED = range(50)
 LOSSES = range(10)
+REBUILDINGS = range(10)
 OF_COMMIT = 30
 
 
@@ -31,9 +33,9 @@ def seeds_of_commit() -> list[int]:
     return list(range(first, first + OF_COMMIT))
 
 
-def check(seed: int, *, loses: bool = False) -> None:
+def check(seed: int, mode: RunMode = RunMode.USUAL) -> None:
     try:
-        run_seed(seed, loses=loses)
+        run_seed(seed, mode=mode)
     except Failure as failure:
         last = "\n".join(failure.trace.last()[-30:])
         pytest.fail(f"{last}\n{failure}\n{type(failure.__cause__).__name__}: {failure.__cause__}")
@@ -46,12 +48,17 @@ def test_nothing_is_lost_repeated_or_stuck(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", seeds_of_commit())
 def test_nothing_is_lost_repeated_or_stuck_with_seeds_of_this_commit(seed: int) -> None:
-    check(seed)
+    check(seed, campaign_mode(seed))
 
 
 @pytest.mark.parametrize("seed", LOSSES)
 def test_what_is_lost_is_declared_lost_and_nothing_else(seed: int) -> None:
-    check(seed, loses=True)
+    check(seed, RunMode.LOSS)
+
+
+@pytest.mark.parametrize("seed", REBUILDINGS)
+def test_what_departed_nodes_held_is_stored_again(seed: int) -> None:
+    check(seed, RunMode.REBUILDING)
 
 
 @pytest.mark.parametrize("seed", [8, 11])

@@ -11,8 +11,10 @@ from logdevice_py.core.ids import LogId, ShardId
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import MILLISECOND
 from server.sim_machines import SimClient, SimMachines, SimReader
+from tests.simulation import exclusive_writer
 from tests.simulation.application import Application as Application
 from tests.simulation.asyncio_clients import AsyncioApplication
+from tests.simulation.exclusive_writer import ExclusiveWriter
 from tests.simulation.history import LogHistory, Observation, Violation
 from tests.simulation.invariants import Invariants
 from tests.simulation.operators import Configurator, EpochMover, Trimmer
@@ -67,6 +69,7 @@ class Applications:
             "c": (Configurator, scenario.config_interval),
             "f": (TimeFinder, scenario.find_interval),
             "h": (SuccessionWriter, scenario.succession_interval),
+            exclusive_writer.LETTER: (ExclusiveWriter, scenario.exclusive_interval),
         }
 
     def start(self) -> None:
@@ -79,7 +82,7 @@ class Applications:
         for _ in range(scenario.readers):
             self.add("r")
         self.add("t")
-        for letter in "xecfh":
+        for letter in ("x", "e", "c", "f", "h", *(2 * exclusive_writer.LETTER)):
             if self._intervals[letter][1]:
                 self.add(letter)
 

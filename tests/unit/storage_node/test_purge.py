@@ -266,6 +266,30 @@ class TestPurge:
         assert driver.log().last_released == lsn(2, 1)
         assert driver.node.metrics.purge_epochs_skipped == 1
 
+    def test_a_trimmed_epoch_is_left_as_it_is_without_waiting_for_who_is_silent(self) -> None:
+        driver = missed()
+        driver.turn(release(lsn(2, 1)))
+        driver.tell_history([interval()])
+        request = driver.take(GetEpochRecoveryMetadata)[0]
+        row = (1, int(Status.EMPTY), 0, 0, 0, 0, 0, 0)
+        message = EpochRecoveryMetadata(request_id=request.request_id, shard=request.shard, log=SYNC_LOG, epochs=[row])
+        driver.turn((PeerId(request.shard >> 8), message))
+        assert driver.log().last_released < lsn(2, 1), "the others get the time to answer"
+        driver.advance(5_000_000)
+        assert driver.log().last_released == lsn(2, 1)
+        assert len(driver.stored()) == 4
+
+    def test_how_a_trimmed_epoch_ended_is_learnt_from_who_still_knows(self) -> None:
+        driver = missed()
+        driver.turn(release(lsn(2, 1)))
+        driver.tell_history([interval()])
+        trimmed, knows, *_ = driver.take(GetEpochRecoveryMetadata)
+        row = (1, int(Status.EMPTY), 0, 0, 0, 0, 0, 0)
+        message = EpochRecoveryMetadata(request_id=trimmed.request_id, shard=trimmed.shard, log=SYNC_LOG, epochs=[row])
+        driver.turn((PeerId(trimmed.shard >> 8), message))
+        driver.turn(answer(knows, {1: 2}))
+        assert driver.stored() == [lsn(1, 1), lsn(1, 2)]
+
     def test_a_shard_that_a_later_cluster_file_brought_may_know_and_is_waited_for(self) -> None:
         driver = missed()
         driver.turn(release(lsn(2, 1)))
@@ -380,6 +404,13 @@ class TestEpochRecoveryMetadata:
         driver = ShardDriver()
         driver.turn(release(lsn(4, 1)))
         assert self.ask(driver, 1, 3) == [(epoch, Status.NOTREADY) for epoch in (1, 2, 3)]
+
+    def test_epochs_before_that_of_the_trim_point_are_called_empty_and_that_one_is_not(self) -> None:
+        driver = ShardDriver()
+        driver.turn(release(lsn(4, 1)))
+        driver.turn((PeerId(3), Trim(request_id=1, shard=ME, log=SYNC_LOG, lsn=lsn(3, 2))))
+        driver.sent.clear()
+        assert self.ask(driver, 1, 3) == [(1, Status.EMPTY), (2, Status.EMPTY), (3, Status.NOTREADY)]
 
     def test_a_huge_range_is_answered_in_part(self) -> None:
         assert len(self.ask(ShardDriver(), 1, 2**30)) == 1024

@@ -334,6 +334,15 @@ class TestGiving:
         driver.advance(60_000_000)
         assert driver.donor.result is DonorFlags.UNPLACED | DonorFlags.UNCERTAIN
 
+    def test_a_log_whose_history_cannot_be_read_to_its_end_is_done_as_far_as_it_is_known_and_that_is_said(self) -> None:
+        driver = self.stored((ME, SHARDS[1], LOST))
+        driver.lose(LOST)
+        while not driver.take(RebuildStore):
+            driver.tell_history(WITHOUT_IT, complete=False)
+            driver.advance(10_000_000)
+            assert driver.now < 10_000_000_000
+        assert driver.donor.running[SYNC_LOG].flags is DonorFlags.UNPLACED
+
     def test_a_donor_that_may_have_lost_entries_in_a_crash_says_so(self) -> None:
         driver = self.stored((SHARDS[1], ME, LOST))
         driver.log().lossy_first = driver.log().lossy_last = Epoch(1)

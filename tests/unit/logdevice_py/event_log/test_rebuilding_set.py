@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 
+import msgpack
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -182,10 +183,50 @@ def test_a_shard_that_dies_while_it_is_drained_is_lost() -> None:
     assert log.authority(4) is Authority.AUTHORITATIVE_EMPTY
 
 
+def test_a_shard_that_was_lost_while_it_was_drained_and_is_back_is_drained_further() -> None:
+    log = Log()
+    log.apply(drained(4), lost(4), ShardAbortRebuild(SHARDS[4], FIRST))
+    assert log.state.shards[SHARDS[4]].mode is RebuildMode.RELOCATE
+    assert log.state.awaits(SHARDS[4])
+    log.finish(0, 1, 2, 3, 4)
+    assert log.authority(4) is Authority.AUTHORITATIVE_EMPTY
+
+
+def test_a_lost_shard_that_is_to_be_drained_is_when_it_is_back() -> None:
+    log = Log()
+    log.apply(lost(4), drained(4))
+    assert log.state.shards[SHARDS[4]].mode is RebuildMode.RESTORE
+    log.apply(ShardAbortRebuild(SHARDS[4], FIRST))
+    assert log.state.shards[SHARDS[4]].mode is RebuildMode.RELOCATE
+
+
+def test_that_it_is_not_to_be_drained_after_all_is_said_twice_of_one_that_was_lost_meanwhile() -> None:
+    log = Log()
+    log.apply(drained(4), lost(4), ShardAbortRebuild(SHARDS[4], FIRST), ShardAbortRebuild(SHARDS[4], FIRST))
+    assert not log.state.shards
+
+
+def test_a_snapshot_of_an_earlier_version_knows_of_no_shard_that_was_lost_while_it_was_drained() -> None:
+    log = Log()
+    log.apply(lost(4))
+    fields = msgpack.unpackb(log.state.encode())
+    fields[3] = [row[:8] for row in fields[3]]
+    assert RebuildingSet.decode(msgpack.packb(fields)).shards == log.state.shards
+
+
 def test_a_shard_that_began_afresh_gives_what_it_holds_since() -> None:
     log = Log()
     log.apply(ShardNeedsRebuild(SHARDS[4], FIRST, RebuildMode.RESTORE, SHARDS, False), lost(3))
     assert [shard for shard in SHARDS if log.state.awaits(shard)] == [*SHARDS[:3], SHARDS[4]]
+
+
+def test_a_round_does_not_wait_for_a_shard_that_was_lost_and_rebuilt_before() -> None:
+    log = Log()
+    log.apply(lost(4))
+    log.finish(0, 1, 2, 3)
+    log.apply(drained(3))  # names all shards: who wrote it did not know of the loss
+    log.finish(0, 1, 2, 3)
+    assert log.authority(3) is Authority.AUTHORITATIVE_EMPTY
 
 
 def test_without_donors_there_is_nothing_to_wait_for() -> None:

@@ -147,6 +147,35 @@ def test_of_a_node_that_nobody_ever_heard_of_the_generation_is_looked_up() -> No
     assert event.generation == 3
 
 
+def test_also_of_one_that_lost_an_earlier_generation() -> None:
+    bench = Bench()
+    bench.view.generations[SHARDS[3]] = 0
+    bench.view.dead = {3}
+    bench.apply(ShardNeedsRebuild(SHARDS[3], FIRST, RebuildMode.RESTORE, SHARDS, False, ""))
+    bench.tick()
+    assert bench.tick(10) == []
+    assert bench.looked_up == [SHARDS[3]]
+    bench.supervisor.note_generation(SHARDS[3], Generation(2))
+    (event,) = bench.tick(1)
+    assert isinstance(event, ShardNeedsRebuild)
+    assert event.generation == 2
+
+
+def test_what_was_looked_up_does_not_hold_any_more_when_the_node_was_back() -> None:
+    bench = Bench()
+    bench.view.generations[SHARDS[3]] = 0
+    bench.view.dead = {3}
+    bench.tick()
+    bench.tick(10)
+    bench.supervisor.note_generation(SHARDS[3], FIRST)
+    bench.view.dead = set()
+    bench.tick(1)
+    bench.view.dead = {3}
+    bench.tick()
+    bench.tick(10)
+    assert bench.looked_up == [SHARDS[3]] * 2
+
+
 def test_a_shard_with_a_later_generation_lost_the_earlier_ones_and_helps_to_rebuild() -> None:
     bench = Bench()
     bench.view.generations[SHARDS[4]] = 3

@@ -1,0 +1,25 @@
+"""The ways in which a seed can be run."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class RunMode(Enum):
+    """What a run destroys, and what must come of it. The value is what `make sim` is told so that it runs a seed in this mode."""
+
+    USUAL = ""
+    """No more than the replication property tolerates: nothing is lost."""
+    LOSS = "LOSS=1"
+    """More than it tolerates: every loss is declared."""
+    REBUILDING = "REBUILD=1"
+    """Nodes are lost for good or emptied: what they held is stored again elsewhere, and nothing is lost."""
+
+    def replay(self, seed: int) -> str:
+        """The command that runs the seed again."""
+        return " ".join(word for word in ("make sim", f"SEED={seed}", self.value) if word)
+
+
+def campaign_mode(seed: int) -> RunMode:
+    """In which mode a campaign runs this seed."""
+    return {8: RunMode.REBUILDING, 9: RunMode.LOSS}.get(seed % 10, RunMode.USUAL)

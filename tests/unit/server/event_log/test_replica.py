@@ -1,0 +1,133 @@
+"""Which snapshot of the event log a node believes, and which it trims."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from client.read.items import DataLoss, Gap, GapKind, Record
+from logdevice_py.config.parse import load_cluster
+from logdevice_py.core.ids import EVENT_LOG_DELTAS, EVENT_LOG_SNAPSHOTS, Generation, LogId, NodeId, shard_id
+from logdevice_py.core.lsn import LSN, Lsn
+from logdevice_py.core.machine import Outbox, TimerWheel
+from logdevice_py.core.units import Micros, Timestamp
+from logdevice_py.event_log.events import RebuildMode, ShardNeedsRebuild
+from logdevice_py.event_log.rebuilding_set import RebuildingSet
+from logdevice_py.event_log.settings import RebuildingMetrics, RebuildingSettings
+from server.event_log.replica import EventLogReplica, ReplicaState
+from tests.simulation.cluster_plan import ClusterPlan, NodePlan
+
+NOW = Micros(1)
+SHARDS = [shard_id(NodeId(node)) for node in range(3)]
+CONFIG = load_cluster(
+    ClusterPlan(
+        replicate="node:2",
+        racks=1,
+        attributes={},
+        nodes={node: NodePlan(["sequencer", "storage"], 0) for node in range(3)},
+        settings=["[settings.rebuilding]", "enabled = true"],
+    ).render()
+)
+
+
+def state(version: int) -> RebuildingSet:
+    made = RebuildingSet()
+    made.apply(ShardNeedsRebuild(SHARDS[2], Generation(1), RebuildMode.RESTORE, (), True, ""), Lsn(version))
+    return made
+
+
+class Bench:
+    """A replica, of which the session's calls are noted."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.trims: list[tuple[LogId, int]] = []
+        self.tails = 0
+        self.appended: Callable[[Any], None]
+        self.replica = EventLogReplica(
+            CONFIG,
+            RebuildingSettings(snapshot_events=1),
+            RebuildingMetrics(),
+            Outbox(),
+            TimerWheel(),
+            random.Random(1),
+            itertools.count(1),
+            lambda now: None,
+        )
+        session = self.replica.session
+        monkeypatch.setattr(type(session), "trim", lambda _, log, lsn, *rest: self.trims.append((log, int(lsn))))
+        monkeypatch.setattr(type(session), "append", lambda _, *arguments: self._append(*arguments))
+        monkeypatch.setattr(type(session), "tail_lsn", lambda _, *arguments: self._tail_lsn(*arguments))
+
+    def _append(self, log: LogId, payload: bytes, promise: Any) -> None:
+        self.appended = promise.set_result
+
+    def _tail_lsn(self, log: LogId, promise: Any, now: Micros) -> None:
+        assert log == EVENT_LOG_SNAPSHOTS
+        self.tails += 1
+
+    def write(self, version: int, at: int) -> None:
+        """A snapshot of a version, which gets an LSN."""
+        self.replica.set, self.replica.state = state(version), ReplicaState.TAILING
+        self.replica._events_since_snapshot = 1
+        self.replica.write_snapshot_if_due(NOW)
+        self.appended(type("Receipt", (), {"lsn": LSN(at)})())
+        handle, outcome = self.replica.outcomes.pop()
+        handle(outcome, NOW)
+
+    def read(self, *snapshots: tuple[int, bytes]) -> None:
+        """Those that are in the log: (LSN, bytes)."""
+        self.replica.state = ReplicaState.SNAPSHOT
+        for lsn, payload in snapshots:
+            self.replica._take(Record(EVENT_LOG_SNAPSHOTS, LSN(lsn), 0, Timestamp(0), payload))
+        self.replica._end_of_snapshots(NOW)
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
+    return Bench(monkeypatch)
+
+
+def test_the_newest_snapshot_counts_also_when_one_that_was_late_stands_behind_it(bench: Bench) -> None:
+    bench.read((11, state(50).encode()), (12, state(90).encode()), (13, state(60).encode()), (14, b"?"))
+    assert bench.replica.set.version == 90
+
+
+def test_what_is_no_event_and_what_is_lost_leaves_the_state_as_it_is(bench: Bench) -> None:
+    replica = bench.replica
+    replica.set, replica.state = state(50), ReplicaState.TAILING
+    before = dict(replica.set.shards)
+    assert not replica._take(Record(EVENT_LOG_DELTAS, LSN(51), 0, Timestamp(0), b"?"))
+    assert not replica._take(Gap(GapKind.DATALOSS, LSN(52), LSN(53), DataLoss(True, ())))
+    assert replica.set.shards == before
+    assert replica.set.version == 51
+    assert replica._metrics.event_log_losses == 1
+
+
+def test_a_stream_that_stands_still_is_opened_anew_from_the_snapshots_on(bench: Bench) -> None:
+    replica = bench.replica
+    replica.set, replica.caught_up = state(50), True
+    replica._tail(NOW)
+    replica._on_tail(LSN(60), NOW)
+    assert bench.tails == 0, "it may be on its way"
+    replica._on_tail(LSN(60), NOW)
+    assert (bench.tails, replica.state) == (1, ReplicaState.LOOKING)
+
+
+def test_who_was_late_to_write_one_does_not_trim_the_newest(bench: Bench) -> None:
+    bench.write(60, at=13)
+    assert bench.trims == [(EVENT_LOG_DELTAS, 60)]
+    assert bench.tails == 1, "it looks what else is there"
+    bench.read((11, state(50).encode()), (12, state(90).encode()), (13, state(60).encode()))
+    assert bench.trims[1:] == [(EVENT_LOG_SNAPSHOTS, 11)]
+
+
+def test_the_snapshots_before_the_newest_are_trimmed_by_who_wrote_it_and_by_nobody_else(bench: Bench) -> None:
+    bench.read((11, state(50).encode()), (12, state(90).encode()))
+    assert bench.trims == []
+    bench.write(100, at=13)
+    bench.read((11, state(50).encode()), (12, state(90).encode()), (13, state(100).encode()))
+    assert bench.trims == [(EVENT_LOG_DELTAS, 100), (EVENT_LOG_SNAPSHOTS, 12)]
