@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from logdevice_py.core.marks import hit
 from storage_node.log_store.settings import LogStoreSettings
+
+_UNFLUSHED_SHARE_MAX: Final = 15
+"""Percent of the file system."""
 
 
 class SpaceGuard:
@@ -12,17 +17,20 @@ class SpaceGuard:
     What is kept free serves the write-ahead log, compaction, seals and trimming.
     """
 
-    __slots__ = ("_free_min", "_free_min_share", "_resume_percent", "free", "refusing", "total")
+    __slots__ = ("_free_min", "_free_min_share", "_resume_percent", "_unflushed_max", "free", "refusing", "total")
 
-    def __init__(self, *, free_min: int, free_min_percent: int, resume_percent: int) -> None:
+    def __init__(self, *, free_min: int, free_min_percent: int, resume_percent: int, unflushed_max: int = 0) -> None:
         """
         Args:
             free_min: refuse below this many free bytes,
             free_min_percent: or below this share of the file system, whichever is the smaller demand.
             resume_percent: take entries again at this multiple of the limit, in percent.
+            unflushed_max: so many bytes may wait in memory and in the write-ahead log to be written to files. Where that is more than the
+                limit asks for, twice as much is kept free, though no more than a share of the file system.
         """
         assert resume_percent >= 100, resume_percent
         self._free_min = free_min
+        self._unflushed_max = unflushed_max
         self._free_min_share = free_min_percent
         self._resume_percent = resume_percent
         self.refusing = False
@@ -37,16 +45,29 @@ class SpaceGuard:
             free_min=settings.free_space_min,
             free_min_percent=settings.free_space_min_percent,
             resume_percent=settings.free_space_resume_percent,
+            unflushed_max=settings.wal_bytes_max,
         )
 
     def missing(self, percent: int) -> int:
         """How many bytes are missing for that share to be free, as measured last; not above 0: none. 0 percent: nothing is asked for."""
         return self.total * percent // 100 - self.free if percent else 0
 
+    @property
+    def _limit(self) -> int:
+        if not self._free_min:
+            return 0
+        unflushed = min(2 * self._unflushed_max, self.total * _UNFLUSHED_SHARE_MAX // 100)
+        return max(min(self._free_min, self.total * self._free_min_share // 100), unflushed)
+
+    @property
+    def soon(self) -> int:
+        """How many bytes may be written before the free space is to be measured again: each is written twice, to the log and to a file."""
+        return max(self.free - self._limit, 0) // 4
+
     def update(self, free: int, total: int) -> bool:
         """Take a measurement; returns whether entries are refused from here on."""
         self.free, self.total = free, total
-        limit = min(self._free_min, total * self._free_min_share // 100)
+        limit = self._limit
         if self.refusing:
             limit = limit * self._resume_percent // 100
         refusing = free < limit

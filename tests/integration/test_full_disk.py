@@ -13,14 +13,21 @@ from pathlib import Path
 import pytest
 
 from client.client import Client
-from logdevice_py.core.ids import LogId, NodeId
+from logdevice_py.core.ids import Generation, LogId, NodeId
 from logdevice_py.core.lsn import LSN
 from logdevice_py.core.status import LogDeviceError, Status
+from logdevice_py.core.units import SECOND, Timestamp
 from server import layout
 from server.dev_cluster import make_config
 from server.local_cluster import LocalCluster
 from server.supervisor import write_cluster_file
+from storage_node.log_store.identity import ShardMarker
+from storage_node.log_store.interface import WriteBatch
+from storage_node.log_store.rocksdb import RocksLogStore
+from storage_node.log_store.settings import LogStoreSettings
 from tests.integration.process_cluster import read_all
+from tests.unit.storage_node.log_store.images import SHARD, at, put
+from tests.unit.storage_node.log_store.images import read_all as read_entries
 
 LOG = LogId(1)
 SETTINGS = {
@@ -97,3 +104,27 @@ async def test_a_full_disk_refuses_records_and_takes_them_again(
         )
     assert "nearly full: records are refused until there is space again" in caplog.text
     assert "there is space again" in caplog.text
+
+
+async def test_a_store_is_closed_although_its_disk_is_full(small_disk: Path) -> None:
+    """RocksDB would wait until it could write what is in memory to files."""
+    marker = ShardMarker(b"c" * 16, SHARD, Generation(1))
+    store = RocksLogStore(str(small_disk / "shard0"), LogStoreSettings(memtable_bytes=4 << 20))
+    assert store.adopt(marker, boot="boot 1", now=Timestamp(SECOND)) is Status.OK
+    store.load()
+    batch = WriteBatch()
+    for esn in range(1, 31):
+        put(batch, at(esn), os.urandom(100_000), timestamp=SECOND)
+    assert store.write([batch]) == [Status.OK]
+    assert store.sync() is Status.OK
+    free = os.statvfs(small_disk)
+    filler = small_disk / "filler"
+    filler.write_bytes(bytes(free.f_bavail * free.f_frsize))
+    async with asyncio.timeout(30):
+        await asyncio.to_thread(store.close)
+    filler.unlink()
+    store = RocksLogStore(str(small_disk / "shard0"), LogStoreSettings())
+    assert store.adopt(marker, boot="boot 1", now=Timestamp(SECOND)) is Status.OK
+    store.load()
+    assert len(read_entries(store).entries) == 30
+    store.close()

@@ -277,5 +277,7 @@ class Families:
             for reader in self.readers():
                 reader.close()
             self.database.close()
+        else:
+            self.interrupt()  # letting go of a database flushes it as well, and waits for space
         self._readers.clear()
         del self.metadata, self.metadata_handle, self.database

@@ -50,6 +50,8 @@ from storage_node.log_store.view import StoreView
 
 _REFUSED: Final = "Result incomplete"
 _ASK_BYTES: Final = 64 << 10
+_MEASURE_BYTES_MIN: Final = 64 << 10
+"""Free space is not measured more often than that."""
 
 
 class RocksLogStore:
@@ -88,7 +90,7 @@ class RocksLogStore:
         self._errors = 0
         self._durable: Timestamp | None = None
         self._space = SpaceGuard.of(settings)
-        self._unmeasured = 0
+        self._unmeasured = self._measure_after = 0
         self.giving_up = False
         self._unasked = 0
         """Bytes that may be written before RocksDB is asked again whether it delays writes."""
@@ -214,6 +216,7 @@ class RocksLogStore:
         self._unmeasured = 0
         measured = os.statvfs(self.directory)
         self._space.update(measured.f_bavail * measured.f_frsize, measured.f_blocks * measured.f_frsize)
+        self._measure_after = min(self._settings.free_space_check_bytes, max(self._space.soon, _MEASURE_BYTES_MIN))
 
     def write(self, batches: Sequence[WriteBatch]) -> list[Status]:
         """Apply batches in order, in groups, without sync."""
@@ -264,7 +267,7 @@ class RocksLogStore:
             self.bytes_written += size
             self._unasked -= size
             self._unmeasured += size
-            if self._unmeasured >= self._settings.free_space_check_bytes:
+            if self._unmeasured >= self._measure_after:
                 self.check_space()
         else:
             self._directory.refused(log for batch in batches for log, *_ in batch.entries)
@@ -477,7 +480,10 @@ class RocksLogStore:
             return
         self._closed = self._abandoned = True
         del self._db, self._metadata, self._metadata_handle
-        self._upkeep.close()
+        with suppress(OSError):  # the directory may be gone
+            self.check_space()
+        # Without space RocksDB waits for ever until it can write memtables to files; the write-ahead log has what they hold.
+        self._upkeep.close(flush=not (self._failed or self._space.refusing))
 
     def _save_directory(self) -> None:
         for log, row in list(self._directory.rows()):

@@ -210,14 +210,14 @@ class Upkeep:
                 # it was dropped meanwhile, or the store is closed, or the disk failed, which the next write tells
                 hit("log_store_chore_failed")
 
-    def close(self) -> None:
-        """Close the database; a chore that is under way is broken off."""
+    def close(self, *, flush: bool) -> None:
+        """Close the database; a chore that is under way is broken off, and then nothing is flushed."""
         busy = not self._chore.acquire(blocking=False)
         if busy:
             self._families.interrupt()
             self._chore.acquire()
         try:
-            self._families.close(flush=not busy)
+            self._families.close(flush=flush and not busy)
         finally:
             self._chore.release()  # one that was to begin finds the database closed
 

@@ -182,6 +182,22 @@ class TestSpaceGuard:
         free = (1_001, 999, 1_001, 1_199, 1_200, 1_001)
         assert [guard.update(value, 10_000) for value in free] == [False, True, True, True, False, False]
 
+    def test_room_is_kept_for_what_is_not_in_files_yet(self) -> None:
+        guard = SpaceGuard(free_min=1_000, free_min_percent=5, resume_percent=120, unflushed_max=600)
+        assert not guard.update(1_200, 100_000)
+        assert guard.soon == 0
+        assert guard.update(1_199, 100_000)
+        assert not SpaceGuard(free_min=1_000, free_min_percent=5, resume_percent=120, unflushed_max=600).update(
+            150, 1_000
+        )
+        assert SpaceGuard(free_min=1_000, free_min_percent=5, resume_percent=120, unflushed_max=600).update(149, 1_000)
+        assert not SpaceGuard(free_min=0, free_min_percent=5, resume_percent=120, unflushed_max=600).update(0, 1_000)
+
+    def test_it_is_measured_again_before_it_can_be_full(self) -> None:
+        guard = SpaceGuard(free_min=1_000, free_min_percent=5, resume_percent=120)
+        guard.update(1_400, 100_000)
+        assert guard.soon == 100
+
     def test_a_small_disk_has_the_smaller_limit(self) -> None:
         guard = SpaceGuard(free_min=1_000, free_min_percent=5, resume_percent=120)
         assert not guard.update(60, 1_000)
