@@ -290,7 +290,7 @@ class EpochRecovery:
             return
         digested = self._shards.at_least(RecoveryShardState.DIGESTED)
         unreadable = self._unreadable(digested)
-        if result is FMajority.INCOMPLETE and unreadable:
+        if unreadable and (result is FMajority.INCOMPLETE or self._shards.hopes):
             hit("recovery_damage_waits")  # another shard may have a good copy
             return
         if self._stragglers(result) and not self._grace.is_over(result, now):

@@ -80,13 +80,13 @@ class RecoveryShards:
         self.domains = FailureDomains(self.members, interval.replication, cluster.location)
         self._cluster = cluster
         self._config_version = interval.config_version
-        self._hopes = False
-        """The data of some lost shard may come back."""
+        self.hopes = False
+        """The data of some lost shard of which nothing is heard may come back."""
         self.refresh_authority()
 
     def refresh_authority(self) -> None:
         """Work out anew what the silence of each shard proves."""
-        self._hopes = False
+        self.hopes = False
         for shard, member in self.members.items():
             if shard in self.rebuilding or self._cluster.has_left(shard, self._config_version):
                 authority = Authority.UNDERREPLICATION
@@ -97,7 +97,7 @@ class RecoveryShards:
                 if authority is Authority.UNAVAILABLE:
                     # not waited for, unless nothing is certain without it
                     authority = Authority.UNDERREPLICATION
-                    self._hopes = True
+                    self.hopes = True
             self.domains.set_authority(shard, authority)
 
     def at_least(self, state: RecoveryShardState) -> list[ShardId]:
@@ -111,7 +111,7 @@ class RecoveryShards:
         result = self.domains.f_majority(shards)
         if result is FMajority.INCOMPLETE and not self.domains.can_replicate(shards):
             return FMajority.NONE
-        if result is FMajority.NON_AUTHORITATIVE and self._hopes:
+        if result is FMajority.NON_AUTHORITATIVE and self.hopes:
             hit("recovery_waits_for_lost_shard")
             return FMajority.NONE
         return result

@@ -89,6 +89,7 @@ class Bench:
         self.config_version = 1
         self.read_only: set[ShardId] = set()
         self.dead: set[NodeId] = set()
+        self.lost: dict[ShardId, Authority] = {}
         self.nodes = nodes
         self.replication = replication
         self.next_epoch = next_epoch
@@ -118,7 +119,7 @@ class Bench:
         return shard not in self.read_only
 
     def authority(self, shard: ShardId, generation: Generation) -> Authority:
-        return Authority.FULLY_AUTHORITATIVE
+        return self.lost.get(shard, Authority.FULLY_AUTHORITATIVE)
 
     def is_alive(self, node: NodeId) -> bool:
         return node not in self.dead

@@ -10,6 +10,7 @@ from logdevice_py.core.entry import body_of, parse_header
 from logdevice_py.core.lsn import ESN_MAX, compose_lsn
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import MILLISECOND, SECOND
+from logdevice_py.placement.failure_domains import Authority
 from logdevice_py.protocol.messages import Clean, Cleaned, Digest, Seal, Store
 from sequencer.recovery.result import Found, RecoveryOutcome, find
 from tests.unit.sequencer.recovery.bench import BRIDGE, ENTRY, HOLE, LOG, STREAM, Bench, image, shard
@@ -293,6 +294,36 @@ def test_a_damaged_copy_waits_for_a_shard_that_may_have_a_good_one() -> None:
     stored = bench.stored()
     assert stored[1][2] == ENTRY
     assert len(stored[1]) == 2
+
+
+def test_it_waits_for_a_lost_shard_that_may_come_back_with_a_good_one() -> None:
+    bench = Bench(4)
+    bench.lost = {shard(3): Authority.UNAVAILABLE}
+    bench.start()
+    for node in range(3):
+        bench.sealed(node)
+    bench.digested(0, image(1, copyset=(0, 3))[:-1] + b"?")
+    bench.digested(1)
+    bench.digested(2)
+    bench.advance(20 * SECOND)
+    assert not bench.take(Store), "N3 may have the other copy"
+    bench.sealed(3)
+    bench.digested(3, image(1, copyset=(0, 3)))
+    bench.advance(SECOND)
+    assert ENTRY in bench.stored()[1].values()
+
+
+def test_it_does_not_when_nobody_hopes_for_the_lost_shard() -> None:
+    bench = Bench(4)
+    bench.lost = {shard(3): Authority.UNDERREPLICATION}
+    bench.start()
+    for node in range(3):
+        bench.sealed(node)
+    bench.digested(0, image(1, copyset=(0, 3))[:-1] + b"?")
+    bench.digested(1)
+    bench.digested(2)
+    bench.advance(20 * SECOND)
+    assert bench.take(Store)
 
 
 def test_a_position_whose_only_copies_are_damaged_is_neither_stored_nor_plugged() -> None:
