@@ -24,7 +24,13 @@ def load(spark: SparkSession, cluster: RunningCluster, logs: str, **options: Any
 
 
 def write(
-    cluster: RunningCluster, log: int, payloads: list[bytes], *, at_once: int = 5000, size_trigger: int = 4096
+    cluster: RunningCluster,
+    log: int,
+    payloads: list[bytes],
+    *,
+    at_once: int = 5000,
+    size_trigger: int = 4096,
+    keys: list[bytes | None] | None = None,
 ) -> list[tuple[int, int]]:
     """Positions in order. No entry holds more than `at_once` records."""
 
@@ -32,7 +38,8 @@ def write(
         positions: list[tuple[int, int]] = []
         async with client.buffered_writer(size_trigger=size_trigger) as writer:
             for start in range(0, len(payloads), at_once):
-                receipts = await writer.append_many(log, payloads[start : start + at_once])
+                own = None if keys is None else keys[start : start + at_once]
+                receipts = await writer.append_many(log, payloads[start : start + at_once], keys=own)
                 positions += zip(receipts.lsns(), receipts.batch_offsets(), strict=True)
         return positions
 
