@@ -17,6 +17,7 @@ from client.spark.connection import client_for
 from client.spark.exactly_once import ExactAppends
 from client.spark.naming import WriteName
 from client.spark.options import refusal
+from client.spark.rows import Rows
 
 if TYPE_CHECKING:
     from client.spark.writer import SinkOptions
@@ -27,7 +28,7 @@ ByLog = dict[int, tuple[int, int, int]]
 class _Task(Protocol):
     """Where the rows of a task go."""
 
-    async def append(self, log: int, payloads: list[bytes], client: Client) -> None:
+    async def append(self, log: int, rows: Rows, client: Client) -> None:
         """Take rows for a log; may wait for room."""
 
     async def finish(self, client: Client) -> None:
@@ -44,9 +45,9 @@ class _AtLeastOnce:
         self._writer = writer
         self._outcomes: list[tuple[int, asyncio.Future[Receipts]]] = []
 
-    async def append(self, log: int, payloads: list[bytes], client: Client) -> None:
+    async def append(self, log: int, rows: Rows, client: Client) -> None:
         await self._writer.ready()
-        outcome = self._writer.append_many(log, payloads)
+        outcome = self._writer.append_many(log, rows.payloads, keys=rows.keys)
         assert isinstance(outcome, asyncio.Future)
         self._outcomes.append((log, outcome))
 
@@ -66,7 +67,7 @@ class _ExactlyOnce:
         self._options = options
         self._logs: dict[int, ExactAppends] = {}
 
-    async def append(self, log: int, payloads: list[bytes], client: Client) -> None:
+    async def append(self, log: int, rows: Rows, client: Client) -> None:
         appends = self._logs.get(log)
         if appends is None:
             appends = self._logs[log] = ExactAppends(
@@ -77,7 +78,7 @@ class _ExactlyOnce:
                 since=self._options.since,
                 timeout_us=self._options.read_timeout_us,
             )
-        await appends.append(payloads)
+        await appends.append(rows)
 
     async def finish(self, client: Client) -> None:
         for appends in self._logs.values():
@@ -96,7 +97,7 @@ def append_batches(batches: Iterator[Any], options: SinkOptions, name: WriteName
         name: under which the rows are looked for and appended exactly once; None: at least once.
 
     Raises:
-        LogDeviceError: INVALID_PARAM (a row without payload or log), NOTFOUND, or what the first failed append came to. Rows before it may
+        LogDeviceError: INVALID_PARAM (a row without payload or log, or with a key that is too long), NOTFOUND, or what the first failed append came to. Rows before it may
             be in their logs.
     """
     client = client_for(options.cluster)
@@ -105,8 +106,8 @@ def append_batches(batches: Iterator[Any], options: SinkOptions, name: WriteName
     task: _Task = _AtLeastOnce(writer) if name is None else _ExactlyOnce(writer, name, options)
     try:
         for batch in batches:
-            for log, payloads in _by_log(batch, options.log):
-                client.run(partial(task.append, log, payloads))
+            for log, rows in _by_log(batch, options.log):
+                client.run(partial(task.append, log, rows))
         client.run(task.finish)
         client.run(lambda inner: writer.close())
     except BaseException:
@@ -123,21 +124,24 @@ async def _abandon(writer: BufferedWriter) -> None:
     writer.abandon()
 
 
-def _by_log(batch: Any, log: int | None) -> Iterator[tuple[int, list[bytes]]]:
-    """The payloads of a batch for each log, in the order of the rows."""
+def _by_log(batch: Any, log: int | None) -> Iterator[tuple[int, Rows]]:
+    """The rows of a batch for each log, in their order."""
     payload = batch.column(batch.schema.get_field_index("payload"))
     if payload.null_count:
         raise refusal("a row has no payload: a record may be empty, it cannot be null")
     payload = payload.cast(pa.binary())
+    place = batch.schema.get_field_index("key")
+    key = None if place < 0 or batch.column(place).null_count == len(payload) else batch.column(place).cast(pa.binary())
     if log is not None:
         if len(payload):
-            yield log, payload.to_pylist()
+            yield log, Rows(payload.to_pylist(), None if key is None else key.to_pylist())
         return
     ids = batch.column(batch.schema.get_field_index("log_id"))
     if ids.null_count:
         raise refusal("a row has no log_id: nobody knows where it goes")
     for one in pc.unique(ids).to_pylist():
-        yield one, payload.filter(pc.equal(ids, one)).to_pylist()
+        own = pc.equal(ids, one)
+        yield one, Rows(payload.filter(own).to_pylist(), None if key is None else key.filter(own).to_pylist())
 
 
 def _summary(outcomes: Iterator[tuple[int, asyncio.Future[Receipts]]]) -> ByLog:

@@ -67,6 +67,14 @@ class ArrowColumns:
         def payload() -> Any:
             return pa.array(batch.payloads, pa.binary())
 
+        def key() -> Any:
+            keyed = [run for run in runs if run.keys is not None]
+            if not keyed:
+                return pa.nulls(len(batch), pa.binary())
+            keys = pa.array(batch.keys, pa.binary())
+            # nothing of a corrupt record is to be believed
+            return pc.if_else(pc.is_valid(payload()), keys, None) if payload().null_count else keys
+
         def record_type() -> Any:
             return pc.if_else(pc.is_valid(payload()), pa.scalar(RECORD), pa.scalar(CORRUPT))
 
@@ -78,6 +86,7 @@ class ArrowColumns:
                 "esn": lambda: pc.bit_wise_and(lsn(), int(ESN_MAX)),
                 "batch_offset": batch_offset,
                 "timestamp": lambda: spread([run.timestamp for run in runs], pa.int64()).cast(_TIME),
+                "key": key,
                 "payload": payload,
                 "record_type": record_type,
             },

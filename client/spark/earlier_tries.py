@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from collections import Counter
 from dataclasses import dataclass
 from typing import Final
 
 from client.client import Client
 from client.spark.naming import WriteName
+from client.spark.rows import Rows
 from client.takeover import recovered, stored_frames
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.lsn import ESN_MAX, LSN, Epoch, Lsn, compose_lsn, epoch_of
@@ -21,11 +21,6 @@ _LOOKS_BACK_US: Final = (10_000_000, 300_000_000, 3_600_000_000, 86_400_000_000)
 _SKEW_US: Final = 60_000_000
 """How far the clocks of a log's sequencers and of who says when the work began may differ."""
 _MOVES_MAX: Final = 20
-
-
-def digest(payload: bytes) -> bytes:
-    """What stands for a record when rows are compared with it."""
-    return hashlib.blake2b(payload, digest_size=16).digest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +89,7 @@ async def _look(
             )
         for frame in found.frames:
             if frame.writer == name.writer:
-                stored.update(map(digest, frame.records()))
+                stored.update(Rows(*frame.records()).digests())
                 newest = max(newest, epoch_of(frame.lsn))
         behind = first
         if first == bound or any(name.is_of_earlier_batch(frame.writer) for frame in found.frames):

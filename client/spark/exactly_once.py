@@ -13,8 +13,9 @@ from typing import Final
 from client.buffered_writer import BufferedWriter
 from client.client import Client
 from client.receipt import Receipts
-from client.spark.earlier_tries import digest, earlier_tries
+from client.spark.earlier_tries import earlier_tries
 from client.spark.naming import WriteName
+from client.spark.rows import Rows
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.lsn import Epoch
 from logdevice_py.core.status import LogDeviceError, Status
@@ -48,26 +49,26 @@ class ExactAppends:
         self._left: Counter[bytes] = Counter()
         """Records of earlier tries that no row has come for yet."""
         self._matched: Counter[bytes] = Counter()
-        self._held: list[bytes] = []
+        self._held = Rows([])
         """Rows that are not in the log, kept until there is a row for every record of earlier tries."""
         self.outcomes: list[asyncio.Future[Receipts]] = []
 
-    async def append(self, payloads: list[bytes]) -> None:
+    async def append(self, rows: Rows) -> None:
         """Take rows."""
         if self._view is None:
             await self._look(min_epoch=0)
         if self._left:
-            self._held += self._unmatched(payloads)
+            self._held.add(self._unmatched(rows))
             if self._left:
                 return
-            payloads, self._held = self._held, []
-        if not payloads:
+            rows, self._held = self._held, Rows([])
+        if not rows:
             return
         if self._owned:
             await self._writer.ready()
-            self._hand_over(payloads)
+            self._hand_over(rows)
         else:
-            await self._take_over(payloads)
+            await self._take_over(rows)
 
     def finish(self) -> None:
         """No further rows come.
@@ -95,29 +96,28 @@ class ExactAppends:
         self._view = found.view
         self._left = found.stored - self._matched
 
-    def _unmatched(self, payloads: list[bytes]) -> list[bytes]:
+    def _unmatched(self, rows: Rows) -> Rows:
         """The rows for which there is no record of an earlier try."""
         left = self._left
-        rest: list[bytes] = []
-        for number, payload in enumerate(payloads):
-            if not left:
-                return rest + payloads[number:]
-            key = digest(payload)
-            if key in left:
-                left[key] -= 1
-                if not left[key]:
-                    del left[key]
-                self._matched[key] += 1
+        if not left:
+            return rows
+        rest: list[int] = []
+        for index, digest in enumerate(rows.digests()):
+            if digest in left:
+                left[digest] -= 1
+                if not left[digest]:
+                    del left[digest]
+                self._matched[digest] += 1
             else:
-                rest.append(payload)
-        return rest
+                rest.append(index)
+        return rows.chosen(rest)
 
-    async def _take_over(self, payloads: list[bytes]) -> None:
+    async def _take_over(self, rows: Rows) -> None:
         """Append the first rows; look again for what others appended when one of them is ahead."""
         for _ in range(_TAKEOVERS_MAX):
             assert self._view is not None
             self._writer.take_over(self._log, self._name.writer, self._view)
-            outcome = self._hand_over(payloads)
+            outcome = self._hand_over(rows)
             try:
                 await outcome
             except LogDeviceError as error:
@@ -125,9 +125,9 @@ class ExactAppends:
                     raise
                 self.outcomes.pop()
                 await self._look(min_epoch=self._view + 1)
-                payloads = self._unmatched(payloads)
-                if self._left or not payloads:
-                    self._held = payloads
+                rows = self._unmatched(rows)
+                if self._left or not rows:
+                    self._held = rows
                     return
             else:
                 self._owned = True
@@ -137,8 +137,8 @@ class ExactAppends:
             f"log {self._log}: other tries of this task get ahead of this one again and again",
         )
 
-    def _hand_over(self, payloads: list[bytes]) -> asyncio.Future[Receipts]:
-        outcome = self._writer.append_many(self._log, payloads)
+    def _hand_over(self, rows: Rows) -> asyncio.Future[Receipts]:
+        outcome = self._writer.append_many(self._log, rows.payloads, keys=rows.keys)
         assert isinstance(outcome, asyncio.Future)
         self.outcomes.append(outcome)
         return outcome

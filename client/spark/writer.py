@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _QUERY: Final = "sql.streaming.queryId"
 _BATCH: Final = "streaming.sql.batchId"
-_PAYLOADS: Final = (BinaryType, StringType)
+_BYTES: Final = (BinaryType, StringType)
 _IDS: Final = (IntegerType, LongType)
 
 
@@ -73,8 +73,10 @@ def sink_options(
     text = cluster_text(options["cluster"])
     tree = load_cluster(text).logs
     columns = {field.name: field.dataType for field in schema}
-    if not isinstance(columns.get("payload"), _PAYLOADS):
+    if not isinstance(columns.get("payload"), _BYTES):
         raise refusal("the rows need a column payload, binary or string")
+    if "key" in columns and not isinstance(columns["key"], _BYTES):
+        raise refusal(f"the column key is {columns['key'].simpleString()}; the keys of records are binary or string")
     log = None
     if "log" in options:
         if "log_id" in columns:
@@ -82,10 +84,10 @@ def sink_options(
         log = int(tree.find(options["log"]))
     elif not isinstance(columns.get("log_id"), _IDS):
         raise refusal("where do rows go? Give the option log, or a column log_id of int or bigint")
-    unused = sorted(columns.keys() - {"payload", "log_id"})
+    unused = sorted(columns.keys() - {"payload", "key", "log_id"})
     if unused:
         raise refusal(
-            f"a record has no place for the columns {', '.join(unused)}: select payload, and log_id if it says where rows go"
+            f"a record has no place for the columns {', '.join(unused)}: select payload, key if rows have keys, and log_id if it says where they go"
         )
     return SinkOptions(
         cluster=text,

@@ -10,6 +10,7 @@ from client.write.frame import FramePosition
 from logdevice_py.core.batch import decode_batch
 from logdevice_py.core.ids import LogId, WriterId
 from logdevice_py.core.lsn import Lsn
+from logdevice_py.core.record_keys import split_keys
 from logdevice_py.core.units import Micros
 
 
@@ -35,14 +36,17 @@ class StoredFrame:
     """How many records it holds."""
     payload: bytes
     batched: bool
+    keyed: bool = False
+    """Some of its records have keys."""
 
-    def records(self) -> list[bytes]:
-        """What it holds.
+    def records(self) -> tuple[list[bytes], list[bytes | None] | None]:
+        """What it holds, and the key of each; None instead of these when none has one.
 
         Raises:
             CorruptEntryError: it is not what its writer said.
         """
-        return decode_batch(self.payload, self.count) if self.batched else [self.payload]
+        keys, payload = split_keys(self.payload, self.count) if self.keyed else (None, self.payload)
+        return decode_batch(payload, self.count) if self.batched else [payload], keys
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from logdevice_py.protocol.messages import Durability
 
 _STREAM: Final = int(ConstituentFlags.WRITE_STREAM)
 _BATCH: Final = int(ConstituentFlags.BATCH)
+_KEYS: Final = int(ConstituentFlags.KEYS)
 _ENTRIES_AT_ONCE: Final = 64
 _CERTAIN: Final = frozenset({GapKind.BRIDGE, GapKind.HOLE})
 
@@ -155,8 +156,8 @@ class FrameListing(_EntryScan):
 
     def _note_frame(self, header: EntryHeader, offset: int, frame: Constituent) -> None:
         if self._wanted(frame.writer):
-            batched = bool(frame.flags & _BATCH)
-            self._frames.append(StoredFrame(header.lsn, frame.writer, frame.records, frame.payload, batched))
+            batched, keyed = bool(frame.flags & _BATCH), bool(frame.flags & _KEYS)
+            self._frames.append(StoredFrame(header.lsn, frame.writer, frame.records, frame.payload, batched, keyed))
 
     def _note_gap(self, gap: Gap) -> None:
         if gap.kind is GapKind.DATALOSS:

@@ -14,10 +14,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import IntegerType, StructField, StructType
+
+from logdevice_py.spark import register
 
 ROWS_AT_ONCE = 200
 KILLED_AT = 3  # batches
@@ -44,6 +48,18 @@ def slow_once(batches: Iterator[Any]) -> Iterator[Any]:
         yield batch
 
 
+def with_attempt(through: Callable[[Iterator[Any]], Iterator[Any]]) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    """The same rows, with a column that says which try of the task gave them."""
+
+    def tried(batches: Iterator[Any]) -> Iterator[Any]:
+        task = TaskContext.get()
+        attempt = -1 if task is None else task.attemptNumber()
+        for batch in through(batches):
+            yield batch.append_column("attempt", pa.repeat(pa.scalar(attempt, pa.int32()), batch.num_rows))
+
+    return tried
+
+
 class Phases:
     """What the program does, each under its name."""
 
@@ -57,11 +73,13 @@ class Phases:
 
     def _positions(self, through: Callable[[Iterator[Any]], Iterator[Any]]) -> list[Any]:
         frame = self._load("1-3", minPartitions=6).select("log_id", "lsn", "batch_offset", "payload")
-        passed = frame.mapInArrow(through, frame.schema).withColumn("payload", F.decode("payload", "UTF-8"))
-        return [list(row) for row in passed.collect()]
+        passed = frame.mapInArrow(
+            with_attempt(through), StructType([*frame.schema, StructField("attempt", IntegerType())])
+        )
+        return [list(row) for row in passed.withColumn("payload", F.decode("payload", "UTF-8")).collect()]
 
     def read(self) -> Any:
-        """Positions and payloads of logs 1 to 3, with tasks killed."""
+        """Positions and payloads of logs 1 to 3, with tasks killed, and which try of its task gave each."""
         return self._positions(killed_once)
 
     def speculate(self) -> Any:
@@ -129,6 +147,7 @@ def main() -> None:
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("ERROR")
+    register(spark)  # Spark's own look-up does not see --py-files
     phases = Phases(spark, given.cluster, given.checkpoint)
     says: dict[str, Any] = {}
     try:

@@ -262,7 +262,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Read many records with Spark while nodes fail, and measure it.")
     parser.add_argument("--records", type=int, default=2_000_000)
     parser.add_argument("--logs", type=int, default=8)
-    parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", choices=("killed", "failover", "times"), help="one part of it")
     given = parser.parse_args(arguments)

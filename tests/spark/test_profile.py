@@ -6,6 +6,8 @@ import asyncio
 import sys
 from typing import Any
 
+import pytest
+
 from client.client import Client
 from client.spark.columns import ArrowColumns
 from client.spark.options import SourceOptions
@@ -16,29 +18,37 @@ from tests.spark.test_batch import write
 RECORDS = 100_000
 
 
-def test_no_python_frame_runs_for_a_single_record_between_socket_and_arrow(cluster: RunningCluster) -> None:
-    write(cluster, 22, [b"x" * 100] * RECORDS, size_trigger=1 << 18)  # entries of thousands of records
+@pytest.mark.parametrize(("log", "keys"), [(22, None), (28, [b"key", None] * (RECORDS // 2))])
+def test_no_python_frame_runs_for_a_single_record_between_socket_and_arrow(
+    cluster: RunningCluster, log: int, keys: list[bytes | None] | None
+) -> None:
+    # entries of thousands of records
+    write(cluster, log, [b"x" * 100] * RECORDS, at_once=RECORDS, size_trigger=1 << 18, keys=keys)
     schema = arrow_schema(source_schema(SourceOptions.of({"cluster": "c", "logs": "22", "includeGaps": "true"})))
-    made = ArrowColumns(schema, 22, "/logs")
-    calls = 0
+    made = ArrowColumns(schema, log, "/logs")
+    calls, with_key = 0, 0
 
     def count(frame: Any, event: str, argument: Any) -> None:
         nonlocal calls
         calls += event == "call"
 
     async def read() -> int:
+        nonlocal with_key
         rows = 0
         async with Client(cluster.file) as client:
-            tail = await client.tail_lsn(22)
-            async with client.reader(22, until=tail) as reader:
+            tail = await client.tail_lsn(log)
+            async with client.reader(log, until=tail) as reader:
                 try:
                     while batch := await reader.read(8_192):
                         if len(batch):
-                            rows += made.records(batch).num_rows
+                            made_of_it = made.records(batch)
+                            rows += made_of_it.num_rows
+                            with_key += made_of_it.num_rows - made_of_it.column("key").null_count
                             sys.setprofile(count)  # from here on: the first records import what is needed
                 finally:
                     sys.setprofile(None)
         return rows
 
     assert asyncio.run(read()) == RECORDS
+    assert with_key == (0 if keys is None else RECORDS // 2)
     assert calls < RECORDS / 10

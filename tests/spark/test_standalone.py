@@ -10,7 +10,7 @@ import pytest
 
 from tests.spark.conftest import RunningCluster
 from tests.spark.standalone import Standalone, environment, python_without, standalone, wheel
-from tests.spark.test_local_cluster import fill, run_job, stored
+from tests.spark.test_killed_tasks import fill, positions, run_job, stored
 
 pytestmark = pytest.mark.slow
 
@@ -40,7 +40,7 @@ def test_the_wheel_is_all_that_workers_need_of_us_and_tasks_may_run_twice_at_onc
     )
     assert "error" not in says, says
     assert ours.name in says["where"][0]
-    assert sorted(says["speculate"]) == rows
+    assert positions(says["speculate"]) == rows
     assert stored(own_cluster, 7) == Counter(f"row {number}" for number in range(4000))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -20,13 +21,37 @@ def test_rows_are_appended_to_the_logs_that_their_column_names(spark: SparkSessi
     )
 
 
+def test_keys_go_with_their_records_and_are_appended_once_with_a_job(
+    spark: SparkSession, cluster: RunningCluster
+) -> None:
+    keys = "CASE id % 3 WHEN 0 THEN concat('key ', id) WHEN 1 THEN '' END AS key"
+    frame = spark.range(600).repartition(3).selectExpr("26 + id % 2 AS log_id", "string(id DIV 6) AS payload", keys)
+    without = spark.range(50).selectExpr("26L AS log_id", "'none' AS payload", "CAST(NULL AS BINARY) AS key")
+    for _ in range(2):
+        for job, rows in (("keys", frame), ("no keys", without)):
+            rows.write.format("logdevice").mode("append").options(cluster=cluster.file, jobId=job).save()
+    found = load(spark, cluster, "26,27").select("log_id", "payload", "key").collect()
+
+    def key(number: int) -> bytes | None:
+        return (b"key %d" % number, b"", None)[number % 3]
+
+    expected = Counter((26 + number % 2, b"%d" % (number // 6), key(number)) for number in range(600))
+    expected[26, b"none", None] += 50
+    assert (
+        Counter((row.log_id, bytes(row.payload), None if row.key is None else bytes(row.key)) for row in found)
+        == expected
+    )
+
+
 def test_rows_that_cannot_become_records_are_refused(spark: SparkSession, cluster: RunningCluster) -> None:
     def write_rows(query: str, mode: str = "append", **options: str) -> None:
         sink = spark.sql(query).write.format("logdevice").mode(mode)
         sink.options(**{"cluster": cluster.file, "log": "16", **options}).save()
 
     for query, options, text in (
-        ("SELECT 'a' AS payload, 1 AS key", {}, "no place for the columns key"),
+        ("SELECT 'a' AS payload, 1 AS headers", {}, "no place for the columns headers"),
+        ("SELECT 'a' AS payload, 1 AS key", {}, "the column key is int"),
+        ("SELECT 'a' AS payload, repeat('k', 5000) AS key", {}, "key 0 of 5000 bytes is too long"),
         ("SELECT 1 AS value", {}, "need a column payload"),
         ("SELECT 'a' AS payload, 16L AS log_id", {}, "drop one"),
         ("SELECT CAST(NULL AS STRING) AS payload", {}, "a row has no payload"),

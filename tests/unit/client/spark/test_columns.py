@@ -6,6 +6,7 @@ import sys
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
 from client.read.items import Gap, GapKind, RecordBatch, RecordRun
 from client.read.proof import Proof
@@ -46,15 +47,34 @@ def test_each_record_is_a_row_at_its_position() -> None:
     assert rows[0]["timestamp"].timestamp() * 1e6 == 1_700_000_000_000_001
 
 
+def test_keys_are_those_of_the_records_and_null_for_records_without_one() -> None:
+    batch = RecordBatch(LOG)
+    batch.add_records([b"a", b"b"], run_of(1, 1, 0, 2))
+    keyed = run_of(1, 2, 4, 4)
+    keyed.keys = [b"k", None, b"", b"of a damaged record"]
+    batch.add_records([b"c", b"d", b"e", None], keyed)
+    made = columns(includeGaps="true").records(batch)
+    assert made.column("key").to_pylist() == [None, None, b"k", None, b"", None]
+    assert made.column("payload").to_pylist() == [b"a", b"b", b"c", b"d", b"e", None]
+
+
 def test_all_batches_have_the_schema_to_the_letter() -> None:
     made = columns(includeGaps="true", includeProof="true")
     expected = arrow_schema(
         source_schema(SourceOptions.of({"cluster": "c", "logs": "7", "includeGaps": "true", "includeProof": "true"}))
     )
-    records = RecordBatch(LOG)
+    records, with_keys = RecordBatch(LOG), RecordBatch(LOG)
     records.add_records([b"a"], run_of(1, 1, 0, 1))
+    keyed = run_of(1, 2, 0, 2)
+    keyed.keys = [b"k", None]
+    with_keys.add_records([b"b", None], keyed)
     gap = Gap(GapKind.TRIM, LSN(1), LSN(5))
-    for batch in (made.records(records), made.gaps([gap]), made.proof(Proof(LOG, LSN(1), LSN(0)))):
+    for batch in (
+        made.records(records),
+        made.records(with_keys),
+        made.gaps([gap]),
+        made.proof(Proof(LOG, LSN(1), LSN(0))),
+    ):
         assert isinstance(batch, pa.RecordBatch)
         assert batch.schema.equals(expected, check_metadata=True)
         batch.validate(full=True)
@@ -68,10 +88,13 @@ def test_a_proof_comes_back_from_its_row() -> None:
     assert row["record_type"] == "PROOF"
 
 
-def test_no_python_frame_runs_for_a_single_record() -> None:
+@pytest.mark.parametrize("keys", [None, [b"k", None] * 500])
+def test_no_python_frame_runs_for_a_single_record(keys: list[bytes | None] | None) -> None:
     batch = RecordBatch(LOG)
     for esn in range(1, 11):
-        batch.add_records([b"x" * 100] * 1000, run_of(1, esn, 0, 1000))
+        run = run_of(1, esn, 0, 1000)
+        run.keys = keys
+        batch.add_records([b"x" * 100] * 1000, run)
     made = columns(includeGaps="true")
     calls = 0
 

@@ -10,10 +10,11 @@ import pytest
 
 from client.spark import earlier_tries as looking
 from client.spark import exactly_once
-from client.spark.earlier_tries import EarlierTries, digest
+from client.spark.earlier_tries import EarlierTries
 from client.spark.exactly_once import ExactAppends
 from client.spark.naming import WriteName
 from client.spark.options import once_options
+from client.spark.rows import Rows, digest
 from client.write.finder import StoredFrame, StoredFrames
 from logdevice_py.core.ids import LogId, NodeId, WriterId
 from logdevice_py.core.lsn import ESN_MAX, LSN, Epoch, Lsn, compose_lsn
@@ -52,6 +53,10 @@ def test_wrong_options_are_named(given: dict[str, str], text: str) -> None:
         once_options(given)
 
 
+def digests(*payloads: bytes) -> list[bytes]:
+    return Rows(list(payloads)).digests()
+
+
 class FakeOutcome(asyncio.Future[Any]):
     """Of one append."""
 
@@ -62,7 +67,7 @@ class Writer:
     def __init__(self, refusals: int = 0) -> None:
         self.refusals = refusals
         self.views: list[int] = []
-        self.rows: list[bytes] = []
+        self.rows = Rows([])
 
     def take_over(self, log: LogId, writer: WriterId, view: Epoch) -> None:
         assert writer == NAME.writer
@@ -71,13 +76,13 @@ class Writer:
     async def ready(self) -> None:
         pass
 
-    def append_many(self, log: LogId, payloads: list[bytes]) -> FakeOutcome:
+    def append_many(self, log: LogId, payloads: list[bytes], keys: list[bytes | None] | None) -> FakeOutcome:
         outcome = FakeOutcome()
         if self.refusals:
             self.refusals -= 1
             outcome.set_exception(LogDeviceError(Status.WRITE_STREAM_BROKEN))
         else:
-            self.rows += payloads
+            self.rows.add(Rows(payloads, keys))
             outcome.set_result(None)
         return outcome
 
@@ -85,13 +90,13 @@ class Writer:
 def appends(
     monkeypatch: pytest.MonkeyPatch, writer: Writer, looks: list[tuple[int, list[bytes]]]
 ) -> tuple[ExactAppends, list[int]]:
-    """What is found at each look: the epoch and the records below it."""
+    """What is found at each look: the epoch and the digests of the records below it."""
     asked: list[int] = []
 
     async def look(client: Any, log: LogId, name: WriteName, *, min_epoch: int, **_: Any) -> EarlierTries:
         asked.append(min_epoch)
-        view, records = looks.pop(0)
-        return EarlierTries(Epoch(view), Counter(map(digest, records)))
+        view, digests = looks.pop(0)
+        return EarlierTries(Epoch(view), Counter(digests))
 
     monkeypatch.setattr(exactly_once, "earlier_tries", look)
     made = ExactAppends(None, writer, LOG, NAME, since=None, timeout_us=Micros(1))  # type: ignore[arg-type]
@@ -100,36 +105,48 @@ def appends(
 
 async def test_rows_that_are_there_are_left_out_as_often_as_they_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
     writer = Writer()
-    task, _ = appends(monkeypatch, writer, [(3, [b"a", b"b", b"a"])])
-    await task.append([b"c", b"a", b"a"])
-    assert writer.rows == []
-    await task.append([b"a", b"b", b"d"])
-    assert writer.rows == [b"c", b"a", b"d"]
-    await task.append([b"b"])
+    task, _ = appends(monkeypatch, writer, [(3, digests(b"a", b"b", b"a"))])
+    await task.append(Rows([b"c", b"a", b"a"]))
+    assert writer.rows == Rows([])
+    await task.append(Rows([b"a", b"b", b"d"]))
+    assert writer.rows == Rows([b"c", b"a", b"d"])
+    await task.append(Rows([b"b"]))
     task.finish()
-    assert writer.rows == [b"c", b"a", b"d", b"b"]
+    assert writer.rows == Rows([b"c", b"a", b"d", b"b"])
     assert writer.views == [3]
+
+
+async def test_a_row_is_there_only_with_its_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = Writer()
+    stored = [digest(b"a", b"1"), digest(b"a"), digest(b"b", b"")]
+    task, _ = appends(monkeypatch, writer, [(3, stored)])
+    await task.append(Rows([b"a", b"a", b"a"], [b"2", b"1", None]))
+    assert writer.rows == Rows([])
+    await task.append(Rows([b"b", b"1a"]))
+    await task.append(Rows([b"c", b"b"], [None, b""]))
+    task.finish()
+    assert writer.rows == Rows([b"a", b"b", b"1a", b"c"], [b"2", None, None, None])
 
 
 async def test_a_try_that_is_behind_looks_again_in_a_later_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
     writer = Writer(refusals=2)
-    looks = [(3, [b"a"]), (4, [b"a", b"c"]), (6, [b"a", b"c", b"b"])]
+    looks = [(3, digests(b"a")), (4, digests(b"a", b"c")), (6, digests(b"a", b"c", b"b"))]
     task, asked = appends(monkeypatch, writer, looks)
-    await task.append([b"a", b"b", b"c", b"d"])
+    await task.append(Rows([b"a", b"b", b"c", b"d"]))
     task.finish()
     assert asked == [0, 4, 5]
-    assert writer.rows == [b"d"]
+    assert writer.rows == Rows([b"d"])
 
 
 async def test_records_that_are_none_of_the_rows_are_told_and_nothing_is_appended(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     writer = Writer()
-    task, _ = appends(monkeypatch, writer, [(3, [b"a", b"z"])])
-    await task.append([b"a", b"b"])
+    task, _ = appends(monkeypatch, writer, [(3, digests(b"a", b"z"))])
+    await task.append(Rows([b"a", b"b"]))
     with pytest.raises(LogDeviceError, match="1 records that are none of its rows"):
         task.finish()
-    assert writer.rows == []
+    assert writer.rows == Rows([])
 
 
 class Looked:

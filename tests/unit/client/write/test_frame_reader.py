@@ -7,8 +7,9 @@ from google_crc32c import value as crc32c
 from client.read.metrics import ReadMetrics
 from client.read.read_set import ReadRequest
 from client.read.settings import ReadSettings
-from client.write.finder import FoundFrames
-from client.write.frame_reader import StreamFrameReader, _Search
+from client.write.finder import FoundFrames, StoredFrames
+from client.write.frame_reader import FrameListing, StreamFrameReader, _Search
+from logdevice_py.core.batch import Compression, encode_batch
 from logdevice_py.core.entry import (
     Constituent,
     ConstituentFlags,
@@ -19,6 +20,7 @@ from logdevice_py.core.entry import (
 )
 from logdevice_py.core.ids import ShardId, WriterId
 from logdevice_py.core.lsn import Esn, Lsn, compose_lsn
+from logdevice_py.core.record_keys import encode_keys
 from logdevice_py.core.units import Micros, Timestamp
 from tests.unit.client.fakes import LOG, Bench
 
@@ -37,8 +39,11 @@ def search() -> _Search:
 
 
 def frame(writer: WriterId, sequence: int, records: int) -> Constituent:
-    payload = b"x" * records
-    return Constituent(payload, records, crc32c(payload), STREAM, writer, sequence)
+    return frame_of(b"x" * records, records, 0, writer, sequence)
+
+
+def frame_of(payload: bytes, records: int, flags: int, writer: WriterId = OURS, sequence: int = 1) -> Constituent:
+    return Constituent(payload, records, crc32c(payload), STREAM | flags, writer, sequence)
 
 
 def entry(lsn: Lsn, *parts: Constituent) -> tuple[EntryHeader, bytes]:
@@ -65,6 +70,33 @@ def test_a_frame_is_found_by_writer_and_number_and_its_offset_counts_the_records
     assert places == {8: (compose_lsn(2, 4), 3), 9: (compose_lsn(2, 4), 5)}
     assert looking._found[8].timestamp == 77
     assert looking._found[8].copyset == (0, 256)
+
+
+def test_the_records_of_frames_come_with_their_keys() -> None:
+    bench = Bench()
+    listed: list[StoredFrames] = []
+    request = ReadRequest(log=LOG, stream=1, first=compose_lsn(2, 1), until=compose_lsn(2, 9))
+    listing = FrameListing(
+        bench.session, request, lambda writer: writer == OURS, listed.append, ReadSettings(), ReadMetrics()
+    )
+    batch, keyed = int(ConstituentFlags.BATCH), int(ConstituentFlags.KEYS)
+    listing._note(
+        *entry(
+            compose_lsn(2, 4),
+            frame_of(b"alone", 1, 0),
+            frame_of(encode_keys([b"key"]) + b"with a key", 1, keyed),
+            frame_of(encode_batch([b"a", b"b"], Compression.LZ4), 2, batch),
+            frame_of(b"another's", 1, 0, THEIRS),
+            frame_of(encode_keys([None, b""]) + encode_batch([b"c", b"d"]), 2, batch | keyed),
+        )
+    )
+    listing._finished(bench.now)
+    assert [frame.records() for frame in listed[0].frames] == [
+        ([b"alone"], None),
+        ([b"with a key"], [b"key"]),
+        ([b"a", b"b"], None),
+        ([b"c", b"d"], [None, b""]),
+    ]
 
 
 def test_a_body_that_cannot_be_taken_apart_may_have_held_our_frames() -> None:

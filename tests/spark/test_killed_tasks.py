@@ -1,4 +1,4 @@
-"""On a Spark cluster with executor processes, with tasks killed: what is read and written is what it would be without."""
+"""With tasks killed, what is read and written is what it would be without: in one process, and on a Spark cluster with executor processes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pytest
+from pyspark.sql import SparkSession
+
 from client.client import Client
+from tests.spark.cluster_job import ROWS_AT_ONCE, Phases
 from tests.spark.conftest import ROOT, RunningCluster
 from tests.spark.test_batch import write
 
@@ -30,6 +34,12 @@ def run_job(
     )
     assert says.exists(), (done.stdout + done.stderr).decode()[-4000:]
     return json.loads(says.read_text())
+
+
+def positions(read: list[list[Any]]) -> list[list[Any]]:
+    """What was read, in order; some of it by tasks that were tried again."""
+    assert {row[-1] for row in read} == {0, 1}
+    return sorted(row[:-1] for row in read)
 
 
 def fill(cluster: RunningCluster) -> list[list[Any]]:
@@ -56,6 +66,23 @@ def stored(cluster: RunningCluster, *logs: int) -> Counter[str]:
     return cluster.do(work)
 
 
+def test_killed_tasks_change_nothing(spark: SparkSession, own_cluster: RunningCluster, tmp_path: Path) -> None:
+    rows = fill(own_cluster)
+    key = "spark.sql.execution.arrow.maxRecordsPerBatch"
+    before = spark.conf.get(key)
+    spark.conf.set(key, ROWS_AT_ONCE)
+    try:
+        phases = Phases(spark, own_cluster.file, str(tmp_path / "checkpoint"))
+        assert positions(phases.read()) == rows
+        phases.job()
+        phases.stream()
+    finally:
+        spark.conf.set(key, before)
+    assert stored(own_cluster, 4, 5) == Counter(f"row {number}" for number in range(8000))
+    assert stored(own_cluster, 6) == Counter(row[3] for row in rows)
+
+
+@pytest.mark.slow
 def test_killed_tasks_change_nothing_in_a_local_cluster(own_cluster: RunningCluster, tmp_path: Path) -> None:
     rows = fill(own_cluster)
     environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": ROOT, "PYSPARK_PYTHON": sys.executable}
@@ -68,6 +95,6 @@ def test_killed_tasks_change_nothing_in_a_local_cluster(own_cluster: RunningClus
         phases="read,job,stream",
     )
     assert "error" not in says, says
-    assert sorted(says["read"]) == rows
+    assert positions(says["read"]) == rows
     assert stored(own_cluster, 4, 5) == Counter(f"row {number}" for number in range(8000))
     assert stored(own_cluster, 6) == Counter(row[3] for row in rows)
