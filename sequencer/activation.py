@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from epoch_store.interface import Result, UpdateMetadata
@@ -35,6 +35,8 @@ class WantedPlacement:
     location: Callable[[ShardId], Location | None]
     config_version: int
     """Of the cluster file that asks for it."""
+    excluded_known: bool = True
+    """Which shards are lost or drained is known."""
 
     def interval(self, current: EpochInterval | None) -> EpochInterval | None:
         """The interval to ask for. A shard that was not heard of keeps the generation that the current interval lists, or is left out; None
@@ -42,6 +44,12 @@ class WantedPlacement:
         if current is not None and self.config_version < current.config_version:
             marks.hit("nodeset_of_older_cluster_file")  # whoever is behind does not undo what others did
             return None
+        if current is not None and not self.excluded_known:
+            # A shard that joins might be drained: what it gets then counts as stored again elsewhere. It joins when that is known.
+            fewer = replace(self, shards=tuple(sorted(set(self.shards) & set(current.shards))), excluded_known=True)
+            if interval := fewer.interval(current):
+                marks.hit("nodeset_grows_later")
+                return interval
         nodeset = []
         for shard in self.shards:
             before = current.generation(shard) if current is not None else None
@@ -71,6 +79,7 @@ def wanted_placement(log: LogId, attributes: LogAttributes, context: SequencerCo
         generations,
         config.location,
         config.version,
+        config.excluded_known,
     )
 
 

@@ -106,6 +106,8 @@ class ClusterConfig:
     """Raw tables by section, parsed by the packages that declare them."""
     excluded: frozenset[ShardId] = frozenset()
     """Shards that are lost or being emptied, as the event log says and not the file: they are in no new nodeset and take no new records."""
+    excluded_known: bool = True
+    """What is excluded is known: a node that has not read the event log yet adds no shard to a nodeset."""
 
     def storage_shards(self) -> tuple[ShardId, ...]:
         """Every shard of every storage node, whatever its state, ascending."""

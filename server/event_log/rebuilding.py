@@ -59,6 +59,7 @@ class NodeRebuilding:
     ) -> None:
         self.metrics = RebuildingMetrics()
         self.excluded: frozenset[ShardId] = frozenset()
+        self._is_known = False
         self._node = node
         self._config = config
         self._settings = settings
@@ -84,12 +85,13 @@ class NodeRebuilding:
 
     def effective(self, config: ClusterConfig) -> ClusterConfig:
         """The cluster file, without the shards that the event log leaves out."""
-        return replace(config, excluded=self.excluded) if self.excluded else config
+        return replace(config, excluded=self.excluded, excluded_known=self._is_known)
 
     # Events
 
     def start(self, now: Micros) -> None:
         """Begin to read the event log."""
+        self._on_exclusion(now)
         self.replica.start(now)
         self._timers.at(now + self._settings.supervision_us, self._tick)
 
@@ -156,8 +158,9 @@ class NodeRebuilding:
 
     def _exclude(self, now: Micros) -> None:
         excluded = excluded_shards(self._config, self.set, self._gossip)
-        if excluded != self.excluded:
-            self.excluded = excluded
+        is_known = self._is_known or self.replica.caught_up
+        if excluded != self.excluded or is_known is not self._is_known:
+            self.excluded, self._is_known = excluded, is_known
             self._on_exclusion(now)
 
     def _tick(self, now: Micros) -> None:

@@ -23,7 +23,17 @@ from tests.unit.server.admin.test_dashboard import shown
 PAYLOADS = [f"record {number}".encode() for number in range(40)]
 
 
-NOTHING_TO_TELL = ("recoveries", "purges", "graylist", "readers", "waits", "under_replicated", "append_throughput")
+NOTHING_TO_TELL = (
+    "recoveries",
+    "purges",
+    "graylist",
+    "readers",
+    "waits",
+    "under_replicated",
+    "append_throughput",
+    "shard_rebuildings",
+    "log_rebuildings",
+)
 """Of a cluster that is well and has just begun."""
 
 

@@ -67,9 +67,8 @@ async def test_the_size_of_a_log_counts_each_entry_once() -> None:
         assert await client.data_size(1, receipt.timestamp + 60_000_000) == 0
         assert 0 < await client.data_size(1, PAST, FUTURE) == size
         await cluster.stop_node(2)
-        assert 40 * 2000 <= await client.data_size(1) <= 60 * 2300, (
-            "the mean of the others stands for the one that is down"
-        )
+        # The mean of the others stands for the one that is down. Copysets stick, so it may hold a copy of every entry or none.
+        assert 0.75 * 50 * 2000 <= await client.data_size(1) <= 1.5 * 50 * 2300
 
 
 async def test_a_look_up_says_who_does_not_answer() -> None:
