@@ -122,14 +122,10 @@ async def start_rebuilding(client: Client, shard: ShardId, mode: RebuildMode, so
         raise LogDeviceError(Status.NOTFOUND, f"{format_shard(shard)} never stored anything")
     state = await read_rebuilding_set(client)
     before = state.shards.get(shard)
-    lost = {
-        other
-        for other, entry in state.shards.items()
-        if entry.mode is RebuildMode.RESTORE and await generation_of(client, other) <= entry.generation
-    }
-    if mode is RebuildMode.RESTORE:
-        lost.add(shard)
-    donors = tuple(each for each in client.config.storage_shards() if each not in lost)
+    candidates = [
+        (each, await generation_of(client, each) if each in state.shards else Generation(0))
+        for each in client.config.storage_shards()
+    ]
 
     def shown(state: RebuildingSet) -> bool:
         entry = state.find(shard, generation)
@@ -139,7 +135,7 @@ async def start_rebuilding(client: Client, shard: ShardId, mode: RebuildMode, so
             return False
         return entry.mode is mode or (entry.drained if mode is RebuildMode.RELOCATE else entry.rebuilt)
 
-    return await _append(client, ShardNeedsRebuild(shard, generation, mode, donors, True, source), shown)
+    return await _append(client, ShardNeedsRebuild(shard, generation, mode, tuple(candidates), True, source), shown)
 
 
 async def call_off(client: Client, shard: ShardId) -> None:

@@ -42,8 +42,9 @@ class ShardNeedsRebuild:
     shard: ShardId
     generation: Generation
     mode: RebuildMode
-    donors: tuple[ShardId, ...]
-    """Every storage shard that is not known to be lost, ascending."""
+    candidates: tuple[tuple[ShardId, Generation], ...]
+    """Every storage shard of the cluster file, ascending, with the latest generation that its writer heard of (0: of none). Which of them are
+    donors follows from the events before: the writer need not know them."""
     recoverable: bool = True
     """The data may come back with the node."""
     source: str = ""
@@ -54,6 +55,8 @@ class ShardIsRebuilt:
     """A donor has done its part of a round."""
 
     donor: ShardId
+    generation: Generation
+    """That of the donor; 0: it left the cluster, and others say that nobody waits for it."""
     round: Lsn
     flags: DonorFlags = field(default=DonorFlags.NONE)
 
@@ -91,12 +94,12 @@ def encode_event(event: Event) -> bytes:
             event.shard,
             event.generation,
             int(event.mode),
-            list(event.donors),
+            [list(each) for each in event.candidates],
             event.recoverable,
             event.source[:SOURCE_MAX],
         ]
     elif isinstance(event, ShardIsRebuilt):
-        fields = [_IS_REBUILT, event.donor, event.round, int(event.flags)]
+        fields = [_IS_REBUILT, event.donor, event.generation, event.round, int(event.flags)]
     elif isinstance(event, ShardAbortRebuild):
         fields = [_ABORT_REBUILD, event.shard, event.generation]
     else:
@@ -115,20 +118,20 @@ def decode_event(data: bytes) -> Event | None:
         fields = unpack_bounded(data)
         kind = whole(fields[0], 0, 1 << 16)
         if kind == _NEEDS_REBUILD:
-            donors = fields[4]
-            if type(donors) is not list or type(fields[5]) is not bool or type(fields[6]) is not str:
-                raise ValueError("donors, a flag and a text expected")
+            if type(fields[5]) is not bool or type(fields[6]) is not str:
+                raise ValueError("a flag and a text expected")
             return ShardNeedsRebuild(
                 shard_field(fields[1]),
                 generation_field(fields[2]),
                 RebuildMode(whole(fields[3], 0, 1)),
-                tuple(sorted({shard_field(donor) for donor in donors})),
+                candidates_field(fields[4]),
                 fields[5],
                 fields[6],
             )
         if kind == _IS_REBUILT:
-            round_ = Lsn(whole(fields[2], 1, LSN_MAX))
-            return ShardIsRebuilt(shard_field(fields[1]), round_, DonorFlags(whole(fields[3], 0, 3)))
+            generation = Generation(whole(fields[2], 0, GENERATION_MAX))
+            round_ = Lsn(whole(fields[3], 1, LSN_MAX))
+            return ShardIsRebuilt(shard_field(fields[1]), generation, round_, DonorFlags(whole(fields[4], 0, 3)))
         if kind == _ABORT_REBUILD:
             return ShardAbortRebuild(shard_field(fields[1]), generation_field(fields[2]))
         if kind == _UNRECOVERABLE:
@@ -164,6 +167,14 @@ def whole(value: Any, lo: int, hi: int) -> int:
 def shard_field(value: Any) -> ShardId:
     """A shard id; ValueError when it is none."""
     return ShardId(whole(value, 0, _SHARD_MAX))
+
+
+def candidates_field(value: Any) -> tuple[tuple[ShardId, Generation], ...]:
+    """Shards with generations, ascending; ValueError when it is something else."""
+    if type(value) is not list or any(type(each) is not list or len(each) != 2 for each in value):
+        raise ValueError("an array of pairs expected")
+    found = {shard_field(shard): Generation(whole(generation, 0, GENERATION_MAX)) for shard, generation in value}
+    return tuple(sorted(found.items()))
 
 
 def generation_field(value: Any) -> Generation:

@@ -22,6 +22,7 @@ from logdevice_py.event_log.events import (
     ShardAbortRebuild,
     ShardIsRebuilt,
     ShardNeedsRebuild,
+    candidates_field,
     generation_field,
     shard_field,
     unpack_bounded,
@@ -29,7 +30,7 @@ from logdevice_py.event_log.events import (
 )
 from logdevice_py.placement.failure_domains import Authority
 
-_SNAPSHOT_VERSION: Final = 1
+_SNAPSHOT_VERSION: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,8 @@ class RebuildingSet:
         self.round: Lsn = LSN_INVALID
         """The event that began the present round; 0: there was none."""
         self.shards: dict[ShardId, RebuildingShard] = {}
+        self.candidates: dict[ShardId, Generation] = {}
+        """The storage shards of the last event that named them, with their generations (0: not known then)."""
         self.donors: dict[ShardId, DonorFlags | None] = {}
         """Of the present round: how each finished; None: it has not."""
 
@@ -102,6 +105,12 @@ class RebuildingSet:
     def awaits(self, donor: ShardId) -> bool:
         """Whether the present round is not done and waits for this donor."""
         return bool(self.open_shards) and donor in self.donors and self.donors[donor] is None
+
+    def speaks_for(self, donor: ShardId, generation: Generation) -> bool:
+        """Whether a donor of this generation can say that its part is done: what earlier ones held is known to be lost. A round that began before
+        that was known is not done by it: the loss begins another one."""
+        before = Generation(generation - 1)
+        return before <= 0 or self.find(donor, before) is not None
 
     # Events
 
@@ -147,20 +156,26 @@ class RebuildingSet:
             source=event.source,
             drained=drained,
         )
-        self._begin_round(set(event.donors))
+        self.candidates = dict(event.candidates)
+        self._begin_round()
         return True
 
-    def _begin_round(self, donors: set[ShardId]) -> None:
-        # One that nobody hopes for may be there again with a later generation: whoever wrote the event has looked.
-        restored = (entry for entry in self.shards.values() if entry.mode is RebuildMode.RESTORE)
-        lost = {entry.shard for entry in restored if entry.recoverable}
+    def _begin_round(self) -> None:
+        """Every shard gives that is not lost, in its latest generation that is known."""
         self.round = self.version
-        self.donors = dict.fromkeys(sorted(donors - lost))
+        self.donors = dict.fromkeys(sorted(shard for shard in self.candidates if not self._is_lost(shard)))
         self._settle()
+
+    def _is_lost(self, candidate: ShardId) -> bool:
+        entry = self.find(candidate, self.candidates[candidate])
+        return entry is not None and entry.mode is RebuildMode.RESTORE
 
     def _is_rebuilt(self, event: ShardIsRebuilt) -> bool:
         if event.round != self.round or event.donor not in self.donors or self.donors[event.donor] is not None:
             hit("donor_of_another_round")
+            return False
+        if not self.speaks_for(event.donor, event.generation):
+            hit("donor_lost_what_it_was_to_give")
             return False
         self.donors[event.donor] = event.flags
         self._settle()
@@ -175,13 +190,19 @@ class RebuildingSet:
             self.shards[event.shard] = RebuildingShard(
                 event.shard, entry.generation, RebuildMode.RELOCATE, self.version, True, source=entry.source
             )
-            self._begin_round({*self.donors, event.shard})
+            self._returned(event)
+            self._begin_round()
             return True
         del self.shards[event.shard]
+        self._returned(event)
         if not entry.rebuilt:
             # the records that it shares with others of the set were left to somebody else: everyone looks again, it too
-            self._begin_round({*self.donors, event.shard})
+            self._begin_round()
         return True
+
+    def _returned(self, event: ShardAbortRebuild) -> None:
+        """Whoever named the candidates may not have had it in his cluster file."""
+        self.candidates[event.shard] = max(self.candidates.get(event.shard, Generation(0)), event.generation)
 
     def _settle(self) -> None:
         """The round ends when every donor has finished."""
@@ -217,6 +238,7 @@ class RebuildingSet:
                     for _, entry in sorted(self.shards.items())
                 ],
                 [[donor, -1 if flags is None else int(flags)] for donor, flags in sorted(self.donors.items())],
+                [list(each) for each in sorted(self.candidates.items())],
             ]
         )
         return encoded
@@ -241,6 +263,7 @@ class RebuildingSet:
             for row in _rows(fields[4]):
                 flags = whole(row[1], -1, 3)
                 found.donors[shard_field(row[0])] = None if flags < 0 else DonorFlags(flags)
+            found.candidates = dict(candidates_field(fields[5]))
         except (ValueError, IndexError, msgpack.UnpackException) as error:
             raise CorruptEntryError(f"this is no snapshot of the event log: {error}") from None
         return found
@@ -253,7 +276,7 @@ def _rows(value: Any) -> list[list[Any]]:
 
 
 def _entry(row: list[Any]) -> RebuildingShard:
-    drained = row[8] if len(row) > 8 else False
+    drained = row[8]
     if type(row[4]) is not bool or type(row[5]) is not bool or type(row[7]) is not str or type(drained) is not bool:
         raise ValueError("three flags and a text expected")
     return RebuildingShard(

@@ -5,7 +5,7 @@ Nothing is remembered between ticks but since when nodes are dead: what should b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.core.ids import Generation, NodeId, ShardId, format_shard, node_of
@@ -23,17 +23,6 @@ from logdevice_py.event_log.events import (
 from logdevice_py.event_log.rebuilding_set import RebuildingSet
 from logdevice_py.event_log.settings import RebuildingSettings
 from logdevice_py.membership.cluster_view import ClusterView
-
-
-def donors_for(
-    config: ClusterConfig, state: RebuildingSet, view: ClusterView, lost: Iterable[ShardId]
-) -> tuple[ShardId, ...]:
-    """Every storage shard that is not lost, as far as is known."""
-    gone = set(lost)
-    for shard, entry in state.shards.items():
-        if entry.mode is RebuildMode.RESTORE and view.generation(shard) <= entry.generation:
-            gone.add(shard)
-    return tuple(shard for shard in config.storage_shards() if shard not in gone)
 
 
 class RebuildingSupervisor:
@@ -85,8 +74,9 @@ class RebuildingSupervisor:
             failed: own shards whose disk failed: they are not back.
         """
         for donor, (round_, flags) in sorted(results.items()):
-            if round_ == state.round and state.awaits(donor):
-                self._append(ShardIsRebuilt(donor, state.round, flags), now)
+            generation = self._own[donor]
+            if round_ == state.round and state.awaits(donor) and state.speaks_for(donor, generation):
+                self._append(ShardIsRebuilt(donor, generation, state.round, flags), now)
         for shard, generation in sorted(self._own.items()):
             entry = state.shards.get(shard)
             back = entry is not None and entry.mode is RebuildMode.RESTORE and entry.generation == generation
@@ -117,7 +107,6 @@ class RebuildingSupervisor:
     def _needs_rebuild(
         self,
         config: ClusterConfig,
-        state: RebuildingSet,
         shard: ShardId,
         generation: int,
         source: str,
@@ -125,9 +114,9 @@ class RebuildingSupervisor:
         *,
         recoverable: bool,
     ) -> None:
-        donors = donors_for(config, state, self._view, () if self._view.generation(shard) > generation else (shard,))
+        candidates = tuple((each, self._view.generation(each)) for each in config.storage_shards())
         self._append(
-            ShardNeedsRebuild(shard, Generation(generation), RebuildMode.RESTORE, donors, recoverable, source), now
+            ShardNeedsRebuild(shard, Generation(generation), RebuildMode.RESTORE, candidates, recoverable, source), now
         )
 
     def _declare_replaced(self, config: ClusterConfig, state: RebuildingSet, now: Micros) -> None:
@@ -142,7 +131,7 @@ class RebuildingSupervisor:
             if replaced or (drained and entry is not None and entry.generation < generation):
                 hit("replaced_shard_is_rebuilt")
                 text = f"{format_shard(shard)} has generation {generation}"
-                self._needs_rebuild(config, state, shard, generation - 1, text, now, recoverable=False)
+                self._needs_rebuild(config, shard, generation - 1, text, now, recoverable=False)
             elif (
                 entry is not None
                 and entry.generation < generation
@@ -176,7 +165,7 @@ class RebuildingSupervisor:
                 elif entry is None or entry.generation < generation or not entry.rebuilt:
                     hit("dead_node_is_rebuilt")
                     text = f"N{node} was dead for {dead[node] // 1_000_000} s"
-                    self._needs_rebuild(config, state, shard, generation, text, now, recoverable=True)
+                    self._needs_rebuild(config, shard, generation, text, now, recoverable=True)
 
     def _finish_for_removed(self, config: ClusterConfig, state: RebuildingSet, now: Micros) -> None:
         """Nobody waits for donors that are not in the cluster file any more."""
@@ -187,4 +176,4 @@ class RebuildingSupervisor:
                 entry = state.shards.get(donor)
                 emptied = entry is not None and entry.rebuilt and not entry.flags
                 flags = DonorFlags.NONE if emptied else DonorFlags.UNPLACED
-                self._append(ShardIsRebuilt(donor, state.round, flags), now)
+                self._append(ShardIsRebuilt(donor, Generation(0), state.round, flags), now)

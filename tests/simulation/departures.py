@@ -81,9 +81,8 @@ class Departures:
         shard = next(iter(node.disks))
         assert node.root is not None
         generation = node.root.gossip.generation(shard)
-        event = ShardNeedsRebuild(
-            shard, generation, RebuildMode.RELOCATE, self._cluster.config.storage_shards(), True, "run"
-        )
+        candidates = tuple((each, node.root.gossip.generation(each)) for each in self._cluster.config.storage_shards())
+        event = ShardNeedsRebuild(shard, generation, RebuildMode.RELOCATE, candidates, True, "run")
         client = self._cluster.client()
         self._cluster.note("run", "a node is drained", node.name)
         self._drained.add(shard)

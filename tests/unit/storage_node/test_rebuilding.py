@@ -62,9 +62,7 @@ class RebuildingDriver(ShardDriver):
 
     def lose(self, *shards: ShardId, mode: RebuildMode = RebuildMode.RESTORE) -> None:
         for shard in shards:
-            gone = shards if mode is RebuildMode.RESTORE else ()
-            donors = tuple(each for each in SHARDS if each not in gone)
-            self.apply(ShardNeedsRebuild(shard, FIRST, mode, donors))
+            self.apply(ShardNeedsRebuild(shard, FIRST, mode, tuple((each, FIRST) for each in SHARDS)))
 
     def answer_sequencer(self, status: Status = Status.OK) -> None:
         self.asked.pop(0)[3](status, self.now)
@@ -352,10 +350,10 @@ class TestGiving:
 
     def test_a_drained_shard_gives_what_nobody_else_has_and_keeps_its_own(self) -> None:
         driver = self.stored((ME, LOST, SHARDS[3]))
-        driver.apply(ShardNeedsRebuild(ME, FIRST, RebuildMode.RELOCATE, SHARDS))
+        driver.apply(ShardNeedsRebuild(ME, FIRST, RebuildMode.RELOCATE, tuple((each, FIRST) for each in SHARDS)))
         driver.tell_history(history((1, SHARDS), (2, SHARDS[1:])))
         assert not driver.take(RebuildStore), "it is for the first that stays to give"
-        driver.apply(*(ShardIsRebuilt(shard, driver.set.round) for shard in SHARDS))
+        driver.apply(*(ShardIsRebuilt(shard, FIRST, driver.set.round) for shard in SHARDS))
         assert driver.copyset(lsn(1, 1)) == (ME, LOST, SHARDS[3])
 
     def test_a_new_round_begins_from_the_start(self) -> None:

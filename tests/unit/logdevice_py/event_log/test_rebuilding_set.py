@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 
-import msgpack
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,15 +27,15 @@ from logdevice_py.placement.failure_domains import Authority
 
 SHARDS = tuple(shard_id(NodeId(node)) for node in range(5))
 FIRST = Generation(1)
+ALL = tuple((shard, FIRST) for shard in SHARDS)
 
 
 def lost(node: int, generation: int = 1, *, recoverable: bool = True) -> ShardNeedsRebuild:
-    donors = tuple(shard for shard in SHARDS if shard != SHARDS[node])
-    return ShardNeedsRebuild(SHARDS[node], Generation(generation), RebuildMode.RESTORE, donors, recoverable)
+    return ShardNeedsRebuild(SHARDS[node], Generation(generation), RebuildMode.RESTORE, ALL, recoverable)
 
 
 def drained(node: int) -> ShardNeedsRebuild:
-    return ShardNeedsRebuild(SHARDS[node], FIRST, RebuildMode.RELOCATE, SHARDS)
+    return ShardNeedsRebuild(SHARDS[node], FIRST, RebuildMode.RELOCATE, ALL)
 
 
 class Log:
@@ -51,7 +50,7 @@ class Log:
         return self.state
 
     def finish(self, *nodes: int, flags: DonorFlags = DonorFlags.NONE) -> RebuildingSet:
-        return self.apply(*(ShardIsRebuilt(SHARDS[node], self.state.round, flags) for node in nodes))
+        return self.apply(*(ShardIsRebuilt(SHARDS[node], FIRST, self.state.round, flags) for node in nodes))
 
     def authority(self, node: int, generation: int = 1) -> Authority:
         return self.state.authority(SHARDS[node], Generation(generation))
@@ -84,7 +83,7 @@ def test_what_is_said_again_changes_nothing() -> None:
     assert not log.state.apply(lost(4), Lsn(log.state.version + 1))
     assert log.state.round == round_
     log.finish(0)
-    assert not log.state.apply(ShardIsRebuilt(SHARDS[0], round_), Lsn(log.state.version + 1))
+    assert not log.state.apply(ShardIsRebuilt(SHARDS[0], FIRST, round_), Lsn(log.state.version + 1))
 
 
 def test_a_further_loss_begins_another_round_without_it_and_answers_to_the_one_before_do_not_count() -> None:
@@ -93,7 +92,7 @@ def test_a_further_loss_begins_another_round_without_it_and_answers_to_the_one_b
     before = log.state.round
     log.finish(0, 1)
     log.apply(lost(3))
-    log.apply(*(ShardIsRebuilt(SHARDS[node], before) for node in (0, 1, 2)))
+    log.apply(*(ShardIsRebuilt(SHARDS[node], FIRST, before) for node in (0, 1, 2)))
     assert [shard for shard in SHARDS if log.state.awaits(shard)] == list(SHARDS[:3])
     log.finish(0, 1, 2)
     assert log.authority(3) is log.authority(4) is Authority.AUTHORITATIVE_EMPTY
@@ -206,17 +205,13 @@ def test_that_it_is_not_to_be_drained_after_all_is_said_twice_of_one_that_was_lo
     assert not log.state.shards
 
 
-def test_a_snapshot_of_an_earlier_version_knows_of_no_shard_that_was_lost_while_it_was_drained() -> None:
-    log = Log()
-    log.apply(lost(4))
-    fields = msgpack.unpackb(log.state.encode())
-    fields[3] = [row[:8] for row in fields[3]]
-    assert RebuildingSet.decode(msgpack.packb(fields)).shards == log.state.shards
-
-
 def test_a_shard_that_began_afresh_gives_what_it_holds_since() -> None:
     log = Log()
-    log.apply(ShardNeedsRebuild(SHARDS[4], FIRST, RebuildMode.RESTORE, SHARDS, False), lost(3))
+    known = (*ALL[:4], (SHARDS[4], Generation(2)))
+    log.apply(
+        ShardNeedsRebuild(SHARDS[4], FIRST, RebuildMode.RESTORE, known, False),
+        ShardNeedsRebuild(SHARDS[3], FIRST, RebuildMode.RESTORE, known),
+    )
     assert [shard for shard in SHARDS if log.state.awaits(shard)] == [*SHARDS[:3], SHARDS[4]]
 
 
@@ -224,15 +219,53 @@ def test_a_round_does_not_wait_for_a_shard_that_was_lost_and_rebuilt_before() ->
     log = Log()
     log.apply(lost(4))
     log.finish(0, 1, 2, 3)
-    log.apply(drained(3))  # names all shards: who wrote it did not know of the loss
+    log.apply(drained(3))
     log.finish(0, 1, 2, 3)
     assert log.authority(3) is Authority.AUTHORITATIVE_EMPTY
 
 
+def test_a_donor_that_lost_what_it_was_to_give_does_not_end_the_round() -> None:
+    log = Log()
+    log.apply(lost(4))
+    log.finish(0, 1, 2)
+    log.apply(ShardIsRebuilt(SHARDS[3], Generation(2), log.state.round))
+    assert log.state.awaits(SHARDS[3])
+    assert log.authority(4) is Authority.FULLY_AUTHORITATIVE
+    known = (*ALL[:3], (SHARDS[3], Generation(2)), ALL[4])
+    log.apply(ShardNeedsRebuild(SHARDS[3], FIRST, RebuildMode.RESTORE, known, False))
+    log.finish(0, 1, 2)
+    log.apply(ShardIsRebuilt(SHARDS[3], Generation(2), log.state.round))
+    assert log.authority(3) is log.authority(4) is Authority.AUTHORITATIVE_EMPTY
+
+
+def test_nobody_waits_for_a_donor_that_left_the_cluster() -> None:
+    log = Log()
+    log.apply(lost(4))
+    log.finish(0, 1, 2)
+    log.apply(ShardIsRebuilt(SHARDS[3], Generation(0), log.state.round))
+    assert log.authority(4) is Authority.AUTHORITATIVE_EMPTY
+
+
 def test_without_donors_there_is_nothing_to_wait_for() -> None:
     log = Log()
-    log.apply(ShardNeedsRebuild(SHARDS[0], FIRST, RebuildMode.RESTORE, (SHARDS[0],)))
+    log.apply(ShardNeedsRebuild(SHARDS[0], FIRST, RebuildMode.RESTORE, ALL[:1]))
     assert log.state.shards[SHARDS[0]].rebuilt
+
+
+def test_a_shard_that_is_back_is_asked_in_later_rounds_too_whoever_begins_them() -> None:
+    log = Log()
+    log.apply(lost(0), lost(4), ShardAbortRebuild(SHARDS[0], FIRST), lost(1))
+    assert [shard for shard in SHARDS if log.state.awaits(shard)] == [SHARDS[0], *SHARDS[2:4]]
+    log.apply(ShardAbortRebuild(SHARDS[1], FIRST))
+    assert [shard for shard in SHARDS if log.state.awaits(shard)] == list(SHARDS[:4])
+
+
+def test_a_rebuilt_shard_that_is_back_helps_when_another_one_is_back() -> None:
+    log = Log()
+    log.apply(lost(4))
+    log.finish(0, 1, 2, 3)
+    log.apply(lost(3), lost(2), ShardAbortRebuild(SHARDS[4], FIRST), ShardAbortRebuild(SHARDS[3], FIRST))
+    assert [shard for shard in SHARDS if log.state.awaits(shard)] == [*SHARDS[:2], *SHARDS[3:]]
 
 
 EVENTS = st.one_of(
@@ -241,13 +274,16 @@ EVENTS = st.one_of(
         st.sampled_from(SHARDS),
         st.integers(1, 3).map(Generation),
         st.sampled_from(RebuildMode),
-        st.lists(st.sampled_from(SHARDS), unique=True).map(lambda shards: tuple(sorted(shards))),
+        st.dictionaries(st.sampled_from(SHARDS), st.integers(0, 3).map(Generation)).map(
+            lambda shards: tuple(sorted(shards.items()))
+        ),
         st.booleans(),
         st.text(max_size=20),
     ),
     st.builds(
         ShardIsRebuilt,
         st.sampled_from(SHARDS),
+        st.integers(0, 3).map(Generation),
         st.integers(1, 30).map(Lsn),
         st.integers(0, 3).map(DonorFlags),
     ),

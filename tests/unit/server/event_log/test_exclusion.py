@@ -27,7 +27,9 @@ CONFIG = load_cluster(
 def set_of(*lost: int, mode: RebuildMode = RebuildMode.RESTORE) -> RebuildingSet:
     state = RebuildingSet()
     for node in lost:
-        event = ShardNeedsRebuild(SHARDS[node], Generation(1), mode, tuple(SHARDS), True, "")
+        event = ShardNeedsRebuild(
+            SHARDS[node], Generation(1), mode, tuple((each, Generation(1)) for each in SHARDS), True, ""
+        )
         state.apply(event, Lsn(state.version + 1))
     return state
 

@@ -22,6 +22,7 @@ from server.event_log.supervisor import RebuildingSupervisor
 from tests.unit.storage_node.fakes import SHARDS, EverybodyIsAlive, make_config
 
 FIRST = Generation(1)
+ALL = tuple((shard, FIRST) for shard in SHARDS)
 
 
 class View(EverybodyIsAlive):
@@ -74,7 +75,7 @@ class Bench:
 
     def finish(self, flags: DonorFlags = DonorFlags.NONE) -> None:
         for donor in [donor for donor in self.state.donors if self.state.awaits(donor)]:
-            self.apply(ShardIsRebuilt(donor, self.state.round, flags))
+            self.apply(ShardIsRebuilt(donor, FIRST, self.state.round, flags))
 
 
 def test_a_node_that_was_dead_for_the_grace_period_is_lost() -> None:
@@ -85,8 +86,8 @@ def test_a_node_that_was_dead_for_the_grace_period_is_lost() -> None:
     (event,) = bench.tick(1)
     assert isinstance(event, ShardNeedsRebuild)
     assert (event.shard, event.mode, event.recoverable) == (SHARDS[4], RebuildMode.RESTORE, True)
-    assert event.donors == SHARDS[:4]
     bench.apply(event)
+    assert tuple(bench.state.donors) == SHARDS[:4]
     assert not bench.tick(100)
 
 
@@ -151,7 +152,7 @@ def test_also_of_one_that_lost_an_earlier_generation() -> None:
     bench = Bench()
     bench.view.generations[SHARDS[3]] = 0
     bench.view.dead = {3}
-    bench.apply(ShardNeedsRebuild(SHARDS[3], FIRST, RebuildMode.RESTORE, SHARDS, False, ""))
+    bench.apply(ShardNeedsRebuild(SHARDS[3], FIRST, RebuildMode.RESTORE, ALL, False, ""))
     bench.tick()
     assert bench.tick(10) == []
     assert bench.looked_up == [SHARDS[3]]
@@ -182,14 +183,14 @@ def test_a_shard_with_a_later_generation_lost_the_earlier_ones_and_helps_to_rebu
     (event,) = bench.tick()
     assert isinstance(event, ShardNeedsRebuild)
     assert (event.generation, event.recoverable) == (2, False)
-    assert event.donors == SHARDS
     bench.apply(event)
+    assert tuple(bench.state.donors) == SHARDS
     assert not bench.tick()
 
 
 def test_when_the_lost_shard_comes_back_empty_nobody_hopes_for_its_data() -> None:
     bench = Bench()
-    bench.apply(ShardNeedsRebuild(SHARDS[4], FIRST, RebuildMode.RESTORE, SHARDS[:4]))
+    bench.apply(ShardNeedsRebuild(SHARDS[4], FIRST, RebuildMode.RESTORE, ALL))
     bench.view.generations[SHARDS[4]] = 2
     assert bench.tick() == [ShardUnrecoverable(SHARDS[4], FIRST)]
 
@@ -205,23 +206,23 @@ def test_after_the_time_for_that_nobody_hopes_for_a_dead_node_either() -> None:
 
 def test_a_shard_that_is_back_with_its_data_says_so_unless_its_disk_failed() -> None:
     bench = Bench(node=4)
-    bench.apply(ShardNeedsRebuild(SHARDS[4], FIRST, RebuildMode.RESTORE, SHARDS[:4]))
+    bench.apply(ShardNeedsRebuild(SHARDS[4], FIRST, RebuildMode.RESTORE, ALL))
     assert not bench.tick(failed=frozenset({SHARDS[4]}))
     assert bench.tick() == [ShardAbortRebuild(SHARDS[4], FIRST)]
 
 
 def test_a_drained_shard_does_not_call_it_off() -> None:
     bench = Bench(node=4)
-    bench.apply(ShardNeedsRebuild(SHARDS[4], FIRST, RebuildMode.RELOCATE, SHARDS))
+    bench.apply(ShardNeedsRebuild(SHARDS[4], FIRST, RebuildMode.RELOCATE, ALL))
     assert not bench.tick()
 
 
 def test_a_donor_says_that_it_has_finished_until_the_event_log_shows_it() -> None:
     bench = Bench()
-    bench.apply(ShardNeedsRebuild(SHARDS[4], FIRST, RebuildMode.RESTORE, SHARDS[:4]))
+    bench.apply(ShardNeedsRebuild(SHARDS[4], FIRST, RebuildMode.RESTORE, ALL))
     results = {SHARDS[0]: (int(bench.state.round), DonorFlags.UNPLACED)}
     said = bench.tick(results=results)
-    assert said == [ShardIsRebuilt(SHARDS[0], bench.state.round, DonorFlags.UNPLACED)]
+    assert said == [ShardIsRebuilt(SHARDS[0], FIRST, bench.state.round, DonorFlags.UNPLACED)]
     assert bench.tick(results=results) == said
     bench.apply(*said)
     assert not bench.tick(results=results)
@@ -229,6 +230,6 @@ def test_a_donor_says_that_it_has_finished_until_the_event_log_shows_it() -> Non
 
 def test_nobody_waits_for_donors_that_left_the_cluster_file() -> None:
     bench = Bench()
-    bench.apply(ShardNeedsRebuild(SHARDS[4], FIRST, RebuildMode.RESTORE, SHARDS[:4]))
+    bench.apply(ShardNeedsRebuild(SHARDS[4], FIRST, RebuildMode.RESTORE, ALL))
     bench.config = replace(bench.config, nodes={node: each for node, each in bench.config.nodes.items() if node != 3})
-    assert bench.tick() == [ShardIsRebuilt(SHARDS[3], bench.state.round, DonorFlags.UNPLACED)]
+    assert bench.tick() == [ShardIsRebuilt(SHARDS[3], Generation(0), bench.state.round, DonorFlags.UNPLACED)]
