@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from logdevice_py.config.location import Location
-from logdevice_py.core.ids import Generation, NodeId, ShardId, node_of
+from logdevice_py.core.ids import Generation, LogId, NodeId, ShardId, is_internal_log, node_of
 from logdevice_py.placement.failure_domains import Authority
 from sequencer.context import SequencerContext
 
@@ -42,11 +42,13 @@ class NodeRecoveryCluster:
         """The shard takes new entries."""
         return self._context.config.is_writable(shard)
 
-    def authority(self, shard: ShardId, generation: Generation) -> Authority:
-        """What the cluster knows of the shard's data."""
+    def authority(self, log: LogId, shard: ShardId, generation: Generation) -> Authority:
+        """What the cluster knows of the shard's data. Of what the cluster keeps for itself a node that is dead is given up without the event log, which
+        else could never say that a node is lost for whose data its own recovery waits; entries of users may get fewer copies than they should only
+        when it says so."""
         if generation <= self.lost.get(shard, 0):
             return Authority.UNDERREPLICATION
-        if generation <= self.awaited.get(shard, 0) or node_of(shard) in self.given_up:
+        if generation <= self.awaited.get(shard, 0) or (is_internal_log(log) and node_of(shard) in self.given_up):
             return Authority.UNAVAILABLE
         return Authority.FULLY_AUTHORITATIVE
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from logdevice_py.config.location import Location
-from logdevice_py.core.ids import Generation, NodeId, ShardId
+from logdevice_py.core.ids import Generation, LogId, NodeId, ShardId
 from logdevice_py.core.machine import Outbox, Rng, TimerWheel
 from logdevice_py.core.units import Micros
 from logdevice_py.placement.failure_domains import Authority
@@ -32,8 +32,8 @@ class RecoveryCluster(Protocol):
     def is_writable(self, shard: ShardId) -> bool:
         """The shard takes new entries: it is read-write in the cluster file."""
 
-    def authority(self, shard: ShardId, generation: Generation) -> Authority:
-        """What the cluster knows of the data of this generation of the shard; FULLY_AUTHORITATIVE when nothing else is known."""
+    def authority(self, log: LogId, shard: ShardId, generation: Generation) -> Authority:
+        """What the cluster knows of what this generation of the shard held of the log; FULLY_AUTHORITATIVE when nothing else is known."""
 
     def is_alive(self, node: NodeId) -> bool:
         """The node is not known to be dead."""

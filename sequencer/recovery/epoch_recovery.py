@@ -80,7 +80,7 @@ class EpochRecovery:
         self._owner = owner
         self.on_preempted = owner.on_preempted
         self._previous_tail = previous_tail
-        self._shards = RecoveryShards(interval, context.cluster)
+        self._shards = RecoveryShards(log, interval, context.cluster)
         self._members = self._shards.members
         self._domains = self._shards.domains
         self._digest = EpochDigest(log, epoch)

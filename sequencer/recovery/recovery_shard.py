@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-from logdevice_py.core.ids import Generation, ShardId, format_shard
+from logdevice_py.core.ids import Generation, LogId, ShardId, format_shard
 from logdevice_py.core.lsn import LSN_INVALID, Epoch, Esn, Lsn
 from logdevice_py.core.machine import Timer
 from logdevice_py.core.marks import hit
@@ -73,11 +73,12 @@ class RecoveryShard:
 class RecoveryShards:
     """The nodeset of one epoch, with what the answers of its shards are worth."""
 
-    def __init__(self, interval: EpochInterval, cluster: RecoveryCluster) -> None:
+    def __init__(self, log: LogId, interval: EpochInterval, cluster: RecoveryCluster) -> None:
         self.members = {shard: RecoveryShard(shard, generation) for shard, generation in interval.nodeset}
         self.rebuilding: set[ShardId] = set()
         """Shards that said that they may lack entries of the epoch: what they hold is used, but that they hold nothing proves nothing."""
         self.domains = FailureDomains(self.members, interval.replication, cluster.location)
+        self._log = log
         self._cluster = cluster
         self._config_version = interval.config_version
         self.hopes = False
@@ -93,7 +94,7 @@ class RecoveryShards:
             elif member.state >= RecoveryShardState.SEALED:
                 authority = Authority.FULLY_AUTHORITATIVE  # it says so itself
             else:
-                authority = self._cluster.authority(shard, member.generation)
+                authority = self._cluster.authority(self._log, shard, member.generation)
                 if authority is Authority.UNAVAILABLE:
                     # not waited for, unless nothing is certain without it
                     authority = Authority.UNDERREPLICATION

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from typing import Final
 
 from logdevice_py.config.replication import ReplicationProperty
 from logdevice_py.core.ids import EVENT_LOG_DELTAS, Generation, ShardId, format_shard
@@ -14,6 +15,9 @@ from logdevice_py.placement.failure_domains import FailureDomains
 from server.sim_damage import DamageBudget
 from server.sim_machines import SimMachines, SimNode, SimNodeState, SimPromise
 from tests.simulation.scenario import Scenario
+
+_WATCH_US: Final = 50_000
+"""Shorter than it takes to declare a loss and its end: the shard says that it is back once a second."""
 
 
 class Departures:
@@ -26,12 +30,20 @@ class Departures:
         self._rng = random.Random(cluster.rng.getrandbits(64))
         self._gone: set[ShardId] = set()
         self._drained: set[ShardId] = set()
+        self.once_lost: set[ShardId] = set()
+        """Shards that some node took for lost at some time."""
 
     def start(self) -> None:
         """Plan who leaves when."""
         for _ in range(self._rng.choice([1, 1, 2])):
             at = self._rng.randrange(SECOND, self._scenario.duration)
             self._try(at, self._lose if self._rng.random() < 0.7 else self._drain)
+        self._watch()
+
+    def _watch(self) -> None:
+        for state in self._sets():
+            self.once_lost.update(each.shard for each in state.shards.values() if each.mode is RebuildMode.RESTORE)
+        self._cluster.scheduler.after(_WATCH_US, self._watch)
 
     def _try(self, after: int, leave: Callable[[], bool]) -> None:
         """Until it can be, or the faults are over."""

@@ -93,8 +93,10 @@ def check_copies(
     trimmed: int,
     rebuilt: Collection[ShardId] = frozenset(),
     emptied: Collection[ShardId] = frozenset(),
+    once_lost: Collection[ShardId] = frozenset(),
 ) -> None:
-    """What `rebuilt` shards lost, and what `emptied` ones hold, does not count: it was stored again elsewhere. Every acknowledged entry has copies that satisfy the replication property of its epoch, shards counted that a fault destroyed; and the
+    """What `rebuilt` shards lost, and what `emptied` ones hold, does not count: it was stored again elsewhere. What recovery stored may have done
+    without a shard that was lost at that time, though it may be back (`once_lost`). Every acknowledged entry has copies that satisfy the replication property of its epoch, shards counted that a fault destroyed; and the
     copyset of what a shard answers with names shards that hold or held a copy, but for what an unfinished attempt of recovery
     left below the LNG from which the recovery that ended began."""
     destroyed = cluster.destroyed_entries()
@@ -110,6 +112,7 @@ def check_copies(
         lost = set(damaged) | destroyed.get((model.log, lsn), set())  # type: ignore[call-overload]
         holders: set[ShardId] = set()
         named: set[ShardId] = set()
+        excused: set[ShardId] = set()
         rank_max = (-1, 0)
         for shard, copies in held:
             image = copies.get(lsn)
@@ -121,6 +124,8 @@ def check_copies(
                     raise Violation(f"{format_shard(shard)} holds a plug at {format_lsn(lsn)}, acknowledged")
                 continue
             holders.add(shard)
+            if header.flags & _BY_RECOVERY:
+                excused.update(once_lost)
             if header.flags & _BY_RECOVERY and lsn & 0xFFFFFFFF <= model.recovered_from.get(lsn >> 32, 0):
                 # Of an attempt that did not end, and that knew of a lower LNG than the one that did. The entry has all its copies without
                 # this one, whose copyset is then a wrong hint.
@@ -131,7 +136,7 @@ def check_copies(
                 rank_max = header.rank
                 named.update(header.copyset)
         if not epoch.domains.can_replicate(
-            holders.difference(emptied) | (lost.difference(rebuilt) & set(epoch.interval.shards))
+            holders.difference(emptied) | (lost.difference(rebuilt) | excused) & set(epoch.interval.shards)
         ):
             names = [format_shard(shard) for shard in sorted(holders)]
             raise Violation(f"log {model.log} {format_lsn(lsn)} was acknowledged; copies are on {names}")

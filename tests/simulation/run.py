@@ -248,10 +248,13 @@ class _Run:
         else:
             check_succession(history, whole)
             check_exclusive(history, whole)
-            rebuilt = emptied = frozenset()
+            rebuilt = emptied = once_lost = frozenset()
             if self.departures is not None:
                 rebuilt, emptied = self.departures.rebuilt()
-            check_copies(self.cluster, model, self.nemesis.budget.damaged, history.trim_asked, rebuilt, emptied)
+                once_lost = frozenset(self.departures.once_lost)
+            check_copies(
+                self.cluster, model, self.nemesis.budget.damaged, history.trim_asked, rebuilt, emptied, once_lost
+            )
             check_clean_epochs(self.cluster, model, whole, history.trim_asked)
 
     def _append(self, log: LogId) -> int:

@@ -115,6 +115,20 @@ class TestDamagedCopies:
         driver.turn(*answers)
         assert lsn(1, 4) not in driver.stored()
 
+    def test_what_the_disk_has_no_room_for_is_tried_again_later(self) -> None:
+        driver = filled(replace(SETTINGS, scrub_bytes_per_s=0))
+        asked = find_damage(driver, 4)
+        free, driver.disk.free = driver.disk.free, 0
+        answers = [fetched(asked[shard], *([lsn(1, 4)] if shard in COPIES else [])) for shard in OTHERS]
+        driver.turn(*answers)
+        assert SYNC_LOG in driver.machines.repairs.damaged
+        driver.disk.free = free
+        driver.advance(2 * SECOND)
+        driver.tell_history([interval()])
+        asked = {fetch.shard: fetch for fetch in driver.take(Fetch)}
+        driver.turn(*(fetched(asked[shard], *([lsn(1, 4)] if shard in COPIES else [])) for shard in OTHERS))
+        assert driver.stored() == [lsn(1, esn) for esn in range(1, 11)]
+
     def test_what_is_trimmed_meanwhile_needs_no_repair(self, driver: ShardDriver) -> None:
         find_damage(driver, 4)
         driver.log().trim_point = lsn(1, 5)

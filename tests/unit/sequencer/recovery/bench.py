@@ -118,7 +118,7 @@ class Bench:
     def is_writable(self, shard: ShardId) -> bool:
         return shard not in self.read_only
 
-    def authority(self, shard: ShardId, generation: Generation) -> Authority:
+    def authority(self, log: LogId, shard: ShardId, generation: Generation) -> Authority:
         return self.lost.get(shard, Authority.FULLY_AUTHORITATIVE)
 
     def is_alive(self, node: NodeId) -> bool:

@@ -430,7 +430,7 @@ class World:
     def is_writable(self, shard: ShardId) -> bool:
         return True
 
-    def authority(self, shard: ShardId, generation: Generation) -> Authority:
+    def authority(self, log: LogId, shard: ShardId, generation: Generation) -> Authority:
         return Authority.FULLY_AUTHORITATIVE
 
     def is_alive(self, node: NodeId) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from logdevice_py.config.location import NOWHERE, Location
 from logdevice_py.config.replication import ReplicationProperty
-from logdevice_py.core.ids import Generation, NodeId, ShardId, shard_id
+from logdevice_py.core.ids import Generation, LogId, NodeId, ShardId, shard_id
 from logdevice_py.core.lsn import Epoch
 from logdevice_py.metadata.epoch_metadata import EpochInterval
 from logdevice_py.placement.failure_domains import Authority, FMajority
@@ -31,7 +31,7 @@ class Cluster:
     def is_writable(self, shard: ShardId) -> bool:
         return True
 
-    def authority(self, shard: ShardId, generation: Generation) -> Authority:
+    def authority(self, log: LogId, shard: ShardId, generation: Generation) -> Authority:
         return self.authorities.get(shard, Authority.FULLY_AUTHORITATIVE)
 
     def is_alive(self, node: NodeId) -> bool:
@@ -43,7 +43,7 @@ def judged(replicate: str, lost: dict[int, Authority]) -> FMajority:
     cluster = Cluster()
     cluster.authorities = {SHARDS[node]: authority for node, authority in lost.items()}
     nodeset = tuple((shard, Generation(1)) for shard in SHARDS)
-    shards = RecoveryShards(EpochInterval(Epoch(1), nodeset, ReplicationProperty.parse(replicate)), cluster)
+    shards = RecoveryShards(LogId(1), EpochInterval(Epoch(1), nodeset, ReplicationProperty.parse(replicate)), cluster)
     for shard, member in shards.members.items():
         if shard not in cluster.authorities:
             member.state = RecoveryShardState.SEALED
