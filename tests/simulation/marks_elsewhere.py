@@ -43,6 +43,10 @@ MARKS_ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
     ),
     "log_store_torn_log": (_DISK, f"{_MENDING}::TestWriteAheadLog::test_a_power_cut_may_have_torn_it"),
     "log_store_current_repaired": (_DISK, "tests/integration/test_damaged_files.py::test_current_is_written_again"),
+    "donor_lost_what_it_was_to_give": (
+        _SELDOM,
+        f"{_EVENT_LOG}::test_a_donor_that_lost_what_it_was_to_give_does_not_end_the_round",
+    ),
     "repair_write_refused": (
         "takes a disk that fills up in the milliseconds of a repair: seven of ten thousand seeds",
         f"{_SHARD}/test_repair.py::TestDamagedCopies::test_what_the_disk_has_no_room_for_is_tried_again_later",
