@@ -23,6 +23,7 @@ from server.dev_cluster import make_config
 from server.host import NodeHost
 from server.local_cluster import LocalCluster
 from server.supervisor import write_cluster_file
+from server.zookeeper_server import free_port
 
 
 @asynccontextmanager
@@ -85,7 +86,10 @@ async def test_other_machines_are_not_let_in_without_a_token(tmp_path: Path) -> 
     config = make_config(
         tmp_path, nodes=1, logs=1, replicate="node:1", racks=1, epoch_store=None, durability=Durability.SYNC
     )
-    members = {node: dataclasses.replace(member, host="0.0.0.0") for node, member in config.nodes.items()}
+    members = {
+        node: dataclasses.replace(member, host="0.0.0.0", port=free_port("0.0.0.0"))
+        for node, member in config.nodes.items()
+    }
     write_cluster_file(tmp_path, dataclasses.replace(config, nodes=members, settings={"admin": {"expose": True}}))
     path = layout.cluster_file(tmp_path)
     with pytest.raises(LogDeviceError, match="token_file") as refused:
