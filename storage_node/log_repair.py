@@ -60,7 +60,7 @@ class _Part:
 class _Answer:
     through: Lsn
     vouches: bool
-    images: list[tuple[Lsn, bytes]] = field(default_factory=list)
+    images: list[tuple[Lsn, EntryHeader, bytes]] = field(default_factory=list)
 
 
 class LogRepair:
@@ -118,11 +118,19 @@ class LogRepair:
         shard = self._requests.pop(message.request_id, None)
         if shard is None or self.state is not RepairState.FETCHING:
             return
-        images, at = [], 0
+        images, through, at = [], message.through, 0
         for lsn, length in message.entries:
-            images.append((Lsn(lsn), message.images[at : at + length]))
+            image = message.images[at : at + length]
             at += length
-        self._answers[shard] = _Answer(message.through, message.status == Status.OK, images)
+            try:
+                header = parse_header(image)
+                check_body(image, header)
+            except CorruptEntryError:
+                hit("fetched_copy_is_damaged")
+                through = min(through, Lsn(lsn - 1))  # there is something, so its absence is not vouched for
+            else:
+                images.append((Lsn(lsn), header, image))
+        self._answers[shard] = _Answer(through, message.status == Status.OK, images)
         part = self._part
         assert part is not None
         # one copy is as good as several, where nothing has to be replaced
@@ -225,14 +233,8 @@ class LogRepair:
         state, me = self.damage.state, self._shard.shard
         found: dict[Lsn, tuple[EntryHeader, bytes, ShardId]] = {}
         for shard in sorted(self._answers):
-            for lsn, image in self._answers[shard].images:
+            for lsn, header, image in self._answers[shard].images:
                 if not max(first, state.trim_point + 1) <= lsn <= through:
-                    continue
-                try:
-                    header = parse_header(image)
-                    check_body(image, header)
-                except CorruptEntryError:
-                    hit("fetched_copy_is_damaged")
                     continue
                 if header.log != state.log or header.lsn != lsn or me not in header.copyset or header.is_amend:
                     continue

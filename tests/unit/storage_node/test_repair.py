@@ -115,6 +115,21 @@ class TestDamagedCopies:
         driver.turn(*answers)
         assert lsn(1, 4) not in driver.stored()
 
+    def test_who_sends_a_damaged_copy_does_not_vouch_that_there_is_none(self) -> None:
+        driver = filled(replace(SETTINGS, scrub_bytes_per_s=0))
+        for esn in (3, 4):
+            driver.disk.corrupt(SYNC_LOG, lsn(1, esn))
+        driver.turn(start(until=lsn(1, 10)))
+        driver.tell_history([interval()])
+        asked = {fetch.shard: fetch for fetch in driver.take(Fetch)}
+        answers = [fetched(asked[shard], *([lsn(1, 3), lsn(1, 4)] if shard in COPIES[:2] else [])) for shard in OTHERS]
+        bad = bytearray(answers[0][1].images)
+        bad[-1] ^= 1
+        answers[0][1].images = bytes(bad)
+        driver.turn(*answers)
+        assert lsn(1, 3) in driver.stored()
+        assert (lsn(1, 4), lsn(1, 4)) in list(driver.machines.repairs.damaged[SYNC_LOG].unreadable)
+
     def test_what_the_disk_has_no_room_for_is_tried_again_later(self) -> None:
         driver = filled(replace(SETTINGS, scrub_bytes_per_s=0))
         asked = find_damage(driver, 4)
