@@ -30,7 +30,7 @@ from server.demo_input import DemoInputError, lines_of
 from server.demo_progress import DemoProgress
 from server.dev_cluster import make_config
 from server.os_errors import explain
-from server.readiness import wait_until_writable
+from server.readiness import wait_until_acquainted, wait_until_writable
 from server.scratch import ScratchDirectory
 from server.supervisor import Supervisor, write_cluster_file
 from server.zookeeper_server import ZooKeeperServer, ZooKeeperUnavailableError
@@ -282,6 +282,7 @@ async def run(arguments: argparse.Namespace, directory: Path, lines: list[bytes]
         started = time.monotonic()
         await supervisor.listen()
         await supervisor.start_all()
+        await wait_until_acquainted(config, supervisor.running, timeout=60)
         await wait_until_writable(layout.cluster_file(directory), timeout=60)
         source = "Python's standard library" if arguments.file is None else str(arguments.file)
         print(

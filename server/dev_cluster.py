@@ -24,7 +24,7 @@ from logdevice_py.core.status import LogDeviceError
 from server import layout
 from server.cluster_file import read_cluster_file
 from server.os_errors import explain
-from server.readiness import wait_until_writable
+from server.readiness import wait_until_acquainted, wait_until_writable
 from server.supervisor import CommandError, Supervisor, ask, write_cluster_file
 
 READY_TIMEOUT = 120.0
@@ -254,6 +254,11 @@ async def _listen(supervisor: Supervisor, directory: Path) -> None:
         ) from None
 
 
+async def _until_ready(supervisor: Supervisor, path: Path) -> None:
+    await wait_until_acquainted(supervisor.config, supervisor.running, timeout=READY_TIMEOUT)
+    await wait_until_writable(path, timeout=READY_TIMEOUT)
+
+
 async def _up(arguments: argparse.Namespace) -> int:
     directory: Path = arguments.dir.resolve()
     path = layout.cluster_file(directory)
@@ -276,7 +281,7 @@ async def _up(arguments: argparse.Namespace) -> int:
     status = 0
     try:
         await supervisor.start_all()
-        ready = asyncio.create_task(wait_until_writable(path, timeout=READY_TIMEOUT))
+        ready = asyncio.create_task(_until_ready(supervisor, path))
         stop = asyncio.create_task(interrupted.wait())
         alone = asyncio.create_task(supervisor.wait_until_none_runs())
         await asyncio.wait([ready, stop, alone], return_when=asyncio.FIRST_COMPLETED)

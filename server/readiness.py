@@ -1,15 +1,69 @@
-"""Waits until a cluster takes appends."""
+"""Waits until a cluster takes appends, and does so with all its nodes."""
 
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import Callable, Collection
 from pathlib import Path
+from typing import Final
 
+from client.cli.query.fetch import NodeAsker
 from client.client import Client
-from logdevice_py.core.ids import LogId
+from logdevice_py.config.admin import admin_endpoint
+from logdevice_py.config.cluster import ClusterConfig
+from logdevice_py.core.ids import LogId, NodeId
 from logdevice_py.core.status import LogDeviceError, Status
+from logdevice_py.tables.catalog import TABLES
+from logdevice_py.tables.constraints import Constraints
 
-_CONCURRENT = 200
+_CONCURRENT: Final = 200
+_PAUSE: Final = 0.05
+"""Seconds between two looks."""
+
+
+async def wait_until_acquainted(
+    config: ClusterConfig, running: Callable[[], Collection[NodeId]], *, timeout: float
+) -> None:
+    """Return when each running node has heard of the shards of all running ones: epochs that begin from then on have them in their nodesets.
+    An epoch that begins earlier does without those that are slow to start, and its recovery may need each of the few that it has. Nodes
+    without an admin API are not asked.
+
+    Raises:
+        LogDeviceError: TIMEDOUT, naming a node that has not heard of another one.
+    """
+    asker, end = NodeAsker(config), time.monotonic() + timeout
+    try:
+        while True:
+            nodes = sorted(node for node in running() if admin_endpoint(config, config.nodes[node]) is not None)
+            stranger = await _stranger(asker, config, nodes, min(5.0, timeout))
+            if stranger is None:
+                return
+            if time.monotonic() > end:
+                raise LogDeviceError(Status.TIMEDOUT, f"{stranger} after {timeout:.0f} s")
+            await asyncio.sleep(_PAUSE)
+    finally:
+        await asker.close()
+
+
+async def _stranger(asker: NodeAsker, config: ClusterConfig, nodes: list[NodeId], seconds: float) -> str | None:
+    """Who has not heard of whom; None: everybody of everybody."""
+    table = TABLES["cluster_state"]
+    names = [column.name for column in table.columns]
+    observer, observed, state, generations = (
+        names.index(name) for name in ("node_id", "observed_node_id", "state", "generations")
+    )
+    rows, failures = await asker.ask_each(table, nodes, Constraints(), None, seconds)
+    if failures:
+        return str(failures[0])
+    heard = {
+        (row[observer], row[observed]) for row in rows if row[state] == "ALIVE" and "?" not in str(row[generations])
+    }
+    for node in nodes:
+        for other in nodes:
+            if (node, other) not in heard:
+                return f"N{node} has not heard of N{other}"
+    return None
 
 
 async def wait_until_writable(cluster_file: Path, *, timeout: float) -> None:

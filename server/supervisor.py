@@ -103,6 +103,10 @@ class Supervisor:
 
     # Commands
 
+    def running(self) -> list[NodeId]:
+        """Nodes whose process has not ended."""
+        return [node for node, child in self.children.items() if child.process.returncode is None]
+
     def _known(self, node: int) -> NodeId:
         if node not in self.config.nodes:
             there = ", ".join(str(n) for n in sorted(self.config.nodes))

@@ -19,7 +19,7 @@ from logdevice_py.core.lsn import LSN
 from logdevice_py.core.status import LogDeviceError
 from server import layout
 from server.dev_cluster import make_config
-from server.readiness import wait_until_writable
+from server.readiness import wait_until_acquainted, wait_until_writable
 from server.supervisor import Supervisor, write_cluster_file
 
 Position = tuple[int, int]
@@ -53,6 +53,10 @@ class ProcessCluster:
     async def start(self, *nodes: int) -> None:
         """Start again."""
         await asyncio.gather(*(self.supervisor.start(node) for node in nodes))
+
+    async def acquainted(self) -> None:
+        """Wait until all nodes that run have heard of each other, so that what fails next is all that is missing in a nodeset."""
+        await wait_until_acquainted(self.supervisor.config, self.supervisor.running, timeout=60)
 
     async def wipe(self, node: int) -> None:
         """Delete the data of a node that is down."""
@@ -108,6 +112,7 @@ async def process_cluster(
     cluster = ProcessCluster(directory, supervisor)
     try:
         await supervisor.start_all()
+        await cluster.acquainted()
         await wait_until_writable(layout.cluster_file(directory), timeout=60)
         yield cluster
         for node, child in supervisor.children.items():

@@ -70,7 +70,7 @@ async def test_the_end_of_an_epoch_is_no_loss_wherever_one_begins_or_trims() -> 
     async with LocalCluster(nodes=5, replicate="node:2") as cluster, cluster.client() as client:
         for _ in range(10):
             first = await client.append(1, b"old")
-        await cluster.stop_node(await _sequencer_of(client))
+        await cluster.stop_node((await client.sequencer(1)).node)
         async with asyncio.timeout(20):
             second = await client.append(1, b"new")
         assert second.lsn.epoch > first.lsn.epoch
@@ -79,14 +79,6 @@ async def test_the_end_of_an_epoch_is_no_loss_wherever_one_begins_or_trims() -> 
                 items = [item async for item in reader]
             assert {item.kind for item in items if isinstance(item, Gap)} == {GapKind.BRIDGE}, LSN(start)
             assert [item.payload for item in items if isinstance(item, Record)] == [b"new"]
-
-
-async def _sequencer_of(client: object) -> int:
-    from logdevice_py.placement.sequencer_locator import locate_sequencer
-
-    node = locate_sequencer(client.log_id(1), client.config, lambda node: True)  # type: ignore[attr-defined]
-    assert node is not None
-    return node
 
 
 async def test_the_programs_print_what_is_there() -> None:
