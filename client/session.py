@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from client.append.append_request import AppendRequests
 from client.append.open_appends import OpenAppends
 from client.append.router import Routes
-from client.append.seq_state_request import SeqStateRequests
+from client.append.seq_state_request import NoAnswer, SeqStateRequests
 from client.history_request import HistoryKnown, HistoryRequest
 from client.known_cluster import KnownCluster
 from client.links import Links
@@ -365,9 +365,9 @@ class ClientSession:
         """The last LSN that can be read at present, `LSN`: nothing acknowledged before this call lies above it."""
         timeout = self.settings.request_timeout_us if timeout_us is None else timeout_us
 
-        def answered(answer: SeqState | Status, at: Micros) -> None:
-            if isinstance(answer, Status):
-                break_(promise, LogDeviceError(answer, f"tail of log {log}", maybe_applied=False))
+        def answered(answer: SeqState | NoAnswer, at: Micros) -> None:
+            if isinstance(answer, NoAnswer):
+                break_(promise, _unanswered(answer, f"tail of log {log}"))
             else:
                 keep(promise, LSN(answer.last_released))
 
@@ -377,9 +377,9 @@ class ClientSession:
         """Where the log ends, `LogTail`."""
         timeout = self.settings.request_timeout_us if timeout_us is None else timeout_us
 
-        def answered(answer: SeqState | Status, at: Micros) -> None:
-            if isinstance(answer, Status):
-                break_(promise, LogDeviceError(answer, f"tail of log {log}", maybe_applied=False))
+        def answered(answer: SeqState | NoAnswer, at: Micros) -> None:
+            if isinstance(answer, NoAnswer):
+                break_(promise, _unanswered(answer, f"tail of log {log}"))
             else:
                 known = answer.tail_lsn > 0
                 keep(
@@ -397,9 +397,9 @@ class ClientSession:
         """Who sequences the log and how far it is, `SequencerState`; activates the log when nobody sequences it."""
         timeout = self.settings.request_timeout_us if timeout_us is None else timeout_us
 
-        def answered(answer: SeqState | Status, at: Micros) -> None:
-            if isinstance(answer, Status):
-                break_(promise, LogDeviceError(answer, f"sequencer of log {log}", maybe_applied=False))
+        def answered(answer: SeqState | NoAnswer, at: Micros) -> None:
+            if isinstance(answer, NoAnswer):
+                break_(promise, _unanswered(answer, f"sequencer of log {log}"))
             else:
                 keep(
                     promise,
@@ -424,8 +424,8 @@ class ClientSession:
             if status is Status.OK:
                 keep(promise, None)
             else:
-                names = ", ".join(map(format_shard, missing))
-                break_(promise, LogDeviceError(status, f"not trimmed at {names}", retriable=True, maybe_applied=True))
+                text = f"not trimmed at {', '.join(map(format_shard, missing))}: {request.explain(at)}"
+                break_(promise, LogDeviceError(status, text, retriable=True, maybe_applied=True))
 
         request = TrimRequest(
             log,
@@ -476,3 +476,7 @@ class ClientSession:
     def alive_nodes(self) -> list[NodeId]:
         """For the curious: nodes that are alive as far as the client knows."""
         return [node for node in sorted(self.config.nodes) if self.view.state(node) is NodeState.ALIVE]
+
+
+def _unanswered(answer: NoAnswer, what: str) -> LogDeviceError:
+    return LogDeviceError(answer.status, f"{what}: {answer.why}", maybe_applied=False)

@@ -4,19 +4,32 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 from client.append.router import Router, Routes
 from client.links import Links
 from client.settings import ClientSettings
+from client.trail import Trail, given_up, name_asked
 from logdevice_py.core.ids import LogId, NodeId, PeerId
 from logdevice_py.core.lsn import Epoch
 from logdevice_py.core.machine import Rng, Timer, TimerWheel, backoff
-from logdevice_py.core.status import Status
+from logdevice_py.core.status import TRAITS, Status
 from logdevice_py.core.units import Micros
 from logdevice_py.protocol.messages import AppendFlags, GetSeqState, SeqState, SeqStateFlags
 
 _FINAL = frozenset({Status.NOTFOUND, Status.INVALID_PARAM, Status.NOTSUPPORTED, Status.DISABLED})
-Answered = Callable[[SeqState | Status, Micros], None]
+
+
+@dataclass(frozen=True, slots=True)
+class NoAnswer:
+    """A question without an answer."""
+
+    status: Status
+    why: str
+    """What was waited for, and what came of it."""
+
+
+Answered = Callable[[SeqState | NoAnswer, Micros], None]
 """Gets the OK answer, or why there is none."""
 
 
@@ -32,6 +45,8 @@ class SeqStateRequest:
     """One question; ends with exactly one call of `done` unless cancelled."""
 
     __slots__ = (
+        "_asked_at",
+        "_began",
         "_deadline",
         "_done",
         "_flags",
@@ -41,6 +56,7 @@ class SeqStateRequest:
         "_router",
         "_status",
         "_timer",
+        "_trail",
         "accept",
         "log",
         "min_epoch",
@@ -58,6 +74,7 @@ class SeqStateRequest:
         deadline: int | None,
         done: Answered,
         accept: Callable[[SeqState], bool],
+        now: Micros,
     ) -> None:
         self._owner = owner
         self.log = log
@@ -74,6 +91,8 @@ class SeqStateRequest:
         self._round = 0
         self._status = Status.TIMEDOUT
         self._timer: Timer | None = None
+        self._began = self._asked_at = now
+        self._trail = Trail()
         self._pauses = backoff(owner.rng, initial_us=owner.settings.retry_us_min, max_us=owner.settings.retry_us_max)
 
     def start(self, now: Micros) -> None:
@@ -85,11 +104,6 @@ class SeqStateRequest:
             self._pause(Status.NOSEQUENCER, now)
         else:
             self._ask(node, now)
-
-    @property
-    def refusal(self) -> Status:
-        """Why it has no answer yet, as far as somebody said; OK: nobody did."""
-        return Status.OK if self._status is Status.TIMEDOUT else self._status
 
     def cancel(self) -> None:
         """The answer is not wanted any more."""
@@ -110,14 +124,14 @@ class SeqStateRequest:
             else:
                 self._pause(Status.AGAIN, now)
         elif answer.status in (Status.REDIRECTED, Status.PREEMPTED):
+            self._trail.redirected(self.node, answer.redirect)
             node = self._router.redirected(self.node, answer.redirect, preempted=answer.status is Status.PREEMPTED)
             if node is None:
                 self._pause(Status.NOSEQUENCER, now)
             else:
                 self._ask(node, now)
         elif answer.status in _FINAL:
-            self._finish()
-            self._done(answer.status, now)
+            self._fail(answer.status, TRAITS[answer.status].meaning, now)
         else:
             self._pause(answer.status, now)
 
@@ -129,6 +143,7 @@ class SeqStateRequest:
     def _ask(self, node: NodeId, now: Micros) -> None:
         self._forget_id()
         self.state = QuestionState.ASKED
+        self._asked_at = now
         self.node = node
         flags = self._flags
         if self._router.flags & AppendFlags.NO_REDIRECT:
@@ -146,6 +161,7 @@ class SeqStateRequest:
         """Ask the same node again, then others: they know whether it is dead."""
         if self._expired(Status.TIMEDOUT, now):
             return
+        self._trail.unanswered(f"N{self.node}")
         other = self._owner.routes.other_node(self.log, self.node, self._round)
         self._round += 1
         node = self._router.first()
@@ -159,6 +175,9 @@ class SeqStateRequest:
     def _pause(self, status: Status, now: Micros) -> None:
         self._forget_id()
         self._status = status
+        self._trail.refused(
+            "" if status is Status.NOSEQUENCER and self.state is QuestionState.PAUSED else f"N{self.node}", status
+        )
         if self._expired(status, now):
             return
         self.state = QuestionState.PAUSED
@@ -168,9 +187,18 @@ class SeqStateRequest:
     def _expired(self, status: Status, now: Micros) -> bool:
         if self._deadline is None or now < self._deadline:
             return False
-        self._finish()
-        self._done(status, now)
+        self._fail(status, given_up(now - self._began, self.waits_for(now)), now)
         return True
+
+    def waits_for(self, now: Micros) -> str:
+        """What it waits for, and what came of it so far."""
+        asked = self.state is QuestionState.ASKED
+        what = name_asked(self.node, now - self._asked_at, self._owner.links) if asked else "the next try"
+        return self._trail.explain(what, self._owner.routes.epoch(self.log))
+
+    def _fail(self, status: Status, why: str, now: Micros) -> None:
+        self._finish()
+        self._done(NoAnswer(status, why), now)
 
     def _at(self, deadline: int, handler: Callable[[Micros], None]) -> None:
         if self._timer is not None:
@@ -232,7 +260,7 @@ class SeqStateRequests:
             deadline: None asks for ever.
             accept: an OK answer that it refuses is asked for again.
         """
-        request = SeqStateRequest(self, log, flags, min_epoch, deadline, done, accept)
+        request = SeqStateRequest(self, log, flags, min_epoch, deadline, done, accept, now)
         request.start(now)
         return request
 
