@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Final
 
 from logdevice_py.config.admin import AdminSettings
-from logdevice_py.core.declare import render_value, settings_from
+from logdevice_py.core.declare import render_value, settings_from, written_value
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.membership.settings import MembershipSettings
 from logdevice_py.runtime.driver import Driver
@@ -73,7 +73,7 @@ class LiveSettings:
             LogDeviceError: INVALID_PARAM: there is no such setting that may be changed, or the value is wrong.
         """
         field = self._field(section, name)
-        changes = {**self._changes.get(section, {}), name: _raw(field, text)}
+        changes = {**self._changes.get(section, {}), name: written_value(field, text)}
         return self._use(section, name, changes)
 
     def unset(self, section: str, name: str) -> str:
@@ -129,13 +129,3 @@ def live_settings_of(
     if admin is not None:
         users["settings.admin"] = admin
     return LiveSettings(file, users)
-
-
-def _raw(field: dataclasses.Field[Any], text: str) -> Any:
-    """What TOML would make of the text."""
-    unit = field.metadata["unit"]
-    if unit in ("us", "bytes", "text"):
-        return text
-    if unit == "flag":
-        return {"true": True, "false": False}.get(text, text)
-    return int(text) if text.isascii() and text.removeprefix("-").isdigit() and len(text) < 19 else text
