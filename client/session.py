@@ -23,6 +23,7 @@ from client.look_up.survey import SurveyGround
 from client.metadata_repair import MetadataRepair
 from client.metrics import ClientMetrics, WriterMetrics
 from client.promise import Promise, break_, keep
+from client.read.read_stream import ReadStream
 from client.read.release_lookup import ReleaseLookup, StandingStream
 from client.read.settings import ReadSettings
 from client.read.shard_statuses import ShardStatuses
@@ -296,6 +297,10 @@ class ClientSession:
     def remove_stream(self, stream_id: int) -> None:
         """The stream is closed; messages under way to it are dropped."""
         self._streams.pop(stream_id, None)
+
+    def read_streams(self) -> list[ReadStream]:
+        """The read streams that are open, in the order in which they were opened."""
+        return [stream for stream in self._streams.values() if isinstance(stream, ReadStream)]
 
     def _wake_log(self, log: LogId, now: Micros) -> None:
         """Have the log sequenced by somebody; what the answer is does not matter."""
