@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
+import socket
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -26,13 +27,15 @@ from server.supervisor import write_cluster_file
 
 
 @asynccontextmanager
-async def one_node(directory: Path, admin: Mapping[str, Any]) -> AsyncIterator[LocalCluster]:
-    """A cluster of one node with these settings of its admin API."""
+async def one_node(
+    directory: Path, admin: Mapping[str, Any], **sections: Mapping[str, Any]
+) -> AsyncIterator[LocalCluster]:
+    """A cluster of one node with these settings of its admin API, and of other sections."""
     directory.mkdir(exist_ok=True)
     config = make_config(
         directory, nodes=1, logs=2, replicate="node:1", racks=1, epoch_store=None, durability=Durability.SYNC
     )
-    write_cluster_file(directory, dataclasses.replace(config, settings={"admin": dict(admin)}))
+    write_cluster_file(directory, dataclasses.replace(config, settings={"admin": dict(admin), **sections}))
     async with LocalCluster(nodes=1, directory=directory) as cluster:
         yield cluster
 
@@ -85,7 +88,9 @@ async def test_other_machines_are_not_let_in_without_a_token(tmp_path: Path) -> 
     config = make_config(
         tmp_path, nodes=1, logs=1, replicate="node:1", racks=1, epoch_store=None, durability=Durability.SYNC
     )
-    members = {node: dataclasses.replace(member, host="0.0.0.0") for node, member in config.nodes.items()}
+    with socket.create_server(("0.0.0.0", 0)) as free:
+        port = free.getsockname()[1]  # clusters of this machine have the usual one
+    members = {node: dataclasses.replace(member, host="0.0.0.0", port=port) for node, member in config.nodes.items()}
     write_cluster_file(tmp_path, dataclasses.replace(config, nodes=members, settings={"admin": {"expose": True}}))
     path = layout.cluster_file(tmp_path)
     with pytest.raises(LogDeviceError, match="token_file") as refused:
