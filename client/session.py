@@ -15,6 +15,7 @@ from client.append.open_appends import OpenAppends
 from client.append.router import Routes
 from client.append.seq_state_request import NoAnswer, SeqStateRequests
 from client.history_request import HistoryKnown, HistoryRequest
+from client.inquiries import Inquiries
 from client.known_cluster import KnownCluster
 from client.links import Links
 from client.look_up.answers import LogTail
@@ -119,10 +120,18 @@ class ClientSession:
         self.metrics = ClientMetrics()
         self.view = KnownCluster(self.settings)
         self.routes = Routes(config, self.view, self.metrics)
-        self.questions = SeqStateRequests(self.routes, self.links, timers, rng, self.ids, self.settings)
+        self.inquiries = Inquiries(self.links, self.ids)
+        self.questions = SeqStateRequests(self.routes, self.links, timers, rng, self.ids, self.settings, self.inquiries)
         self.metadata_repair = MetadataRepair(self.questions, self.settings)
         self.appends = AppendRequests(
-            self.routes, self.links, timers, rng, self.ids, settings=self.settings, metrics=self.metrics
+            self.routes,
+            self.links,
+            timers,
+            rng,
+            self.ids,
+            settings=self.settings,
+            metrics=self.metrics,
+            inquiries=self.inquiries,
         )
         self._frames: dict[int, Any] = {}
         self._writers: list[WriteStreams] = []
@@ -245,7 +254,7 @@ class ClientSession:
             self.appends.on_appended(peer, message, now)
 
     def _on_seq_state(self, peer: PeerId, message: SeqState, now: Micros) -> None:
-        if not self.questions.on_seq_state(peer, message, now):
+        if not self.questions.on_seq_state(peer, message, now) and not self.inquiries.on_seq_state(peer, message, now):
             self.appends.on_seq_state(peer, message)
 
     def _on_cluster_state(self, peer: PeerId, message: ClusterState, now: Micros) -> None:

@@ -63,14 +63,15 @@ class Trail:
         """Whether somebody refused so."""
         return status in self._refusals
 
-    def explain(self, waits_for: str, epoch: Epoch = Epoch(0)) -> str:
+    def explain(self, waits_for: str, epoch: Epoch = Epoch(0), told: str = "") -> str:
         """What is waited for, with what happened before.
 
         Args:
             waits_for: what is waited for.
             epoch: the highest of the log that was heard of; 0: none.
+            told: what a node said of it.
         """
-        parts = [waits_for]
+        parts = [waits_for, told] if told else [waits_for]
         if epoch:
             parts.append(f"the log is in epoch {epoch}, as far as is known")
         if self._turn is not None:

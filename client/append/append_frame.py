@@ -28,9 +28,9 @@ class AppendFrame:
     """One APPEND frame and who waits for it."""
 
     __slots__ = (
-        "_began",
         "_sent_at",
         "_trail",
+        "began",
         "call",
         "deadline",
         "message",
@@ -58,7 +58,7 @@ class AppendFrame:
         self.status = Status.TIMEDOUT
         """The last refusal."""
         self.previous_offset = 0
-        self._began = now
+        self.began = now
         self._sent_at = now
         self._trail: Trail | None = None
 
@@ -82,15 +82,16 @@ class AppendFrame:
                 "" if status is Status.NOSEQUENCER and self.state is FrameState.HELD else f"N{self.node}", status
             )
 
-    def explain(self, status: Status, now: Micros, epoch: Epoch, links: Links) -> str:
+    def explain(self, status: Status, now: Micros, epoch: Epoch, links: Links, told: str) -> str:
         """Why it fails with a status, having no answer.
 
         Args:
             epoch: the highest of the log that was heard of; 0: none.
             links: of the client.
+            told: what the node said that it waits for.
         """
         trail = self._trail or Trail()
         held = self.state is FrameState.HELD
         waits_for = "the next try" if held else name_asked(self.node, now - self._sent_at, links)
-        story = given_up(now - self._began, trail.explain(waits_for, epoch))
+        story = given_up(now - self.began, trail.explain(waits_for, epoch, told))
         return story if trail.tells_of(status) else f"{TRAITS[status].meaning}; {story}"

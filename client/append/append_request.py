@@ -18,6 +18,7 @@ from client.append.append_frame import AppendFrame, FrameState
 from client.append.coalescing import cut_frames
 from client.append.open_appends import OpenAppends
 from client.append.router import REFUSALS, Router, Routes
+from client.inquiries import Inquiries
 from client.links import Links
 from client.metrics import ClientMetrics
 from client.promise import Promise, break_
@@ -64,6 +65,7 @@ class AppendRequests:
         "_dirty",
         "_frames",
         "_ids",
+        "_inquiries",
         "_links",
         "_logs",
         "_metrics",
@@ -86,7 +88,9 @@ class AppendRequests:
         *,
         settings: ClientSettings,
         metrics: ClientMetrics,
+        inquiries: Inquiries,
     ) -> None:
+        self._inquiries = inquiries
         self._routes = routes
         self._links = links
         self._timers = timers
@@ -209,6 +213,7 @@ class AppendRequests:
         if answer.status in (Status.REDIRECTED, Status.PREEMPTED):
             self._follow(frame, answer, now)
         elif answer.status in REFUSALS or has_position or TRAITS[answer.status].maybe_applied:
+            self._inquiries.ask(message.log, frame.node, now)
             self._routes.forget(message.log, frame.node)
             self._hold(frame, now)
         else:
@@ -395,7 +400,9 @@ class AppendRequests:
             break_(promise, LogDeviceError(status, detail, maybe_applied=maybe_applied))
 
     def _fail_explained(self, frame: AppendFrame, status: Status, now: Micros, *, maybe_applied: bool) -> None:
-        why = frame.explain(status, now, self._routes.epoch(frame.message.log), self._links)
+        log = frame.message.log
+        told = self._inquiries.told(log, frame.node, frame.began, now)
+        why = frame.explain(status, now, self._routes.epoch(log), self._links, told)
         self._fail(frame, status, maybe_applied=maybe_applied, detail=why)
 
     def _remove(self, frame: AppendFrame) -> None:
@@ -424,7 +431,7 @@ class AppendRequests:
                 frame.probed_at = now
                 frame.probes += 1
         for (log, node), frame in unanswered.items():
-            self.probe(log, node, frame.probes - 1)
+            self.probe(log, node, frame.probes - 1, now)
         self._arm(now)
 
     def _expire(self, frame: AppendFrame, now: Micros) -> None:
@@ -435,8 +442,10 @@ class AppendRequests:
         else:
             self._fail_explained(frame, Status.TIMEDOUT, now, maybe_applied=True)
 
-    def probe(self, log: LogId, silent: NodeId, round_: int) -> None:
-        """Ask another node where the log is. It also tells the state of the cluster; the append itself goes on waiting."""
+    def probe(self, log: LogId, silent: NodeId, round_: int, now: Micros) -> None:
+        """Ask another node where the log is. It also tells the state of the cluster; the append itself goes on waiting. The silent node is asked what
+        it waits for."""
+        self._inquiries.ask(log, silent, now)
         node = self._routes.other_node(log, silent, round_)
         if node is None:
             return

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from client.append.router import Router, Routes
+from client.inquiries import Inquiries
 from client.links import Links
 from client.settings import ClientSettings
 from client.trail import Trail, given_up, name_asked
@@ -133,6 +134,8 @@ class SeqStateRequest:
         elif answer.status in _FINAL:
             self._fail(answer.status, TRAITS[answer.status].meaning, now)
         else:
+            if answer.status is Status.AGAIN:
+                self._owner.inquiries.ask(self.log, self.node, now)
             self._pause(answer.status, now)
 
     def on_peer_down(self, peer: PeerId, now: Micros) -> None:
@@ -150,12 +153,22 @@ class SeqStateRequest:
             flags |= SeqStateFlags.NO_REDIRECT
         if self._router.flags & AppendFlags.REACTIVATE_IF_PREEMPTED:
             flags |= SeqStateFlags.REACTIVATE_IF_PREEMPTED
-        self._at(now + self._owner.settings.attempt_us, self._unanswered)
+        settings = self._owner.settings
+        self._at(now + min(settings.unanswered_us, settings.attempt_us), self._inquire)
         self.request_id = self._owner.new_id(self)
         self._owner.links.send(
             PeerId(node),
             GetSeqState(request_id=self.request_id, log=self.log, flags=int(flags), min_epoch=self.min_epoch),
         )
+
+    def _inquire(self, now: Micros) -> None:
+        """It takes a while: have the node say why, again and again."""
+        due = self._asked_at + self._owner.settings.attempt_us
+        if now >= due or (self._deadline is not None and now >= self._deadline):
+            self._unanswered(now)
+            return
+        self._owner.inquiries.ask(self.log, self.node, now)
+        self._at(min(now + self._owner.settings.unanswered_us, due), self._inquire)
 
     def _unanswered(self, now: Micros) -> None:
         """Ask the same node again, then others: they know whether it is dead."""
@@ -194,7 +207,8 @@ class SeqStateRequest:
         """What it waits for, and what came of it so far."""
         asked = self.state is QuestionState.ASKED
         what = name_asked(self.node, now - self._asked_at, self._owner.links) if asked else "the next try"
-        return self._trail.explain(what, self._owner.routes.epoch(self.log))
+        told = self._owner.inquiries.told(self.log, self.node, self._began, now)
+        return self._trail.explain(what, self._owner.routes.epoch(self.log), told)
 
     def _fail(self, status: Status, why: str, now: Micros) -> None:
         self._finish()
@@ -225,11 +239,19 @@ def _any(_: SeqState) -> bool:
 class SeqStateRequests:
     """The questions of one client that are under way."""
 
-    __slots__ = ("_asked", "_ids", "links", "rng", "routes", "settings", "timers")
+    __slots__ = ("_asked", "_ids", "inquiries", "links", "rng", "routes", "settings", "timers")
 
     def __init__(
-        self, routes: Routes, links: Links, timers: TimerWheel, rng: Rng, ids: Iterator[int], settings: ClientSettings
+        self,
+        routes: Routes,
+        links: Links,
+        timers: TimerWheel,
+        rng: Rng,
+        ids: Iterator[int],
+        settings: ClientSettings,
+        inquiries: Inquiries,
     ) -> None:
+        self.inquiries = inquiries
         self.routes = routes
         self.links = links
         self.timers = timers

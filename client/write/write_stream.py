@@ -34,7 +34,7 @@ from logdevice_py.core.ids import LogId, NodeId, PeerId, WriterId
 from logdevice_py.core.lsn import EPOCH_INVALID, ESN_MAX, Epoch, Lsn, compose_lsn, epoch_of
 from logdevice_py.core.machine import Timer, backoff
 from logdevice_py.core.status import LogDeviceError, Status
-from logdevice_py.core.units import Micros
+from logdevice_py.core.units import SECOND, Micros
 from logdevice_py.protocol.messages import Append, Appended, AppendFlags, Durability, SeqState, SeqStateFlags
 
 _RESUME = int(AppendFlags.RESUME)
@@ -90,8 +90,7 @@ class WriteStream:
         self._min_epoch = EPOCH_INVALID
         self._question: SeqStateRequest | None = None
         self._search: FrameSearch | None = None
-        self._reason = Status.OK
-        self._reason_epoch = EPOCH_INVALID
+        self._reason, self._reason_epoch = Status.OK, EPOCH_INVALID
         self._pauses: Iterator[int] | None = None
         self._timer: Timer | None = None
         self._look_timer: Timer | None = None
@@ -106,14 +105,16 @@ class WriteStream:
 
     def waiting_for(self, now: Micros) -> str:
         """Why what was taken is not acknowledged yet, for people."""
-        refusal, more = self._reason if self._pauses is not None else Status.OK, ""
-        oldest = self._frames.oldest_in_flight()
+        refusal = self._reason if self._pauses is not None else Status.OK
         if self._question is not None:
             refusal, more = Status.OK, self._question.waits_for(now)
         elif self._search is not None:
             more = self._search.waiting_for()
-        elif oldest is not None:
-            more = name_asked(self._node, now - oldest.sent_at, self._ground.links)
+        else:
+            oldest = self._frames.oldest_in_flight()
+            asked = "" if oldest is None else name_asked(self._node, now - oldest.sent_at, self._ground.links)
+            told = self._ground.questions.inquiries.told(self.log, self._node, Micros(now - 2 * SECOND), now)
+            more = "; ".join(filter(None, (asked, told)))
         return explain_wait(self.state, self.epoch, refusal, more)
 
     def flush(self, marker: Callable[[], None], now: Micros) -> bool:
@@ -272,6 +273,7 @@ class WriteStream:
             marks.hit("stream_adopts_epoch")
             self._enter(self._reason_epoch, self._node, now)
         elif reason in HERE:
+            self._ground.questions.inquiries.ask(self.log, self._node, now)
             self._pause(WriteStreamState.STREAMING, now)
         elif reason in FATAL:
             self._enter(self.epoch, self._node, now)
@@ -467,7 +469,7 @@ class WriteStream:
             marks.hit("stream_silent_sequencer")
             self._lost(now, doubt=True)
             return
-        self._ground.probe(self.log, self._node, self._probes)
+        self._ground.probe(self.log, self._node, self._probes, now)
         self._probes += 1
 
     def _expire(self, now: Micros) -> None:
@@ -490,8 +492,7 @@ class WriteStream:
     def check(self) -> None:
         """What must hold between events."""
         self._frames.check()
-        assert not self._frames.in_flight or self.state in (WriteStreamState.STREAMING, WriteStreamState.DRAINING), (
-            self.state
-        )
+        sending = self.state in (WriteStreamState.STREAMING, WriteStreamState.DRAINING)
+        assert sending or not self._frames.in_flight, self.state
         if self.state is WriteStreamState.STREAMING:
             self._frames.check_streaming()
