@@ -221,7 +221,7 @@ class BufferedWriter:
 
     def waiting_for(self, log: int | str) -> str | None:
         """Why records of a log are not acknowledged yet, for people; None when all are."""
-        return self._streams.waiting_for(self._shell.log_id(log))
+        return self._streams.waiting_for(self._shell.log_id(log), self._now())
 
     @property
     def unacknowledged_bytes(self) -> int:

@@ -293,6 +293,11 @@ class Client(LogQuestions):
         raise _shutdown('the client is not open: use "async with Client(...) as client"')
 
     @property
+    def is_open(self) -> bool:
+        """It was opened, and neither closed nor broken."""
+        return self._loop is not None and self._crashed is None
+
+    @property
     def loop(self) -> asyncio.AbstractEventLoop:
         """The loop on which the client was opened."""
         assert self._loop is not None, "the client is not open"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from client.trail import name_awaited
 from logdevice_py.core import marks
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.lsn import EPOCH_MAX, Epoch
@@ -55,6 +56,12 @@ class HistoryRequest:
         if not reader.authoritative:
             self._session.metadata_repair.wanted(self._log, self._session.routes.epoch(self._log), now)
         self._done(reader.history, now, EPOCH_MAX if hidden is None else Epoch(hidden - 1))
+
+    def explain(self) -> str:
+        """What it waits for."""
+        reader = self._reader
+        awaited = "" if reader is None else name_awaited(reader.unanswered(), self._session.links)
+        return f"it waited for {awaited or 'shards that lost nothing'}, which keep the metadata log"
 
     def cancel(self) -> None:
         """Harmless when it was answered."""

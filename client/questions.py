@@ -15,6 +15,7 @@ from client.reader import Reader
 from client.sequencer_state import SequencerState
 from client.session import ClientSession
 from client.settings import ClientSettings
+from client.trail import format_wait
 from logdevice_py.core.ids import LogId, ShardId
 from logdevice_py.core.lsn import ESN_MAX, LSN, LSN_INVALID, LSN_OLDEST, Epoch, Lsn, epoch_of
 from logdevice_py.core.status import LogDeviceError, Status
@@ -233,11 +234,7 @@ class LogQuestions:
         tail = await self.tail_lsn(log_id, timeout=timeout)
         if lsn > tail:
             raise LogDeviceError(Status.TOOBIG, f"{LSN(lsn)} lies above the tail of the log")
-        try:
-            async with asyncio.timeout(None if deadline is None else max(0, deadline - self.now()) / 1e6):
-                lsn = await self._beside_bridge(log_id, lsn, tail)
-        except TimeoutError:
-            raise LogDeviceError(Status.TIMEDOUT, f"{LSN(lsn)} could not be read", maybe_applied=False) from None
+        lsn = await self._beside_bridge(log_id, lsn, tail, deadline)
         if lsn <= 0:
             return
         left = None if deadline is None else max(0, deadline - self.now())
@@ -247,15 +244,16 @@ class LogQuestions:
         self.wake()
         await self._outcome(future)
 
-    async def _beside_bridge(self, log: LogId, lsn: int, tail: LSN) -> int:
+    async def _beside_bridge(self, log: LogId, lsn: int, tail: LSN, deadline: int | None) -> int:
         """Where to trim so that the end of an epoch stays explained: the rest of an epoch whose bridge is gone would look lost.
 
         From a bridge on, the whole rest of the epoch goes with it, or the bridge stays when it is the tail.
         """
         if lsn & ESN_MAX == 0:
             return lsn - 1
+        left = None if deadline is None else max(1, deadline - self.now()) / 1e6
         async with self.reader(log, lsn, lsn) as reader:
-            bridged = any(gap.kind is GapKind.BRIDGE for gap in (await reader.read()).gaps)
+            bridged = any(gap.kind is GapKind.BRIDGE for gap in (await reader.read(timeout=left)).gaps)
         if not bridged:
             return lsn
         return lsn | ESN_MAX if LSN(lsn).epoch < tail.epoch else lsn - 1
@@ -280,7 +278,8 @@ class LogQuestions:
             async with asyncio.timeout(left / 1e6):
                 found: tuple[tuple[EpochInterval, ...], Epoch] = await self._outcome(future)
         except TimeoutError:
-            raise LogDeviceError(Status.TIMEDOUT, "the metadata log did not answer", maybe_applied=False) from None
+            text = f"where log {log} lies is not known after {format_wait(left)}: {request.explain()}"
+            raise LogDeviceError(Status.TIMEDOUT, text, maybe_applied=False) from None
         finally:
             request.cancel()
         return found

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, Protocol
 
-from client.arguments import count_argument, lsn_argument
+from client.arguments import count_argument, lsn_argument, timeout_argument
 from client.read.items import Item, RecordBatch
 from client.read.metrics import ReadMetrics
 from client.read.proof import Proof
@@ -144,16 +144,23 @@ class Reader:
 
     # Reading
 
-    async def read(self, max_records: int = 10_000) -> RecordBatch:
+    async def read(self, max_records: int = 10_000, *, timeout: float | None = None) -> RecordBatch:
         """Up to `max_records` records, and the gaps between them, as columns.
 
         Waits for at least one record or gap. Returns an empty batch only when everything up to `until` was read. Being cancelled loses
         nothing.
 
+        Args:
+            max_records: how many at most.
+            timeout: seconds to wait for the first of them; None: for ever.
+
         Raises:
-            LogDeviceError: SHUTDOWN when the client or the reader was closed, INVALID_PARAM.
+            LogDeviceError: SHUTDOWN when the client or the reader was closed, INVALID_PARAM, TIMEDOUT: nothing came; the text says what is waited
+                for. The reader can be read from again.
         """
         count_argument("max_records", max_records)
+        timeout_us = timeout_argument(timeout)
+        deadline = None if timeout_us is None else self._client.now() + timeout_us
         self._open()
         stream = self._stream
         while True:
@@ -165,17 +172,23 @@ class Reader:
             elif self._closed or stream.state is ReadStreamState.STOPPED:
                 self._client.future().cancel()  # the client says why
                 raise LogDeviceError(Status.SHUTDOWN, "the reader was closed", retriable=False)
-            else:
-                await self._wait()
+            elif not await self._wait(deadline):
+                text = f"nothing came of log {self.log} for {timeout:g} s: it waits for {self.waiting_for()}"
+                raise LogDeviceError(Status.TIMEDOUT, text, maybe_applied=False)
 
-    async def _wait(self) -> None:
+    async def _wait(self, deadline: int | None) -> bool:
+        """Until there may be something; False: the time is up."""
         if self._waiter is not None:
             raise LogDeviceError(Status.INVALID_PARAM, "another task reads from this reader")
-        self._waiter = self._client.future()
+        left = None if deadline is None else max(0, deadline - self._client.now()) / 1e6
+        waiter = self._waiter = self._client.future()
         try:
-            await self._waiter
+            await asyncio.wait_for(waiter, left)
+        except TimeoutError:
+            return False
         finally:
             self._waiter = None
+        return True
 
     def __aiter__(self) -> Reader:
         return self

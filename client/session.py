@@ -13,8 +13,9 @@ from typing import Any, Protocol
 from client.append.append_request import AppendRequests
 from client.append.open_appends import OpenAppends
 from client.append.router import Routes
-from client.append.seq_state_request import SeqStateRequests
+from client.append.seq_state_request import NoAnswer, SeqStateRequests
 from client.history_request import HistoryKnown, HistoryRequest
+from client.inquiries import Inquiries
 from client.known_cluster import KnownCluster
 from client.links import Links
 from client.look_up.answers import LogTail
@@ -23,6 +24,7 @@ from client.look_up.survey import SurveyGround
 from client.metadata_repair import MetadataRepair
 from client.metrics import ClientMetrics, WriterMetrics
 from client.promise import Promise, break_, keep
+from client.read.read_stream import ReadStream
 from client.read.release_lookup import ReleaseLookup, StandingStream
 from client.read.settings import ReadSettings
 from client.read.shard_statuses import ShardStatuses
@@ -118,10 +120,18 @@ class ClientSession:
         self.metrics = ClientMetrics()
         self.view = KnownCluster(self.settings)
         self.routes = Routes(config, self.view, self.metrics)
-        self.questions = SeqStateRequests(self.routes, self.links, timers, rng, self.ids, self.settings)
+        self.inquiries = Inquiries(self.links, self.ids)
+        self.questions = SeqStateRequests(self.routes, self.links, timers, rng, self.ids, self.settings, self.inquiries)
         self.metadata_repair = MetadataRepair(self.questions, self.settings)
         self.appends = AppendRequests(
-            self.routes, self.links, timers, rng, self.ids, settings=self.settings, metrics=self.metrics
+            self.routes,
+            self.links,
+            timers,
+            rng,
+            self.ids,
+            settings=self.settings,
+            metrics=self.metrics,
+            inquiries=self.inquiries,
         )
         self._frames: dict[int, Any] = {}
         self._writers: list[WriteStreams] = []
@@ -244,7 +254,7 @@ class ClientSession:
             self.appends.on_appended(peer, message, now)
 
     def _on_seq_state(self, peer: PeerId, message: SeqState, now: Micros) -> None:
-        if not self.questions.on_seq_state(peer, message, now):
+        if not self.questions.on_seq_state(peer, message, now) and not self.inquiries.on_seq_state(peer, message, now):
             self.appends.on_seq_state(peer, message)
 
     def _on_cluster_state(self, peer: PeerId, message: ClusterState, now: Micros) -> None:
@@ -296,6 +306,10 @@ class ClientSession:
     def remove_stream(self, stream_id: int) -> None:
         """The stream is closed; messages under way to it are dropped."""
         self._streams.pop(stream_id, None)
+
+    def read_streams(self) -> list[ReadStream]:
+        """The read streams that are open, in the order in which they were opened."""
+        return [stream for stream in self._streams.values() if isinstance(stream, ReadStream)]
 
     def _wake_log(self, log: LogId, now: Micros) -> None:
         """Have the log sequenced by somebody; what the answer is does not matter."""
@@ -365,9 +379,9 @@ class ClientSession:
         """The last LSN that can be read at present, `LSN`: nothing acknowledged before this call lies above it."""
         timeout = self.settings.request_timeout_us if timeout_us is None else timeout_us
 
-        def answered(answer: SeqState | Status, at: Micros) -> None:
-            if isinstance(answer, Status):
-                break_(promise, LogDeviceError(answer, f"tail of log {log}", maybe_applied=False))
+        def answered(answer: SeqState | NoAnswer, at: Micros) -> None:
+            if isinstance(answer, NoAnswer):
+                break_(promise, _unanswered(answer, f"tail of log {log}"))
             else:
                 keep(promise, LSN(answer.last_released))
 
@@ -377,9 +391,9 @@ class ClientSession:
         """Where the log ends, `LogTail`."""
         timeout = self.settings.request_timeout_us if timeout_us is None else timeout_us
 
-        def answered(answer: SeqState | Status, at: Micros) -> None:
-            if isinstance(answer, Status):
-                break_(promise, LogDeviceError(answer, f"tail of log {log}", maybe_applied=False))
+        def answered(answer: SeqState | NoAnswer, at: Micros) -> None:
+            if isinstance(answer, NoAnswer):
+                break_(promise, _unanswered(answer, f"tail of log {log}"))
             else:
                 known = answer.tail_lsn > 0
                 keep(
@@ -397,9 +411,9 @@ class ClientSession:
         """Who sequences the log and how far it is, `SequencerState`; activates the log when nobody sequences it."""
         timeout = self.settings.request_timeout_us if timeout_us is None else timeout_us
 
-        def answered(answer: SeqState | Status, at: Micros) -> None:
-            if isinstance(answer, Status):
-                break_(promise, LogDeviceError(answer, f"sequencer of log {log}", maybe_applied=False))
+        def answered(answer: SeqState | NoAnswer, at: Micros) -> None:
+            if isinstance(answer, NoAnswer):
+                break_(promise, _unanswered(answer, f"sequencer of log {log}"))
             else:
                 keep(
                     promise,
@@ -424,8 +438,8 @@ class ClientSession:
             if status is Status.OK:
                 keep(promise, None)
             else:
-                names = ", ".join(map(format_shard, missing))
-                break_(promise, LogDeviceError(status, f"not trimmed at {names}", retriable=True, maybe_applied=True))
+                text = f"not trimmed at {', '.join(map(format_shard, missing))}: {request.explain(at)}"
+                break_(promise, LogDeviceError(status, text, retriable=True, maybe_applied=True))
 
         request = TrimRequest(
             log,
@@ -476,3 +490,7 @@ class ClientSession:
     def alive_nodes(self) -> list[NodeId]:
         """For the curious: nodes that are alive as far as the client knows."""
         return [node for node in sorted(self.config.nodes) if self.view.state(node) is NodeState.ALIVE]
+
+
+def _unanswered(answer: NoAnswer, what: str) -> LogDeviceError:
+    return LogDeviceError(answer.status, f"{what}: {answer.why}", maybe_applied=False)

@@ -114,6 +114,11 @@ class SyncClient:
         _background.run(self._client.close())
 
     @property
+    def asynchronous(self) -> Client:
+        """The client that does the work; it belongs to the loop of the background thread."""
+        return self._client
+
+    @property
     def config(self) -> ClusterConfig:
         """The cluster file in use."""
         return self._client.config

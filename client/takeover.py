@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from client.append.seq_state_request import NoAnswer
 from client.reader import ReaderShell
 from client.write.finder import StoredFrames
 from client.write.frame_reader import StreamFrameReader
 from logdevice_py.core.ids import LogId, WriterId
 from logdevice_py.core.lsn import Epoch, Lsn
-from logdevice_py.core.status import LogDeviceError, Status
+from logdevice_py.core.status import LogDeviceError
 from logdevice_py.core.units import Micros
 from logdevice_py.protocol.messages import SeqState, SeqStateFlags
 
@@ -32,11 +33,12 @@ async def recovered(client: ReaderShell, log: LogId, *, min_epoch: int, timeout_
     future: asyncio.Future[SeqState] = client.future()
     session, now = client.session, client.now()
 
-    def answered(answer: SeqState | Status, at: Micros) -> None:
+    def answered(answer: SeqState | NoAnswer, at: Micros) -> None:
         if future.done():
             return
-        if isinstance(answer, Status):
-            future.set_exception(LogDeviceError(answer, f"recovery of log {log}", maybe_applied=False))
+        if isinstance(answer, NoAnswer):
+            text = f"recovery of log {log}: {answer.why}"
+            future.set_exception(LogDeviceError(answer.status, text, maybe_applied=False))
         else:
             future.set_result(answer)
 

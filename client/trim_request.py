@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Iterator
 
 from client.links import Links
 from client.settings import ClientSettings
-from logdevice_py.core.ids import LogId, ShardId, node_peer
+from client.trail import Trail, given_up, name_awaited
+from logdevice_py.core.ids import LogId, ShardId, format_shard, node_peer
 from logdevice_py.core.lsn import Lsn
 from logdevice_py.core.machine import Rng, Timer, TimerWheel, backoff
 from logdevice_py.core.status import TRAITS, Status
@@ -18,6 +19,7 @@ class TrimRequest:
     """One trim. Trimming twice is harmless, so a shard that does not answer is told again until the time is up."""
 
     __slots__ = (
+        "_began",
         "_done",
         "_failed",
         "_ids",
@@ -28,6 +30,7 @@ class TrimRequest:
         "_pauses",
         "_timer",
         "_timers",
+        "_trail",
         "_until",
         "total",
     )
@@ -70,10 +73,14 @@ class TrimRequest:
         self._timers = timers
         self._ids = ids
         self._timer: Timer | None = None
+        self._trail = Trail()
+        self._began: Micros | None = None
         self._pauses = backoff(rng, initial_us=settings.unanswered_us, max_us=settings.attempt_us)
 
     def start(self, now: Micros) -> None:
         """Tell every shard that has not answered."""
+        if self._began is None:
+            self._began = now
         missing = [shard for shard in self._missing if shard not in self._failed]
         if not missing or now >= self._until:
             self._finish(now)
@@ -92,13 +99,20 @@ class TrimRequest:
             return False
         if answer.status is Status.OK:
             del self._missing[answer.shard]
-        elif TRAITS[answer.status].retriable:
-            return True
         else:
+            self._trail.refused(format_shard(answer.shard), answer.status)
+            if TRAITS[answer.status].retriable:
+                return True
             self._failed.add(answer.shard)
         if len(self._failed) == len(self._missing):
             self._finish(now)
         return True
+
+    def explain(self, now: Micros) -> str:
+        """What the shards that did not do it say, and which are silent."""
+        awaited = name_awaited((shard for shard in self._missing if shard not in self._failed), self._links)
+        waited = now - (now if self._began is None else self._began)
+        return given_up(waited, self._trail.explain(awaited or "nobody"))
 
     def _finish(self, now: Micros) -> None:
         if self._timer is not None:

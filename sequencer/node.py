@@ -51,6 +51,7 @@ from sequencer.releases import Releases
 from sequencer.seq_state import SeqStateService
 from sequencer.sequencer import Sequencer
 from sequencer.settings import SequencerSettings
+from sequencer.wait_answers import WaitAnswers
 
 _NO_SUCH_LOG = Route(Action.REFUSE, Status.NOTFOUND)
 
@@ -100,6 +101,7 @@ class SequencerNode:
         self._seq_states = SeqStateService(context, self.sequencers)
         self._reconfiguration = Reconfiguration(context, self.sequencers)
         self._metadata_logs = MetadataLogReading(context)
+        self._wait_answers = WaitAnswers(self)
         self._handlers: dict[type[Any], Callable[[PeerId, Any, Micros], None]] = {
             Append: self._on_append,
             Stored: self._on_stored,
@@ -255,6 +257,9 @@ class SequencerNode:
         self._appends.on_append(sequencer, peer, append, now)
 
     def _on_get_seq_state(self, peer: PeerId, message: GetSeqState, now: Micros) -> None:
+        if message.flags & SeqStateFlags.EXPLAIN:
+            self._wait_answers.answer(peer, message, now)
+            return
         sequencer = self.sequencers.get(message.log)
         if sequencer is None or sequencer.home_version != self.context.placement_version:
             flags = message.flags

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from logdevice_py.config.replication import ReplicationProperty
 from logdevice_py.core.ids import LogId, ShardId, format_shard, node_of
@@ -19,12 +19,14 @@ from sequencer.appender import Appender, AppenderState
 from sequencer.context import SequencerContext
 from sequencer.epoch_sequencer import EpochSequencer
 from sequencer.metadata_log import MetadataLogState, MetadataLogWrite
-from sequencer.node import SequencerNode
 from sequencer.recovery.epoch_recovery import EpochRecovery, EpochRecoveryState
 from sequencer.recovery.log_recovery import LogRecovery, LogRecoveryState
 from sequencer.recovery.recovery_shard import RecoveryShardState
 from sequencer.sequencer import Sequencer, SequencerPhase
 from sequencer.store_availability import Reason
+
+if TYPE_CHECKING:
+    from sequencer.node import SequencerNode
 
 _CAUSE_OF: Final = {
     Reason.OVERLOADED: WaitCause.OVERLOADED,
@@ -50,9 +52,9 @@ def waits_rows(node: SequencerNode, constraints: Constraints, now: Micros) -> It
         sequencer = node.sequencers.get(log)
         if sequencer is not None:
             yield from explainer.of_log(sequencer)
-    for log in node.recoveries.logs():
+    for log in node.recoveries.logs() if constraints.log_id is None else [constraints.log_id]:
         recovery = node.recoveries.find(log)
-        if recovery is not None and constraints.log_id in (None, log):
+        if recovery is not None:
             yield explainer.of_recovery(recovery)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from logdevice_py.core.ids import InstanceId
 from logdevice_py.runtime.clock import wall_us
-from server.durable_file import write_durably
+from logdevice_py.runtime.durable_file import write_durably
 
 _NAME = "instance"
 

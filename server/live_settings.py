@@ -9,13 +9,14 @@ from functools import partial
 from typing import Any, Final
 
 from logdevice_py.config.admin import AdminSettings
-from logdevice_py.core.declare import render_value, settings_from
+from logdevice_py.core.declare import render_value, settings_from, written_value
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.membership.settings import MembershipSettings
 from logdevice_py.runtime.driver import Driver
 from sequencer.recovery.settings import RecoverySettings
 from sequencer.settings import SequencerSettings
 from server.node import Node
+from storage_node.settings import StorageSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +27,22 @@ class LiveSection:
     fixed: frozenset[str] = frozenset()
     """Those that cannot."""
 
+    @property
+    def names(self) -> frozenset[str]:
+        """All that the declaration has; the section of the file may have others beside them."""
+        return frozenset(field.name for field in dataclasses.fields(self.cls))
+
 
 LIVE: Final[dict[str, LiveSection]] = {
     "settings.sequencer": LiveSection(
         SequencerSettings, frozenset({"esn_max"})
     ),  # epochs must end where they were to end
     "settings.recovery": LiveSection(RecoverySettings),
+    "settings.storage": LiveSection(
+        StorageSettings,
+        # taken when a shard is opened; or what is lowered by mistake deletes records
+        frozenset({"recent_entries_bytes_max", "reads_in_flight_max", "retention_margin_us", "removed_logs_grace_us"}),
+    ),
     "settings.membership": LiveSection(MembershipSettings),
     "settings.admin": LiveSection(
         AdminSettings, frozenset({"expose", "token_file"})
@@ -42,7 +53,7 @@ LIVE: Final[dict[str, LiveSection]] = {
 def is_live(section: str, name: str) -> bool:
     """Whether a setting can be changed while the node runs."""
     found = LIVE.get(section)
-    return found is not None and name not in found.fixed
+    return found is not None and name in found.names and name not in found.fixed
 
 
 class LiveSettings:
@@ -73,7 +84,7 @@ class LiveSettings:
             LogDeviceError: INVALID_PARAM: there is no such setting that may be changed, or the value is wrong.
         """
         field = self._field(section, name)
-        changes = {**self._changes.get(section, {}), name: _raw(field, text)}
+        changes = {**self._changes.get(section, {}), name: written_value(field, text)}
         return self._use(section, name, changes)
 
     def unset(self, section: str, name: str) -> str:
@@ -95,13 +106,17 @@ class LiveSettings:
             )
         fields = {field.name: field for field in dataclasses.fields(live.cls)}
         if name not in fields:
-            raise LogDeviceError(Status.INVALID_PARAM, f"{name[:50]}: no such setting in {section}")
+            raise LogDeviceError(
+                Status.INVALID_PARAM, f"{name[:50]}: no setting of {section} that can be changed while the node runs"
+            )
         if name in live.fixed:
             raise LogDeviceError(Status.INVALID_PARAM, f"{name}: cannot be changed while the node runs")
         return fields[name]
 
     def _use(self, section: str, name: str, changes: dict[str, Any]) -> str:
-        raw = {**self._file.get(section.removeprefix("settings."), {}), **changes}
+        names = LIVE[section].names
+        file = self._file.get(section.removeprefix("settings."), {})
+        raw = {**{key: value for key, value in file.items() if key in names}, **changes}
         try:
             settings = settings_from(LIVE[section].cls, raw)
         except ValueError as error:
@@ -121,7 +136,9 @@ def live_settings_of(
         admin: takes other settings of the admin API; None: there is none.
     """
     users: dict[str, Callable[[Any], None]] = {"settings.membership": node.gossip.use_settings}
-    sequencer = node.sequencer
+    sequencer, storage = node.sequencer, node.storage
+    if storage is not None:
+        users["settings.storage"] = storage.use_settings
     if sequencer is not None:
         recoveries = sequencer.recoveries
         users["settings.sequencer"] = sequencer.context.use_settings
@@ -129,13 +146,3 @@ def live_settings_of(
     if admin is not None:
         users["settings.admin"] = admin
     return LiveSettings(file, users)
-
-
-def _raw(field: dataclasses.Field[Any], text: str) -> Any:
-    """What TOML would make of the text."""
-    unit = field.metadata["unit"]
-    if unit in ("us", "bytes", "text"):
-        return text
-    if unit == "flag":
-        return {"true": True, "false": False}.get(text, text)
-    return int(text) if text.isascii() and text.removeprefix("-").isdigit() and len(text) < 19 else text

@@ -24,7 +24,7 @@ from epoch_store.interface import (
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.core.ids import Generation, NodeId, ShardId, format_shard, shard_index_of
 from logdevice_py.core.status import LogDeviceError, Status
-from server.durable_file import write_durably
+from logdevice_py.runtime.durable_file import write_durably
 from storage_node.log_store.identity import AcceptedLoss, IdentityVerdict, Judgement, ShardMarker, why_refused
 
 log = logging.getLogger("logdevice.node")

@@ -33,7 +33,7 @@ from server.admin.actions import ACTIONS
 from server.admin.metrics import AdminMetrics
 from server.admin.node_tables import SETTINGS
 from server.admin.prometheus import prometheus_name
-from server.live_settings import LIVE
+from server.live_settings import LIVE, LiveSection
 from server.process_metrics import ProcessMetrics
 from storage_node.log_store.metrics import LogStoreMetrics, RocksDBMetrics
 from storage_node.metrics import StorageMetrics
@@ -192,12 +192,16 @@ def actions_page() -> str:
                 _table(["parameter", "type", "meaning"], ([f"`{p.name}`", p.type, p.doc] for p in action.parameters))
             )
     parts.append("## Settings that can be changed\n")
-    rows = (
-        [f"`{section}`", ", ".join(f"`{name}`" for name in sorted(live.fixed)) or "none"]
-        for section, live in LIVE.items()
-    )
+    rows = ([f"`{section}`", _fixed(section, live)] for section, live in LIVE.items())
     parts.append(_table(["section", "but not"], rows))
     return "\n".join(parts)
+
+
+def _fixed(section: str, live: LiveSection) -> str:
+    """What cannot be changed of a section, other declarations that share it included."""
+    names = [f"`{name}`" for name in sorted(live.fixed)]
+    others = [title for each, _, title, cls in SETTINGS if each == section and cls is not live.cls]
+    return ", ".join([*names, *(f"those of [{title}](settings.md)" for title in others)]) or "none"
 
 
 def status_page() -> str:

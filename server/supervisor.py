@@ -26,8 +26,8 @@ from logdevice_py.config.parse import load_cluster, render_cluster
 from logdevice_py.config.replication import ReplicationProperty
 from logdevice_py.core.ids import NodeId
 from logdevice_py.core.status import LogDeviceError
+from logdevice_py.runtime.durable_file import write_durably
 from server import layout
-from server.durable_file import write_durably
 
 STOP_TIMEOUT = 20.0
 """Seconds that a node gets to stop in order before it is killed."""

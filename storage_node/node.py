@@ -243,6 +243,11 @@ class StorageNode:
             ),
         }
 
+    def use_settings(self, settings: StorageSettings) -> None:
+        """Other settings hold; what was sized when a shard was opened stays as it is."""
+        for machines in self.shards.values():
+            machines.shard.settings = settings
+
     def enable_rebuilding(
         self, settings: RebuildingSettings, metrics: RebuildingMetrics, ask_sequencer: AskSequencer
     ) -> None:

@@ -180,8 +180,12 @@ class Scrubber:
     def _pace(self, now: Micros) -> None:
         """Go on when the rate allows."""
         self.state = ScrubState.PACING
-        delay = self._cost * SECOND // self._shard.settings.scrub_bytes_per_s
-        self._timer = self._shard.timers.at(Micros(now + delay), self._go_on)
+        rate = self._shard.settings.scrub_bytes_per_s
+        if rate:
+            self._timer = self._shard.timers.at(Micros(now + self._cost * SECOND // rate), self._go_on)
+        else:
+            # an operator set it to 0 while a pass was at work
+            self._timer = self._shard.timers.at(Micros(now + SECOND), self._pace)
 
     # ---- one range
 

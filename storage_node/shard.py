@@ -50,7 +50,8 @@ class Shard:
         self.shard: Final[ShardId] = contents.marker.shard
         self.generation: Final[Generation] = contents.marker.generation
         self.config = config
-        self.settings: Final = settings
+        self.settings = settings
+        """Those in force; machines look here whenever they need one."""
         self.out: Final = outbox
         self.timers: Final = timers
         self.rng: Final = rng

@@ -13,6 +13,7 @@ from logdevice_py.core.lsn import Lsn
 from logdevice_py.core.status import CorruptEntryError, Status
 from logdevice_py.metadata.epoch_metadata import EpochMetaData
 from logdevice_py.tables.constraints import Constraints
+from logdevice_py.tables.declare import STREAM_SHOWN
 from logdevice_py.tables.storage import (
     CopysetDistributionRow,
     LogsdbDirectoryRow,
@@ -20,6 +21,7 @@ from logdevice_py.tables.storage import (
     PartitionsRow,
     PurgesRow,
     ReadersRow,
+    RecordCsiRow,
     RecordRow,
     ShardsRow,
     StoredLogsRow,
@@ -178,7 +180,7 @@ def readers_rows(node: StorageNode, constraints: Constraints) -> Iterator[Reader
                 shard=index,
                 client=format_peer(stream.peer),
                 log_id=stream.log.log,
-                stream=stream.stream,
+                stream=stream.stream & STREAM_SHOWN,
                 state=stream.state.name,
                 read_pointer=stream.position,
                 until_lsn=stream.until,
@@ -214,6 +216,14 @@ def record_rows(
         rows[first] = _damaged_row(log, first, index, "CORRUPT")
     for lsn in sorted(rows):
         yield rows[lsn]
+
+
+def record_csi_rows(
+    log: LogId, index: int, result: ReadResult, superseded: Sequence[tuple[Lsn, bytes]] = ()
+) -> Iterator[RecordCsiRow]:
+    """Rows of table `record_csi` for what one read of a shard found; `superseded` are copies that do not count."""
+    for row in record_rows(log, index, result, superseded, bare=True):
+        yield RecordCsiRow(log, row.lsn, index, row.is_current, row.wave, row.recovery_epoch, row.copyset, row.flags)
 
 
 class CopysetCounts:

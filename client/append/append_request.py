@@ -11,13 +11,14 @@ connection breaks, and fails with `maybe_applied`.
 
 from __future__ import annotations
 
-import enum
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import islice
 
+from client.append.append_frame import AppendFrame, FrameState
 from client.append.coalescing import cut_frames
 from client.append.open_appends import OpenAppends
 from client.append.router import REFUSALS, Router, Routes
+from client.inquiries import Inquiries
 from client.links import Links
 from client.metrics import ClientMetrics
 from client.promise import Promise, break_
@@ -45,46 +46,6 @@ _PROBES_MAX = 1000
 DURABILITY = {int(value): value for value in Durability}
 
 
-class FrameState(enum.Enum):
-    """Of one APPEND frame."""
-
-    HELD = enum.auto()  # certainly not applied; waits for its turn to be sent again
-    SENT = enum.auto()  # given to a connection; no answer yet
-    DONE = enum.auto()  # answered or given up
-
-
-class _Frame:
-    """One APPEND frame and who waits for it."""
-
-    __slots__ = (
-        "call",
-        "deadline",
-        "message",
-        "node",
-        "previous_offset",
-        "probed_at",
-        "probes",
-        "promises",
-        "router",
-        "state",
-        "status",
-    )
-
-    def __init__(self, message: Append, promises: Sequence[Promise], deadline: int) -> None:
-        self.call = message.request_id
-        """Grows with the calls; each try has a request id of its own."""
-        self.message = message
-        self.promises = promises
-        self.deadline = deadline
-        self.state = FrameState.HELD
-        self.node = NodeId(-1)
-        self.probed_at = 0
-        self.probes = 0
-        self.router: Router | None = None
-        self.status = Status.TIMEDOUT
-        self.previous_offset = 0
-
-
 class _LogAppends:
     """What is under way for one log."""
 
@@ -92,7 +53,7 @@ class _LogAppends:
 
     def __init__(self) -> None:
         self.open: list[OpenAppends] = []
-        self.held: list[_Frame] = []
+        self.held: list[AppendFrame] = []
         self.pauses: Iterator[int] | None = None
         self.timer: Timer | None = None
 
@@ -104,6 +65,7 @@ class AppendRequests:
         "_dirty",
         "_frames",
         "_ids",
+        "_inquiries",
         "_links",
         "_logs",
         "_metrics",
@@ -126,7 +88,9 @@ class AppendRequests:
         *,
         settings: ClientSettings,
         metrics: ClientMetrics,
+        inquiries: Inquiries,
     ) -> None:
+        self._inquiries = inquiries
         self._routes = routes
         self._links = links
         self._timers = timers
@@ -136,7 +100,7 @@ class AppendRequests:
         self._metrics = metrics
         self._logs: dict[LogId, _LogAppends] = {}
         self._dirty: list[LogId] = []
-        self._frames: dict[int, _Frame] = {}
+        self._frames: dict[int, AppendFrame] = {}
         self._sweep: Timer | None = None
         self._probes: dict[int, LogId] = {}
         self.named: dict[int | str, OpenAppends] = {}
@@ -214,7 +178,7 @@ class AppendRequests:
                         payload=payload,
                     )
                     whole = last - first == len(promises)
-                    frame = _Frame(message, promises if whole else promises[first:last], deadline)
+                    frame = AppendFrame(message, promises if whole else promises[first:last], now, deadline)
                     self._frames[message.request_id] = frame
                     if appends.held:
                         appends.held.append(frame)  # behind those that wait: they were called for earlier
@@ -235,7 +199,7 @@ class AppendRequests:
         if answer.status is Status.OK:
             self._acknowledge(frame, answer)
             return True
-        frame.status = answer.status
+        frame.refused(answer.status, answer.redirect)
         not_replicated = bool(answer.flags & _NOT_REPLICATED)
         if TRAITS[answer.status].maybe_applied and not not_replicated:
             self._fail(frame, answer.status, maybe_applied=True)
@@ -249,6 +213,7 @@ class AppendRequests:
         if answer.status in (Status.REDIRECTED, Status.PREEMPTED):
             self._follow(frame, answer, now)
         elif answer.status in REFUSALS or has_position or TRAITS[answer.status].maybe_applied:
+            self._inquiries.ask(message.log, frame.node, now)
             self._routes.forget(message.log, frame.node)
             self._hold(frame, now)
         else:
@@ -272,9 +237,9 @@ class AppendRequests:
             frame for frame in self._frames.values() if frame.node == node and frame.state is FrameState.SENT
         ]:
             if was_up:
-                self._fail(frame, Status.PEER_CLOSED, maybe_applied=True)
+                self._fail_explained(frame, Status.PEER_CLOSED, now, maybe_applied=True)
             else:
-                frame.status = Status.CONNFAILED
+                frame.refused(Status.CONNFAILED)
                 self._hold(frame, now)
 
     def on_node_dead(self, node: NodeId, now: Micros) -> None:
@@ -284,7 +249,7 @@ class AppendRequests:
         ]:
             if self._links.withdraw(PeerId(node), frame.message):
                 marks.hit("client_append_leaves_dead_node")
-                frame.status = Status.CONNFAILED
+                frame.refused(Status.CONNFAILED)
                 self._hold(frame, now)
 
     def close(self) -> None:
@@ -302,26 +267,23 @@ class AppendRequests:
 
     # Sending
 
-    def _start(self, frame: _Frame, now: Micros) -> None:
+    def _start(self, frame: AppendFrame, now: Micros) -> None:
         message = frame.message
         message.flags &= ~_ROUTING
         frame.router = None
         node = self._routes.target(message.log)
         if node is None:
-            frame.status = Status.NOSEQUENCER
+            frame.refused(Status.NOSEQUENCER)
             self._hold(frame, now)
             return
         self._send(frame, node, now)
 
-    def _send(self, frame: _Frame, node: NodeId, now: Micros) -> None:
-        frame.state = FrameState.SENT
-        frame.node = node
-        frame.probed_at = now
-        frame.probes = 0
+    def _send(self, frame: AppendFrame, node: NodeId, now: Micros) -> None:
+        frame.sent(node, now)
         self._metrics.frames_sent += 1
         self._links.send(PeerId(node), frame.message)
 
-    def _resend_as(self, frame: _Frame) -> None:
+    def _resend_as(self, frame: AppendFrame) -> None:
         """A new id for each try: an answer to an earlier one is then nobody's."""
         old = frame.message
         del self._frames[old.request_id]
@@ -341,7 +303,7 @@ class AppendRequests:
         self._frames[frame.message.request_id] = frame
         self._metrics.frames_retried += 1
 
-    def _follow(self, frame: _Frame, answer: Appended, now: Micros) -> None:
+    def _follow(self, frame: AppendFrame, answer: Appended, now: Micros) -> None:
         if frame.router is None:
             frame.router = Router(self._routes, frame.message.log)
         node = frame.router.redirected(
@@ -350,7 +312,7 @@ class AppendRequests:
             preempted=answer.status is Status.PREEMPTED,
         )
         if node is None:
-            frame.status = Status.NOSEQUENCER
+            frame.refused(Status.NOSEQUENCER)
             self._routes.forget(frame.message.log, frame.node)
             self._hold(frame, now)
             return
@@ -358,7 +320,7 @@ class AppendRequests:
         frame.message.flags = frame.message.flags & ~_ROUTING | frame.router.flags
         self._send(frame, node, now)
 
-    def _hold(self, frame: _Frame, now: Micros) -> None:
+    def _hold(self, frame: AppendFrame, now: Micros) -> None:
         """Try again after a pause; all held frames of a log go together, in call order."""
         frame.state = FrameState.HELD
         appends = self._logs[frame.message.log]
@@ -384,7 +346,7 @@ class AppendRequests:
 
     # Outcomes
 
-    def _acknowledge(self, frame: _Frame, answer: Appended) -> None:
+    def _acknowledge(self, frame: AppendFrame, answer: Appended) -> None:
         message = frame.message
         if answer.split:
             self._acknowledge_split(frame, answer)
@@ -404,7 +366,7 @@ class AppendRequests:
             if not promise.done():
                 promise.set_result(receipt)
 
-    def _acknowledge_split(self, frame: _Frame, answer: Appended) -> None:
+    def _acknowledge_split(self, frame: AppendFrame, answer: Appended) -> None:
         """Each record got an LSN of its own, whatever this client's cluster file says of batching."""
         records = frame.message.records
         if sum(run[0] for run in answer.split) != records or epoch_of(answer.lsn + records - 1) != epoch_of(answer.lsn):
@@ -420,13 +382,13 @@ class AppendRequests:
                     promise.set_result(Receipt(LSN(lsn), 0, Timestamp(timestamp), copyset, safety))
                 lsn += 1
 
-    def _accepted(self, frame: _Frame) -> None:
+    def _accepted(self, frame: AppendFrame) -> None:
         message = frame.message
         self._remove(frame)
         self._logs[message.log].pauses = None
         self._metrics.records_appended += message.records
 
-    def _fail(self, frame: _Frame, status: Status, *, maybe_applied: bool, detail: str = "") -> None:
+    def _fail(self, frame: AppendFrame, status: Status, *, maybe_applied: bool, detail: str = "") -> None:
         message = frame.message
         maybe_applied = maybe_applied or bool(message.previous_lsn)
         self._remove(frame)
@@ -437,7 +399,13 @@ class AppendRequests:
         for promise in frame.promises:
             break_(promise, LogDeviceError(status, detail, maybe_applied=maybe_applied))
 
-    def _remove(self, frame: _Frame) -> None:
+    def _fail_explained(self, frame: AppendFrame, status: Status, now: Micros, *, maybe_applied: bool) -> None:
+        log = frame.message.log
+        told = self._inquiries.told(log, frame.node, frame.began, now)
+        why = frame.explain(status, now, self._routes.epoch(log), self._links, told)
+        self._fail(frame, status, maybe_applied=maybe_applied, detail=why)
+
+    def _remove(self, frame: AppendFrame) -> None:
         if frame.state is FrameState.HELD:
             held = self._logs[frame.message.log].held
             if frame in held:
@@ -454,28 +422,30 @@ class AppendRequests:
     def _look(self, now: Micros) -> None:
         """Fail what is out of time, and ask about what is unanswered."""
         self._sweep = None
-        unanswered: dict[tuple[LogId, NodeId], _Frame] = {}
+        unanswered: dict[tuple[LogId, NodeId], AppendFrame] = {}
         for frame in list(self._frames.values()):
             if frame.deadline <= now:
-                self._expire(frame)
+                self._expire(frame, now)
             elif frame.state is FrameState.SENT and now - frame.probed_at >= self._settings.unanswered_us:
                 unanswered.setdefault((frame.message.log, frame.node), frame)
                 frame.probed_at = now
                 frame.probes += 1
         for (log, node), frame in unanswered.items():
-            self.probe(log, node, frame.probes - 1)
+            self.probe(log, node, frame.probes - 1, now)
         self._arm(now)
 
-    def _expire(self, frame: _Frame) -> None:
+    def _expire(self, frame: AppendFrame, now: Micros) -> None:
         if frame.state is FrameState.HELD:
-            self._fail(frame, frame.status, maybe_applied=False, detail=f"last answer: {frame.status.name}; time is up")
+            self._fail_explained(frame, frame.status, now, maybe_applied=False)
         elif self._links.withdraw(PeerId(frame.node), frame.message):
-            self._fail(frame, Status.CONNFAILED, maybe_applied=False)
+            self._fail_explained(frame, Status.CONNFAILED, now, maybe_applied=False)
         else:
-            self._fail(frame, Status.TIMEDOUT, maybe_applied=True)
+            self._fail_explained(frame, Status.TIMEDOUT, now, maybe_applied=True)
 
-    def probe(self, log: LogId, silent: NodeId, round_: int) -> None:
-        """Ask another node where the log is. It also tells the state of the cluster; the append itself goes on waiting."""
+    def probe(self, log: LogId, silent: NodeId, round_: int, now: Micros) -> None:
+        """Ask another node where the log is. It also tells the state of the cluster; the append itself goes on waiting. The silent node is asked what
+        it waits for."""
+        self._inquiries.ask(log, silent, now)
         node = self._routes.other_node(log, silent, round_)
         if node is None:
             return

@@ -4,19 +4,33 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 from client.append.router import Router, Routes
+from client.inquiries import Inquiries
 from client.links import Links
 from client.settings import ClientSettings
+from client.trail import Trail, given_up, name_asked
 from logdevice_py.core.ids import LogId, NodeId, PeerId
 from logdevice_py.core.lsn import Epoch
 from logdevice_py.core.machine import Rng, Timer, TimerWheel, backoff
-from logdevice_py.core.status import Status
+from logdevice_py.core.status import TRAITS, Status
 from logdevice_py.core.units import Micros
 from logdevice_py.protocol.messages import AppendFlags, GetSeqState, SeqState, SeqStateFlags
 
 _FINAL = frozenset({Status.NOTFOUND, Status.INVALID_PARAM, Status.NOTSUPPORTED, Status.DISABLED})
-Answered = Callable[[SeqState | Status, Micros], None]
+
+
+@dataclass(frozen=True, slots=True)
+class NoAnswer:
+    """A question without an answer."""
+
+    status: Status
+    why: str
+    """What was waited for, and what came of it."""
+
+
+Answered = Callable[[SeqState | NoAnswer, Micros], None]
 """Gets the OK answer, or why there is none."""
 
 
@@ -32,6 +46,8 @@ class SeqStateRequest:
     """One question; ends with exactly one call of `done` unless cancelled."""
 
     __slots__ = (
+        "_asked_at",
+        "_began",
         "_deadline",
         "_done",
         "_flags",
@@ -41,6 +57,7 @@ class SeqStateRequest:
         "_router",
         "_status",
         "_timer",
+        "_trail",
         "accept",
         "log",
         "min_epoch",
@@ -58,6 +75,7 @@ class SeqStateRequest:
         deadline: int | None,
         done: Answered,
         accept: Callable[[SeqState], bool],
+        now: Micros,
     ) -> None:
         self._owner = owner
         self.log = log
@@ -74,6 +92,8 @@ class SeqStateRequest:
         self._round = 0
         self._status = Status.TIMEDOUT
         self._timer: Timer | None = None
+        self._began = self._asked_at = now
+        self._trail = Trail()
         self._pauses = backoff(owner.rng, initial_us=owner.settings.retry_us_min, max_us=owner.settings.retry_us_max)
 
     def start(self, now: Micros) -> None:
@@ -85,11 +105,6 @@ class SeqStateRequest:
             self._pause(Status.NOSEQUENCER, now)
         else:
             self._ask(node, now)
-
-    @property
-    def refusal(self) -> Status:
-        """Why it has no answer yet, as far as somebody said; OK: nobody did."""
-        return Status.OK if self._status is Status.TIMEDOUT else self._status
 
     def cancel(self) -> None:
         """The answer is not wanted any more."""
@@ -110,15 +125,17 @@ class SeqStateRequest:
             else:
                 self._pause(Status.AGAIN, now)
         elif answer.status in (Status.REDIRECTED, Status.PREEMPTED):
+            self._trail.redirected(self.node, answer.redirect)
             node = self._router.redirected(self.node, answer.redirect, preempted=answer.status is Status.PREEMPTED)
             if node is None:
                 self._pause(Status.NOSEQUENCER, now)
             else:
                 self._ask(node, now)
         elif answer.status in _FINAL:
-            self._finish()
-            self._done(answer.status, now)
+            self._fail(answer.status, TRAITS[answer.status].meaning, now)
         else:
+            if answer.status is Status.AGAIN:
+                self._owner.inquiries.ask(self.log, self.node, now)
             self._pause(answer.status, now)
 
     def on_peer_down(self, peer: PeerId, now: Micros) -> None:
@@ -129,23 +146,35 @@ class SeqStateRequest:
     def _ask(self, node: NodeId, now: Micros) -> None:
         self._forget_id()
         self.state = QuestionState.ASKED
+        self._asked_at = now
         self.node = node
         flags = self._flags
         if self._router.flags & AppendFlags.NO_REDIRECT:
             flags |= SeqStateFlags.NO_REDIRECT
         if self._router.flags & AppendFlags.REACTIVATE_IF_PREEMPTED:
             flags |= SeqStateFlags.REACTIVATE_IF_PREEMPTED
-        self._at(now + self._owner.settings.attempt_us, self._unanswered)
+        settings = self._owner.settings
+        self._at(now + min(settings.unanswered_us, settings.attempt_us), self._inquire)
         self.request_id = self._owner.new_id(self)
         self._owner.links.send(
             PeerId(node),
             GetSeqState(request_id=self.request_id, log=self.log, flags=int(flags), min_epoch=self.min_epoch),
         )
 
+    def _inquire(self, now: Micros) -> None:
+        """It takes a while: have the node say why, again and again."""
+        due = self._asked_at + self._owner.settings.attempt_us
+        if now >= due or (self._deadline is not None and now >= self._deadline):
+            self._unanswered(now)
+            return
+        self._owner.inquiries.ask(self.log, self.node, now)
+        self._at(min(now + self._owner.settings.unanswered_us, due), self._inquire)
+
     def _unanswered(self, now: Micros) -> None:
         """Ask the same node again, then others: they know whether it is dead."""
         if self._expired(Status.TIMEDOUT, now):
             return
+        self._trail.unanswered(f"N{self.node}")
         other = self._owner.routes.other_node(self.log, self.node, self._round)
         self._round += 1
         node = self._router.first()
@@ -159,6 +188,9 @@ class SeqStateRequest:
     def _pause(self, status: Status, now: Micros) -> None:
         self._forget_id()
         self._status = status
+        self._trail.refused(
+            "" if status is Status.NOSEQUENCER and self.state is QuestionState.PAUSED else f"N{self.node}", status
+        )
         if self._expired(status, now):
             return
         self.state = QuestionState.PAUSED
@@ -168,9 +200,19 @@ class SeqStateRequest:
     def _expired(self, status: Status, now: Micros) -> bool:
         if self._deadline is None or now < self._deadline:
             return False
-        self._finish()
-        self._done(status, now)
+        self._fail(status, given_up(now - self._began, self.waits_for(now)), now)
         return True
+
+    def waits_for(self, now: Micros) -> str:
+        """What it waits for, and what came of it so far."""
+        asked = self.state is QuestionState.ASKED
+        what = name_asked(self.node, now - self._asked_at, self._owner.links) if asked else "the next try"
+        told = self._owner.inquiries.told(self.log, self.node, self._began, now)
+        return self._trail.explain(what, self._owner.routes.epoch(self.log), told)
+
+    def _fail(self, status: Status, why: str, now: Micros) -> None:
+        self._finish()
+        self._done(NoAnswer(status, why), now)
 
     def _at(self, deadline: int, handler: Callable[[Micros], None]) -> None:
         if self._timer is not None:
@@ -197,11 +239,19 @@ def _any(_: SeqState) -> bool:
 class SeqStateRequests:
     """The questions of one client that are under way."""
 
-    __slots__ = ("_asked", "_ids", "links", "rng", "routes", "settings", "timers")
+    __slots__ = ("_asked", "_ids", "inquiries", "links", "rng", "routes", "settings", "timers")
 
     def __init__(
-        self, routes: Routes, links: Links, timers: TimerWheel, rng: Rng, ids: Iterator[int], settings: ClientSettings
+        self,
+        routes: Routes,
+        links: Links,
+        timers: TimerWheel,
+        rng: Rng,
+        ids: Iterator[int],
+        settings: ClientSettings,
+        inquiries: Inquiries,
     ) -> None:
+        self.inquiries = inquiries
         self.routes = routes
         self.links = links
         self.timers = timers
@@ -232,7 +282,7 @@ class SeqStateRequests:
             deadline: None asks for ever.
             accept: an OK answer that it refuses is asked for again.
         """
-        request = SeqStateRequest(self, log, flags, min_epoch, deadline, done, accept)
+        request = SeqStateRequest(self, log, flags, min_epoch, deadline, done, accept, now)
         request.start(now)
         return request
 

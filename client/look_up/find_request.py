@@ -115,6 +115,10 @@ class FindRequest:
         """KEY_FOUND; False when it is not for this request."""
         return self._survey is not None and answer.log == self._log and self._survey.on_answer(answer, now)
 
+    def explain(self, now: Micros) -> str:
+        """Why it is not known."""
+        return "" if self._survey is None else self._survey.explain(now)
+
     def cancel(self) -> None:
         """Nobody wants to know any more."""
         if self._survey is not None:

@@ -6,7 +6,7 @@ from client.look_up.find_request import FindRequest, FindTarget, FoundPlace
 from client.look_up.size_request import SizeRequest
 from client.look_up.survey import LogParts, SurveyGround
 from client.promise import Promise, break_, keep
-from logdevice_py.core.ids import LogId, ShardId, format_shard
+from logdevice_py.core.ids import LogId, ShardId
 from logdevice_py.core.lsn import Lsn
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import Micros, Timestamp
@@ -36,7 +36,7 @@ class LookUps:
 
         def done(found: FoundPlace | list[ShardId], at: Micros) -> None:
             self._requests.remove(request)
-            _tell(promise, found)
+            _tell(promise, found, request, at)
 
         request = FindRequest(self._ground, log, parts, target, last, now + timeout_us, done)
         self._requests.append(request)
@@ -57,7 +57,7 @@ class LookUps:
 
         def done(found: int | list[ShardId], at: Micros) -> None:
             self._requests.remove(request)
-            _tell(promise, found)
+            _tell(promise, found, request, at)
 
         request = SizeRequest(self._ground, log, parts, first, last, now + timeout_us, done)
         self._requests.append(request)
@@ -71,10 +71,11 @@ class LookUps:
             self._requests.remove(request)
 
 
-def _tell(promise: Promise, found: FoundPlace | int | list[ShardId]) -> None:
+def _tell(
+    promise: Promise, found: FoundPlace | int | list[ShardId], request: FindRequest | SizeRequest, now: Micros
+) -> None:
     if isinstance(found, list):
-        silent = ", ".join(map(format_shard, found)) or "none, but not all of them know enough yet"
-        text = f"too few shards answered; silent: {silent}"
+        text = f"too few shards answered: {request.explain(now)}"
         break_(promise, LogDeviceError(Status.PARTIAL, text, retriable=True, maybe_applied=False))
     else:
         keep(promise, found)

@@ -52,6 +52,10 @@ class SizeRequest:
         """DATA_SIZED; False when it is not for this request."""
         return answer.log == self._log and self._survey.on_answer(answer, now)
 
+    def explain(self, now: Micros) -> str:
+        """Why it is not known."""
+        return self._survey.explain(now)
+
     def cancel(self) -> None:
         """Nobody wants to know any more."""
         self._survey.cancel()

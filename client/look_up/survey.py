@@ -8,8 +8,9 @@ from typing import Any, Final
 
 from client.links import Links
 from client.settings import ClientSettings
+from client.trail import Trail, given_up, name_awaited
 from logdevice_py.config.cluster import ClusterConfig
-from logdevice_py.core.ids import ShardId, node_peer
+from logdevice_py.core.ids import ShardId, format_shard, node_peer
 from logdevice_py.core.lsn import LSN_MAX, Epoch, Lsn, compose_lsn
 from logdevice_py.core.machine import Rng, Timer, TimerWheel, backoff
 from logdevice_py.core.marks import hit
@@ -119,6 +120,7 @@ class ShardSurvey:
         "_answers",
         "_ask",
         "_asked",
+        "_began",
         "_done",
         "_enough",
         "_failed",
@@ -128,6 +130,7 @@ class ShardSurvey:
         "_pauses",
         "_requests",
         "_timer",
+        "_trail",
         "_until",
     )
 
@@ -165,10 +168,13 @@ class ShardSurvey:
         self._asked: dict[ShardId, int] = {}
         """When those were asked of whom no answer to that came."""
         self._timer: Timer | None = None
+        self._trail = Trail()
+        self._began = Micros(0)
         self._pauses = backoff(ground.rng, initial_us=_PAUSE_US, max_us=ground.settings.attempt_us)
 
     def start(self, now: Micros) -> None:
         """Ask every shard that may say more than it has; once."""
+        self._began = now
         if self._enough(self._answers):
             self._finish(now)
             return
@@ -195,7 +201,9 @@ class ShardSurvey:
             self._answers[answer.shard] = answer
             if self._enough(self._answers):
                 self._on_enough(now)
-        elif not TRAITS[status].retriable:
+            return True
+        self._trail.refused(format_shard(answer.shard), status)
+        if not TRAITS[status].retriable:
             self._failed.add(answer.shard)
             if len(self._failed) == len(self._requests):
                 self._finish(now)
@@ -211,6 +219,12 @@ class ShardSurvey:
     def silent(self) -> list[ShardId]:
         """Shards of which there is no answer."""
         return [shard for shard in self._requests if shard not in self._answers]
+
+    def explain(self, now: Micros) -> str:
+        """Why there are not enough answers."""
+        awaited = name_awaited(self.silent, self._ground.links)
+        story = self._trail.explain(awaited or "shards that answered to know enough")
+        return given_up(now - self._began, story)
 
     def cancel(self) -> None:
         """Nobody wants to know any more."""

@@ -35,6 +35,7 @@ from client.read.sender_state import ENTRY_WORK, Sender, SenderStatus
 from client.read.settings import ReadSettings
 from client.read.shard_statuses import ShardStatuses
 from client.read.stall_watch import StallWatch
+from client.read.stream_look import StreamLook
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.core.entry import EntryFlags, EntryHeader
 from logdevice_py.core.ids import LogId, PeerId
@@ -90,6 +91,7 @@ class ReadStream:
         self.request = request
         self.state = ReadStreamState.LOOKING_UP
         self._metrics = metrics
+        self._window_lsns = settings.window_lsns
         self._on_ready = on_ready
         self._position = ReadPosition(request.first, request.until)
         self._read_set = ReadSet(
@@ -178,6 +180,20 @@ class ReadStream:
         if self._queue:
             return f"the application: {self._queue.bytes} bytes are ready"
         return self._read_set.waiting_for(lsn, released=self._released, certain_end=self._position.certain_end)
+
+    def look(self) -> StreamLook:
+        """How it stands at this moment."""
+        position, read_set = self._position, self._read_set
+        return StreamLook(
+            next=position.next,
+            released=self._released,
+            window_high=position.window_high(self._window_lsns),
+            single_copy=read_set.single_copy,
+            ready_bytes=self._queue.bytes,
+            waiting_entries=len(self._buffer),
+            senders=tuple(read_set.senders.values()),
+            waiting_for=self.waiting_for(),
+        )
 
     def check(self) -> None:
         """What must hold between two events."""

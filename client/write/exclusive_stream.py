@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from client.append.seq_state_request import NoAnswer
 from client.write.finder import FoundFrames
 from client.write.ground import StreamGround, StreamOwner
 from client.write.stream_state import WriteStreamState
@@ -70,21 +71,21 @@ class ExclusiveStream(WriteStream):
             self.log, now, self._located, flags=_WAIT_FOR_RECOVERY, min_epoch=epoch
         )
 
-    def _located(self, answer: SeqState | Status, now: Micros) -> None:
+    def _located(self, answer: SeqState | NoAnswer, now: Micros) -> None:
         question, self._question = self._question, None
         assert question is not None
-        if isinstance(answer, Status):
-            self._give_up_all(answer)
+        if isinstance(answer, NoAnswer):
+            self._give_up_all(answer.status, answer.why)
         elif answer.epoch > max(self._view, self.epoch):
             self._look_below(answer.epoch, question.node, now)
         else:
             self._enter(answer.epoch, question.node, now)
 
-    def _moved(self, answer: SeqState | Status, now: Micros) -> None:
+    def _moved(self, answer: SeqState | NoAnswer, now: Micros) -> None:
         question, self._question = self._question, None
         assert question is not None
-        if isinstance(answer, Status):
-            self._give_up_all(answer)
+        if isinstance(answer, NoAnswer):
+            self._give_up_all(answer.status, answer.why)
         else:
             self._look_below(answer.epoch, question.node, now)
 

@@ -80,6 +80,10 @@ class FrameQueue:
         self.last_sequence = max(self.last_sequence, frame.sequence)
         self._complete(frame)
 
+    def oldest_in_flight(self) -> StreamFrame | None:
+        """The first one that was sent and not answered."""
+        return next((frame for frame in self.frames if frame.fate is FrameFate.SENT), None)
+
     def in_doubt(self) -> list[StreamFrame]:
         """Frames that may be stored."""
         return [frame for frame in self.frames if frame.fate is FrameFate.DOUBT]

@@ -16,6 +16,7 @@ from client.write.frame import StreamFrame
 from logdevice_py.core.ids import LogId, NodeId
 from logdevice_py.core.machine import Rng, TimerWheel
 from logdevice_py.core.status import LogDeviceError
+from logdevice_py.core.units import Micros
 
 RECORD_OVERHEAD: Final = 100
 """Bytes of memory that a record takes beside its own: even empty ones are not free."""
@@ -34,8 +35,8 @@ class StreamGround:
     finder: FrameFinder
     frames: dict[int, Any]
     """Every APPEND frame of a stream that awaits its answer: request id -> (stream, frame)."""
-    probe: Callable[[LogId, NodeId, int], None]
-    """Ask another node than this one where a log is."""
+    probe: Callable[[LogId, NodeId, int, Micros], None]
+    """Ask another node than this one where a log is, and this one what it waits for."""
     settings: ClientSettings
 
 

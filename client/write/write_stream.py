@@ -20,7 +20,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from client.append.append_request import DURABILITY
-from client.append.seq_state_request import SeqStateRequest
+from client.append.seq_state_request import NoAnswer, SeqStateRequest
+from client.trail import given_up, name_asked
 from client.write.finder import FoundFrames, FrameSearch
 from client.write.frame import FrameFate, FramePosition, StreamFrame
 from client.write.frame_queue import FrameQueue
@@ -33,15 +34,8 @@ from logdevice_py.core.ids import LogId, NodeId, PeerId, WriterId
 from logdevice_py.core.lsn import EPOCH_INVALID, ESN_MAX, Epoch, Lsn, compose_lsn, epoch_of
 from logdevice_py.core.machine import Timer, backoff
 from logdevice_py.core.status import LogDeviceError, Status
-from logdevice_py.core.units import Micros
-from logdevice_py.protocol.messages import (
-    Append,
-    Appended,
-    AppendFlags,
-    Durability,
-    SeqState,
-    SeqStateFlags,
-)
+from logdevice_py.core.units import SECOND, Micros
+from logdevice_py.protocol.messages import Append, Appended, AppendFlags, Durability, SeqState, SeqStateFlags
 
 _RESUME = int(AppendFlags.RESUME)
 _WAIT_FOR_RECOVERY = int(SeqStateFlags.WAIT_FOR_RECOVERY)
@@ -96,8 +90,7 @@ class WriteStream:
         self._min_epoch = EPOCH_INVALID
         self._question: SeqStateRequest | None = None
         self._search: FrameSearch | None = None
-        self._reason = Status.OK
-        self._reason_epoch = EPOCH_INVALID
+        self._reason, self._reason_epoch = Status.OK, EPOCH_INVALID
         self._pauses: Iterator[int] | None = None
         self._timer: Timer | None = None
         self._look_timer: Timer | None = None
@@ -110,13 +103,18 @@ class WriteStream:
         """Nothing is unacknowledged."""
         return not self._frames and not self.intake
 
-    def waiting_for(self) -> str:
+    def waiting_for(self, now: Micros) -> str:
         """Why what was taken is not acknowledged yet, for people."""
-        search, question = self._search, self._question
-        more = "" if search is None else search.waiting_for()
         refusal = self._reason if self._pauses is not None else Status.OK
-        if question is not None:
-            refusal = question.refusal
+        if self._question is not None:
+            refusal, more = Status.OK, self._question.waits_for(now)
+        elif self._search is not None:
+            more = self._search.waiting_for()
+        else:
+            oldest = self._frames.oldest_in_flight()
+            asked = "" if oldest is None else name_asked(self._node, now - oldest.sent_at, self._ground.links)
+            told = self._ground.questions.inquiries.told(self.log, self._node, Micros(now - 2 * SECOND), now)
+            more = "; ".join(filter(None, (asked, told)))
         return explain_wait(self.state, self.epoch, refusal, more)
 
     def flush(self, marker: Callable[[], None], now: Micros) -> bool:
@@ -275,6 +273,7 @@ class WriteStream:
             marks.hit("stream_adopts_epoch")
             self._enter(self._reason_epoch, self._node, now)
         elif reason in HERE:
+            self._ground.questions.inquiries.ask(self.log, self._node, now)
             self._pause(WriteStreamState.STREAMING, now)
         elif reason in FATAL:
             self._enter(self.epoch, self._node, now)
@@ -290,11 +289,11 @@ class WriteStream:
             min_epoch=max(self._min_epoch, self.epoch, self._ground.routes.epoch(self.log)),
         )
 
-    def _located(self, answer: SeqState | Status, now: Micros) -> None:
+    def _located(self, answer: SeqState | NoAnswer, now: Micros) -> None:
         question, self._question = self._question, None
         assert question is not None
-        if isinstance(answer, Status):
-            self._give_up_all(answer)
+        if isinstance(answer, NoAnswer):
+            self._give_up_all(answer.status, answer.why)
             return
         self._enter(answer.epoch, question.node, now)
 
@@ -306,12 +305,12 @@ class WriteStream:
             self.log, now, self._moved, flags=_WAIT_FOR_RECOVERY, min_epoch=self._min_epoch
         )
 
-    def _moved(self, answer: SeqState | Status, now: Micros) -> None:
+    def _moved(self, answer: SeqState | NoAnswer, now: Micros) -> None:
         """The log is in a later epoch, and ours is recovered."""
         question, self._question = self._question, None
         assert question is not None
-        if isinstance(answer, Status):
-            self._give_up_all(answer)
+        if isinstance(answer, NoAnswer):
+            self._give_up_all(answer.status, answer.why)
             return
         epoch, node = answer.epoch, question.node
         assert epoch > self.epoch
@@ -458,9 +457,9 @@ class WriteStream:
             return
         self._arm_look(now)
         self._expire(now)
-        if not self._frames.in_flight:
+        oldest = self._frames.oldest_in_flight()
+        if oldest is None:
             return
-        oldest = next(frame for frame in self._frames if frame.fate is FrameFate.SENT)
         silent = now - oldest.sent_at
         if silent < self._ground.settings.unanswered_us:
             self._probes = 0
@@ -470,7 +469,7 @@ class WriteStream:
             marks.hit("stream_silent_sequencer")
             self._lost(now, doubt=True)
             return
-        self._ground.probe(self.log, self._node, self._probes)
+        self._ground.probe(self.log, self._node, self._probes, now)
         self._probes += 1
 
     def _expire(self, now: Micros) -> None:
@@ -478,21 +477,22 @@ class WriteStream:
         limit = self._owner.settings.give_up_us
         if not limit:
             return
+        why = ""
         for frame in self._frames:
             if now - frame.cut_at < limit:
                 break
             if not frame.given_up and frame.fate is not FrameFate.ACKED:
                 marks.hit("stream_gives_up")
                 certain = frame.fate is FrameFate.QUEUED
-                self._fail(frame, LogDeviceError(Status.TIMEDOUT, maybe_applied=not certain))
+                why = why or given_up(limit, self.waiting_for(now))
+                self._fail(frame, LogDeviceError(Status.TIMEDOUT, why, maybe_applied=not certain))
         # Whatever the stream waits for: it may take for ever, and records that failed are not counted any more.
         self._frames.drop_queued()
 
     def check(self) -> None:
         """What must hold between events."""
         self._frames.check()
-        assert not self._frames.in_flight or self.state in (WriteStreamState.STREAMING, WriteStreamState.DRAINING), (
-            self.state
-        )
+        sending = self.state in (WriteStreamState.STREAMING, WriteStreamState.DRAINING)
+        assert sending or not self._frames.in_flight, self.state
         if self.state is WriteStreamState.STREAMING:
             self._frames.check_streaming()

@@ -77,10 +77,10 @@ class WriteStreams:
         """Bytes of records taken that have no outcome yet."""
         return self.owner.unacknowledged_bytes
 
-    def waiting_for(self, log: LogId) -> str | None:
+    def waiting_for(self, log: LogId, now: Micros) -> str | None:
         """Why records of a log are not acknowledged yet, for people; None when all are."""
         stream = self._streams.get(log)
-        return None if stream is None or stream.idle else stream.waiting_for()
+        return None if stream is None or stream.idle else stream.waiting_for(now)
 
     def payload_max(self, log: LogId) -> int:
         """The longest record that the log takes.

@@ -21,6 +21,13 @@ __all__ = ["Durability", "LogAttributes", "LogGroup", "LogTree", "check_path"]
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]+")
 _NUMBER = re.compile(r"[0-9]{1,20}")
+_RANGE = re.compile(r"\s*([0-9]{1,20})\s*(?:\.\.\s*([0-9]{1,20})\s*)?")
+
+
+def parse_ids(text: str) -> tuple[int, int] | None:
+    """The first and the last id as written in ``1..8``, or in a single number; None: it is neither."""
+    match = _RANGE.fullmatch(text)
+    return None if match is None else (int(match[1]), int(match[2] or match[1]))
 
 
 def check_path(path: str) -> None:

@@ -18,7 +18,7 @@ from logdevice_py.config.cluster import (
     default_metadata_nodeset,
 )
 from logdevice_py.config.location import NOWHERE, Location
-from logdevice_py.config.logs import LogTree
+from logdevice_py.config.logs import LogTree, parse_ids
 from logdevice_py.config.render import render_cluster
 from logdevice_py.config.replication import ReplicationProperty
 from logdevice_py.config.table import Table, describe, invalid, key_path, suggestion
@@ -54,7 +54,6 @@ _NODE_NAME = re.compile(r"N(0|[1-9][0-9]{0,4})")
 _HOST = re.compile(r"[^\s/]+")
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
-_RANGE = re.compile(r"\s*([0-9]{1,20})\s*(?:\.\.\s*([0-9]{1,20})\s*)?")
 _IDS_EXAMPLE: Final = 'write ids = "1..8", ids = [1, 8] for the same range, or ids = 1 for a single log'
 _WEIGHT_MIN: Final = 1e-6
 _WEIGHT_MAX: Final = 1e6
@@ -235,8 +234,8 @@ def _ids(table: Table) -> tuple[int, int]:
         lo, hi = raw, raw
     elif isinstance(raw, list) and len(raw) == 2 and all(type(number) is int for number in raw):
         lo, hi = raw
-    elif isinstance(raw, str) and (match := _RANGE.fullmatch(raw)) is not None:
-        lo, hi = int(match[1]), int(match[2] or match[1])
+    elif isinstance(raw, str) and (found := parse_ids(raw)) is not None:
+        lo, hi = found
     else:
         raise table.error("ids", f"found {describe(raw)}; {_IDS_EXAMPLE}")
     if not 1 <= lo <= USER_LOG_ID_MAX or not 1 <= hi <= USER_LOG_ID_MAX:

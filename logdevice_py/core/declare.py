@@ -72,6 +72,16 @@ def parse_setting(field: dataclasses.Field[Any], raw: Any) -> Any:
     return value
 
 
+def written_value(field: dataclasses.Field[Any], text: str) -> Any:
+    """What TOML would make of a value that is written without quotes, on a command line or in a request; `parse_setting` takes it."""
+    unit = field.metadata.get("unit", "text")
+    if unit in ("us", "bytes", "text"):
+        return text
+    if unit == "flag":
+        return {"true": True, "false": False}.get(text, text)
+    return int(text) if text.isascii() and text.removeprefix("-").isdigit() and len(text) < 19 else text
+
+
 def settings_from(cls: type[S], raw: Mapping[str, Any]) -> S:
     """A settings dataclass from a TOML table; unknown names and values out of bounds raise ValueError."""
     fields = {field.name: field for field in dataclasses.fields(cls)}  # type: ignore[arg-type]

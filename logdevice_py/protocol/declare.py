@@ -190,6 +190,7 @@ SHARD: Final = IntKind("shard", 0, 2**23 - 1)
 NODE: Final = IntKind("node, or -1", -1, 32767)
 STAMP: Final = IntKind("timestamp", -(2**63), 2**63 - 1)
 STATUS: Final = StatusKind()
+TEXT: Final = TextKind("text up to 1024", 1024)
 
 U8 = Annotated[int, U8K]
 U16 = Annotated[int, U16K]
@@ -206,7 +207,7 @@ Instance = Annotated[InstanceId, U64K]
 Stamp = Annotated[Timestamp, STAMP]
 StatusField = Annotated[Status, STATUS]
 Bool = Annotated[bool, BoolKind()]
-Text = Annotated[str, TextKind("text up to 1024", 1024)]
+Text = Annotated[str, TEXT]
 Blob16 = Annotated[bytes, BytesKind("up to 16 bytes", 16)]
 Payload = Annotated[bytes, PayloadKind()]
 

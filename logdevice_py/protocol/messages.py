@@ -27,6 +27,7 @@ from logdevice_py.protocol.declare import (
     SHARD,
     STAMP,
     STATUS,
+    TEXT,
     U8,
     U8K,
     U16,
@@ -397,6 +398,7 @@ class SeqStateFlags(enum.IntFlag):
     )
     TAIL = 8  # answer when everything acknowledged before the request came is released, and nobody else took over
     STORE_METADATA = 16  # the metadata log cannot be read for certain: store the record of the current epoch again
+    EXPLAIN = 32  # answer AGAIN at once, with what is waited for here; nothing is activated
 
 
 @message(MessageType.GET_SEQ_STATE)
@@ -407,6 +409,10 @@ class GetSeqState:
     log: Log
     flags: U32  # SeqStateFlags
     min_epoch: EpochField  # the sequencer must be in this epoch or a later one: it reactivates if it is below
+
+
+SEQ_STATE_WAIT = tuple_of(TEXT, TEXT, TEXT, U32K, U64K, TEXT)
+SEQ_STATE_WAITS_MAX: Final = 8
 
 
 @message(MessageType.SEQ_STATE)
@@ -422,6 +428,9 @@ class SeqState:
     next_lsn: LsnField
     tail_lsn: LsnField  # last data entry released, 0 if none
     tail_timestamp: Stamp
+    waits: Annotated[list[tuple[str, str, str, int, int, str]], list_of(SEQ_STATE_WAIT, SEQ_STATE_WAITS_MAX)] = field(
+        default_factory=list
+    )  # with EXPLAIN, as in table waits: kind, cause, shards, how many, microseconds for which (0: not known), more for people
 
 
 class StartFlags(enum.IntFlag):

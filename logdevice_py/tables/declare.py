@@ -13,6 +13,8 @@ from typing import Any, Final, TypeAlias, TypeVar
 Cell: TypeAlias = int | float | str | None
 """What stands in one column of one row; None is SQL's NULL: not known, or there is none."""
 R = TypeVar("R")
+STREAM_SHOWN: Final = (1 << 63) - 1
+"""The bits of a stream's number that are shown: SQL has no larger integers, and nodes set one more in theirs."""
 
 
 class ColumnKind(enum.Enum):

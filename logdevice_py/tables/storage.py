@@ -117,7 +117,7 @@ class ReadersRow:
     shard: int = column(_INTEGER, "Index of the shard within its node.")
     client: str = column(_TEXT, "Whose it is: C17 is a client's connection.")
     log_id: int = column(_LOG, "The log.")
-    stream: int = column(_INTEGER, "Its number at the client.")
+    stream: int = column(_INTEGER, "Its number at the client, but for the highest bit.")
     state: str = column(_TEXT, "WAITING, QUEUED, READING or CLOSED.")
     read_pointer: int = column(_LSN, "The first LSN of which the reader was not told.")
     until_lsn: int = column(_LSN, "Where it ends.")
@@ -154,6 +154,25 @@ class RecordRow:
     payload: str | None = column(
         _TEXT, "Its records, decoded, as a JSON array; what is no text is escaped, long ones are cut."
     )
+
+
+@table("record_csi", _STORAGE, required=("log_id", "lsn"))
+@dataclass(slots=True)
+class RecordCsiRow:
+    """What an index of copysets would hold of a copy of an entry: who has copies of it, and of which wave. There is no such index: the shard reads the
+    whole entries, blobs included, and takes this from their headers; their bodies are neither sent nor decoded. Give log_id, and lsn as a value
+    or as a range with both ends."""
+
+    log_id: int = column(_LOG, "The log; a metadata log has bit 62 set.")
+    lsn: int = column(_LSN, "Its position.")
+    shard: int = column(_INTEGER, "Index of the shard within its node.")
+    is_current: int = column(
+        _FLAG, "It is the copy that counts; 0: the shard also has one of a later wave, or of recovery."
+    )
+    wave: int | None = column(_INTEGER, "The wave that stored it; NULL when recovery did, or when it cannot be read.")
+    recovery_epoch: int | None = column(_INTEGER, "Seal epoch of the recovery that stored it.")
+    copyset: str | None = column(_TEXT, "The shards that were to store it; NULL when it cannot be read.")
+    flags: str | None = column(_TEXT, "HOLE, BRIDGE, WRITTEN_BY_RECOVERY, AMEND, WRITE_STREAM, EPOCH_BEGIN, METADATA.")
 
 
 @table("copyset_distribution", _STORAGE, required=("log_id", "lsn"))

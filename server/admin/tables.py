@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from client.tables import client_read_streams_rows
 from epoch_store.interface import GetLastCleanEpoch, LastCleanEpoch, Operation, ReadMetadata, Result
 from logdevice_py.core.ids import LogId, ShardId, data_log_of, shard_index_of
 from logdevice_py.core.lsn import Lsn
@@ -70,6 +71,12 @@ class NodeTables:
             ),
             "log_rebuildings": lambda constraints: rebuilding_tables.log_rebuildings_rows(host.node),
             "record": self._record,
+            "record_csi": self._record_csi,
+            "client_read_streams": lambda constraints: (
+                iter(())
+                if host.node.rebuilding is None
+                else client_read_streams_rows(host.node.rebuilding.replica.session, "event log", constraints)
+            ),
             "copyset_distribution": self._copyset_distribution,
             "append_throughput": lambda constraints: self._of_sequencers(self.sampler.throughput.rows, constraints),
             "append_latency": lambda constraints: self._of_sequencers(
@@ -129,6 +136,14 @@ class NodeTables:
             assert log is not None
             superseded = service.view.superseded(log, first, result.through)
             for row in storing.record_rows(log, shard_index_of(shard), result, superseded, bare=constraints.bare):
+                yield row
+
+    async def _record_csi(self, constraints: Constraints) -> AsyncIterator[Any]:
+        async for shard, service, first, result in self._reads(constraints):
+            log = constraints.log_id
+            assert log is not None
+            superseded = service.view.superseded(log, first, result.through)
+            for row in storing.record_csi_rows(log, shard_index_of(shard), result, superseded):
                 yield row
 
     async def _copyset_distribution(self, constraints: Constraints) -> AsyncIterator[Any]:

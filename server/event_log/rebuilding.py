@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+from client.append.seq_state_request import NoAnswer
 from epoch_store.interface import ReadShardIdentity, Result, ShardIdentity
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.core.ids import Generation, LogId, NodeId, PeerId, ShardId, node_of, shard_index_of
@@ -199,8 +200,8 @@ class NodeRebuilding:
         session = self.replica.session
         flags = m.SeqStateFlags.STORE_METADATA if store_metadata else m.SeqStateFlags.WAIT_FOR_RECOVERY
 
-        def answered(answer: m.SeqState | Status, now: Micros) -> None:
-            done(answer if isinstance(answer, Status) else Status.OK, now)
+        def answered(answer: m.SeqState | NoAnswer, now: Micros) -> None:
+            done(answer.status if isinstance(answer, NoAnswer) else Status.OK, now)
 
         if session.config.log(log) is None:
             self._timers.at(now, lambda at: done(Status.NOTFOUND, at))

@@ -171,6 +171,29 @@ async def test_settings_are_changed_and_taken_back_while_the_node_runs(tmp_path:
         assert context.settings.graylist_us == 10_000_000
 
 
+async def test_what_shards_do_is_changed_while_they_do_it(tmp_path: Path) -> None:
+    file = {"scrub_interval_us": "1h", "partitions_max": 77}
+    async with one_node(tmp_path, {}, storage=file) as cluster, cluster.client() as client:
+        change = {"section": "settings.storage", "name": "scrub_interval_us"}
+        assert (await act(cluster, "set", **change, value="2h"))[1]["value"] == "2h"
+        (row,) = await query(cluster, "SELECT current_value FROM settings WHERE name = 'scrub_interval_us'")
+        assert row == ("2h",)
+        storage = cluster.hosts[0].node.storage
+        assert storage is not None
+        (machines,) = storage.shards.values()
+        assert machines.shard.settings.scrub_interval_us == 7_200_000_000
+        assert (await act(cluster, "set", section="settings.storage", name="scrub_bytes_per_s", value="0"))[0] == 200
+        cluster.hosts[0].driver.event(machines.scrubber.hurry)
+        await client.append(LOG, b"x")
+        assert await read_all(client) == [b"x"]
+        assert (await act(cluster, "unset", **change))[1]["value"] == "1h", "as the file says"
+        live = await query(
+            cluster,
+            "SELECT count(*) FROM settings WHERE name IN ('partitions_max', 'removed_logs_grace_us') AND is_live",
+        )
+        assert live == [(0,)]
+
+
 async def test_the_limits_of_the_api_itself_can_be_changed(tmp_path: Path) -> None:
     async with one_node(tmp_path, {}) as cluster:
         change = {"section": "settings.admin", "name": "connections_max"}

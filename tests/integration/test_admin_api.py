@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import itertools
 import json
+import socket
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -18,22 +20,24 @@ from logdevice_py.config.logs import Durability
 from logdevice_py.config.parse import load_cluster
 from logdevice_py.core.ids import NodeId
 from logdevice_py.core.status import LogDeviceError, Status
+from logdevice_py.tables import from_cluster_file
 from server import layout
 from server.dev_cluster import make_config
 from server.host import NodeHost
 from server.local_cluster import LocalCluster
 from server.supervisor import write_cluster_file
-from server.zookeeper_server import free_port
 
 
 @asynccontextmanager
-async def one_node(directory: Path, admin: Mapping[str, Any]) -> AsyncIterator[LocalCluster]:
-    """A cluster of one node with these settings of its admin API."""
+async def one_node(
+    directory: Path, admin: Mapping[str, Any], **sections: Mapping[str, Any]
+) -> AsyncIterator[LocalCluster]:
+    """A cluster of one node with these settings of its admin API, and of other sections."""
     directory.mkdir(exist_ok=True)
     config = make_config(
         directory, nodes=1, logs=2, replicate="node:1", racks=1, epoch_store=None, durability=Durability.SYNC
     )
-    write_cluster_file(directory, dataclasses.replace(config, settings={"admin": dict(admin)}))
+    write_cluster_file(directory, dataclasses.replace(config, settings={"admin": dict(admin), **sections}))
     async with LocalCluster(nodes=1, directory=directory) as cluster:
         yield cluster
 
@@ -86,10 +90,9 @@ async def test_other_machines_are_not_let_in_without_a_token(tmp_path: Path) -> 
     config = make_config(
         tmp_path, nodes=1, logs=1, replicate="node:1", racks=1, epoch_store=None, durability=Durability.SYNC
     )
-    members = {
-        node: dataclasses.replace(member, host="0.0.0.0", port=free_port("0.0.0.0"))
-        for node, member in config.nodes.items()
-    }
+    with socket.create_server(("0.0.0.0", 0)) as free:
+        port = free.getsockname()[1]  # clusters of this machine have the usual one
+    members = {node: dataclasses.replace(member, host="0.0.0.0", port=port) for node, member in config.nodes.items()}
     write_cluster_file(tmp_path, dataclasses.replace(config, nodes=members, settings={"admin": {"expose": True}}))
     path = layout.cluster_file(tmp_path)
     with pytest.raises(LogDeviceError, match="token_file") as refused:
@@ -106,6 +109,54 @@ async def test_oversized_and_malformed_requests_are_refused(tmp_path: Path) -> N
         status, body = await exchange(cluster, get("/v1/tables/info", length).replace(b"GET", b"POST") + b"x" * 100_000)
         assert (status, json.loads(body)["error"]["status"]) == (405, "NOTSUPPORTED")
         assert (await exchange(cluster, get("/v1/health")))[0] == 200
+
+
+MALFORMED = [
+    b"GET /v1/health HTTP/1.1\r\nHost: 127.0.0.1\r\nHost: 127.0.0.1\r\n\r\n",
+    b"GET /v1/health HTTP/9.9\r\nHost: 127.0.0.1\r\n\r\n",
+    b"GET http://somewhere.example/v1/health HTTP/1.1\r\nHost: somewhere.example\r\nConnection: close\r\n\r\n",
+    b"POST /v1/actions/stop HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n",
+    b"POST /v1/actions/stop HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    b"POST /v1/actions/stop HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: -1\r\n\r\n{}",
+    b"GET /v1/tables/../actions/stop HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n",
+    b"DELETE /v1/actions/stop HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n",
+    b"GET /v1/tables/info?log_id=1%3BDROP%20TABLE%20info HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n",
+    b"GET /v1/tables/info?sql=SELECT%201 HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n",
+]
+
+
+async def test_requests_that_are_put_together_wrongly_do_nothing(tmp_path: Path) -> None:
+    async with one_node(tmp_path, {"request_timeout_us": "500ms"}) as cluster:
+        answers = await asyncio.gather(*(exchange(cluster, request) for request in MALFORMED))
+        assert {status for status, _ in answers} <= {0, 400, 403, 404, 405, 408}, answers
+        assert not cluster.hosts[0].stop_wanted.done()
+        assert (await exchange(cluster, get("/v1/health")))[0] == 200
+
+
+async def test_readers_that_take_nothing_are_ended_and_hold_up_no_append(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {"request_timeout_us": "700ms", "requests_max": 4}
+    async with one_node(tmp_path, settings) as cluster, cluster.client() as client:
+        (row,) = from_cluster_file.nodes_rows(cluster.hosts[0].config)
+        monkeypatch.setattr(from_cluster_file, "nodes_rows", lambda config: itertools.repeat(row))
+        await client.append(1, b"first")
+        connections = [await asyncio.open_connection(*address(cluster)) for _ in range(4)]
+        for reader, writer in connections:
+            reader._transport.pause_reading()  # type: ignore[attr-defined]
+            writer.write(get("/v1/tables/nodes"))  # without an end
+        loop, slowest, answers = asyncio.get_running_loop(), 0.0, [0]
+        until = loop.time() + 10
+        while answers[-1] != 200 and loop.time() < until:
+            began = loop.time()
+            await client.append(1, b"x")
+            slowest = max(slowest, loop.time() - began)
+            answers.append((await exchange(cluster, get("/v1/tables/info")))[0])
+        assert 429 in answers
+        assert answers[-1] == 200, "there is room for others once they are ended"
+        assert slowest < 0.5
+        for _, writer in connections:
+            writer.close()
 
 
 async def test_connections_that_say_nothing_are_ended_and_bounded(tmp_path: Path) -> None:

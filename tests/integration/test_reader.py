@@ -38,6 +38,24 @@ async def test_a_range_is_read_in_order_and_proven() -> None:
         assert await client.find_time(1, receipts[20].timestamp) == receipts[20].lsn
 
 
+async def test_a_read_that_runs_out_of_time_says_what_it_waits_for_and_goes_on_later() -> None:
+    async with LocalCluster(nodes=3, replicate="node:3") as cluster, cluster.client() as client:
+        first = await client.append(1, b"first")
+        async with client.reader(1, start=first.lsn) as reader:
+            assert (await reader.read(timeout=10)).payloads == [b"first"]
+            with pytest.raises(LogDeviceError, match="to be written and released") as refused:
+                await reader.read(timeout=0.05)
+            assert refused.value.status is Status.TIMEDOUT
+            assert not refused.value.maybe_applied
+            await client.append(1, b"second")
+            assert (await reader.read(timeout=10)).payloads == [b"second"]
+        for node in range(3):
+            await cluster.stop_node(node)
+        with pytest.raises(LogDeviceError, match="it waited for") as refused:
+            await client.append(1, b"third", timeout=0.6)
+        assert "CONNFAILED from N" in refused.value.detail
+
+
 async def test_a_follower_gets_what_is_appended_and_survives_being_cancelled() -> None:
     async with LocalCluster(nodes=3) as cluster, cluster.client() as client, client.reader(1) as reader:
         with pytest.raises(TimeoutError):

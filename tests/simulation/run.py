@@ -206,7 +206,7 @@ class _Run:
             writers = [app for app in self.apps.apps if app.alive and isinstance(app, StreamWriter)]
             return f"{self.apps.unanswered()} appends; unacknowledged " + ", ".join(
                 f"{writer.name} {writer.streams.unacknowledged_bytes} bytes (waits for "
-                f"{[waits for log in self.scenario.logs if (waits := writer.streams.waiting_for(log))]})"
+                f"{[waits for log in self.scenario.logs if (waits := writer.streams.waiting_for(log, self.cluster.scheduler.now))]})"
                 for writer in writers
             )
 

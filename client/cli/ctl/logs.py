@@ -10,6 +10,7 @@ from client.cli.ctl.verb import PROGRAM, Verb, parse_instant, parse_trim_positio
 from client.cli.positions import Anchor
 from client.cli.program import EXIT_OK, Attendant, say
 from logdevice_py.core.lsn import LSN
+from logdevice_py.core.units import Micros
 
 if TYPE_CHECKING:
     from client.client import Client
@@ -133,6 +134,23 @@ async def _trim(client: Client, log: LogId, arguments: argparse.Namespace) -> No
     show(arguments, {"trim point": str(lsn)}, plain=str(lsn))
 
 
+async def _recovery(client: Client, log: LogId, arguments: argparse.Namespace) -> None:
+    from client.takeover import recovered
+
+    before = await client.sequencer(log, timeout=arguments.timeout)
+    timeout_us = client.settings.request_timeout_us if arguments.timeout is None else round(arguments.timeout * 1e6)
+    state = await recovered(client, log, min_epoch=before.epoch + 1, timeout_us=Micros(timeout_us))
+    show(
+        arguments,
+        {
+            "log": int(log),
+            "epoch": int(state.epoch),
+            "epoch before": before.epoch,
+            "tail": _lsn(state.last_released or None),
+        },
+    )
+
+
 VERBS = (
     Verb(
         "head",
@@ -185,5 +203,13 @@ VERBS = (
         "it durable; with exit status 4 some did not answer: they learn it from the others, or trim again, which is harmless.",
         _trim_options,
         _on_log(_trim, "the shards"),
+    ),
+    Verb(
+        "recovery",
+        "take a log to another epoch and recover all earlier ones",
+        "Take a log to another epoch, wait until all earlier ones are recovered, and print the epochs and the last LSN that can be read then. "
+        "Appends go on meanwhile. When it does not end in time, table waits of ldquery says for what it waits.",
+        _log,
+        _on_log(_recovery, "the recovery"),
     ),
 )

@@ -1,23 +1,29 @@
-"""``ldctl``: asks about logs and shards and acts on them."""
+"""``ldctl``: asks about nodes, logs and shards and acts on them."""
 
 from __future__ import annotations
 
 import argparse
 import sys
+from typing import Any
 
+from client.cli.ctl.groups import VERBS as GROUP_VERBS
 from client.cli.ctl.logs import VERBS as LOG_VERBS
+from client.cli.ctl.nodes import VERBS as NODE_VERBS
 from client.cli.ctl.shards import VERBS as SHARD_VERBS
 from client.cli.ctl.verb import PROGRAM, Verb
 from client.cli.program import EXIT_STATUSES, parse_timeout, run_program
 
-VERBS: tuple[Verb, ...] = (*LOG_VERBS, *SHARD_VERBS)
+VERBS: tuple[Verb, ...] = (*NODE_VERBS, *LOG_VERBS, *GROUP_VERBS, *SHARD_VERBS)
+
+FAMILIES = {"logs": "groups of logs in the cluster file", "settings": "settings of nodes that run"}
+"""Verbs of two words, by the first."""
 
 
 def parser() -> argparse.ArgumentParser:
     """The verbs and their options."""
     options = argparse.ArgumentParser(
         prog=PROGRAM,
-        description="Ask about logs and shards and act on them. Results go to standard output, the rest to standard error.",
+        description="Ask about nodes, logs and shards and act on them. Results go to standard output, the rest to standard error.",
         epilog=EXIT_STATUSES,
     )
     options.add_argument("-c", "--config", required=True, metavar="FILE", help="the cluster file")
@@ -29,8 +35,15 @@ def parser() -> argparse.ArgumentParser:
         help="give up when the cluster does not answer for this long, like 10s or 2min (default: 10s)",
     )
     verbs = options.add_subparsers(dest="verb", metavar="VERB", required=True)
+    families: dict[str, Any] = {}
     for verb in VERBS:
-        own = verbs.add_parser(verb.name, help=verb.help, description=verb.description, epilog=EXIT_STATUSES)
+        first, _, second = verb.name.partition(" ")
+        if second and first not in families:
+            words = ", ".join(other.name.partition(" ")[2] for other in VERBS if other.name.startswith(f"{first} "))
+            family = verbs.add_parser(first, help=f"{words}: {FAMILIES[first]}", description=FAMILIES[first] + ".")
+            families[first] = family.add_subparsers(dest="word", metavar="WORD", required=True)
+        place, name = (families[first], second) if second else (verbs, first)
+        own = place.add_parser(name, help=verb.help, description=verb.description, epilog=EXIT_STATUSES)
         verb.options(own)
         own.set_defaults(run=verb.run)
     return options

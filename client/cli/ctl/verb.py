@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from client.cli.positions import Anchor, NamedPosition, parse_position
-from client.cli.program import put, standard_output
+from client.cli.program import make_safe, put, standard_output
 
 if TYPE_CHECKING:
     from client.client import Client
@@ -24,6 +24,7 @@ class Verb:
     """One verb."""
 
     name: str
+    """One word, or two when it is one of several about the same thing: ``logs list``."""
     help: str
     """One line."""
     description: str
@@ -47,6 +48,27 @@ def show(arguments: argparse.Namespace, values: Mapping[str, Any], *, plain: str
         width = max(map(len, values))
         text = "\n".join(f"{name:<{width}}  {_plain(name, value)}" for name, value in values.items())
     put(standard_output(), text.encode() + b"\n")
+
+
+def show_rows(
+    arguments: argparse.Namespace, rows: Sequence[Mapping[str, Any]], shown: Sequence[str] | None = None
+) -> None:
+    """Print results that are alike: each as a line of JSON, or all as a table; `shown` names its columns."""
+    if arguments.json:
+        for row in rows:
+            show(arguments, row)
+        return
+    names = list(shown or (rows[0] if rows else ()))
+    lines = [[name.upper() for name in names], *([_cell(name, row.get(name)) for name in names] for row in rows)]
+    widths = [max(len(line[place]) for line in lines) for place in range(len(names))]
+    text = "".join("  ".join(map(str.ljust, line, widths)).rstrip() + "\n" for line in lines)
+    put(standard_output(), text.encode())
+
+
+def _cell(name: str, value: Any) -> str:
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        value = ", ".join(map(str, value))
+    return "-" if value == "" else make_safe(_plain(name, value).encode())
 
 
 def _plain(name: str, value: Any) -> str:

@@ -5,23 +5,25 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import aiohttp
 
-from logdevice_py.config.admin import admin_endpoint, admin_settings, format_address
+from logdevice_py.config.admin import AdminEndpoint, admin_endpoint, admin_settings, format_address
 from logdevice_py.config.cluster import ClusterConfig, NodeConfig
 from logdevice_py.core.ids import NodeId
 from logdevice_py.core.status import LogDeviceError, Status
-from logdevice_py.tables.constraints import Constraints
+from logdevice_py.tables.catalog import TABLES
+from logdevice_py.tables.constraints import EVERYTHING, Constraints
 from logdevice_py.tables.declare import Cell, TableDeclaration
 
 HEDGE: Final = 0.3
 """Seconds after which another node is asked for what any node knows."""
 Row = Sequence[Cell]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,41 +109,77 @@ class NodeAsker:
             await asyncio.gather(*asked, return_exceptions=True)
         return [], failures
 
+    async def act(self, node: NodeId, action: str, given: Mapping[str, Any], seconds: float) -> dict[str, Any]:
+        """Have a node do something; its answer.
+
+        Raises:
+            LogDeviceError: it does not, or did not answer within so many seconds.
+        """
+        member = self._config.nodes[node]
+
+        async def request() -> dict[str, Any]:
+            # another node may answer at the address: it must not be the one that is stopped
+            await self._request(TABLES["info"], member, EVERYTHING, None)
+            url, _ = self._url(member, f"actions/{action}")
+            self.requests += 1
+            async with self._connected().post(url, json=dict(given)) as response:
+                body = await response.read()
+            content = _content(response.status, body)
+            if not isinstance(content, dict):
+                raise LogDeviceError(Status.INTERNAL, "an answer that is not understood")
+            return content
+
+        outcome = await self._guarded(request(), node, action, seconds)
+        if isinstance(outcome, NodeFailure):
+            raise LogDeviceError(outcome.status, f"N{node}: {outcome.detail}")
+        return outcome
+
     async def _ask(
         self, table: TableDeclaration, node: NodeId, constraints: Constraints, limit: int | None, seconds: float
     ) -> list[Row] | NodeFailure:
-        member = self._config.nodes[node]
+        return await self._guarded(
+            self._request(table, self._config.nodes[node], constraints, limit), node, table.name, seconds
+        )
+
+    async def _guarded(self, request: Awaitable[T], node: NodeId, what: str, seconds: float) -> T | NodeFailure:
+        """What a request came to, until the deadline."""
         try:
             async with asyncio.timeout(seconds):
-                return await self._request(table, member, constraints, limit)
+                return await request
         except TimeoutError:
-            return NodeFailure(node, table.name, Status.TIMEDOUT, f"no answer within {seconds:.1f} s")
+            return NodeFailure(node, what, Status.TIMEDOUT, f"no answer within {seconds:.1f} s")
         except LogDeviceError as error:
-            return NodeFailure(node, table.name, error.status, error.detail)
+            return NodeFailure(node, what, error.status, error.detail)
         except aiohttp.ClientConnectorError as error:
             number = error.os_error.errno
             reason = str(error.os_error) if number is None else os.strerror(number)
-            return NodeFailure(node, table.name, Status.CONNFAILED, reason)
+            return NodeFailure(node, what, Status.CONNFAILED, reason)
         except (aiohttp.ClientError, OSError) as error:
-            return NodeFailure(node, table.name, Status.PEER_CLOSED, str(error) or type(error).__name__)
+            return NodeFailure(node, what, Status.PEER_CLOSED, str(error) or type(error).__name__)
 
-    async def _request(
-        self, table: TableDeclaration, member: NodeConfig, constraints: Constraints, limit: int | None
-    ) -> list[Row]:
+    def _url(self, member: NodeConfig, path: str) -> tuple[str, AdminEndpoint]:
         endpoint = admin_endpoint(self._config, member)
         if endpoint is None:
             raise LogDeviceError(Status.NOTSUPPORTED, "it has no admin_port in the cluster file")
-        parameters = constraints.parameters()
-        if limit is not None:
-            parameters["limit"] = str(limit)
+        return f"http://{format_address(endpoint.host, endpoint.port)}/v1/{path}", endpoint
+
+    def _connected(self) -> aiohttp.ClientSession:
         if self._session is None:
             headers = {} if self._token is None else {"Authorization": f"Bearer {self._token}"}
             self._session = aiohttp.ClientSession(
                 headers=headers, timeout=aiohttp.ClientTimeout(total=None), connector=aiohttp.TCPConnector(limit=64)
             )
+        return self._session
+
+    async def _request(
+        self, table: TableDeclaration, member: NodeConfig, constraints: Constraints, limit: int | None
+    ) -> list[Row]:
+        url, endpoint = self._url(member, f"tables/{table.name}")
+        parameters = constraints.parameters()
+        if limit is not None:
+            parameters["limit"] = str(limit)
         self.requests += 1
-        url = f"http://{format_address(endpoint.host, endpoint.port)}/v1/tables/{table.name}"
-        async with self._session.get(url, params=parameters) as response:
+        async with self._connected().get(url, params=parameters) as response:
             body = await response.read()
         who, rows = _parse(table, response.status, body)
         if who != (self._config.name, member.node):
@@ -154,13 +192,26 @@ class NodeAsker:
         return rows
 
 
-def _parse(table: TableDeclaration, code: int, body: bytes) -> tuple[tuple[str, int], list[Row]]:
-    """Who answered, and the rows."""
+def _content(code: int, body: bytes) -> Any:
+    """What a node answered.
+
+    Raises:
+        LogDeviceError: with the status that it answered; INTERNAL when the answer is not understood.
+    """
     try:
         content = json.loads(body)
         if code != 200:
             error = content["error"]
             raise LogDeviceError(Status[error["status"]], error["detail"])
+    except (ValueError, KeyError, TypeError):
+        raise LogDeviceError(Status.INTERNAL, f"HTTP status {code}, and no answer that is understood") from None
+    return content
+
+
+def _parse(table: TableDeclaration, code: int, body: bytes) -> tuple[tuple[str, int], list[Row]]:
+    """Who answered, and the rows."""
+    content = _content(code, body)
+    try:
         columns: list[str] = content["columns"]
         found: list[list[Any]] = content["rows"]
         more: bool = content["more"]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import apsw
 
+from client.cli.query.client_rows import ClientRows
 from client.cli.query.comparison import compare_copies
 from client.cli.query.fetch import NodeAsker, NodeFailure, Row
 from client.cli.query.literals import replace_lsns
@@ -31,6 +32,9 @@ from logdevice_py.tables.storage import UnderReplicatedRow
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from client.client import Client
+    from client.sync import SyncClient
 
 DEADLINE: Final = 5.0
 """Seconds that nodes get to answer for one statement, by default."""
@@ -103,12 +107,20 @@ class _LoopThread:
 class LDQuery:
     """SQL over the live state of a cluster. Use it as a context manager, or close it. For one thread at a time."""
 
-    def __init__(self, config: str | Path | ClusterConfig, *, deadline: float = DEADLINE, full: bool = False) -> None:
+    def __init__(
+        self,
+        config: str | Path | ClusterConfig,
+        *,
+        deadline: float = DEADLINE,
+        full: bool = False,
+        clients: Sequence[Client | SyncClient] = (),
+    ) -> None:
         """
         Args:
             config: the cluster file, or what it says.
             deadline: seconds that nodes get to answer for one statement.
             full: fetch tables however large they are.
+            clients: of this process, open; what they read stands in table `client_read_streams`.
 
         Raises:
             LogDeviceError: INVALID_CONFIG.
@@ -116,6 +128,7 @@ class LDQuery:
         self.config = config if isinstance(config, ClusterConfig) else read_cluster_file(config)
         self.deadline = deadline
         self.full = full
+        self._clients = [ClientRows(client) for client in clients]
         self._asker = NodeAsker(self.config)
         self._thread = _LoopThread()
         self._closed = False
@@ -224,6 +237,9 @@ class LDQuery:
         rows, failures = self._thread.run(ask(table, nodes, wanted.constraints, limit, seconds))
         for failure in failures:
             self._failures[failure.node] = failure
+        if table.name == "client_read_streams" and wanted.node is None:
+            for client in self._clients:
+                rows += [(None, *table.cells(row)) for row in client.read_streams(wanted.constraints, seconds)]
         return rows
 
     def _compare(self, wanted: Wanted) -> list[UnderReplicatedRow]:

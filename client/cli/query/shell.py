@@ -215,18 +215,20 @@ class QueryShell:
             rows = "1 row" if len(result.rows) == 1 else f"{len(result.rows)} rows"
             print(f"({rows}; {result.requests} requests, {result.rows_fetched} rows fetched, {result.seconds:.3f} s)")
 
-    def _put(self, text: str) -> None:
+    def _put(self, text: str, *, chop: bool = True) -> None:
+        """Print, through a pager what is longer than the terminal; `chop`: lines that are wider are scrolled, not wrapped."""
         size = shutil.get_terminal_size()
-        long = text.count("\n") >= size.lines or any(len(line) > size.columns for line in text.splitlines())
+        wide = [max(1, -(-len(line) // size.columns)) for line in text.splitlines()]
+        long = len(wide) >= size.lines or any(rows > 1 for rows in wide) if chop else sum(wide) >= size.lines
         pager = shutil.which("less")
         if long and pager is not None and sys.stdout.isatty():
-            subprocess.run([pager, "-SFX"], input=text.encode(), check=False)
+            subprocess.run([pager, "-SFX" if chop else "-FX"], input=text.encode(), check=False)
         else:
             sys.stdout.write(text)
 
     def _tables(self, _: str) -> None:
         width = max(map(len, TABLES))
-        self._put("".join(f"{name:<{width}}  {table.doc}\n" for name, table in TABLES.items()))
+        self._put("".join(f"{name:<{width}}  {table.doc}\n" for name, table in TABLES.items()), chop=False)
 
     def _schema(self, name: str) -> None:
         table = TABLES.get(name)
@@ -235,7 +237,7 @@ class QueryShell:
         width = max(len(each.name) for each in table.columns)
         lines = [f"{each.name:<{width}}  {each.kind.value:<7}  {each.doc}\n" for each in table.columns]
         needs = f" Constrain {' and '.join(table.required)}." if table.required else ""
-        self._put("".join([f"{table.doc} From {table.source.value}.{needs}\n", *lines]))
+        self._put("".join([f"{table.doc} From {table.source.value}.{needs}\n", *lines]), chop=False)
 
     def _output(self, form: str) -> None:
         if form not in FORMATS:

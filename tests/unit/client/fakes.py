@@ -17,7 +17,7 @@ from logdevice_py.core.machine import Send, TimerWheel
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import Micros, Timestamp
 from logdevice_py.protocol.framing import FrameReader, encode_frame
-from logdevice_py.protocol.messages import Append, Appended, ClusterState, GetSeqState, SeqState
+from logdevice_py.protocol.messages import Append, Appended, ClusterState, GetSeqState, SeqState, SeqStateFlags
 
 LOG = LogId(7)
 
@@ -88,6 +88,8 @@ class Bench:
         self.timers = TimerWheel()
         self.session = ClientSession(cluster(nodes), self.timers, random.Random(1), settings=settings)
         self.sent: list[tuple[NodeId, Any]] = []
+        self.inquiries: list[tuple[NodeId, GetSeqState]] = []
+        """Questions what something waits for, among the messages that were taken."""
         self.connect = connect
         self.dialled: list[NodeId] = []
 
@@ -124,7 +126,8 @@ class Bench:
         """Messages of a kind sent since the last call; all others are dropped."""
         self.turn()
         sent, self.sent = self.sent, []
-        return [(node, message) for node, message in sent if type(message) is kind]
+        self.inquiries += [each for each in sent if _is_inquiry(each[1])]
+        return [each for each in sent if type(each[1]) is kind and not _is_inquiry(each[1])]
 
     def one(self, kind: type[Any] = Append) -> tuple[NodeId, Any]:
         """The only message of a kind."""
@@ -146,6 +149,10 @@ class Bench:
         self.answer(
             NodeId(node), ClusterState(version=version, config_version=1, nodes=[(n, s, 1) for n, s in states.items()])
         )
+
+
+def _is_inquiry(message: Any) -> bool:
+    return type(message) is GetSeqState and bool(message.flags & SeqStateFlags.EXPLAIN)
 
 
 def appended(

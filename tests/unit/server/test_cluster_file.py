@@ -11,9 +11,9 @@ import pytest
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.config.parse import render_cluster
 from logdevice_py.core.units import SECOND, Micros
+from logdevice_py.runtime.durable_file import write_durably
 from server.cluster_file import REMINDER, ClusterFile
 from server.dev_cluster import make_config
-from server.durable_file import write_durably
 
 
 @pytest.fixture

@@ -201,6 +201,15 @@ class TestScrubber:
         scrubber = driver.machines.scrubber
         assert (scrubber.passes, scrubber.uncompared_before) == (1, 1)
 
+    def test_a_pass_stands_still_while_the_rate_is_set_to_nothing_and_then_goes_on(self, driver: ShardDriver) -> None:
+        driver.node.use_settings(replace(SETTINGS, scrub_bytes_per_s=0))
+        assert self.begin(driver) == {}
+        driver.advance(10 * SECOND)
+        assert driver.take(Compare) == []
+        driver.node.use_settings(SETTINGS)
+        driver.advance(2 * SECOND)
+        assert {compare.shard for compare in driver.take(Compare)} == set(OTHERS)
+
 
 class TestAnswers:
     def ask(self, driver: ShardDriver, last: Lsn, **fields: Any) -> Compared:

@@ -77,6 +77,7 @@ class Asking:
         self.last = last
         self.parts = LogParts(intervals, last, cluster(nodes))
         self.outcome: FoundPlace | list[ShardId] | None = None
+        self.why = ""
         for node in range(5):
             self.links.on_peer_up(PeerId(node))
 
@@ -96,6 +97,7 @@ class Asking:
             self.now = Micros(self.now + 10_000)
             self.timers.advance(self.now)
         assert self.outcome is not None, "it always ends"
+        self.why = request.explain(self.now)
         outcome, self.outcome = self.outcome, None
         return outcome
 
@@ -172,6 +174,19 @@ def test_a_shard_that_does_not_know_enough_yet_is_asked_again() -> None:
     asking.timers.at(100_000, release)
     assert asking.find(0).lsn == lsn(5)
     assert asking.now < SECOND
+
+
+def test_who_is_silent_who_refuses_and_who_knows_too_little_are_told_apart() -> None:
+    asking = Asking([interval(1, SHARDS[:3])], lsn(9))
+    asking.shards[SHARDS[1]].silent = True
+    asking.shards[SHARDS[2]].status = Status.REBUILDING
+    assert isinstance(asking.find(1000), list)
+    assert "waited for N1:S0, N2:S0 to answer; REBUILDING from N2:S0" in asking.why
+    asking = Asking([interval(1, SHARDS[:3])], lsn(9))
+    for shard in SHARDS:
+        asking.shards[shard].through = lsn(5)
+    assert isinstance(asking.find(1000), list)
+    assert asking.why.endswith("waited for shards that answered to know enough")
 
 
 def test_no_answer_is_given_while_a_record_may_hide_on_a_shard_that_is_silent() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import pytest
@@ -81,6 +82,46 @@ def test_schema_says_what_columns_mean_and_what_a_table_needs(capsys: pytest.Cap
     out = capsys.readouterr().out
     assert "Constrain log_id and lsn." in out
     assert "copyset" in out
+
+
+def test_a_statement_is_watched_until_that_is_interrupted(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("client.cli.query.shell.time.sleep", sleep)
+    session = ScriptedSession()
+    shell(session).handle(".watch 0.5 SELECT 1;")
+    assert (session.asked, slept) == (["SELECT 1"] * 3, [0.5] * 3)
+    assert capsys.readouterr().out.count("e3n17") == 3
+
+
+@pytest.mark.parametrize(
+    ("columns", "lines", "command", "pages"),
+    [
+        (200, 50, "SELECT 1;", []),
+        (10, 50, "SELECT 1;", []),
+        (2, 50, "SELECT 1;", ["-SFX"]),
+        (200, 3, "SELECT 1;", ["-SFX"]),
+        (80, 50, ".schema graylist", []),
+        (80, 5, ".schema graylist", ["-FX"]),
+    ],
+)
+def test_what_is_longer_than_the_terminal_goes_through_a_pager(
+    columns: int, lines: int, command: str, pages: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paged: list[str] = []
+    monkeypatch.setattr("client.cli.query.shell.shutil.get_terminal_size", lambda: os.terminal_size((columns, lines)))
+    monkeypatch.setattr("client.cli.query.shell.shutil.which", lambda name: f"/bin/{name}")
+    monkeypatch.setattr("client.cli.query.shell.subprocess.run", lambda words, **_: paged.append(words[1]))
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    shell(ScriptedSession()).handle(command)
+    assert paged == pages
 
 
 def test_words_are_completed_to_tables_and_to_columns_of_those_that_are_named() -> None:

@@ -108,6 +108,10 @@ class Model:
         """The one search is not wanted any more."""
         self.searches.clear()
 
+    def waiting_for(self) -> str:
+        """What the one search waits for."""
+        return "a search"
+
     def turn(self) -> None:
         """End the client's turn."""
         self.session.on_turn_end(self.now)

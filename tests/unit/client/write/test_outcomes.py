@@ -144,29 +144,50 @@ class TestGivingUp:
 class TestWaiting:
     def test_it_is_told_why_nothing_is_acknowledged(self) -> None:
         w = WritingClient(time_trigger_us=0)
-        assert w.writer.waiting_for(LOG) is None
+
+        def waits_for() -> str | None:
+            return w.writer.waiting_for(LOG, w.bench.now)
+
+        assert waits_for() is None
         w.append()
         w.bench.turn()
-        assert w.writer.waiting_for(LOG) == "the sequencer of the log to answer"
+        node = w.bench.taken(GetSeqState)[0][0]
+        assert waits_for() == f"the sequencer of the log to answer: N{node} to answer, asked 0 ms ago"
+        w = WritingClient(time_trigger_us=0)
+        w.append()
         (frame,) = w.located()
-        assert w.writer.waiting_for(LOG) == "the sequencer to acknowledge"
+        w.bench.pass_time(40_000)
+        asked = f"the sequencer to acknowledge: N{w.node} to answer, asked"
+        assert waits_for() == f"{asked} 40 ms ago"
         w.answer(frame, Status.NOSPC)
-        assert w.writer.waiting_for(LOG) == "the next try (last refusal: NOSPC)"
+        assert waits_for() == "the next try (last refusal: NOSPC)"
         w.bench.pass_time(SECOND)
         (frame,) = w.frames()
-        assert w.writer.waiting_for(LOG) == "the sequencer to acknowledge (last refusal: NOSPC)"
+        assert str(waits_for()).startswith(asked)
+        assert str(waits_for()).endswith("(last refusal: NOSPC)")
         w.bench.down(w.node)
-        assert "recovery of epoch 3" in str(w.writer.waiting_for(LOG))
+        assert "recovery of epoch 3" in str(waits_for())
         w.moved(epoch=4)
-        assert str(w.writer.waiting_for(LOG)).startswith(
-            "records of epoch 3 to be read whose outcome is not known: e3n1 from"
-        )
+        assert str(waits_for()).startswith("records of epoch 3 to be read whose outcome is not known: e3n1 from")
         w.found({1: compose_lsn(3, 1)})
-        assert w.writer.waiting_for(LOG) is None
+        assert waits_for() is None
 
     def test_a_sequencer_that_refuses_to_say_where_the_log_is_is_quoted(self) -> None:
         w = WritingClient(time_trigger_us=0)
         w.append()
         node, question = w.bench.one(GetSeqState)
         w.bench.answer(node, seq_state(question, Status.NOSEQUENCER))
-        assert w.writer.waiting_for(LOG) == "the sequencer of the log to answer (last refusal: NOSEQUENCER)"
+        assert w.writer.waiting_for(LOG, w.bench.now) == (
+            f"the sequencer of the log to answer: the next try; the log is in epoch 1, as far as is known; "
+            f"NOSEQUENCER from N{node}: no node sequences the log at present"
+        )
+
+    def test_records_that_are_given_up_say_what_they_waited_for(self) -> None:
+        w = WritingClient(time_trigger_us=0, give_up_us=SECOND, silence_us=60 * SECOND)
+        promise = w.append()
+        w.located(epoch=3)
+        w.bench.pass_time(2 * SECOND)
+        assert promise.failure.status is Status.TIMEDOUT
+        assert promise.failure.detail.startswith(
+            f"after 1.0 s it waited for the sequencer to acknowledge: N{w.node} to answer, asked 1."
+        )

@@ -1,0 +1,35 @@
+"""Tables of clients."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from logdevice_py.tables.declare import ColumnKind, TableSource, column, table
+
+_INTEGER, _TEXT, _FLAG = ColumnKind.INTEGER, ColumnKind.TEXT, ColumnKind.FLAG
+_LOG, _LSN = ColumnKind.LOG, ColumnKind.LSN
+
+
+@table("client_read_streams", TableSource.EVERY_NODE)
+@dataclass(slots=True)
+class ClientReadStreamsRow:
+    """A log that somebody reads, as the reader sees it. Nodes have rows for what they read themselves, which is the event log where rebuilding is
+    enabled. Applications serve nothing: the rows of a client come with ``LDQuery(config, clients=[client])`` in its own process, with NULL
+    for node_id."""
+
+    client: str = column(_TEXT, "Name of the client; event log: the node reads for itself.")
+    log_id: int = column(_LOG, "The log.")
+    stream: int = column(_INTEGER, "Its number at the client, but for the highest bit; table `readers` has it too.")
+    state: str = column(_TEXT, "LOOKING_UP, READING, FINISHED or STOPPED.")
+    next_lsn: int = column(_LSN, "The first LSN that was not delivered.")
+    until_lsn: int = column(_LSN, "Where it ends.")
+    window_high: int = column(_LSN, "The last LSN that shards may send.")
+    last_released: int = column(_LSN, "What may be read, as far as any shard said.")
+    bytes_ready: int = column(_INTEGER, "Bytes of entries that the application has not taken.")
+    entries_early: int = column(_INTEGER, "Entries that came before their turn.")
+    single_copy: int = column(_FLAG, "Each entry comes from one shard.")
+    shards: str = column(
+        _TEXT,
+        "The shards that it reads from: how it stands with each, up to where it has spoken, and whether it counts as down, slow or lost.",
+    )
+    waits_for: str = column(_TEXT, "Why nothing is delivered at this moment.")

@@ -1,0 +1,194 @@
+"""What an operator does with ``ldctl`` to nodes, settings and groups of logs, against a cluster inside this process."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from client.cli.ctl.main import parser, run
+from client.cli.program import EXIT_OK, EXIT_UNANSWERED
+from logdevice_py.config.parse import load_cluster
+from logdevice_py.core.ids import NodeId
+from logdevice_py.core.status import LogDeviceError, Status
+from server.local_cluster import LocalCluster
+
+
+class Operator:
+    """Types commands."""
+
+    def __init__(self, cluster: LocalCluster, capsys: pytest.CaptureFixture[str]) -> None:
+        self._file = cluster.config_file
+        self._capsys = capsys
+
+    async def types(self, *words: str, status: int = EXIT_OK) -> str:
+        """Standard output of a command that ends with a status."""
+        assert await run(parser().parse_args(["-c", self._file, *words])) == status
+        self.said = self._capsys.readouterr()
+        return self.said.out
+
+    async def gets(self, *words: str, status: int = EXIT_OK) -> list[dict[str, Any]]:
+        """The objects that a command prints."""
+        return [json.loads(line) for line in (await self.types("--json", *words, status=status)).splitlines()]
+
+    async def is_refused(self, *words: str) -> LogDeviceError:
+        with pytest.raises(LogDeviceError) as refused:
+            await run(parser().parse_args(["-c", self._file, *words]))
+        return refused.value
+
+
+async def test_the_status_of_a_cluster_that_is_well_and_of_one_that_lost_a_node(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async with LocalCluster(nodes=3, replicate="node:3") as cluster, cluster.client() as client:
+        operator = Operator(cluster, capsys)
+        await client.append(1, b"x")
+        rows = await operator.gets("status")
+        assert [row["node"] for row in rows] == ["N0", "N1", "N2"]
+        assert {row["readiness"] for row in rows} == {"OK"}
+        assert {row["seen as"] for row in rows} == {"ALIVE"}
+        assert sum(row["logs"] for row in rows) >= 1
+        assert all(row["shards"][0].startswith("S0 OK ") for row in rows)
+        assert [row["troubles"] for row in rows] == [[], [], []]
+        table = (await operator.types("status")).splitlines()
+        assert "version 1 of its file: 3 nodes, 0 of which do not answer" in table[0]
+        assert table[1].split()[:2] == ["NODE", "ADDRESS"]
+        assert len(table) == 5
+
+        await cluster.stop_node(1)
+        rows = await operator.gets("--timeout", "2s", "status", status=EXIT_UNANSWERED)
+        assert "CONNFAILED" in rows[1]["troubles"][0]
+        assert rows[1]["readiness"] is None
+        assert rows[1]["seen as"] == "DEAD"
+        assert any("APPEND waits for NODE_DEAD" in trouble for row in rows for trouble in row["troubles"])
+        await operator.types("status", status=EXIT_UNANSWERED)
+        assert "N1: it does not answer" in operator.said.err
+
+
+async def test_groups_of_logs_come_change_and_go_while_the_cluster_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    async with LocalCluster(nodes=3, logs=2, replicate="node:2") as cluster, cluster.client() as client:
+        operator = Operator(cluster, capsys)
+        path = Path(cluster.config_file)
+        path.write_text("# kept\n" + path.read_text())
+        path.chmod(0o640)
+        (made,) = await operator.gets("logs", "create", "/team/clicks", "--ids", "10..12", "--set", "replicate=node:3")
+        assert made == {"path": "/team/clicks", "done": "created", "version": 2, "late": []}
+        assert stat.S_IMODE(path.stat().st_mode) == 0o640
+        while client.config.log(10) is None:  # noqa: ASYNC110 - the client looks at its file
+            await asyncio.sleep(0.02)
+        receipt = await client.append("/team/clicks/1", b"x")
+        assert len(receipt.copyset) == 3
+        await operator.types("logs", "update", "/team/clicks", "--ids", "10..20", "--set", "backlog_us=3d")
+        rows = await operator.gets("logs", "list", "/team")
+        assert [(row["ids"], row["backlog_us"], row["replicate"]) for row in rows] == [("10..20", "3d", "node:3")]
+        assert rows[0]["set here"] == ["backlog_us", "replicate"]
+        assert len((await operator.types("logs", "list")).splitlines()) == 3
+
+        assert (
+            "does not contain"
+            in (await operator.is_refused("logs", "update", "/team/clicks", "--ids", "11..20")).detail
+        )
+        assert "--yes" in (await operator.is_refused("logs", "delete", "/team/clicks")).detail
+        assert (await operator.is_refused("logs", "list", "/nowhere")).status is Status.NOTFOUND
+        assert load_cluster(path.read_text()).version == 3, "what was refused changed nothing"
+        await operator.types("logs", "delete", "/team/clicks", "--yes")
+        assert path.read_text().startswith("# kept\n")
+        assert [group.path for group in load_cluster(path.read_text()).logs.groups] == ["/logs"]
+        assert [path.name for path in path.parent.glob(".cluster*")] == [], "nothing is left lying about"
+
+
+async def test_several_operators_at_once_lose_no_change(capsys: pytest.CaptureFixture[str]) -> None:
+    async with LocalCluster(nodes=1, logs=1) as cluster:
+        operator = Operator(cluster, capsys)
+        await asyncio.gather(
+            *(operator.types("--timeout", "1ms", "logs", "create", f"/g/a{n}", "--ids", str(50 + n)) for n in range(6))
+        )
+        config = load_cluster(Path(cluster.config_file).read_text())
+        assert (config.version, len(config.logs.groups)) == (7, 7)
+
+
+async def test_settings_are_shown_changed_and_taken_back_on_all_nodes(capsys: pytest.CaptureFixture[str]) -> None:
+    async with LocalCluster(nodes=2, logs=1) as cluster:
+        operator = Operator(cluster, capsys)
+        changed = await operator.gets("settings", "set", "all", "sequencer.graylist_us", "3s")
+        assert [(row["node"], row["value"]) for row in changed] == [("N0", "3s"), ("N1", "3s")]
+        shown = await operator.gets("settings", "show", "all", "--section", "sequencer", "--changed")
+        assert [(row["node"], row["setting"], row["from"]) for row in shown] == [
+            ("N0", "sequencer.graylist_us", "operator"),
+            ("N1", "sequencer.graylist_us", "operator"),
+        ]
+        (back,) = await operator.gets("settings", "unset", "N1", "settings.sequencer.graylist_us")
+        assert back["value"] == "10s"
+        assert await operator.types("settings", "set", "N0", "sequencer.graylist_us", "3", status=2) == ""
+        assert "is no duration" in operator.said.err
+        assert (await operator.is_refused("settings", "show", "N7")).status is Status.NOTINCONFIG
+
+
+async def test_a_recovery_takes_the_log_on_and_nothing_is_lost(capsys: pytest.CaptureFixture[str]) -> None:
+    async with LocalCluster(nodes=3, replicate="node:3") as cluster, cluster.client() as client:
+        operator = Operator(cluster, capsys)
+        before = (await client.append(1, b"before")).lsn
+        (row,) = await operator.gets("recovery", "1")
+        assert row["epoch"] > row["epoch before"] == before.epoch
+        after = (await client.append(1, b"after")).lsn
+        async with client.reader(1, start=before, until=after) as reader:
+            assert (await reader.read()).payloads[0] == b"before"
+
+
+async def test_a_node_is_drained_and_then_stopped_in_order(capsys: pytest.CaptureFixture[str]) -> None:
+    async with LocalCluster(nodes=3, replicate="node:2") as cluster, cluster.client() as client:
+        operator = Operator(cluster, capsys)
+        node = (await client.sequencer(1)).node
+        assert await operator.gets("stop", f"N{node}", "--only-sequencing") == [{"node": f"N{node}", "drained": True}]
+        await client.append(1, b"elsewhere")
+        assert (await client.sequencer(1)).node != node
+
+        async def obey() -> None:
+            host = cluster.hosts[NodeId(node)]
+            await host.stop_wanted
+            await cluster.stop_node(node)
+
+        obeying = asyncio.create_task(obey())
+        assert await operator.gets("stop", str(node)) == [{"node": f"N{node}", "stopped": True}]
+        await obeying
+        assert (await operator.is_refused("--timeout", "1s", "stop", str(node))).status is Status.CONNFAILED
+
+
+async def test_an_action_does_not_reach_another_node_that_answers_at_the_address(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async with LocalCluster(nodes=2, logs=1) as cluster:
+        path = Path(cluster.config_file)
+        first, second = (cluster.hosts[NodeId(node)].config.nodes[NodeId(node)] for node in range(2))
+        swapped = path.read_text().replace(first.host, "X").replace(second.host, first.host).replace("X", second.host)
+        wrong = path.with_name("wrong.toml")
+        wrong.write_text(swapped)
+        with pytest.raises(LogDeviceError, match="answers at") as refused:
+            await run(parser().parse_args(["-c", str(wrong), "stop", "N0"]))
+        assert refused.value.status is Status.INVALID_CLUSTER
+        assert not any(cluster.hosts[NodeId(node)].stop_wanted.done() for node in range(2))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["stop"],
+        ["stop", "all"],
+        ["stop", "N99999"],
+        ["settings"],
+        ["settings", "set", "N0", "graylist_us", "3s"],
+        ["logs", "create"],
+        ["logs", "create", "/a", "--ids", "8..1"],
+        ["logs", "create", "/a", "--set", "replicate"],
+        ["logs", "update", "/a", "--unset", "nope"],
+    ],
+)
+def test_wrong_use_is_told_at_once(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as error:
+        parser().parse_args(["-c", "nowhere.toml", *words])
+    assert error.value.code == 2
+    assert "error: " in capsys.readouterr().err
