@@ -8,11 +8,12 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from benchmarks.storage_figures.copyset_index import measure_copyset_index
 from benchmarks.storage_figures.large_shard import LargeShard
 from benchmarks.storage_figures.lost_nodes import LostNodes
 from benchmarks.storage_figures.processes import say
 
-_STEPS = ("fill", "open", "drop", "lose", "lose-two", "drain")
+_STEPS = ("fill", "open", "drop", "lose", "lose-two", "drain", "index")
 
 
 def _arguments() -> argparse.Namespace:
@@ -43,6 +44,8 @@ async def _run(arguments: argparse.Namespace, directory: Path) -> None:
         await large.open_and_look_up()
     if "drop" in steps:
         await large.drop(arguments.pieces)
+    if "index" in steps:
+        measure_copyset_index()
     for step in ("lose", "lose-two", "drain"):
         if step in steps:
             apart = directory / step

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from benchmarks.ldbench.page_cache import drop_page_cache
 from benchmarks.storage_figures.appends import PacedAppends, fill
-from benchmarks.storage_figures.processes import bytes_of, load, node_processes, resident_bytes, say
+from benchmarks.storage_figures.processes import bytes_of, load, node_processes, processor_seconds, resident_bytes, say
 from client.client import Client
 from logdevice_py.core.ids import LogId, NodeId
 from logdevice_py.core.units import Timestamp
@@ -78,27 +78,30 @@ class LargeShard:
             first, last = min(span[0] for span in spans), max(span[1] for span in spans)
             rng = random.Random(1)
             took = []
+            used, own = processor_seconds(supervisor, 0), time.process_time()
             for _ in range(_LOOK_UPS):
                 log, when = rng.randrange(1, LOGS + 1), rng.randrange(first, last)
                 at = time.perf_counter()
                 await client.find_time(log, when)
                 took.append((time.perf_counter() - at) * 1e3)
+            used, own = processor_seconds(supervisor, 0) - used, time.process_time() - own
             took.sort()
             say(
                 f"{_LOOK_UPS} look-ups of times over {(last - first) / 1e6:.0f} s: p50 {statistics.median(took):.1f} ms, "
-                f"p99 {took[int(_LOOK_UPS * 0.99)]:.1f} ms, max {took[-1]:.1f} ms"
+                f"p99 {took[int(_LOOK_UPS * 0.99)]:.1f} ms, max {took[-1]:.1f} ms; processor time of each: "
+                f"{used * 1e3 / _LOOK_UPS:.2f} ms of the node, {own * 1e3 / _LOOK_UPS:.2f} ms of the client; {load()}"
             )
             say(f"{resident_bytes(supervisor, 0) / 1e6:.0f} MB resident after the look-ups")
 
     def _open_store(self) -> str:
         directory = layout.node_directory(self.directory, NodeId(0)) / "shard0"
-        began = time.monotonic()
+        began, used = time.monotonic(), time.process_time()
         store = RocksLogStore(str(directory), LogStoreSettings())
         assert store.found is not None
         store.adopt(store.found, boot="", now=Timestamp(time.time_ns() // 1000))
         contents = store.load()
-        took = time.monotonic() - began
-        text = f"open after {took:.2f} s, {len(store.partitions)} partitions, {len(contents.highest)} logs"
+        took, used = time.monotonic() - began, time.process_time() - used
+        text = f"open after {took:.2f} s, {used:.2f} s of processor time, {len(store.partitions)} partitions, {len(contents.highest)} logs"
         store.close()
         return text
 

@@ -83,6 +83,13 @@ def resident_bytes(supervisor: Supervisor, node: int) -> int:
     return int(status.partition("VmRSS:")[2].split()[0]) << 10
 
 
+def processor_seconds(supervisor: Supervisor, node: int) -> float:
+    """What a node's process has used of processors."""
+    pid = supervisor.children[NodeId(node)].process.pid
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def load() -> str:
     """What else the machine does."""
     return f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors"
