@@ -9,7 +9,7 @@ PACKAGES := logdevice_py epoch_store client sequencer storage_node server benchm
 BENCH_CHOICE = $(if $(ENGINES),--engines $(ENGINES)) $(if $(WORKLOADS),--workloads $(WORKLOADS)) $(BENCH_FLAGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java format check lint types imports unit property simulation sim deliberate process spark spark-long chaos test soak demo docs bench bench-full clean
+.PHONY: help setup java format check lint types imports unit property simulation sim deliberate process spark spark-long chaos test soak demo docs bench bench-full storage-figures clean
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -107,6 +107,9 @@ bench: $(STAMP) ## measure beside other log systems, the short way, into benchma
 
 bench-full: $(STAMP) ## the same for hours: every size, content and durability class, five rounds
 	@$(PY) -m benchmarks.ldbench.cli run --scale full $(BENCH_CHOICE)
+
+storage-figures: $(STAMP) ## measure a shard of 20 GB and nodes of five that are lost: STEPS="fill open drop lose lose-two drain index", FIGURES_FLAGS="--gigabytes 2"; takes 50 GB of disk
+	@$(PY) -m benchmarks.storage_figures $(STEPS) $(FIGURES_FLAGS)
 
 docs: $(STAMP) ## render the docs that follow from declarations
 	@$(PY) -m server.render_docs

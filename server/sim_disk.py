@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.core.machine import Rng
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import MILLISECOND, Timestamp
 from logdevice_py.simulation.scheduler import Scheduler
+from server.node_settings import NodeSettings
 from storage_node.log_store.interface import (
     Completion,
     Contents,
@@ -29,8 +31,15 @@ SYNC_MAX = 2 * MILLISECOND
 READ_MAX = MILLISECOND
 _HANG_CHECK = 100 * MILLISECOND
 _UPKEEP_INTERVAL = 1000 * MILLISECOND
-STORE_SETTINGS = LogStoreSettings(partition_duration_us=2000 * MILLISECOND, partitions_soft_max=10, partitions_max=40)
+_DEFAULTS = {"partition_duration_us": 2000 * MILLISECOND, "partitions_soft_max": 10, "partitions_max": 40}
 """Partitions come and go within a run."""
+
+
+def store_settings(config: ClusterConfig) -> LogStoreSettings:
+    """As the cluster file says, and where it says nothing, as suits runs of seconds."""
+    said = config.settings.get("storage", {})
+    others = {name: value for name, value in _DEFAULTS.items() if name not in said}
+    return replace(NodeSettings.of(config.settings).log_store, **others)
 
 
 @dataclass(slots=True, kw_only=True)

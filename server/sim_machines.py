@@ -25,6 +25,7 @@ from server.sim_client import SimReader as SimReader
 from server.sim_epoch_store import EpochStoreWeather, SimCells
 from server.sim_node import SimNode as SimNode
 from server.sim_node import SimNodeState as SimNodeState
+from storage_node.log_store.interface import Completion
 from storage_node.log_store.memory import MemoryDisk
 
 CLIENT_ADDRESS = -1000
@@ -45,6 +46,7 @@ class SimMachines:
         trace: Trace | None = None,
         turn_max: int = 50,
         checks: bool = True,
+        disk_bytes: int = 1 << 40,
         scheduler: Scheduler | None = None,
     ) -> None:
         """
@@ -52,6 +54,7 @@ class SimMachines:
             seed: of everything that is left to chance.
             turn_max: a turn of a process ends up to so many microseconds after its first event.
             checks: let every root assert after each turn what must hold.
+            disk_bytes: of the file system of each shard.
             scheduler: virtual time that others use, too.
         """
         self.config = config
@@ -70,8 +73,11 @@ class SimMachines:
         self.read_settings = read_settings or ReadSettings()
         self.turn_max = turn_max
         self.checks = checks
+        self.disk_bytes = disk_bytes
         self.watch: Callable[[SimNode, list[Any]], None] | None = None
         """Sees the effects of every turn of every node before they are run."""
+        self.watch_done: Callable[[SimNode, list[Completion]], None] | None = None
+        """Sees the outcomes of what a node asked of its disks, before the node does."""
         self.watchers: list[Callable[[SimNode, list[Any]], None]] = []
         """See the same after `watch`, and may take themselves out; what they cause must not happen before the turn has ended."""
         self.nodes = {node: SimNode(self, node) for node in sorted(config.nodes)}

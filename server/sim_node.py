@@ -64,7 +64,10 @@ class SimNode:
             rate_ppm=rng.randrange(401) - 200,
             skew=rng.randrange(200_001) - 100_000,
         )
-        self.disks = {shard: MemoryDisk(cluster.fault_effects) for shard in cluster.config.nodes[node].shard_ids()}
+        self.disks = {
+            shard: MemoryDisk(cluster.fault_effects, total=cluster.disk_bytes)
+            for shard in cluster.config.nodes[node].shard_ids()
+        }
         self.rate_ppm = self.clock.rate_ppm
         """Of its monotonic clock when nothing is wrong with it."""
         self.process: Process | None = None
@@ -132,6 +135,8 @@ class SimNode:
         def deliver(done: list[Completion]) -> None:
             process, root = self.process, self.root
             if self.starts == run and process is not None and root is not None:
+                if cluster.watch_done is not None:
+                    cluster.watch_done(self, done)
                 process.event(partial(root.on_done, done))
 
         self.shards = {
@@ -318,7 +323,7 @@ class SimNode:
         self.clock.set_rate(self.rate_ppm)
         for disk in self.disks.values():
             disk.overloaded = disk.lying = disk.fail_sync = disk.fail_write = False
-            disk.free = disk.total
+            disk.taken = 0
             disk.unreadable.clear()
         self.resume()
         if self.process is not None:

@@ -10,7 +10,7 @@ from logdevice_py.core.ids import Generation, ShardId, format_shard, shard_index
 from logdevice_py.core.machine import Rng
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import MILLISECOND
-from server.sim_disk import STORE_SETTINGS
+from server.sim_disk import store_settings
 from storage_node.log_store.identity import IdentityVerdict, ShardMarker, judge
 from storage_node.log_store.memory import MemoryDisk, MemoryLogStore
 
@@ -42,6 +42,7 @@ class SimOpening:
         self._rng = rng
         self._serve = serve
         self._run = node.starts
+        self._settings = store_settings(cluster.config)
         self._stores: dict[ShardId, MemoryLogStore] = {}
 
     def open_next(self) -> None:
@@ -60,11 +61,11 @@ class SimOpening:
         disk = node.disks[shard]
         if disk.failed_note:
             disk.drop_failed(self._rng)
-        store = MemoryLogStore(disk, STORE_SETTINGS)
+        store = MemoryLogStore(disk, self._settings)
         judgement = judge(store.found, empty=store.empty, cluster=cluster.config.uuid, shard=shard)
         if judgement.verdict is IdentityVerdict.MOVE_ASIDE:
             self._move_aside(disk, judgement.reason, own=False)
-            store = MemoryLogStore(disk, STORE_SETTINGS)
+            store = MemoryLogStore(disk, self._settings)
         kept = judgement.kept
         index = shard_index_of(shard)
         operation = RegisterShard(cluster.config.uuid, node.id, index, kept, judgement.incarnation)
@@ -87,7 +88,7 @@ class SimOpening:
         disk = node.disks[shard]
         if kept is not None and generation != kept:
             self._move_aside(disk, f"{format_shard(shard)} had generation {kept} and has {generation} from here on")
-            store = MemoryLogStore(disk, STORE_SETTINGS)
+            store = MemoryLogStore(disk, self._settings)
         marker = ShardMarker(self._cluster.config.uuid, shard, generation)
         if store.adopt(marker, boot=disk.boot, now=node.clock.wall()) is Status.OK:
             assert store.marker is not None

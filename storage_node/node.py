@@ -108,6 +108,7 @@ class ShardMachines:
         shard: Shard,
         start_reader: StartHistoryReader,
         request_ids: Iterator[int],
+        cluster: ClusterView,
         wall: Callable[[], Timestamp] | None,
     ) -> None:
         self.shard = shard
@@ -125,7 +126,7 @@ class ShardMachines:
         self.look_up = LookUpHandler(shard)
         clock = AgreedClock(wall or _no_clock, partial(_other_storage_nodes, shard))
         self.trim_exchange = TrimExchange(shard, self.trim, clock)
-        self.removed = RemovedLogs(shard, self.trim)
+        self.removed = RemovedLogs(shard, self.trim, cluster)
         self.retention = None if wall is None else Retention(shard, self.trim, clock)
         self.rebuild_store: RebuildStoreHandler | None = None
         self.donor: ShardDonor | None = None
@@ -183,7 +184,7 @@ class StorageNode:
 
     Args:
         shards: what each shard of the node holds, as its store was loaded.
-        cluster: consulted by donors only: purges ask every shard that may know, alive or not.
+        cluster: consulted by donors, and by who gives up removed logs; purges ask every shard that may know, alive or not.
         start_reader: begins to read a log's metadata history; None: from the metadata nodeset.
         request_ids: for the questions of purges, below 2^63; different in every run of the node, so that a late answer to an
             earlier run is not taken for one to this.
@@ -221,7 +222,7 @@ class StorageNode:
         for contents in shards:
             shard = Shard(contents, config, settings, outbox, timers, rng, tokens, self.metrics)
             assert contents.marker.node == node, (contents.marker.shard, node)
-            self.shards[shard.shard] = ShardMachines(shard, reader, self._request_ids, wall)
+            self.shards[shard.shard] = ShardMachines(shard, reader, self._request_ids, cluster, wall)
         self._handlers: dict[type[Any], Callable[[ShardMachines, PeerId, Any, Micros], None]] = {
             Store: lambda m, peer, message, now: m.store.on_store(peer, message, now),
             Release: lambda m, peer, message, now: m.release.on_release(message, now),

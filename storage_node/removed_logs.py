@@ -2,7 +2,8 @@
 
 A file without a log may be somebody's mistake, so the period is days. It is counted in time for which this shard ran and saw that the log is
 not in the file, by the monotonic clock, and kept on disk: no wall clock can shorten it, and a shard that was down counts on where it was.
-A log that comes back into the file begins anew.
+A log that comes back into the file begins anew. A node that has an old file says nothing about logs: while another node told of a newer one, or most of
+them cannot be heard, nothing is counted and nothing given up.
 
 Seals and the metadata log stay: should the log come back after all, its epochs go on from there.
 """
@@ -15,6 +16,7 @@ from logdevice_py.core.ids import LogId
 from logdevice_py.core.marks import hit
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import MILLISECOND, Micros
+from logdevice_py.membership.cluster_view import ClusterView
 from storage_node.log_state import LogState
 from storage_node.log_store.interface import LogMetadataKind
 from storage_node.log_store.keys import is_partitioned
@@ -26,10 +28,11 @@ from storage_node.trim import TrimHandler
 class RemovedLogs:
     """Gives up the removed logs of one shard."""
 
-    __slots__ = ("_began", "_counted", "_elapsed", "_logs", "_shard", "_started", "_trim")
+    __slots__ = ("_began", "_cluster", "_counted", "_elapsed", "_logs", "_shard", "_started", "_trim")
 
-    def __init__(self, shard: Shard, trim: TrimHandler) -> None:
+    def __init__(self, shard: Shard, trim: TrimHandler, cluster: ClusterView) -> None:
         self._shard = shard
+        self._cluster = cluster
         self._trim = trim
         self._started = False
         self._began: Micros | None = None
@@ -44,6 +47,7 @@ class RemovedLogs:
         """Begin to look after the logs; harmless when that was done."""
         if not self._started:
             self._started = True
+            self.on_config()  # some may have come back while the shard was down
             self._arm(now)
 
     def _arm(self, now: Micros) -> None:
@@ -59,6 +63,11 @@ class RemovedLogs:
 
     def _begin(self, now: Micros) -> None:
         if self._shard.status() is not Status.OK:
+            return
+        if self._cluster.config_version > self._shard.config.version or self._cluster.isolated():
+            hit("removed_logs_by_an_old_file")
+            self._began = None
+            self._arm(now)
             return
         self._elapsed = 0 if self._began is None else now - self._began
         self._began = now

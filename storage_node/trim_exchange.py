@@ -90,6 +90,8 @@ class TrimExchange:
             if lsn > state.trim_point:
                 state.trim_point = Lsn(lsn)
                 moved.append(state)
+                if not shard.is_configured(state.log):
+                    self._trim.end_epochs(state)
             elif state.trim_point > lsn:
                 ahead.append(state)
         if moved:

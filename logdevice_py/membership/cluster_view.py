@@ -11,6 +11,9 @@ from logdevice_py.protocol.messages import NodeState
 class ClusterView(Protocol):
     """The state of all nodes as this process knows it at this moment. A wrong view costs time, never data."""
 
+    config_version: int
+    """The newest version of the cluster file that any node said to have."""
+
     def state(self, node: NodeId) -> NodeState:
         """Of a node; DEAD when it was never heard of."""
 

@@ -63,6 +63,8 @@ class GossipMachine:
         self.metrics = MembershipMetrics()
         self.version = 1
         """Grows whenever `states` would answer differently."""
+        self.config_version = config.version
+        """The newest version of the cluster file that any node said to have."""
         self._settings = settings
         self._outbox = outbox
         self._timers = timers
@@ -114,6 +116,7 @@ class GossipMachine:
 
     def on_gossip(self, message: Gossip, now: Micros) -> None:
         """What another node knows."""
+        self.config_version = max(self.config_version, message.config_version)
         sender = message.node
         if sender == self.node or sender not in self._config.nodes:
             return

@@ -156,7 +156,7 @@ def _set_overloaded(disk: MemoryDisk, bad: bool) -> None:
 
 
 def _set_full(disk: MemoryDisk, bad: bool) -> None:
-    disk.free = 0 if bad else disk.total
+    disk.taken = disk.total if bad else 0
 
 
 def _set_fail_sync(disk: MemoryDisk, bad: bool) -> None:
@@ -207,6 +207,16 @@ def disks_full(it: FaultInstance) -> None:
     nodes = it.nodes()
     for node in it.rng.sample(nodes, len(nodes) // 2 + 1):
         _on_disks(it, node, _set_full)
+
+
+@fault("something else takes up most of a disk")
+def crowded_disk(it: FaultInstance) -> None:
+    share = it.rng.choice([0.4, 0.6, 0.8])
+
+    def set_crowded(disk: MemoryDisk, bad: bool) -> None:
+        disk.taken = int(disk.total * share) if bad else 0
+
+    _on_disks(it, it.node(), set_crowded)
 
 
 def _fail_for_a_while(it: FaultInstance, set_to: Callable[[MemoryDisk, bool], None]) -> None:

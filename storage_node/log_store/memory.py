@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from logdevice_py.core.lsn import Lsn
+from logdevice_py.core.lsn import LSN_MAX, LSN_OLDEST, Lsn
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Timestamp
 from storage_node.log_store import keys
@@ -31,6 +31,7 @@ from storage_node.log_store.memory_disk import MemoryDisk as MemoryDisk
 from storage_node.log_store.partitions import Partitions
 from storage_node.log_store.precedence import LastFinder, Missing, PrecedenceCollector, resolve
 from storage_node.log_store.settings import LogStoreSettings
+from storage_node.log_store.space import SpaceGuard
 from storage_node.log_store.store_run import StoreRun
 
 _DATA: Final = 0x64
@@ -47,6 +48,7 @@ class MemoryLogStore:
         "_durable",
         "_failed",
         "_found",
+        "_guard",
         "_partitions",
         "_run",
         "_settings",
@@ -56,6 +58,7 @@ class MemoryLogStore:
         self._disk = disk
         self._directory = Directory(settings.directory_save_bytes)
         self._settings = settings
+        self._guard = SpaceGuard.of(settings)
         self._partitions = Partitions(settings)
         self._failed = False
         self._closed = False
@@ -169,8 +172,9 @@ class MemoryLogStore:
         if disk.overloaded:
             disk.fired["overloaded_disk"] += 1
             return Status.OVERLOADED
-        if batch.entries and disk.free <= 0:
-            disk.fired["disk_full"] += 1
+        if batch.entries and self._guard.update(disk.free, disk.total):
+            if disk.taken:
+                disk.fired["disk_full"] += 1
             return Status.NOSPC
         rows = disk.rows
         changes: dict[bytes, bytes | None] = {}
@@ -279,9 +283,23 @@ class MemoryLogStore:
         return answer_directory(self._directory, self._partitions, request, self._space_end())
 
     def _space_end(self) -> int:
-        disk = self._disk
-        wanted = disk.total * self._settings.space_retention_percent // 100 - disk.free
-        return last_to_give_up(self._partitions, lambda number: self._partitions[number].size, wanted)
+        disk, guard = self._disk, self._guard
+        guard.update(disk.free, disk.total)
+        wanted = guard.missing(self._settings.space_retention_percent)
+        end = last_to_give_up(self._partitions, self._size_of, wanted)
+        if end and disk.taken:
+            disk.fired["crowded_disk"] += 1
+        return end
+
+    def _size_of(self, partition: int) -> int:
+        """Bytes of the entries that lie in a partition."""
+        rows, size = self._disk.rows, 0
+        for log, _ in self._directory.rows():
+            for (number, first, last), _ in self._directory.sized(log, LSN_OLDEST, Lsn(LSN_MAX - 1)):
+                if number == partition:
+                    begin, end = keys.data_bounds(log, first, last)
+                    size += sum([len(key) + len(rows[key]) for key in rows.irange(begin, end, (True, False))])
+        return size
 
     def maintain(self, now: Timestamp) -> None:
         """Begin the next partition when it is due; what is left of dropped ones goes with the next write."""

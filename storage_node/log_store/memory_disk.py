@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 import msgpack
@@ -44,18 +44,20 @@ class MemoryDisk:
         "failed_note",
         "fired",
         "flipped",
-        "free",
         "lying",
         "overloaded",
         "rows",
+        "taken",
         "total",
         "unreadable",
+        "used",
     )
 
-    def __init__(self, fired: Counter[str] | None = None) -> None:
+    def __init__(self, fired: Counter[str] | None = None, *, total: int = 1 << 40) -> None:
         """
         Args:
             fired: counts what faults of the disk did to somebody, by kind.
+            total: bytes of its file system.
         """
         self.rows: SortedDict = SortedDict()
         self._undo: list[tuple[_Rows, dict[bytes, bytes | None]]] = []
@@ -80,9 +82,20 @@ class MemoryDisk:
         """Keys of copies in which a bit was flipped."""
         self.destroyed: set[tuple[int, int]] = set()
         """(log, lsn) of entries of which durable copies were lost or damaged here."""
-        self.free = 1 << 40
-        """Free bytes; with `total` for the free-space guard of the shell."""
-        self.total = 1 << 40
+        self.total = total
+        self.used = 0
+        """Bytes of the rows."""
+        self.taken = 0
+        """Bytes that others take up of the file system."""
+
+    @property
+    def free(self) -> int:
+        """Bytes that are free; set it, and others take up the rest."""
+        return max(self.total - self.used - self.taken, 0)
+
+    @free.setter
+    def free(self, free: int) -> None:
+        self.taken = self.total - self.used - free
 
     @property
     def unsynced(self) -> int:
@@ -103,6 +116,7 @@ class MemoryDisk:
                 rows.pop(key, None)
             else:
                 rows[key] = value
+        self.used += _bytes(changes.items()) - _bytes(undo)
         if self.flipped:
             self.flipped.difference_update(changes)
         if self.unreadable:
@@ -162,7 +176,8 @@ class MemoryDisk:
             self.fired["lying_sync"] += 1
             for _, changes in self._undo[surviving : self._claimed]:
                 self.destroyed.update(_position(key) for key in changes if key[0] == _DATA)
-        for undo, _ in reversed(self._undo[surviving:]):
+        for undo, changes in reversed(self._undo[surviving:]):
+            self.used += _bytes(undo) - _bytes(changes.items())
             for key, value in undo:
                 if value is None:
                     self.rows.pop(key, None)
@@ -186,6 +201,7 @@ class MemoryDisk:
         before = set(self.entries()) if own else set()
         self.rows.clear()
         self.rows.update(rows)
+        self.used = _bytes(rows.items())
         self.destroyed.update(before.difference(self.entries()))
         self._undo.clear()
         self._written = self._claimed = 0
@@ -222,6 +238,10 @@ class MemoryDisk:
         begin, end = keys.data_bounds(log, lsn, lsn)
         for key in list(self.rows.irange(begin, end, inclusive=(True, False))):
             self.flip(key, 8 * len(self.rows[key]) - 8)
+
+
+def _bytes(rows: Iterable[tuple[bytes, bytes | None]]) -> int:
+    return sum([len(key) + len(value) for key, value in rows if value is not None])
 
 
 def _position(key: bytes) -> tuple[int, int]:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -84,7 +85,13 @@ def lsns(store: RocksLogStore, log: LogId = LOG) -> list[Lsn]:
 def copy_of(directory: Path, name: str) -> Path:
     """The files as a process that is killed at this moment leaves them."""
     copy = directory.parent / name
-    shutil.copytree(directory, copy)
+
+    def copy_file(source: str, target: str) -> None:
+        # the files of dropped families go in the background
+        with suppress(FileNotFoundError):
+            shutil.copy2(source, target)
+
+    shutil.copytree(directory, copy, copy_function=copy_file)
     return copy
 
 

@@ -61,8 +61,10 @@ class Application:
         self.client.kill()
 
     def pick_log(self) -> LogId:
-        scenario, now = self.run.scenario, self.cluster.scheduler.now
-        return self.rng.choice([log for log in scenario.logs if scenario.log_starts.get(log, 0) <= now])
+        """One that is in use, and in the cluster file as this client has it."""
+        scenario, now, config = self.run.scenario, self.cluster.scheduler.now, self.client.session.config
+        used = [log for log in scenario.logs if scenario.log_starts.get(log, 0) <= now]
+        return self.rng.choice([log for log in used if config.log(log) is not None])
 
     def reading(self) -> dict[str, Any]:
         """How to read."""

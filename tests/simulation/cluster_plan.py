@@ -33,6 +33,8 @@ class ClusterPlan:
     version: int = 1
     removed: set[int] = field(default_factory=set)
     """Nodes that were in the file and are not any more; their numbers are not given again."""
+    absent: set[int] = field(default_factory=set)
+    """Logs that are not in the file."""
 
     def render(self) -> str:
         """The file."""
@@ -46,8 +48,7 @@ class ClusterPlan:
             f'replicate = "{self.replicate}"',
             "[defaults]",
             *(f"{name} = {value}" for name, value in attributes.items()),
-            '[logs."/all"]',
-            'ids = "1..100"',
+            *self._groups(),
         ]
         for number, node in self.nodes.items():
             lines += [
@@ -59,6 +60,15 @@ class ClusterPlan:
                 f'state = "{node.state}"',
             ]
         return "\n".join([*lines, *self.settings])
+
+    def _groups(self) -> list[str]:
+        lines: list[str] = []
+        first = 1
+        for log in [*sorted(self.absent), 101]:
+            if first < log:
+                lines += [f'[logs."/from{first}"]', f'ids = "{first}..{log - 1}"']
+            first = log + 1
+        return lines
 
     def changes(self) -> list[Callable[[random.Random], None]]:
         """What an operator may do."""

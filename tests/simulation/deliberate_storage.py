@@ -8,6 +8,7 @@ from typing import Any
 
 import client.read.decoding
 import sequencer.recovery.digest
+import storage_node.log_store.memory
 import storage_node.log_store.precedence
 import storage_node.look_up
 import storage_node.seal
@@ -25,6 +26,7 @@ from storage_node.purge import LogPurge
 from storage_node.read_stream import ServerReadStream
 from storage_node.recent_entries import RecentEntries
 from storage_node.release import ReleaseHandler
+from storage_node.removed_logs import RemovedLogs
 from storage_node.retention import Retention
 from storage_node.seal import SealHandler
 from storage_node.shard import Shard
@@ -252,3 +254,30 @@ def recent_entries_unlimited(original: Change) -> Change:
             self._bytes_max = limit
 
     return add
+
+
+@deliberate(
+    "a shard that is short of space gives up twice what is missing",
+    (storage_node.log_store.memory, "last_to_give_up"),
+    likely="disks that run full",
+)
+def too_much_given_up_for_space(original: Change) -> Change:
+    return lambda partitions, size_of, wanted: original(partitions, size_of, 2 * wanted)
+
+
+@deliberate("a log that left the cluster file is given up at once", (RemovedLogs, "_count"), likely="logs that leave")
+def removed_log_given_up_at_once(original: Change) -> Change:
+    def count(self: RemovedLogs, state: LogState) -> None:
+        self._counted[state.log] = 1 << 60
+        original(self, state)
+
+    return count
+
+
+@deliberate(
+    "a log that was given up may be appended to in the same epoch when it comes back",
+    (TrimHandler, "end_epochs"),
+    likely="logs that leave",
+)
+def removed_log_not_sealed(original: Change) -> Change:
+    return lambda self, state: None

@@ -18,7 +18,6 @@ from logdevice_py.core.ids import InstanceId, LogId, NodeId, ShardId, format_sha
 from logdevice_py.core.lsn import LSN_OLDEST, Epoch, Lsn, format_lsn
 from logdevice_py.core.machine import Send
 from logdevice_py.core.status import Status
-from logdevice_py.core.units import SECOND
 from logdevice_py.metadata.epoch_metadata import EpochInterval, EpochMetaData
 from logdevice_py.placement.failure_domains import FailureDomains
 from logdevice_py.protocol.messages import (
@@ -36,6 +35,7 @@ from storage_node.log_store.interface import LogMetadataKind, WriteShard
 from storage_node.stored_metadata import decode_epoch, decode_lsn, decode_seal
 from tests.simulation.history import Violation
 from tests.simulation.recovery_invariants import RecoveryInvariants
+from tests.simulation.retention_invariants import RetentionInvariants
 
 _RECOVERY: Final = int(StoreFlags.RECOVERY)
 _NOBODY: Final = WriteId(WriterIdentity(NodeId(0), InstanceId(0)), 0)
@@ -132,8 +132,6 @@ class Invariants:
         self._generations: dict[ShardId, int] = {}
         self._runs: dict[int, int] = {}
         self._locations: dict[ShardId, Location | None] = {}
-        self._wrong_clocks: dict[int, bool] = {}
-        """Nodes whose wall clock was wrong by more than a second at some time, and whether it was behind."""
         self._headers: dict[bytes, EntryHeader] = {}
         """Of images seen lately."""
         self._messages = {
@@ -145,7 +143,9 @@ class Invariants:
             Gossip: self._on_gossip,
         }
         self._recoveries = RecoveryInvariants(cluster, self.logs, self._generations)
+        self._retention = RetentionInvariants(cluster, self.logs)
         cluster.watch = self.watch
+        cluster.watch_done = self._retention.on_done
 
     @property
     def epochs(self) -> int:
@@ -161,8 +161,7 @@ class Invariants:
         if self._runs.get(node.id) != node.starts:
             self._runs[node.id] = node.starts
             self._on_start(node)
-        if abs(node.clock.skew) > SECOND:
-            self._wrong_clocks[node.id] = self._wrong_clocks.get(node.id, False) or node.clock.skew < 0
+        self._retention.watch(node)
         self._recoveries.watch(node, effects)
         messages = self._messages
         for effect in effects:
@@ -231,8 +230,8 @@ class Invariants:
                 self._check_restored(node, effect, model, first, last)
         for log, first, last in batch.deletes:
             model = logs.get(log)
-            if model is not None and first == LSN_OLDEST and last > model.trim_asked and not self._expires(model, last):
-                self.fail(f"{format_shard(effect.shard)} trims log {log} to {format_lsn(last)}, which nobody asked for")
+            if model is not None and first == LSN_OLDEST and last > model.trim_asked:
+                self._retention.check_trim(node, effect.shard, model, last)
         for log, metadata_kind, value in batch.log_metadata:
             decode = _GROWING.get(metadata_kind)
             if decode is not None:
@@ -244,23 +243,6 @@ class Invariants:
                         f"after {self._growing[key]}"
                     )
                 self._growing[key] = number
-
-    def _expires(self, model: LogModel, last: int) -> bool:
-        """Whether all up to an LSN is older than its log keeps it; as far as no more than one clock was wrong."""
-        attributes = self.cluster.config.log(model.log)
-        backlog = 0 if attributes is None else attributes.backlog_us
-        if not backlog:
-            return False
-        now = self.cluster.scheduler.now
-        excused = len(self._wrong_clocks) > 1 or any(
-            behind and self.cluster.nodes[NodeId(node)].starts > 1 for node, behind in self._wrong_clocks.items()
-        )
-        for lsn, entry in model.entries.items():
-            if model.trim_asked < lsn <= last and now - entry.born < backlog and not excused:
-                self.fail(f"{_at(model.log, lsn)} is {now - entry.born} us old, and kept for {backlog}")
-        model.trim_asked = last
-        model.expired(last)
-        return True
 
     def _check_restored(self, node: SimNode, effect: WriteShard, model: LogModel, first: int, last: int) -> None:
         """A sound copy is never deleted because of damage beside it, unless the others have all copies without it."""
@@ -427,6 +409,7 @@ class Invariants:
                 for wave, sent in entry.copysets.items()
             ):
                 self.fail(f"{_at(model.log, lsn)} is acknowledged with copyset {copyset}, which did not store a wave")
+        self._retention.on_acknowledged(model, lsn)
         model.acknowledged.add(lsn)
 
     def _on_release(self, node: SimNode, message: Release) -> None:

@@ -228,22 +228,15 @@ MARKS_ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
         _DISK,
         f"{_MENDING}::test_what_was_restored_and_is_damaged_in_its_turn_is_restored_once_more",
     ),
-    "space_trimmed": (
-        "disks of the simulator are full or not: none has a share of free space to be kept",
-        f"{_SHARD}/test_space_retention.py::test_readers_are_told",
-    ),
     "look_up_non_authoritative": (
         "too many shards would have to lose the same part of a log, and a look-up to come before anybody says that it is lost",
         "tests/unit/client/look_up/test_find_request.py"
         "::test_when_too_many_lost_their_data_everybody_who_is_left_is_heard",
     ),
-    "removed_log_came_back": (
-        "operators of a run take no logs out of the cluster file",
-        f"{_SHARD}/test_removed_logs.py::test_a_log_that_comes_back_counts_from_nothing",
-    ),
-    "removed_log_given_up": (
-        "operators of a run take no logs out of the cluster file",
-        f"{_SHARD}/test_removed_logs.py::test_a_log_that_was_given_up_and_comes_back_goes_on_behind_its_trim_point",
+    "removed_logs_by_an_old_file": (
+        "nodes of a run read the newest file within a second",
+        f"{_SHARD}/test_removed_logs.py"
+        "::test_a_file_that_is_older_than_the_one_of_another_node_says_nothing_about_logs",
     ),
     "retention_stops_before_bridge": (
         "takes a log at whose tail nothing is appended for longer than it keeps its records, or that lost what it knew of an epoch's end",

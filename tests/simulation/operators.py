@@ -12,7 +12,7 @@ from logdevice_py.core.lsn import Epoch
 from logdevice_py.core.status import LogDeviceError
 from logdevice_py.core.units import SECOND, Micros
 from logdevice_py.metadata.epoch_metadata import EpochInterval
-from server.sim_machines import SimNode, SimNodeState, SimPromise
+from server.sim_machines import SimMachines, SimNode, SimNodeState, SimPromise
 from tests.simulation.application import Application
 from tests.simulation.cluster_plan import ClusterPlan
 
@@ -96,6 +96,7 @@ class Configurator(Application):
         """All nodes take records again, and everybody has the newest file."""
         plan = copy.deepcopy(self.run.plan)
         plan.undrain(self.rng)
+        plan.absent.clear()
         self.publish(plan, 0)
 
     def publish(self, plan: ClusterPlan, most: int) -> None:
@@ -113,7 +114,9 @@ class Configurator(Application):
                 self.cluster.nodes[number] = SimNode(self.cluster, NodeId(number))
                 self.cluster.nodes[number].start()
         for node in self.cluster.nodes.values():
-            self.cluster.scheduler.after(self.rng.randrange(most + 1), lambda node=node: give_to_node(node, config))
+            self.cluster.scheduler.after(
+                self.rng.randrange(most + 1), lambda node=node: give_to_node(self.cluster, node, config)
+            )
         for client in self.cluster.clients:
             self.cluster.scheduler.after(
                 self.rng.randrange(most + 1),
@@ -123,12 +126,26 @@ class Configurator(Application):
     def _end(self, node: SimNode, most: int) -> None:
         """End a process that nobody needs any more; it may learn before that it is not in the file."""
         if self.rng.random() < 0.5:
-            self.cluster.scheduler.after(self.rng.randrange(most + 1), lambda: give_to_node(node, self.cluster.config))
+            self.cluster.scheduler.after(
+                self.rng.randrange(most + 1), lambda: give_to_node(self.cluster, node, self.cluster.config)
+            )
         self.cluster.scheduler.after(most, lambda: node.crash(machine=True))
 
 
-def give_to_node(node: SimNode, config: ClusterConfig) -> None:
-    """Hand a cluster file to a node that runs; one that starts later takes the newest by itself."""
-    root = node.root
+class LogRemover(Configurator):
+    """Takes logs out of the cluster file, and puts them back. The first log stays."""
+
+    def act(self, now: Micros) -> None:
+        plan = copy.deepcopy(self.run.plan)
+        if plan.absent and self.rng.random() < 0.6:
+            plan.absent.remove(self.rng.choice(sorted(plan.absent)))
+        else:
+            plan.absent.add(self.rng.choice(self.run.scenario.logs[1:]))
+        self.publish(plan, self.rng.choice([0, SECOND // 10, SECOND]))
+
+
+def give_to_node(cluster: SimMachines, node: SimNode, config: ClusterConfig) -> None:
+    """Hand a cluster file to a node that runs; one that starts later, or stands still, takes the newest by itself."""
+    root, paused = node.root, node.state is SimNodeState.PAUSED
     if node.process is not None and root is not None:
-        node.process.event(lambda now: root.on_config(config, now))
+        node.process.event(lambda now: root.on_config(cluster.config if paused else config, now))

@@ -30,6 +30,12 @@ class TroubleProfile:
     """All logs but the first begin at some time in the run."""
     nodes: int = 0
     """At least so many."""
+    disk_bytes: tuple[int, ...] = ()
+    """Of the file system of each shard, of which one is drawn; without any it never runs full by itself."""
+    strict: bool = False
+    """All of `settings` hold, not only most."""
+    gives_up: bool = False
+    """Shards give up what nobody asked to trim: who has to find all that was written is not part of it."""
 
 
 # What a setting allows must still suffice when nothing goes wrong: the epoch store answers within some 20 ms, a message comes within 500 ms.
@@ -57,6 +63,46 @@ PROFILES: tuple[TroubleProfile, ...] = (
         },
         attributes={"backlog_us": ('"2s"', '"5s"')},
         scenario={"fault_interval": 4 * SECOND, "duration": 20 * SECOND, "find_interval": SECOND, "config_interval": 0},
+    ),
+    TroubleProfile(
+        name="disks that run full",
+        faults=("crowded_disk", "crowded_disk", "disk_full", "crash_process", "crash_machine", "slow_disk"),
+        settings={
+            "storage": {
+                "retention_interval_us": ('"100ms"', '"500ms"'),
+                "space_retention_percent": ("40", "70"),
+                "partition_duration_us": ('"500ms"', '"2s"'),
+                "trim_exchange_interval_us": ('"200ms"', '"10s"'),
+            }
+        },
+        attributes={"backlog_us": ('"0us"', '"0us"', '"5s"'), "max_writes_in_flight": ("2", "5")},
+        scenario={"duration": 20 * SECOND, "find_interval": SECOND},
+        disk_bytes=(1 << 20, 4 << 20, 1 << 40),
+        strict=True,
+        gives_up=True,
+    ),
+    TroubleProfile(
+        name="logs that leave",
+        faults=(
+            "crash_process",
+            "crash_process",
+            "crash_machine",
+            "clock_drift",
+            "wall_clock_jump",
+            "pause",
+            "partition_node",
+        ),
+        settings={
+            "storage": {
+                "removed_logs_interval_us": ('"100ms"', '"500ms"'),
+                "removed_logs_grace_us": ('"1s"', '"3s"'),
+                "trim_exchange_interval_us": ('"200ms"', '"10s"'),
+            }
+        },
+        scenario={"duration": 20 * SECOND, "removal_interval": 2 * SECOND, "config_interval": 0},
+        logs=4,
+        strict=True,
+        gives_up=True,
     ),
     TroubleProfile(
         name="recovery under fire",

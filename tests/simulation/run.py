@@ -97,6 +97,7 @@ def run_seed(
         read_settings=scenario.read_settings,
         trace=trace,
         turn_max=scenario.turn_max,
+        disk_bytes=scenario.disk_bytes,
     )
     run = _Run(scenario, cluster, disabled, mode)
     try:

@@ -66,6 +66,10 @@ class Scenario:
     """Between two records of a writer that is run by one process after another; 0: there is none."""
     exclusive_interval: int = 0
     """Between two calls of each of two processes that share a write stream; 0: there are none."""
+    removal_interval: int = 0
+    """Between two changes of which logs are in the cluster file; 0: none leaves it."""
+    disk_bytes: int = 1 << 40
+    """Of the file system of each shard."""
     frame_bytes_max: int = 256 << 10
     profile: str = ""
     """What the run is devoted to; empty: to nothing in particular."""
@@ -187,10 +191,11 @@ def draw(seed: int, mode: RunMode = RunMode.USUAL) -> Scenario:
         config_interval=0 if loses else rng.choice([0, 0, 3 * SECOND, 10 * SECOND]),
         find_interval=rng.choice([0, 0, 0, 0, SECOND, 3 * SECOND]),
     )
-    if not loses and not made.trim_interval and rng.random() < 0.2:
+    keeps_all = not made.trim_interval and (profile is None or not profile.gives_up)
+    if not loses and keeps_all and rng.random() < 0.2:
         # who takes over has to find what was written
         made.succession_interval = 40 * MILLISECOND
-    elif not loses and not made.trim_interval and "backlog_us" not in plan.attributes and rng.random() < 0.2:
+    elif not loses and keeps_all and "backlog_us" not in plan.attributes and rng.random() < 0.2:
         # each has to find all that was written
         made.exclusive_interval = 40 * MILLISECOND
     late = 1.0 if profile is not None and profile.late_logs else 0.6 if loses else 0.25
@@ -202,6 +207,8 @@ def draw(seed: int, mode: RunMode = RunMode.USUAL) -> Scenario:
         for name, value in profile.scenario.items():
             if name != "config_interval" or not (loses or rebuilds):
                 setattr(made, name, value)
+        if profile.disk_bytes:
+            made.disk_bytes = rng.choice(profile.disk_bytes)
         made.read_settings = dataclasses.replace(made.read_settings, **profile.reading)
     return made
 
@@ -252,7 +259,7 @@ def _settings(rng: random.Random, section: str, cls: type[Any], profile: Trouble
     lines: list[str] = []
     drawn: set[str] = set()
     for name, values in ({} if profile is None else profile.settings.get(section, {})).items():
-        if rng.random() < 0.6:
+        if profile.strict or rng.random() < 0.6:  # type: ignore[union-attr]
             drawn.add(name)
             lines.append(f"{name} = {rng.choice(values)}")
     for each in dataclasses.fields(cls):

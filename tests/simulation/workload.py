@@ -17,7 +17,7 @@ from tests.simulation.asyncio_clients import AsyncioApplication
 from tests.simulation.exclusive_writer import ExclusiveWriter
 from tests.simulation.history import LogHistory, Observation, Violation
 from tests.simulation.invariants import Invariants
-from tests.simulation.operators import Configurator, EpochMover, Trimmer
+from tests.simulation.operators import Configurator, EpochMover, LogRemover, Trimmer
 from tests.simulation.readers import SlowSimReader, TailAsker, TailReader, tailing
 from tests.simulation.scenario import Scenario
 from tests.simulation.succession_writer import SuccessionWriter
@@ -67,6 +67,7 @@ class Applications:
             "x": (Trimmer, scenario.trim_interval),
             "e": (EpochMover, scenario.epoch_interval),
             "c": (Configurator, scenario.config_interval),
+            "l": (LogRemover, scenario.removal_interval),
             "f": (TimeFinder, scenario.find_interval),
             "h": (SuccessionWriter, scenario.succession_interval),
             exclusive_writer.LETTER: (ExclusiveWriter, scenario.exclusive_interval),
@@ -82,7 +83,7 @@ class Applications:
         for _ in range(scenario.readers):
             self.add("r")
         self.add("t")
-        for letter in ("x", "e", "c", "f", "h", *(2 * exclusive_writer.LETTER)):
+        for letter in ("x", "e", "c", "l", "f", "h", *(2 * exclusive_writer.LETTER)):
             if self._intervals[letter][1]:
                 self.add(letter)
 

@@ -77,6 +77,8 @@ def database_options(settings: LogStoreSettings, *, strict: bool = False) -> Any
     options.set_write_buffer_manager(rocksdict.WriteBufferManager(settings.memtables_bytes_max, False))
     # each change of what files there are writes a manifest from memory: one that was damaged is soon replaced
     options.set_max_manifest_file_size(1)
+    # the files of a dropped family are deleted in the background
+    options.set_avoid_unnecessary_blocking_io(True)
     options.set_max_open_files(settings.open_files_max)
     options.set_max_background_jobs(2)
     options.set_keep_log_file_num(4)

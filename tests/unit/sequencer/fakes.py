@@ -92,6 +92,7 @@ class FakeCluster:
         self.states = {NodeId(index): NodeState.ALIVE for index in range(nodes)}
         self.generations = {shard_id(NodeId(index)): Generation(1) for index in range(nodes)}
         self.is_isolated = False
+        self.config_version = 1
 
     def state(self, node: NodeId) -> NodeState:
         return self.states.get(node, NodeState.DEAD)

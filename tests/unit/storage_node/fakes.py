@@ -83,6 +83,9 @@ def make_config(shard_state: ShardState = ShardState.READ_WRITE) -> ClusterConfi
 class EverybodyIsAlive:
     """A `ClusterView`."""
 
+    config_version = 0
+    is_isolated = False
+
     def state(self, node: NodeId) -> NodeState:
         return NodeState.ALIVE
 
@@ -99,7 +102,7 @@ class EverybodyIsAlive:
         return Generation(1)
 
     def isolated(self) -> bool:
-        return False
+        return self.is_isolated
 
 
 class FakeHistoryReader:
@@ -130,6 +133,7 @@ class ShardDriver:
         shard_state: ShardState = ShardState.READ_WRITE,
     ) -> None:
         self.disk = MemoryDisk()
+        self.view = EverybodyIsAlive()
         self.settings = settings or StorageSettings()
         self.generation = Generation(generation)
         self.config = make_config(shard_state)
@@ -159,7 +163,7 @@ class ShardDriver:
             self.outbox,
             self.timers,
             random.Random(1),
-            EverybodyIsAlive(),
+            self.view,
             [self.store.load()],
             start_reader=self._start_reader,
             wall=self.wall,

@@ -7,10 +7,13 @@ from typing import Any
 import pytest
 
 from logdevice_py.config.logs import LogTree
+from logdevice_py.core.ids import PeerId
 from logdevice_py.core.lsn import ESN_MAX, LSN_INVALID
+from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros
+from logdevice_py.protocol.messages import Stored, TrimPoints
 from storage_node.settings import StorageSettings
-from tests.unit.storage_node.fakes import SYNC_LOG, THREE_COPIES, lsn, start, told
+from tests.unit.storage_node.fakes import ME, SHARDS, SYNC_LOG, THREE_COPIES, ShardDriver, lsn, start, told
 from tests.unit.storage_node.test_retention import HOUR, KEPT_FOR_EVER, Aging
 
 PASS = HOUR // 6
@@ -21,28 +24,40 @@ END = lsn(1, ESN_MAX)
 
 class Removing(Aging):
     def __init__(self) -> None:
-        self.groups: list[Any] = []
+        self.file: Any = None
         super().__init__(StorageSettings(removed_logs_grace_us=GRACE, removed_logs_interval_us=PASS))
 
-    def set_logs(self, first: int, last: int) -> None:
-        """The cluster file has these logs."""
+    def open(self) -> None:
+        if self.file is None:
+            super().open()
+        else:
+            ShardDriver.open(self)
+
+    def put_logs(self, first: int, last: int) -> None:
+        """The cluster file has these logs; the node has not read it."""
         logs = LogTree.build(defaults={"replication": THREE_COPIES}, groups=[("/all", first, last, {})])
         fields = {
             name: getattr(self.config, name)
             for name, field in self.config.__dataclass_fields__.items()
             if field.init and name != "logs"
         }
-        self.config = type(self.config)(**fields, logs=logs)
+        self.config = self.file = type(self.config)(**fields, logs=logs)
+
+    def set_logs(self, first: int, last: int) -> None:
+        """The node reads a cluster file with these logs."""
+        self.put_logs(first, last)
         self.node.on_config(self.config, self.now)
 
-    def start_again(self, down: int) -> None:
-        """The process ends in order and begins again; the file is as it was."""
-        config = self.config
-        self.restart()
+    def start_again(self, down: int, *, power_cut: bool = False) -> None:
+        """The process ends, in order or not, and begins again; the file is as it was."""
+        if power_cut:
+            self.disk.crash()
+        else:
+            self.node.shut_down(self.now)
+            self.turn()
+            self.store.close()
         self.now = Micros(self.now + down)
         self.open()
-        self.config = config
-        self.node.on_config(config, self.now)
 
 
 @pytest.fixture
@@ -79,6 +94,38 @@ def test_a_log_that_comes_back_counts_from_nothing(driver: Removing) -> None:
     assert driver.stored() == []
 
 
+@pytest.mark.parametrize("power_cut", [False, True])
+def test_a_log_that_came_back_while_the_shard_was_down_counts_from_nothing(driver: Removing, power_cut: bool) -> None:
+    driver.set_logs(50, 100)
+    driver.pass_time(GRACE - PASS)
+    driver.put_logs(1, 100)
+    driver.start_again(HOUR, power_cut=power_cut)
+    driver.set_logs(50, 100)
+    driver.pass_time(GRACE - PASS)
+    assert len(driver.stored()) == 2
+    driver.pass_time(4 * PASS)
+    assert driver.stored() == []
+
+
+def test_a_file_that_is_older_than_the_one_of_another_node_says_nothing_about_logs(driver: Removing) -> None:
+    driver.set_logs(50, 100)
+    driver.view.config_version = driver.config.version + 1
+    driver.pass_time(2 * GRACE)
+    assert len(driver.stored()) == 2
+    driver.view.config_version = driver.config.version
+    driver.pass_time(GRACE)
+    assert len(driver.stored()) == 2, "counted from here on"
+    driver.pass_time(4 * PASS)
+    assert driver.stored() == []
+
+
+def test_who_does_not_hear_most_others_cannot_know_whether_its_file_is_old(driver: Removing) -> None:
+    driver.set_logs(50, 100)
+    driver.view.is_isolated = True
+    driver.pass_time(2 * GRACE)
+    assert len(driver.stored()) == 2
+
+
 @pytest.mark.parametrize("hours", [-1000, 1000])
 def test_a_wall_clock_that_jumps_does_not_shorten_the_period(driver: Removing, hours: int) -> None:
     driver.set_logs(50, 100)
@@ -108,3 +155,31 @@ def test_a_log_that_was_given_up_and_comes_back_goes_on_behind_its_trim_point(dr
     kinds = [each[0] if isinstance(each, tuple) else each for each in told(driver)]
     assert kinds[0] == "TRIM"
     assert driver.trim_point() > LSN_INVALID
+
+
+@pytest.mark.parametrize("told_by_another", [False, True])
+def test_a_sequencer_that_stood_still_cannot_go_on_below_what_was_given_up(
+    driver: Removing, told_by_another: bool
+) -> None:
+    driver.set_logs(50, 100)
+    if told_by_another:
+        points = TrimPoints(shard=ME, sender=SHARDS[1], wall=driver.wall(), logs=[(SYNC_LOG, END)])
+        driver.turn((PeerId(1), points))
+    else:
+        driver.pass_time(GRACE + 4 * PASS)
+    assert driver.trim_point() == END
+    driver.power_cut()
+    driver.set_logs(1, 100)
+    driver.sent.clear()
+    driver.append(lsn(1, 3), released=False)
+    assert driver.take_one(Stored).status is Status.PREEMPTED
+    driver.append(lsn(2, 1), released=False)
+    assert driver.take_one(Stored).status is Status.OK
+
+
+def test_a_trim_point_that_another_shard_tells_of_a_log_in_use_seals_nothing(driver: Removing) -> None:
+    points = TrimPoints(shard=ME, sender=SHARDS[1], wall=driver.wall(), logs=[(SYNC_LOG, END)])
+    driver.turn((PeerId(1), points))
+    driver.sent.clear()
+    driver.append(lsn(1, 3), released=False)
+    assert driver.take_one(Stored).status is Status.OK

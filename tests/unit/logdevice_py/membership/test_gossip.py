@@ -183,6 +183,16 @@ def test_a_leaving_node_is_still_reached_but_sequences_nothing() -> None:
     assert not view.may_sequence(NodeId(2))
 
 
+def test_a_newer_cluster_file_is_heard_of_also_from_a_node_that_the_own_file_does_not_know() -> None:
+    net = GossipNetwork(2)
+    assert net.machines[0].config_version == 1
+    net.machines[0].on_gossip(
+        Gossip(node=NodeId(7), instance=InstanceId(1), sequence=1, config_version=3, nodes=[]), net.now
+    )
+    assert net.machines[0].config_version == 3
+    assert net.machines[0].state(NodeId(7)) is DEAD
+
+
 def test_large_clusters_gossip_to_a_few_and_nobody_living_is_declared_dead() -> None:
     net = GossipNetwork(40)
     net.run(20)
