@@ -1,9 +1,14 @@
 """Words of a log, counted with Spark.
 
-Start a cluster (`ld-dev-cluster up --dir /tmp/ld --nodes 5 --logs 8`), put text into its log 1 (`ldwrite -c /tmp/ld/cluster.toml 1 < README.md`),
-then:
+The demo's log is kept, and served again, by
 
-    python examples/spark_words.py /tmp/ld/cluster.toml --log 1 --parquet /tmp/words --counts-to 2
+    make demo DEMO_FLAGS="--keep /tmp/ld"
+    ld-dev-cluster up --dir /tmp/ld
+
+It has 3 logs; the demo's lines are in log 1. Put others into log 2, and count:
+
+    ldwrite -c /tmp/ld/cluster.toml 2 < README.md
+    python examples/spark_words.py /tmp/ld/cluster.toml --log 1 --other-log 2 --parquet /tmp/words --counts-to 3
 """
 
 from __future__ import annotations
