@@ -18,6 +18,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -41,7 +42,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    spark = SparkSession.builder.appName("words of a log").getOrCreate()
+    spark = (
+        SparkSession.builder.appName("words of a log")
+        .config("spark.sql.shuffle.partitions", "8")  # Spark's 200 are for more words than these
+        .getOrCreate()
+    )
 
     def logs(names: str, **options: str) -> DataFrame:
         return spark.read.format("logdevice").option("cluster", given.cluster).options(**options).load(names)
@@ -68,13 +73,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     if given.counts_to is not None:
         # The stream's place is kept in the checkpoint; each count that changed becomes a record. Spark runs a micro-batch again that was
-        # cut short, so it is a job of its own name: what is in the log already is left out.
+        # cut short, so it is a job of its own name: what is in the log already is left out. Nothing of it is older than this moment.
+        started = datetime.now(UTC).isoformat()
         with tempfile.TemporaryDirectory() as checkpoint:
 
             def append(batch: DataFrame, number: int) -> None:
                 rows = batch.select(F.to_json(F.struct("word", "count")).alias("payload"))
                 sink = rows.write.format("logdevice").mode("append").option("cluster", given.cluster)
-                sink.option("jobId", f"{checkpoint} {number}").save(given.counts_to)
+                sink.options(jobId=f"{checkpoint} {number}", since=started).save(given.counts_to)
 
             stream = spark.readStream.format("logdevice").option("cluster", given.cluster).load(given.log)
             query = (

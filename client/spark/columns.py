@@ -143,7 +143,7 @@ def _no_text(batch: RecordBatch) -> LogDeviceError:
             except UnicodeDecodeError as error:
                 return refusal(
                     f"log {batch.log}: record {run.batch_offset + index} of {LSN(run.lsn)} is not UTF-8: {error.reason} at byte {error.start}; "
-                    "read it with payloadFormat=binary"
+                    "read it as binary, and cast it"
                 )
         start += run.count
     raise AssertionError("every payload is UTF-8")

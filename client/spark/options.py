@@ -53,6 +53,8 @@ STREAM_WRITING: Final = (*_EITHER_SINK, "delivery")
 _DELIVERIES: Final = ("exactlyOnce", "atLeastOnce")
 _SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname"})
 """Keys that Spark puts among the options by itself."""
+_OF_A_CATALOG: Final = "option."
+"""Begins the options of a table that SQL created; Spark gives them once more without it."""
 _Word = TypeVar("_Word", bound=enum.Enum)
 
 
@@ -293,6 +295,7 @@ def known_options(options: Mapping[str, Any], known: Iterable[str], what: str, p
         LogDeviceError: INVALID_PARAM: one of them is unknown; a wrong option is never ignored.
     """
     given = {str(key).lower(): str(value) for key, value in options.items()}
+    given = {key: value for key, value in given.items() if not key.startswith(_OF_A_CATALOG)}
     if "path" in given:
         if path_is in given:
             raise refusal(f"{path_is} is given twice: as the option and as {given['path']!r}")

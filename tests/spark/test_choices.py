@@ -13,11 +13,17 @@ from tests.spark.conftest import RunningCluster
 from tests.spark.test_batch import load, restart_sequencer, write
 
 
-def test_columns_and_text(spark: SparkSession, cluster: RunningCluster) -> None:
+def test_columns_and_text_also_of_a_table_of_sql(spark: SparkSession, cluster: RunningCluster) -> None:
     write(cluster, 30, ["zwölf".encode(), b"{}"])
     frame = load(spark, cluster, "30", columns="payload, batch_offset", payloadFormat="utf8")
     assert frame.dtypes == [("payload", "string"), ("batch_offset", "int")]
     assert sorted(frame.collect()) == [("zwölf", 0), ("{}", 1)]
+    given = f"cluster '{cluster.file}', logs '30', payloadFormat 'utf8', columns 'payload'"
+    spark.sql(f"CREATE TABLE records USING logdevice OPTIONS ({given})")
+    try:
+        assert sorted(spark.sql("SELECT * FROM records").collect()) == [("zwölf",), ("{}",)]
+    finally:
+        spark.sql("DROP TABLE records")
     write(cluster, 30, [b"\xff"])
     with pytest.raises(Exception, match=r"log 30: record 0 of e\d+n\d+ is not UTF-8"):
         load(spark, cluster, "30", payloadFormat="utf8").collect()
@@ -51,7 +57,7 @@ def test_partitions_hold_about_the_same_over_epochs_and_small_logs_are_not_cut(
         restart_sequencer(cluster, 32)
     sizes = [
         row["count"]
-        for row in load(spark, cluster, "32", maxBytesPerPartition="300KB")
+        for row in load(spark, cluster, "32", maxBytesPerPartition="300KiB")
         .groupBy(F.spark_partition_id())
         .count()
         .collect()

@@ -71,8 +71,6 @@ def test_a_stream_takes_what_is_there_in_bounded_batches_and_goes_on_where_it_st
     written |= {(13, *position) for position in write(cluster, 13, [b"a log that came later"] * 70)}
     batches.run("11-13")
     assert sorted(batches.positions) == sorted(written)
-    batches.run("11-13")
-    assert sorted(batches.positions) == sorted(written)
 
 
 def test_a_stream_goes_on_from_its_checkpoint_when_the_cluster_was_down_in_between(

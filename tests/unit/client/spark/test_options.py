@@ -132,6 +132,11 @@ def test_words_are_taken_in_any_case_and_columns_in_their_order() -> None:
     assert options.columns == ("payload", "lsn")
 
 
+def test_what_a_catalog_gives_twice_is_taken_once() -> None:
+    twice = {**GIVEN, **{f"option.{key}": value for key, value in GIVEN.items()}}
+    assert SourceOptions.of(twice) == SourceOptions.of(GIVEN)
+
+
 def test_limits_of_a_micro_batch() -> None:
     options = SourceOptions.of({**GIVEN, "maxBytesPerTrigger": "5MiB", "minPartitions": "3"}, streaming=True)
     assert (options.trigger_bytes_max, options.trigger_records_max, options.min_partitions) == (5 << 20, None, 3)
