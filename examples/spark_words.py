@@ -1,9 +1,14 @@
 """Words of a log, counted with Spark.
 
-Start a cluster (`ld-dev-cluster up --dir /tmp/ld --nodes 5 --logs 8`), put text into its log 1 (`ldwrite -c /tmp/ld/cluster.toml 1 < README.md`),
-then:
+The demo's log is kept, and served again, by
 
-    python examples/spark_words.py /tmp/ld/cluster.toml --log 1 --parquet /tmp/words --counts-to 2
+    make demo DEMO_FLAGS="--keep /tmp/ld"
+    ld-dev-cluster up --dir /tmp/ld
+
+It has 3 logs; the demo's lines are in log 1. Put others into log 2, and count:
+
+    ldwrite -c /tmp/ld/cluster.toml 2 < README.md
+    python examples/spark_words.py /tmp/ld/cluster.toml --log 1 --other-log 2 --parquet /tmp/words --counts-to 3
 """
 
 from __future__ import annotations
@@ -13,6 +18,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -36,7 +42,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    spark = SparkSession.builder.appName("words of a log").getOrCreate()
+    spark = (
+        SparkSession.builder.appName("words of a log")
+        .config("spark.sql.shuffle.partitions", "8")  # Spark's 200 are for more words than these
+        .getOrCreate()
+    )
 
     def logs(names: str, **options: str) -> DataFrame:
         return spark.read.format("logdevice").option("cluster", given.cluster).options(**options).load(names)
@@ -63,13 +73,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     if given.counts_to is not None:
         # The stream's place is kept in the checkpoint; each count that changed becomes a record. Spark runs a micro-batch again that was
-        # cut short, so it is a job of its own name: what is in the log already is left out.
+        # cut short, so it is a job of its own name: what is in the log already is left out. Nothing of it is older than this moment.
+        started = datetime.now(UTC).isoformat()
         with tempfile.TemporaryDirectory() as checkpoint:
 
             def append(batch: DataFrame, number: int) -> None:
                 rows = batch.select(F.to_json(F.struct("word", "count")).alias("payload"))
                 sink = rows.write.format("logdevice").mode("append").option("cluster", given.cluster)
-                sink.option("jobId", f"{checkpoint} {number}").save(given.counts_to)
+                sink.options(jobId=f"{checkpoint} {number}", since=started).save(given.counts_to)
 
             stream = spark.readStream.format("logdevice").option("cluster", given.cluster).load(given.log)
             query = (

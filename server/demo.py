@@ -266,7 +266,7 @@ async def run(arguments: argparse.Namespace, directory: Path, lines: list[bytes]
         host = layout.zookeeper_host(directory)
         server = ZooKeeperServer(layout.zookeeper_directory(directory), host=host, port=layout.ZOOKEEPER_PORT)
         url = server.url
-    config = make_config(directory, nodes=5, logs=1, replicate="rack:2,node:3", racks=3, epoch_store=url)
+    config = make_config(directory, nodes=5, logs=3, replicate="rack:2,node:3", racks=3, epoch_store=url)
     supervisor = Supervisor(directory, config)
     write_cluster_file(directory, config)
     kept = "kept" if arguments.keep is not None else "deleted at the end"

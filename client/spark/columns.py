@@ -12,7 +12,9 @@ import pyarrow.compute as pc
 
 from client.read.items import Gap, GapKind, RecordBatch
 from client.read.proof import Proof
-from logdevice_py.core.lsn import ESN_MAX
+from client.spark.options import refusal
+from logdevice_py.core.lsn import ESN_MAX, LSN
+from logdevice_py.core.status import LogDeviceError
 
 RECORD: Final = "RECORD"
 CORRUPT: Final = "CORRUPT"
@@ -67,6 +69,14 @@ class ArrowColumns:
         def payload() -> Any:
             return pa.array(batch.payloads, pa.binary())
 
+        def shown_payload() -> Any:
+            if self._schema.field("payload").type != pa.string():
+                return payload()
+            try:
+                return payload().cast(pa.string())
+            except pa.ArrowInvalid:
+                raise _no_text(batch) from None
+
         def key() -> Any:
             keyed = [run for run in runs if run.keys is not None]
             if not keyed:
@@ -87,7 +97,7 @@ class ArrowColumns:
                 "batch_offset": batch_offset,
                 "timestamp": lambda: spread([run.timestamp for run in runs], pa.int64()).cast(_TIME),
                 "key": key,
-                "payload": payload,
+                "payload": shown_payload,
                 "record_type": record_type,
             },
         )
@@ -121,6 +131,22 @@ class ArrowColumns:
         if "proof" in self._schema.names:
             columns["proof"] = lambda: pa.array([value], self._schema.field("proof").type)
         return self._batch(1, columns)
+
+
+def _no_text(batch: RecordBatch) -> LogDeviceError:
+    """Which record it is that is not UTF-8."""
+    start = 0
+    for run in batch.runs:
+        for index, payload in enumerate(batch.payloads[start : start + run.count]):
+            try:
+                (payload or b"").decode()
+            except UnicodeDecodeError as error:
+                return refusal(
+                    f"log {batch.log}: record {run.batch_offset + index} of {LSN(run.lsn)} is not UTF-8: {error.reason} at byte {error.start}; "
+                    "read it as binary, and cast it"
+                )
+        start += run.count
+    raise AssertionError("every payload is UTF-8")
 
 
 def signed(checksum: int) -> int:

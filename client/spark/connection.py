@@ -25,11 +25,8 @@ def cluster_text(cluster: str) -> str:
     Raises:
         LogDeviceError: INVALID_CONFIG.
     """
-    if "\n" in cluster:
-        load_cluster(cluster)
-        return cluster
     try:
-        return render_cluster(read_cluster_file(cluster))
+        return render_cluster(load_cluster(cluster) if "\n" in cluster else read_cluster_file(cluster))
     except LogDeviceError as error:
         raise LogDeviceError(error.status, f"option cluster: {error.detail}") from None
 

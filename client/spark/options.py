@@ -10,9 +10,10 @@ import difflib
 import enum
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.lsn import LSN
@@ -31,6 +32,9 @@ READING: Final = (
     "endingLsn",
     "startingTimestamp",
     "endingTimestamp",
+    "timeAccuracy",
+    "columns",
+    "payloadFormat",
     "onGap",
     "includeGaps",
     "includeProof",
@@ -40,14 +44,18 @@ READING: Final = (
     "readTimeout",
     "requestTimeout",
 )
-_OF_A_TABLE: Final = {"endingLsn", "endingTimestamp", "pushdown", "minPartitions", "maxBytesPerPartition"}
-STREAMING: Final = (*(name for name in READING if name not in _OF_A_TABLE), "maxRecordsPerTrigger")
+_OF_A_TABLE: Final = {"endingLsn", "endingTimestamp", "pushdown", "maxBytesPerPartition"}
+_OF_A_STREAM: Final = ("maxRecordsPerTrigger", "maxBytesPerTrigger")
+STREAMING: Final = (*(name for name in READING if name not in _OF_A_TABLE), *_OF_A_STREAM)
 _EITHER_SINK: Final = ("cluster", "log", "compression", "since", "readTimeout")
 WRITING: Final = (*_EITHER_SINK, "jobId")
 STREAM_WRITING: Final = (*_EITHER_SINK, "delivery")
 _DELIVERIES: Final = ("exactlyOnce", "atLeastOnce")
 _SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname"})
 """Keys that Spark puts among the options by itself."""
+_OF_A_CATALOG: Final = "option."
+"""Begins the options of a table that SQL created; Spark gives them once more without it."""
+_Word = TypeVar("_Word", bound=enum.Enum)
 
 
 def refusal(text: str) -> LogDeviceError:
@@ -61,6 +69,20 @@ class OnGap(enum.Enum):
     FAIL_ON_LOSS = "failOnLoss"  # raise
     REPORT = "report"  # a row for the range
     SKIP = "skip"  # go on, and say how many LSNs in the log of the executor
+
+
+class PayloadFormat(enum.Enum):
+    """What the column payload is."""
+
+    BINARY = "binary"
+    UTF8 = "utf8"  # text; a record that is none ends the query
+
+
+class TimeAccuracy(enum.Enum):
+    """How positions by time are found."""
+
+    STRICT = "strict"  # records are read
+    APPROXIMATE = "approximate"  # no record is read: too early by a time partition of the shards at most
 
 
 class Place(enum.Enum):
@@ -89,20 +111,24 @@ class Bounds:
     by_name: Mapping[str, Bound]
     """Of logs that have their own, by id or path as the option says them."""
 
-    def by_log(self, tree: LogTree) -> dict[LogId, Bound]:
-        """The same by log id; of two names of one log the more special one holds.
+    def of_logs(self, logs: Collection[LogId], tree: LogTree) -> dict[LogId, Bound]:
+        """The same for each of these logs; of two names of one log the more special one holds.
 
         Raises:
-            LogDeviceError: NOTFOUND.
+            LogDeviceError: NOTFOUND, INVALID_PARAM (a name is of none of these logs).
         """
-        found: dict[LogId, Bound] = {}
+        found = dict.fromkeys(logs, self.default)
         for name in sorted(self.by_name, key=lambda name: (len(logs_named(name, tree)) == 1, name)):
-            found.update(dict.fromkeys(logs_named(name, tree), self.by_name[name]))
+            named = [log for log in logs_named(name, tree) if log in found]
+            if not named:
+                raise refusal(f"a position is given for {name}, which is not among the logs that are read")
+            found.update(dict.fromkeys(named, self.by_name[name]))
         return found
 
 
 def logs_named(text: str, tree: LogTree) -> list[LogId]:
-    """The logs of ``/team/clicks,7,100-120``: groups, directories, places in groups, ids and ranges of ids; ascending, each once.
+    """The logs of ``/team/clicks,7,100-120``: groups, directories, places in groups, patterns of groups like ``/*/clicks``, ids and ranges of
+    ids; ascending, each once.
 
     Raises:
         LogDeviceError: NOTFOUND, INVALID_PARAM.
@@ -123,6 +149,11 @@ def logs_named(text: str, tree: LogTree) -> list[LogId]:
             found.update(within)
         elif group is not None:
             found.update(map(LogId, group.ids()))
+        elif any(each in name for each in "*?["):
+            matching = [each for each in tree.groups if fnmatchcase(each.path, name)]
+            if not matching:
+                raise LogDeviceError(Status.NOTFOUND, f"logs: no group has a path like {name}")
+            found.update(LogId(log) for each in matching for log in each.ids())
         elif below := [each for each in tree.groups if each.path.startswith(name.rstrip("/") + "/")]:
             found.update(LogId(log) for each in below for log in each.ids())
         else:
@@ -160,23 +191,32 @@ def _time_bound(text: str) -> Bound:
 
 
 def _bounds(options: Mapping[str, str], side: str, default: Bound) -> Bounds:
-    """The option `side`Lsn or `side`Timestamp: one position, or a JSON object of positions by log."""
-    by_lsn, by_time = options.get(f"{side}lsn"), options.get(f"{side}timestamp")
-    if by_lsn is not None and by_time is not None:
-        raise refusal(f"{side}Lsn and {side}Timestamp are both given; write one of them, a JSON object may mix logs")
-    key = f"{side}Lsn" if by_time is None else f"{side}Timestamp"
-    text = by_time if by_lsn is None else by_lsn
-    if text is None:
-        return Bounds(default, {})
-    read = _lsn_bound if by_time is None else _time_bound
+    """The options `side`Lsn and `side`Timestamp: each one position, or a JSON object of positions by log."""
+    by_lsn = _positions(options, f"{side}Lsn", _lsn_bound)
+    by_time = _positions(options, f"{side}Timestamp", _time_bound)
+    if isinstance(by_lsn, Bound) and isinstance(by_time, Bound):
+        raise refusal(f"{side}Lsn and {side}Timestamp are both given: one of them may be, or be a JSON object by log")
+    own: dict[str, Bound] = {}
+    for each in (by_lsn, by_time):
+        if isinstance(each, Bound):
+            default = each
+        elif twice := own.keys() & each.keys():
+            raise refusal(f"{side}Lsn and {side}Timestamp both name {', '.join(sorted(twice))}")
+        else:
+            own.update(each)
+    return Bounds(default, own)
+
+
+def _positions(options: Mapping[str, str], key: str, read: Callable[[str], Bound]) -> Bound | dict[str, Bound]:
+    text = options.get(key.lower(), "{}")
     try:
         if not text.lstrip().startswith("{"):
-            return Bounds(read(text), {})
+            return read(text)
         try:
             given = json.loads(text)
         except ValueError as error:
             raise refusal(f"is no JSON object: {error}") from None
-        return Bounds(default, {str(name): read(str(value)) for name, value in given.items()})
+        return {str(name): read(str(value)) for name, value in given.items()}
     except LogDeviceError as error:
         raise refusal(f"{key}: {error.detail}") from None
 
@@ -186,6 +226,25 @@ def _flag(options: Mapping[str, str], key: str) -> bool:
     if text not in ("true", "false"):
         raise refusal(f"{key} is {text!r}; it must be true or false")
     return text == "true"
+
+
+def _word(options: Mapping[str, str], key: str, default: _Word) -> _Word:
+    text = options.get(key.lower(), default.value)
+    words: list[_Word] = list(type(default))
+    for each in words:
+        if each.value.lower() == text.strip().lower():
+            return each
+    raise refusal(f"{key} is {text!r}; it must be one of {', '.join(each.value for each in words)}")
+
+
+def _names(options: Mapping[str, str], key: str) -> tuple[str, ...] | None:
+    text = options.get(key.lower())
+    if text is None:
+        return None
+    names = tuple(name.strip() for name in text.split(","))
+    if not all(names) or len(set(names)) < len(names):
+        raise refusal(f"{key} is {text!r}; it must name columns, each once, with commas between them")
+    return names
 
 
 def _number(options: Mapping[str, str], key: str) -> int | None:
@@ -210,10 +269,10 @@ def _duration(options: Mapping[str, str], key: str, default: Micros) -> Micros:
     return value
 
 
-def _size(options: Mapping[str, str], key: str, default: int) -> int:
+def _size(options: Mapping[str, str], key: str) -> int | None:
     text = options.get(key.lower())
     if text is None:
-        return default
+        return None
     try:
         value = int(text) if text.strip().isdigit() else parse_size(text)
     except ValueError as error:
@@ -236,6 +295,7 @@ def known_options(options: Mapping[str, Any], known: Iterable[str], what: str, p
         LogDeviceError: INVALID_PARAM: one of them is unknown; a wrong option is never ignored.
     """
     given = {str(key).lower(): str(value) for key, value in options.items()}
+    given = {key: value for key, value in given.items() if not key.startswith(_OF_A_CATALOG)}
     if "path" in given:
         if path_is in given:
             raise refusal(f"{path_is} is given twice: as the option and as {given['path']!r}")
@@ -295,11 +355,16 @@ class SourceOptions:
     logs: str
     start: Bounds
     end: Bounds
+    time_approximate: bool
+    """Positions by time may be too early by as much as a time partition holds."""
+    columns: tuple[str, ...] | None
+    """None: all."""
+    payload_format: PayloadFormat
     on_gap: OnGap
     include_gaps: bool
     include_proof: bool
     min_partitions: int
-    """0: as the sizes have it."""
+    """Of a batch read or of one micro-batch; 0: as the sizes or logs have it."""
     partition_bytes_max: int
     pushdown: bool
     read_timeout_us: Micros
@@ -308,6 +373,8 @@ class SourceOptions:
     """How long planning waits for a log's tail."""
     trigger_records_max: int | None
     """Records of one micro-batch; None: all that are there."""
+    trigger_bytes_max: int | None
+    """Bytes of payloads and keys of one micro-batch; None: all that are there."""
 
     @property
     def has_marks(self) -> bool:
@@ -330,22 +397,22 @@ class SourceOptions:
         given = known_options(options, {*READING, *STREAMING}, "reading", "logs")
         if not given.get("logs", "").strip():
             raise refusal("logs is missing; write it like /team/clicks,7,100-120")
-        word = given.get("ongap", OnGap.FAIL_ON_LOSS.value)
-        on_gap = next((each for each in OnGap if each.value.lower() == word.strip().lower()), None)
-        if on_gap is None:
-            raise refusal(f"onGap is {word!r}; it must be one of {', '.join(each.value for each in OnGap)}")
         return cls(
             cluster=given["cluster"],
             logs=given["logs"],
             start=_bounds(given, "starting", Bound(Place.OLDEST)),
             end=_bounds(given, "ending", Bound(Place.TAIL)),
-            on_gap=on_gap,
+            time_approximate=_word(given, "timeAccuracy", TimeAccuracy.STRICT) is TimeAccuracy.APPROXIMATE,
+            columns=_names(given, "columns"),
+            payload_format=_word(given, "payloadFormat", PayloadFormat.BINARY),
+            on_gap=_word(given, "onGap", OnGap.FAIL_ON_LOSS),
             include_gaps=_flag(given, "includeGaps"),
             include_proof=_flag(given, "includeProof"),
             min_partitions=_number(given, "minPartitions") or 0,
-            partition_bytes_max=_size(given, "maxBytesPerPartition", 64 << 20),
+            partition_bytes_max=_size(given, "maxBytesPerPartition") or 64 << 20,
             pushdown=_flag(given, "pushdown"),
             read_timeout_us=_duration(given, "readTimeout", Micros(120_000_000)),
             request_timeout_us=_duration(given, "requestTimeout", Micros(10_000_000)),
             trigger_records_max=_number(given, "maxRecordsPerTrigger"),
+            trigger_bytes_max=_size(given, "maxBytesPerTrigger"),
         )

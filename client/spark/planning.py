@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
 from client.client import Client
 from client.spark.options import Bound, Place, SourceOptions, logs_named
-from client.spark.ranges import Cut, LogRange, cut
+from client.spark.ranges import Cut, LogRange, Segment, cut, share_of
+from client.spark.sizes import size_between, sized
 from client.spark.survey import oldest, survey
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.lsn import LSN_MAX, LSN_OLDEST
@@ -74,8 +77,8 @@ def _of_log(client: Client, log: LogId, error: LogDeviceError) -> LogDeviceError
     )
 
 
-async def start_of(client: Client, log: LogId, bound: Bound, tail: int) -> int:
-    """The first LSN of a range."""
+async def start_of(client: Client, log: LogId, bound: Bound, tail: int, *, approximate: bool) -> int:
+    """The first LSN of a range; `approximate`: one by time may be too early."""
     match bound.place:
         case Place.OLDEST:
             return await oldest(client, log, tail) if tail else LSN_OLDEST
@@ -84,11 +87,11 @@ async def start_of(client: Client, log: LogId, bound: Bound, tail: int) -> int:
         case Place.LSN:
             return max(bound.value, LSN_OLDEST)
         case Place.TIME:
-            return int(await client.find_time(log, bound.value))
+            return int(await client.find_time(log, bound.value, approximate=approximate))
 
 
-async def end_of(client: Client, log: LogId, bound: Bound, tail: int) -> int:
-    """The last LSN of a range: not above the tail, so that every action sees the same."""
+async def end_of(client: Client, log: LogId, bound: Bound, tail: int, *, approximate: bool) -> int:
+    """The last LSN of a range: not above the tail, so that every action sees the same; `approximate`: one by time may be too early."""
     match bound.place:
         case Place.OLDEST:
             return 0
@@ -97,7 +100,7 @@ async def end_of(client: Client, log: LogId, bound: Bound, tail: int) -> int:
         case Place.LSN:
             return min(bound.value, tail)
         case Place.TIME:
-            return min(int(await client.find_time(log, bound.value)) - 1, tail)
+            return min(int(await client.find_time(log, bound.value, approximate=approximate)) - 1, tail)
 
 
 async def extents(client: Client, options: SourceOptions, restriction: Restriction) -> list[Extent]:
@@ -106,18 +109,19 @@ async def extents(client: Client, options: SourceOptions, restriction: Restricti
     Raises:
         LogDeviceError: a log does not exist or did not answer.
     """
-    logs = [log for log in chosen_logs(client, options) if restriction.logs is None or log in restriction.logs]
-    starts = options.start.by_log(client.config.logs)
-    ends = options.end.by_log(client.config.logs)
+    chosen = chosen_logs(client, options)
+    starts = options.start.of_logs(chosen, client.config.logs)
+    ends = options.end.of_logs(chosen, client.config.logs)
     turns = asyncio.Semaphore(_LOGS_AT_ONCE)
+    rough = options.time_approximate
 
     async def extent(log: LogId) -> Extent:
         async with turns:
             tail = await tail_of(client, log, options)
             try:
                 async with asyncio.timeout(options.read_timeout_us / 1e6):
-                    lo = await start_of(client, log, starts.get(log, options.start.default), tail)
-                    hi = await end_of(client, log, ends.get(log, options.end.default), tail)
+                    lo = await start_of(client, log, starts[log], tail, approximate=rough)
+                    hi = await end_of(client, log, ends[log], tail, approximate=rough)
                     lo, hi = max(lo, restriction.lo), min(hi, restriction.hi)
                     if restriction.since is not None and lo <= hi:
                         lo = max(lo, int(await client.find_time(log, restriction.since - _SKEW_US)))
@@ -129,28 +133,54 @@ async def extents(client: Client, options: SourceOptions, restriction: Restricti
                 ) from None
             return Extent(log, lo, hi, tail)
 
-    return await asyncio.gather(*(extent(log) for log in logs))
+    return await asyncio.gather(*(extent(log) for log in chosen if restriction.logs is None or log in restriction.logs))
 
 
 async def plan(client: Client, options: SourceOptions, restriction: Restriction) -> list[Cut]:
-    """The partitions of a batch read.
+    """The partitions of a batch read. Only logs that are to be cut are looked into.
 
     Raises:
         LogDeviceError: a log does not exist or did not answer.
     """
     turns = asyncio.Semaphore(_LOGS_AT_ONCE)
+    seconds = options.request_timeout_us / 1e6
 
-    async def sized(extent: Extent) -> LogRange:
-        group = client.config.logs.group(extent.log)
-        path = "" if group is None else group.path
-        async with turns:
-            try:
-                async with asyncio.timeout(options.read_timeout_us / 1e6):
-                    segments = await survey(client, extent.log, extent.lo, extent.hi)
-            except TimeoutError:
-                segments = ()  # sizes are a matter of balance only
-        return LogRange(extent.log, path, extent.lo, extent.hi, segments)
+    async def size(extent: Extent) -> int | None:
+        async with turns, _in_time(seconds):
+            return await size_between(client, extent.log, extent.lo, extent.hi, extent.tail, seconds)
+        return None
+
+    async def segments(extent: Extent, whole: int | None) -> tuple[Segment, ...]:
+        if whole is not None and whole <= share:
+            return (Segment(extent.lo, extent.hi, whole),)
+        async with turns, _in_time(options.read_timeout_us / 1e6):
+            return await sized(
+                client, extent.log, await survey(client, extent.log, extent.lo, extent.hi), whole, seconds
+            )
+        return ()
 
     wanted = [each for each in await extents(client, options, restriction) if each.lo <= each.hi]
-    ranges = await asyncio.gather(*(sized(each) for each in wanted))
-    return cut(ranges, bytes_max=options.partition_bytes_max, partitions_min=options.min_partitions)
+    sizes = await asyncio.gather(*map(size, wanted))
+    most, least = options.partition_bytes_max, options.min_partitions
+    share = share_of([each or 0 for each in sizes], bytes_max=most, partitions_min=least)
+    found = await asyncio.gather(*map(segments, wanted, sizes))
+    ranges = [
+        LogRange(each.log, _group_of(client, each.log), each.lo, each.hi, parts)
+        for each, parts in zip(wanted, found, strict=True)
+    ]
+    return cut(ranges, bytes_max=most, partitions_min=least)
+
+
+@asynccontextmanager
+async def _in_time(seconds: float) -> AsyncIterator[None]:
+    """Sizes are a matter of balance only: what takes too long is left undone."""
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError:
+        pass
+
+
+def _group_of(client: Client, log: LogId) -> str:
+    group = client.config.logs.group(log)
+    return "" if group is None else group.path

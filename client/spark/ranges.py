@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from logdevice_py.core.ids import LogId
+from logdevice_py.core.lsn import ESN_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,13 @@ class Cut:
     hi: int
 
 
+def share_of(sizes: Sequence[float], *, bytes_max: int, partitions_min: int) -> float:
+    """How large one partition is to be: a log of that size or less is not cut."""
+    total = sum(sizes)
+    share = min(bytes_max, total / partitions_min) if partitions_min > len(sizes) and total else bytes_max
+    return max(1.0, share)  # estimates may be next to nothing
+
+
 def cut(ranges: Sequence[LogRange], *, bytes_max: int, partitions_min: int) -> list[Cut]:
     """Each range in one or more pieces: no LSN in two, none left out.
 
@@ -54,9 +62,7 @@ def cut(ranges: Sequence[LogRange], *, bytes_max: int, partitions_min: int) -> l
         bytes_max: what one piece should hold at most, as far as the estimates are right.
         partitions_min: how many pieces there should be in all; fewer come out when there are not so many LSNs with something in them.
     """
-    total = sum(each.bytes for each in ranges)
-    share = min(bytes_max, total / partitions_min) if partitions_min > len(ranges) and total else bytes_max
-    share = max(1.0, share)  # estimates may be next to nothing
+    share = share_of([each.bytes for each in ranges], bytes_max=bytes_max, partitions_min=partitions_min)
     return [piece for each in ranges for piece in _pieces(each, max(1, -int(-each.bytes // share)))]
 
 
@@ -77,3 +83,22 @@ def _pieces(whole: LogRange, count: int) -> list[Cut]:
         passed += segment.bytes
     ends = [start - 1 for start in starts[1:]] + [whole.hi]
     return [Cut(whole.log, whole.group, lo, hi) for lo, hi in zip(starts, ends, strict=True)]
+
+
+def spread(whole: Sequence[Cut], partitions_min: int) -> list[Cut]:
+    """Ranges in so many pieces or more, and the same ones whenever that is asked: nothing but the ranges decides.
+
+    The LSNs of the last epoch of a range are cut evenly. Where the epochs before it end cannot be told from the range, so what lies in them stays
+    one piece.
+    """
+    count = -(-partitions_min // len(whole)) if whole else 0
+    if count <= 1:
+        return list(whole)
+    pieces = []
+    for each in whole:
+        last = max(each.lo, each.hi & ~ESN_MAX)
+        width = each.hi - last + 1
+        starts = sorted({last + width * piece // count for piece in range(count)} | {each.lo})
+        ends = [start - 1 for start in starts[1:]] + [each.hi]
+        pieces += [Cut(each.log, each.group, lo, hi) for lo, hi in zip(starts, ends, strict=True)]
+    return pieces

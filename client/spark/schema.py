@@ -18,7 +18,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from client.spark.options import OnGap, SourceOptions, refusal
+from client.spark.options import OnGap, PayloadFormat, SourceOptions, refusal
 
 _GAP: Final = StructType(
     [
@@ -60,7 +60,22 @@ _OF_EVERY_ROW: Final = frozenset({"log_id", "log_group"})
 
 
 def source_schema(options: SourceOptions) -> StructType:
-    """The columns that a source with these options has."""
+    """The columns that a source with these options has.
+
+    Raises:
+        LogDeviceError: INVALID_PARAM: one that is chosen does not exist, or has to be among them.
+    """
+    every = _every_column(options)
+    if options.columns is None:
+        return every
+    for name in options.columns:
+        _refuse_unknown(name, every, "columns: ")
+    chosen = StructType([every[name] for name in options.columns])
+    _refuse_unmarked(chosen, options)
+    return chosen
+
+
+def _every_column(options: SourceOptions) -> StructType:
     fields = [
         StructField(name, kind, nullable or (options.has_marks and name not in _OF_EVERY_ROW))
         for name, (kind, nullable) in _RECORD.items()
@@ -74,7 +89,21 @@ def source_schema(options: SourceOptions) -> StructType:
         ]
     if options.include_proof:
         fields.append(StructField("proof", PROOF, True))
+    if options.payload_format is PayloadFormat.UTF8:
+        fields = [StructField(each.name, StringType(), True) if each.name == "payload" else each for each in fields]
     return StructType(fields)
+
+
+def _refuse_unknown(name: str, have: StructType, where: str = "") -> None:
+    if name not in have.names:
+        raise refusal(f"{where}there is no column {name!r}; there are {', '.join(have.names)}")
+
+
+def _refuse_unmarked(chosen: StructType, options: SourceOptions) -> None:
+    if options.has_marks and "record_type" not in chosen.names:
+        raise refusal("some rows are no records: choose record_type among the columns, which tells them apart")
+    if options.include_proof and "proof" not in chosen.names:
+        raise refusal("includeProof asks for proofs: choose the column proof, which holds them")
 
 
 def chosen_schema(wanted: StructType, options: SourceOptions) -> StructType:
@@ -85,8 +114,7 @@ def chosen_schema(wanted: StructType, options: SourceOptions) -> StructType:
     """
     have = source_schema(options)
     for field in wanted:
-        if field.name not in have.names:
-            raise refusal(f"there is no column {field.name!r}; there are {', '.join(have.names)}")
+        _refuse_unknown(field.name, have)
         own = have[field.name]
         if field.dataType != own.dataType:
             raise refusal(
@@ -94,8 +122,7 @@ def chosen_schema(wanted: StructType, options: SourceOptions) -> StructType:
             )
         if own.nullable and not field.nullable:
             raise refusal(f"column {field.name} may be null")
-    if options.has_marks and "record_type" not in wanted.names:
-        raise refusal("some rows are no records: choose record_type among the columns, which tells them apart")
+    _refuse_unmarked(wanted, options)
     return wanted
 
 

@@ -7,7 +7,13 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
 
 from client.spark.options import SourceOptions, refusal
 from client.spark.reader import LogPartition, read_partition
@@ -15,6 +21,7 @@ from client.spark.reader import LogPartition, read_partition
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
+    from client.spark.triggers import Load
     from client.sync import SyncClient
 
 
@@ -67,12 +74,25 @@ class LogDeviceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return offset_of(self._opened().run(lambda client: first_positions(client, self._options)))
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """As the option ``maxRecordsPerTrigger`` says."""
-        most = self._options.trigger_records_max
-        return ReadAllAvailable() if most is None else ReadMaxRows(most)
+        """As the options say. Spark knows no limit of records and bytes at once: of both it is told the records."""
+        records, size = self._options.trigger_records_max, self._options.trigger_bytes_max
+        if records is not None:
+            return ReadMaxRows(records)
+        return ReadAllAvailable() if size is None else ReadMaxBytes(size)
+
+    def _most(self, limit: ReadLimit) -> Load | None:
+        """What a micro-batch may hold; None: everything."""
+        from client.spark.triggers import UNLIMITED, Load
+
+        if not isinstance(limit, ReadMaxRows | ReadMaxBytes):
+            return None
+        records, size = self._options.trigger_records_max or UNLIMITED, self._options.trigger_bytes_max or UNLIMITED
+        if isinstance(limit, ReadMaxRows):
+            return Load(limit.max_rows, size)
+        return Load(records, limit.max_bytes)
 
     def latestOffset(self, start: dict[str, str], limit: ReadLimit) -> dict[str, str]:
-        """The end of the next micro-batch: the tails, or as far as the limit of records goes."""
+        """The end of the next micro-batch: the tails, or as far as the limits of records and bytes go."""
         from client.spark.triggers import bounded_positions, tail_positions
 
         begin = positions_of(start)
@@ -80,9 +100,9 @@ class LogDeviceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         end = target or client.run(lambda inner: tail_positions(inner, self._options))
         # what a log was read to stays, should its tail be told from an earlier moment, or its name not be among the options any more
         end = {**begin, **{log: max(lsn, begin.get(log, 0)) for log, lsn in end.items()}}
-        if isinstance(limit, ReadMaxRows):
-            records, turn = limit.max_rows, self._turn
-            end = client.run(lambda inner: bounded_positions(inner, self._options, begin, end, records, turn))
+        most, turn = self._most(limit), self._turn
+        if most is not None:
+            end = client.run(lambda inner: bounded_positions(inner, self._options, begin, end, most, turn))
             self._turn += 1
         return offset_of(end)
 
@@ -99,13 +119,14 @@ class LogDeviceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._target = self._opened().run(lambda client: tail_positions(client, self._options))
 
     def partitions(self, start: dict[str, str], end: dict[str, str]) -> Sequence[InputPartition]:
-        """One range for each log that has something between the offsets. A log that is not in `start` begins at its oldest LSN."""
+        """The ranges of each log that has something between the offsets, the same whenever this is asked. A log that is not in `start` begins at
+        its oldest LSN."""
         from client.spark.triggers import ranges_between
         from logdevice_py.config.render import render_cluster
 
         begin, until = positions_of(start), positions_of(end)
         client = self._opened()
-        cuts = client.run(lambda inner: ranges_between(inner, begin, until))
+        cuts = client.run(lambda inner: ranges_between(inner, begin, until, self._options.min_partitions))
         text = render_cluster(client.config)
         return [LogPartition(cut, text) for cut in cuts]
 

@@ -1,7 +1,8 @@
-"""Where the bytes of a range of a log are, found by looking into it here and there.
+"""Where the entries of a range of a log are, found by looking into it here and there.
 
-The cluster has no answer to "how large is this range". A survey reads a few entries at chosen places: it finds how far the ESNs of past
-epochs go, and how large entries are. What it says is an estimate; it decides where partitions are cut and nothing else.
+The cluster can be asked how many bytes a stretch of time holds, not at which LSNs they are. A survey reads a few entries at chosen places: it
+finds how far the ESNs of past epochs go, when entries were appended, and how large they are. What it says is an estimate; it decides where
+partitions are cut and nothing else.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from logdevice_py.core.lsn import ESN_MAX
 
 _EPOCHS_MAX: Final = 32
 """So many epochs of a range are looked into; each stands for its neighbours when there are more."""
+_PLACES: Final = (3, 8)
+"""Within one epoch, fewest and most."""
 _RECORDS_AT_ONCE: Final = 1000
 
 
@@ -29,6 +32,17 @@ class Sample:
 
     lsn: int
     bytes_per_lsn: float
+    timestamp: int
+    """Unix UTC microseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """A part of an epoch, or a few epochs."""
+
+    segment: Segment
+    since: int
+    """When its first entry was appended, Unix UTC microseconds."""
 
 
 async def sample(client: Client, log: LogId, lsn: int, last: int) -> Sample | None:
@@ -41,7 +55,7 @@ async def sample(client: Client, log: LogId, lsn: int, last: int) -> Sample | No
                 size = (
                     proof.bytes / proof.entries if proof.entries else sum(len(each or b"") for each in batch.payloads)
                 )
-                return Sample(batch.runs[0].lsn, max(1.0, size))
+                return Sample(batch.runs[0].lsn, max(1.0, size), batch.runs[0].timestamp)
     return None
 
 
@@ -59,7 +73,7 @@ async def oldest(client: Client, log: LogId, tail: int) -> int:
     return first
 
 
-async def survey(client: Client, log: LogId, lo: int, hi: int) -> tuple[Segment, ...]:
+async def survey(client: Client, log: LogId, lo: int, hi: int) -> tuple[Stretch, ...]:
     """Where the entries of [lo, hi] are, ascending; `hi` is not above the tail."""
     first = await sample(client, log, lo, hi)
     if first is None:
@@ -69,11 +83,12 @@ async def survey(client: Client, log: LogId, lo: int, hi: int) -> tuple[Segment,
     if len(epochs) > _EPOCHS_MAX:
         stride = -(-len(epochs) // _EPOCHS_MAX)
         return await _by_epochs(client, log, first.lsn, hi, range(begin, end + 1, stride))
-    found = await asyncio.gather(*(_epoch(client, log, epoch, first.lsn, hi) for epoch in epochs))
-    return tuple(segment for segment in found if segment is not None)
+    places = min(_PLACES[1], max(_PLACES[0], _EPOCHS_MAX // len(epochs)))
+    found = await asyncio.gather(*(_epoch(client, log, epoch, first.lsn, hi, places) for epoch in epochs))
+    return tuple(stretch for stretches in found for stretch in stretches)
 
 
-async def _epoch(client: Client, log: LogId, epoch: int, lo: int, hi: int) -> Segment | None:
+async def _epoch(client: Client, log: LogId, epoch: int, lo: int, hi: int, places: int) -> list[Stretch]:
     """The entries of one epoch within [lo, hi]."""
     start = max(lo, epoch << 32 | 1)
     if hi >> 32 == epoch:
@@ -81,15 +96,18 @@ async def _epoch(client: Client, log: LogId, epoch: int, lo: int, hi: int) -> Se
     else:
         found = await sample(client, log, start, epoch << 32 | ESN_MAX)
         if found is None:
-            return None
+            return []
         start = found.lsn
         last = await _last_of(client, log, start)
     width = last - start + 1
-    places = sorted({start, start + width // 3, start + 2 * width // 3})
-    samples = [each for each in await asyncio.gather(*(sample(client, log, place, last) for place in places)) if each]
-    if not samples:
-        return None
-    return Segment(start, last, width * sum(each.bytes_per_lsn for each in samples) / len(samples))
+    starts = sorted({start + width * place // places for place in range(places)})
+    ends = [place - 1 for place in starts[1:]] + [last]
+    samples = await asyncio.gather(*(sample(client, log, place, last) for place in starts))
+    return [
+        Stretch(Segment(place, behind, (behind - place + 1) * found.bytes_per_lsn), found.timestamp)
+        for place, behind, found in zip(starts, ends, samples, strict=True)
+        if found is not None
+    ]
 
 
 async def _last_of(client: Client, log: LogId, start: int) -> int:
@@ -112,12 +130,14 @@ async def _last_of(client: Client, log: LogId, start: int) -> int:
     return start + low
 
 
-async def _by_epochs(client: Client, log: LogId, lo: int, hi: int, epochs: range) -> tuple[Segment, ...]:
-    """One segment for each stretch of epochs, as large as its first epoch lets expect."""
-    found = await asyncio.gather(*(_epoch(client, log, epoch, lo, hi) for epoch in epochs))
-    segments = []
+async def _by_epochs(client: Client, log: LogId, lo: int, hi: int, epochs: range) -> tuple[Stretch, ...]:
+    """A stretch for several epochs, as large as the first of them lets expect."""
+    found = await asyncio.gather(*(_epoch(client, log, epoch, lo, hi, _PLACES[0]) for epoch in epochs))
+    stretches: list[Stretch] = []
     for epoch, looked_into in zip(epochs, found, strict=True):
-        start = max(lo, epoch << 32 | 1)
-        last = min(hi, (epoch + epochs.step - 1) << 32 | ESN_MAX)
-        segments.append(Segment(start, last, looked_into.bytes * epochs.step if looked_into else 0.0))
-    return tuple(segments)
+        if looked_into:
+            size = sum(each.segment.bytes for each in looked_into) * epochs.step
+            start = max(lo, epoch << 32 | 1)
+            last = min(hi, (epoch + epochs.step - 1) << 32 | ESN_MAX)
+            stretches.append(Stretch(Segment(start, last, size), looked_into[0].since))
+    return tuple(stretches)

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 from client.client import Client
@@ -20,7 +21,9 @@ from logdevice_py.core.lsn import LSN, format_lsn
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import Micros
 
-_RECORDS_AT_ONCE: Final = 65_536
+_RECORDS_FIRST: Final = 4_096
+_RECORDS_MAX: Final = 65_536
+_BYTES_AT_ONCE: Final = 16 << 20
 log_ = logging.getLogger("logdevice.spark")
 
 
@@ -65,7 +68,9 @@ def read_range(cut: Cut, schema: Any, options: TaskOptions) -> Iterator[Any]:
     missing = _Missing()
     reader = client.run(lambda inner: _open(inner, cut))
     try:
-        while batch := client.run(lambda inner: _read(reader, cut, options)):
+        records = _RECORDS_FIRST
+        while batch := client.run(partial(_read, reader, cut, options, records)):
+            records = _next_records(batch, records)
             told = [gap for gap in batch.gaps if _judge(gap, cut, options, missing)]
             if len(batch):
                 yield columns.records(batch)
@@ -75,6 +80,7 @@ def read_range(cut: Cut, schema: Any, options: TaskOptions) -> Iterator[Any]:
     finally:
         client.run(lambda inner: reader.close())
     _check(proof, cut)
+    _tell(proof, cut)
     if missing.lsns:
         counts = ", ".join(f"{count} LSNs {kind.value}" for kind, count in missing.lsns.items())
         log_.warning("%s: skipped %s", range_text(cut), counts)
@@ -90,10 +96,18 @@ async def _proof(reader: Reader) -> Proof:
     return reader.proof()
 
 
-async def _read(reader: Reader, cut: Cut, options: TaskOptions) -> RecordBatch:
+def _next_records(batch: RecordBatch, before: int) -> int:
+    """So many that the next Arrow batch is of a good size, should payloads go on as they are: compressed ones may be of any size."""
+    if not len(batch):
+        return before
+    size = sum(map(len, filter(None, batch.payloads)))
+    return max(1, min(_RECORDS_MAX, _BYTES_AT_ONCE * len(batch) // max(1, size)))
+
+
+async def _read(reader: Reader, cut: Cut, options: TaskOptions, records: int, client: Client) -> RecordBatch:
     try:
         async with asyncio.timeout(options.read_timeout_us / 1e6):
-            return await reader.read(_RECORDS_AT_ONCE)
+            return await reader.read(records)
     except TimeoutError:
         raise LogDeviceError(
             Status.TIMEDOUT,
@@ -127,6 +141,14 @@ def _loss(gap: Gap, cut: Cut) -> LogDeviceError:
         f"{range_text(cut)}: {LSN(gap.lo)} to {LSN(gap.hi)} is lost: {gap.loss or 'no reader can have it any more'}. "
         "Set onGap to report for a row in its place, or to skip to go on without",
     )
+
+
+def _tell(proof: Proof, cut: Cut) -> None:
+    gaps: dict[GapKind, int] = {}
+    for gap in proof.gaps:
+        gaps[gap.kind] = gaps.get(gap.kind, 0) + 1
+    counts = ", ".join(f"{count} {kind.name}" for kind, count in gaps.items())
+    log_.info("%s: %d records in %d entries; gaps: %s", range_text(cut), proof.records, proof.entries, counts or "none")
 
 
 def _check(proof: Proof, cut: Cut) -> None:

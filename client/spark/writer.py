@@ -68,6 +68,10 @@ def sink_options(
     known, what = (STREAM_WRITING, "a streaming write") if streaming else (WRITING, "a write")
     options = known_options(given, known, what, "log")
     once = once_options(options)
+    if overwrite and streaming:
+        raise refusal(
+            'a log is appended to, so there is no outputMode("complete"): append a changing aggregate from foreachBatch, with a jobId'
+        )
     if overwrite:
         raise refusal('a log is appended to: use mode("append"); to give up what is there, trim it')
     text = cluster_text(options["cluster"])

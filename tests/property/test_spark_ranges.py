@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from client.spark.ranges import LogRange, Segment, cut
+from client.spark.ranges import Cut, LogRange, Segment, cut, spread
 from logdevice_py.core.ids import LogId
 
 
@@ -36,6 +36,32 @@ def test_no_lsn_is_left_out_and_none_is_in_two(data: st.DataObject, bytes_max: i
         assert own[-1].hi == each.hi
         assert all(piece.lo <= piece.hi for piece in own)
         assert all(before.hi + 1 == after.lo for before, after in pairwise(own))
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 1 << 40), st.integers(0, 1 << 36) | st.integers(0, 20)), max_size=5),
+    st.integers(0, 50),
+)
+def test_pieces_of_a_micro_batch_leave_no_lsn_out_and_are_as_many_as_there_can_be(
+    extents: list[tuple[int, int]], partitions_min: int
+) -> None:
+    whole = [Cut(LogId(log), "/group", lo, lo + more) for log, (lo, more) in enumerate(extents, start=1)]
+    pieces = spread(whole, partitions_min)
+    share = -(-partitions_min // len(whole)) if whole else 0
+    for each in whole:
+        own = [piece for piece in pieces if piece.log == each.log]
+        assert (own[0].lo, own[-1].hi) == (each.lo, each.hi)
+        assert all(piece.lo <= piece.hi for piece in own)
+        assert all(before.hi + 1 == after.lo for before, after in pairwise(own))
+        in_last_epoch = each.hi - max(each.lo, each.hi >> 32 << 32) + 1
+        assert len(own) >= min(share, in_last_epoch)
+    assert pieces == spread(whole, partitions_min)
+
+
+def test_epochs_before_the_last_one_of_a_micro_batch_stay_one_piece() -> None:
+    lo, hi = (3 << 32) + 7, (5 << 32) + 99
+    pieces = spread([Cut(LogId(1), "/group", lo, hi)], 4)
+    assert [piece.lo for piece in pieces] == [lo, 5 << 32, (5 << 32) + 25, (5 << 32) + 50, (5 << 32) + 75]
 
 
 def test_pieces_hold_about_the_same_and_reach_the_wanted_number() -> None:

@@ -78,6 +78,10 @@ class Phases:
         )
         return [list(row) for row in passed.withColumn("payload", F.decode("payload", "UTF-8")).collect()]
 
+    def count(self) -> Any:
+        """Records in logs 1 to 3."""
+        return self._load("1-3", minPartitions=4).count()
+
     def read(self) -> Any:
         """Positions and payloads of logs 1 to 3, with tasks killed, and which try of its task gave each."""
         return self._positions(killed_once)
@@ -101,8 +105,17 @@ class Phases:
 
     def stream(self) -> Any:
         """Logs 1 to 3 into log 6, with tasks killed."""
+        self._stream(killed_once)
+
+    def slow_stream(self) -> Any:
+        """The same with tasks that Spark runs twice at once."""
+        self._stream(slow_once)
+
+    def _stream(self, through: Callable[[Iterator[Any]], Iterator[Any]]) -> None:
+        """What goes into log 6 says where it was in logs 1 to 3."""
         source = self._spark.readStream.format("logdevice").options(cluster=self._cluster, maxRecordsPerTrigger=5000)
-        rows = source.load("1-3").select("payload").mapInArrow(killed_once, "payload binary")
+        placed = F.concat_ws(" ", "log_id", "lsn", "batch_offset", F.decode("payload", "UTF-8")).alias("payload")
+        rows = source.load("1-3").select(placed).mapInArrow(through, "payload string")
         sink = rows.writeStream.format("logdevice").options(cluster=self._cluster, log="6")
         query = sink.option("checkpointLocation", self._checkpoint).trigger(availableNow=True).start()
         query.awaitTermination()

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -44,6 +45,26 @@ def python_without(directory: Path, *missing: str) -> str:
     return str(python)
 
 
+def packed(directory: Path, *packages: str) -> Path:
+    """An environment in one file, as venv-pack makes it: a Python that has these packages and, but for Spark's own, no other."""
+    directory.mkdir()
+    python = directory / "python"
+    python.write_text(
+        f'#!/bin/sh\nPYTHONPATH="$PYTHONPATH:$(dirname "$0")/../packages" exec {os.path.realpath(sys.executable)} -S "$@"\n'
+    )
+    python.chmod(0o755)
+    site = Path(sysconfig.get_path("purelib"))
+    archive = directory / "env.tar"
+    with tarfile.open(archive, "w") as tar:
+        tar.add(python, "bin/python")
+        for package in packages:
+            found = sorted(site.glob(f"{package}*"))
+            assert found, package
+            for each in found:
+                tar.add(each, f"packages/{each.name}")
+    return archive
+
+
 def environment(python: str, executor_python: str | None = None) -> dict[str, str]:
     """Of a program that is submitted."""
     return {
@@ -61,9 +82,10 @@ class Standalone:
     url: str
     processes: Sequence[subprocess.Popen[bytes]]
 
-    def submit(self, *files: Path) -> list[str]:
-        """The command that runs a program with some packages."""
-        return [str(HOME / "bin" / "spark-submit"), "--py-files", ",".join(map(str, files))]
+    def submit(self, *files: Path, archive: Path | None = None) -> list[str]:
+        """The command that runs a program with some packages, and with an environment that is unpacked as ``env``."""
+        archives = [] if archive is None else ["--archives", f"{archive}#env"]
+        return [str(HOME / "bin" / "spark-submit"), "--py-files", ",".join(map(str, files)), *archives]
 
 
 def _free_ports(host: str, count: int) -> list[int]:

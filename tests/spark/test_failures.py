@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pytest
 from pyspark.sql import SparkSession
 
 from client.client import Client
@@ -103,6 +104,7 @@ def test_records_that_are_trimmed_while_plans_are_made_are_told_or_are_not_part_
     assert [row.lsn for row in rows] == [lsn for lsn, _ in positions if lsn == lsns[-1]]
 
 
+@pytest.mark.slow
 def test_many_records_over_epochs_are_the_same_with_a_node_killed_and_with_a_failover(
     spark: SparkSession, own_cluster: RunningCluster
 ) -> None:

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
+import time
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
+from logdevice_py.config.logs import LogTree
+from server.supervisor import write_cluster_file
+from tests.integration.process_cluster import ProcessCluster
 from tests.spark.conftest import RunningCluster
 from tests.spark.test_batch import write
 
@@ -17,25 +24,29 @@ class Batches:
     def __init__(self, spark: SparkSession, cluster: RunningCluster, checkpoint: Path) -> None:
         self._spark, self._cluster, self._checkpoint = spark, cluster, checkpoint
         self.sizes: list[int] = []
+        self.partitions: list[int] = []
+        """How many each micro-batch had."""
         self.positions: list[tuple[int, int, int]] = []
+        self.progress: list[Any] = []
+        """What Spark tells of each micro-batch."""
+
+    def _take(self, frame: DataFrame, number: int) -> None:
+        rows = frame.select("log_id", "lsn", "batch_offset").collect()
+        self.partitions.append(frame.rdd.getNumPartitions())
+        self.sizes.append(len(rows))
+        self.positions += [tuple(row) for row in rows]
+
+    def start(self, logs: str, *, trigger: dict[str, Any], **options: Any) -> StreamingQuery:
+        """A query."""
+        source = self._spark.readStream.format("logdevice").options(cluster=self._cluster.file, logs=logs, **options)
+        sink = source.load().writeStream.foreachBatch(self._take)
+        return sink.option("checkpointLocation", str(self._checkpoint)).trigger(**trigger).start()
 
     def run(self, logs: str, **options: Any) -> None:
         """Everything that is available."""
-
-        def take(frame: DataFrame, number: int) -> None:
-            rows = frame.select("log_id", "lsn", "batch_offset").collect()
-            self.sizes.append(len(rows))
-            self.positions += [tuple(row) for row in rows]
-
-        source = self._spark.readStream.format("logdevice").options(cluster=self._cluster.file, logs=logs, **options)
-        query = (
-            source.load()
-            .writeStream.foreachBatch(take)
-            .option("checkpointLocation", str(self._checkpoint))
-            .trigger(availableNow=True)
-            .start()
-        )
+        query = self.start(logs, trigger={"availableNow": True}, **options)
         assert query.awaitTermination(100)
+        self.progress += query.recentProgress
 
 
 def test_a_stream_takes_what_is_there_in_bounded_batches_and_goes_on_where_it_stopped(
@@ -49,11 +60,15 @@ def test_a_stream_takes_what_is_there_in_bounded_batches_and_goes_on_where_it_st
     assert len(batches.sizes) >= 3
     assert all(0 < size <= 250 for size in batches.sizes)
     assert sorted(batches.positions) == sorted(written)
+    # Spark tells how far the stream is, and how far it could be
+    source = batches.progress[0]["sources"][0]
+    done, there = json.loads(source["endOffset"]), json.loads(source["latestOffset"])
+    assert done.keys() == there.keys() == {"11", "12"}
+    assert int(done["11"]) < int(there["11"])
+    assert sum(each["numInputRows"] for each in batches.progress) == 700
 
     written |= {(11, *position) for position in write(cluster, 11, [b"later"] * 50)}
     written |= {(13, *position) for position in write(cluster, 13, [b"a log that came later"] * 70)}
-    batches.run("11-13")
-    assert sorted(batches.positions) == sorted(written)
     batches.run("11-13")
     assert sorted(batches.positions) == sorted(written)
 
@@ -75,3 +90,54 @@ def test_a_stream_goes_on_from_its_checkpoint_when_the_cluster_was_down_in_betwe
     batches.run("1,2", maxRecordsPerTrigger=300)
     assert len({position[1] >> 32 for position in batches.positions}) > 1
     assert sorted(batches.positions) == sorted(written)
+
+
+def test_micro_batches_are_bounded_by_bytes_and_cut_into_tasks(
+    spark: SparkSession, cluster: RunningCluster, tmp_path: Path
+) -> None:
+    batches = Batches(spark, cluster, tmp_path / "checkpoint")
+    written = [(29, *position) for position in write(cluster, 29, [b"x" * 1000] * 200, at_once=4)]
+    batches.run("29", maxBytesPerTrigger="64KiB", minPartitions=3)
+    assert batches.positions == written
+    assert len(batches.sizes) >= 200_000 // (64 << 10)
+    assert all(0 < size <= (64 << 10) // 1000 for size in batches.sizes)
+    assert max(batches.partitions) >= 3
+
+
+def test_a_log_that_is_added_to_a_group_is_read_by_the_running_query(
+    spark: SparkSession, own_cluster: RunningCluster, tmp_path: Path
+) -> None:
+    batches = Batches(spark, own_cluster, tmp_path / "checkpoint")
+    written = [(1, *position) for position in write(own_cluster, 1, [b"first"] * 5)]
+    query = batches.start("/logs", trigger={"processingTime": "100 milliseconds"})
+
+    def wait_for(count: int) -> None:
+        deadline = time.monotonic() + 60
+        while len(batches.positions) < count:
+            assert query.isActive, query.exception()
+            assert time.monotonic() < deadline, f"{len(batches.positions)} of {count} records came"
+            time.sleep(0.05)
+
+    try:
+        wait_for(5)
+        added = grow(own_cluster)
+        written += [(added, *position) for position in write(own_cluster, added, [b"of a later log"] * 7)]
+        wait_for(12)
+    finally:
+        query.stop()
+    assert sorted(batches.positions) == sorted(written)
+
+
+def grow(cluster: RunningCluster) -> int:
+    """One log more in the group /logs; its id."""
+
+    async def work(nodes: ProcessCluster) -> int:
+        config = nodes.supervisor.config
+        (group,) = config.logs.groups
+        tree = LogTree.build(
+            defaults=config.logs.defaults, groups=[(group.path, group.lo, group.hi + 1, group.overrides)]
+        )
+        write_cluster_file(nodes.directory, dataclasses.replace(config, version=config.version + 1, logs=tree))
+        return int(group.hi) + 1
+
+    return cluster.also(work)

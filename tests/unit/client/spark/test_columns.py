@@ -16,6 +16,7 @@ from client.spark.proofs import proof_of
 from client.spark.schema import arrow_schema, source_schema
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.lsn import LSN, compose_lsn
+from logdevice_py.core.status import LogDeviceError
 from logdevice_py.core.units import Timestamp
 
 LOG = LogId(7)
@@ -56,6 +57,35 @@ def test_keys_are_those_of_the_records_and_null_for_records_without_one() -> Non
     made = columns(includeGaps="true").records(batch)
     assert made.column("key").to_pylist() == [None, None, b"k", None, b"", None]
     assert made.column("payload").to_pylist() == [b"a", b"b", b"c", b"d", b"e", None]
+
+
+def test_payloads_are_text_when_that_is_asked_for() -> None:
+    batch = RecordBatch(LOG)
+    batch.add_records(["füß".encode(), b"", None], run_of(1, 1, 0, 3))
+    made = columns(payloadFormat="utf8", columns="payload,lsn").records(batch)
+    assert made.schema.names == ["payload", "lsn"]
+    assert made.column("payload").to_pylist() == ["füß", "", None]
+
+
+def test_a_payload_that_is_no_text_is_named() -> None:
+    batch = RecordBatch(LOG)
+    batch.add_records([b"a"], run_of(1, 1, 0, 1))
+    batch.add_records([b"b", b"ab\xff"], run_of(2, 9, 4, 2))
+    with pytest.raises(LogDeviceError, match=r"log 7: record 5 of e2n9 is not UTF-8: invalid start byte at byte 2"):
+        columns(payloadFormat="utf8").records(batch)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"columns": "lsn,offset"}, "columns: there is no column 'offset'; there are log_id, "),
+        ({"columns": "lsn", "includeGaps": "true"}, "choose record_type among the columns"),
+        ({"columns": "lsn,record_type", "includeProof": "true"}, "choose the column proof"),
+    ],
+)
+def test_columns_that_cannot_be_chosen(options: dict[str, str], text: str) -> None:
+    with pytest.raises(LogDeviceError, match=text):
+        columns(**options)
 
 
 def test_all_batches_have_the_schema_to_the_letter() -> None:

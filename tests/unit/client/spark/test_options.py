@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from client.spark.options import Bound, OnGap, Place, SourceOptions, logs_named
+from client.spark.options import Bound, OnGap, PayloadFormat, Place, SourceOptions, logs_named
 from logdevice_py.config.logs import LogTree
 from logdevice_py.config.replication import ReplicationProperty
 from logdevice_py.core.lsn import compose_lsn
@@ -30,13 +30,16 @@ def tree() -> LogTree:
         ("/team", [10, 11, 12, 20]),
         ("12-30", [12, 20, 30]),
         (" /team/audit, 39 ,11,11 ", [11, 20, 39]),
+        ("/*/clicks", [10, 11, 12]),
+        ("/team/*,39", [10, 11, 12, 20, 39]),
+        ("/[no]*", list(range(30, 40))),
     ],
 )
 def test_logs_are_named_by_id_range_group_directory_and_place(text: str, logs: list[int]) -> None:
     assert logs_named(text, tree()) == logs
 
 
-@pytest.mark.parametrize("text", ["9", "/teams", "13-19", "/team/clicks/4"])
+@pytest.mark.parametrize("text", ["9", "/teams", "13-19", "/team/clicks/4", "/*/clickz"])
 def test_a_log_that_is_not_there_is_an_error(text: str) -> None:
     with pytest.raises(LogDeviceError) as caught:
         logs_named(f"11,{text}", tree())
@@ -54,12 +57,25 @@ def test_a_log_may_have_bounds_of_its_own_and_the_more_special_name_holds() -> N
     options = SourceOptions.of(
         {**GIVEN, "startingLsn": '{"/team": "e2n1", "11": "tail", "/team/clicks": 7}', "endingTimestamp": "1000"}
     )
-    starts = options.start.by_log(tree())
-    assert starts[11] == Bound(Place.TAIL)  # type: ignore[index]
-    assert starts[20] == Bound(Place.LSN, compose_lsn(2, 1))  # type: ignore[index]
-    assert starts[10] == Bound(Place.LSN, 7)  # type: ignore[index]
-    assert options.start.default == Bound(Place.OLDEST)
+    starts = options.start.of_logs(logs_named("/team,39", tree()), tree())
+    assert starts == {
+        10: Bound(Place.LSN, 7),
+        11: Bound(Place.TAIL),
+        12: Bound(Place.LSN, 7),
+        20: Bound(Place.LSN, compose_lsn(2, 1)),
+        39: Bound(Place.OLDEST),
+    }
     assert options.end.default == Bound(Place.TIME, 1_000_000)
+    with pytest.raises(LogDeviceError, match="a position is given for 11, which is not among the logs"):
+        options.start.of_logs(logs_named("12,20", tree()), tree())
+
+
+def test_some_logs_may_begin_by_lsn_and_others_by_time() -> None:
+    options = SourceOptions.of({**GIVEN, "startingLsn": '{"10": "e2n1"}', "startingTimestamp": "1000"})
+    assert options.start.of_logs(logs_named("10,11", tree()), tree()) == {
+        10: Bound(Place.LSN, compose_lsn(2, 1)),
+        11: Bound(Place.TIME, 1_000_000),
+    }
 
 
 def test_times_are_iso_with_a_zone_or_milliseconds() -> None:
@@ -88,10 +104,16 @@ def test_defaults_and_the_argument_of_load() -> None:
         ({"startingLsn": "{1: 2}"}, "startingLsn: is no JSON object"),
         ({"startingTimestamp": "2026-01-31T12:00:00"}, "has no time zone"),
         ({"startingLsn": "oldest", "startingTimestamp": "1"}, "both given"),
+        ({"startingLsn": '{"7": 1, "8": 2}', "startingTimestamp": '{"8": 5}'}, "both name 8"),
         ({"cluster": ""}, "cluster is missing"),
         ({"logs": " "}, "logs is missing"),
         ({"path": "/team"}, "logs is given twice"),
         ({"maxRecordsPerTrigger": "5"}, "a batch read has no option"),
+        ({"maxBytesPerTrigger": "5MiB"}, "a batch read has no option"),
+        ({"payloadFormat": "json"}, "payloadFormat is 'json'; it must be one of binary, utf8"),
+        ({"timeAccuracy": "rough"}, "timeAccuracy is 'rough'; it must be one of strict, approximate"),
+        ({"columns": "lsn,,payload"}, "columns is 'lsn,,payload'"),
+        ({"columns": "lsn,lsn"}, "each once"),
     ],
 )
 def test_a_wrong_option_is_named(options: dict[str, str], text: str) -> None:
@@ -99,6 +121,25 @@ def test_a_wrong_option_is_named(options: dict[str, str], text: str) -> None:
         SourceOptions.of({**GIVEN, **options})
     assert caught.value.status is Status.INVALID_PARAM
     assert text in str(caught.value)
+
+
+def test_words_are_taken_in_any_case_and_columns_in_their_order() -> None:
+    options = SourceOptions.of(
+        {**GIVEN, "payloadFormat": "UTF8", "timeAccuracy": "Approximate", "columns": "payload, lsn"}
+    )
+    assert options.payload_format is PayloadFormat.UTF8
+    assert options.time_approximate
+    assert options.columns == ("payload", "lsn")
+
+
+def test_what_a_catalog_gives_twice_is_taken_once() -> None:
+    twice = {**GIVEN, **{f"option.{key}": value for key, value in GIVEN.items()}}
+    assert SourceOptions.of(twice) == SourceOptions.of(GIVEN)
+
+
+def test_limits_of_a_micro_batch() -> None:
+    options = SourceOptions.of({**GIVEN, "maxBytesPerTrigger": "5MiB", "minPartitions": "3"}, streaming=True)
+    assert (options.trigger_bytes_max, options.trigger_records_max, options.min_partitions) == (5 << 20, None, 3)
 
 
 def test_a_stream_has_no_end() -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 
 from client.spark import triggers
 from client.spark.options import SourceOptions
@@ -75,6 +75,15 @@ def test_the_limit_is_asked_for_by_option_and_a_run_over_everything_disregards_i
     assert stream().getDefaultReadLimit() == ReadAllAvailable()
     tails[1] = 1_000_000
     assert stream(maxRecordsPerTrigger="7").latestOffset({"1": "1"}, ReadAllAvailable()) == {"1": "1000000"}
+
+
+def test_a_limit_of_bytes_is_asked_for_beside_one_of_records() -> None:
+    assert stream(maxBytesPerTrigger="2MiB").getDefaultReadLimit() == ReadMaxBytes(2 << 20)
+    both = stream(maxBytesPerTrigger="2MiB", maxRecordsPerTrigger="7")
+    assert both.getDefaultReadLimit() == ReadMaxRows(7)
+    assert both._most(ReadMaxRows(7)) == triggers.Load(7, 2 << 20)
+    assert stream(maxBytesPerTrigger="2MiB")._most(ReadMaxBytes(5)) == triggers.Load(triggers.UNLIMITED, 5)
+    assert both._most(ReadAllAvailable()) is None
 
 
 def test_connections_do_not_travel_to_executors() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from client.read.items import Gap, GapKind
 from client.read.settings import ReadSettings
 from client.spark import survey as surveys
-from client.spark.ranges import LogRange, cut
+from client.spark.ranges import LogRange, Segment, cut
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.lsn import LSN, compose_lsn
 from tests.unit.client.spark.fakes import ListedReader
@@ -42,20 +43,31 @@ def fill(items: Items, epochs: list[tuple[int, int]]) -> int:
 @pytest.mark.parametrize("epochs", [[(1, 5)], [(500, 2), (3, 2), (0, 0), (900, 2)], [(40, 1)] * 5])
 async def test_segments_lie_on_the_entries_of_each_epoch(items: Items, epochs: list[tuple[int, int]]) -> None:
     hi = fill(items, epochs)
-    segments = await surveys.survey(CLIENT, LOG, 1, hi)
-    assert [each.lo for each in segments] == [
-        compose_lsn(epoch, 1) for epoch, (count, _) in enumerate(epochs, start=1) if count
-    ]
-    for segment in segments:
-        count, records = epochs[(segment.lo >> 32) - 1]
-        length = segment.hi - segment.lo + 1
+    by_epoch: dict[int, list[Segment]] = {}
+    for stretch in await surveys.survey(CLIENT, LOG, 1, hi):
+        by_epoch.setdefault(stretch.segment.lo >> 32, []).append(stretch.segment)
+        assert stretch.since == stretch.segment.lo  # as ListedReader has it
+    assert list(by_epoch) == [epoch for epoch, (count, _) in enumerate(epochs, start=1) if count]
+    for epoch, segments in by_epoch.items():
+        count, records = epochs[epoch - 1]
+        assert segments[0].lo == compose_lsn(epoch, 1)
+        assert all(one.hi + 1 == other.lo for one, other in pairwise(segments))
+        length = segments[-1].hi - segments[0].lo + 1
         assert count - max(4, count // 8) <= length <= count
-        assert segment.bytes == pytest.approx(length * records)
+        assert sum(each.bytes for each in segments) == pytest.approx(length * records)
+
+
+async def test_entries_that_grow_within_an_epoch_show_in_its_stretches(items: Items) -> None:
+    items.extend((esn, 1 if esn <= 10_000 else 9) for esn in range(1, 20_001))
+    stretches = await surveys.survey(CLIENT, LOG, 1, 20_000)
+    assert [round(each.segment.bytes / (each.segment.hi - each.segment.lo + 1)) for each in stretches] == [1] * 4 + [
+        9
+    ] * 4
 
 
 async def test_epochs_that_are_too_many_to_look_into_stand_for_each_other(items: Items) -> None:
     hi = fill(items, [(10, 100)] * 100)
-    segments = await surveys.survey(CLIENT, LOG, 1, hi)
+    segments = tuple(each.segment for each in await surveys.survey(CLIENT, LOG, 1, hi))
     assert len(segments) <= 32
     assert segments[-1].hi == hi
     assert sum(each.bytes for each in segments) == pytest.approx(100 * 10 * 100, rel=0.6)

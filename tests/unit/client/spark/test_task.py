@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from client.read.items import DataLoss, Gap, GapKind
+from client.read.items import DataLoss, Gap, GapKind, RecordBatch, RecordRun
 from client.spark import task
 from client.spark.options import OnGap, SourceOptions
 from client.spark.ranges import Cut
@@ -18,7 +18,7 @@ from client.spark.task import TaskOptions, read_range
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.lsn import LSN
 from logdevice_py.core.status import LogDeviceError, Status
-from logdevice_py.core.units import Micros
+from logdevice_py.core.units import Micros, Timestamp
 from tests.unit.client.spark.fakes import ListedReader
 
 ITEMS: list[tuple[int, int] | Gap] = [
@@ -106,6 +106,28 @@ def test_what_is_missing_is_skipped_and_counted(readers: list[ListedReader], cap
     with caplog.at_level(logging.WARNING, "logdevice.spark"):
         assert len(rows(1, 11, onGap=OnGap.SKIP.value)) == 30
     assert "skipped 3 LSNs trim, 2 LSNs dataloss" in caplog.text
+
+
+def test_what_a_range_held_is_in_the_log_of_the_executor(
+    readers: list[ListedReader], caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, "logdevice.spark"):
+        rows(1, 3)
+    assert "log 7 (/team/clicks), e0n1 to e0n3: 10 records in 1 entries; gaps: 1 BRIDGE" in caplog.text
+
+
+def test_batches_of_large_payloads_have_fewer_records() -> None:
+    def next_records(payloads: list[bytes | None], before: int = 4096) -> int:
+        batch = RecordBatch(LogId(7))
+        if payloads:
+            batch.add_records(payloads, RecordRun(1, Timestamp(0), 0, len(payloads)))
+        return task._next_records(batch, before)
+
+    assert next_records([b"x" * 100] * 50) == 65_536
+    assert next_records([b"x" * (1 << 20)] * 3) == 16
+    assert next_records([bytes(40 << 20)]) == 1
+    assert next_records([b"", None]) == 65_536
+    assert next_records([], before=12) == 12
 
 
 def test_the_proof_covers_the_range(readers: list[ListedReader]) -> None:

@@ -1,4 +1,4 @@
-"""How many records a micro-batch takes."""
+"""How much a micro-batch takes, and in which pieces."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ from typing import Any
 
 import pytest
 
-from client.read.items import Gap, GapKind
+from client.read.items import Gap, GapKind, RecordBatch, RecordRun
 from client.spark import triggers
 from client.spark.options import SourceOptions
+from client.spark.triggers import UNLIMITED
+from logdevice_py.core.ids import LogId
 from logdevice_py.core.lsn import LSN
+from logdevice_py.core.units import Timestamp
 from tests.unit.client.spark.fakes import ListedReader
 
 Logs = dict[int, list[tuple[int, int] | Gap]]
@@ -34,9 +37,12 @@ def records_between(items: list[tuple[int, int] | Gap], first: int, behind: int)
     return sum(item[1] for item in items if not isinstance(item, Gap) and first <= item[0] < behind)
 
 
-async def bounded(logs: Logs, begin: dict[int, int], records_max: int, turn: int = 0) -> dict[int, int]:
+async def bounded(
+    logs: Logs, begin: dict[int, int], records_max: int = UNLIMITED, turn: int = 0, bytes_max: int = UNLIMITED
+) -> dict[int, int]:
     end = {log: 1 + len(items) for log, items in logs.items()}
-    return await triggers.bounded_positions(CLIENT, OPTIONS, begin, end, records_max, turn)
+    most = triggers.Load(records_max, bytes_max)
+    return await triggers.bounded_positions(CLIENT, OPTIONS, begin, end, most, turn)
 
 
 @pytest.mark.parametrize(
@@ -57,6 +63,22 @@ async def test_whole_entries_are_taken_up_to_the_limit_and_one_at_least(
 ) -> None:
     logs[1] = entries(sizes)
     assert await bounded(logs, {1: 1}, records_max) == {1: behind}
+    # the records of these logs have one byte each
+    assert await bounded(logs, {1: 1}, bytes_max=records_max) == {1: behind}
+
+
+async def test_of_two_limits_the_one_that_is_reached_first_holds(logs: Logs) -> None:
+    logs[1] = entries([10] * 50)
+    assert await bounded(logs, {1: 1}, 200, bytes_max=95) == {1: 10}
+    assert await bounded(logs, {1: 1}, 95, bytes_max=200) == {1: 10}
+
+
+def test_keys_count_as_payloads_do() -> None:
+    batch = RecordBatch(LogId(1))
+    batch.add_records([b"12345", b"", None], RecordRun(7, Timestamp(0), 0, 3, [b"key", None, b""]))
+    count = triggers._EntryCount(triggers.Load(100, 100), one_at_least=False, sizes=True)
+    assert count.add(batch, whole_to=7) is None
+    assert count.taken == triggers.Load(3, 8)
 
 
 async def test_gaps_cost_nothing(logs: Logs) -> None:
