@@ -15,7 +15,7 @@ from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.core.ids import LogId, NodeId
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.tables.catalog import TABLES
-from logdevice_py.tables.constraints import Constraints
+from logdevice_py.tables.constraints import EVERYTHING
 
 _CONCURRENT: Final = 200
 _PAUSE: Final = 0.05
@@ -53,7 +53,7 @@ async def _stranger(asker: NodeAsker, config: ClusterConfig, nodes: list[NodeId]
     observer, observed, state, generations = (
         names.index(name) for name in ("node_id", "observed_node_id", "state", "generations")
     )
-    rows, failures = await asker.ask_each(table, nodes, Constraints(), None, seconds)
+    rows, failures = await asker.ask_each(table, nodes, EVERYTHING, None, seconds)
     if failures:
         return str(failures[0])
     heard = {
