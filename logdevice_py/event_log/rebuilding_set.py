@@ -81,7 +81,7 @@ class RebuildingSet:
         """The event that began the present round; 0: there was none."""
         self.shards: dict[ShardId, RebuildingShard] = {}
         self.candidates: dict[ShardId, Generation] = {}
-        """The storage shards of the last event that named them, with their generations (0: not known then)."""
+        """The storage shards of the last event that named them, with the latest generation that any event told (0: none did)."""
         self.donors: dict[ShardId, DonorFlags | None] = {}
         """Of the present round: how each finished; None: it has not."""
 
@@ -156,7 +156,9 @@ class RebuildingSet:
             source=event.source,
             drained=drained,
         )
-        self.candidates = dict(event.candidates)
+        self.candidates = {
+            shard: max(generation, self.candidates.get(shard, Generation(0))) for shard, generation in event.candidates
+        }
         self._begin_round()
         return True
 

@@ -168,9 +168,9 @@ class Departures:
             )
         return f"gone {self._gone}, drained {self._drained}; " + "\n".join(lines)
 
-    def rebuilt(self) -> tuple[frozenset[ShardId], frozenset[ShardId]]:
-        """Shards whose losses were made good, in the generations before the present one; and those that are empty, though they serve."""
+    def rebuilt(self) -> tuple[dict[ShardId, Generation], frozenset[ShardId]]:
+        """Shards whose losses were made good, up to these generations; and those that are empty, though they serve."""
         state = self._sets()[0]
         whole = [entry for entry in state.shards.values() if entry.rebuilt and not entry.flags]
         emptied = frozenset(entry.shard for entry in whole if entry.mode is RebuildMode.RELOCATE)
-        return frozenset(entry.shard for entry in whole), emptied
+        return {entry.shard: entry.generation for entry in whole}, emptied

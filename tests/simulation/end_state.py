@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 from client.read.read_stream import ReadStream
 from logdevice_py.core.entry import EntryFlags, parse_header
-from logdevice_py.core.ids import ShardId, format_shard
+from logdevice_py.core.ids import Generation, ShardId, format_shard
 from logdevice_py.core.lsn import LSN_MAX, format_lsn
 from server.sim_machines import SimMachines
 from storage_node.log_store import keys
@@ -91,11 +91,11 @@ def check_copies(
     model: LogModel,
     damaged: Collection[ShardId],
     trimmed: int,
-    rebuilt: Collection[ShardId] = frozenset(),
+    rebuilt: Mapping[ShardId, Generation] | None = None,
     emptied: Collection[ShardId] = frozenset(),
     once_lost: Collection[ShardId] = frozenset(),
 ) -> None:
-    """What `rebuilt` shards lost, and what `emptied` ones hold, does not count: it was stored again elsewhere. What recovery stored may have done
+    """What `rebuilt` shards lost up to these generations, and what `emptied` ones hold, does not count: it was stored again elsewhere. What recovery stored may have done
     without a shard that was lost at that time, though it may be back (`once_lost`). Every acknowledged entry has copies that satisfy the replication property of its epoch, shards counted that a fault destroyed; and the
     copyset of what a shard answers with names shards that hold or held a copy, but for what an unfinished attempt of recovery
     left below the LNG from which the recovery that ended began."""
@@ -135,9 +135,13 @@ def check_copies(
                     named.clear()
                 rank_max = header.rank
                 named.update(header.copyset)
-        if not epoch.domains.can_replicate(
-            holders.difference(emptied) | (lost.difference(rebuilt) | excused) & set(epoch.interval.shards)
-        ):
+        made_good = {
+            shard
+            for shard, generation in (rebuilt or {}).items()
+            if (epoch.interval.generation(shard) or 0) <= generation
+        }
+        counted = (lost - made_good | excused) & set(epoch.interval.shards)
+        if not epoch.domains.can_replicate(holders.difference(emptied) | counted):
             names = [format_shard(shard) for shard in sorted(holders)]
             raise Violation(f"log {model.log} {format_lsn(lsn)} was acknowledged; copies are on {names}")
         ever = set().union(*entry.stored.values()) | holders | lost | model.written.get(lsn, set())

@@ -249,7 +249,7 @@ class _Run:
         else:
             check_succession(history, whole)
             check_exclusive(history, whole)
-            rebuilt = emptied = once_lost = frozenset()
+            rebuilt, emptied, once_lost = None, frozenset(), frozenset()
             if self.departures is not None:
                 rebuilt, emptied = self.departures.rebuilt()
                 once_lost = frozenset(self.departures.once_lost)

@@ -224,6 +224,15 @@ def test_a_round_does_not_wait_for_a_shard_that_was_lost_and_rebuilt_before() ->
     assert log.authority(3) is Authority.AUTHORITATIVE_EMPTY
 
 
+def test_a_generation_that_the_writer_of_an_event_does_not_know_is_known_from_earlier_ones() -> None:
+    log = Log()
+    known = (*ALL[:4], (SHARDS[4], Generation(2)))
+    log.apply(ShardNeedsRebuild(SHARDS[4], FIRST, RebuildMode.RESTORE, known, False))
+    unknown = tuple((shard, Generation(0)) for shard in SHARDS)
+    log.apply(ShardNeedsRebuild(SHARDS[3], FIRST, RebuildMode.RELOCATE, unknown))
+    assert [shard for shard in SHARDS if log.state.awaits(shard)] == list(SHARDS)
+
+
 def test_a_donor_that_lost_what_it_was_to_give_does_not_end_the_round() -> None:
     log = Log()
     log.apply(lost(4))
