@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final
 
 from logdevice_py.core.ids import LogId, PeerId
 from logdevice_py.core.lsn import EPOCH_INVALID, LSN_INVALID
-from logdevice_py.core.marks import hit
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import MILLISECOND, Micros, Timestamp
 from logdevice_py.protocol.messages import SEQ_STATE_WAITS_MAX, GetSeqState, SeqState
@@ -58,7 +57,6 @@ class WaitAnswers:
     def _waits(self, log: LogId, now: Micros) -> Waits:
         made = self._made.get(log)
         if made is not None and now < made[0] + _FRESH_US:
-            hit("explanation_given_again")
             return made[1]
         rows = islice(waits_rows(self._node, Constraints(log_id=log), now), SEQ_STATE_WAITS_MAX)
         waits = [
