@@ -67,6 +67,21 @@ class LogRows:
                 yield older[at + _PARTITION], Lsn(older[at]), Lsn(older[at + _HIGHEST])
         yield self.partition, self.first, self.highest
 
+    def spans_from(self, first: Lsn) -> Iterator[Span]:
+        """Those of `spans` that do not lie wholly below an LSN, and at most one more."""
+        older = self.older
+        if older is not None:
+            low, high = 0, len(older) // _WIDTH
+            while low < high:
+                middle = (low + high) // 2
+                if older[middle * _WIDTH + _HIGHEST] < first:
+                    low = middle + 1
+                else:
+                    high = middle
+            for at in range(low * _WIDTH, len(older), _WIDTH):
+                yield older[at + _PARTITION], Lsn(older[at]), Lsn(older[at + _HIGHEST])
+        yield self.partition, self.first, self.highest
+
     def sizes(self) -> Iterator[tuple[int, int]]:
         """(partition, bytes), by ascending LSN."""
         older = self.older
@@ -304,7 +319,7 @@ class Directory:
             return [(row.partition, first, last)] if first <= row.highest else []
         return [
             (partition, max(first, low), min(last, high))
-            for partition, low, high in row.spans()
+            for partition, low, high in row.spans_from(first)
             if low <= last and high >= first
         ]
 
