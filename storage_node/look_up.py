@@ -118,7 +118,7 @@ class LookUpHandler:
             self._found(job, done.value)
             return
         self._shard.metrics.look_up_reads += 1
-        self._shard.reads.read(job.message.log, low, high, BLOCK_BYTES, BLOCK_ENTRIES, partial(self._on_read, job))
+        self._shard.reads.probe(job.message.log, low, high, BLOCK_BYTES, BLOCK_ENTRIES, partial(self._on_read, job))
 
     def _found(self, job: _Job, found: SearchResult) -> None:
         self._jobs.discard(job)

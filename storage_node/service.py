@@ -300,11 +300,16 @@ class ShardService:
 
     def _note_slow(self, request: ReadShard | ReadLast, result: ReadResult) -> None:
         """What follows a read that waited for the disk is taken for cold until it was warmed."""
-        if isinstance(request, ReadShard) and result.through < request.last and self._settings.warm_bytes:
+        if (
+            isinstance(request, ReadShard)
+            and request.onward
+            and result.through < request.last
+            and self._settings.warm_bytes
+        ):
             self._cold[request.log] = Lsn(result.through + 1)
 
     def _is_cold(self, request: ReadShard | ReadLast) -> bool:
-        if not self._cold or not isinstance(request, ReadShard):
+        if not self._cold or not isinstance(request, ReadShard) or not request.onward:
             return False
         cold_from = self._cold.get(request.log)
         return cold_from is not None and request.first >= cold_from

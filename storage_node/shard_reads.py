@@ -40,6 +40,12 @@ class ShardReads:
         request = ReadShard(next(self._tokens), self._shard, log, first, last, max(1, bytes_max), entries_max)
         self._waiting.append((request, done))
 
+    def probe(self, log: LogId, first: Lsn, last: Lsn, bytes_max: int, entries_max: int, done: ReadHandler) -> None:
+        """`read` for somebody who looks at a place and then elsewhere."""
+        self._waiting.append(
+            (ReadShard(next(self._tokens), self._shard, log, first, last, bytes_max, entries_max, False), done)
+        )
+
     def read_last(self, log: LogId, first: Lsn, last: Lsn, done: ReadHandler) -> None:
         """Read the last entry of a range; `done` is called in a later turn."""
         assert 0 < first <= last, (log, first, last)

@@ -27,6 +27,7 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--gigabytes", type=float, default=20, help="of payloads in the large shard (20)")
     parser.add_argument("--lost-gigabytes", type=float, default=2, help="of entries on each of the five nodes (2)")
+    parser.add_argument("--appends", type=int, default=200, help="measured in a second (200)")
     parser.add_argument("--pieces", type=int, default=1, help="trim in so many pieces, with a control before each (1)")
     arguments = parser.parse_args()
     unknown = set(arguments.steps) - set(_STEPS)
@@ -43,7 +44,7 @@ async def _run(arguments: argparse.Namespace, directory: Path) -> None:
     if "open" in steps:
         await large.open_and_look_up()
     if "drop" in steps:
-        await large.drop(arguments.pieces)
+        await large.drop(arguments.pieces, arguments.appends)
     if "index" in steps:
         measure_copyset_index()
     for step in ("lose", "lose-two", "drain"):
@@ -51,7 +52,7 @@ async def _run(arguments: argparse.Namespace, directory: Path) -> None:
             apart = directory / step
             apart.mkdir()
             try:
-                lost = LostNodes(apart, int(arguments.lost_gigabytes * 1e9))
+                lost = LostNodes(apart, int(arguments.lost_gigabytes * 1e9), arguments.appends)
                 await {"lose": lost.lose_one, "lose-two": lost.lose_two, "drain": lost.drain}[step]()
             finally:
                 await asyncio.to_thread(shutil.rmtree, apart)

@@ -29,6 +29,11 @@ class Latencies:
         ordered = sorted(self.seconds)
         return ordered[min(int(len(ordered) * share), len(ordered) - 1)] * 1e3 if ordered else float("nan")
 
+    def add(self, others: Latencies) -> None:
+        """Those of another stretch as well."""
+        self.seconds += others.seconds
+        self.failed += others.failed
+
     def __str__(self) -> str:
         text = (
             f"{len(self.seconds)} appends, p50 {self.percentile(0.5):.1f} ms, p99 {self.percentile(0.99):.1f} ms, "

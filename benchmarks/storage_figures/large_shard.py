@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from benchmarks.ldbench.page_cache import drop_page_cache
-from benchmarks.storage_figures.appends import PacedAppends, fill
+from benchmarks.storage_figures.appends import Latencies, PacedAppends, fill
 from benchmarks.storage_figures.processes import bytes_of, load, node_processes, processor_seconds, resident_bytes, say
 from client.client import Client
 from logdevice_py.core.ids import LogId, NodeId
@@ -23,8 +23,10 @@ LOGS = 20
 _PARTITIONS = 200
 _PAYLOAD = 64 << 10
 _LOOK_UPS = 1_000
-_DROP_FOR = 60.0
-"""Seconds within which the space is to be back."""
+_CONTROL = 15.0
+"""Seconds."""
+_STILL = 5.0
+"""Seconds without a byte more, after which nothing else is to come."""
 
 
 class LargeShard:
@@ -105,18 +107,18 @@ class LargeShard:
         store.close()
         return text
 
-    async def drop(self, pieces: int) -> None:
+    async def drop(self, pieces: int, per_second: int) -> None:
         """Trim nine tenths, in so many pieces; before each, appends are measured for as long as they will be while it goes."""
         async with node_processes(self.directory, **self._nodes) as supervisor, self._client() as client:  # type: ignore[arg-type]
             spans = {log: await self._span(client, log) for log in range(1, LOGS + 1)}
             full = bytes_of(self.directory, 0)
             say(f"{full / 1e9:.1f} GB on disk; {load()}")
             ratios = []
-            async with PacedAppends(client, [LogId(LOGS + 1)], 200) as appends:
+            async with PacedAppends(client, [LogId(LOGS + 1)], per_second) as appends:
                 await appends.during(2)
                 for piece in range(1, pieces + 1):
-                    before, stretch = bytes_of(self.directory, 0), max(_DROP_FOR / 4, 15.0)
-                    control = await appends.during(stretch)
+                    before = bytes_of(self.directory, 0)
+                    control = await appends.during(_CONTROL)
                     share = 0.9 * piece / pieces
                     began = time.monotonic()
                     await asyncio.gather(
@@ -125,28 +127,30 @@ class LargeShard:
                             for log, (first, last) in spans.items()
                         )
                     )
-                    wanted = full * (1 - share) * 1.05
-                    left = await self._wait_for_space(wanted)
-                    took = time.monotonic() - began
-                    dropping = appends.take()
+                    trimmed = time.monotonic() - began
+                    left, took, dropping = await self._wait_for_space(appends)
                     ratios.append(dropping.percentile(0.99) / control.percentile(0.99))
                     say(f"control: {control}")
                     say(
-                        f"{(before - left) / 1e9:.2f} of {full / 1e9:.1f} GB went within {took:.1f} s of the TRIM: {dropping}; "
+                        f"{(before - left) / 1e9:.2f} of {full / 1e9:.1f} GB went within {trimmed + took:.1f} s of the TRIM: {dropping}; "
                         f"p99 is {ratios[-1]:.2f} times the control's"
                     )
             say(
                 f"median of the ratios: {statistics.median(ratios):.2f}; {resident_bytes(supervisor, 0) / 1e6:.0f} MB resident; {load()}"
             )
 
-    async def _wait_for_space(self, wanted: float) -> int:
-        """Until no more than so many bytes are left on disk; how many are."""
-        end = time.monotonic() + 3 * _DROP_FOR
-        while True:
-            left = bytes_of(self.directory, 0)
-            if left <= wanted or time.monotonic() > end:
-                return left
+    async def _wait_for_space(self, appends: PacedAppends) -> tuple[int, float, Latencies]:
+        """Until space does not come back any more: bytes left, seconds until the last came back, appends up to then."""
+        began = changed = time.monotonic()
+        left, meanwhile, since = bytes_of(self.directory, 0), Latencies(), Latencies()
+        while time.monotonic() - changed < _STILL:
             await asyncio.sleep(0.25)
+            since.add(appends.take())
+            if (now := bytes_of(self.directory, 0)) < left:
+                left, changed = now, time.monotonic()
+                meanwhile.add(since)
+                since = Latencies()
+        return left, changed - began, meanwhile
 
     @staticmethod
     async def _span(client: Client, log: int) -> tuple[int, int]:

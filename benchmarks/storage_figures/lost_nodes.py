@@ -21,7 +21,6 @@ from server.supervisor import Supervisor, write_cluster_file
 NODES, COPIES, LOGS = 5, 3, 16
 """Log 17 takes the appends whose latency is measured."""
 _PAYLOAD = 64 << 10
-_PER_SECOND = 200
 _GRACE = 5
 _CONTROL = 20.0
 _QUERY_WITHIN = 60.0
@@ -30,11 +29,13 @@ _QUERY_WITHIN = 60.0
 class LostNodes:
     """Five nodes, three copies; a node that is lost is taken for lost after five seconds, all else is as by default."""
 
-    def __init__(self, directory: Path, size: int) -> None:
+    def __init__(self, directory: Path, size: int, per_second: int) -> None:
         """
         Args:
             size: bytes of entries that each node holds.
+            per_second: small appends while it goes.
         """
+        self._per_second = per_second
         self.directory = directory
         self._size = size
         self._load = [LogId(LOGS + 1)]
@@ -74,7 +75,7 @@ class LostNodes:
         """A node is lost for good."""
         async with node_processes(self.directory, **self._nodes) as supervisor, self._client() as client:  # type: ignore[arg-type]
             await self._fill(client, supervisor)
-            async with PacedAppends(client, self._load, _PER_SECOND) as appends:
+            async with PacedAppends(client, self._load, self._per_second) as appends:
                 await appends.during(3)
                 say(f"control: {await appends.during(_CONTROL)}; {load()}")
                 held = await self._stat("stored_bytes", 4)
@@ -87,7 +88,7 @@ class LostNodes:
         """A second node is lost while the first is rebuilt."""
         async with node_processes(self.directory, **self._nodes) as supervisor, self._client() as client:  # type: ignore[arg-type]
             await self._fill(client, supervisor)
-            async with PacedAppends(client, self._load, _PER_SECOND) as appends:
+            async with PacedAppends(client, self._load, self._per_second) as appends:
                 await appends.during(3)
                 say(f"control: {await appends.during(_CONTROL)}; {load()}")
                 held = await self._stat("stored_bytes", 4) + await self._stat("stored_bytes", 3)
@@ -135,7 +136,7 @@ class LostNodes:
         async with node_processes(self.directory, **self._nodes) as supervisor, self._client() as client:  # type: ignore[arg-type]
             await self._fill(client, supervisor)
             ends = {log: int(await client.tail_lsn(log)) for log in self._logs}
-            async with PacedAppends(client, self._load, _PER_SECOND):
+            async with PacedAppends(client, self._load, self._per_second):
                 shard = shard_id(NodeId(4))
                 began = time.monotonic()
                 await start_rebuilding(client, shard, RebuildMode.RELOCATE)

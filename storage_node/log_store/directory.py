@@ -67,6 +67,23 @@ class LogRows:
                 yield older[at + _PARTITION], Lsn(older[at]), Lsn(older[at + _HIGHEST])
         yield self.partition, self.first, self.highest
 
+    def spans_in(self, first: Lsn, last: Lsn) -> Iterator[Span]:
+        """Those of `spans` that lie neither wholly below a range nor wholly above it, and at most the last one more."""
+        older = self.older
+        if older is not None:
+            low, high = 0, len(older) // _WIDTH
+            while low < high:
+                middle = (low + high) // 2
+                if older[middle * _WIDTH + _HIGHEST] < first:
+                    low = middle + 1
+                else:
+                    high = middle
+            for at in range(low * _WIDTH, len(older), _WIDTH):
+                if older[at] > last:
+                    return
+                yield older[at + _PARTITION], Lsn(older[at]), Lsn(older[at + _HIGHEST])
+        yield self.partition, self.first, self.highest
+
     def sizes(self) -> Iterator[tuple[int, int]]:
         """(partition, bytes), by ascending LSN."""
         older = self.older
@@ -304,7 +321,7 @@ class Directory:
             return [(row.partition, first, last)] if first <= row.highest else []
         return [
             (partition, max(first, low), min(last, high))
-            for partition, low, high in row.spans()
+            for partition, low, high in row.spans_in(first, last)
             if low <= last and high >= first
         ]
 

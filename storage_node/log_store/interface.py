@@ -179,6 +179,8 @@ class ReadShard:
     last: Lsn
     bytes_max: int
     entries_max: int = 4096
+    onward: bool = True
+    """Who asks goes on behind it: where the disk is slow, what follows may be brought into memory before it is asked for."""
 
 
 @dataclass(slots=True)

@@ -79,6 +79,10 @@ class PrecedenceCollector:
         if lsn != self._lsn:
             if self._copies and not self._settle():
                 return False
+            if self.result.entries and (self._bytes_left <= 0 or self._entries_left < 1):
+                # full to the last byte: what comes at this LSN need not be read to the end
+                self.result.through = Lsn(lsn - 1)
+                return False
             self._lsn = lsn
         self._copies.append((rank, image))
         return True

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from logdevice_py.core.entry import EntryFlags, EntryHeader, body_of, parse_header
-from logdevice_py.core.lsn import Lsn
+from logdevice_py.core.lsn import Lsn, epoch_of
 from logdevice_py.core.record_keys import body_keys
 from logdevice_py.core.status import CorruptEntryError, Status
 from logdevice_py.core.units import Timestamp
@@ -21,6 +21,7 @@ from storage_node.log_store.interface import NO_RECORD, LogSpan, ReadResult
 
 BLOCK_BYTES: Final = 16 << 10
 BLOCK_ENTRIES: Final = 64
+_STRIDE: Final = 256
 _KEYED: Final = int(EntryFlags.KEYED)
 
 
@@ -117,12 +118,16 @@ def _narrow(
     """Narrow `found` by what is stored in [low, high].
 
     Each step reads from disk, so every other one looks where the target is guessed to be, and looks at as many entries as a block holds. The
-    others halve what is left, so that the number of steps is bounded.
+    others halve what is left, so that the number of steps is bounded. Where nothing was found up to the end, or the next thing is in another epoch, most
+    of the range is the unused rest of an epoch: the end of what is used is looked for in strides that double.
     """
     guessing = False
+    stride = 0
     while low <= high:
         middle = Lsn((low + high) // 2)
-        if guess is not None and guessing:
+        if stride:
+            middle = Lsn(min(middle, low + stride))
+        elif guess is not None and guessing:
             middle = guess.place(low, high) or middle
         guessing = not guessing
         telling: list[tuple[Lsn, bool, Timestamp]] = []
@@ -135,6 +140,10 @@ def _narrow(
                 found.status = Status.FAILED
                 return
             at = Lsn(result.through + 1)
+        if not telling or epoch_of(telling[0][0]) != epoch_of(middle):
+            stride = 0 if stride else _STRIDE
+        else:
+            stride *= 2
         if not telling:
             high = Lsn(middle - 1)
             continue

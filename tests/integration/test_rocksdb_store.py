@@ -387,6 +387,22 @@ class TestService:
         assert shell.service._warmer.starts == 1
         await shell.service.close()
 
+    async def test_nothing_is_warmed_for_who_looks_at_a_place_and_then_elsewhere(self, tmp_path: Path) -> None:
+        settings = LogStoreSettings(free_space_min=0, slow_read_us=100, disk_read_bytes_max=8192)
+        shell = await open_service(tmp_path / "shard", settings)
+        batch = WriteBatch()
+        for esn in range(1, 200):
+            put(batch, at(esn), os.urandom(5000))
+        shell.run(WriteShard(0, SHARD, batch, True))
+        await shell.until(1)
+        shell.service._cold[LOG] = at(1)
+        for token in range(1, 50):
+            shell.run(ReadShard(token, SHARD, LOG, at(4 * token), at(199), 1 << 20, onward=False))
+        await shell.until(50)
+        assert shell.service.metrics.warmed == 0
+        assert shell.service._cold == {LOG: at(1)}
+        await shell.service.close()
+
 
 class TestIdentity:
     async def test_a_shard_keeps_its_generation(self, tmp_path: Path) -> None:

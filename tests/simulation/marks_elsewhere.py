@@ -284,7 +284,7 @@ MARKS_ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
         f"{_GIVING}::test_a_log_whose_history_cannot_be_read_to_its_end_is_done_as_far_as_it_is_known_and_that_is_said",
     ),
     "rebuilding_log_not_in_config": (
-        "operators of a run take no logs out of the cluster file",
+        "takes a log that leaves the cluster file while a shard is rebuilt",
         f"{_GIVING}::test_a_log_that_is_not_in_the_cluster_file_is_looked_through_as_far_as_it_is_final",
     ),
     "rebuilding_nodeset_too_small": (

@@ -130,6 +130,37 @@ class TestFailure:
         seal.put_log_metadata(LOG, LogMetadataKind.SEAL, b"seal")
         assert [*write(store, 1), *store.write([seal])] == [Status.NOSPC, Status.OK]
 
+    def test_it_runs_full_of_what_it_holds_and_trimming_makes_room(self) -> None:
+        disk = MemoryDisk(total=100_000)
+        store, _ = open_on(disk)
+        written = 0
+        while write(store, written + 1) == [Status.OK]:
+            written += 1
+        assert written > 100
+        assert disk.free < disk.total * 15 // 100, "the rest is for trims and seals"
+        trim = WriteBatch()
+        trim.delete_entries(LOG, at(1), at(written))
+        assert store.write([trim]) == [Status.OK]
+        assert write(store, written + 1) == [Status.OK]
+
+    @pytest.mark.parametrize("surviving", [0, 1, 2])
+    def test_what_it_holds_is_counted_also_when_a_power_cut_takes_some_of_it_back(self, surviving: int) -> None:
+        disk = MemoryDisk()
+        store, _ = open_on(disk)
+        for esn in range(1, 5):
+            write(store, esn)
+        store.sync()
+        trim = WriteBatch()
+        trim.delete_entries(LOG, at(1), at(2))
+        store.write([trim])
+        write(store, 4)
+        disk.crash(surviving)
+        assert disk.used == sum(len(key) + len(value) for key, value in disk.rows.items())
+        disk.replace(disk.snapshot())
+        assert disk.used == sum(len(key) + len(value) for key, value in disk.rows.items())
+        disk.wipe()
+        assert disk.used == 0
+
     def test_rot_is_found(self) -> None:
         disk = MemoryDisk()
         store, _ = open_on(disk)
