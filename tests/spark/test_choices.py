@@ -13,17 +13,14 @@ from tests.spark.conftest import RunningCluster
 from tests.spark.test_batch import load, restart_sequencer, write
 
 
-def test_columns_and_text_also_of_a_table_of_sql(spark: SparkSession, cluster: RunningCluster) -> None:
+def test_columns_and_text_also_of_a_view_of_sql(spark: SparkSession, cluster: RunningCluster) -> None:
     write(cluster, 30, ["zwölf".encode(), b"{}"])
     frame = load(spark, cluster, "30", columns="payload, batch_offset", payloadFormat="utf8")
     assert frame.dtypes == [("payload", "string"), ("batch_offset", "int")]
     assert sorted(frame.collect()) == [("zwölf", 0), ("{}", 1)]
     given = f"cluster '{cluster.file}', logs '30', payloadFormat 'utf8', columns 'payload'"
-    spark.sql(f"CREATE TABLE records USING logdevice OPTIONS ({given})")
-    try:
-        assert sorted(spark.sql("SELECT * FROM records").collect()) == [("zwölf",), ("{}",)]
-    finally:
-        spark.sql("DROP TABLE records")
+    spark.sql(f"CREATE TEMPORARY VIEW records USING logdevice OPTIONS ({given})")
+    assert sorted(spark.sql("SELECT * FROM records").collect()) == [("zwölf",), ("{}",)]
     write(cluster, 30, [b"\xff"])
     with pytest.raises(Exception, match=r"log 30: record 0 of e\d+n\d+ is not UTF-8"):
         load(spark, cluster, "30", payloadFormat="utf8").collect()
