@@ -3,7 +3,6 @@
 Where this package is installed for the driver's Python, Spark finds the source by itself.
 """
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,11 +19,11 @@ __all__ = ["LogDeviceSource", "proofs", "register"]
 
 def register(spark: "SparkSession") -> None:
     """Make ``format("logdevice")`` known to a session."""
-    archive = Path(os.path.abspath(source.__file__)).parents[2]
+    archive = Path(source.__file__).absolute().parents[2]
     if archive.is_file():
         # from --py-files: the processes beside the driver that plan streams are not told of those
         environment = spark.sparkContext.environment
-        environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(archive), environment.get("PYTHONPATH")]))
+        environment["PYTHONPATH"] = ":".join(filter(None, [str(archive), environment.get("PYTHONPATH")]))
     spark.dataSource.register(LogDeviceSource)
 
 
