@@ -81,7 +81,7 @@ process: $(STAMP)
 	@$(PY) -m pytest -q -m "not slow" tests/integration
 
 spark: $(STAMP) java ## the Spark source and sink: a cluster of processes and a Spark of two threads
-	@$(PY) -m pytest -q -m "not slow" tests/spark
+	@$(PY) -m pytest -q -n 2 --dist loadfile -m "not slow" tests/spark
 
 spark-long: $(STAMP) java ## Spark on a standalone cluster with our wheel; 2 million records read while nodes fail, timed beside the client and Parquet: RECORDS=n
 	@$(PY) -m pytest -q -m slow tests/spark
@@ -97,7 +97,7 @@ test: $(STAMP) java check ## everything: check, then property, simulation, confo
 	@$(PY) -m pytest -q -n 2 tests/property
 	@$(PY) -m pytest -q -n 2 tests/simulation tests/history
 	@$(PY) -m pytest -q -m "not slow" tests/conformance tests/integration tests/chaos
-	@$(PY) -m pytest -q -m "not slow" tests/spark
+	@$(PY) -m pytest -q -n 2 --dist loadfile -m "not slow" tests/spark
 
 demo: $(if $(ZOOKEEPER),$(STAMP) java,$(RUNNABLE)) ## five nodes, real input, the sequencer's node killed half-way, all read back; ZOOKEEPER=1: ZooKeeper is killed too
 	@$(PY) -m server.demo $(if $(FILE),--file "$(FILE)") $(if $(ZOOKEEPER),--epoch-store zookeeper --stop-epoch-store) $(DEMO_FLAGS)

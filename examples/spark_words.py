@@ -42,11 +42,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    spark = (
-        SparkSession.builder.appName("words of a log")
-        .config("spark.sql.shuffle.partitions", "8")  # Spark's 200 are for more words than these
-        .getOrCreate()
-    )
+    spark = SparkSession.builder.appName("words of a log").getOrCreate()
+    if spark.conf.get("spark.sql.shuffle.partitions") == "200":
+        spark.conf.set("spark.sql.shuffle.partitions", "8")  # Spark's default is for more words than these
 
     def logs(names: str, **options: str) -> DataFrame:
         return spark.read.format("logdevice").option("cluster", given.cluster).options(**options).load(names)

@@ -3,8 +3,10 @@
 Where this package is installed for the driver's Python, Spark finds the source by itself.
 """
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from client.spark import source
 from client.spark.source import LogDeviceSource
 
 if TYPE_CHECKING:
@@ -17,6 +19,11 @@ __all__ = ["LogDeviceSource", "proofs", "register"]
 
 def register(spark: "SparkSession") -> None:
     """Make ``format("logdevice")`` known to a session."""
+    archive = Path(source.__file__).absolute().parents[2]
+    if archive.is_file():
+        # from --py-files: the processes beside the driver that plan streams are not told of those
+        environment = spark.sparkContext.environment
+        environment["PYTHONPATH"] = ":".join(filter(None, [str(archive), environment.get("PYTHONPATH")]))
     spark.dataSource.register(LogDeviceSource)
 
 

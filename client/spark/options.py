@@ -53,8 +53,8 @@ STREAM_WRITING: Final = (*_EITHER_SINK, "delivery")
 _DELIVERIES: Final = ("exactlyOnce", "atLeastOnce")
 _SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname"})
 """Keys that Spark puts among the options by itself."""
-_OF_A_CATALOG: Final = "option."
-"""Begins the options of a table that SQL created; Spark gives them once more without it."""
+_OF_A_TABLE_OF_SQL: Final = "option."
+"""Begins the options among the properties of such a table."""
 _Word = TypeVar("_Word", bound=enum.Enum)
 
 
@@ -295,7 +295,10 @@ def known_options(options: Mapping[str, Any], known: Iterable[str], what: str, p
         LogDeviceError: INVALID_PARAM: one of them is unknown; a wrong option is never ignored.
     """
     given = {str(key).lower(): str(value) for key, value in options.items()}
-    given = {key: value for key, value in given.items() if not key.startswith(_OF_A_CATALOG)}
+    if any(key.startswith(_OF_A_TABLE_OF_SQL) for key in given):
+        raise refusal(
+            "Spark does not tell a source in Python the options of a table when it is read: write CREATE TEMPORARY VIEW instead of CREATE TABLE"
+        )
     if "path" in given:
         if path_is in given:
             raise refusal(f"{path_is} is given twice: as the option and as {given['path']!r}")

@@ -13,17 +13,14 @@ from tests.spark.conftest import RunningCluster
 from tests.spark.test_batch import load, restart_sequencer, write
 
 
-def test_columns_and_text_also_of_a_table_of_sql(spark: SparkSession, cluster: RunningCluster) -> None:
+def test_columns_and_text_also_of_a_view_of_sql(spark: SparkSession, cluster: RunningCluster) -> None:
     write(cluster, 30, ["zwölf".encode(), b"{}"])
     frame = load(spark, cluster, "30", columns="payload, batch_offset", payloadFormat="utf8")
     assert frame.dtypes == [("payload", "string"), ("batch_offset", "int")]
     assert sorted(frame.collect()) == [("zwölf", 0), ("{}", 1)]
     given = f"cluster '{cluster.file}', logs '30', payloadFormat 'utf8', columns 'payload'"
-    spark.sql(f"CREATE TABLE records USING logdevice OPTIONS ({given})")
-    try:
-        assert sorted(spark.sql("SELECT * FROM records").collect()) == [("zwölf",), ("{}",)]
-    finally:
-        spark.sql("DROP TABLE records")
+    spark.sql(f"CREATE TEMPORARY VIEW records USING logdevice OPTIONS ({given})")
+    assert sorted(spark.sql("SELECT * FROM records").collect()) == [("zwölf",), ("{}",)]
     write(cluster, 30, [b"\xff"])
     with pytest.raises(Exception, match=r"log 30: record 0 of e\d+n\d+ is not UTF-8"):
         load(spark, cluster, "30", payloadFormat="utf8").collect()
@@ -64,5 +61,5 @@ def test_partitions_hold_about_the_same_over_epochs_and_small_logs_are_not_cut(
     ]
     assert sum(sizes) == 3000
     assert 8 <= len(sizes) <= 14
-    assert max(sizes) <= 2 * 300
+    assert max(sizes) <= 1.5 * 3000 / len(sizes)
     assert load(spark, cluster, "32").rdd.getNumPartitions() == 1

@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -16,6 +18,14 @@ from server.supervisor import write_cluster_file
 from tests.integration.process_cluster import ProcessCluster
 from tests.spark.conftest import RunningCluster
 from tests.spark.test_batch import write
+
+
+@pytest.fixture(scope="module")
+def broken_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
+    """One that is restarted and changed."""
+    running = RunningCluster(tmp_path_factory.mktemp("broken"), nodes=3, logs=4, replicate="node:2", racks=1)
+    yield running
+    running.stop()
 
 
 class Batches:
@@ -74,18 +84,18 @@ def test_a_stream_takes_what_is_there_in_bounded_batches_and_goes_on_where_it_st
 
 
 def test_a_stream_goes_on_from_its_checkpoint_when_the_cluster_was_down_in_between(
-    spark: SparkSession, own_cluster: RunningCluster, tmp_path: Path
+    spark: SparkSession, broken_cluster: RunningCluster, tmp_path: Path
 ) -> None:
-    batches = Batches(spark, own_cluster, tmp_path / "checkpoint")
+    batches = Batches(spark, broken_cluster, tmp_path / "checkpoint")
     written = {
-        (log, *position) for log in (1, 2) for position in write(own_cluster, log, [b"before"] * 500, at_once=50)
+        (log, *position) for log in (1, 2) for position in write(broken_cluster, log, [b"before"] * 500, at_once=50)
     }
     batches.run("1,2", maxRecordsPerTrigger=300)
-    nodes = sorted(int(node) for node in own_cluster.nodes.supervisor.children)
-    own_cluster.also(lambda cluster: cluster.kill(*nodes))
-    own_cluster.also(lambda cluster: cluster.start(*nodes))
+    nodes = sorted(int(node) for node in broken_cluster.nodes.supervisor.children)
+    broken_cluster.also(lambda cluster: cluster.kill(*nodes))
+    broken_cluster.also(lambda cluster: cluster.start(*nodes))
     written |= {
-        (log, *position) for log in (1, 2) for position in write(own_cluster, log, [b"after"] * 500, at_once=50)
+        (log, *position) for log in (1, 2) for position in write(broken_cluster, log, [b"after"] * 500, at_once=50)
     }
     batches.run("1,2", maxRecordsPerTrigger=300)
     assert len({position[1] >> 32 for position in batches.positions}) > 1
@@ -105,11 +115,12 @@ def test_micro_batches_are_bounded_by_bytes_and_cut_into_tasks(
 
 
 def test_a_log_that_is_added_to_a_group_is_read_by_the_running_query(
-    spark: SparkSession, own_cluster: RunningCluster, tmp_path: Path
+    spark: SparkSession, broken_cluster: RunningCluster, tmp_path: Path
 ) -> None:
-    batches = Batches(spark, own_cluster, tmp_path / "checkpoint")
-    written = [(1, *position) for position in write(own_cluster, 1, [b"first"] * 5)]
-    query = batches.start("/logs", trigger={"processingTime": "100 milliseconds"})
+    batches = Batches(spark, broken_cluster, tmp_path / "checkpoint")
+    written = [(3, *position) for position in write(broken_cluster, 3, [b"first"] * 5)]
+    others = '{"1": "tail", "2": "tail"}'
+    query = batches.start("/logs", trigger={"processingTime": "100 milliseconds"}, startingLsn=others)
 
     def wait_for(count: int) -> None:
         deadline = time.monotonic() + 60
@@ -120,8 +131,8 @@ def test_a_log_that_is_added_to_a_group_is_read_by_the_running_query(
 
     try:
         wait_for(5)
-        added = grow(own_cluster)
-        written += [(added, *position) for position in write(own_cluster, added, [b"of a later log"] * 7)]
+        added = grow(broken_cluster)
+        written += [(added, *position) for position in write(broken_cluster, added, [b"of a later log"] * 7)]
         wait_for(12)
     finally:
         query.stop()

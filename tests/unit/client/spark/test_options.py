@@ -132,9 +132,10 @@ def test_words_are_taken_in_any_case_and_columns_in_their_order() -> None:
     assert options.columns == ("payload", "lsn")
 
 
-def test_what_a_catalog_gives_twice_is_taken_once() -> None:
-    twice = {**GIVEN, **{f"option.{key}": value for key, value in GIVEN.items()}}
-    assert SourceOptions.of(twice) == SourceOptions.of(GIVEN)
+def test_a_table_of_sql_is_refused_when_it_is_made() -> None:
+    table = {**GIVEN, **{f"option.{key}": value for key, value in GIVEN.items()}, "provider": "logdevice", "owner": "o"}
+    with pytest.raises(LogDeviceError, match="CREATE TEMPORARY VIEW"):
+        SourceOptions.lenient(table)
 
 
 def test_limits_of_a_micro_batch() -> None:

@@ -1,12 +1,29 @@
-"""What a sink refuses before it looks at a cluster."""
+"""What a sink refuses before it appends anything."""
 
 from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql.types import StructType
 
 from client.spark.writer import sink_options
+from logdevice_py.config.render import render_cluster
 from logdevice_py.core.status import LogDeviceError, Status
+from server.dev_cluster import make_config
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> str:
+    return render_cluster(make_config(tmp_path, nodes=1, logs=3, replicate="node:1", racks=1, epoch_store=None))
+
+
+def columns(names: str) -> Any:
+    schema = StructType()
+    for each in names.split(", "):
+        schema.add(*each.split())
+    return schema
 
 
 @pytest.mark.parametrize(
@@ -16,3 +33,27 @@ def test_a_log_is_not_overwritten_and_the_way_to_do_it_is_told(streaming: bool, 
     with pytest.raises(LogDeviceError, match=text) as caught:
         sink_options({"cluster": "cluster.toml"}, StructType(), overwrite=True, streaming=streaming)
     assert caught.value.status is Status.INVALID_PARAM
+
+
+@pytest.mark.parametrize(
+    ("names", "log", "text"),
+    [
+        ("payload string, headers integer", "1", "no place for the columns headers"),
+        ("payload string, key integer", "1", "the column key is int"),
+        ("value integer", "1", "need a column payload"),
+        ("payload integer", "1", "need a column payload"),
+        ("payload string, log_id long", "1", "drop one"),
+        ("payload string", None, "where do rows go"),
+        ("payload string, log_id string", None, "where do rows go"),
+        ("payload string", "999", "there is no log 999"),
+    ],
+)
+def test_rows_that_cannot_become_records(cluster: str, names: str, log: str | None, text: str) -> None:
+    given = {"cluster": cluster} if log is None else {"cluster": cluster, "log": log}
+    with pytest.raises(LogDeviceError, match=text):
+        sink_options(given, columns(names), overwrite=False)
+
+
+def test_rows_go_to_the_log_of_the_option_or_to_those_of_their_column(cluster: str) -> None:
+    assert sink_options({"cluster": cluster, "path": "/logs/2"}, columns("payload binary"), overwrite=False).log == 2
+    assert sink_options({"cluster": cluster}, columns("payload binary, log_id integer"), overwrite=False).log is None
