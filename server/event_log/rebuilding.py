@@ -190,6 +190,8 @@ class NodeRebuilding:
         def answered(result: Result | None, now: Micros) -> None:
             if result is not None and result.status is Status.OK and isinstance(result.value, ShardIdentity):
                 self.supervisor.note_generation(shard, result.value.generation)
+            elif result is not None and result.status is Status.EMPTY:
+                self.supervisor.note_generation(shard, Generation(0))
 
         operation = ReadShardIdentity(node_of(shard), shard_index_of(shard))
         self._sequencer.context.epoch_store.submit(operation, answered, now)

@@ -29,7 +29,7 @@ class RebuildingSupervisor:
     """Looks now and then at one node's view of the cluster and at the event log.
 
     Args:
-        look_up: has the generation of a shard of which nobody was heard looked up; `note_generation` gets it.
+        look_up: has the generation of a shard of a dead node looked up; `note_generation` gets it.
         append: writes an event.
     """
 
@@ -52,7 +52,7 @@ class RebuildingSupervisor:
         self._generations: dict[ShardId, Generation] = {}
 
     def note_generation(self, shard: ShardId, generation: Generation) -> None:
-        """What the epoch store says of a shard."""
+        """What the epoch store says of a shard; 0: it was never registered."""
         self._generations[shard] = generation
 
     def leads(self, config: ClusterConfig) -> bool:
@@ -151,18 +151,21 @@ class RebuildingSupervisor:
         too_many = 100 * len(pending) > settings.max_lost_percent * len(storage - (rebuilt & set(due)))
         for node in due:
             for shard in config.nodes[node].shard_ids():
+                # What is heard of its shards may be of an earlier generation: the node may have died before others knew of the last one.
+                if shard not in self._generations:
+                    self._look_up(shard, now)
+                generation = self._generations.get(shard)
+                if generation is None:
+                    continue
                 entry = state.shards.get(shard)
-                generation = self._view.generation(shard) or self._generations.get(shard, Generation(0))
                 after = settings.unrecoverable_after_us
                 lost_already = entry is not None and entry.mode is RebuildMode.RESTORE
-                if entry is not None and lost_already and generation and generation <= entry.generation:
+                if entry is not None and lost_already and generation <= entry.generation:
                     if entry.recoverable and after and dead[node] >= after:
                         self._append(ShardUnrecoverable(shard, entry.generation), now)
                 elif too_many:
                     hit("too_many_lost_to_rebuild")
-                elif not generation:
-                    self._look_up(shard, now)
-                elif entry is None or entry.generation < generation or not entry.rebuilt:
+                elif generation and (entry is None or entry.generation < generation or not entry.rebuilt):
                     hit("dead_node_is_rebuilt")
                     text = f"N{node} was dead for {dead[node] // 1_000_000} s"
                     self._needs_rebuild(config, shard, generation, text, now, recoverable=True)

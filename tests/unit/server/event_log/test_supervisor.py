@@ -51,15 +51,22 @@ class Bench:
         self.state = RebuildingSet()
         self.events: list[Event] = []
         self.looked_up: list[ShardId] = []
+        self.registered = dict.fromkeys(SHARDS, FIRST)
+        """What the epoch store answers."""
         self.now = Micros(0)
         self.supervisor = RebuildingSupervisor(
             NodeId(node),
             replace(RebuildingSettings(self_initiated_grace_period_us=10 * SECOND), **settings),
             self.view,
             {SHARDS[node]: FIRST},
-            lambda shard, now: self.looked_up.append(shard),
+            self._look_up,
             lambda event, now: self.events.append(event),
         )
+
+    def _look_up(self, shard: ShardId, now: Micros) -> None:
+        self.looked_up.append(shard)
+        if shard in self.registered:
+            self.supervisor.note_generation(shard, self.registered[shard])
 
     def tick(self, seconds: int = 0, *, failed: frozenset[ShardId] = frozenset(), **results: object) -> list[Event]:
         """What is written after so long."""
@@ -138,7 +145,7 @@ def test_those_that_are_rebuilt_do_not_count_any_more() -> None:
 def test_of_a_node_that_nobody_ever_heard_of_the_generation_is_looked_up() -> None:
     bench = Bench()
     bench.view.dead = {4}
-    bench.view.generations[SHARDS[4]] = 0
+    bench.registered = {}
     bench.tick()
     assert not bench.tick(10)
     assert bench.looked_up == [SHARDS[4]]
@@ -150,7 +157,7 @@ def test_of_a_node_that_nobody_ever_heard_of_the_generation_is_looked_up() -> No
 
 def test_also_of_one_that_lost_an_earlier_generation() -> None:
     bench = Bench()
-    bench.view.generations[SHARDS[3]] = 0
+    bench.registered = {}
     bench.view.dead = {3}
     bench.apply(ShardNeedsRebuild(SHARDS[3], FIRST, RebuildMode.RESTORE, ALL, False, ""))
     bench.tick()
@@ -162,9 +169,20 @@ def test_also_of_one_that_lost_an_earlier_generation() -> None:
     assert event.generation == 2
 
 
+def test_what_others_tell_of_the_shards_of_a_dead_node_may_be_of_an_earlier_generation() -> None:
+    bench = Bench()
+    bench.registered[SHARDS[3]] = Generation(4)
+    bench.view.dead = {3}
+    bench.apply(ShardNeedsRebuild(SHARDS[3], FIRST, RebuildMode.RESTORE, ALL))
+    bench.tick()
+    (event,) = bench.tick(10)
+    assert isinstance(event, ShardNeedsRebuild)
+    assert event.generation == 4
+
+
 def test_what_was_looked_up_does_not_hold_any_more_when_the_node_was_back() -> None:
     bench = Bench()
-    bench.view.generations[SHARDS[3]] = 0
+    bench.registered = {}
     bench.view.dead = {3}
     bench.tick()
     bench.tick(10)
