@@ -100,6 +100,12 @@ def _begin_process() -> None:
     gc.set_threshold(_YOUNG_OBJECTS, 20, 20)
 
 
+def _run_in_process(seed: int, mode: RunMode, tail: int) -> SeedResult:
+    result = run_one(seed, mode, tail)
+    gc.collect()  # the machines of a run refer to each other, and the collector leaves what is old alone for hundreds of seeds
+    return result
+
+
 def run_many(
     seeds: Sequence[int],
     *,
@@ -122,7 +128,7 @@ def run_many(
         try:
             while True:
                 while len(running) < 2 * count and (seed := next(waiting, None)) is not None:
-                    running.add(pool.submit(run_one, seed, mode(seed), tail))
+                    running.add(pool.submit(_run_in_process, seed, mode(seed), tail))
                 if not running:
                     return
                 done, running = wait(running, return_when=FIRST_COMPLETED)
