@@ -24,6 +24,7 @@ _PAYLOAD = 64 << 10
 _GRACE = 5
 _CONTROL = 20.0
 _QUERY_WITHIN = 60.0
+_TELL = 10.0
 
 
 class LostNodes:
@@ -117,8 +118,10 @@ class LostNodes:
         """Wait until the nodes are rebuilt."""
         appends.take()
         began = time.monotonic()
+        telling = asyncio.create_task(self._tell_progress())
         for node in nodes:
             await wait_until_rebuilt(client, shard_id(NodeId(node)), pause=0.2)
+        telling.cancel()
         took, meanwhile = time.monotonic() - began, appends.take()
         sent = await self._stat("bytes_rebuilt")
         state = await read_rebuilding_set(client)
@@ -130,6 +133,11 @@ class LostNodes:
             f"{sent / 1e6 / took:.0f} MB/s; left undone: {flags}; {load()}"
         )
         say(f"meanwhile: {meanwhile}")
+
+    async def _tell_progress(self) -> None:
+        while True:
+            await asyncio.sleep(_TELL)
+            say(f"sent so far: {await self._stat('bytes_rebuilt') / 1e9:.2f} GB")
 
     async def drain(self) -> None:
         """A node is emptied and taken out, and all the while records are counted that have too few copies."""
