@@ -78,7 +78,7 @@ deliberate: $(STAMP) ## plant each deliberate fault and look for a seed that cat
 	@$(PY) -m tests.simulation.deliberate $(FAULT) --jobs 2 $(if $(SEEDS),--seeds $(SEEDS)) $(if $(REPORT),--report $(REPORT))
 
 process: $(STAMP)
-	@$(PY) -m pytest -q -m "not slow" tests/integration
+	@$(PY) -m pytest -q -n 2 --dist loadfile -m "not slow" tests/integration
 
 spark: $(STAMP) java ## the Spark source and sink: a cluster of processes and a Spark of two threads
 	@$(PY) -m pytest -q -n 2 --dist loadfile -m "not slow" tests/spark
@@ -96,7 +96,8 @@ soak: $(STAMP) java ## longer failure tests: pauses and outages of 30 s, the who
 test: $(STAMP) java check ## everything: check, then property, simulation, conformance, ZooKeeper, process and Spark tests
 	@$(PY) -m pytest -q -n 2 tests/property
 	@$(PY) -m pytest -q -n 2 tests/simulation tests/history
-	@$(PY) -m pytest -q -m "not slow" tests/conformance tests/integration tests/chaos
+	@$(PY) -m pytest -q -n 2 --dist loadfile -m "not slow" tests/conformance tests/integration
+	@$(PY) -m pytest -q -m "not slow" tests/chaos
 	@$(PY) -m pytest -q -n 2 --dist loadfile -m "not slow" tests/spark
 
 demo: $(if $(ZOOKEEPER),$(STAMP) java,$(RUNNABLE)) ## five nodes, real input, the sequencer's node killed half-way, all read back; ZOOKEEPER=1: ZooKeeper is killed too
