@@ -114,10 +114,10 @@ class ShardMachines:
         self.shard = shard
         self.purges = PurgeQueue(shard, start_reader, request_ids, self._clean_moved)
         self.release = ReleaseHandler(shard, self.purges)
-        self.store = StoreHandler(shard, self.release.release)
         self.clean = CleanHandler(shard, self.purges, self._clean_moved)
         self.seal = SealHandler(shard)
         self.repairs = RepairQueue(shard, start_reader, request_ids)
+        self.store = StoreHandler(shard, self.release.release, self.repairs)
         self.scrubber = Scrubber(shard, self.repairs, start_reader, request_ids, wall)
         self.copies = CopiesHandler(shard, self.repairs.found_damage)
         self.digest = DigestHandler(shard, self.repairs.found_damage)

@@ -18,7 +18,7 @@ from storage_node.log_damage import RETRY_FIRST, LogDamage
 from storage_node.log_repair import LogRepair
 from storage_node.log_state import LogState
 from storage_node.log_store.interface import ReadResult
-from storage_node.lsn_ranges import add_range, format_range
+from storage_node.lsn_ranges import add_range, format_range, remove_range
 from storage_node.notices import Notice
 from storage_node.purge import StartHistoryReader
 from storage_node.shard import Shard
@@ -62,6 +62,18 @@ class RepairQueue:
         if first <= state.trim_point:
             self._shard.writes.group(True).batch.restore(state.log, first, min(last, state.trim_point))
         self.note_unreadable(state, first, min(last, settled_until(state)))
+
+    def is_unreadable(self, log: LogId, lsn: Lsn) -> bool:
+        """Whether something that is stored at the LSN is known to be unreadable."""
+        damage = self._damaged.get(log)
+        return damage is not None and any(first <= lsn <= last for first, last in damage.unreadable)
+
+    def stored_again(self, log: LogId, lsn: Lsn) -> None:
+        """What could not be read at the LSN was replaced."""
+        damage = self._damaged.get(log)
+        if damage is not None:
+            remove_range(damage.unreadable, lsn, lsn)
+            self._changed()
 
     def note_unreadable(self, state: LogState, first: Lsn, last: Lsn) -> None:
         """Something in the range cannot be read."""

@@ -29,6 +29,7 @@ from logdevice_py.protocol.messages import Mutated, Store, Stored, StoredFlags, 
 from storage_node.log_state import NO_NODE, LogState, ReleaseSubscriber
 from storage_node.log_store.interface import ReadResult
 from storage_node.recent_entries import RecentLogEntries
+from storage_node.repair import RepairQueue
 from storage_node.shard import Shard
 from storage_node.shard_writes import WriteGroup
 
@@ -47,16 +48,18 @@ _STREAMS_ASKED: Final = 4
 class StoreHandler:
     """Takes the STOREs of one shard."""
 
-    __slots__ = ("_release", "_shard")
+    __slots__ = ("_release", "_repairs", "_shard")
 
-    def __init__(self, shard: Shard, release: Callable[[LogState, Lsn, Micros], None]) -> None:
+    def __init__(self, shard: Shard, release: Callable[[LogState, Lsn, Micros], None], repairs: RepairQueue) -> None:
         """
         Args:
             shard: whose copies.
             release: what a RELEASE of a log does; a STORE may say the same.
+            repairs: what cannot be read here.
         """
         self._shard = shard
         self._release = release
+        self._repairs = repairs
         shard.writes.attach_stores(self._on_written)
 
     def on_store(self, peer: PeerId, message: Store, now: Micros) -> None:
@@ -176,6 +179,9 @@ class StoreHandler:
         epoch = epoch_of(lsn)
         synced = bool(message.flags & _SYNCED_ALWAYS) or shard.is_sync(log)
         soft_seal = False
+        mends = is_metadata_log(log) and not message.flags & _RECOVERY and self._repairs.is_unreadable(log, lsn)
+        if mends:
+            shard.writes.close()  # within a batch puts win over deletes: what came before must lie in an earlier one
         if not message.flags & _RECOVERY:
             if not synced and not state.unsynced_durable:
                 state.unsynced = soft_seal = True
@@ -202,6 +208,12 @@ class StoreHandler:
             state.highest = lsn
         by_recovery = bool(header.flags & _BY_RECOVERY)
         group.batch.put_entry(log, lsn, by_recovery=by_recovery, wave=header.wave, image=image)
+        if mends:
+            # What a metadata record says comes from the epoch store. A sequencer that stores one again may not know of a later wave, a copy of
+            # which cannot be read here and would outrank the new one.
+            hit("metadata_replaces_damage")
+            group.batch.restore(log, lsn, lsn)
+            group.done.append(lambda status, _: self._repairs.stored_again(log, lsn) if status is Status.OK else None)
         group.stores.append((peer, message))
         shard.writes.account(group, len(image))
         if message.flags & _RECOVERY:

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from logdevice_py.core.ids import ShardId, node_peer
+from logdevice_py.core.ids import ShardId, metadata_log_of, node_peer
 from logdevice_py.core.lsn import Lsn
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import SECOND
-from logdevice_py.protocol.messages import Compare, Compared, Fetch, Fetched
+from logdevice_py.protocol.messages import Compare, Compared, Digested, Fetch, Fetched
 from storage_node.copies import EntriesDigest
 from storage_node.log_store import keys
 from storage_node.lsn_ranges import add_range, remove_range
@@ -22,11 +22,13 @@ from tests.unit.storage_node.fakes import (
     SHARDS,
     SYNC_LOG,
     ShardDriver,
+    digest,
     image,
     interval,
     lsn,
     release,
     start,
+    store,
     stores,
     told,
 )
@@ -264,3 +266,17 @@ def test_ranges_are_merged_and_cut() -> None:
     assert ranges == [(5, 9), (20, 30)]
     remove_range(ranges, Lsn(9), Lsn(22))
     assert ranges == [(5, 8), (23, 30)]
+
+
+def test_a_metadata_record_that_is_stored_again_replaces_what_cannot_be_read_whatever_its_wave(
+    driver: ShardDriver,
+) -> None:
+    log, position = metadata_log_of(SYNC_LOG), lsn(1, 1)
+    driver.turn((SEQUENCER, store(position, log=log, wave=3)))
+    driver.disk.corrupt(log, position)
+    driver.turn(digest(position, position, log=log))
+    assert driver.machines.repairs.is_unreadable(log, position)
+    driver.turn((SEQUENCER, store(position, log=log, wave=1)))
+    assert not driver.machines.repairs.is_unreadable(log, position)
+    driver.turn(digest(position, position, log=log))
+    assert [length > 0 for _, _, length in driver.take(Digested)[-1].entries] == [True]
