@@ -54,8 +54,8 @@ def packed(directory: Path, *packages: str) -> Path:
     )
     python.chmod(0o755)
     site = Path(sysconfig.get_path("purelib"))
-    archive = directory / "env.tar"
-    with tarfile.open(archive, "w") as tar:
+    archive = directory / "env.tar.gz"  # of a plain .tar Spark does not keep what is executable
+    with tarfile.open(archive, "w:gz", compresslevel=1) as tar:
         tar.add(python, "bin/python")
         for package in packages:
             found = sorted(site.glob(f"{package}*"))
