@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.core.ids import EVENT_LOG_DELTAS, ShardId, node_of
+from logdevice_py.core.marks import hit
+from logdevice_py.event_log.events import RebuildMode
 from logdevice_py.event_log.rebuilding_set import RebuildingSet
 from logdevice_py.membership.cluster_view import ClusterView
 from logdevice_py.placement.failure_domains import FailureDomains
@@ -13,7 +15,7 @@ def excluded_shards(config: ClusterConfig, state: RebuildingSet, view: ClusterVi
     """Those that are lost or drained, until they come back with a later generation.
 
     Where the event log could not be written without them, the ones of living nodes take records all the same: they may be back, and can only say so
-    there.
+    there. So do drained ones: without them nobody could even say that they shall be used again. What those get then is not moved away again.
 
     Args:
         config: the cluster file, of a cluster that keeps an event log.
@@ -25,4 +27,6 @@ def excluded_shards(config: ClusterConfig, state: RebuildingSet, view: ClusterVi
         left = [shard for shard in config.writable_shards() if shard not in excluded and view.is_alive(node_of(shard))]
         if not FailureDomains(left, attributes.replication, config.location).can_replicate(left):
             excluded = frozenset(shard for shard in listed if not view.is_alive(node_of(shard)))
+            if any(state.shards[shard].mode is RebuildMode.RELOCATE for shard in listed if shard not in excluded):
+                hit("drained_shard_takes_records")
     return excluded

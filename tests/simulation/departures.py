@@ -8,6 +8,7 @@ from typing import Final
 
 from logdevice_py.config.replication import ReplicationProperty
 from logdevice_py.core.ids import EVENT_LOG_DELTAS, Generation, ShardId, format_shard
+from logdevice_py.core.marks import HITS
 from logdevice_py.core.units import SECOND, Micros
 from logdevice_py.event_log.events import RebuildMode, ShardNeedsRebuild, encode_event
 from logdevice_py.event_log.rebuilding_set import RebuildingSet
@@ -16,6 +17,7 @@ from server.sim_damage import DamageBudget
 from server.sim_machines import SimMachines, SimNode, SimNodeState, SimPromise
 from tests.simulation.scenario import Scenario
 
+_USED_AGAIN: Final = "drained_shard_takes_records"
 _WATCH_US: Final = 50_000
 """Shorter than it takes to declare a loss and its end: the shard says that it is back once a second."""
 
@@ -32,6 +34,7 @@ class Departures:
         self._drained: set[ShardId] = set()
         self.once_lost: set[ShardId] = set()
         """Shards that some node took for lost at some time."""
+        self._used_again = HITS[_USED_AGAIN]
 
     def start(self) -> None:
         """Plan who leaves when."""
@@ -169,8 +172,11 @@ class Departures:
         return f"gone {self._gone}, drained {self._drained}; " + "\n".join(lines)
 
     def rebuilt(self) -> tuple[dict[ShardId, Generation], frozenset[ShardId]]:
-        """Shards whose losses were made good, up to these generations; and those that are empty, though they serve."""
+        """Shards whose losses were made good, up to these generations; and those that are empty, though they serve, unless drained shards were used
+        again because there were too few others."""
         state = self._sets()[0]
         whole = [entry for entry in state.shards.values() if entry.rebuilt and not entry.flags]
         emptied = frozenset(entry.shard for entry in whole if entry.mode is RebuildMode.RELOCATE)
+        if HITS[_USED_AGAIN] > self._used_again:
+            emptied = frozenset()
         return {entry.shard: entry.generation for entry in whole}, emptied

@@ -5,6 +5,7 @@ from __future__ import annotations
 from logdevice_py.config.parse import load_cluster
 from logdevice_py.core.ids import Generation, NodeId, ShardId, shard_id
 from logdevice_py.core.lsn import Lsn
+from logdevice_py.core.marks import HITS
 from logdevice_py.event_log.events import RebuildMode, ShardNeedsRebuild
 from logdevice_py.event_log.rebuilding_set import RebuildingSet
 from server.event_log.exclusion import excluded_shards
@@ -51,6 +52,14 @@ def test_one_that_is_back_takes_records_where_the_event_log_cannot_be_written_wi
     view.dead = {0}
     assert excluded(set_of(3), view) == set()
     assert excluded(set_of(0, 3), view) == {SHARDS[0]}
+
+
+def test_so_does_a_drained_one() -> None:
+    view = View()
+    view.dead = {0}
+    before = HITS["drained_shard_takes_records"]
+    assert excluded(set_of(3, mode=RebuildMode.RELOCATE), view) == set()
+    assert HITS["drained_shard_takes_records"] == before + 1
 
 
 def test_a_dead_one_is_left_out_all_the_same() -> None:
