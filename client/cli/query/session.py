@@ -104,6 +104,10 @@ class _LoopThread:
         self._loop.close()
 
 
+_STEPS: Final = 100_000
+"""Of SQLite's machine, between two looks at signals: some milliseconds."""
+
+
 class LDQuery:
     """SQL over the live state of a cluster. Use it as a context manager, or close it. For one thread at a time."""
 
@@ -150,6 +154,8 @@ class LDQuery:
             )
         self._connection.create_scalar_function("lsn_text", _lsn_text, 1, deterministic=True)
         self._connection.authorizer = _authorize
+        # a statement that never ends can be interrupted: signals are handled when Python runs
+        self._connection.set_progress_handler(lambda: False, _STEPS)
 
     def query(self, sql: str) -> QueryResult:
         """Run one SELECT.

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -79,3 +80,16 @@ def test_results_become_arrow_tables_and_dicts(session: LDQuery) -> None:
     assert table.column_names == ["node_id", "location", "empty"]
     assert table.column("node_id").to_pylist() == [0, 1, 2, 3, 4]
     assert result.to_dicts()[4] == {"node_id": 4, "location": "rack3", "empty": None}
+
+
+def test_a_statement_that_takes_long_can_be_interrupted(session: LDQuery) -> None:
+    count = "WITH RECURSIVE n (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n WHERE x < {}) SELECT count(*) FROM n"
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+        with pytest.raises(KeyboardInterrupt):
+            session.query(count.format(30_000_000))
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert session.query(count.format(3)).rows == [(3,)]
