@@ -29,7 +29,9 @@ EXIT_STATUSES: Final = (
     "Exit status: 0 done; 1 failed; 2 wrong use, no such log, or not the file of this cluster; 3 data loss was reported; "
     "4 the cluster did not answer in time; 130 interrupted."
 )
-_USAGE = frozenset({Status.NOTFOUND, Status.INVALID_PARAM, Status.INVALID_CONFIG, Status.INVALID_CLUSTER})
+_USAGE = frozenset(
+    {Status.NOTFOUND, Status.NOTINCONFIG, Status.INVALID_PARAM, Status.INVALID_CONFIG, Status.INVALID_CLUSTER}
+)
 _UNANSWERED = frozenset(
     {
         Status.TIMEDOUT,
@@ -112,12 +114,13 @@ def exit_status(error: LogDeviceError) -> int:
 
 
 def say(program: str, text: str, *, alarm: bool = False, to: TextIO | None = None) -> None:
-    """A line on standard error, or elsewhere; an alarm in red. Nobody can be told when that fails."""
+    """A line on standard error, or elsewhere; an alarm in red where that is a terminal. Nobody can be told when that fails."""
     text = make_safe(text.encode("utf-8", "backslashreplace"))
-    if alarm:
-        text = f"\x1b[31m{text}\x1b[0m"
-    with contextlib.suppress(OSError):
-        print(f"{program}: {text}", file=to or sys.stderr, flush=True)
+    stream = to or sys.stderr
+    with contextlib.suppress(OSError, ValueError):
+        if alarm and stream.isatty() and not os.environ.get("NO_COLOR"):
+            text = f"\x1b[31m{text}\x1b[0m"
+        print(f"{program}: {text}", file=stream, flush=True)
 
 
 def standard_output() -> BinaryIO:

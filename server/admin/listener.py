@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from logdevice_py.config.admin import AdminEndpoint, AdminSettings
 from logdevice_py.core.status import LogDeviceError, Status
@@ -42,6 +43,14 @@ _BODY_MAX: Final = 4096
 """Bytes of the body of a request."""
 _UNLIMITED: Final = frozenset({"/v1/health", "/v1/ready"})
 """Answered whatever else is asked: whoever watches the node must not take a busy API for a dead node."""
+
+
+def _is_worth_a_line(record: logging.LogRecord) -> bool:
+    """Requests that cannot be understood are answered; anybody could fill the log with them."""
+    return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
+
+
+log.addFilter(_is_worth_a_line)
 
 
 def read_token(settings: AdminSettings, endpoint: AdminEndpoint) -> str | None:
@@ -124,6 +133,7 @@ class AdminListener:
         self._runner = web.AppRunner(
             application,
             access_log=None,
+            logger=log,
             handle_signals=False,
             max_line_size=_HEADER_MAX,
             max_field_size=_HEADER_MAX,

@@ -5,8 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -87,6 +88,19 @@ def _plain(value: Any, kind: ColumnKind | None, lsn_text: bool) -> Any:
     return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else value
 
 
+def _named_apart(columns: Sequence[str]) -> list[str]:
+    """The names, the second and later ones that are equal with a number."""
+    taken = set(columns)
+    found: list[str] = []
+    for name in columns:
+        number, unique = 1, name
+        while unique in found or (number > 1 and unique in taken):
+            number += 1
+            unique = f"{name}_{number}"
+        found.append(unique)
+    return found
+
+
 def format_csv(result: QueryResult, lsn_text: bool = False) -> str:
     """CSV with a header; NULL is an empty cell."""
     out = io.StringIO()
@@ -97,11 +111,13 @@ def format_csv(result: QueryResult, lsn_text: bool = False) -> str:
 
 
 def format_json(result: QueryResult, lsn_text: bool = False) -> str:
-    """An array of objects."""
-    objects = [
-        json.dumps({n: _plain(v, k, lsn_text) for n, v, k in zip(result.columns, row, result.kinds, strict=True)})
-        for row in result.rows
-    ]
+    """An array of objects. JSON has no infinite numbers: they are null."""
+    names = _named_apart(result.columns)
+    objects = []
+    for row in result.rows:
+        cells = (_plain(value, kind, lsn_text) for value, kind in zip(row, result.kinds, strict=True))
+        finite = (None if isinstance(cell, float) and not math.isfinite(cell) else cell for cell in cells)
+        objects.append(json.dumps(dict(zip(names, finite, strict=True)), allow_nan=False))
     return "[" + ",\n ".join(objects) + "]\n"
 
 

@@ -178,3 +178,17 @@ def test_a_program_ends_with_the_exit_status_of_its_error(
 
     assert run_program("ldcat", work) == exit_
     assert capsys.readouterr().err == f"ldcat: {status.name}: why\n"
+
+
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_an_alarm_is_red_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    terminal, file = _Terminal(), io.StringIO()
+    for each in (terminal, file):
+        say("ldctl", "trouble", alarm=True, to=each)
+    assert terminal.getvalue() == "ldctl: \x1b[31mtrouble\x1b[0m\n"
+    assert file.getvalue() == "ldctl: trouble\n"

@@ -48,3 +48,8 @@ def test_input_ends_with_a_semicolon_outside_of_literals() -> None:
     assert not is_complete("SELECT ';")
     assert not is_complete("SELECT ';'")
     assert not is_complete("SELECT 1 -- ;")
+
+
+def test_json_has_every_column_and_numbers_that_json_has() -> None:
+    result = QueryResult(["a", "a", "a_2", "b"], [None] * 4, [(1, 2, 3, float("inf"))])
+    assert json.loads(format_json(result)) == [{"a": 1, "a_3": 2, "a_2": 3, "b": None}]
