@@ -37,7 +37,7 @@ from logdevice_py.core.declare import settings_from
 from logdevice_py.core.ids import USER_LOG_ID_MAX, LogId, NodeId
 from logdevice_py.core.lsn import LSN
 from logdevice_py.core.machine import TimerWheel
-from logdevice_py.core.status import TRAITS, LogDeviceError, Status
+from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import Micros
 
 log_ = logging.getLogger("logdevice.client")
@@ -201,10 +201,9 @@ class Client(LogQuestions):
             if self._closed or not error.retriable:
                 raise
             reach = self.reach()
-            why = f"{TRAITS[error.status].meaning}; {reach}" if reach.connected else str(reach)
             raise reach.foreign() or LogDeviceError(
                 error.status,
-                f"{error.detail}: {why}" if error.detail else why,
+                reach.explain(error),
                 retriable=error.retriable,
                 maybe_applied=error.maybe_applied,
             ) from None

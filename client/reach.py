@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from logdevice_py.core.ids import NodeId
-from logdevice_py.core.status import LogDeviceError, Status
+from logdevice_py.core.status import TRAITS, LogDeviceError, Status
 
 _FOREIGN = frozenset({Status.INVALID_CLUSTER, Status.PROTO})
 
@@ -37,6 +37,12 @@ class Reach:
         for node, error in sorted(self.troubles.items()):
             nodes.setdefault(error.detail, []).append(node)
         return "; ".join(f"{_names(group)}: {detail}" for detail, group in nodes.items())
+
+    def explain(self, error: LogDeviceError) -> str:
+        """The detail of the error, with what its status means unless that is in it, and whom the client reaches."""
+        meaning = TRAITS[error.status].meaning
+        why = f"{meaning}; {self}" if self.connected and meaning not in error.detail else str(self)
+        return f"{error.detail}: {why}" if error.detail else why
 
     def foreign(self) -> LogDeviceError | None:
         """No node can be reached, and one that answers belongs to another cluster: waiting is of no use.

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from client.reach import Reach
 from logdevice_py.core.ids import NodeId
-from logdevice_py.core.status import LogDeviceError, Status
+from logdevice_py.core.status import TRAITS, LogDeviceError, Status
 
 NODES = tuple(map(NodeId, range(3)))
 SILENT = LogDeviceError(Status.CONNFAILED, "nobody listens there")
@@ -34,3 +34,11 @@ def test_one_wrong_address_is_not_the_whole_cluster() -> None:
     assert reach(0, n1=OTHER, n2=OTHER).foreign() is None
     assert reach(n0=OTHER, n1=OTHER).foreign() is None  # N2 was not tried
     assert reach(n0=SILENT, n1=SILENT, n2=SILENT).foreign() is None
+
+
+def test_what_a_status_means_is_told_once() -> None:
+    known = reach(1)
+    meaning = TRAITS[Status.ISOLATED].meaning
+    for detail in ("", "tail of log 2", f"ISOLATED from N1: {meaning}"):
+        assert known.explain(LogDeviceError(Status.ISOLATED, detail)).count(meaning) == 1
+    assert known.explain(LogDeviceError(Status.ISOLATED, "")).endswith(str(known))
