@@ -15,11 +15,12 @@ from client.spark.options import STREAM_WRITING, WRITING, known_options, once_op
 from client.spark.source import check_packages
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from pyspark import TaskContext
     from pyspark.sql.types import StructType
 
+    from client.spark.appending import TaskAppends
     from client.spark.naming import WriteName
     from logdevice_py.core.units import Micros
 
@@ -48,10 +49,34 @@ class SinkOptions:
 
 
 class AppendedRows(WriterCommitMessage):
-    """What a task appended: by log how many records, and the first and last LSN of them."""
+    """What a task appended."""
 
-    def __init__(self, by_log: dict[int, tuple[int, int, int]]) -> None:
-        self.by_log = by_log
+    def __init__(self, appended: TaskAppends) -> None:
+        self.appended = appended
+
+
+def check_partitions(messages: Sequence[WriterCommitMessage | None]) -> None:
+    """That no log holds records of partitions which this job or micro-batch does not have.
+
+    Spark tells nobody the number of partitions before all tasks have ended.
+
+    Args:
+        messages: one for each partition.
+
+    Raises:
+        LogDeviceError: INVALID_PARAM: it was written with more partitions before.
+    """
+    before: dict[int, int] = {}
+    for each in messages:
+        if isinstance(each, AppendedRows):
+            for log, count in each.appended.partitions.items():
+                before[log] = max(before.get(log, 0), count)
+    more = {log: count for log, count in before.items() if count > len(messages)}
+    if more:
+        raise refusal(
+            f"this write has {len(messages)} partitions; it was begun before with {max(more.values())} or more. Rows may be twice in the logs "
+            f"{', '.join(map(str, sorted(more)))}: only the same rows in the same partitions are appended once"
+        )
 
 
 def sink_options(
@@ -144,6 +169,15 @@ class LogDeviceWriter(DataSourceArrowWriter):
         job = self._options.job
         return _append(iterator, self._options, None if job is None else WriteName.of_job(job, _task().partitionId()))
 
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Records are in the log once they are acknowledged; it is left to see that they are those of an earlier run, too.
+
+        Raises:
+            LogDeviceError: as `check_partitions`.
+        """
+        check_packages()
+        check_partitions(messages)
+
 
 class LogDeviceStreamWriter(DataSourceStreamArrowWriter):
     """Of one streaming write."""
@@ -166,7 +200,9 @@ class LogDeviceStreamWriter(DataSourceStreamArrowWriter):
         return _append(iterator, self._options, name)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Nothing is left to do: records are in the log once they are acknowledged."""
+        """As `LogDeviceWriter.commit`."""
+        check_packages()
+        check_partitions(messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """What was appended stays; the next try finds it."""

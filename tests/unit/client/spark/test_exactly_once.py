@@ -10,11 +10,13 @@ import pytest
 
 from client.spark import earlier_tries as looking
 from client.spark import exactly_once
+from client.spark.appending import TaskAppends
 from client.spark.earlier_tries import EarlierTries
 from client.spark.exactly_once import ExactAppends
 from client.spark.naming import WriteName
 from client.spark.options import once_options
 from client.spark.rows import Rows, digest
+from client.spark.writer import AppendedRows, check_partitions
 from client.write.finder import StoredFrame, StoredFrames
 from logdevice_py.core.ids import LogId, NodeId, WriterId
 from logdevice_py.core.lsn import ESN_MAX, LSN, Epoch, Lsn, compose_lsn
@@ -144,7 +146,7 @@ async def test_records_that_are_none_of_the_rows_are_told_and_nothing_is_appende
     writer = Writer()
     task, _ = appends(monkeypatch, writer, [(3, digests(b"a", b"z"))])
     await task.append(Rows([b"a", b"b"]))
-    with pytest.raises(LogDeviceError, match="1 records that are none of its rows"):
+    with pytest.raises(LogDeviceError, match=r"1 records that are none of its rows.* other tasks may have appended"):
         task.finish()
     assert writer.rows == Rows([])
 
@@ -207,6 +209,26 @@ async def test_one_looks_back_to_a_micro_batch_before_and_no_further(monkeypatch
     assert found.view == 2
     assert min(first for first, _ in log.ranges) == at(970)
     assert [until + 1 for _, until in log.ranges[1:]] == [first for first, _ in log.ranges[:-1]]
+
+
+async def test_the_partitions_of_earlier_tries_of_the_same_micro_batch_are_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    others = [WriteName.of_query("query", 5, 4), WriteName.of_query("query", 6, 8), WriteName.of_query("other", 5, 9)]
+    log = Looked(monkeypatch, [(at(970), WriteName.of_query("query", 4, 7)), *((at(980), each) for each in others)])
+    assert (await log.look()).partitions == 5
+
+
+@pytest.mark.parametrize(("partitions", "seen", "refused"), [(2, 2, False), (2, 0, False), (3, 2, False), (1, 2, True)])
+def test_a_write_that_was_begun_with_more_partitions_does_not_end_well(
+    partitions: int, seen: int, refused: bool
+) -> None:
+    messages = [AppendedRows(TaskAppends({}, {7: 0} if number else {7: seen, 8: 1})) for number in range(partitions)]
+    if not refused:
+        check_partitions(messages)
+        return
+    with pytest.raises(LogDeviceError, match=r"has 1 partitions; it was begun before with 2 or more.* in the logs 7:"):
+        check_partitions(messages)
 
 
 async def test_one_looks_back_to_the_beginning_of_the_query_or_of_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
