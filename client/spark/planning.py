@@ -16,8 +16,11 @@ from client.spark.survey import oldest, survey
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.lsn import LSN_MAX, LSN_OLDEST
 from logdevice_py.core.status import LogDeviceError, Status
+from logdevice_py.core.units import Micros
 
 _LOGS_AT_ONCE: Final = 32
+_UNKNOWN_LOG_US: Final = 200_000
+"""After so long a node is asked again for a log that it does not know yet."""
 _SKEW_US: Final = 60_000_000
 """How far the clocks of two sequencers of a log may differ when filters on timestamps are to find all rows."""
 
@@ -55,15 +58,33 @@ def chosen_logs(client: Client, options: SourceOptions) -> list[LogId]:
     return logs_named(options.logs, client.config.logs)
 
 
-async def tail_of(client: Client, log: LogId, options: SourceOptions) -> int:
-    """The last LSN of a log that can be read.
+async def tail_of(client: Client, log: LogId, timeout_us: Micros) -> int:
+    """The last LSN of a log of the cluster file that can be read. A node that has an older file does not know the log yet: it is asked again.
+
+    Raises:
+        LogDeviceError: nobody could say in time; the text names the log.
+    """
+    deadline = client.now() + timeout_us
+    while True:
+        try:
+            return int(await client.tail_lsn(log, timeout=max(1, deadline - client.now()) / 1e6))
+        except LogDeviceError as error:
+            if error.status is not Status.NOTFOUND or client.now() + _UNKNOWN_LOG_US >= deadline:
+                raise _of_log(client, log, error) from None
+        await asyncio.sleep(_UNKNOWN_LOG_US / 1e6)
+
+
+async def tail_if_known(client: Client, log: LogId, timeout_us: Micros) -> int | None:
+    """The same without asking again; None: the node does not know the log yet.
 
     Raises:
         LogDeviceError: nobody could say in time; the text names the log.
     """
     try:
-        return int(await client.tail_lsn(log, timeout=options.request_timeout_us / 1e6))
+        return int(await client.tail_lsn(log, timeout=timeout_us / 1e6))
     except LogDeviceError as error:
+        if error.status is Status.NOTFOUND:
+            return None
         raise _of_log(client, log, error) from None
 
 
@@ -117,7 +138,7 @@ async def extents(client: Client, options: SourceOptions, restriction: Restricti
 
     async def extent(log: LogId) -> Extent:
         async with turns:
-            tail = await tail_of(client, log, options)
+            tail = await tail_of(client, log, options.request_timeout_us)
             try:
                 async with asyncio.timeout(options.read_timeout_us / 1e6):
                     lo = await start_of(client, log, starts[log], tail, approximate=rough)
