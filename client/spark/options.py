@@ -126,6 +126,19 @@ class Bounds:
         return found
 
 
+def check_order(log: LogId, start: Bound, end: Bound) -> None:
+    """That a range which says both of its ends in the same way does not end before it begins.
+
+    Raises:
+        LogDeviceError: INVALID_PARAM.
+    """
+    if start.place is not end.place or end.value >= start.value:
+        return
+    if start.place is Place.LSN:
+        raise refusal(f"the range of log {log} ends at {LSN(end.value)}, before it begins at {LSN(start.value)}")
+    raise refusal(f"the range of log {log}: endingTimestamp is before startingTimestamp")
+
+
 def logs_named(text: str, tree: LogTree) -> list[LogId]:
     """The logs of ``/team/clicks,7,100-120``: groups, directories, places in groups, patterns of groups like ``/*/clicks``, ids and ranges of
     ids; ascending, each once.
@@ -186,7 +199,7 @@ def _time_bound(text: str) -> Bound:
     except ValueError:
         raise refusal(f"{text!r} is no time: write 2026-01-31T12:00:00Z, or milliseconds since 1970") from None
     if when.tzinfo is None:
-        raise refusal(f"{text!r} has no time zone: write {word}Z for UTC, or +02:00 and the like")
+        raise refusal(f"{text!r} has no time zone: write {when.isoformat()}Z for UTC, or +02:00 and the like")
     return Bound(Place.TIME, (when - _EPOCH) // datetime.timedelta(microseconds=1))
 
 

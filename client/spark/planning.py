@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from client.client import Client
-from client.spark.options import Bound, Place, SourceOptions, logs_named
+from client.spark.options import Bound, Place, SourceOptions, check_order, logs_named
 from client.spark.ranges import Cut, LogRange, Segment, cut, share_of
 from client.spark.sizes import FORGOTTEN, size_between, sized
 from client.spark.survey import oldest, survey
@@ -128,11 +128,13 @@ async def extents(client: Client, options: SourceOptions, restriction: Restricti
     """What is to be read of each log.
 
     Raises:
-        LogDeviceError: a log does not exist or did not answer.
+        LogDeviceError: INVALID_PARAM (a range ends before it begins); a log does not exist or did not answer.
     """
     chosen = chosen_logs(client, options)
     starts = options.start.of_logs(chosen, client.config.logs)
     ends = options.end.of_logs(chosen, client.config.logs)
+    for log in chosen:
+        check_order(log, starts[log], ends[log])
     turns = asyncio.Semaphore(_LOGS_AT_ONCE)
     rough = options.time_approximate
 
