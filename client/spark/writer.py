@@ -88,11 +88,16 @@ def sink_options(
         LogDeviceError: INVALID_PARAM, NOTFOUND.
     """
     from client.spark.connection import cluster_text
+    from client.write.batching import COMPRESSIONS
     from logdevice_py.config.parse import load_cluster
 
     known, what = (STREAM_WRITING, "a streaming write") if streaming else (WRITING, "a write")
     options = known_options(given, known, what, "log")
     once = once_options(options)
+    if not streaming and once.since is not None and once.job is None:
+        raise refusal("since is given without a jobId: only what is appended once is looked for")
+    if options.get("compression", "none") not in COMPRESSIONS:
+        raise refusal(f"compression is {options['compression']!r}; it must be one of {', '.join(COMPRESSIONS)}")
     if overwrite and streaming:
         raise refusal(
             'a log is appended to, so there is no outputMode("complete"): append a changing aggregate from foreachBatch, with a jobId'

@@ -57,3 +57,27 @@ def test_rows_that_cannot_become_records(cluster: str, names: str, log: str | No
 def test_rows_go_to_the_log_of_the_option_or_to_those_of_their_column(cluster: str) -> None:
     assert sink_options({"cluster": cluster, "path": "/logs/2"}, columns("payload binary"), overwrite=False).log == 2
     assert sink_options({"cluster": cluster}, columns("payload binary, log_id integer"), overwrite=False).log is None
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"compression": "gzip"}, "compression is 'gzip'; it must be one of none, lz4, zstd"),
+        ({"since": "1000"}, "since is given without a jobId"),
+    ],
+)
+def test_options_that_no_task_could_use_are_refused_when_the_write_is_planned(
+    cluster: str, given: dict[str, str], text: str
+) -> None:
+    with pytest.raises(LogDeviceError, match=text):
+        sink_options({"cluster": cluster, "log": "1", **given}, columns("payload string"), overwrite=False)
+
+
+@pytest.mark.parametrize(
+    ("given", "streaming"),
+    [({"compression": "zstd", "since": "1000", "jobId": "job"}, False), ({"since": "1000"}, True)],
+)
+def test_options_that_go_together(cluster: str, given: dict[str, str], streaming: bool) -> None:
+    options = {"cluster": cluster, "log": "1", **given}
+    found = sink_options(options, columns("payload string"), overwrite=False, streaming=streaming)
+    assert (found.since, found.compression) == (1_000_000, given.get("compression"))
