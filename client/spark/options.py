@@ -48,7 +48,7 @@ _OF_A_TABLE: Final = {"endingLsn", "endingTimestamp", "pushdown", "maxBytesPerPa
 _OF_A_STREAM: Final = ("maxRecordsPerTrigger", "maxBytesPerTrigger")
 STREAMING: Final = (*(name for name in READING if name not in _OF_A_TABLE), *_OF_A_STREAM)
 _EITHER_SINK: Final = ("cluster", "log", "compression", "since", "readTimeout")
-WRITING: Final = (*_EITHER_SINK, "jobId")
+WRITING: Final = (*_EITHER_SINK, "jobId", "requestTimeout")
 STREAM_WRITING: Final = (*_EITHER_SINK, "delivery")
 _DELIVERIES: Final = ("exactlyOnce", "atLeastOnce")
 _SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname"})
@@ -334,6 +334,8 @@ class OnceOptions:
     exact: bool
     since: int | None
     read_timeout_us: Micros
+    request_timeout_us: Micros
+    """How long planning waits for the cluster."""
 
 
 def once_options(given: Mapping[str, str]) -> OnceOptions:
@@ -359,6 +361,7 @@ def once_options(given: Mapping[str, str]) -> OnceOptions:
         exact=delivery == _DELIVERIES[0].lower(),
         since=since,
         read_timeout_us=_duration(given, "readTimeout", Micros(120_000_000)),
+        request_timeout_us=_duration(given, "requestTimeout", Micros(10_000_000)),
     )
 
 

@@ -88,6 +88,18 @@ async def tail_if_known(client: Client, log: LogId, timeout_us: Micros) -> int |
         raise _of_log(client, log, error) from None
 
 
+async def any_answers(client: Client, logs: list[LogId], timeout_us: Micros) -> None:
+    """Wait for the tails of logs; that of one is enough.
+
+    Raises:
+        LogDeviceError: of none of them, why not of the first.
+    """
+    outcomes = await asyncio.gather(*(tail_of(client, log, timeout_us) for log in logs), return_exceptions=True)
+    failures = [each for each in outcomes if isinstance(each, BaseException)]
+    if failures and len(failures) == len(outcomes):
+        raise failures[0]
+
+
 def _of_log(client: Client, log: LogId, error: LogDeviceError) -> LogDeviceError:
     name = client.config.logs.name(log)
     return LogDeviceError(

@@ -28,6 +28,8 @@ _QUERY: Final = "sql.streaming.queryId"
 _BATCH: Final = "streaming.sql.batchId"
 _BYTES: Final = (BinaryType, StringType)
 _IDS: Final = (IntegerType, LongType)
+_LOGS_ASKED: Final = 3
+"""Where rows go to many logs: the first ones of so many groups; one that answers is enough."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +48,8 @@ class SinkOptions:
     since: int | None
     """Unix UTC microseconds: nothing of the job or query was appended before."""
     read_timeout_us: Micros
+    request_timeout_us: Micros
+    """How long the planning of a batch write waits for the cluster."""
 
 
 class AppendedRows(WriterCommitMessage):
@@ -131,6 +135,7 @@ def sink_options(
         exact=once.exact,
         since=_began(options.get("checkpointlocation")) if once.since is None else once.since,
         read_timeout_us=once.read_timeout_us,
+        request_timeout_us=once.request_timeout_us,
     )
 
 
@@ -143,6 +148,23 @@ def _began(checkpoint: str | None) -> int | None:
         return path.stat().st_mtime_ns // 1000
     except OSError:
         return None
+
+
+def contact(options: SinkOptions) -> None:
+    """See that the cluster answers: tasks would try for minutes, each of them several times.
+
+    Raises:
+        LogDeviceError: no log answered within the request timeout.
+    """
+    from client.spark.planning import any_answers
+    from client.sync import SyncClient
+    from logdevice_py.config.parse import load_cluster
+    from logdevice_py.core.ids import LogId
+
+    config = load_cluster(options.cluster)
+    asked = [group.lo for group in config.logs.groups[:_LOGS_ASKED]] if options.log is None else [options.log]
+    with SyncClient(config, name="spark planning") as client:
+        client.run(lambda inner: any_answers(inner, list(map(LogId, asked)), options.request_timeout_us))
 
 
 def _append(batches: Iterator[Any], options: SinkOptions, name: WriteName | None) -> AppendedRows:

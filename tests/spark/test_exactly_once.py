@@ -34,6 +34,7 @@ def options(cluster: RunningCluster) -> SinkOptions:
         exact=True,
         since=None,
         read_timeout_us=Micros(30_000_000),
+        request_timeout_us=Micros(10_000_000),
     )
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql.types import StructType
 
+from client.spark.source import LogDeviceSource
 from client.spark.writer import sink_options
 from logdevice_py.config.render import render_cluster
 from logdevice_py.core.status import LogDeviceError, Status
@@ -81,3 +83,15 @@ def test_options_that_go_together(cluster: str, given: dict[str, str], streaming
     options = {"cluster": cluster, "log": "1", **given}
     found = sink_options(options, columns("payload string"), overwrite=False, streaming=streaming)
     assert (found.since, found.compression) == (1_000_000, given.get("compression"))
+
+
+@pytest.mark.parametrize("log", ["2", None])
+def test_a_batch_write_to_a_cluster_that_does_not_answer_fails_when_it_is_planned(
+    cluster: str, log: str | None
+) -> None:
+    given = {"cluster": cluster, "requestTimeout": "300ms", **({} if log is None else {"log": log})}
+    names = "payload binary" if log else "payload binary, log_id integer"
+    started = time.monotonic()
+    with pytest.raises(LogDeviceError, match=rf"log {log or 1} \(/logs/{log or 1}\)"):
+        LogDeviceSource(given).writer(columns(names), overwrite=False)
+    assert time.monotonic() - started < 5
