@@ -51,6 +51,15 @@ _EITHER_SINK: Final = ("cluster", "log", "compression", "since", "readTimeout")
 WRITING: Final = (*_EITHER_SINK, "jobId", "requestTimeout")
 STREAM_WRITING: Final = (*_EITHER_SINK, "delivery")
 _DELIVERIES: Final = ("exactlyOnce", "atLeastOnce")
+_OF_KAFKAS_SOURCE: Final = {
+    "subscribe": "logs",
+    "startingoffsets": "startingLsn",
+    "endingoffsets": "endingLsn",
+    "failondataloss": "onGap",
+    "maxoffsetspertrigger": "maxRecordsPerTrigger",
+    "topic": "log",
+}
+"""What users of Kafka's source may write, by what it is here."""
 _SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname"})
 """Keys that Spark puts among the options by itself."""
 _OF_A_TABLE_OF_SQL: Final = "option."
@@ -318,8 +327,9 @@ def known_options(options: Mapping[str, Any], known: Iterable[str], what: str, p
         given[path_is] = given.pop("path")
     names = {name.lower(): name for name in known}
     for key in given.keys() - names.keys() - _SPARKS_OWN:
-        close = difflib.get_close_matches(key, names, n=1)
-        hint = f"did you mean {names[close[0]]}?" if close else f"there are {', '.join(sorted(names.values()))}"
+        close = [_OF_KAFKAS_SOURCE.get(key, "").lower(), *difflib.get_close_matches(key, names, n=1)]
+        meant = next((names[each] for each in close if each in names), None)
+        hint = f"did you mean {meant}?" if meant else f"there are {', '.join(sorted(names.values()))}"
         raise refusal(f"{what} has no option {key!r}; {hint}")
     if not given.get("cluster"):
         raise refusal("cluster is missing: the path of the cluster file, or its text")

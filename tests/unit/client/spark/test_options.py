@@ -173,6 +173,21 @@ def test_a_table_of_sql_is_refused_when_it_is_made() -> None:
         SourceOptions.lenient(table)
 
 
+@pytest.mark.parametrize(
+    ("key", "streaming", "meant"),
+    [
+        ("maxOffsetsPerTrigger", True, "maxRecordsPerTrigger"),
+        ("startingOffsets", True, "startingLsn"),
+        ("endingOffsets", False, "endingLsn"),
+        ("subscribe", False, "logs"),
+        ("failOnDataLoss", True, "onGap"),
+    ],
+)
+def test_options_of_kafkas_source_are_told_by_ours(key: str, streaming: bool, meant: str) -> None:
+    with pytest.raises(LogDeviceError, match=f"did you mean {meant}"):
+        SourceOptions.of({**GIVEN, key: "1"}, streaming=streaming)
+
+
 def test_limits_of_a_micro_batch() -> None:
     options = SourceOptions.of({**GIVEN, "maxBytesPerTrigger": "5MiB", "minPartitions": "3"}, streaming=True)
     assert (options.trigger_bytes_max, options.trigger_records_max, options.min_partitions) == (5 << 20, None, 3)
