@@ -33,7 +33,9 @@ class TaskAppends:
     by_log: ByLog
     """Records, first and last LSN of this try."""
     partitions: dict[int, int]
-    """By log how many partitions, at least, the tries had whose records were found there."""
+    """By log, for every log that it had rows for: which partitions have records there, as in `EarlierTries`."""
+    partition: int | None
+    """Its own; None: it appends at least once."""
 
 
 class _Task(Protocol):
@@ -133,7 +135,7 @@ def append_batches(batches: Iterator[Any], options: SinkOptions, name: WriteName
     except BaseException:
         client.run(lambda inner: _abandon(writer))
         raise
-    return TaskAppends(_summary(task.outcomes()), task.partitions())
+    return TaskAppends(_summary(task.outcomes()), task.partitions(), None if name is None else name.partition)
 
 
 async def _writer(client: Client, options: dict[str, Any]) -> BufferedWriter:

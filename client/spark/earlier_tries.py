@@ -31,7 +31,7 @@ class EarlierTries:
     stored: Counter[bytes]
     """How often each record is there, by digest."""
     partitions: int = 0
-    """Tries of this micro-batch or job had so many partitions at least: the last one with a record here."""
+    """Bit n: partition n of this micro-batch or job has records here."""
 
 
 async def earlier_tries(
@@ -71,7 +71,7 @@ async def earlier_tries(
 async def _look(
     client: Client, log: LogId, name: WriteName, until: int, tail_us: int, since: int | None
 ) -> tuple[Counter[bytes], int, int]:
-    """Records of the task by digest, the last epoch with any, and how many partitions there are at least; backwards, as far as there may be some."""
+    """Records of the task by digest, the last epoch with any, and which partitions have some; backwards, as far as there may be some."""
     stored: Counter[bytes] = Counter()
     newest, partitions, behind = 0, 0, until + 1
     if epoch_of(Lsn(until)) == 0:
@@ -92,7 +92,7 @@ async def _look(
         for frame in found.frames:
             partition = name.partition_of(frame.writer)
             if partition is not None:
-                partitions = max(partitions, partition + 1)
+                partitions |= 1 << partition
             if frame.writer == name.writer:
                 stored.update(Rows(*frame.records()).digests())
                 newest = max(newest, epoch_of(frame.lsn))

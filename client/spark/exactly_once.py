@@ -53,7 +53,7 @@ class ExactAppends:
         """Rows that are not in the log, kept until there is a row for every record of earlier tries."""
         self.outcomes: list[asyncio.Future[Receipts]] = []
         self.partitions = 0
-        """So many, at least, had the tries whose records were found."""
+        """Those with records in the log, as in `EarlierTries`."""
 
     async def append(self, rows: Rows) -> None:
         """Take rows."""
@@ -97,7 +97,7 @@ class ExactAppends:
             timeout_us=self._timeout_us,
         )
         self._view = found.view
-        self.partitions = max(self.partitions, found.partitions)
+        self.partitions |= found.partitions
         self._left = found.stored - self._matched
 
     def _unmatched(self, rows: Rows) -> Rows:

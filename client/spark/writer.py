@@ -60,26 +60,28 @@ class AppendedRows(WriterCommitMessage):
 
 
 def check_partitions(messages: Sequence[WriterCommitMessage | None]) -> None:
-    """That no log holds records of partitions which this job or micro-batch does not have.
+    """That no log holds records of partitions which have no rows for it: these are rows of another partition, which may have appended them again.
 
-    Spark tells nobody the number of partitions before all tasks have ended.
+    Spark tells nobody the number of partitions before all tasks have ended, and a task without rows for a log does not look into it.
 
     Args:
         messages: one for each partition.
 
     Raises:
-        LogDeviceError: INVALID_PARAM: it was written with more partitions before.
+        LogDeviceError: INVALID_PARAM: before, it was written with other partitions.
     """
-    before: dict[int, int] = {}
+    stored: dict[int, int] = {}
+    present: dict[int, int] = {}
     for each in messages:
-        if isinstance(each, AppendedRows):
-            for log, count in each.appended.partitions.items():
-                before[log] = max(before.get(log, 0), count)
-    more = {log: count for log, count in before.items() if count > len(messages)}
-    if more:
+        if isinstance(each, AppendedRows) and each.appended.partition is not None:
+            for log, partitions in each.appended.partitions.items():
+                stored[log] = stored.get(log, 0) | partitions
+                present[log] = present.get(log, 0) | 1 << each.appended.partition
+    other = sorted(log for log, partitions in stored.items() if partitions & ~present[log])
+    if other:
         raise refusal(
-            f"this write has {len(messages)} partitions; it was begun before with {max(more.values())} or more. Rows may be twice in the logs "
-            f"{', '.join(map(str, sorted(more)))}: only the same rows in the same partitions are appended once"
+            f"this write has {len(messages)} partitions; it was begun before with others. Rows may be twice in the logs "
+            f"{', '.join(map(str, other))}: only the same rows in the same partitions are appended once"
         )
 
 

@@ -211,23 +211,33 @@ async def test_one_looks_back_to_a_micro_batch_before_and_no_further(monkeypatch
     assert [until + 1 for _, until in log.ranges[1:]] == [first for first, _ in log.ranges[:-1]]
 
 
-async def test_the_partitions_of_earlier_tries_of_the_same_micro_batch_are_counted(
+async def test_the_partitions_of_earlier_tries_of_the_same_micro_batch_are_known(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     others = [WriteName.of_query("query", 5, 4), WriteName.of_query("query", 6, 8), WriteName.of_query("other", 5, 9)]
     log = Looked(monkeypatch, [(at(970), WriteName.of_query("query", 4, 7)), *((at(980), each) for each in others)])
-    assert (await log.look()).partitions == 5
+    assert (await log.look()).partitions == 1 << 4
 
 
-@pytest.mark.parametrize(("partitions", "seen", "refused"), [(2, 2, False), (2, 0, False), (3, 2, False), (1, 2, True)])
-def test_a_write_that_was_begun_with_more_partitions_does_not_end_well(
-    partitions: int, seen: int, refused: bool
+@pytest.mark.parametrize(
+    ("tasks", "refused"),
+    [
+        ([{7: 0b11}, {7: 0}], False),  # repeated, or side by side
+        ([{7: 0b10, 8: 1}, {7: 0b11}], False),
+        ([{7: 0b01}, {}], False),
+        ([{7: 0b11}], True),  # with fewer partitions
+        ([{}, {}, {7: 0b10}], True),  # rows of partition 1 come in partition 2
+        ([{8: 0}, {8: 0}, {7: 0b001}], True),
+    ],
+)
+def test_a_write_that_was_begun_with_other_partitions_does_not_end_well(
+    tasks: list[dict[int, int]], refused: bool
 ) -> None:
-    messages = [AppendedRows(TaskAppends({}, {7: 0} if number else {7: seen, 8: 1})) for number in range(partitions)]
+    messages = [AppendedRows(TaskAppends({}, seen, number)) for number, seen in enumerate(tasks)]
     if not refused:
         check_partitions(messages)
         return
-    with pytest.raises(LogDeviceError, match=r"has 1 partitions; it was begun before with 2 or more.* in the logs 7:"):
+    with pytest.raises(LogDeviceError, match=r"begun before with others.* in the logs 7:"):
         check_partitions(messages)
 
 
