@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -25,6 +26,18 @@ if TYPE_CHECKING:
 ByLog = dict[int, tuple[int, int, int]]
 
 
+@dataclass(frozen=True, slots=True)
+class TaskAppends:
+    """What came of one task."""
+
+    by_log: ByLog
+    """Records, first and last LSN of this try."""
+    partitions: dict[int, int]
+    """By log, for every log that it had rows for: which partitions have records there, as in `EarlierTries`."""
+    partition: int | None
+    """Its own; None: it appends at least once."""
+
+
 class _Task(Protocol):
     """Where the rows of a task go."""
 
@@ -36,6 +49,9 @@ class _Task(Protocol):
 
     def outcomes(self) -> Iterator[tuple[int, asyncio.Future[Receipts]]]:
         """Of what was appended."""
+
+    def partitions(self) -> dict[int, int]:
+        """As in `TaskAppends`."""
 
 
 class _AtLeastOnce:
@@ -56,6 +72,9 @@ class _AtLeastOnce:
 
     def outcomes(self) -> Iterator[tuple[int, asyncio.Future[Receipts]]]:
         return iter(self._outcomes)
+
+    def partitions(self) -> dict[int, int]:
+        return {}
 
 
 class _ExactlyOnce:
@@ -87,9 +106,12 @@ class _ExactlyOnce:
     def outcomes(self) -> Iterator[tuple[int, asyncio.Future[Receipts]]]:
         return ((log, outcome) for log, appends in self._logs.items() for outcome in appends.outcomes)
 
+    def partitions(self) -> dict[int, int]:
+        return {log: appends.partitions for log, appends in self._logs.items()}
 
-def append_batches(batches: Iterator[Any], options: SinkOptions, name: WriteName | None) -> ByLog:
-    """Append every row; what came of it by log: records, first and last LSN of this try.
+
+def append_batches(batches: Iterator[Any], options: SinkOptions, name: WriteName | None) -> TaskAppends:
+    """Append every row.
 
     Args:
         batches: rows.
@@ -113,7 +135,7 @@ def append_batches(batches: Iterator[Any], options: SinkOptions, name: WriteName
     except BaseException:
         client.run(lambda inner: _abandon(writer))
         raise
-    return _summary(task.outcomes())
+    return TaskAppends(_summary(task.outcomes()), task.partitions(), None if name is None else name.partition)
 
 
 async def _writer(client: Client, options: dict[str, Any]) -> BufferedWriter:

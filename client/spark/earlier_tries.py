@@ -30,6 +30,8 @@ class EarlierTries:
     view: Epoch
     stored: Counter[bytes]
     """How often each record is there, by digest."""
+    partitions: int = 0
+    """Bit n: partition n of this micro-batch or job has records here."""
 
 
 async def earlier_tries(
@@ -53,9 +55,9 @@ async def earlier_tries(
             for _ in range(_MOVES_MAX):
                 state = await recovered(client, log, min_epoch=min_epoch, timeout_us=timeout_us)
                 until = max(state.last_released, compose_lsn(Epoch(state.epoch - 1), ESN_MAX))
-                stored, newest = await _look(client, log, name, int(until), state.tail_timestamp, since)
+                stored, newest, partitions = await _look(client, log, name, int(until), state.tail_timestamp, since)
                 if newest < state.epoch:
-                    return EarlierTries(state.epoch, stored)
+                    return EarlierTries(state.epoch, stored, partitions)
                 min_epoch = state.epoch + 1  # somebody has the stream in this epoch
     except TimeoutError:
         pass
@@ -68,12 +70,12 @@ async def earlier_tries(
 
 async def _look(
     client: Client, log: LogId, name: WriteName, until: int, tail_us: int, since: int | None
-) -> tuple[Counter[bytes], int]:
-    """Records of the task by digest, and the last epoch with any; backwards, as far as there may be some."""
+) -> tuple[Counter[bytes], int, int]:
+    """Records of the task by digest, the last epoch with any, and which partitions have some; backwards, as far as there may be some."""
     stored: Counter[bytes] = Counter()
-    newest, behind = 0, until + 1
+    newest, partitions, behind = 0, 0, until + 1
     if epoch_of(Lsn(until)) == 0:
-        return stored, newest  # nothing was ever written
+        return stored, newest, partitions  # nothing was ever written
     bound = 1 if since is None else int(await client.find_time(log, since - _SKEW_US))
     for back in (*_LOOKS_BACK_US, None):
         first = bound if back is None else max(bound, int(await client.find_time(log, max(0, tail_us - back))))
@@ -88,10 +90,13 @@ async def _look(
                 f"log {log}: something from {LSN(first)} to {LSN(behind - 1)} is lost: it cannot be told what earlier tries appended",
             )
         for frame in found.frames:
+            partition = name.partition_of(frame.writer)
+            if partition is not None:
+                partitions |= 1 << partition
             if frame.writer == name.writer:
                 stored.update(Rows(*frame.records()).digests())
                 newest = max(newest, epoch_of(frame.lsn))
         behind = first
         if first == bound or any(name.is_of_earlier_batch(frame.writer) for frame in found.frames):
             break
-    return stored, newest
+    return stored, newest, partitions

@@ -52,6 +52,8 @@ class ExactAppends:
         self._held = Rows([])
         """Rows that are not in the log, kept until there is a row for every record of earlier tries."""
         self.outcomes: list[asyncio.Future[Receipts]] = []
+        self.partitions = 0
+        """Those with records in the log, as in `EarlierTries`."""
 
     async def append(self, rows: Rows) -> None:
         """Take rows."""
@@ -74,14 +76,15 @@ class ExactAppends:
         """No further rows come.
 
         Raises:
-            LogDeviceError: INVALID_PARAM: earlier tries appended records that are none of the rows. Nothing was appended by this one.
+            LogDeviceError: INVALID_PARAM: earlier tries appended records that are none of the rows. Nothing was appended to the log by this one.
         """
         count = self._left.total()
         if count:
             raise LogDeviceError(
                 Status.INVALID_PARAM,
                 f"log {self._log}: earlier tries of this task appended {count} records that are none of its rows this time; its input, its "
-                "functions or its partitions are not the same. Nothing was appended: write as another job, or drop what is there",
+                "functions or its partitions are not the same. This try of the task appended nothing to the log; other tasks may have appended rows. Write the "
+                "same rows in the same partitions, or drop what is there and write as another job",
             )
 
     async def _look(self, min_epoch: int) -> None:
@@ -94,6 +97,7 @@ class ExactAppends:
             timeout_us=self._timeout_us,
         )
         self._view = found.view
+        self.partitions |= found.partitions
         self._left = found.stored - self._matched
 
     def _unmatched(self, rows: Rows) -> Rows:

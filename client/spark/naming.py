@@ -43,6 +43,11 @@ class WriteName:
         """Whether a write stream is of the same query or job."""
         return writer[:_KIND_BYTES] == self.work
 
+    def partition_of(self, writer: WriterId) -> int | None:
+        """The partition whose write stream it is, of the same micro-batch or job; None: it is of no such partition."""
+        at = _KIND_BYTES + 4
+        return int.from_bytes(writer[at:], "big") if writer[:at] == self.writer[:at] else None
+
     def is_of_earlier_batch(self, writer: WriterId) -> bool:
         """Whether a sibling is of a micro-batch before this one: it was complete before this one began."""
         return int.from_bytes(writer[_KIND_BYTES : _KIND_BYTES + 4], "big") < self.batch

@@ -48,9 +48,18 @@ _OF_A_TABLE: Final = {"endingLsn", "endingTimestamp", "pushdown", "maxBytesPerPa
 _OF_A_STREAM: Final = ("maxRecordsPerTrigger", "maxBytesPerTrigger")
 STREAMING: Final = (*(name for name in READING if name not in _OF_A_TABLE), *_OF_A_STREAM)
 _EITHER_SINK: Final = ("cluster", "log", "compression", "since", "readTimeout")
-WRITING: Final = (*_EITHER_SINK, "jobId")
+WRITING: Final = (*_EITHER_SINK, "jobId", "requestTimeout")
 STREAM_WRITING: Final = (*_EITHER_SINK, "delivery")
 _DELIVERIES: Final = ("exactlyOnce", "atLeastOnce")
+_OF_KAFKAS_SOURCE: Final = {
+    "subscribe": "logs",
+    "startingoffsets": "startingLsn",
+    "endingoffsets": "endingLsn",
+    "failondataloss": "onGap",
+    "maxoffsetspertrigger": "maxRecordsPerTrigger",
+    "topic": "log",
+}
+"""What users of Kafka's source may write, by what it is here."""
 _SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname"})
 """Keys that Spark puts among the options by itself."""
 _OF_A_TABLE_OF_SQL: Final = "option."
@@ -126,6 +135,19 @@ class Bounds:
         return found
 
 
+def check_order(log: LogId, start: Bound, end: Bound) -> None:
+    """That a range which says both of its ends in the same way does not end before it begins.
+
+    Raises:
+        LogDeviceError: INVALID_PARAM.
+    """
+    if start.place is not end.place or end.value >= start.value:
+        return
+    if start.place is Place.LSN:
+        raise refusal(f"the range of log {log} ends at {LSN(end.value)}, before it begins at {LSN(start.value)}")
+    raise refusal(f"the range of log {log}: endingTimestamp is before startingTimestamp")
+
+
 def logs_named(text: str, tree: LogTree) -> list[LogId]:
     """The logs of ``/team/clicks,7,100-120``: groups, directories, places in groups, patterns of groups like ``/*/clicks``, ids and ranges of
     ids; ascending, each once.
@@ -186,7 +208,7 @@ def _time_bound(text: str) -> Bound:
     except ValueError:
         raise refusal(f"{text!r} is no time: write 2026-01-31T12:00:00Z, or milliseconds since 1970") from None
     if when.tzinfo is None:
-        raise refusal(f"{text!r} has no time zone: write {word}Z for UTC, or +02:00 and the like")
+        raise refusal(f"{text!r} has no time zone: write {when.isoformat()}Z for UTC, or +02:00 and the like")
     return Bound(Place.TIME, (when - _EPOCH) // datetime.timedelta(microseconds=1))
 
 
@@ -305,8 +327,9 @@ def known_options(options: Mapping[str, Any], known: Iterable[str], what: str, p
         given[path_is] = given.pop("path")
     names = {name.lower(): name for name in known}
     for key in given.keys() - names.keys() - _SPARKS_OWN:
-        close = difflib.get_close_matches(key, names, n=1)
-        hint = f"did you mean {names[close[0]]}?" if close else f"there are {', '.join(sorted(names.values()))}"
+        close = [_OF_KAFKAS_SOURCE.get(key, "").lower(), *difflib.get_close_matches(key, names, n=1)]
+        meant = next((names[each] for each in close if each in names), None)
+        hint = f"did you mean {meant}?" if meant else f"there are {', '.join(sorted(names.values()))}"
         raise refusal(f"{what} has no option {key!r}; {hint}")
     if not given.get("cluster"):
         raise refusal("cluster is missing: the path of the cluster file, or its text")
@@ -321,6 +344,8 @@ class OnceOptions:
     exact: bool
     since: int | None
     read_timeout_us: Micros
+    request_timeout_us: Micros
+    """How long planning waits for the cluster."""
 
 
 def once_options(given: Mapping[str, str]) -> OnceOptions:
@@ -346,6 +371,7 @@ def once_options(given: Mapping[str, str]) -> OnceOptions:
         exact=delivery == _DELIVERIES[0].lower(),
         since=since,
         read_timeout_us=_duration(given, "readTimeout", Micros(120_000_000)),
+        request_timeout_us=_duration(given, "requestTimeout", Micros(10_000_000)),
     )
 
 

@@ -9,15 +9,18 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from client.client import Client
-from client.spark.options import Bound, Place, SourceOptions, logs_named
+from client.spark.options import Bound, Place, SourceOptions, check_order, logs_named
 from client.spark.ranges import Cut, LogRange, Segment, cut, share_of
 from client.spark.sizes import FORGOTTEN, size_between, sized
 from client.spark.survey import oldest, survey
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.lsn import LSN_MAX, LSN_OLDEST
 from logdevice_py.core.status import LogDeviceError, Status
+from logdevice_py.core.units import Micros
 
 _LOGS_AT_ONCE: Final = 32
+_UNKNOWN_LOG_US: Final = 200_000
+"""After so long a node is asked again for a log that it does not know yet."""
 _SKEW_US: Final = 60_000_000
 """How far the clocks of two sequencers of a log may differ when filters on timestamps are to find all rows."""
 
@@ -55,16 +58,46 @@ def chosen_logs(client: Client, options: SourceOptions) -> list[LogId]:
     return logs_named(options.logs, client.config.logs)
 
 
-async def tail_of(client: Client, log: LogId, options: SourceOptions) -> int:
-    """The last LSN of a log that can be read.
+async def tail_of(client: Client, log: LogId, timeout_us: Micros) -> int:
+    """The last LSN of a log of the cluster file that can be read. A node that has an older file does not know the log yet: it is asked again.
+
+    Raises:
+        LogDeviceError: nobody could say in time; the text names the log.
+    """
+    deadline = client.now() + timeout_us
+    while True:
+        try:
+            return int(await client.tail_lsn(log, timeout=max(1, deadline - client.now()) / 1e6))
+        except LogDeviceError as error:
+            if error.status is not Status.NOTFOUND or client.now() + _UNKNOWN_LOG_US >= deadline:
+                raise _of_log(client, log, error) from None
+        await asyncio.sleep(_UNKNOWN_LOG_US / 1e6)
+
+
+async def tail_if_known(client: Client, log: LogId, timeout_us: Micros) -> int | None:
+    """The same without asking again; None: the node does not know the log yet.
 
     Raises:
         LogDeviceError: nobody could say in time; the text names the log.
     """
     try:
-        return int(await client.tail_lsn(log, timeout=options.request_timeout_us / 1e6))
+        return int(await client.tail_lsn(log, timeout=timeout_us / 1e6))
     except LogDeviceError as error:
+        if error.status is Status.NOTFOUND:
+            return None
         raise _of_log(client, log, error) from None
+
+
+async def any_answers(client: Client, logs: list[LogId], timeout_us: Micros) -> None:
+    """Wait for the tails of logs; that of one is enough.
+
+    Raises:
+        LogDeviceError: of none of them, why not of the first.
+    """
+    outcomes = await asyncio.gather(*(tail_of(client, log, timeout_us) for log in logs), return_exceptions=True)
+    failures = [each for each in outcomes if isinstance(each, BaseException)]
+    if failures and len(failures) == len(outcomes):
+        raise failures[0]
 
 
 def _of_log(client: Client, log: LogId, error: LogDeviceError) -> LogDeviceError:
@@ -107,17 +140,19 @@ async def extents(client: Client, options: SourceOptions, restriction: Restricti
     """What is to be read of each log.
 
     Raises:
-        LogDeviceError: a log does not exist or did not answer.
+        LogDeviceError: INVALID_PARAM (a range ends before it begins); a log does not exist or did not answer.
     """
     chosen = chosen_logs(client, options)
     starts = options.start.of_logs(chosen, client.config.logs)
     ends = options.end.of_logs(chosen, client.config.logs)
+    for log in chosen:
+        check_order(log, starts[log], ends[log])
     turns = asyncio.Semaphore(_LOGS_AT_ONCE)
     rough = options.time_approximate
 
     async def extent(log: LogId) -> Extent:
         async with turns:
-            tail = await tail_of(client, log, options)
+            tail = await tail_of(client, log, options.request_timeout_us)
             try:
                 async with asyncio.timeout(options.read_timeout_us / 1e6):
                     lo = await start_of(client, log, starts[log], tail, approximate=rough)

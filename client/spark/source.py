@@ -82,9 +82,11 @@ class LogDeviceSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Of one batch write."""
         check_packages()
-        from client.spark.writer import LogDeviceWriter, sink_options
+        from client.spark.writer import LogDeviceWriter, contact, sink_options
 
-        return LogDeviceWriter(sink_options(self.options, schema, overwrite=overwrite))
+        options = sink_options(self.options, schema, overwrite=overwrite)
+        contact(options)
+        return LogDeviceWriter(options)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """Of one streaming write."""

@@ -134,7 +134,7 @@ def _loss(gap: Gap, cut: Cut) -> LogDeviceError:
         return LogDeviceError(
             Status.DATALOSS,
             f"{range_text(cut)}: {LSN(gap.lo)} to {LSN(gap.hi)} was trimmed: given up on purpose, but part of what was to be read. "
-            "Read from oldest, or set onGap to skip or report",
+            "Set onGap to skip or report; a table may also be read again from oldest, a stream goes on from its checkpoint",
         )
     return LogDeviceError(
         Status.DATALOSS,

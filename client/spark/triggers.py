@@ -10,7 +10,7 @@ from client.client import Client
 from client.read.items import RecordBatch
 from client.reader import Reader
 from client.spark.options import Place, SourceOptions
-from client.spark.planning import chosen_logs, start_of, tail_of
+from client.spark.planning import chosen_logs, start_of, tail_if_known, tail_of
 from client.spark.ranges import Cut, spread
 from client.spark.survey import oldest
 from logdevice_py.core.ids import LogId
@@ -57,14 +57,16 @@ class Load:
 
 
 async def tail_positions(client: Client, options: SourceOptions) -> Positions:
-    """Behind the last LSN that can be read of each log."""
+    """Behind the last LSN that can be read of each log, but for logs which the cluster file has and a node does not know yet."""
     turns = asyncio.Semaphore(_LOGS_AT_ONCE)
 
-    async def behind(log: LogId) -> tuple[int, int]:
+    async def tail(log: LogId) -> int | None:
         async with turns:
-            return log, await tail_of(client, log, options) + 1
+            return await tail_if_known(client, log, options.request_timeout_us)
 
-    return dict(await asyncio.gather(*(behind(log) for log in chosen_logs(client, options))))
+    logs = chosen_logs(client, options)
+    tails = await asyncio.gather(*map(tail, logs))
+    return {log: last + 1 for log, last in zip(logs, tails, strict=True) if last is not None}
 
 
 async def first_positions(client: Client, options: SourceOptions) -> Positions:
@@ -75,7 +77,7 @@ async def first_positions(client: Client, options: SourceOptions) -> Positions:
 
     async def begin(log: LogId) -> tuple[int, int]:
         async with turns:
-            tail = await tail_of(client, log, options)
+            tail = await tail_of(client, log, options.request_timeout_us)
             bound = starts[log]
             if bound.place is Place.LSN:
                 return log, max(1, bound.value)

@@ -15,11 +15,12 @@ from client.spark.options import STREAM_WRITING, WRITING, known_options, once_op
 from client.spark.source import check_packages
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from pyspark import TaskContext
     from pyspark.sql.types import StructType
 
+    from client.spark.appending import TaskAppends
     from client.spark.naming import WriteName
     from logdevice_py.core.units import Micros
 
@@ -27,6 +28,8 @@ _QUERY: Final = "sql.streaming.queryId"
 _BATCH: Final = "streaming.sql.batchId"
 _BYTES: Final = (BinaryType, StringType)
 _IDS: Final = (IntegerType, LongType)
+_LOGS_ASKED: Final = 3
+"""Where rows go to many logs: the first ones of so many groups; one that answers is enough."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,13 +48,41 @@ class SinkOptions:
     since: int | None
     """Unix UTC microseconds: nothing of the job or query was appended before."""
     read_timeout_us: Micros
+    request_timeout_us: Micros
+    """How long the planning of a batch write waits for the cluster."""
 
 
 class AppendedRows(WriterCommitMessage):
-    """What a task appended: by log how many records, and the first and last LSN of them."""
+    """What a task appended."""
 
-    def __init__(self, by_log: dict[int, tuple[int, int, int]]) -> None:
-        self.by_log = by_log
+    def __init__(self, appended: TaskAppends) -> None:
+        self.appended = appended
+
+
+def check_partitions(messages: Sequence[WriterCommitMessage | None]) -> None:
+    """That no log holds records of partitions which have no rows for it: these are rows of another partition, which may have appended them again.
+
+    Spark tells nobody the number of partitions before all tasks have ended, and a task without rows for a log does not look into it.
+
+    Args:
+        messages: one for each partition.
+
+    Raises:
+        LogDeviceError: INVALID_PARAM: before, it was written with other partitions.
+    """
+    stored: dict[int, int] = {}
+    present: dict[int, int] = {}
+    for each in messages:
+        if isinstance(each, AppendedRows) and each.appended.partition is not None:
+            for log, partitions in each.appended.partitions.items():
+                stored[log] = stored.get(log, 0) | partitions
+                present[log] = present.get(log, 0) | 1 << each.appended.partition
+    other = sorted(log for log, partitions in stored.items() if partitions & ~present[log])
+    if other:
+        raise refusal(
+            f"this write has {len(messages)} partitions; it was begun before with others. Rows may be twice in the logs "
+            f"{', '.join(map(str, other))}: only the same rows in the same partitions are appended once"
+        )
 
 
 def sink_options(
@@ -63,11 +94,16 @@ def sink_options(
         LogDeviceError: INVALID_PARAM, NOTFOUND.
     """
     from client.spark.connection import cluster_text
+    from client.write.batching import COMPRESSIONS
     from logdevice_py.config.parse import load_cluster
 
     known, what = (STREAM_WRITING, "a streaming write") if streaming else (WRITING, "a write")
     options = known_options(given, known, what, "log")
     once = once_options(options)
+    if not streaming and once.since is not None and once.job is None:
+        raise refusal("since is given without a jobId: only what is appended once is looked for")
+    if options.get("compression", "none") not in COMPRESSIONS:
+        raise refusal(f"compression is {options['compression']!r}; it must be one of {', '.join(COMPRESSIONS)}")
     if overwrite and streaming:
         raise refusal(
             'a log is appended to, so there is no outputMode("complete"): append a changing aggregate from foreachBatch, with a jobId'
@@ -101,6 +137,7 @@ def sink_options(
         exact=once.exact,
         since=_began(options.get("checkpointlocation")) if once.since is None else once.since,
         read_timeout_us=once.read_timeout_us,
+        request_timeout_us=once.request_timeout_us,
     )
 
 
@@ -113,6 +150,23 @@ def _began(checkpoint: str | None) -> int | None:
         return path.stat().st_mtime_ns // 1000
     except OSError:
         return None
+
+
+def contact(options: SinkOptions) -> None:
+    """See that the cluster answers: tasks would try for minutes, each of them several times.
+
+    Raises:
+        LogDeviceError: no log answered within the request timeout.
+    """
+    from client.spark.planning import any_answers
+    from client.sync import SyncClient
+    from logdevice_py.config.parse import load_cluster
+    from logdevice_py.core.ids import LogId
+
+    config = load_cluster(options.cluster)
+    asked = [group.lo for group in config.logs.groups[:_LOGS_ASKED]] if options.log is None else [options.log]
+    with SyncClient(config, name="spark planning") as client:
+        client.run(lambda inner: any_answers(inner, list(map(LogId, asked)), options.request_timeout_us))
 
 
 def _append(batches: Iterator[Any], options: SinkOptions, name: WriteName | None) -> AppendedRows:
@@ -144,6 +198,15 @@ class LogDeviceWriter(DataSourceArrowWriter):
         job = self._options.job
         return _append(iterator, self._options, None if job is None else WriteName.of_job(job, _task().partitionId()))
 
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Records are in the log once they are acknowledged; it is left to see that they are those of an earlier run, too.
+
+        Raises:
+            LogDeviceError: as `check_partitions`.
+        """
+        check_packages()
+        check_partitions(messages)
+
 
 class LogDeviceStreamWriter(DataSourceStreamArrowWriter):
     """Of one streaming write."""
@@ -166,7 +229,9 @@ class LogDeviceStreamWriter(DataSourceStreamArrowWriter):
         return _append(iterator, self._options, name)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Nothing is left to do: records are in the log once they are acknowledged."""
+        """As `LogDeviceWriter.commit`."""
+        check_packages()
+        check_partitions(messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """What was appended stays; the next try finds it."""

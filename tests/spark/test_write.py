@@ -43,6 +43,20 @@ def test_keys_go_with_their_records_and_are_appended_once_with_a_job(
     )
 
 
+def test_a_job_with_another_number_of_partitions_fails(spark: SparkSession, cluster: RunningCluster) -> None:
+    def write_rows(job: str, partitions: int) -> None:
+        rows = spark.range(0, 10, 1, partitions).selectExpr("CAST(id AS STRING) AS payload")
+        rows.write.format("logdevice").mode("append").options(cluster=cluster.file, jobId=job).save("28")
+
+    for _ in range(2):
+        write_rows("fewer", 2)
+        write_rows("more", 2)
+    with pytest.raises(Exception, match="this write has 1 partitions; it was begun before with others"):
+        write_rows("fewer", 1)
+    with pytest.raises(Exception, match="other tasks may have appended rows"):
+        write_rows("more", 3)
+
+
 def test_rows_that_cannot_become_records_are_refused(spark: SparkSession, cluster: RunningCluster) -> None:
     def write_rows(query: str, mode: str = "append", **options: str) -> None:
         sink = spark.sql(query).write.format("logdevice").mode(mode)

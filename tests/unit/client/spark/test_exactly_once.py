@@ -10,11 +10,13 @@ import pytest
 
 from client.spark import earlier_tries as looking
 from client.spark import exactly_once
+from client.spark.appending import TaskAppends
 from client.spark.earlier_tries import EarlierTries
 from client.spark.exactly_once import ExactAppends
 from client.spark.naming import WriteName
 from client.spark.options import once_options
 from client.spark.rows import Rows, digest
+from client.spark.writer import AppendedRows, check_partitions
 from client.write.finder import StoredFrame, StoredFrames
 from logdevice_py.core.ids import LogId, NodeId, WriterId
 from logdevice_py.core.lsn import ESN_MAX, LSN, Epoch, Lsn, compose_lsn
@@ -144,7 +146,7 @@ async def test_records_that_are_none_of_the_rows_are_told_and_nothing_is_appende
     writer = Writer()
     task, _ = appends(monkeypatch, writer, [(3, digests(b"a", b"z"))])
     await task.append(Rows([b"a", b"b"]))
-    with pytest.raises(LogDeviceError, match="1 records that are none of its rows"):
+    with pytest.raises(LogDeviceError, match=r"1 records that are none of its rows.* other tasks may have appended"):
         task.finish()
     assert writer.rows == Rows([])
 
@@ -207,6 +209,36 @@ async def test_one_looks_back_to_a_micro_batch_before_and_no_further(monkeypatch
     assert found.view == 2
     assert min(first for first, _ in log.ranges) == at(970)
     assert [until + 1 for _, until in log.ranges[1:]] == [first for first, _ in log.ranges[:-1]]
+
+
+async def test_the_partitions_of_earlier_tries_of_the_same_micro_batch_are_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    others = [WriteName.of_query("query", 5, 4), WriteName.of_query("query", 6, 8), WriteName.of_query("other", 5, 9)]
+    log = Looked(monkeypatch, [(at(970), WriteName.of_query("query", 4, 7)), *((at(980), each) for each in others)])
+    assert (await log.look()).partitions == 1 << 4
+
+
+@pytest.mark.parametrize(
+    ("tasks", "refused"),
+    [
+        ([{7: 0b11}, {7: 0}], False),  # repeated, or side by side
+        ([{7: 0b10, 8: 1}, {7: 0b11}], False),
+        ([{7: 0b01}, {}], False),
+        ([{7: 0b11}], True),  # with fewer partitions
+        ([{}, {}, {7: 0b10}], True),  # rows of partition 1 come in partition 2
+        ([{8: 0}, {8: 0}, {7: 0b001}], True),
+    ],
+)
+def test_a_write_that_was_begun_with_other_partitions_does_not_end_well(
+    tasks: list[dict[int, int]], refused: bool
+) -> None:
+    messages = [AppendedRows(TaskAppends({}, seen, number)) for number, seen in enumerate(tasks)]
+    if not refused:
+        check_partitions(messages)
+        return
+    with pytest.raises(LogDeviceError, match=r"begun before with others.* in the logs 7:"):
+        check_partitions(messages)
 
 
 async def test_one_looks_back_to_the_beginning_of_the_query_or_of_the_log(monkeypatch: pytest.MonkeyPatch) -> None:

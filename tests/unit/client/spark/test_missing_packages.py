@@ -18,7 +18,14 @@ from logdevice_py.core.ids import LogId
 from logdevice_py.core.units import Micros
 
 OPTIONS = SinkOptions(
-    cluster="", log=1, compression=None, job="job", exact=True, since=None, read_timeout_us=Micros(1_000_000)
+    cluster="",
+    log=1,
+    compression=None,
+    job="job",
+    exact=True,
+    since=None,
+    read_timeout_us=Micros(1_000_000),
+    request_timeout_us=Micros(10_000_000),
 )
 _TASK = """
 import pickle, sys

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
-from client.spark.options import Bound, OnGap, PayloadFormat, Place, SourceOptions, logs_named
+from client.spark.options import Bound, OnGap, PayloadFormat, Place, SourceOptions, check_order, logs_named
+from client.spark.planning import Restriction, extents
 from logdevice_py.config.logs import LogTree
 from logdevice_py.config.replication import ReplicationProperty
+from logdevice_py.core.ids import LogId
 from logdevice_py.core.lsn import compose_lsn
 from logdevice_py.core.status import LogDeviceError, Status
 
@@ -83,6 +88,35 @@ def test_times_are_iso_with_a_zone_or_milliseconds() -> None:
     assert options.start.default == Bound(Place.TIME, 1_000_000)
 
 
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"startingLsn": "e1n3", "endingLsn": "e1n2"}, "log 10 ends at e1n2, before it begins at e1n3"),
+        ({"startingLsn": '{"11": "e2n1"}', "endingLsn": "e1n9"}, "log 11 ends at e1n9, before it begins at e2n1"),
+        ({"startingTimestamp": "2000", "endingTimestamp": "1000"}, "log 10: endingTimestamp is before starting"),
+    ],
+)
+async def test_a_range_that_ends_before_it_begins_is_refused(given: dict[str, str], text: str) -> None:
+    client: Any = SimpleNamespace(config=SimpleNamespace(logs=tree()))
+    options = SourceOptions.of({"cluster": "cluster.toml", "logs": "/team/clicks", **given})
+    with pytest.raises(LogDeviceError, match=text):
+        await extents(client, options, Restriction())
+
+
+@pytest.mark.parametrize(
+    ("start", "end"),
+    [
+        (Bound(Place.LSN, 3), Bound(Place.LSN, 3)),
+        (Bound(Place.TIME, 3), Bound(Place.TIME, 3)),
+        (Bound(Place.TIME, 3), Bound(Place.LSN, 1)),
+        (Bound(Place.TAIL), Bound(Place.LSN, 1)),
+        (Bound(Place.LSN, 3), Bound(Place.TAIL)),
+    ],
+)
+def test_a_range_that_may_be_empty_is_none_that_ends_before_it_begins(start: Bound, end: Bound) -> None:
+    check_order(LogId(7), start, end)
+
+
 def test_defaults_and_the_argument_of_load() -> None:
     options = SourceOptions.of({"cluster": "cluster.toml", "path": "/team/clicks"})
     assert options.logs == "/team/clicks"
@@ -102,7 +136,8 @@ def test_defaults_and_the_argument_of_load() -> None:
         ({"readTimeout": "soon"}, "readTimeout"),
         ({"startingLsn": "first"}, "startingLsn: 'first' is no position"),
         ({"startingLsn": "{1: 2}"}, "startingLsn: is no JSON object"),
-        ({"startingTimestamp": "2026-01-31T12:00:00"}, "has no time zone"),
+        ({"startingTimestamp": "2026-01-31T12:00:00"}, "has no time zone: write 2026-01-31T12:00:00Z"),
+        ({"startingTimestamp": "2026-01-31"}, "has no time zone: write 2026-01-31T00:00:00Z"),
         ({"startingLsn": "oldest", "startingTimestamp": "1"}, "both given"),
         ({"startingLsn": '{"7": 1, "8": 2}', "startingTimestamp": '{"8": 5}'}, "both name 8"),
         ({"cluster": ""}, "cluster is missing"),
@@ -136,6 +171,21 @@ def test_a_table_of_sql_is_refused_when_it_is_made() -> None:
     table = {**GIVEN, **{f"option.{key}": value for key, value in GIVEN.items()}, "provider": "logdevice", "owner": "o"}
     with pytest.raises(LogDeviceError, match="CREATE TEMPORARY VIEW"):
         SourceOptions.lenient(table)
+
+
+@pytest.mark.parametrize(
+    ("key", "streaming", "meant"),
+    [
+        ("maxOffsetsPerTrigger", True, "maxRecordsPerTrigger"),
+        ("startingOffsets", True, "startingLsn"),
+        ("endingOffsets", False, "endingLsn"),
+        ("subscribe", False, "logs"),
+        ("failOnDataLoss", True, "onGap"),
+    ],
+)
+def test_options_of_kafkas_source_are_told_by_ours(key: str, streaming: bool, meant: str) -> None:
+    with pytest.raises(LogDeviceError, match=f"did you mean {meant}"):
+        SourceOptions.of({**GIVEN, key: "1"}, streaming=streaming)
 
 
 def test_limits_of_a_micro_batch() -> None:

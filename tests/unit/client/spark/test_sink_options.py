@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql.types import StructType
 
+from client.spark.source import LogDeviceSource
 from client.spark.writer import sink_options
 from logdevice_py.config.render import render_cluster
 from logdevice_py.core.status import LogDeviceError, Status
@@ -57,3 +59,39 @@ def test_rows_that_cannot_become_records(cluster: str, names: str, log: str | No
 def test_rows_go_to_the_log_of_the_option_or_to_those_of_their_column(cluster: str) -> None:
     assert sink_options({"cluster": cluster, "path": "/logs/2"}, columns("payload binary"), overwrite=False).log == 2
     assert sink_options({"cluster": cluster}, columns("payload binary, log_id integer"), overwrite=False).log is None
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"compression": "gzip"}, "compression is 'gzip'; it must be one of none, lz4, zstd"),
+        ({"since": "1000"}, "since is given without a jobId"),
+    ],
+)
+def test_options_that_no_task_could_use_are_refused_when_the_write_is_planned(
+    cluster: str, given: dict[str, str], text: str
+) -> None:
+    with pytest.raises(LogDeviceError, match=text):
+        sink_options({"cluster": cluster, "log": "1", **given}, columns("payload string"), overwrite=False)
+
+
+@pytest.mark.parametrize(
+    ("given", "streaming"),
+    [({"compression": "zstd", "since": "1000", "jobId": "job"}, False), ({"since": "1000"}, True)],
+)
+def test_options_that_go_together(cluster: str, given: dict[str, str], streaming: bool) -> None:
+    options = {"cluster": cluster, "log": "1", **given}
+    found = sink_options(options, columns("payload string"), overwrite=False, streaming=streaming)
+    assert (found.since, found.compression) == (1_000_000, given.get("compression"))
+
+
+@pytest.mark.parametrize("log", ["2", None])
+def test_a_batch_write_to_a_cluster_that_does_not_answer_fails_when_it_is_planned(
+    cluster: str, log: str | None
+) -> None:
+    given = {"cluster": cluster, "requestTimeout": "300ms", **({} if log is None else {"log": log})}
+    names = "payload binary" if log else "payload binary, log_id integer"
+    started = time.monotonic()
+    with pytest.raises(LogDeviceError, match=rf"log {log or 1} \(/logs/{log or 1}\)"):
+        LogDeviceSource(given).writer(columns(names), overwrite=False)
+    assert time.monotonic() - started < 5

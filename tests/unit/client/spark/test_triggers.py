@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,10 +11,13 @@ import pytest
 from client.read.items import Gap, GapKind, RecordBatch, RecordRun
 from client.spark import triggers
 from client.spark.options import SourceOptions
+from client.spark.planning import tail_of
 from client.spark.triggers import UNLIMITED
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.lsn import LSN
-from logdevice_py.core.units import Timestamp
+from logdevice_py.core.status import LogDeviceError, Status
+from logdevice_py.core.units import Micros, Timestamp
+from server.dev_cluster import make_config
 from tests.unit.client.spark.fakes import ListedReader
 
 Logs = dict[int, list[tuple[int, int] | Gap]]
@@ -109,3 +114,40 @@ async def test_over_the_triggers_every_record_comes_once_and_no_log_waits_for_ev
 async def test_a_log_that_is_not_in_the_offset_stays_out_until_something_of_it_is_taken(logs: Logs) -> None:
     logs.update({1: entries([5]), 2: entries([5])})
     assert await bounded(logs, {1: 1}, 5) == {1: 2}
+
+
+class Nodes:
+    """A client of nodes that do not know log 2 for so many questions."""
+
+    def __init__(self, unknown: int, status: Status = Status.NOTFOUND) -> None:
+        self.unknown = unknown
+        self.status = status
+        self.config = make_config(Path("/nowhere"), nodes=1, logs=2, replicate="node:1", racks=1, epoch_store=None)
+
+    def now(self) -> int:
+        return int(asyncio.get_running_loop().time() * 1e6)
+
+    async def tail_lsn(self, log: int, *, timeout: float) -> LSN:
+        if log == 2 and self.unknown:
+            self.unknown -= 1
+            raise LogDeviceError(self.status, f"there is no log {log}")
+        return LSN(9)
+
+
+async def test_a_log_that_a_node_does_not_know_yet_is_left_for_the_next_micro_batch() -> None:
+    options = SourceOptions.of({"cluster": "cluster.toml", "logs": "/logs"}, streaming=True)
+    client: Any = Nodes(unknown=1)
+    assert await triggers.tail_positions(client, options) == {1: 10}
+    assert await triggers.tail_positions(client, options) == {1: 10, 2: 10}
+    client = Nodes(unknown=1, status=Status.TIMEDOUT)
+    with pytest.raises(LogDeviceError, match=r"log 2 \(/logs/2\): there is no log 2"):
+        await triggers.tail_positions(client, options)
+
+
+async def test_a_plan_asks_again_for_a_log_that_a_node_does_not_know_yet_until_its_time_is_over() -> None:
+    client: Any = Nodes(unknown=2)
+    assert await tail_of(client, LogId(2), Micros(10_000_000)) == 9
+    client = Nodes(unknown=1000)
+    with pytest.raises(LogDeviceError, match="there is no log 2") as caught:
+        await tail_of(client, LogId(2), Micros(300_000))
+    assert caught.value.status is Status.NOTFOUND
