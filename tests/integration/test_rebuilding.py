@@ -36,9 +36,19 @@ Copies = dict[LogId, dict[int, dict[ShardId, tuple[ShardId, ...]]]]
 
 
 def rebuilding(**options: Any) -> dict[str, dict[str, Any]]:
-    """Settings of a cluster that rebuilds soon."""
+    """Settings of a cluster that rebuilds soon.
+
+    The event log begins before all nodes have heard of each other, so that its first epoch may list too few to make up for one that is lost: donors
+    look for a place `tries_max` times before they say that there is none.
+    """
     return {
-        "rebuilding": {"enabled": True, "self_initiated_grace_period_us": "2s", "supervision_us": "200ms", **options}
+        "rebuilding": {
+            "enabled": True,
+            "self_initiated_grace_period_us": "2s",
+            "supervision_us": "200ms",
+            "retry_us_max": "300ms",
+            **options,
+        }
     }
 
 
