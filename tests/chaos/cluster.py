@@ -15,7 +15,7 @@ from logdevice_py.config.logs import Durability
 from logdevice_py.core.ids import NodeId
 from server import layout
 from server.dev_cluster import make_config
-from server.readiness import wait_until_acquainted, wait_until_writable
+from server.readiness import wait_until_writable
 from server.supervisor import Supervisor, write_cluster_file
 from server.virtual_network import VirtualNetwork, may_make_networks
 from server.zookeeper_server import ZooKeeperServer
@@ -115,7 +115,6 @@ async def chaos_cluster(directory: Path, *, nodes: int = 5, logs: int = 3) -> As
         await supervisor.listen()
         try:
             await supervisor.start_all()
-            await wait_until_acquainted(config, supervisor.running, timeout=60)
             await wait_until_writable(layout.cluster_file(directory), timeout=60)
             yield ChaosCluster(supervisor, disks, zookeeper)
         finally:
