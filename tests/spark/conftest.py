@@ -69,7 +69,7 @@ class RunningCluster:
 
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
-    running = RunningCluster(tmp_path_factory.mktemp("cluster"), nodes=3, logs=32, replicate="node:2", racks=1)
+    running = RunningCluster(tmp_path_factory.mktemp("cluster"), nodes=3, logs=33, replicate="node:2", racks=1)
     yield running
     running.stop()
 
@@ -96,6 +96,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.memory", "512m")
         .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")  # it lives for minutes
+        .config(
+            "spark.python.authenticate.socketTimeout", "60s"
+        )  # a busy machine takes longer than 15 s to start a Python
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
         .getOrCreate()

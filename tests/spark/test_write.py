@@ -46,7 +46,7 @@ def test_keys_go_with_their_records_and_are_appended_once_with_a_job(
 def test_a_job_with_another_number_of_partitions_fails(spark: SparkSession, cluster: RunningCluster) -> None:
     def write_rows(job: str, partitions: int) -> None:
         rows = spark.range(0, 10, 1, partitions).selectExpr("CAST(id AS STRING) AS payload")
-        rows.write.format("logdevice").mode("append").options(cluster=cluster.file, jobId=job).save("28")
+        rows.write.format("logdevice").mode("append").options(cluster=cluster.file, jobId=job).save("33")
 
     for _ in range(2):
         write_rows("fewer", 2)
