@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Final
 
-from client.cli.query.fetch import NodeAsker
+from client.cli.query.fetch import NodeAsker, as_dicts
 from client.client import Client
 from logdevice_py.config.admin import admin_endpoint
 from logdevice_py.config.cluster import ClusterConfig
@@ -36,7 +36,7 @@ async def wait_until_acquainted(
     try:
         while True:
             nodes = sorted(node for node in running() if admin_endpoint(config, config.nodes[node]) is not None)
-            stranger = await _stranger(asker, config, nodes, min(5.0, timeout))
+            stranger = await _stranger(asker, nodes, min(5.0, timeout))
             if stranger is None:
                 return
             if time.monotonic() > end:
@@ -46,18 +46,16 @@ async def wait_until_acquainted(
         await asker.close()
 
 
-async def _stranger(asker: NodeAsker, config: ClusterConfig, nodes: list[NodeId], seconds: float) -> str | None:
+async def _stranger(asker: NodeAsker, nodes: list[NodeId], seconds: float) -> str | None:
     """Who has not heard of whom; None: everybody of everybody."""
     table = TABLES["cluster_state"]
-    names = [column.name for column in table.columns]
-    observer, observed, state, generations = (
-        names.index(name) for name in ("node_id", "observed_node_id", "state", "generations")
-    )
     rows, failures = await asker.ask_each(table, nodes, EVERYTHING, None, seconds)
     if failures:
         return str(failures[0])
     heard = {
-        (row[observer], row[observed]) for row in rows if row[state] == "ALIVE" and "?" not in str(row[generations])
+        (row["node_id"], row["observed_node_id"])
+        for row in as_dicts(table, rows)
+        if row["state"] == "ALIVE" and "?" not in str(row["generations"])
     }
     for node in nodes:
         for other in nodes:

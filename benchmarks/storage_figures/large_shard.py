@@ -10,7 +10,7 @@ from pathlib import Path
 
 from benchmarks.ldbench.page_cache import drop_page_cache
 from benchmarks.storage_figures.appends import Latencies, PacedAppends, fill
-from benchmarks.storage_figures.processes import bytes_of, load, node_processes, processor_seconds, resident_bytes, say
+from benchmarks.storage_figures.processes import bytes_of, cost_of_node, load, node_processes, say
 from client.client import Client
 from logdevice_py.core.ids import LogId, NodeId
 from logdevice_py.core.units import Timestamp
@@ -75,25 +75,25 @@ class LargeShard:
         began = time.monotonic()
         async with node_processes(self.directory, **self._nodes) as supervisor, self._client() as client:  # type: ignore[arg-type]
             say(f"all logs are writable {time.monotonic() - began:.2f} s after the process was started")
-            say(f"{resident_bytes(supervisor, 0) / 1e6:.0f} MB resident")
+            say(f"{cost_of_node(supervisor, 0).resident_bytes / 1e6:.0f} MB resident")
             spans = [await self._span(client, log) for log in range(1, LOGS + 1)]
             first, last = min(span[0] for span in spans), max(span[1] for span in spans)
             rng = random.Random(1)
             took = []
-            used, own = processor_seconds(supervisor, 0), time.process_time()
+            used, own = cost_of_node(supervisor, 0).cpu_seconds, time.process_time()
             for _ in range(_LOOK_UPS):
                 log, when = rng.randrange(1, LOGS + 1), rng.randrange(first, last)
                 at = time.perf_counter()
                 await client.find_time(log, when)
                 took.append((time.perf_counter() - at) * 1e3)
-            used, own = processor_seconds(supervisor, 0) - used, time.process_time() - own
+            used, own = cost_of_node(supervisor, 0).cpu_seconds - used, time.process_time() - own
             took.sort()
             say(
                 f"{_LOOK_UPS} look-ups of times over {(last - first) / 1e6:.0f} s: p50 {statistics.median(took):.1f} ms, "
                 f"p99 {took[int(_LOOK_UPS * 0.99)]:.1f} ms, max {took[-1]:.1f} ms; processor time of each: "
                 f"{used * 1e3 / _LOOK_UPS:.2f} ms of the node, {own * 1e3 / _LOOK_UPS:.2f} ms of the client; {load()}"
             )
-            say(f"{resident_bytes(supervisor, 0) / 1e6:.0f} MB resident after the look-ups")
+            say(f"{cost_of_node(supervisor, 0).resident_bytes / 1e6:.0f} MB resident after the look-ups")
 
     def _open_store(self) -> str:
         directory = layout.node_directory(self.directory, NodeId(0)) / "shard0"
@@ -136,7 +136,7 @@ class LargeShard:
                         f"p99 is {ratios[-1]:.2f} times the control's"
                     )
             say(
-                f"median of the ratios: {statistics.median(ratios):.2f}; {resident_bytes(supervisor, 0) / 1e6:.0f} MB resident; {load()}"
+                f"median of the ratios: {statistics.median(ratios):.2f}; {cost_of_node(supervisor, 0).resident_bytes / 1e6:.0f} MB resident; {load()}"
             )
 
     async def _wait_for_space(self, appends: PacedAppends) -> tuple[int, float, Latencies]:

@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from benchmarks.ldbench.resources import ProcessCost, cost_of
 from client.client import read_cluster_file
 from logdevice_py.config.logs import Durability
 from logdevice_py.core.ids import NodeId
@@ -76,18 +77,11 @@ def bytes_of(directory: Path, node: int) -> int:
     return size
 
 
-def resident_bytes(supervisor: Supervisor, node: int) -> int:
-    """Memory of a node's process that is its own: without pages of files that the kernel keeps for all."""
-    pid = supervisor.children[NodeId(node)].process.pid
-    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
-    return int(status.partition("VmRSS:")[2].split()[0]) << 10
-
-
-def processor_seconds(supervisor: Supervisor, node: int) -> float:
-    """What a node's process has used of processors."""
-    pid = supervisor.children[NodeId(node)].process.pid
-    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+def cost_of_node(supervisor: Supervisor, node: int) -> ProcessCost:
+    """What a node's process, which must be alive, uses and has used."""
+    cost = cost_of(supervisor.children[NodeId(node)].process.pid)
+    assert cost is not None, f"N{node} is gone"
+    return cost
 
 
 def load() -> str:

@@ -200,7 +200,7 @@ async def plan(client: Client, options: SourceOptions, restriction: Restriction)
     share = share_of([each or 0 for each in sizes], bytes_max=most, partitions_min=least)
     found = await asyncio.gather(*map(segments, wanted, sizes))
     ranges = [
-        LogRange(each.log, _group_of(client, each.log), each.lo, each.hi, parts)
+        LogRange(each.log, group_of(client, each.log), each.lo, each.hi, parts)
         for each, parts in zip(wanted, found, strict=True)
     ]
     return cut(ranges, bytes_max=most, partitions_min=least)
@@ -216,6 +216,7 @@ async def _in_time(seconds: float) -> AsyncIterator[None]:
         pass
 
 
-def _group_of(client: Client, log: LogId) -> str:
+def group_of(client: Client, log: LogId) -> str:
+    """The path of the log's group; empty for a log that is not in the cluster file."""
     group = client.config.logs.group(log)
     return "" if group is None else group.path

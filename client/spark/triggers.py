@@ -10,7 +10,7 @@ from client.client import Client
 from client.read.items import RecordBatch
 from client.reader import Reader
 from client.spark.options import Place, SourceOptions
-from client.spark.planning import chosen_logs, start_of, tail_if_known, tail_of
+from client.spark.planning import chosen_logs, group_of, start_of, tail_if_known, tail_of
 from client.spark.ranges import Cut, spread
 from client.spark.survey import oldest
 from logdevice_py.core.ids import LogId
@@ -100,8 +100,7 @@ async def ranges_between(client: Client, begin: Positions, until: Positions, par
         if start is None:
             start = await oldest(client, LogId(log), behind - 1) if behind > 1 else 1
         if start < behind:
-            group = client.config.logs.group(LogId(log))
-            cuts.append(Cut(LogId(log), "" if group is None else group.path, start, behind - 1))
+            cuts.append(Cut(LogId(log), group_of(client, LogId(log)), start, behind - 1))
     return spread(cuts, partitions_min)
 
 

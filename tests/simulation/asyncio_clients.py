@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from client.client import Client
 from client.session import ClientSession
+from logdevice_py.core.ids import LogId
+from logdevice_py.core.status import LogDeviceError
 from logdevice_py.core.units import SECOND, Micros
 from logdevice_py.simulation.scheduler import Scheduler
 from server.sim_cluster import SimClientNetwork
 from server.sim_machines import SimMachines
 from tests.simulation.application import Application
+from tests.simulation.history import Attempt
 
 if TYPE_CHECKING:
     from tests.simulation.workload import Applications
@@ -184,6 +187,22 @@ class AsyncioApplication(Application):
     def ended(self) -> bool:
         """Its code has ended, or it is dead."""
         return not self.alive or bool(self.client.done)
+
+    async def outcome(self, log: LogId, attempt: Attempt, answer: Any) -> Any:
+        """The receipt of an append; the history learns what came of the attempt, unless the process dies before."""
+        self.run.pending += 1
+        try:
+            receipt = await answer
+        except LogDeviceError as error:
+            self.run.pending -= 1
+            self.run.failures[error.status] = self.run.failures.get(error.status, 0) + 1
+            if self.alive:
+                self.run.histories[log].give_up(attempt, maybe_applied=error.maybe_applied)
+            raise
+        self.run.pending -= 1
+        if self.alive:
+            self.acknowledged(log, attempt, receipt.lsn, receipt.batch_offset, receipt.timestamp)
+        return receipt
 
     async def rest(self, microseconds: int) -> None:
         """Sleep so long, less when the run becomes calm."""

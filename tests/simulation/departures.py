@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from logdevice_py.config.replication import ReplicationProperty
@@ -22,6 +23,18 @@ _WATCH_US: Final = 50_000
 """Shorter than it takes to declare a loss and its end: the shard says that it is back once a second."""
 
 
+@dataclass(frozen=True, slots=True)
+class CopiesOfDeparted:
+    """What became of the copies that lost and drained shards held."""
+
+    rebuilt: Mapping[ShardId, Generation]
+    """Shards whose losses were made good, up to these generations."""
+    emptied: frozenset[ShardId]
+    """Those that are empty, though they serve; none when drained shards were used again because there were too few others."""
+    once_lost: frozenset[ShardId]
+    """Those that some node took for lost at some time: what recovery stored then may have done without them."""
+
+
 class Departures:
     """One node or two leave each run: as far as the damage done before allows."""
 
@@ -32,8 +45,7 @@ class Departures:
         self._rng = random.Random(cluster.rng.getrandbits(64))
         self._gone: set[ShardId] = set()
         self._drained: set[ShardId] = set()
-        self.once_lost: set[ShardId] = set()
-        """Shards that some node took for lost at some time."""
+        self._once_lost: set[ShardId] = set()
         self._used_again = HITS[_USED_AGAIN]
 
     def start(self) -> None:
@@ -45,7 +57,7 @@ class Departures:
 
     def _watch(self) -> None:
         for state in self._sets():
-            self.once_lost.update(each.shard for each in state.shards.values() if each.mode is RebuildMode.RESTORE)
+            self._once_lost.update(each.shard for each in state.shards.values() if each.mode is RebuildMode.RESTORE)
         self._cluster.scheduler.after(_WATCH_US, self._watch)
 
     def _try(self, after: int, leave: Callable[[], bool]) -> None:
@@ -171,12 +183,11 @@ class Departures:
             )
         return f"gone {self._gone}, drained {self._drained}; " + "\n".join(lines)
 
-    def rebuilt(self) -> tuple[dict[ShardId, Generation], frozenset[ShardId]]:
-        """Shards whose losses were made good, up to these generations; and those that are empty, though they serve, unless drained shards were used
-        again because there were too few others."""
+    def came_to(self) -> CopiesOfDeparted:
+        """What became of the copies of those that left."""
         state = self._sets()[0]
         whole = [entry for entry in state.shards.values() if entry.rebuilt and not entry.flags]
         emptied = frozenset(entry.shard for entry in whole if entry.mode is RebuildMode.RELOCATE)
         if HITS[_USED_AGAIN] > self._used_again:
             emptied = frozenset()
-        return {entry.shard: entry.generation for entry in whole}, emptied
+        return CopiesOfDeparted({entry.shard: entry.generation for entry in whole}, emptied, frozenset(self._once_lost))

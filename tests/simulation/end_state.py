@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from client.read.read_stream import ReadStream
 from logdevice_py.core.entry import EntryFlags, parse_header
-from logdevice_py.core.ids import Generation, ShardId, format_shard
+from logdevice_py.core.ids import ShardId, format_shard
 from logdevice_py.core.lsn import LSN_MAX, format_lsn
 from server.sim_machines import SimMachines
 from storage_node.log_store import keys
@@ -20,6 +20,7 @@ from tests.simulation.writers import StreamWriter
 if TYPE_CHECKING:
     from storage_node.node import ShardMachines
     from tests.simulation.application import Application
+    from tests.simulation.departures import CopiesOfDeparted
     from tests.simulation.workload import Applications
 
 
@@ -91,14 +92,18 @@ def check_copies(
     model: LogModel,
     damaged: Collection[ShardId],
     trimmed: int,
-    rebuilt: Mapping[ShardId, Generation] | None = None,
-    emptied: Collection[ShardId] = frozenset(),
-    once_lost: Collection[ShardId] = frozenset(),
+    departed: CopiesOfDeparted | None = None,
 ) -> None:
-    """What `rebuilt` shards lost up to these generations, and what `emptied` ones hold, does not count: it was stored again elsewhere. What recovery stored may have done
-    without a shard that was lost at that time, though it may be back (`once_lost`). Every acknowledged entry has copies that satisfy the replication property of its epoch, shards counted that a fault destroyed; and the
+    """Every acknowledged entry has copies that satisfy the replication property of its epoch, and no plug of recovery; every
     copyset of what a shard answers with names shards that hold or held a copy, but for what an unfinished attempt of recovery
-    left below the LNG from which the recovery that ended began."""
+    left below the LNG from which the recovery that ended began.
+
+    Shards that a fault destroyed count for what they had. What departed shards lost before they were rebuilt, and what those
+    that are empty hold, does not: it was stored again elsewhere. Recovery may have done without a shard that was lost at
+    the time, though it may be back.
+    """
+    rebuilt = {} if departed is None else departed.rebuilt
+    emptied = frozenset() if departed is None else departed.emptied
     destroyed = cluster.destroyed_entries()
     held = [
         (shard, _counting_copies(disk, model.log))
@@ -124,8 +129,8 @@ def check_copies(
                     raise Violation(f"{format_shard(shard)} holds a plug at {format_lsn(lsn)}, acknowledged")
                 continue
             holders.add(shard)
-            if header.flags & _BY_RECOVERY:
-                excused.update(once_lost)
+            if departed is not None and header.flags & _BY_RECOVERY:
+                excused.update(departed.once_lost)
             if header.flags & _BY_RECOVERY and lsn & 0xFFFFFFFF <= model.recovered_from.get(lsn >> 32, 0):
                 # Of an attempt that did not end, and that knew of a lower LNG than the one that did. The entry has all its copies without
                 # this one, whose copyset is then a wrong hint.
@@ -136,18 +141,16 @@ def check_copies(
                 rank_max = header.rank
                 copysets.append(set(header.copyset))
         made_good = {
-            shard
-            for shard, generation in (rebuilt or {}).items()
-            if (epoch.interval.generation(shard) or 0) <= generation
+            shard for shard, generation in rebuilt.items() if (epoch.interval.generation(shard) or 0) <= generation
         }
         counted = (lost - made_good | excused) & set(epoch.interval.shards)
-        if not epoch.domains.can_replicate(holders.difference(emptied) | counted):
+        if not epoch.domains.can_replicate(holders - emptied | counted):
             names = [format_shard(shard) for shard in sorted(holders)]
             raise Violation(f"log {model.log} {format_lsn(lsn)} was acknowledged; copies are on {names}")
         ever = set().union(*entry.stored.values()) | holders | lost | model.written.get(lsn, set())
         untrue = [copyset for copyset in copysets if not copyset <= ever]
         # A round of rebuilding that a later one took the place of leaves copies that name shards which were to get one, too.
-        if untrue and (rebuilt is None or len(untrue) == len(copysets)):
+        if untrue and (departed is None or len(untrue) == len(copysets)):
             names = [format_shard(shard) for shard in sorted(untrue[0] - ever)]
             raise Violation(f"log {model.log} {format_lsn(lsn)}: its copyset names {names}, which never had a copy")
 

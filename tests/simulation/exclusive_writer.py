@@ -12,7 +12,7 @@ from logdevice_py.core.lsn import ESN_MAX, Epoch, Lsn, compose_lsn
 from logdevice_py.core.status import LogDeviceError
 from logdevice_py.core.units import SECOND
 from tests.simulation.asyncio_clients import AsyncioApplication
-from tests.simulation.history import Attempt, LogHistory, Observation
+from tests.simulation.history import LogHistory, Observation
 
 LETTER: Final = "y"
 """With which the names of the processes begin."""
@@ -73,25 +73,10 @@ class ExclusiveWriter(AsyncioApplication):
                     self.rng.choice([0, 10, 1000])
                 )
                 attempt = self.history.attempt(payload, self.floor[self.log])
-                answers.append(self.outcome(attempt, writer.append(self.log, payload)))
-            failed = [error for error in await asyncio.gather(*answers) if error is not None]
+                answers.append(self.outcome(self.log, attempt, writer.append(self.log, payload)))
+            outcomes = await asyncio.gather(*answers, return_exceptions=True)
+            failed = [each for each in outcomes if isinstance(each, BaseException)]
             if failed:
                 # what of it is stored is read before anything else is appended
                 raise failed[0]
             self.number += len(answers)
-
-    async def outcome(self, attempt: Attempt, answer: Any) -> LogDeviceError | None:
-        """Wait for it, and note it, unless the process dies before; why it failed."""
-        self.run.pending += 1
-        try:
-            receipt = await answer
-        except LogDeviceError as error:
-            self.run.pending -= 1
-            self.run.failures[error.status] = self.run.failures.get(error.status, 0) + 1
-            if self.alive:
-                self.history.give_up(attempt, maybe_applied=error.maybe_applied)
-            return error
-        self.run.pending -= 1
-        if self.alive:
-            self.acknowledged(self.log, attempt, receipt.lsn, receipt.batch_offset, receipt.timestamp)
-        return None

@@ -249,13 +249,8 @@ class _Run:
         else:
             check_succession(history, whole)
             check_exclusive(history, whole)
-            rebuilt, emptied, once_lost = None, frozenset(), frozenset()
-            if self.departures is not None:
-                rebuilt, emptied = self.departures.rebuilt()
-                once_lost = frozenset(self.departures.once_lost)
-            check_copies(
-                self.cluster, model, self.nemesis.budget.damaged, history.trim_asked, rebuilt, emptied, once_lost
-            )
+            departed = None if self.departures is None else self.departures.came_to()
+            check_copies(self.cluster, model, self.nemesis.budget.damaged, history.trim_asked, departed)
             check_clean_epochs(self.cluster, model, whole, history.trim_asked)
 
     def _append(self, log: LogId) -> int:

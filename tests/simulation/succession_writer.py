@@ -10,7 +10,6 @@ from client.read.items import Record
 from logdevice_py.core.status import LogDeviceError
 from logdevice_py.core.units import SECOND
 from tests.simulation.asyncio_clients import AsyncioApplication
-from tests.simulation.history import Attempt
 from tests.simulation.succession import FENCE, CountedRecords
 
 _IN_FLIGHT_MAX = 8
@@ -52,29 +51,13 @@ class SuccessionWriter(AsyncioApplication):
         # whoever knows the tail appends above it, so nothing that was acknowledged before lies above the fence
         payload = f"{self.name}-{FENCE}-{self.rng.getrandbits(32)}".encode()
         fence = history.attempt(payload, (tail, _BEHIND_ALL))
-        receipt = await self.outcome(fence, client.append(log, payload))
+        receipt = await self.outcome(log, fence, client.append(log, payload))
         found: list[bytes] = []
         async with client.reader(log, until=receipt.lsn) as reader:
             async for item in reader:
                 if isinstance(item, Record):
                     found.append(item.payload)
         return CountedRecords(found).last
-
-    async def outcome(self, attempt: Attempt, answer: Any) -> Any:
-        """The receipt; the history learns what came of the attempt, unless the process dies before."""
-        self.run.pending += 1
-        try:
-            receipt = await answer
-        except LogDeviceError as error:
-            self.run.pending -= 1
-            self.run.failures[error.status] = self.run.failures.get(error.status, 0) + 1
-            if self.alive:
-                self.history.give_up(attempt, maybe_applied=error.maybe_applied)
-            raise
-        self.run.pending -= 1
-        if self.alive:
-            self.acknowledged(self.log, attempt, receipt.lsn, receipt.batch_offset, receipt.timestamp)
-        return receipt
 
     async def write(self, writer: Any, number: int, interval: int) -> None:
         """Append until the run is calm or a successor has come."""
@@ -84,7 +67,7 @@ class SuccessionWriter(AsyncioApplication):
             number += 1
             payload = f"{self.name}-{number}-".encode() + bytes(self.rng.choice([0, 10, 100]))
             attempt = self.history.attempt(payload, self.floor[self.log], self.name, number)
-            waiting.append(asyncio.create_task(self.outcome(attempt, writer.append(self.log, payload))))
+            waiting.append(asyncio.create_task(self.outcome(self.log, attempt, writer.append(self.log, payload))))
             while len(waiting) >= _IN_FLIGHT_MAX or (waiting and waiting[0].done()):
                 await waiting.popleft()
             if self.rng.random() < 0.02:

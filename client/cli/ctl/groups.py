@@ -125,12 +125,11 @@ def _changed(change: Change, done: str) -> Callable[[Client, argparse.Namespace]
 
 async def _late(config: ClusterConfig, seconds: float) -> list[str]:
     """Nodes with an admin API of which it is not known after a while that they use the version."""
-    from client.cli.query.fetch import NodeAsker
+    from client.cli.query.fetch import NodeAsker, as_dicts
     from logdevice_py.tables.catalog import TABLES
     from logdevice_py.tables.constraints import EVERYTHING
 
     table = TABLES["info"]
-    place = [column.name for column in table.columns].index("config_version")
     missing = [node for node, member in config.nodes.items() if member.admin_port is not None]
     asker = NodeAsker(config)
     loop = asyncio.get_running_loop()
@@ -139,7 +138,8 @@ async def _late(config: ClusterConfig, seconds: float) -> list[str]:
         while True:
             left = max(0.05, ends - loop.time())
             rows, failures = await asker.ask_each(table, missing, EVERYTHING, None, left)
-            using = {row[0] for row in rows if isinstance(row[place], int) and row[place] >= config.version}  # type: ignore[operator]
+            versions = {row["node_id"]: row["config_version"] for row in as_dicts(table, rows)}
+            using = {node for node, used in versions.items() if isinstance(used, int) and used >= config.version}
             missing = [node for node in missing if node not in using]
             refused = {failure.node for failure in failures if failure.status is Status.CONNFAILED}
             if all(node in refused for node in missing) or loop.time() >= ends:

@@ -62,14 +62,14 @@ async def _tables(
     asker: NodeAsker, nodes: Sequence[NodeId], names: Sequence[str], seconds: float
 ) -> tuple[dict[str, Found], dict[NodeId, str]]:
     """The rows of some tables at all these nodes, and why those that did not answer for one did not."""
+    from client.cli.query.fetch import as_dicts
+
     answers = await asyncio.gather(*(asker.ask_each(TABLES[name], nodes, EVERYTHING, None, seconds) for name in names))
     found: dict[str, Found] = {}
     silent: dict[NodeId, str] = {}
     for name, (rows, failures) in zip(names, answers, strict=True):
-        columns = [column.name for column in TABLES[name].columns]
         by_node = found[name] = {node: [] for node in nodes}
-        for row in rows:
-            cells = dict(zip(columns, row, strict=True))
+        for cells in as_dicts(TABLES[name], rows):
             by_node[NodeId(int(cells["node_id"] or 0))].append(cells)
         for failure in failures:
             silent.setdefault(failure.node, f"{failure.status.name}: {failure.detail}")

@@ -192,6 +192,12 @@ class NodeAsker:
         return rows
 
 
+def as_dicts(table: TableDeclaration, rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Rows of a table with the names of its columns."""
+    names = [column.name for column in table.columns]
+    return [dict(zip(names, row, strict=True)) for row in rows]
+
+
 def _content(code: int, body: bytes) -> Any:
     """What a node answered.
 

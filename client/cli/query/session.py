@@ -15,7 +15,7 @@ import apsw
 
 from client.cli.query.client_rows import ClientRows
 from client.cli.query.comparison import compare_copies
-from client.cli.query.fetch import NodeAsker, NodeFailure, Row
+from client.cli.query.fetch import NodeAsker, NodeFailure, Row, as_dicts
 from client.cli.query.literals import replace_lsns
 from client.cli.query.pushdown import Wanted
 from client.cli.query.virtual_tables import SQL_TYPES, TableModule
@@ -256,9 +256,11 @@ class LDQuery:
         return compare_copies(
             self.config,
             log,
-            _as_dicts("record", self._fetch(TABLES["record"], Wanted(replace(constraints, shard=None, bare=True)))),
-            _as_dicts("historical_metadata", self._fetch(TABLES["historical_metadata"], of_log)),
-            _as_dicts("log_storage_state", self._fetch(TABLES["log_storage_state"], of_log)),
+            as_dicts(
+                TABLES["record"], self._fetch(TABLES["record"], Wanted(replace(constraints, shard=None, bare=True)))
+            ),
+            as_dicts(TABLES["historical_metadata"], self._fetch(TABLES["historical_metadata"], of_log)),
+            as_dicts(TABLES["log_storage_state"], self._fetch(TABLES["log_storage_state"], of_log)),
             frozenset(self._failures),
         )
 
@@ -268,11 +270,6 @@ class LDQuery:
         if source is TableSource.STORAGE_NODES:
             return [node for node, member in self.config.nodes.items() if Roles.STORAGE in member.roles]
         return list(self.config.nodes)
-
-
-def _as_dicts(name: str, rows: Sequence[Row]) -> list[dict[str, Any]]:
-    names = [column.name for column in TABLES[name].columns]
-    return [dict(zip(names, row, strict=True)) for row in rows]
 
 
 def _note_columns(cursor: apsw.Cursor, described: list[Sequence[tuple[str, str | None]]]) -> bool:
