@@ -54,6 +54,15 @@ class ClientSettings:
     coalesced_frame_bytes: int = setting(
         256 << 10, unit="bytes", lo=1, doc="Coalesced appends are cut into frames of about this size."
     )
+    coalesce_in_flight: int = setting(
+        2,
+        unit="frames",
+        lo=1,
+        doc="While so many frames of a log are unanswered, further direct appends wait for one of them to be answered, and leave together.",
+    )
+    coalesce_wait_us: int = setting(
+        5_000, unit="us", lo=0, doc="How long they wait at most; 0: all appends leave at the end of their turn."
+    )
     metadata_repair_us: int = setting(
         10_000_000,
         unit="us",

@@ -43,15 +43,19 @@ from logdevice_py.protocol.messages import (
 _NOT_REPLICATED = int(AppendedFlags.NOT_REPLICATED)
 _ROUTING = int(AppendFlags.NO_REDIRECT | AppendFlags.REACTIVATE_IF_PREEMPTED)
 _PROBES_MAX = 1000
+_WAITING_MAX = 1000
+"""Records: a frame of that many gains little by one more."""
 DURABILITY = {int(value): value for value in Durability}
 
 
 class _LogAppends:
     """What is under way for one log."""
 
-    __slots__ = ("held", "open", "pauses", "timer")
+    __slots__ = ("held", "in_flight", "open", "pauses", "timer")
 
     def __init__(self) -> None:
+        self.in_flight = 0
+        """Frames neither acknowledged nor failed."""
         self.open: list[OpenAppends] = []
         self.held: list[AppendFrame] = []
         self.pauses: Iterator[int] | None = None
@@ -117,14 +121,14 @@ class AppendRequests:
         timeout_us: int,
         key: bytes | None = None,
     ) -> OpenAppends:
-        """Take one record; it leaves at the end of the turn. The promise gets its `Receipt`.
+        """Take one record; it leaves at the end of the turn, or when few frames are on their way. The promise gets its `Receipt`.
 
         Args:
             log: where.
             payload: the record.
             promise: of whoever waits.
             payload_max: the longest record that the log takes.
-            timeout_us: from the end of the turn on.
+            timeout_us: from when it leaves on.
             key: of the record.
         Returns:
             what others of the same turn and about the same timeout may join.
@@ -156,6 +160,9 @@ class AppendRequests:
         dirty, self._dirty = self._dirty, []
         for log in dirty:
             appends = self._logs[log]
+            if appends.in_flight >= self._settings.coalesce_in_flight and self._wait(appends.open[0], now):
+                self._dirty.append(log)
+                continue
             opened, appends.open = appends.open, []
             attributes = self._routes.config.log(log)
             batching = attributes is None or attributes.sequencer_batching
@@ -180,11 +187,28 @@ class AppendRequests:
                     whole = last - first == len(promises)
                     frame = AppendFrame(message, promises if whole else promises[first:last], now, deadline)
                     self._frames[message.request_id] = frame
+                    appends.in_flight += 1
                     if appends.held:
                         appends.held.append(frame)  # behind those that wait: they were called for earlier
                     else:
                         self._start(frame, now)
         self._arm(now)
+
+    def _wait(self, taken: OpenAppends, now: Micros) -> bool:
+        """Whether appends are to wait for others to share their frame.
+
+        A frame costs each process that it passes more than a record does. Appends that leave one by one while others are on their way fill queues
+        that they then wait in themselves.
+        """
+        settings = self._settings
+        if taken.leave_at is None:
+            taken.leave_at = Micros(now + settings.coalesce_wait_us)
+            self._timers.at(taken.leave_at, _end_turn)
+        return (
+            now < taken.leave_at
+            and len(taken.payloads) < _WAITING_MAX
+            and len(taken.payloads[-1]) < settings.coalesce_bytes
+        )
 
     def on_appended(self, peer: PeerId, answer: Appended, now: Micros) -> bool:
         """An answer; False when it is not for a direct append."""
@@ -412,6 +436,7 @@ class AppendRequests:
                 held.remove(frame)
         frame.state = FrameState.DONE
         del self._frames[frame.message.request_id]
+        self._logs[frame.message.log].in_flight -= 1
 
     # Time
 
@@ -461,3 +486,7 @@ class AppendRequests:
     def in_flight(self) -> int:
         """Frames neither acknowledged nor failed."""
         return len(self._frames)
+
+
+def _end_turn(now: Micros) -> None:
+    """A turn ends after a timer: that is all."""

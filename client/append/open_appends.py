@@ -1,8 +1,9 @@
-"""Direct appends that were called and have not left yet: they do at the end of the turn."""
+"""Direct appends that were called and have not left yet: they do at the end of the turn, or soon after."""
 
 from __future__ import annotations
 
 from client.promise import Promise
+from logdevice_py.core.units import Micros
 
 
 class OpenAppends:
@@ -12,13 +13,15 @@ class OpenAppends:
     record of a turn.
     """
 
-    __slots__ = ("keys", "payload_max", "payloads", "promises", "timeout_us")
+    __slots__ = ("keys", "leave_at", "payload_max", "payloads", "promises", "timeout_us")
 
     def __init__(self, payload_max: int, timeout_us: int) -> None:
         self.payload_max = payload_max
         """The longest record that the log takes."""
         self.timeout_us = timeout_us
-        """From the end of the turn on."""
+        """From when they leave on."""
+        self.leave_at: Micros | None = None
+        """When they leave at the latest; None: they were not made to wait."""
         self.payloads: list[bytes] = []
         self.promises: list[Promise] = []
         self.keys: dict[int, bytes] = {}

@@ -173,7 +173,9 @@ def draw(seed: int, mode: RunMode = RunMode.USUAL) -> Scenario:
             slow_probability=rng.choice([0.0, 0.01, 0.1]),
             slow_max=rng.choice([20 * MILLISECOND, 500 * MILLISECOND]),
         ),
-        client_settings=ClientSettings(),
+        client_settings=ClientSettings(
+            coalesce_in_flight=rng.choice([1, 2, 1000]), coalesce_wait_us=rng.choice([0, 5_000, 50_000])
+        ),
         read_settings=_read_settings(rng),
         turn_max=rng.choice([0, 20, 1000, 5000]),
         duration=(120 if minutes else rng.choice([5, 10, 20])) * SECOND,

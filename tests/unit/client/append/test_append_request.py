@@ -111,6 +111,79 @@ class TestCoalescing:
         assert caught.value.status is Status.NOTFOUND
 
 
+class TestWaitingForFramesUnderWay:
+    def _busy(self, **settings: int) -> tuple[Bench, list[tuple[NodeId, Any]]]:
+        """Two frames are unanswered."""
+        bench = Bench(settings=ClientSettings(coalesce_in_flight=2, coalesce_wait_us=5_000, **settings))
+        sent = []
+        for payload in (b"a", b"b"):
+            append(bench, payload)
+            sent.append(bench.one())
+        return bench, sent
+
+    def test_what_is_called_meanwhile_leaves_together_after_an_answer(self) -> None:
+        bench, sent = self._busy()
+        promises = []
+        for payload in (b"c", b"d", b"e"):
+            promises.append(append(bench, payload))
+            assert not bench.taken()
+        node, message = sent[1]
+        bench.answer(node, appended(message))
+        node, message = bench.one()
+        assert decode_batch(message.payload, 3) == [b"c", b"d", b"e"]
+        bench.answer(node, appended(message, lsn=compose_lsn(3, 9)))
+        assert [promise.result.batch_offset for promise in promises] == [0, 1, 2]
+
+    def test_it_does_not_wait_for_longer_than_it_may(self) -> None:
+        bench, _ = self._busy()
+        append(bench, b"c")
+        assert not bench.taken()
+        bench.pass_time(4_999)
+        append(bench, b"d")
+        assert not bench.taken()
+        bench.pass_time(1)
+        _, message = bench.one()
+        assert decode_batch(message.payload, 2) == [b"c", b"d"]
+
+    def test_a_large_record_does_not_wait(self) -> None:
+        bench, _ = self._busy()
+        append(bench, b"c")
+        append(bench, b"L" * 5000)
+        assert [message.payload for _, message in bench.taken()] == [b"c", b"L" * 5000]
+
+    def test_a_thousand_records_do_not_wait(self) -> None:
+        bench, _ = self._busy()
+        for _ in range(1000):
+            append(bench)
+        assert [message.records for _, message in bench.taken()] == [1000]
+
+    def test_nothing_waits_where_each_append_has_a_frame_of_its_own(self) -> None:
+        bench, _ = self._busy(coalesce_bytes=0)
+        append(bench, b"c")
+        append(bench, b"d")
+        assert [message.payload for _, message in bench.taken()] == [b"c", b"d"]
+
+    def test_other_logs_do_not_wait(self) -> None:
+        bench, _ = self._busy()
+        bench.session.append(LogId(LOG + 1), b"x", FakePromise())
+        assert [message.log for _, message in bench.taken()] == [LOG + 1]
+
+    def test_a_connection_that_breaks_ends_the_wait(self) -> None:
+        bench, sent = self._busy()
+        waiting = append(bench, b"c")
+        bench.down(sent[0][0])
+        assert [message.payload for _, message in bench.taken()] == [b"c"]
+        assert not waiting.done()
+
+    def test_closing_the_client_fails_what_waits_as_not_applied(self) -> None:
+        bench, _ = self._busy()
+        waiting = append(bench, b"c")
+        assert not bench.taken()
+        bench.session.close()
+        assert waiting.failure.status is Status.SHUTDOWN
+        assert not waiting.failure.maybe_applied
+
+
 class TestRedirects:
     def test_a_redirect_is_followed_and_remembered(self) -> None:
         bench = Bench()
