@@ -254,7 +254,7 @@ class LogHealing:
             self._next_part(now)
         elif part.interval is None:
             hit("healing_of_what_was_not_given_here")
-            self._write(_Step(part.last, True, True, {}), [], now)
+            self._write(_Step(part.last, True, True, {}), [])
         else:
             self.state = HealingState.FETCHING
             self._fetcher.ask(state.log, part.interval.nodeset, part.first, part.last, now)
@@ -290,7 +290,7 @@ class LogHealing:
         if found:
             self._compare(step)
         elif step.healed:
-            self._write(step, [], now)
+            self._write(step, [])
         else:
             self._go_on(through, now)
 
@@ -319,13 +319,13 @@ class LogHealing:
                 and not overlaps(damaged, lsn, lsn)
             ]
             if missing or step.healed:
-                self._write(step, missing, now)
+                self._write(step, missing)
             else:
                 self._go_on(step.through, now)
 
         self._shard.reads.read(state.log, first, step.through, _READ_BYTES, _ENTRIES_MAX, done)
 
-    def _write(self, step: _Step, missing: list[Lsn], now: Micros) -> None:
+    def _write(self, step: _Step, missing: list[Lsn]) -> None:
         self.state = HealingState.WRITING
         shard, state, part = self._shard, self.log, self._parts[0]
         first = part.first
