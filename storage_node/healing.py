@@ -7,6 +7,7 @@ often something is not released yet, or a shard is away.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from heapq import heappop, heappush
 from typing import Final
 
 from logdevice_py.core.ids import Generation, LogId, PeerId, ShardId, format_shard
@@ -66,6 +67,8 @@ class HealingQueue:
         self._waiting: dict[LogId, _Waiting] = {
             log: _Waiting() for log, state in sorted(shard.logs.items()) if state.dirty is not None
         }
+        self._due: list[tuple[Micros, LogId]] = [(Micros(0), log) for log in self._waiting]
+        """When the turn of each waiting log comes, as a heap; logs that wait for something else by now are passed over."""
         self._running: dict[LogId, tuple[LogHealing, _Waiting]] = {}
         self._timer: Timer | None = None
         self._began: Micros | None = None
@@ -118,8 +121,10 @@ class HealingQueue:
     def on_peer_up(self, now: Micros) -> None:
         """What was waited for may be there: do not wait for the retry."""
         if self._began is not None and self._waiting:
-            for waiting in self._waiting.values():
-                waiting.not_before = min(waiting.not_before, Micros(now + _RETRY_FIRST))
+            soon = Micros(now + _RETRY_FIRST)
+            for log, waiting in self._waiting.items():
+                if waiting.not_before > soon:
+                    self._wait(log, waiting, soon)
             self._begin(now)
 
     def stop_all(self) -> None:
@@ -129,6 +134,7 @@ class HealingQueue:
         self._shard.metrics.dirty_logs -= self.dirty_logs
         self._running.clear()
         self._waiting.clear()
+        self._due.clear()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -153,9 +159,12 @@ class HealingQueue:
             self._timer = None
         if shard.failed:
             return
-        free = shard.settings.healing_logs_max - len(self._running)
-        for log in [log for log, waiting in self._waiting.items() if waiting.not_before <= now][: max(free, 0)]:
-            waiting = self._waiting.pop(log)
+        while self._due and len(self._running) < shard.settings.healing_logs_max and self._due[0][0] <= now:
+            due, log = heappop(self._due)
+            waiting = self._waiting.get(log)
+            if waiting is None or waiting.not_before != due:
+                continue
+            del self._waiting[log]
             state = shard.logs[log]
             state.forget_dirty(Lsn(0), state.trim_point)
             if state.dirty is None:
@@ -176,8 +185,7 @@ class HealingQueue:
             self._running[log] = healing, waiting
             healing.start(now)
         if self._waiting and len(self._running) < shard.settings.healing_logs_max:
-            due = min(waiting.not_before for waiting in self._waiting.values())
-            self._timer = shard.timers.at(max(due, Micros(now + MILLISECOND)), self._begin)
+            self._timer = shard.timers.at(self._due[0][0], self._begin)
         elif not self.dirty_logs:
             self._closing_words(now)
 
@@ -199,12 +207,17 @@ class HealingQueue:
         else:
             if healing.progress:
                 waiting.delay = _RETRY_FIRST
-            waiting.not_before = Micros(now + waiting.delay)
+            not_before = Micros(now + waiting.delay)
             waiting.delay = min(2 * waiting.delay, max(_RETRY_FIRST, self._shard.settings.healing_retry_max_us))
             shards = ", ".join(map(format_shard, sorted(healing.waits_for)))
-            waiting.waits_for = shards or "entries to be released"
+            waiting.waits_for = shards or healing.hindrance
             self._waiting[state.log] = waiting
+            self._wait(state.log, waiting, not_before)
         self._begin(now)
+
+    def _wait(self, log: LogId, waiting: _Waiting, until: Micros) -> None:
+        waiting.not_before = until
+        heappush(self._due, (until, log))
 
     def _closing_words(self, now: Micros) -> None:
         assert self._began is not None

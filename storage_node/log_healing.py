@@ -118,6 +118,8 @@ class LogHealing:
         """A mark was narrowed."""
         self.given_up: list[Range] = []
         """Where some entries may have no copy left."""
+        self.hindrance = "entries to be released"
+        """What else than shards was in the way, for people."""
         self.waits_for: set[ShardId] = set()
         """Who would have had to answer for more to be healed."""
         self._shard = shard
@@ -216,6 +218,7 @@ class LogHealing:
             self._plan(history)
         else:
             hit("healing_without_history")
+            self.hindrance = "the metadata log to be readable"
         self._next_part(now)
 
     def _plan(self, history: tuple[EpochInterval, ...]) -> None:

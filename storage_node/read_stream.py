@@ -18,7 +18,7 @@ from logdevice_py.core.lsn import Lsn
 from logdevice_py.core.machine import Outbox
 from logdevice_py.protocol.messages import GapReason, Records, ShardGap, Start, StartFlags, Window
 from storage_node.log_state import LogState
-from storage_node.lsn_ranges import alike_until, overlaps
+from storage_node.lsn_ranges import alike_until
 from storage_node.metrics import StorageMetrics
 
 _HOLE: Final = int(EntryFlags.HOLE)
@@ -215,8 +215,7 @@ class ServerReadStream:
                 while damaged is not None and damaged[0] < lsn:
                     self._tell_damage(damaged, Lsn(lsn - 1))
                     damaged = next(ranges, None)
-            told = batch[-1][0] + 1 if batch else self.position
-            gapped = dirty is not None and lsn > told and overlaps(dirty, told, lsn - 1)
+            gapped = dirty is not None and self._is_dirty_between(batch, lsn)
             if batch and (size + length > message_bytes or len(batch) >= ENTRIES_PER_MESSAGE_MAX or gapped):
                 self._send_records(batch, images)
                 batch, images, size = [], [], 0
@@ -234,6 +233,11 @@ class ServerReadStream:
             self._tell_nothing(through)
         self._metrics.records_filtered += filtered
         return scanned
+
+    def _is_dirty_between(self, batch: list[tuple[int, int]], lsn: Lsn) -> bool:
+        """Whether something before the LSN, of which the reader was not told, is not to be told by silence."""
+        told = batch[-1][0] + 1 if batch else self.position
+        return lsn > told and self.log.is_dirty(told, lsn - 1)
 
     def _is_to_ship(self, image: bytes) -> bool:
         if image[_FLAGS_LOW_AT] & _HOLE:

@@ -388,6 +388,33 @@ class TestHealing:
         driver.advance(1000)
         assert driver.take(Fetch) == []
         assert dirty(driver) is not None
+        assert driver.machines.healing.explain(driver.log(ASYNC_LOG)) == "waits for the metadata log to be readable"
+
+    def test_logs_take_turns(self) -> None:
+        driver = ShardDriver(replace(SETTINGS, healing_logs_max=1))
+        logs = [LogId(ASYNC_LOG + number) for number in range(3)]
+        for log in logs:
+            driver.turn(*stores(ALL[:2], log=log))
+        driver.power_cut()
+        assert driver.node.metrics.dirty_logs == len(logs)
+        assert "3 logs may lack records here (log 107 from e1n0 to " in driver.notices[0].text
+        for log in logs:
+            [question] = driver.take(GetSeqState)
+            assert question.log == log
+            driver.turn(seq_state(question, lsn(1, 3)))
+            driver.advance(1)
+            assert dirty(driver, log) == [(lsn(1, 0), lsn(1, 2))]
+        driver.turn(*(release(lsn(1, 2), log=log) for log in logs))
+        driver.node.on_peer_up(SEQUENCER, driver.now)
+        for number in range(len(logs)):
+            driver.advance(SECOND)
+            assert len(driver.readers) == number + 1, "one at a time"
+            driver.tell_history([interval()])
+            driver.advance(1000)
+            for fetch in driver.take(Fetch):
+                driver.turn(fetched(fetch))
+        assert driver.node.metrics.dirty_logs == 0
+        assert [notice.kind for notice in driver.notices] == ["dirty ranges", "dirty ranges healed"]
 
     def test_where_the_shard_was_given_nothing_there_is_nothing_to_lose(self) -> None:
         driver = cut_off()
