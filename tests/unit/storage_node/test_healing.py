@@ -9,13 +9,13 @@ import pytest
 
 from logdevice_py.core.ids import LogId, NodeId, PeerId, ShardId, node_peer
 from logdevice_py.core.lsn import ESN_MAX, Epoch, Lsn
-from logdevice_py.core.status import Status
+from logdevice_py.core.status import CorruptEntryError, Status
 from logdevice_py.core.units import SECOND, Timestamp
 from logdevice_py.protocol.messages import Fetch, Fetched, GetSeqState, Sealed, SeqState
 from storage_node.log_store.interface import LogMetadataKind
 from storage_node.lsn_ranges import Range, alike_until, join_nearest, overlaps
 from storage_node.settings import StorageSettings
-from storage_node.stored_metadata import SoftSealValue
+from storage_node.stored_metadata import SoftSealValue, decode_ranges
 from tests.unit.storage_node.fakes import (
     ASYNC_LOG,
     ME,
@@ -178,6 +178,24 @@ class TestMarks:
         assert SoftSealValue.decode(rows[key]).lossy_last == 0
         driver.restart()
         assert dirty(driver) == [(lsn(1, 0), lsn(2, ESN_MAX))]
+
+    def test_a_disk_that_does_not_take_them_is_asked_again(self) -> None:
+        driver = cut_off()
+        driver.disk.crash(0)
+        rows = driver.disk.rows
+        [mark] = [key for key in rows if key[0] == LogMetadataKind.DIRTY]
+        del rows[mark]
+        driver.disk.overloaded = True
+        driver.open()
+        assert mark not in rows
+        driver.disk.overloaded = False
+        driver.advance(2 * SECOND)
+        assert decode_ranges(rows[mark]) == [(lsn(1, 0), lsn(1, ESN_MAX))]
+
+    @pytest.mark.parametrize("value", [b"", b"\1" + bytes(15), b"\2" + bytes(16)])
+    def test_a_row_that_is_none_is_not_taken_for_one(self, value: bytes) -> None:
+        with pytest.raises(CorruptEntryError):
+            decode_ranges(value)
 
     def test_ranges_are_joined_where_there_are_too_many(self) -> None:
         ranges = [(Lsn(1), Lsn(2)), (Lsn(10), Lsn(11)), (Lsn(14), Lsn(20))]
