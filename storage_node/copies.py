@@ -18,9 +18,9 @@ from logdevice_py.core.marks import hit
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros
 from logdevice_py.protocol.messages import Compare, Compared, Fetch, Fetched
-from storage_node.digest import overlaps_lossy
 from storage_node.log_state import LogState
 from storage_node.log_store.interface import ReadResult
+from storage_node.lsn_ranges import alike_until
 from storage_node.shard import Shard
 
 _BODY_CRC: Final = slice(20, 24)
@@ -145,6 +145,8 @@ class CopiesHandler:
             if last < message.first:
                 self._fetched(peer, message, Status.AGAIN, Lsn(message.first - 1), [])
                 return
+        # one answer is of a range that is dirty here, or of one that is not
+        dirty, last = alike_until(state.dirty or (), message.first, last)
         self._under_way += 1
 
         def done(result: ReadResult, now: Micros) -> None:
@@ -157,7 +159,8 @@ class CopiesHandler:
             if self._may_lack(state, message.first, through, message.generation, result):
                 status = Status.REBUILDING
             sent = [(lsn, image) for lsn, image in result.entries if message.holder in members(image)]
-            self._fetched(peer, message, status, through, sent)
+            readable = not (result.corrupt or result.bodiless)
+            self._fetched(peer, message, status, through, sent, lossy=dirty and readable)
 
         bytes_max = max(1, min(message.bytes_max, self._shard.settings.digest_bytes_max))
         self._shard.reads.read(log, message.first, last, bytes_max, _ENTRIES_MAX, done)
@@ -168,7 +171,7 @@ class CopiesHandler:
 
     def _may_lack(self, state: LogState, first: Lsn, last: Lsn, generation: int, result: ReadResult) -> bool:
         """Whether the shard may have lost something of the range, or cannot read it."""
-        if result.corrupt or result.bodiless or overlaps_lossy(state, first, last):
+        if result.corrupt or result.bodiless or state.is_dirty(first, last):
             return True
         # an earlier generation may have held copies
         return is_metadata_log(state.log) and self._shard.generation > 1 and not generation
@@ -193,7 +196,14 @@ class CopiesHandler:
         )
 
     def _fetched(
-        self, peer: PeerId, message: Fetch, status: Status, through: Lsn, entries: list[tuple[Lsn, bytes]]
+        self,
+        peer: PeerId,
+        message: Fetch,
+        status: Status,
+        through: Lsn,
+        entries: list[tuple[Lsn, bytes]],
+        *,
+        lossy: bool = False,
     ) -> None:
         images = [image for _, image in entries]
         self._shard.metrics.copies_sent += len(images)
@@ -207,5 +217,6 @@ class CopiesHandler:
                 through=through,
                 entries=[(int(lsn), len(image)) for lsn, image in entries],
                 images=b"".join(images),
+                lossy=lossy,
             ),
         )

@@ -127,6 +127,7 @@ class LookUpHandler:
             (found.reached, found.timestamp) if found.reached <= job.last else (message.last + 1, NO_RECORD)
         )
         before = min(max(found.before, state.trim_point), message.last)
+        lossy_first, lossy_last = state.dirty_epochs()
         self._shard.out.send(
             job.peer,
             KeyFound(
@@ -140,8 +141,8 @@ class LookUpHandler:
                 through=_through(state),
                 trim_point=state.trim_point,
                 generation=self._shard.generation,
-                lossy_first=state.lossy_first,
-                lossy_last=state.lossy_last,
+                lossy_first=lossy_first,
+                lossy_last=lossy_last,
             ),
         )
 

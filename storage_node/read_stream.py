@@ -14,10 +14,11 @@ from typing import Final, Protocol
 
 from logdevice_py.core.entry import HEADER_SIZE_MIN, EntryFlags, encode_header, parse_header
 from logdevice_py.core.ids import PeerId, ShardId
-from logdevice_py.core.lsn import Lsn, compose_lsn
+from logdevice_py.core.lsn import Lsn
 from logdevice_py.core.machine import Outbox
 from logdevice_py.protocol.messages import GapReason, Records, ShardGap, Start, StartFlags, Window
 from storage_node.log_state import LogState
+from storage_node.lsn_ranges import alike_until
 from storage_node.metrics import StorageMetrics
 
 _HOLE: Final = int(EntryFlags.HOLE)
@@ -194,7 +195,7 @@ class ServerReadStream:
         size = scanned = filtered = 0
         ranges = iter(corrupt)
         damaged = next(ranges, None)
-        lossy = self.log.lossy_last > 0
+        dirty = self.log.dirty
         for lsn, image in entries:
             if lsn < self.position or lsn > through:
                 continue
@@ -214,10 +215,11 @@ class ServerReadStream:
                 while damaged is not None and damaged[0] < lsn:
                     self._tell_damage(damaged, Lsn(lsn - 1))
                     damaged = next(ranges, None)
-            if batch and (size + length > message_bytes or len(batch) >= ENTRIES_PER_MESSAGE_MAX or lossy):
+            gapped = dirty is not None and self._is_dirty_between(batch, lsn)
+            if batch and (size + length > message_bytes or len(batch) >= ENTRIES_PER_MESSAGE_MAX or gapped):
                 self._send_records(batch, images)
                 batch, images, size = [], [], 0
-            if lossy and lsn > self.position:
+            if gapped:
                 self._tell_nothing(Lsn(lsn - 1))
             batch.append((lsn, length))
             images.append(image)
@@ -231,6 +233,11 @@ class ServerReadStream:
             self._tell_nothing(through)
         self._metrics.records_filtered += filtered
         return scanned
+
+    def _is_dirty_between(self, batch: list[tuple[int, int]], lsn: Lsn) -> bool:
+        """Whether something before the LSN, of which the reader was not told, is not to be told by silence."""
+        told = batch[-1][0] + 1 if batch else self.position
+        return lsn > told and self.log.is_dirty(told, lsn - 1)
 
     def _is_to_ship(self, image: bytes) -> bool:
         if image[_FLAGS_LOW_AT] & _HOLE:
@@ -269,17 +276,10 @@ class ServerReadStream:
         self._send_gap(first, last, GapReason.CHECKSUM_FAIL)
 
     def _tell_nothing(self, last: Lsn) -> None:
-        """GAPs from the position to `last`; in epochs that may have lost entries the shard does not claim that there is nothing."""
-        log = self.log
-        if log.lossy_last:
-            lossy_first = compose_lsn(log.lossy_first, 0)
-            lossy_end = compose_lsn(log.lossy_last + 1, 0)
-            if self.position < lossy_first <= last:
-                self._send_gap(self.position, Lsn(lossy_first - 1), GapReason.NO_RECORDS)
-            if lossy_first <= self.position < lossy_end:
-                self._send_gap(self.position, min(last, Lsn(lossy_end - 1)), GapReason.UNDER_REPLICATED)
-        if self.position <= last:
-            self._send_gap(self.position, last, GapReason.NO_RECORDS)
+        """GAPs from the position to `last`; in ranges that may have lost entries the shard does not claim that there is nothing."""
+        while self.position <= last:
+            dirty, until = alike_until(self.log.dirty or (), self.position, last)
+            self._send_gap(self.position, until, GapReason.UNDER_REPLICATED if dirty else GapReason.NO_RECORDS)
 
     def _send_gap(self, first: Lsn, last: Lsn, reason: GapReason) -> None:
         metrics = self._metrics

@@ -257,9 +257,9 @@ def listed_epochs(
             end = generations[index + 1][0] if index + 1 < len(generations) else seal_epoch + 1
             first = max(since, clean_epoch + 1)
             doubtful.update(range(first, min(end, seal_epoch + 1, first + EPOCHS_PER_SEALED + 1)))
-    if state.lossy_last:
-        first = max(state.lossy_first, clean_epoch + 1)
-        doubtful.update(range(first, min(state.lossy_last, seal_epoch, first + EPOCHS_PER_SEALED) + 1))
+    for low, high in state.dirty or ():
+        first = max(epoch_of(low), clean_epoch + 1)
+        doubtful.update(range(first, min(epoch_of(high), seal_epoch, first + EPOCHS_PER_SEALED) + 1))
     facts = []
     listed = sorted(epochs | doubtful)
     if len(listed) > EPOCHS_PER_SEALED:

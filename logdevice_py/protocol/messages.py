@@ -727,7 +727,10 @@ class Fetch:
 
 @message(MessageType.FETCHED)
 class Fetched:
-    """Answer to FETCH: OK, or as COMPARED; with REBUILDING entries are sent as well, and there may be more. The images follow each other."""
+    """Answer to FETCH: OK, or as COMPARED; with REBUILDING entries are sent as well, and there may be more. The images follow each other.
+
+    lossy: REBUILDING because a crash may have taken copies from here; what is left of them is sent, nothing else will come to light.
+    """
 
     request_id: U64
     shard: Shard
@@ -736,6 +739,7 @@ class Fetched:
     through: LsnField  # how far the answer reaches
     entries: Annotated[list[tuple[int, int]], list_of(tuple_of(LSN, U32K), 4096)]  # (lsn, length of its image)
     images: Payload
+    lossy: Bool = False
 
 
 @message(MessageType.REBUILD_STORE)

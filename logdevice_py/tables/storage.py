@@ -28,6 +28,9 @@ class ShardsRow:
     uncompared_ranges: int = column(_INTEGER, "Ranges of that for which not every shard concerned answered.")
     scrubbing_log: int | None = column(_LOG, "The log that is read again at present; those of lower ids are done.")
     damaged_ranges: int = column(_INTEGER, "Ranges known to be damaged or missing and not repaired yet.")
+    dirty_logs: int = column(
+        _INTEGER, "Logs that may lack records because the machine went down; they are fetched from other shards."
+    )
     logs: int = column(_INTEGER, "Logs that it has met, metadata logs included.")
     read_streams: int = column(_INTEGER, "Read streams open.")
     partitions: int = column(_INTEGER, "Partitions of its store, by time.")
@@ -92,6 +95,8 @@ class LogStorageStateRow:
     unclean_epochs: int = column(_INTEGER, "Epochs with something stored of which it does not know how they ended.")
     first_lossy_epoch: int | None = column(_INTEGER, "The first epoch that may lack entries after a crash.")
     last_lossy_epoch: int | None = column(_INTEGER, "The last such epoch.")
+    dirty_ranges: str | None = column(_TEXT, "The LSNs at which it may lack entries after a crash; NULL: nowhere.")
+    healing: str | None = column(_TEXT, "What is done to get these entries back, or waited for.")
     read_streams: int = column(_INTEGER, "Read streams of the log.")
 
 

@@ -46,6 +46,7 @@ class LogMetadataKind(enum.IntEnum):
     SOFT_SEAL = 0x69  # 'i'
     LAST_CLEAN = 0x63  # 'c'
     REMOVED = 0x65  # 'e'
+    DIRTY = 0x44  # 'D'
 
 
 class EpochMetadataKind(enum.IntEnum):

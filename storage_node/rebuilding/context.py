@@ -10,12 +10,13 @@ from logdevice_py.core.ids import Generation, LogId, PeerId, ShardId, node_of, n
 from logdevice_py.core.lsn import Epoch, Lsn
 from logdevice_py.core.machine import Outbox, Rng, Timer, TimerWheel
 from logdevice_py.core.status import Status
-from logdevice_py.core.units import SECOND, Micros
+from logdevice_py.core.units import Micros
 from logdevice_py.event_log.events import RebuildMode
 from logdevice_py.event_log.rebuilding_set import RebuildingSet, RebuildingShard
 from logdevice_py.event_log.settings import RebuildingMetrics, RebuildingSettings
 from logdevice_py.membership.cluster_view import ClusterView
 from logdevice_py.metadata.epoch_metadata import EpochInterval
+from logdevice_py.placement.failure_domains import Authority
 from logdevice_py.protocol.messages import RebuildStore, RebuildStored
 from storage_node.purge import StartHistoryReader
 from storage_node.rebuilding.receiver import StoredAgain
@@ -82,22 +83,6 @@ class RebuildRequests:
                 del self._waiting[request]
                 timer.cancel()
                 done(Status.PEER_CLOSED, [], now)
-
-
-class Throttle:
-    """Spreads work over time: so many bytes a second, without saving up for bursts."""
-
-    __slots__ = ("_free_at", "_rate")
-
-    def __init__(self, bytes_per_second: int) -> None:
-        self._rate = bytes_per_second
-        self._free_at = Micros(0)
-
-    def reserve(self, size: int, now: Micros) -> Micros:
-        """When work of this size may begin."""
-        begin = max(now, self._free_at)
-        self._free_at = Micros(begin + size * SECOND // self._rate)
-        return Micros(begin)
 
 
 class Patience:
@@ -169,6 +154,11 @@ class DonorContext:
             and self.config.is_writable(shard)
             and self.config.location(shard) is not None
         )
+
+    def is_made_good(self, shard: ShardId, generation: Generation) -> bool:
+        """Whether all that the shard held in that generation was certainly stored again elsewhere."""
+        entry = self.set.find(shard, generation)
+        return entry is not None and entry.authority is Authority.AUTHORITATIVE_EMPTY
 
     def may_hide_records(self, shards: Mapping[ShardId, RebuildingShard]) -> list[ShardId]:
         """Those among `shards` whose records have not certainly been stored again: if a copyset fits on these alone, a record may be gone."""

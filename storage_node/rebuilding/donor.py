@@ -15,11 +15,12 @@ from logdevice_py.event_log.rebuilding_set import RebuildingSet
 from logdevice_py.placement.failure_domains import FailureDomains
 from logdevice_py.protocol.messages import Digested
 from storage_node.log_store.interface import ReadResult
-from storage_node.rebuilding.context import DonorContext, Patience, SequencerAnswered, Throttle
+from storage_node.rebuilding.context import DonorContext, Patience, SequencerAnswered
 from storage_node.rebuilding.log_rebuilding import LogRebuilding
 from storage_node.rebuilding.receiver import RebuildStoreHandler
 from storage_node.release import PurgeStarter
 from storage_node.shard import Shard
+from storage_node.throttle import Throttle
 
 
 class ShardDonor:

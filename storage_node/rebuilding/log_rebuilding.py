@@ -22,10 +22,11 @@ from logdevice_py.placement.failure_domains import FailureDomains
 from storage_node.log_store.interface import ReadResult
 from storage_node.purge import HistoryReader
 from storage_node.rebuilding.chunk import ChunkRebuilding, EntryWork, entry_work
-from storage_node.rebuilding.context import DonorContext, Patience, Throttle
+from storage_node.rebuilding.context import DonorContext, Patience
 from storage_node.rebuilding.receiver import RebuildStoreHandler
 from storage_node.release import PurgeStarter
 from storage_node.shard import Shard
+from storage_node.throttle import Throttle
 
 _ENTRIES_MAX: Final = 1000
 _AVOIDED_US: Final = 5 * SECOND
@@ -208,8 +209,14 @@ class LogRebuilding:
         at = self._ranges[0]
         interval = at.interval
         state = self._shard.find(self.log)
-        if state is not None and state.lossy_last and state.lossy_first <= at.last and state.lossy_last >= at.first:
-            hit("rebuilding_lossy_epochs")  # what a crash took from here nobody else takes for his to give
+        first, last = compose_lsn(at.first, 0), compose_lsn(min(at.last, self._last), ESN_MAX)
+        if state is not None and state.is_dirty(first, last):
+            # what a crash took from here nobody else takes for his to give
+            if not self._out_of_tries():
+                hit("rebuilding_waits_for_healing")
+                self._later(self._next_range, now)
+                return
+            hit("rebuilding_dirty_range")
             self.flags |= DonorFlags.UNPLACED
         config = self._context.config
         self._selector = CopysetSelector(

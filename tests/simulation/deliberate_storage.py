@@ -225,11 +225,11 @@ def expired_too_early(original: Change) -> Change:
 
 @deliberate(
     "a shard that lost unsynced entries in a power cut vouches for their epochs",
-    (Shard, "_mark_lossy"),
+    (Shard, "_mark_dirty"),
     likely="power cuts",
 )
 def loss_not_admitted(original: Change) -> Change:
-    return lambda self, logs: None
+    return lambda self, logs, released: None
 
 
 @deliberate("a shard sends to readers what they have no room for", (ServerReadStream, "deliver"))

@@ -95,7 +95,7 @@ class VanishedCopies:
 
     def _can_repair(self, machines: ShardMachines, other: ShardId, shard: ShardId, log: LogId, lsn: Lsn) -> bool:
         state = machines.shard.logs.get(log)
-        if state is None or not state.trim_point < lsn <= state.last_released or state.lossy_last:
+        if state is None or not state.trim_point < lsn <= state.last_released or state.is_dirty(lsn, lsn):
             return False
         cell = self._cluster.cells.cells[f"logs/{log}/sequencer"].content
         interval = EpochMetaData.decode(decode_cell(cell)[1]).interval(epoch_of(lsn))

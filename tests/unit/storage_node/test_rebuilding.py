@@ -18,7 +18,8 @@ from logdevice_py.event_log.settings import RebuildingMetrics, RebuildingSetting
 from logdevice_py.metadata.epoch_metadata import EpochInterval
 from logdevice_py.protocol.messages import RebuildStore, RebuildStored, Records, Stored
 from storage_node.log_store.interface import ReadShard
-from storage_node.rebuilding.context import SequencerAnswered, Throttle
+from storage_node.rebuilding.context import SequencerAnswered
+from storage_node.throttle import Throttle
 from tests.unit.storage_node.fakes import (
     ME,
     PLENTY,
@@ -343,10 +344,22 @@ class TestGiving:
 
     def test_a_donor_that_may_have_lost_entries_in_a_crash_says_so(self) -> None:
         driver = self.stored((SHARDS[1], ME, LOST))
-        driver.log().lossy_first = driver.log().lossy_last = Epoch(1)
+        driver.log().dirty = [(lsn(1, 0), lsn(1, 9))]
         driver.lose(LOST)
         driver.tell_history(WITHOUT_IT)
+        assert driver.donor.result is None, "it waits until it has them back"
+        driver.advance(600_000_000)
         assert driver.donor.result is DonorFlags.UNPLACED
+
+    def test_a_donor_waits_for_what_a_crash_took_from_it(self) -> None:
+        driver = self.stored((SHARDS[1], ME, LOST))
+        driver.log().dirty = [(lsn(1, 0), lsn(1, 9))]
+        driver.lose(LOST)
+        driver.tell_history(WITHOUT_IT)
+        assert driver.donor.result is None
+        driver.log().dirty = None
+        driver.advance(60_000_000)
+        assert driver.donor.result is DonorFlags.NONE
 
     def test_a_drained_shard_gives_what_nobody_else_has_and_keeps_its_own(self) -> None:
         driver = self.stored((ME, LOST, SHARDS[3]))
