@@ -145,7 +145,7 @@ class ShardMachines:
         self.removed.start(now)
         self.scrubber.start(now)
         self.repairs.on_turn_end(now)
-        shard.writes.flush()
+        shard.writes.flush(now)
         self.digest.run(now)
         self.catchup.run(now)
         shard.reads.flush()

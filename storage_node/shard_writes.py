@@ -14,6 +14,7 @@ from logdevice_py.core.machine import Outbox
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros
 from logdevice_py.protocol.messages import Store
+from storage_node.append_delay import AppendDelay
 from storage_node.log_state import LogState
 from storage_node.log_store.interface import EpochMetadataKind, LogMetadataKind, WriteBatch, WriteShard
 from storage_node.metrics import StorageMetrics
@@ -25,7 +26,7 @@ Done = Callable[[Status, Micros], None]
 class WriteGroup:
     """Changes that are written together, and who waits for them."""
 
-    __slots__ = ("batch", "done", "epochs", "size", "soft_seals", "stores", "sync", "written_seals")
+    __slots__ = ("batch", "done", "epochs", "given_at", "size", "soft_seals", "stores", "sync", "written_seals")
 
     def __init__(self, sync: bool) -> None:
         self.sync = sync
@@ -40,6 +41,8 @@ class WriteGroup:
         self.epochs: dict[tuple[LogId, Epoch], LogState] = {}
         """Epochs whose LNG is to be written with the group, which it also marks as having something stored."""
         self.size = 0
+        self.given_at = Micros(0)
+        """When it was given to the disk."""
 
     @property
     def empty(self) -> bool:
@@ -52,6 +55,7 @@ class ShardWrites:
 
     __slots__ = (
         "_closed",
+        "_delay",
         "_groups",
         "_in_flight",
         "_metrics",
@@ -69,11 +73,13 @@ class ShardWrites:
         out: Outbox,
         tokens: Iterator[int],
         metrics: StorageMetrics,
+        delay: AppendDelay,
     ) -> None:
         self._shard = shard
         self._out = out
         self._tokens = tokens
         self._metrics = metrics
+        self._delay = delay
         self._on_stores: Callable[[WriteGroup, Status, Micros], None] | None = None
         self._groups: list[WriteGroup | None] = [None, None]
         self._closed: list[WriteGroup] = []
@@ -108,7 +114,7 @@ class ShardWrites:
                 self._close(group)
             self._groups[sync] = None
 
-    def flush(self) -> None:
+    def flush(self, now: Micros) -> None:
         """Give the groups of the turn to the disk, in order."""
         if self._groups[0] is not None or self._groups[1] is not None:
             self.close()
@@ -117,6 +123,7 @@ class ShardWrites:
         for group in self._closed:
             token = next(self._tokens)
             self._in_flight[token] = group
+            group.given_at = now
             self._metrics.write_batches += 1
             self._out.emit(WriteShard(token, self._shard, group.batch, group.sync))
         self._closed.clear()
@@ -140,6 +147,7 @@ class ShardWrites:
             # A later batch tries again; without it, a crash would hide that the epochs have something stored.
             self._owed.update(group.epochs)
         if group.stores and self._on_stores is not None:
+            self._delay.note(now - group.given_at, now)
             self._on_stores(group, status, now)
         for done in group.done:
             done(status, now)

@@ -58,9 +58,11 @@ class RebuildStoreHandler:
                     shard=message.shard,
                     status=status,
                     lacking=[int(lsn) for lsn in lacking],
+                    append_percent=self._shard.append_delay.percent(now),
                 ),
             )
 
+        self._shard.append_delay.note_rebuilding(now)
         refusal = self._refusal(message)
         if refusal is not Status.OK:
             answer(refusal, [], now)
@@ -142,6 +144,7 @@ class RebuildStoreHandler:
         if not copies:
             done(Status.OK, lacking, now)
             return
+        shard.append_delay.note_rebuilding(now)
         group = shard.writes.group(True)
         if copies[-1][0].lsn > state.highest:
             if state.recent is None:

@@ -11,14 +11,13 @@ from logdevice_py.core.entry import EntryFlags, body_of, encode_header, parse_he
 from logdevice_py.core.ids import Generation, LogId, PeerId, ShardId, node_peer
 from logdevice_py.core.lsn import Epoch, Lsn
 from logdevice_py.core.status import Status
-from logdevice_py.core.units import Micros
 from logdevice_py.event_log.events import DonorFlags, Event, RebuildMode, ShardIsRebuilt, ShardNeedsRebuild
 from logdevice_py.event_log.rebuilding_set import RebuildingSet
 from logdevice_py.event_log.settings import RebuildingMetrics, RebuildingSettings
 from logdevice_py.metadata.epoch_metadata import EpochInterval
 from logdevice_py.protocol.messages import RebuildStore, RebuildStored, Records, Stored
 from storage_node.log_store.interface import ReadShard
-from storage_node.rebuilding.context import SequencerAnswered, Throttle
+from storage_node.rebuilding.context import SequencerAnswered
 from tests.unit.storage_node.fakes import (
     ME,
     PLENTY,
@@ -374,10 +373,3 @@ class TestGiving:
         driver.tell_history(history((1, SHARDS)))
         driver.answer_sequencer(Status.NOTFOUND)
         assert driver.take(RebuildStore)
-
-
-def test_work_is_spread_over_time_and_nothing_is_saved_up() -> None:
-    throttle = Throttle(1000)
-    assert throttle.reserve(500, Micros(0)) == 0
-    assert throttle.reserve(500, Micros(0)) == 500_000
-    assert throttle.reserve(1, Micros(10_000_000)) == 10_000_000
