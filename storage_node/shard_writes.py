@@ -7,6 +7,7 @@ and purges use: everything accepted before lies in an earlier batch.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Final
 
 from logdevice_py.core.ids import LogId, PeerId, ShardId
 from logdevice_py.core.lsn import Epoch
@@ -20,16 +21,32 @@ from storage_node.log_store.interface import EpochMetadataKind, LogMetadataKind,
 from storage_node.metrics import StorageMetrics
 from storage_node.stored_metadata import SoftSealValue, encode_lng
 
+_UNSYNCED: Final = 0
+_PATIENT: Final = 2
+"""Kinds of groups, in the order in which those of a turn are written; between them: synced."""
+_NO_GROUPS: Final = [None, None, None]
 Done = Callable[[Status, Micros], None]
 
 
 class WriteGroup:
     """Changes that are written together, and who waits for them."""
 
-    __slots__ = ("batch", "done", "epochs", "given_at", "size", "soft_seals", "stores", "sync", "written_seals")
+    __slots__ = (
+        "batch",
+        "done",
+        "epochs",
+        "given_at",
+        "patient",
+        "size",
+        "soft_seals",
+        "stores",
+        "sync",
+        "written_seals",
+    )
 
-    def __init__(self, sync: bool) -> None:
+    def __init__(self, sync: bool, patient: bool) -> None:
         self.sync = sync
+        self.patient = patient
         self.batch = WriteBatch()
         self.stores: list[tuple[PeerId, Store]] = []
         """STOREs in the order of the batch's entries."""
@@ -81,7 +98,7 @@ class ShardWrites:
         self._metrics = metrics
         self._delay = delay
         self._on_stores: Callable[[WriteGroup, Status, Micros], None] | None = None
-        self._groups: list[WriteGroup | None] = [None, None]
+        self._groups: list[WriteGroup | None] = [None, None, None]
         self._closed: list[WriteGroup] = []
         self._in_flight: dict[int, WriteGroup] = {}
         self._owed: dict[tuple[LogId, Epoch], LogState] = {}
@@ -94,29 +111,37 @@ class ShardWrites:
 
     def group(self, sync: bool) -> WriteGroup:
         """The open group of a durability."""
-        group = self._groups[sync]
-        if group is None:
-            group = self._groups[sync] = WriteGroup(sync)
-        elif group.batch.full:
+        return self._group(int(sync))
+
+    def patient_group(self) -> WriteGroup:
+        """The open group of what is synced with what others want synced, or a moment later."""
+        return self._group(_PATIENT)
+
+    def _group(self, kind: int) -> WriteGroup:
+        group = self._groups[kind]
+        if group is not None and not group.batch.full:
+            return group
+        if group is not None:
             self._close(group)
-            group = self._groups[sync] = WriteGroup(sync)
+        group = self._groups[kind] = WriteGroup(kind != _UNSYNCED, kind == _PATIENT)
         return group
 
     def last_group(self) -> WriteGroup:
         """The open group that is written last."""
-        return self.group(self._groups[True] is not None)
+        return self._group(
+            max((kind for kind, group in enumerate(self._groups) if group is not None), default=_UNSYNCED)
+        )
 
     def close(self) -> None:
         """Barrier: whatever is put into a group from here on is written after all that was put in before."""
-        for sync in (False, True):
-            group = self._groups[sync]
+        for kind, group in enumerate(self._groups):
             if group is not None and not group.empty:
                 self._close(group)
-            self._groups[sync] = None
+            self._groups[kind] = None
 
     def flush(self, now: Micros) -> None:
         """Give the groups of the turn to the disk, in order."""
-        if self._groups[0] is not None or self._groups[1] is not None:
+        if self._groups != _NO_GROUPS:
             self.close()
         if not self._closed:
             return
@@ -125,7 +150,7 @@ class ShardWrites:
             self._in_flight[token] = group
             group.given_at = now
             self._metrics.write_batches += 1
-            self._out.emit(WriteShard(token, self._shard, group.batch, group.sync))
+            self._out.emit(WriteShard(token, self._shard, group.batch, group.sync, group.patient))
         self._closed.clear()
 
     def awaits(self, token: int) -> bool:

@@ -145,7 +145,8 @@ class RebuildStoreHandler:
             done(Status.OK, lacking, now)
             return
         shard.append_delay.note_rebuilding(now)
-        group = shard.writes.group(True)
+        writes = shard.writes
+        group = writes.patient_group() if shard.append_delay.percent(now) else writes.group(True)
         if copies[-1][0].lsn > state.highest:
             if state.recent is None:
                 state.recent = RecentLogEntries(Lsn(state.highest + 1))
