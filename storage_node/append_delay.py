@@ -19,7 +19,7 @@ _SLACK_US: Final = 1_000
 """Differences below a millisecond are noise."""
 _FALL: Final = 1 / 8
 _RISE: Final = 1 / 16
-_FALL_DISTURBED: Final = 1 / 64
+_FALL_DISTURBED: Final = 1 / 16
 PERCENT_MAX: Final = 10_000
 
 
@@ -36,6 +36,7 @@ class AppendDelay:
         "_last_rebuilding",
         "_measured_at",
         "_samples",
+        "_windows",
         "recent_us",
         "usual_us",
     )
@@ -46,6 +47,7 @@ class AppendDelay:
         self.usual_us: float | None = None
         """The same without rebuilding; None: not known yet."""
         self._samples: list[int] = []
+        self._windows = 0
         self._began = Micros(0)
         self._measured_at = Micros(0)
         self._last_append: Micros | None = None
@@ -83,7 +85,11 @@ class AppendDelay:
             self.usual_us = float(recent)
             return
         calm = self._last_rebuilding is None or self._began - self._last_rebuilding > _CALM_US
-        if recent < self.usual_us:
-            self.usual_us += (recent - self.usual_us) * (_FALL if calm else _FALL_DISTURBED)
-        elif calm:
-            self.usual_us += (recent - self.usual_us) * _RISE
+        if calm:
+            self._windows += 1
+            share = max(
+                1 / (self._windows + 1), _FALL if recent < self.usual_us else _RISE
+            )  # the first ones count alike
+        else:
+            share = _FALL_DISTURBED if recent < self.usual_us else 0.0
+        self.usual_us += (recent - self.usual_us) * share

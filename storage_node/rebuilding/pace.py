@@ -18,7 +18,7 @@ from logdevice_py.event_log.settings import RebuildingSettings
 
 _STEP_US: Final = SECOND // 10
 """How often the rate changes."""
-_GROWTH: Final = 0.05
+_GROWTH: Final = 0.02
 """In a step, where appends do not notice anything."""
 _CUT_PAUSE_US: Final = SECOND // 2
 """What a cut did shows after this time."""
