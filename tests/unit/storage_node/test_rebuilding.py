@@ -196,6 +196,28 @@ class TestTakingCopies:
         assert driver.take_one(RebuildStored).status is Status.OK
         assert driver.stored() == [lsn(1, 4)]
 
+    def test_the_answer_says_how_long_appends_take_here(self) -> None:
+        driver = RebuildingDriver()
+        driver.turn(clean(1, 5))
+        driver.turn(rebuild_store([image(lsn(1, 3))]))
+        assert driver.take_one(RebuildStored).append_percent == 0, "there are none"
+        driver.turn((PeerId(1), store(lsn(6, 1))))
+        driver.turn(rebuild_store([image(lsn(1, 4))]))
+        assert driver.take_one(RebuildStored).append_percent == 100, "too few to tell"
+        for esn in range(2, 200):
+            driver.turn((PeerId(1), store(lsn(6, esn))))
+            driver.advance(20_000)
+        driver.hold = True
+        for esn in range(200, 300):
+            driver.turn((PeerId(1), store(lsn(6, esn))))
+        driver.advance(19_000)
+        driver.let_go()
+        for esn in range(300, 327):
+            driver.turn((PeerId(1), store(lsn(6, esn))))
+            driver.advance(20_000)
+        driver.turn(rebuild_store([image(lsn(1, 5))]))
+        assert driver.take_one(RebuildStored).append_percent > 300
+
     def test_readers_get_it_also_from_memory(self) -> None:
         driver = RebuildingDriver()
         driver.turn((PeerId(1), store(lsn(1, 1))), clean(1, 5, lng=3), release(lsn(2, 1)))
@@ -269,6 +291,28 @@ class TestGiving:
         driver.answer(first, Status.NOSPC)
         driver.advance(1_000_000)
         assert driver.take_one(RebuildStore).shard == ({SHARDS[2], SHARDS[3]} - {first.shard}).pop()
+
+    def test_a_donor_gives_way_where_a_shard_says_that_appends_take_long(self) -> None:
+        driver = self.stored((ME, SHARDS[1], LOST))
+        driver.lose(LOST)
+        driver.tell_history(WITHOUT_IT)
+        first = driver.take_one(RebuildStore)
+        driver.advance(1_000_000)
+        before = driver.donor.pace.rate
+        driver.turn(
+            (
+                node_peer(first.shard),
+                RebuildStored(
+                    request_id=first.request_id,
+                    log=first.log,
+                    shard=first.shard,
+                    status=Status.OK,
+                    append_percent=300,
+                ),
+            )
+        )
+        assert "appends take 300 % of the usual" in driver.donor.pace.explain()
+        assert driver.donor.pace.rate <= before
 
     def test_so_is_one_that_does_not_answer(self) -> None:
         driver = self.stored((ME, SHARDS[1], LOST))
