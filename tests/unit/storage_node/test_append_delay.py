@@ -6,7 +6,7 @@ from logdevice_py.core.units import SECOND, Micros
 from storage_node.append_delay import AppendDelay
 
 
-class Driver:
+class DelayDriver:
     """Fifty batches with STOREs a second."""
 
     def __init__(self) -> None:
@@ -24,7 +24,7 @@ class Driver:
 
 
 def test_without_appends_there_is_nothing_to_give_way_to() -> None:
-    driver = Driver()
+    driver = DelayDriver()
     assert driver.delay.percent(driver.now) == 0
     driver.appends(5_000, 1)
     assert driver.delay.percent(Micros(driver.now + 9 * SECOND)) == 100
@@ -32,7 +32,7 @@ def test_without_appends_there_is_nothing_to_give_way_to() -> None:
 
 
 def test_too_few_appends_say_nothing_of_their_delay() -> None:
-    driver = Driver()
+    driver = DelayDriver()
     for _ in range(30):
         driver.now = Micros(driver.now + SECOND)
         driver.delay.note(1_000_000, driver.now)
@@ -41,20 +41,20 @@ def test_too_few_appends_say_nothing_of_their_delay() -> None:
 
 
 def test_what_rebuilding_does_to_appends_does_not_become_the_usual() -> None:
-    driver = Driver()
+    driver = DelayDriver()
     assert driver.appends(4_000, 30) == 100
     assert driver.appends(14_000, 600, rebuilding=True) == 300
     assert driver.appends(4_000, 2) == 100
 
 
 def test_it_is_the_slowest_tenth_that_counts() -> None:
-    driver = Driver()
+    driver = DelayDriver()
     driver.appends(4_000, 30)
     assert driver.appends(4_000, 2, slow=14_000, rebuilding=True) == 300
 
 
 def test_the_usual_follows_what_is_measured_in_calm_and_faster_down_than_up() -> None:
-    driver = Driver()
+    driver = DelayDriver()
     driver.appends(4_000, 10)
     assert driver.appends(14_000, 2) > 200
     assert driver.appends(14_000, 60) == 100
@@ -63,14 +63,14 @@ def test_the_usual_follows_what_is_measured_in_calm_and_faster_down_than_up() ->
 
 
 def test_the_usual_falls_while_rebuilding_too_when_there_is_less_to_do() -> None:
-    driver = Driver()
+    driver = DelayDriver()
     driver.appends(14_000, 30)
     assert driver.appends(4_000, 1, rebuilding=True) < 40
     assert driver.appends(4_000, 300, rebuilding=True) >= 95
 
 
 def test_after_rebuilding_the_first_windows_do_not_count_for_calm() -> None:
-    driver = Driver()
+    driver = DelayDriver()
     driver.appends(4_000, 30)
     driver.appends(104_000, 5, rebuilding=True)
     usual = driver.delay.usual_us
@@ -79,6 +79,6 @@ def test_after_rebuilding_the_first_windows_do_not_count_for_calm() -> None:
 
 
 def test_differences_below_a_millisecond_are_noise() -> None:
-    driver = Driver()
+    driver = DelayDriver()
     driver.appends(100, 30)
     assert driver.appends(300, 2, rebuilding=True) < 150

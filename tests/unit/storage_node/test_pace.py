@@ -19,7 +19,7 @@ Feel = Callable[[int], int]
 """How long appends take on the other shard at a rate, in percent."""
 
 
-class Driver:
+class PaceDriver:
     """A donor with eight logs that has always something to store, on another shard and its own."""
 
     def __init__(self, settings: RebuildingSettings = SETTINGS) -> None:
@@ -53,7 +53,7 @@ class Driver:
 
 
 def test_without_appends_it_is_at_its_limit_within_a_second_and_in_large_pieces() -> None:
-    driver = Driver()
+    driver = PaceDriver()
     driver.begin(lambda _: 0)
     driver.run(1)
     assert driver.run(10) == pytest.approx(32 * MB, rel=0.03)
@@ -62,7 +62,7 @@ def test_without_appends_it_is_at_its_limit_within_a_second_and_in_large_pieces(
 
 
 def test_appends_that_do_not_notice_let_it_grow_to_its_limit_in_small_pieces() -> None:
-    driver = Driver()
+    driver = PaceDriver()
     driver.begin(lambda _: 100)
     assert driver.run(1) < 2.5 * MB
     driver.run(20)
@@ -72,14 +72,14 @@ def test_appends_that_do_not_notice_let_it_grow_to_its_limit_in_small_pieces() -
 
 @pytest.mark.parametrize("bearable", [3, 8, 20])
 def test_it_takes_about_what_appends_bear(bearable: int) -> None:
-    driver = Driver()
+    driver = PaceDriver()
     driver.begin(lambda rate: 100 + 50 * rate // (bearable * MB))
     driver.run(40)
     assert bearable * 0.6 <= driver.run(20) / MB <= bearable * 1.1
 
 
 def test_it_goes_on_at_its_minimum_however_long_appends_take_and_says_why() -> None:
-    driver = Driver()
+    driver = PaceDriver()
     driver.begin(lambda _: 900)
     driver.run(10)
     assert driver.run(10) == pytest.approx(MB, rel=0.03)
@@ -87,7 +87,7 @@ def test_it_goes_on_at_its_minimum_however_long_appends_take_and_says_why() -> N
 
 
 def test_it_gives_way_within_three_seconds_of_appends_coming_and_goes_back_when_they_end() -> None:
-    driver = Driver()
+    driver = PaceDriver()
     load = [0]
     driver.begin(lambda _: load[0])
     driver.run(5)
@@ -100,7 +100,7 @@ def test_it_gives_way_within_three_seconds_of_appends_coming_and_goes_back_when_
 
 
 def test_what_the_own_shard_feels_counts_too() -> None:
-    driver = Driver()
+    driver = PaceDriver()
     driver.own = 400
     driver.begin(lambda _: 0)
     driver.run(5)
@@ -109,7 +109,7 @@ def test_what_the_own_shard_feels_counts_too() -> None:
 
 
 def test_a_shard_that_it_no_longer_works_with_is_forgotten() -> None:
-    driver = Driver()
+    driver = PaceDriver()
     driver.pressure.hear(shard_id(NodeId(2)), 400, driver.now)
     driver.begin(lambda _: 0)
     driver.run(4)
@@ -119,14 +119,14 @@ def test_a_shard_that_it_no_longer_works_with_is_forgotten() -> None:
 
 
 def test_a_limit_below_the_minimum_holds() -> None:
-    driver = Driver(RebuildingSettings(rate_limit_bytes=MB // 4, rate_min_bytes=MB))
+    driver = PaceDriver(RebuildingSettings(rate_limit_bytes=MB // 4, rate_min_bytes=MB))
     driver.begin(lambda _: 900)
     driver.run(1)
     assert driver.run(20) == pytest.approx(MB / 4, rel=0.05)
 
 
 def test_nothing_is_saved_up_and_order_is_kept() -> None:
-    driver = Driver()
+    driver = PaceDriver()
     begun: list[tuple[str, int]] = []
 
     def admit(name: str, size: int) -> None:
@@ -146,7 +146,7 @@ def test_nothing_is_saved_up_and_order_is_kept() -> None:
 
 
 def test_what_is_stopped_is_forgotten() -> None:
-    driver = Driver()
+    driver = PaceDriver()
     driver.begin(lambda _: 0)
     driver.run(2)
     driver.pace.stop()
@@ -160,7 +160,7 @@ def test_what_is_stopped_is_forgotten() -> None:
 
 
 def test_work_that_stops_the_donor_while_it_begins_does_no_harm() -> None:
-    driver = Driver()
+    driver = PaceDriver()
     begun: list[int] = []
     driver.pace.admit(MB, lambda _: driver.pace.stop(), driver.now)
     driver.run(5)
