@@ -84,6 +84,8 @@ class DonorPace:
         self._rate = float(self._rate_min)
         self._stepped = Micros(0)
         self._cut = Micros(-_CUT_PAUSE_US)
+        self._held_up = False
+        """Work had to wait since the last step: the rate is what limits it."""
         self._free_at = Micros(0)
         self._queue: deque[tuple[int, Begin]] = deque()
         self._timer: Timer | None = None
@@ -139,6 +141,7 @@ class DonorPace:
         while queue:
             self._step(now)
             if self._free_at > now:
+                self._held_up = True
                 self._timer = self._timers.at(self._free_at, self._run)
                 return
             size, begin = queue[0]
@@ -165,5 +168,8 @@ class DonorPace:
                 self._cut = now
                 self._rate = max(self._rate_min, self._rate * max(_CUT_MAX, tolerance / percent))
             return
+        held_up, self._held_up = self._held_up, False
+        if percent and not held_up:
+            return  # a rate that is not used says nothing of what appends bear
         grown = 2.0 if not percent else 1 + _GROWTH * min(1.0, (tolerance - percent) / max(1, tolerance - 100))
         self._rate = min(self._settings.rate_limit_bytes, self._rate * grown)

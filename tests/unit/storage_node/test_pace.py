@@ -78,6 +78,15 @@ def test_it_takes_about_what_appends_bear(bearable: int) -> None:
     assert bearable * 0.6 <= driver.run(20) / MB <= bearable * 1.1
 
 
+def test_a_rate_that_is_not_used_does_not_grow() -> None:
+    driver = PaceDriver()
+    driver.own = 100
+    for _ in range(1000):
+        driver.pace.admit(1000, lambda _: None, driver.now)
+        driver.run(0.05)
+    assert driver.pace.rate == MB
+
+
 def test_it_goes_on_at_its_minimum_however_long_appends_take_and_says_why() -> None:
     driver = PaceDriver()
     driver.begin(lambda _: 900)
