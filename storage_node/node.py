@@ -151,7 +151,7 @@ class ShardMachines:
         self.scrubber.start(now)
         self.healing.start(now)
         self.repairs.on_turn_end(now)
-        shard.writes.flush()
+        shard.writes.flush(now)
         self.digest.run(now)
         self.catchup.run(now)
         shard.reads.flush()

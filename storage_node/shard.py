@@ -13,6 +13,7 @@ from logdevice_py.core.machine import Outbox, Rng, TimerWheel
 from logdevice_py.core.marks import hit
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros
+from storage_node.append_delay import AppendDelay
 from storage_node.log_state import LogState
 from storage_node.log_store.identity import PreviousEnd
 from storage_node.log_store.interface import Contents, EpochMetadataKind, LogMetadataKind
@@ -69,7 +70,8 @@ class Shard:
         """The cluster file lets the shard take STOREs."""
         self.recent: Final = RecentEntries(settings.recent_entries_bytes_max, metrics)
         self.reads: Final = ShardReads(self.shard, outbox, tokens, settings.reads_in_flight_max, metrics)
-        self.writes: Final = ShardWrites(self.shard, outbox, tokens, metrics)
+        self.append_delay: Final = AppendDelay()
+        self.writes: Final = ShardWrites(self.shard, outbox, tokens, metrics, self.append_delay)
         self.recovery_stores: Final = RecoveryStores()
         self.logs: Final[dict[LogId, LogState]] = {}
         self.removed: Final[dict[LogId, int]] = {}

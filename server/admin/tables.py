@@ -64,11 +64,7 @@ class NodeTables:
             "log_storage_state": lambda constraints: self._of_shards(storing.log_storage_state_rows, constraints),
             "purges": lambda constraints: self._of_shards(storing.purges_rows, constraints),
             "readers": lambda constraints: self._of_shards(storing.readers_rows, constraints),
-            "shard_rebuildings": lambda constraints: (
-                iter(())
-                if host.node.rebuilding is None
-                else rebuilding_tables.shard_rebuildings_rows(host.node.rebuilding.set)
-            ),
+            "shard_rebuildings": lambda constraints: rebuilding_tables.shard_rebuildings_rows(host.node),
             "log_rebuildings": lambda constraints: rebuilding_tables.log_rebuildings_rows(host.node),
             "record": self._record,
             "record_csi": self._record_csi,

@@ -1,4 +1,4 @@
-"""What the donors of one node share: their surroundings, their requests to other shards, and the pace at which they work."""
+"""What the donors of one node share: their surroundings and their requests to other shards."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from logdevice_py.metadata.epoch_metadata import EpochInterval
 from logdevice_py.placement.failure_domains import Authority
 from logdevice_py.protocol.messages import RebuildStore, RebuildStored
 from storage_node.purge import StartHistoryReader
+from storage_node.rebuilding.pace import AppendPressure
 from storage_node.rebuilding.receiver import StoredAgain
 
 SequencerAnswered = Callable[[Status, Micros], None]
@@ -30,13 +31,21 @@ are recovered; now)."""
 class RebuildRequests:
     """The REBUILD_STOREs under way from one node."""
 
-    __slots__ = ("_ids", "_out", "_settings", "_timers", "_waiting")
+    __slots__ = ("_ids", "_out", "_pressure", "_settings", "_timers", "_waiting")
 
-    def __init__(self, out: Outbox, timers: TimerWheel, ids: Iterator[int], settings: RebuildingSettings) -> None:
+    def __init__(
+        self,
+        out: Outbox,
+        timers: TimerWheel,
+        ids: Iterator[int],
+        settings: RebuildingSettings,
+        pressure: AppendPressure,
+    ) -> None:
         self._out = out
         self._timers = timers
         self._ids = ids
         self._settings = settings
+        self._pressure = pressure
         self._waiting: dict[int, tuple[ShardId, StoredAgain, Timer]] = {}
 
     def send(
@@ -70,6 +79,7 @@ class RebuildRequests:
 
     def on_rebuild_stored(self, message: RebuildStored, now: Micros) -> None:
         """An answer; ignored when nobody waits for it."""
+        self._pressure.hear(message.shard, message.append_percent, now)
         waiting = self._waiting.get(message.request_id)
         if waiting is not None and waiting[0] == message.shard:
             del self._waiting[message.request_id]
@@ -109,6 +119,7 @@ class DonorContext:
         "cluster",
         "config",
         "metrics",
+        "pressure",
         "requests",
         "rng",
         "set",
@@ -138,7 +149,8 @@ class DonorContext:
         self.cluster: Final = cluster
         self.start_reader: Final = start_reader
         self.ask_sequencer: Final = ask_sequencer
-        self.requests: Final = RebuildRequests(out, timers, ids, settings)
+        self.pressure: Final = AppendPressure()
+        self.requests: Final = RebuildRequests(out, timers, ids, settings, self.pressure)
         self.set = RebuildingSet()
 
     def affected(self, interval: EpochInterval) -> Mapping[ShardId, RebuildingShard]:

@@ -17,10 +17,10 @@ from logdevice_py.protocol.messages import Digested
 from storage_node.log_store.interface import ReadResult
 from storage_node.rebuilding.context import DonorContext, Patience, SequencerAnswered
 from storage_node.rebuilding.log_rebuilding import LogRebuilding
+from storage_node.rebuilding.pace import DonorPace
 from storage_node.rebuilding.receiver import RebuildStoreHandler
 from storage_node.release import PurgeStarter
 from storage_node.shard import Shard
-from storage_node.throttle import Throttle
 
 
 class ShardDonor:
@@ -38,7 +38,9 @@ class ShardDonor:
         self._purges = purges
         self._own_store = own_store
         self._context = context
-        self._throttle = Throttle(context.settings.rate_limit_bytes)
+        self.pace = DonorPace(
+            shard.shard, shard.append_delay.percent, context.pressure, context.settings, context.timers
+        )
         self._patience = Patience(context.settings.tries_max)
         self._waiting: deque[LogId] = deque()
         self._seen: set[LogId] = set()
@@ -68,6 +70,7 @@ class ShardDonor:
         for each in self.running.values():
             each.stop()
         self.running.clear()
+        self.pace.stop()
         self._waiting.clear()
         self._seen.clear()
         self._metadata = 0
@@ -119,7 +122,7 @@ class ShardDonor:
                 self._purges,
                 self._own_store,
                 self._context,
-                self._throttle,
+                self.pace,
                 self._patience,
                 self._on_finished,
             )

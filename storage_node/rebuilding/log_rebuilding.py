@@ -23,10 +23,10 @@ from storage_node.log_store.interface import ReadResult
 from storage_node.purge import HistoryReader
 from storage_node.rebuilding.chunk import ChunkRebuilding, EntryWork, entry_work
 from storage_node.rebuilding.context import DonorContext, Patience
+from storage_node.rebuilding.pace import READ_SHARE, DonorPace
 from storage_node.rebuilding.receiver import RebuildStoreHandler
 from storage_node.release import PurgeStarter
 from storage_node.shard import Shard
-from storage_node.throttle import Throttle
 
 _ENTRIES_MAX: Final = 1000
 _AVOIDED_US: Final = 5 * SECOND
@@ -63,7 +63,7 @@ class LogRebuilding:
         purges: PurgeStarter,
         own_store: RebuildStoreHandler,
         context: DonorContext,
-        throttle: Throttle,
+        pace: DonorPace,
         patience: Patience,
         finished: Callable[[LogRebuilding, Micros], None],
     ) -> None:
@@ -75,7 +75,7 @@ class LogRebuilding:
         self._purges = purges
         self._own_store = own_store
         self._context = context
-        self._throttle = throttle
+        self._pace = pace
         self._patience = patience
         self._finished = finished
         self._timer: Timer | None = None
@@ -241,13 +241,17 @@ class LogRebuilding:
             del self._ranges[0]
             self._next_range(now)
             return
-        self._shard.reads.read(
-            self.log, self._position, end, self._context.settings.chunk_bytes, _ENTRIES_MAX, self._on_read
-        )
+        self._pace.admit(0, lambda at: self._read_now(end, at), now)
+
+    def _read_now(self, end: Lsn, now: Micros) -> None:
+        if self.state is LogRebuildingState.SCANNING:
+            self._shard.reads.read(self.log, self._position, end, self._pace.piece_bytes, _ENTRIES_MAX, self._on_read)
 
     def _on_read(self, result: ReadResult, now: Micros) -> None:
         if self.state is not LogRebuildingState.SCANNING:
             return
+        self._shard.append_delay.note_rebuilding(now)
+        self._pace.charge(sum([len(image) for _, image in result.entries]) // READ_SHARE, now)
         if result.status is not Status.OK:
             self.stop()
             return
@@ -293,11 +297,7 @@ class LogRebuilding:
             self._on_chunk,
             patient=patient,
         )
-        begin = self._throttle.reserve(chunk.size, now)
-        if begin > now:
-            self._timer = self._context.timers.at(begin, chunk.start)
-        else:
-            chunk.start(now)
+        self._pace.admit(chunk.size, chunk.start, now)
 
     def _plan(self, header: EntryHeader, image: bytes) -> tuple[EntryWork, ...] | None:
         """What is to be done for an entry here: nothing (empty), something, or None: there is no place for it."""

@@ -58,9 +58,11 @@ class RebuildStoreHandler:
                     shard=message.shard,
                     status=status,
                     lacking=[int(lsn) for lsn in lacking],
+                    append_percent=self._shard.append_delay.percent(now),
                 ),
             )
 
+        self._shard.append_delay.note_rebuilding(now)
         refusal = self._refusal(message)
         if refusal is not Status.OK:
             answer(refusal, [], now)
@@ -142,7 +144,9 @@ class RebuildStoreHandler:
         if not copies:
             done(Status.OK, lacking, now)
             return
-        group = shard.writes.group(True)
+        shard.append_delay.note_rebuilding(now)
+        writes = shard.writes
+        group = writes.patient_group() if shard.append_delay.percent(now) else writes.group(True)
         if copies[-1][0].lsn > state.highest:
             if state.recent is None:
                 state.recent = RecentLogEntries(Lsn(state.highest + 1))
