@@ -3,18 +3,40 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from logdevice_py.core.entry import EntryFlags, EntryHeader, body_of, check_body, encode_header, parse_header
+from logdevice_py.core.entry import (
+    HEADER_SIZE_MIN,
+    EntryFlags,
+    EntryHeader,
+    body_of,
+    check_body,
+    encode_header,
+    header_size,
+    lacks_body,
+    parse_header,
+    whole_size,
+)
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.lsn import Lsn
 from logdevice_py.core.marks import hit
 from logdevice_py.core.status import CorruptEntryError, Status
-from storage_node.log_store.interface import ReadLast, ReadResult
+from storage_node.log_store.interface import ReadLast, ReadResult, ReadShard
+from storage_node.log_store.wanted import Wants
 
 _AMEND: Final = int(EntryFlags.AMEND)
+Bodies = Callable[[Lsn, int], bytes | None]
+"""What is stored as the body of the copy of (LSN, rank), apart from its header; None: nothing, or it cannot be read."""
+
+
+def header_apart(image: bytes) -> bytes | None:
+    """The header that is stored apart from the body of a large image; None: the image stays together."""
+    if len(image) <= HEADER_SIZE_MIN or len(image) != whole_size(image):
+        return None
+    size = header_size(image)
+    return image[:size] if size < len(image) else None
 
 
 class Missing(enum.Enum):
@@ -24,17 +46,25 @@ class Missing(enum.Enum):
     BODILESS = "bodiless"  # an AMEND without its body
 
 
-def resolve(log: LogId, lsn: Lsn, copies: Sequence[tuple[int, bytes]]) -> bytes | Missing:
+def resolve(
+    log: LogId, lsn: Lsn, copies: Sequence[tuple[int, bytes]], bodies: Bodies, wants: Wants | None = None
+) -> bytes | Missing:
     """The image that counts among the copies (rank, image) of one LSN, given by ascending rank.
 
-    A damaged copy of highest rank is never replaced by one of lower rank: that may be an entry which recovery turned into a hole.
+    A damaged copy of highest rank is never replaced by one of lower rank: that may be an entry which recovery turned into a hole. A header
+    whose body is missing is damage as well.
+
+    Args:
+        wants: of which entry the body is wanted; None: of each. Otherwise a header that lies alone is the answer.
     """
     rank, image = copies[-1]
     header = _checked(log, lsn, rank, image)
     if header is None:
         return Missing.CORRUPT
     if not header.flags & _AMEND:
-        return image
+        if not lacks_body(image) or (wants is not None and not wants(image)):
+            return image
+        return joined(image, bodies(lsn, rank)) or Missing.CORRUPT
     merged = encode_header(replace(header, flags=header.flags & ~_AMEND))
     if not header.body_length:
         return merged
@@ -44,14 +74,33 @@ def resolve(log: LogId, lsn: Lsn, copies: Sequence[tuple[int, bytes]]) -> bytes 
         if below is None:
             missing = Missing.CORRUPT
         elif not below.flags & _AMEND and below.body_crc == header.body_crc and below.body_length == header.body_length:
-            return merged + body_of(image)
+            whole: bytes | None = image
+            if lacks_body(image):
+                if wants is not None and not wants(merged):
+                    return merged
+                whole = joined(image, bodies(lsn, rank))
+            if whole is not None:
+                return merged + body_of(whole)
+            missing = Missing.CORRUPT
     return missing
+
+
+def joined(header: bytes, stored: bytes | None) -> bytes | None:
+    """The image of a header that lies alone, from what is stored as its body; None: that is missing, damaged, or of another header."""
+    if stored is None or not stored.startswith(header):
+        return None
+    try:
+        check_body(stored, parse_header(stored))
+    except CorruptEntryError:
+        return None
+    return stored
 
 
 def _checked(log: LogId, lsn: Lsn, rank: int, image: bytes) -> EntryHeader | None:
     try:
-        header = parse_header(image)
-        check_body(image, header)
+        header = parse_header(image, alone=True)
+        if not lacks_body(image):
+            check_body(image, header)
     except CorruptEntryError:
         return None
     by_recovery, wave = header.rank
@@ -64,15 +113,17 @@ def _checked(log: LogId, lsn: Lsn, rank: int, image: bytes) -> EntryHeader | Non
 class PrecedenceCollector:
     """Makes a `ReadResult` from copies that come by ascending (lsn, rank)."""
 
-    __slots__ = ("_bytes_left", "_copies", "_entries_left", "_log", "_lsn", "result")
+    __slots__ = ("_bodies", "_bytes_left", "_copies", "_entries_left", "_log", "_lsn", "_wants", "result")
 
-    def __init__(self, log: LogId, last: Lsn, bytes_max: int, entries_max: int) -> None:
-        self.result = ReadResult(Status.OK, last)
-        self._log = log
+    def __init__(self, request: ReadShard, bodies: Bodies) -> None:
+        self.result = ReadResult(Status.OK, request.last)
+        self._log = request.log
         self._lsn = Lsn(-1)
         self._copies: list[tuple[int, bytes]] = []
-        self._bytes_left = bytes_max
-        self._entries_left = entries_max
+        self._bytes_left = request.bytes_max
+        self._entries_left = request.entries_max
+        self._bodies = bodies
+        self._wants = request.wants
 
     def add(self, lsn: Lsn, rank: int, image: bytes) -> bool:
         """Take a copy; False: the answer was full before it."""
@@ -112,7 +163,10 @@ class PrecedenceCollector:
         """Decide the open LSN; False: it does not fit the answer, which ends before it."""
         copies, self._copies = self._copies, []
         lsn, result = self._lsn, self.result
-        found = resolve(self._log, lsn, copies)
+        if result.entries and self._lacks_room(copies[-1][1]):
+            result.through = Lsn(lsn - 1)
+            return False
+        found = resolve(self._log, lsn, copies, self._bodies, self._wants)
         if found is Missing.CORRUPT:
             self.add_corrupt(lsn, lsn)
         elif found is Missing.BODILESS:
@@ -128,13 +182,22 @@ class PrecedenceCollector:
             self._entries_left -= 1
         return True
 
+    def _lacks_room(self, image: bytes) -> bool:
+        """Whether a body would be read in vain, because the answer has no room for it."""
+        return (
+            HEADER_SIZE_MIN <= len(image) == header_size(image)
+            and self._bytes_left < whole_size(image)
+            and (self._wants is None or self._wants(image))
+        )
+
 
 class LastFinder:
     """Finds the answer to a `ReadLast` among copies that come by descending (lsn, rank)."""
 
-    __slots__ = ("_copies", "_lsn", "_request", "_result")
+    __slots__ = ("_bodies", "_copies", "_lsn", "_request", "_result")
 
-    def __init__(self, request: ReadLast, result: ReadResult) -> None:
+    def __init__(self, request: ReadLast, result: ReadResult, bodies: Bodies) -> None:
+        self._bodies = bodies
         self._request = request
         self._result = result
         self._lsn = Lsn(-1)
@@ -162,7 +225,7 @@ class LastFinder:
             return False
         self._copies.reverse()
         copies, self._copies = self._copies, []
-        found = resolve(self._request.log, self._lsn, copies)
+        found = resolve(self._request.log, self._lsn, copies, self._bodies, self._request.wants)
         if found is Missing.CORRUPT:
             self._result.corrupt.append((self._lsn, self._lsn))
             return True
@@ -170,7 +233,7 @@ class LastFinder:
             self._result.bodiless.append(self._lsn)
             return False
         assert type(found) is bytes
-        if self._request.skip_holes and parse_header(found).is_hole:
+        if self._request.skip_holes and parse_header(found, alone=True).is_hole:
             return False
         self._result.entries.append((self._lsn, found))
         return True
