@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from logdevice_py.core.entry import lacks_body
 from logdevice_py.core.lsn import LSN_MAX, LSN_OLDEST, Lsn
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Timestamp
@@ -190,9 +191,13 @@ class MemoryLogStore:
                 ranked = [(keys.split_data_key(key)[1], rows[key]) for key in copies]
                 found = resolve(log, lsn, ranked, disk.bodies(log))
                 if not isinstance(found, Missing):
-                    changes.update(dict.fromkeys(copies))
-                    changes.update(dict.fromkeys(key for key in map(keys.body_key, copies) if key in rows))
-                    self._put_copy(changes, copies[-1], found)
+                    *lower, top = copies
+                    changes.update(dict.fromkeys(lower))
+                    if any(lacks_body(rows[key]) for key in lower):
+                        bounds = keys.body_key(begin), keys.body_key(top)
+                        changes.update(dict.fromkeys(rows.irange(*bounds, inclusive=(True, False))))
+                    if found != rows[top] and not lacks_body(rows[top]):
+                        self._put_copy(changes, top, found)
         for log, epoch, epoch_kind in batch.epoch_deletes:
             changes[keys.epoch_metadata_key(log, epoch, epoch_kind)] = None
         for log, lsn, by_recovery, wave, image in batch.entries:
