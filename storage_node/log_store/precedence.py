@@ -60,17 +60,19 @@ def resolve(
     rank, image = copies[-1]
     header = _checked(log, lsn, rank, image)
     if header is None:
-        return Missing.CORRUPT
-    if not header.flags & _AMEND:
-        if not lacks_body(image) or (wants is not None and not wants(image)):
+        if _checked_alone(log, lsn, rank, image) is None:
+            return Missing.CORRUPT
+        if wants is not None and not wants(image):
             return image
         return joined(image, bodies(lsn, rank)) or Missing.CORRUPT
+    if not header.flags & _AMEND:
+        return image
     merged = encode_header(replace(header, flags=header.flags & ~_AMEND))
     if not header.body_length:
         return merged
     missing = Missing.BODILESS
     for rank, image in reversed(copies[:-1]):
-        below = _checked(log, lsn, rank, image)
+        below = _checked(log, lsn, rank, image) or _checked_alone(log, lsn, rank, image)
         if below is None:
             missing = Missing.CORRUPT
         elif not below.flags & _AMEND and below.body_crc == header.body_crc and below.body_length == header.body_length:
@@ -96,10 +98,11 @@ def joined(header: bytes, stored: bytes | None) -> bytes | None:
     return stored
 
 
-def _checked(log: LogId, lsn: Lsn, rank: int, image: bytes) -> EntryHeader | None:
+def _checked(log: LogId, lsn: Lsn, rank: int, image: bytes, *, alone: bool = False) -> EntryHeader | None:
+    """Of a sound image of the copy; with `alone`, of a sound header that lies alone."""
     try:
-        header = parse_header(image, alone=True)
-        if not lacks_body(image):
+        header = parse_header(image, alone=alone)
+        if not alone:
             check_body(image, header)
     except CorruptEntryError:
         return None
@@ -108,6 +111,14 @@ def _checked(log: LogId, lsn: Lsn, rank: int, image: bytes) -> EntryHeader | Non
     if header.log != log or header.lsn != lsn or by_recovery << 32 | wave != rank:
         return None
     return header
+
+
+def _checked_alone(log: LogId, lsn: Lsn, rank: int, image: bytes) -> EntryHeader | None:
+    return _checked(log, lsn, rank, image, alone=True) if lacks_body(image) else None
+
+
+class _NoRoomError(Exception):
+    """A body would be read in vain: the answer has no room for it."""
 
 
 class PrecedenceCollector:
@@ -161,12 +172,14 @@ class PrecedenceCollector:
 
     def _settle(self) -> bool:
         """Decide the open LSN; False: it does not fit the answer, which ends before it."""
-        copies, self._copies = self._copies, []
         lsn, result = self._lsn, self.result
-        if result.entries and self._lacks_room(copies[-1][1]):
+        try:
+            found = resolve(self._log, lsn, self._copies, self._body, self._wants)
+        except _NoRoomError:
             result.through = Lsn(lsn - 1)
             return False
-        found = resolve(self._log, lsn, copies, self._bodies, self._wants)
+        finally:
+            self._copies = []
         if found is Missing.CORRUPT:
             self.add_corrupt(lsn, lsn)
         elif found is Missing.BODILESS:
@@ -182,13 +195,10 @@ class PrecedenceCollector:
             self._entries_left -= 1
         return True
 
-    def _lacks_room(self, image: bytes) -> bool:
-        """Whether a body would be read in vain, because the answer has no room for it."""
-        return (
-            HEADER_SIZE_MIN <= len(image) == header_size(image)
-            and self._bytes_left < whole_size(image)
-            and (self._wants is None or self._wants(image))
-        )
+    def _body(self, lsn: Lsn, rank: int) -> bytes | None:
+        if self.result.entries and self._bytes_left < whole_size(self._copies[-1][1]):
+            raise _NoRoomError
+        return self._bodies(lsn, rank)
 
 
 class LastFinder:
