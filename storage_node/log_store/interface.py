@@ -170,7 +170,7 @@ class ReadShard:
     """Read the copies that count in [first, last]. Answered by `ReadDone`.
 
     At least one entry is returned if there is one, then no more than fit `bytes_max` bytes of images and `entries_max` entries; the answer
-    may also end earlier. It says how far it reaches: ask on from there.
+    may also end earlier, so that it takes no longer where it holds headers alone. It says how far it reaches: ask on from there.
     """
 
     token: int

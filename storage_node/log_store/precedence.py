@@ -27,6 +27,9 @@ from storage_node.log_store.interface import ReadLast, ReadResult, ReadShard
 from storage_node.log_store.wanted import Wants
 
 _AMEND: Final = int(EntryFlags.AMEND)
+_HEADER_SIZE_USUAL: Final = 128
+_HEADER_COST: Final = 256
+"""What a header whose body is passed over counts for of the bytes that a read may return: it takes as long as a small entry."""
 Bodies = Callable[[Lsn, int], bytes | None]
 """What is stored as the body of the copy of (LSN, rank), apart from its header; None: nothing, or it cannot be read."""
 
@@ -191,7 +194,8 @@ class PrecedenceCollector:
                 result.through = Lsn(lsn - 1)
                 return False
             result.entries.append((lsn, found))
-            self._bytes_left -= len(found)
+            size = len(found)
+            self._bytes_left -= _HEADER_COST if size < _HEADER_SIZE_USUAL and lacks_body(found) else size
             self._entries_left -= 1
         return True
 
