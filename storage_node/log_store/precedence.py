@@ -61,13 +61,16 @@ def resolve(
         wants: of which entry the body is wanted; None: of each. Otherwise a header that lies alone is the answer.
     """
     rank, image = copies[-1]
-    header = _checked(log, lsn, rank, image)
+    header = None
+    if len(image) >= _HEADER_SIZE_USUAL or not lacks_body(image):
+        header = _checked(log, lsn, rank, image)
     if header is None:
-        if _checked_alone(log, lsn, rank, image) is None:
+        header = _checked_alone(log, lsn, rank, image)
+        if header is None:
             return Missing.CORRUPT
         if wants is not None and not wants(image):
             return image
-        return joined(image, bodies(lsn, rank)) or Missing.CORRUPT
+        return _joined(image, header, bodies(lsn, rank)) or Missing.CORRUPT
     if not header.flags & _AMEND:
         return image
     merged = encode_header(replace(header, flags=header.flags & ~_AMEND))
@@ -83,22 +86,30 @@ def resolve(
             if lacks_body(image):
                 if wants is not None and not wants(merged):
                     return merged
-                whole = joined(image, bodies(lsn, rank))
+                whole = _joined(image, below, bodies(lsn, rank))
             if whole is not None:
                 return merged + body_of(whole)
             missing = Missing.CORRUPT
     return missing
 
 
-def joined(header: bytes, stored: bytes | None) -> bytes | None:
+def _joined(image: bytes, header: EntryHeader, stored: bytes | None) -> bytes | None:
     """The image of a header that lies alone, from what is stored as its body; None: that is missing, damaged, or of another header."""
-    if stored is None or not stored.startswith(header):
+    if stored is None or len(stored) != whole_size(image) or not stored.startswith(image):
         return None
     try:
-        check_body(stored, parse_header(stored))
+        check_body(stored, header)
     except CorruptEntryError:
         return None
     return stored
+
+
+def joined(image: bytes, stored: bytes | None) -> bytes:
+    """The whole image of a header that lies alone, whose own damage is for others to notice; without a sound body that header."""
+    try:
+        return _joined(image, parse_header(image, alone=True), stored) or image
+    except CorruptEntryError:
+        return image
 
 
 def _checked(log: LogId, lsn: Lsn, rank: int, image: bytes, *, alone: bool = False) -> EntryHeader | None:

@@ -119,7 +119,7 @@ class RangeReader:
     def _completed(self, log: LogId, lsn: Lsn, rank: int, image: bytes, wants: Wants | None) -> bytes:
         if not lacks_body(image) or (wants is not None and not wants(image)):
             return image
-        return joined(image, self._body_of(log, lsn, rank)) or image
+        return joined(image, self._body_of(log, lsn, rank))
 
     def _read_span(self, collector: PrecedenceCollector, log: LogId, partition: int, first: Lsn, last: Lsn) -> bool:
         """False: the answer is full."""
