@@ -11,7 +11,6 @@ import struct
 from collections.abc import Callable
 from typing import Final
 
-from logdevice_py.core.entry import HEADER_SIZE_MIN
 from logdevice_py.core.ids import LogId, PeerId, is_metadata_log
 from logdevice_py.core.lsn import Lsn
 from logdevice_py.core.marks import hit
@@ -20,22 +19,16 @@ from logdevice_py.core.units import Micros
 from logdevice_py.protocol.messages import Compare, Compared, Fetch, Fetched
 from storage_node.log_state import LogState
 from storage_node.log_store.interface import ReadResult
+from storage_node.log_store.wanted import members, no_body
 from storage_node.lsn_ranges import alike_until
 from storage_node.shard import Shard
 
 _BODY_CRC: Final = slice(20, 24)
-_COPYSET_AT: Final = HEADER_SIZE_MIN - 4
 _KEY: Final = struct.Struct(">Q")
 _ENTRIES_MAX: Final = 4000
 _COMPARE_BYTES_MAX: Final = 64 << 20
 _UNDER_WAY_MAX: Final = 16
 """Requests of other shards that are worked on at a time; more are answered OVERLOADED, and asked again."""
-
-
-def members(image: bytes) -> tuple[int, ...]:
-    """The copyset in the header of a sound image."""
-    found: tuple[int, ...] = struct.unpack_from(f">{image[1]}I", image, _COPYSET_AT)
-    return found
 
 
 class EntriesDigest:
@@ -90,7 +83,7 @@ class CopiesHandler:
         return Status.OVERLOADED if self._under_way >= _UNDER_WAY_MAX else Status.OK
 
     def on_compare(self, peer: PeerId, message: Compare, now: Micros) -> None:
-        """Read the range to its end, and compare."""
+        """Read the headers of the range to its end, and compare. Bodies are for each shard's own scrubber to read."""
         log, last = message.log, message.last
         status = self._refusal(message.generation, log, last)
         state = self._shard.find(log)
@@ -149,6 +142,9 @@ class CopiesHandler:
         dirty, last = alike_until(state.dirty or (), message.first, last)
         self._under_way += 1
 
+        def is_held(image: bytes) -> bool:
+            return message.holder in members(image)
+
         def done(result: ReadResult, now: Micros) -> None:
             self._under_way -= 1
             self._examine(state, result)
@@ -158,16 +154,16 @@ class CopiesHandler:
                 return
             if self._may_lack(state, message.first, through, message.generation, result):
                 status = Status.REBUILDING
-            sent = [(lsn, image) for lsn, image in result.entries if message.holder in members(image)]
+            sent = [(lsn, image) for lsn, image in result.entries if is_held(image)]
             readable = not (result.corrupt or result.bodiless)
             self._fetched(peer, message, status, through, sent, lossy=dirty and readable)
 
         bytes_max = max(1, min(message.bytes_max, self._shard.settings.digest_bytes_max))
-        self._shard.reads.read(log, message.first, last, bytes_max, _ENTRIES_MAX, done)
+        self._shard.reads.read(log, message.first, last, bytes_max, _ENTRIES_MAX, done, is_held)
 
     def _read(self, state: LogState, first: Lsn, last: Lsn, done: Callable[[ReadResult, Micros], None]) -> None:
         shard = self._shard
-        shard.reads.read(state.log, first, last, shard.settings.read_bytes_max, _ENTRIES_MAX, done)
+        shard.reads.read(state.log, first, last, shard.settings.read_bytes_max, _ENTRIES_MAX, done, no_body)
 
     def _may_lack(self, state: LogState, first: Lsn, last: Lsn, generation: int, result: ReadResult) -> bool:
         """Whether the shard may have lost something of the range, or cannot read it."""

@@ -7,24 +7,21 @@ for the LSNs between their entries too, GAPs for the rest. Nothing beyond the re
 from __future__ import annotations
 
 import enum
-import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final, Protocol
 
-from logdevice_py.core.entry import HEADER_SIZE_MIN, EntryFlags, encode_header, parse_header
-from logdevice_py.core.ids import PeerId, ShardId
+from logdevice_py.core.entry import EntryFlags, encode_header, parse_header
+from logdevice_py.core.ids import PeerId
 from logdevice_py.core.lsn import Lsn
 from logdevice_py.core.machine import Outbox
 from logdevice_py.protocol.messages import GapReason, Records, ShardGap, Start, StartFlags, Window
 from storage_node.log_state import LogState
+from storage_node.log_store.wanted import SingleCopy, Wants, no_body
 from storage_node.lsn_ranges import alike_until
 from storage_node.metrics import StorageMetrics
 
-_HOLE: Final = int(EntryFlags.HOLE)
 _AMEND: Final = EntryFlags.AMEND
-_FLAGS_LOW_AT: Final = 3
-_COPYSET_AT: Final = HEADER_SIZE_MIN - 4
 ENTRIES_PER_MESSAGE_MAX: Final = 4000
 """Below what the declaration of RECORDS allows, so that its fields stay small."""
 
@@ -45,40 +42,15 @@ class StreamQueue(Protocol):
         """Serve the stream when its turn comes."""
 
 
-def ships(copyset: Sequence[int], shard: ShardId, known_down: frozenset[int], replication: int) -> bool:
-    """Whether single-copy delivery leaves an entry (not a hole) to this shard.
-
-    The first member of the copyset that is not known down delivers; one that is known down delivers too when it comes before that, which is
-    how it is noticed to be back. A copyset larger than the replication was put together by recovery or rebuilding and may differ between
-    copies: then its last members deliver as well.
-    """
-    extras = len(copyset) - replication if replication else 0
-    if extras > 0:
-        for member in reversed(copyset):
-            if member == shard:
-                return True
-            if member not in known_down:
-                extras -= 1
-                if not extras:
-                    break
-    for member in copyset:
-        if member == shard:
-            return True
-        if member not in known_down:
-            return False
-    return False
-
-
 class ServerReadStream:
     """A stream of one reader. `CatchupQueue` decides when it is served."""
 
     __slots__ = (
-        "_known_down",
+        "_is_to_ship",
         "_metrics",
         "_no_payload",
         "_out",
         "_queue",
-        "_replication",
         "_shard",
         "_single_copy",
         "credit",
@@ -119,8 +91,8 @@ class ServerReadStream:
         at least one entry through, however large."""
         self._single_copy = bool(start.flags & StartFlags.SINGLE_COPY)
         self._no_payload = bool(start.flags & StartFlags.NO_PAYLOAD)
-        self._replication = start.replication
-        self._known_down = frozenset(start.known_down)
+        self._is_to_ship = SingleCopy(self._shard, frozenset(start.known_down), start.replication)
+        """What single copy delivery leaves to this shard."""
 
     def wake(self) -> None:
         """Something moved that the stream may have waited for."""
@@ -147,7 +119,14 @@ class ServerReadStream:
     @property
     def known_down(self) -> frozenset[int]:
         """Shards that the reader gets nothing from."""
-        return self._known_down
+        return self._is_to_ship.known_down
+
+    @property
+    def wants(self) -> Wants | None:
+        """Of which entries the body has to be read."""
+        if self._no_payload:
+            return no_body
+        return self._is_to_ship if self._single_copy else None
 
     @property
     def limit(self) -> Lsn:
@@ -239,12 +218,6 @@ class ServerReadStream:
         told = batch[-1][0] + 1 if batch else self.position
         return lsn > told and self.log.is_dirty(told, lsn - 1)
 
-    def _is_to_ship(self, image: bytes) -> bool:
-        if image[_FLAGS_LOW_AT] & _HOLE:
-            return True
-        copyset = struct.unpack_from(f">{image[1]}I", image, _COPYSET_AT)
-        return ships(copyset, self._shard, self._known_down, self._replication)
-
     def _send_records(self, batch: list[tuple[int, int]], images: list[bytes]) -> None:
         if not batch:
             return
@@ -308,5 +281,5 @@ class ServerReadStream:
 
 def header_only(image: bytes) -> bytes:
     """The image without its body: the header says so in the way of an AMEND, and keeps the length and checksum of the body."""
-    header = parse_header(image)
+    header = parse_header(image, alone=True)
     return encode_header(replace(header, flags=header.flags | _AMEND)) if header.body_length else image

@@ -301,7 +301,15 @@ class ShardService:
         if isinstance(request, ReadShard):
             limit = min(request.bytes_max, self._settings.disk_read_bytes_max)
             bounded = ReadShard(
-                request.token, request.shard, request.log, request.first, request.last, limit, request.entries_max
+                request.token,
+                request.shard,
+                request.log,
+                request.first,
+                request.last,
+                limit,
+                request.entries_max,
+                request.onward,
+                request.wants,
             )
             result = self._store.read(bounded)
         else:
@@ -346,7 +354,7 @@ class ShardService:
     async def _warm_and_read(self, request: ReadShard | ReadLast) -> None:
         partition, first, last = self._store.locate(request.log, request.first, request.last)
         family = self._store.family_of(partition)
-        through = await self._warmer.warm(family, request.log, first, last, self._settings.warm_bytes)
+        through = await self._warmer.warm(family, request.log, first, last, self._settings.warm_bytes, request.wants)
         self.metrics.warmed += 1
         cold_from = self._cold.get(request.log)
         if cold_from is not None and (through is None or through >= request.last):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from logdevice_py.core.batch import constituent_records
-from logdevice_py.core.entry import EntryFlags, body_of, parse_constituents, parse_header
+from logdevice_py.core.entry import EntryFlags, body_of, lacks_body, parse_constituents, parse_header
 from logdevice_py.core.ids import LogId, NodeId, ShardId, format_peer, format_shard, shard_index_of
 from logdevice_py.core.lsn import Lsn
 from logdevice_py.core.status import CorruptEntryError, Status
@@ -241,7 +241,7 @@ class CopysetCounts:
     def add(self, result: ReadResult) -> None:
         """Count entries; what cannot be read is not among them."""
         for lsn, image in result.entries:
-            header = parse_header(image)
+            header = parse_header(image, alone=True)
             row = self._rows.get(header.copyset)
             if row is None:
                 shards = ", ".join(map(format_shard, sorted(header.copyset)))
@@ -272,7 +272,9 @@ def _damaged_row(log: LogId, lsn: Lsn, index: int, status: str, is_current: int 
 
 def _record_row(log: LogId, lsn: Lsn, index: int, image: bytes, bare: bool = False, is_current: int = 1) -> RecordRow:
     try:
-        header = parse_header(image)
+        header = parse_header(image, alone=True)
+        if not bare and lacks_body(image):
+            return _damaged_row(log, lsn, index, "CORRUPT", is_current)
         flags = EntryFlags(header.flags)
         by_recovery = bool(flags & EntryFlags.WRITTEN_BY_RECOVERY)
         return RecordRow(

@@ -164,9 +164,8 @@ class RecordRow:
 @table("record_csi", _STORAGE, required=("log_id", "lsn"))
 @dataclass(slots=True)
 class RecordCsiRow:
-    """What an index of copysets would hold of a copy of an entry: who has copies of it, and of which wave. There is no such index: the shard reads the
-    whole entries, blobs included, and takes this from their headers; their bodies are neither sent nor decoded. Give log_id, and lsn as a value
-    or as a range with both ends."""
+    """What an index of copysets would hold of a copy of an entry: who has copies of it, and of which wave. There is no such index: the shard takes this
+    from the headers of the entries, and reads no body of those in blob files. Give log_id, and lsn as a value or as a range with both ends."""
 
     log_id: int = column(_LOG, "The log; a metadata log has bit 62 set.")
     lsn: int = column(_LSN, "Its position.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,6 +20,7 @@ from logdevice_py.metadata.epoch_metadata import EpochInterval
 from logdevice_py.placement.copyset import CopysetSelector
 from logdevice_py.placement.failure_domains import FailureDomains
 from storage_node.log_store.interface import ReadResult
+from storage_node.log_store.wanted import members
 from storage_node.purge import HistoryReader
 from storage_node.rebuilding.chunk import ChunkRebuilding, EntryWork, entry_work
 from storage_node.rebuilding.context import DonorContext, Patience
@@ -51,6 +52,16 @@ class _Range:
     first: Epoch
     last: Epoch
     """Inclusive; `EPOCH_MAX` while no later interval is known."""
+
+    def kept_if_given_by(self, giver: ShardId, copyset: Sequence[int]) -> tuple[ShardId, ...] | None:
+        """The members of a copyset that keep their copies, if `giver` is to see to it that others get some; None if not."""
+        affected = self.affected
+        if not any(member in affected for member in copyset):
+            return None
+        shards = [ShardId(member) for member in copyset]
+        kept = tuple(member for member in shards if member not in affected)
+        givers = kept or tuple(member for member in shards if affected[member].mode is RebuildMode.RELOCATE)
+        return kept if givers and givers[0] == giver else None
 
 
 class LogRebuilding:
@@ -244,8 +255,18 @@ class LogRebuilding:
         self._pace.admit(0, lambda at: self._read_now(end, at), now)
 
     def _read_now(self, end: Lsn, now: Micros) -> None:
-        if self.state is LogRebuildingState.SCANNING:
-            self._shard.reads.read(self.log, self._position, end, self._pace.piece_bytes, _ENTRIES_MAX, self._on_read)
+        if self.state is not LogRebuildingState.SCANNING:
+            return
+        at, me = self._ranges[0], self._shard.shard
+        self._shard.reads.read(
+            self.log,
+            self._position,
+            end,
+            self._pace.piece_bytes,
+            _ENTRIES_MAX,
+            self._on_read,
+            lambda image: at.kept_if_given_by(me, members(image)) is not None,
+        )
 
     def _on_read(self, result: ReadResult, now: Micros) -> None:
         if self.state is not LogRebuildingState.SCANNING:
@@ -268,7 +289,7 @@ class LogRebuilding:
         work: list[EntryWork] = []
         unplaced = 0
         for _, image in self._entries:
-            header = parse_header(image)
+            header = parse_header(image, alone=True)
             todo = self._plan(header, image)
             if todo is None:
                 unplaced += 1
@@ -301,13 +322,8 @@ class LogRebuilding:
 
     def _plan(self, header: EntryHeader, image: bytes) -> tuple[EntryWork, ...] | None:
         """What is to be done for an entry here: nothing (empty), something, or None: there is no place for it."""
-        affected = self._ranges[0].affected
-        copyset = header.copyset
-        if not any(member in affected for member in copyset):
-            return ()
-        kept = tuple(member for member in copyset if member not in affected)
-        givers = kept or tuple(member for member in copyset if affected[member].mode is RebuildMode.RELOCATE)
-        if not givers or givers[0] != self._shard.shard:
+        kept = self._ranges[0].kept_if_given_by(self._shard.shard, header.copyset)
+        if kept is None:
             return ()
         added = self._choose(kept, len(image))
         return None if added is None else (entry_work(header, image, kept, added),)

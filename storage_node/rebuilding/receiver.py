@@ -170,8 +170,12 @@ class RebuildStoreHandler:
         held: dict[Lsn, bytes] = {}
         last = copies[-1][0].lsn
 
+        def is_wanted(image: bytes) -> bool:
+            amend = wanted.get(parse_header(image, alone=True).lsn)
+            return amend is not None and bool(amend[0].flags & _AMEND)
+
         def read(first: Lsn) -> None:
-            self._shard.reads.read(log, first, last, _READ_BYTES, 4096, took)
+            self._shard.reads.read(log, first, last, _READ_BYTES, 4096, took, is_wanted)
 
         def took(result: ReadResult, now: Micros) -> None:
             if result.status is not Status.OK:

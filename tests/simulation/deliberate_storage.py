@@ -137,7 +137,7 @@ def release_before_purge(original: Change) -> Change:
     likely="handovers",
 )
 def precedence_reversed(original: Change) -> Change:
-    return lambda log, lsn, copies: original(log, lsn, copies[:1])
+    return lambda log, lsn, copies, *others: original(log, lsn, copies[:1], *others)
 
 
 @deliberate(

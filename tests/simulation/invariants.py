@@ -275,7 +275,7 @@ class Invariants:
         for node in self.cluster.nodes.values():
             for other, disk in node.disks.items():
                 for key in disk.rows.irange(begin, end, inclusive=(True, False)):
-                    header = parse_header(disk.rows[key])
+                    header = parse_header(disk.rows[key], alone=True)
                     if newest is None or header.rank > newest:
                         newest, copyset, holders = header.rank, header.copyset, set()
                     if header.rank == newest:

@@ -39,6 +39,10 @@ MARKS_ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
     ),
     "log_store_files_damaged": (_DISK, f"{_MENDING}::test_a_damaged_file_is_replaced_when_what_it_lost_is_restored"),
     "log_store_partition_mended": (_DISK, f"{_MENDING}::test_a_damaged_file_is_replaced_when_what_it_lost_is_restored"),
+    "log_store_body_damaged": (
+        _DISK,
+        "tests/integration/test_rocksdb_large_entries.py::TestDamagedFiles::test_a_damaged_body_is_told_for_itself_and_restored",
+    ),
     "log_store_mending_waits": (
         _DISK,
         f"{_MENDING}::test_a_damaged_file_stays_as_long_as_something_of_it_is_not_restored",
