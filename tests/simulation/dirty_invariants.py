@@ -12,7 +12,6 @@ from server.sim_machines import SimMachines, SimNode
 from storage_node.log_store import keys
 from storage_node.log_store.interface import LogMetadataKind, WriteShard
 from storage_node.log_store.memory import MemoryDisk
-from storage_node.log_store.precedence import Missing, resolve
 from storage_node.lsn_ranges import Range, add_range, format_ranges, overlaps, remove_range
 from storage_node.stored_metadata import decode_ranges
 from tests.simulation.history import Violation
@@ -114,18 +113,11 @@ class DirtyInvariants:
     def _copies(self, log: LogId, lsn: int) -> Iterator[bytes]:
         for node in self._cluster.nodes.values():
             for disk in node.disks.values():
-                rows = _rows(disk, log, lsn)
-                image = resolve(log, Lsn(lsn), rows) if rows else Missing.BODILESS
-                if not isinstance(image, Missing):
+                image = disk.counting(log, lsn)
+                if image is not None:
                     yield image
 
 
-def _rows(disk: MemoryDisk, log: LogId, lsn: int) -> list[tuple[int, bytes]]:
-    begin, end = keys.data_bounds(log, Lsn(lsn), Lsn(lsn))
-    return [
-        (keys.split_data_key(key)[1], disk.rows[key]) for key in disk.rows.irange(begin, end, inclusive=(True, False))
-    ]
-
-
 def _holds(disk: MemoryDisk, log: LogId, lsn: int) -> bool:
-    return bool(_rows(disk, log, lsn))
+    begin, end = keys.data_bounds(log, Lsn(lsn), Lsn(lsn))
+    return any(True for _ in disk.rows.irange(begin, end, inclusive=(True, False)))
