@@ -67,6 +67,8 @@ TO_STORAGE: frozenset[type] = frozenset(
 TO_SEQUENCER: frozenset[type] = frozenset(
     {m.Append, m.Stored, m.Mutated, m.Sealed, m.Cleaned, m.GetSeqState, m.SealChecked}
 )
+TO_STORAGE_OR_EVENT_LOG: frozenset[type] = frozenset({m.SeqState})
+"""Who follows the event log asks sequencers as clients do, a shard that was not stopped in order asks them how far they are."""
 TO_BOTH: frozenset[type] = frozenset({m.Digested})
 """Recovery and purging both ask for digests; request ids are unique within a node, so each takes its own."""
 FROM_CLIENTS: frozenset[type] = frozenset(
@@ -174,7 +176,7 @@ class Node:
     def _make_routes(self) -> dict[type, Callable[[PeerId, Any, Micros], None]]:
         routes: dict[type, Callable[[PeerId, Any, Micros], None]] = {m.Gossip: self._on_gossip}
         if self.storage is not None:
-            routes.update(dict.fromkeys(TO_STORAGE | TO_BOTH, self.storage.on_message))
+            routes.update(dict.fromkeys(TO_STORAGE | TO_STORAGE_OR_EVENT_LOG | TO_BOTH, self.storage.on_message))
         if self.sequencer is not None:
             routes.update(dict.fromkeys(TO_SEQUENCER, self.sequencer.on_message))
             routes.update(dict.fromkeys(TO_BOTH, self.sequencer.on_message))
@@ -183,7 +185,15 @@ class Node:
         if self.rebuilding is not None:
             routes.update(dict.fromkeys(TO_EVENT_LOG, self.rebuilding.on_message))
             routes.update(dict.fromkeys(TO_BOTH, self._to_all))
+            if self.storage is not None:
+                routes.update(dict.fromkeys(TO_STORAGE_OR_EVENT_LOG, self._to_storage_and_event_log))
         return routes
+
+    def _to_storage_and_event_log(self, peer: PeerId, message: Any, now: Micros) -> None:
+        assert self.rebuilding is not None
+        assert self.storage is not None
+        self.storage.on_message(peer, message, now)
+        self.rebuilding.on_message(peer, message, now)
 
     def _to_all(self, peer: PeerId, message: Any, now: Micros) -> None:
         assert self.rebuilding is not None

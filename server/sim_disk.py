@@ -31,8 +31,13 @@ SYNC_MAX = 2 * MILLISECOND
 READ_MAX = MILLISECOND
 _HANG_CHECK = 100 * MILLISECOND
 _UPKEEP_INTERVAL = 1000 * MILLISECOND
-_DEFAULTS = {"partition_duration_us": 2000 * MILLISECOND, "partitions_soft_max": 10, "partitions_max": 40}
-"""Partitions come and go within a run."""
+_DEFAULTS = {
+    "partition_duration_us": 2000 * MILLISECOND,
+    "partitions_soft_max": 10,
+    "partitions_max": 40,
+    "blob_bytes_min": 150,
+}
+"""Partitions come and go within a run, and of many entries header and body lie apart."""
 
 
 def store_settings(config: ClusterConfig) -> LogStoreSettings:

@@ -215,7 +215,7 @@ class CatchupQueue:
             self._on_read(stream, version, position, result)
             self._start_reads()
 
-        self._shard.reads.read(stream.log.log, position, limit, bytes_max, _READ_ENTRIES_MAX, done)
+        self._shard.reads.read(stream.log.log, position, limit, bytes_max, _READ_ENTRIES_MAX, done, stream.wants)
 
     def _on_read(self, stream: ServerReadStream, version: int, position: Lsn, result: ReadResult) -> None:
         if stream.state is not ServerStreamState.READING:

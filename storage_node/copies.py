@@ -11,31 +11,24 @@ import struct
 from collections.abc import Callable
 from typing import Final
 
-from logdevice_py.core.entry import HEADER_SIZE_MIN
 from logdevice_py.core.ids import LogId, PeerId, is_metadata_log
 from logdevice_py.core.lsn import Lsn
 from logdevice_py.core.marks import hit
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros
 from logdevice_py.protocol.messages import Compare, Compared, Fetch, Fetched
-from storage_node.digest import overlaps_lossy
 from storage_node.log_state import LogState
 from storage_node.log_store.interface import ReadResult
+from storage_node.log_store.wanted import members, no_body
+from storage_node.lsn_ranges import alike_until
 from storage_node.shard import Shard
 
 _BODY_CRC: Final = slice(20, 24)
-_COPYSET_AT: Final = HEADER_SIZE_MIN - 4
 _KEY: Final = struct.Struct(">Q")
 _ENTRIES_MAX: Final = 4000
 _COMPARE_BYTES_MAX: Final = 64 << 20
 _UNDER_WAY_MAX: Final = 16
 """Requests of other shards that are worked on at a time; more are answered OVERLOADED, and asked again."""
-
-
-def members(image: bytes) -> tuple[int, ...]:
-    """The copyset in the header of a sound image."""
-    found: tuple[int, ...] = struct.unpack_from(f">{image[1]}I", image, _COPYSET_AT)
-    return found
 
 
 class EntriesDigest:
@@ -90,7 +83,7 @@ class CopiesHandler:
         return Status.OVERLOADED if self._under_way >= _UNDER_WAY_MAX else Status.OK
 
     def on_compare(self, peer: PeerId, message: Compare, now: Micros) -> None:
-        """Read the range to its end, and compare."""
+        """Read the headers of the range to its end, and compare. Bodies are for each shard's own scrubber to read."""
         log, last = message.log, message.last
         status = self._refusal(message.generation, log, last)
         state = self._shard.find(log)
@@ -145,7 +138,12 @@ class CopiesHandler:
             if last < message.first:
                 self._fetched(peer, message, Status.AGAIN, Lsn(message.first - 1), [])
                 return
+        # one answer is of a range that is dirty here, or of one that is not
+        dirty, last = alike_until(state.dirty or (), message.first, last)
         self._under_way += 1
+
+        def is_held(image: bytes) -> bool:
+            return message.holder in members(image)
 
         def done(result: ReadResult, now: Micros) -> None:
             self._under_way -= 1
@@ -156,19 +154,20 @@ class CopiesHandler:
                 return
             if self._may_lack(state, message.first, through, message.generation, result):
                 status = Status.REBUILDING
-            sent = [(lsn, image) for lsn, image in result.entries if message.holder in members(image)]
-            self._fetched(peer, message, status, through, sent)
+            sent = [(lsn, image) for lsn, image in result.entries if is_held(image)]
+            readable = not (result.corrupt or result.bodiless)
+            self._fetched(peer, message, status, through, sent, lossy=dirty and readable)
 
         bytes_max = max(1, min(message.bytes_max, self._shard.settings.digest_bytes_max))
-        self._shard.reads.read(log, message.first, last, bytes_max, _ENTRIES_MAX, done)
+        self._shard.reads.read(log, message.first, last, bytes_max, _ENTRIES_MAX, done, is_held)
 
     def _read(self, state: LogState, first: Lsn, last: Lsn, done: Callable[[ReadResult, Micros], None]) -> None:
         shard = self._shard
-        shard.reads.read(state.log, first, last, shard.settings.read_bytes_max, _ENTRIES_MAX, done)
+        shard.reads.read(state.log, first, last, shard.settings.read_bytes_max, _ENTRIES_MAX, done, no_body)
 
     def _may_lack(self, state: LogState, first: Lsn, last: Lsn, generation: int, result: ReadResult) -> bool:
         """Whether the shard may have lost something of the range, or cannot read it."""
-        if result.corrupt or result.bodiless or overlaps_lossy(state, first, last):
+        if result.corrupt or result.bodiless or state.is_dirty(first, last):
             return True
         # an earlier generation may have held copies
         return is_metadata_log(state.log) and self._shard.generation > 1 and not generation
@@ -193,7 +192,14 @@ class CopiesHandler:
         )
 
     def _fetched(
-        self, peer: PeerId, message: Fetch, status: Status, through: Lsn, entries: list[tuple[Lsn, bytes]]
+        self,
+        peer: PeerId,
+        message: Fetch,
+        status: Status,
+        through: Lsn,
+        entries: list[tuple[Lsn, bytes]],
+        *,
+        lossy: bool = False,
     ) -> None:
         images = [image for _, image in entries]
         self._shard.metrics.copies_sent += len(images)
@@ -207,5 +213,6 @@ class CopiesHandler:
                 through=through,
                 entries=[(int(lsn), len(image)) for lsn, image in entries],
                 images=b"".join(images),
+                lossy=lossy,
             ),
         )

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from logdevice_py.core.ids import LogId, PeerId, is_metadata_log
-from logdevice_py.core.lsn import Lsn, epoch_of
+from logdevice_py.core.lsn import Lsn
 from logdevice_py.core.marks import hit
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros
@@ -192,7 +192,7 @@ class DigestHandler:
             if state is None or job.position > last:
                 self._finish_range(job, log, last)
                 continue
-            if overlaps_lossy(state, job.position, last):
+            if state.is_dirty(job.position, last):
                 job.status = Status.REBUILDING
             if job.position >= state.in_memory_from:
                 self._from_memory(job, state, last)
@@ -290,10 +290,3 @@ def damaged_lsns(result: ReadResult, first: Lsn) -> list[Lsn] | None:
         damaged.update(Lsn(lsn) for lsn in range(begin, end + 1))
     damaged.difference_update([lsn for lsn, _ in result.entries])
     return sorted(damaged) if len(damaged) <= _DAMAGED_MAX else None
-
-
-def overlaps_lossy(state: LogState, first: int, last: int) -> bool:
-    """Whether entries of [first, last] may have been lost in a crash."""
-    if not state.lossy_last:
-        return False
-    return epoch_of(first) <= state.lossy_last and epoch_of(last) >= state.lossy_first

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from logdevice_py.core.ids import LogId, NodeId
-from logdevice_py.core.lsn import EPOCH_INVALID, LSN_INVALID, Epoch, Esn, Lsn
+from logdevice_py.core.lsn import EPOCH_INVALID, LSN_INVALID, Epoch, Esn, Lsn, epoch_of
 from logdevice_py.core.units import Micros
+from storage_node.lsn_ranges import Range, overlaps, remove_range
 from storage_node.recent_entries import RecentLogEntries
 from storage_node.recovered_epochs import RecoveredEpochs
 from storage_node.stored_metadata import SoftSealValue
@@ -38,6 +39,7 @@ class LogState:
     __slots__ = (
         "clean_epoch",
         "clean_in_flight",
+        "dirty",
         "epochs",
         "fence",
         "held_cleans",
@@ -45,8 +47,6 @@ class LogState:
         "highest",
         "last_released",
         "log",
-        "lossy_first",
-        "lossy_last",
         "recent",
         "recovered",
         "seal_epoch",
@@ -88,9 +88,8 @@ class LogState:
         """For peers that missed the recovery."""
         self.highest: Lsn = LSN_INVALID
         """No entry was ever accepted above this LSN."""
-        self.lossy_first: Epoch = EPOCH_INVALID
-        self.lossy_last: Epoch = EPOCH_INVALID
-        """Epochs (inclusive) whose unsynced entries a crash may have taken; 0 to 0: none."""
+        self.dirty: list[Range] | None = None
+        """Ranges, ascending, of which a crash may have taken entries that were answered before a sync. What is on disk covers all of them."""
         self.recent: RecentLogEntries | None = None
         self.streams: list[ReleaseSubscriber] | None = None
         self.held_cleans: dict[Epoch, Callable[[Micros], None]] | None = None
@@ -117,14 +116,27 @@ class LogState:
         """Every entry stored at or above this LSN is among the recent entries."""
         return Lsn(self.highest + 1) if self.recent is None else self.recent.complete_from
 
-    def is_lossy(self, epoch: int) -> bool:
-        """Whether entries of the epoch may have been lost in a crash."""
-        return self.lossy_first <= epoch <= self.lossy_last and self.lossy_last > 0
+    def is_dirty(self, first: int, last: int) -> bool:
+        """Whether a crash may have taken entries of [first, last]."""
+        return self.dirty is not None and overlaps(self.dirty, first, last)
+
+    def dirty_epochs(self) -> tuple[Epoch, Epoch]:
+        """The first and the last epoch of which a crash may have taken entries; 0 to 0: none."""
+        if self.dirty is None:
+            return EPOCH_INVALID, EPOCH_INVALID
+        return epoch_of(self.dirty[0][0]), epoch_of(self.dirty[-1][1])
+
+    def forget_dirty(self, first: Lsn, last: Lsn) -> None:
+        """A crash took nothing from [first, last], or it is here again, or it is not wanted any more."""
+        if self.dirty is not None:
+            remove_range(self.dirty, first, last)
+            if not self.dirty:
+                self.dirty = None
 
     def soft_seal_value(self) -> SoftSealValue:
         """What is to be written of the soft seal."""
         assert self.soft_epoch > NO_SOFT_SEAL, "nothing to write"
-        return SoftSealValue(self.soft_epoch, self.soft_node, self.unsynced, self.lossy_first, self.lossy_last)
+        return SoftSealValue(self.soft_epoch, self.soft_node, self.unsynced)
 
     def raise_clean_epoch(self, epoch: Epoch) -> None:
         """The epoch and all before it are durably clean here."""
@@ -137,4 +149,5 @@ class LogState:
         assert self.fence >= self.clean_epoch, (self.log, self.fence, self.clean_epoch)
         assert self.last_released >> 32 <= self.clean_epoch + 1, (self.log, self.last_released)
         assert self.soft_durable <= self.soft_epoch, (self.log, self.soft_durable, self.soft_epoch)
+        assert self.dirty is None or self.dirty, self.log
         assert self.held_release == 0 or self.held_release > self.last_released, (self.log, self.held_release)

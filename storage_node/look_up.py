@@ -24,6 +24,7 @@ from storage_node.log_store.search import (
     search_key,
     search_time,
 )
+from storage_node.log_store.wanted import keyed_bodies, no_body
 from storage_node.shard import Shard
 
 _EVERYTHING: Final = (Lsn(1), Lsn((1 << 64) - 3))
@@ -118,7 +119,9 @@ class LookUpHandler:
             self._found(job, done.value)
             return
         self._shard.metrics.look_up_reads += 1
-        self._shard.reads.probe(job.message.log, low, high, BLOCK_BYTES, BLOCK_ENTRIES, partial(self._on_read, job))
+        wants = keyed_bodies if job.message.flags & FindFlags.BY_KEY else no_body
+        take = partial(self._on_read, job)
+        self._shard.reads.probe(job.message.log, low, high, BLOCK_BYTES, BLOCK_ENTRIES, take, wants)
 
     def _found(self, job: _Job, found: SearchResult) -> None:
         self._jobs.discard(job)
@@ -127,6 +130,7 @@ class LookUpHandler:
             (found.reached, found.timestamp) if found.reached <= job.last else (message.last + 1, NO_RECORD)
         )
         before = min(max(found.before, state.trim_point), message.last)
+        lossy_first, lossy_last = state.dirty_epochs()
         self._shard.out.send(
             job.peer,
             KeyFound(
@@ -140,8 +144,8 @@ class LookUpHandler:
                 through=_through(state),
                 trim_point=state.trim_point,
                 generation=self._shard.generation,
-                lossy_first=state.lossy_first,
-                lossy_last=state.lossy_last,
+                lossy_first=lossy_first,
+                lossy_last=lossy_last,
             ),
         )
 

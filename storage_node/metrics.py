@@ -53,6 +53,14 @@ class StorageMetrics:
     )
     copies_restored: int = counter("Copies that were damaged or missing and were stored again.", unit="entries")
     damaged_ranges: int = gauge("Ranges known to be damaged or missing and not repaired yet.", unit="ranges")
+    dirty_logs: int = gauge(
+        "Logs of shards that may have lost entries in a crash and have not got them back yet.", unit="logs"
+    )
+    copies_healed: int = counter("Copies that a crash had taken and that were stored again.", unit="entries")
+    healings: int = counter("Attempts to get back what a crash took of a log.", unit="logs")
+    healings_given_up: int = counter(
+        "Times that entries of a log may have lost all their copies in crashes: nobody has more of them.", unit="logs"
+    )
     copies_sent: int = counter("Copies sent to shards that lost theirs.", unit="entries")
     comparisons_answered: int = counter("Comparisons answered for the scrubbers of other shards.", unit="messages")
     scrub_bytes: int = counter("Images that the scrubber read and checked.", unit="bytes")

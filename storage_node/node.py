@@ -34,6 +34,7 @@ from logdevice_py.protocol.messages import (
     RebuildStored,
     Release,
     Seal,
+    SeqState,
     Start,
     Started,
     Stop,
@@ -47,6 +48,7 @@ from storage_node.catchup import CatchupQueue
 from storage_node.clean import CleanHandler
 from storage_node.copies import CopiesHandler
 from storage_node.digest import DigestHandler
+from storage_node.healing import HealingQueue
 from storage_node.log_state import NO_NODE, LogState
 from storage_node.log_store.interface import Contents, DamageFound, DirectoryResult, ReadResult
 from storage_node.look_up import LookUpHandler, find_answer, size_answer
@@ -88,6 +90,7 @@ class ShardMachines:
         "copies",
         "digest",
         "donor",
+        "healing",
         "look_up",
         "purges",
         "rebuild_store",
@@ -117,6 +120,7 @@ class ShardMachines:
         self.clean = CleanHandler(shard, self.purges, self._clean_moved)
         self.seal = SealHandler(shard)
         self.repairs = RepairQueue(shard, start_reader, request_ids)
+        self.healing = HealingQueue(shard, cluster, start_reader, request_ids, self.repairs.found_damage)
         self.store = StoreHandler(shard, self.release.release, self.repairs)
         self.scrubber = Scrubber(shard, self.repairs, start_reader, request_ids, wall)
         self.copies = CopiesHandler(shard, self.repairs.found_damage)
@@ -135,6 +139,7 @@ class ShardMachines:
         """Take copies from donors, and be one."""
         self.rebuild_store = RebuildStoreHandler(self.shard, self.purges, context.metrics)
         self.donor = ShardDonor(self.shard, self.purges, self.rebuild_store, context)
+        self.healing.is_made_good = context.is_made_good
 
     def end_turn(self, now: Micros) -> None:
         """Give writes to the disk, then reads: a read sees every write of its turn."""
@@ -144,8 +149,9 @@ class ShardMachines:
         self.trim_exchange.start(now)
         self.removed.start(now)
         self.scrubber.start(now)
+        self.healing.start(now)
         self.repairs.on_turn_end(now)
-        shard.writes.flush()
+        shard.writes.flush(now)
         self.digest.run(now)
         self.catchup.run(now)
         shard.reads.flush()
@@ -159,6 +165,7 @@ class ShardMachines:
             self.donor.stop()
         self.purges.stop_all()
         self.repairs.stop_all()
+        self.healing.stop_all()
         self.scrubber.stop()
         self.catchup.fail_all()
         for state in self.shard.logs.values():
@@ -285,7 +292,7 @@ class StorageNode:
     def message_types(self) -> frozenset[type[Any]]:
         """The messages that `on_message` takes."""
         return frozenset(
-            (*self._handlers, Digested, EpochRecoveryMetadata, Compared, Fetched, RebuildStore, RebuildStored)
+            (*self._handlers, Digested, EpochRecoveryMetadata, Compared, Fetched, SeqState, RebuildStore, RebuildStored)
         )
 
     def on_message(self, peer: PeerId, message: Any, now: Micros) -> None:
@@ -301,6 +308,7 @@ class StorageNode:
             for machines in self.shards.values():
                 machines.purges.on_digested(message, now)
                 machines.repairs.on_digested(message, now)
+                machines.healing.on_digested(message, now)
                 machines.scrubber.on_digested(message, now)
                 if machines.donor is not None:
                     machines.donor.on_digested(message, now)
@@ -310,6 +318,10 @@ class StorageNode:
         elif type(message) is Fetched:
             for machines in self.shards.values():
                 machines.repairs.on_fetched(message, now)
+                machines.healing.on_fetched(message, now)
+        elif type(message) is SeqState:
+            for machines in self.shards.values():
+                machines.healing.on_seq_state(message, now)
         elif type(message) is EpochRecoveryMetadata:
             for machines in self.shards.values():
                 machines.purges.on_recovery_metadata(message, now)
@@ -332,6 +344,7 @@ class StorageNode:
             machines.look_up.on_peer_down(peer)
             machines.purges.on_peer_down(peer, now)
             machines.repairs.on_peer_down(peer, now)
+            machines.healing.on_peer_down(peer, now)
             machines.scrubber.on_peer_down(peer, now)
             if machines.donor is not None:
                 machines.donor.on_peer_down(peer, now)
@@ -342,6 +355,7 @@ class StorageNode:
         """A node can be reached again."""
         for machines in self.shards.values():
             machines.purges.on_peer_up(peer, now)
+            machines.healing.on_peer_up(now)
 
     def on_peer_congested(self, peer: PeerId, now: Micros) -> None:
         """The connection's send buffer is full: read streams pause until `on_peer_drained`."""

@@ -7,23 +7,21 @@ for the LSNs between their entries too, GAPs for the rest. Nothing beyond the re
 from __future__ import annotations
 
 import enum
-import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final, Protocol
 
-from logdevice_py.core.entry import HEADER_SIZE_MIN, EntryFlags, encode_header, parse_header
-from logdevice_py.core.ids import PeerId, ShardId
-from logdevice_py.core.lsn import Lsn, compose_lsn
+from logdevice_py.core.entry import EntryFlags, encode_header, parse_header
+from logdevice_py.core.ids import PeerId
+from logdevice_py.core.lsn import Lsn
 from logdevice_py.core.machine import Outbox
 from logdevice_py.protocol.messages import GapReason, Records, ShardGap, Start, StartFlags, Window
 from storage_node.log_state import LogState
+from storage_node.log_store.wanted import SingleCopy, Wants, no_body
+from storage_node.lsn_ranges import alike_until
 from storage_node.metrics import StorageMetrics
 
-_HOLE: Final = int(EntryFlags.HOLE)
 _AMEND: Final = EntryFlags.AMEND
-_FLAGS_LOW_AT: Final = 3
-_COPYSET_AT: Final = HEADER_SIZE_MIN - 4
 ENTRIES_PER_MESSAGE_MAX: Final = 4000
 """Below what the declaration of RECORDS allows, so that its fields stay small."""
 
@@ -44,40 +42,15 @@ class StreamQueue(Protocol):
         """Serve the stream when its turn comes."""
 
 
-def ships(copyset: Sequence[int], shard: ShardId, known_down: frozenset[int], replication: int) -> bool:
-    """Whether single-copy delivery leaves an entry (not a hole) to this shard.
-
-    The first member of the copyset that is not known down delivers; one that is known down delivers too when it comes before that, which is
-    how it is noticed to be back. A copyset larger than the replication was put together by recovery or rebuilding and may differ between
-    copies: then its last members deliver as well.
-    """
-    extras = len(copyset) - replication if replication else 0
-    if extras > 0:
-        for member in reversed(copyset):
-            if member == shard:
-                return True
-            if member not in known_down:
-                extras -= 1
-                if not extras:
-                    break
-    for member in copyset:
-        if member == shard:
-            return True
-        if member not in known_down:
-            return False
-    return False
-
-
 class ServerReadStream:
     """A stream of one reader. `CatchupQueue` decides when it is served."""
 
     __slots__ = (
-        "_known_down",
+        "_is_to_ship",
         "_metrics",
         "_no_payload",
         "_out",
         "_queue",
-        "_replication",
         "_shard",
         "_single_copy",
         "credit",
@@ -118,8 +91,8 @@ class ServerReadStream:
         at least one entry through, however large."""
         self._single_copy = bool(start.flags & StartFlags.SINGLE_COPY)
         self._no_payload = bool(start.flags & StartFlags.NO_PAYLOAD)
-        self._replication = start.replication
-        self._known_down = frozenset(start.known_down)
+        self._is_to_ship = SingleCopy(self._shard, frozenset(start.known_down), start.replication)
+        """What single copy delivery leaves to this shard."""
 
     def wake(self) -> None:
         """Something moved that the stream may have waited for."""
@@ -146,7 +119,14 @@ class ServerReadStream:
     @property
     def known_down(self) -> frozenset[int]:
         """Shards that the reader gets nothing from."""
-        return self._known_down
+        return self._is_to_ship.known_down
+
+    @property
+    def wants(self) -> Wants | None:
+        """Of which entries the body has to be read."""
+        if self._no_payload:
+            return no_body
+        return self._is_to_ship if self._single_copy else None
 
     @property
     def limit(self) -> Lsn:
@@ -194,7 +174,7 @@ class ServerReadStream:
         size = scanned = filtered = 0
         ranges = iter(corrupt)
         damaged = next(ranges, None)
-        lossy = self.log.lossy_last > 0
+        dirty = self.log.dirty
         for lsn, image in entries:
             if lsn < self.position or lsn > through:
                 continue
@@ -214,10 +194,11 @@ class ServerReadStream:
                 while damaged is not None and damaged[0] < lsn:
                     self._tell_damage(damaged, Lsn(lsn - 1))
                     damaged = next(ranges, None)
-            if batch and (size + length > message_bytes or len(batch) >= ENTRIES_PER_MESSAGE_MAX or lossy):
+            gapped = dirty is not None and self._is_dirty_between(batch, lsn)
+            if batch and (size + length > message_bytes or len(batch) >= ENTRIES_PER_MESSAGE_MAX or gapped):
                 self._send_records(batch, images)
                 batch, images, size = [], [], 0
-            if lossy and lsn > self.position:
+            if gapped:
                 self._tell_nothing(Lsn(lsn - 1))
             batch.append((lsn, length))
             images.append(image)
@@ -232,11 +213,10 @@ class ServerReadStream:
         self._metrics.records_filtered += filtered
         return scanned
 
-    def _is_to_ship(self, image: bytes) -> bool:
-        if image[_FLAGS_LOW_AT] & _HOLE:
-            return True
-        copyset = struct.unpack_from(f">{image[1]}I", image, _COPYSET_AT)
-        return ships(copyset, self._shard, self._known_down, self._replication)
+    def _is_dirty_between(self, batch: list[tuple[int, int]], lsn: Lsn) -> bool:
+        """Whether something before the LSN, of which the reader was not told, is not to be told by silence."""
+        told = batch[-1][0] + 1 if batch else self.position
+        return lsn > told and self.log.is_dirty(told, lsn - 1)
 
     def _send_records(self, batch: list[tuple[int, int]], images: list[bytes]) -> None:
         if not batch:
@@ -269,17 +249,10 @@ class ServerReadStream:
         self._send_gap(first, last, GapReason.CHECKSUM_FAIL)
 
     def _tell_nothing(self, last: Lsn) -> None:
-        """GAPs from the position to `last`; in epochs that may have lost entries the shard does not claim that there is nothing."""
-        log = self.log
-        if log.lossy_last:
-            lossy_first = compose_lsn(log.lossy_first, 0)
-            lossy_end = compose_lsn(log.lossy_last + 1, 0)
-            if self.position < lossy_first <= last:
-                self._send_gap(self.position, Lsn(lossy_first - 1), GapReason.NO_RECORDS)
-            if lossy_first <= self.position < lossy_end:
-                self._send_gap(self.position, min(last, Lsn(lossy_end - 1)), GapReason.UNDER_REPLICATED)
-        if self.position <= last:
-            self._send_gap(self.position, last, GapReason.NO_RECORDS)
+        """GAPs from the position to `last`; in ranges that may have lost entries the shard does not claim that there is nothing."""
+        while self.position <= last:
+            dirty, until = alike_until(self.log.dirty or (), self.position, last)
+            self._send_gap(self.position, until, GapReason.UNDER_REPLICATED if dirty else GapReason.NO_RECORDS)
 
     def _send_gap(self, first: Lsn, last: Lsn, reason: GapReason) -> None:
         metrics = self._metrics
@@ -308,5 +281,5 @@ class ServerReadStream:
 
 def header_only(image: bytes) -> bytes:
     """The image without its body: the header says so in the way of an AMEND, and keeps the length and checksum of the body."""
-    header = parse_header(image)
+    header = parse_header(image, alone=True)
     return encode_header(replace(header, flags=header.flags | _AMEND)) if header.body_length else image

@@ -21,10 +21,11 @@ from logdevice_py.core.status import Status
 from logdevice_py.core.units import SECOND, Micros, Timestamp
 from logdevice_py.metadata.epoch_metadata import EpochInterval, interval_at
 from logdevice_py.protocol.messages import Compare, Compared, Digested
-from storage_node.copies import EntriesDigest, members, settled_until
+from storage_node.copies import EntriesDigest, settled_until
 from storage_node.digest import damaged_lsns
 from storage_node.log_state import LogState
 from storage_node.log_store.interface import ReadResult
+from storage_node.log_store.wanted import members
 from storage_node.purge import HistoryReader, StartHistoryReader
 from storage_node.repair import RepairQueue
 from storage_node.shard import Shard

@@ -141,12 +141,12 @@ class SealHandler:
 
         def on_last(image: bytes | None) -> None:
             if image is not None:
-                header = parse_header(image)
+                header = parse_header(image, alone=True)
                 fact.last_esn, fact.last_timestamp = esn_of(header.lsn), header.timestamp
 
         def on_tail(image: bytes | None) -> None:
             if image is not None:
-                header = parse_header(image)
+                header = parse_header(image, alone=True)
                 fact.tail_lsn, fact.tail_timestamp = header.lsn, header.timestamp
 
         self._last_in(answer, state, fact, first, compose_lsn(fact.epoch, ESN_MAX), on_last)
@@ -179,7 +179,7 @@ class SealHandler:
             take(result.entries[0][1] if result.entries else None)
             self._arrived(answer)
 
-        self._shard.reads.read_last(state.log, first, last, done)
+        self._shard.reads.read_last_header(state.log, first, last, done)
 
     def _arrived(self, answer: _Answer) -> None:
         """One of the things that the answer waits for is there; send it after the last."""
@@ -257,9 +257,9 @@ def listed_epochs(
             end = generations[index + 1][0] if index + 1 < len(generations) else seal_epoch + 1
             first = max(since, clean_epoch + 1)
             doubtful.update(range(first, min(end, seal_epoch + 1, first + EPOCHS_PER_SEALED + 1)))
-    if state.lossy_last:
-        first = max(state.lossy_first, clean_epoch + 1)
-        doubtful.update(range(first, min(state.lossy_last, seal_epoch, first + EPOCHS_PER_SEALED) + 1))
+    for low, high in state.dirty or ():
+        first = max(epoch_of(low), clean_epoch + 1)
+        doubtful.update(range(first, min(epoch_of(high), seal_epoch, first + EPOCHS_PER_SEALED) + 1))
     facts = []
     listed = sorted(epochs | doubtful)
     if len(listed) > EPOCHS_PER_SEALED:

@@ -13,6 +13,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from logdevice_py.core.ids import LogId, ShardId
 from logdevice_py.core.lsn import Lsn
@@ -41,6 +42,8 @@ from storage_node.log_store.rocksdb.warmer import Warmer
 from storage_node.log_store.settings import LogStoreSettings
 from storage_node.log_store.view import StoreView
 
+_PATIENCE: Final = 0.02
+"""Seconds that a patient write waits for a sync that others want."""
 Deliver = Callable[[list[Completion]], None]
 Read = ReadShard | ReadLast | ReadDirectory
 Effect = WriteShard | Read
@@ -75,6 +78,9 @@ class ShardService:
         self._waiting: list[WriteShard] = []
         self._covered: list[WriteShard] = []
         self._syncing = False
+        self._sync_wanted = False
+        """Somebody wants a sync that begins after the one under way."""
+        self._patience: asyncio.TimerHandle | None = None
         self._async_writes = False
         self._async_covered = False
         self._sync_began = Timestamp(0)
@@ -179,7 +185,10 @@ class ShardService:
                 metrics.bytes_written += batch.size
                 if write.sync:
                     self._waiting.append(write)
-                    wants_sync = True
+                    if write.patient:
+                        self._await_others()
+                    else:
+                        wants_sync = True
                     continue
                 self._async_writes = True
             else:
@@ -203,10 +212,25 @@ class ShardService:
 
     # ---- group commit
 
+    def _await_others(self) -> None:
+        """A patient write is synced with what others want synced, or a moment later."""
+        if self._patience is None:
+            self._patience = self._loop.call_later(_PATIENCE, self._lose_patience)
+
+    def _lose_patience(self) -> None:
+        self._patience = None
+        if self._waiting:
+            self._start_sync()
+
     def _start_sync(self) -> None:
         if self._syncing:
+            self._sync_wanted = True
             return
         self._syncing = True
+        self._sync_wanted = False
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
         self._idle.clear()
         self._covered, self._waiting = self._waiting, self._covered
         self._async_covered, self._async_writes = self._async_writes, False
@@ -227,7 +251,7 @@ class ShardService:
             metrics.failed = 1
         completed: list[Completion] = [Written(write.token, write.shard, status) for write in self._covered]
         self._covered.clear()
-        if self._waiting:
+        if self._sync_wanted:
             self._start_sync()
         else:
             self._idle.set()
@@ -277,7 +301,15 @@ class ShardService:
         if isinstance(request, ReadShard):
             limit = min(request.bytes_max, self._settings.disk_read_bytes_max)
             bounded = ReadShard(
-                request.token, request.shard, request.log, request.first, request.last, limit, request.entries_max
+                request.token,
+                request.shard,
+                request.log,
+                request.first,
+                request.last,
+                limit,
+                request.entries_max,
+                request.onward,
+                request.wants,
             )
             result = self._store.read(bounded)
         else:
@@ -322,7 +354,7 @@ class ShardService:
     async def _warm_and_read(self, request: ReadShard | ReadLast) -> None:
         partition, first, last = self._store.locate(request.log, request.first, request.last)
         family = self._store.family_of(partition)
-        through = await self._warmer.warm(family, request.log, first, last, self._settings.warm_bytes)
+        through = await self._warmer.warm(family, request.log, first, last, self._settings.warm_bytes, request.wants)
         self.metrics.warmed += 1
         cold_from = self._cold.get(request.log)
         if cold_from is not None and (through is None or through >= request.last):
@@ -405,6 +437,8 @@ class ShardService:
             self._dropper.cancel()
         if self._async_timer is not None:
             self._async_timer.cancel()
+        if self._waiting:
+            self._start_sync()
         while self._syncing or self._warming or self._reads or self._done:
             if self._warming:
                 await asyncio.wait(self._warming)

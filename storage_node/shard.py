@@ -8,14 +8,16 @@ from typing import Final
 from logdevice_py.config.attributes import Durability
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.core.ids import Generation, LogId, ShardId, data_log_of, is_metadata_log
-from logdevice_py.core.lsn import Epoch, Esn, compose_lsn, epoch_of
+from logdevice_py.core.lsn import ESN_MAX, LSN_INVALID, Epoch, Esn, Lsn, compose_lsn, epoch_of
 from logdevice_py.core.machine import Outbox, Rng, TimerWheel
 from logdevice_py.core.marks import hit
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros
+from storage_node.append_delay import AppendDelay
 from storage_node.log_state import LogState
 from storage_node.log_store.identity import PreviousEnd
 from storage_node.log_store.interface import Contents, EpochMetadataKind, LogMetadataKind
+from storage_node.lsn_ranges import add_range, join_nearest
 from storage_node.metrics import StorageMetrics
 from storage_node.recent_entries import RecentEntries
 from storage_node.recovery_stores import RecoveryStores
@@ -28,9 +30,14 @@ from storage_node.stored_metadata import (
     decode_lng,
     decode_lsn,
     decode_micros,
+    decode_ranges,
     decode_seal,
     encode_lsn,
+    encode_ranges,
 )
+
+_DIRTY_RANGES_MAX: Final = 16
+"""Of a log; more are joined, and so cover what lies between them."""
 
 
 class Shard:
@@ -63,7 +70,8 @@ class Shard:
         """The cluster file lets the shard take STOREs."""
         self.recent: Final = RecentEntries(settings.recent_entries_bytes_max, metrics)
         self.reads: Final = ShardReads(self.shard, outbox, tokens, settings.reads_in_flight_max, metrics)
-        self.writes: Final = ShardWrites(self.shard, outbox, tokens, metrics)
+        self.append_delay: Final = AppendDelay()
+        self.writes: Final = ShardWrites(self.shard, outbox, tokens, metrics, self.append_delay)
         self.recovery_stores: Final = RecoveryStores()
         self.logs: Final[dict[LogId, LogState]] = {}
         self.removed: Final[dict[LogId, int]] = {}
@@ -185,13 +193,15 @@ class Shard:
                 if state.epochs is None:
                     state.epochs = {}
                 state.epochs.setdefault(epoch_of(lsn), Esn(0))
-        for log, value in released:
-            self._load_release(self.log(log), value)
+        on_disk = {log: decode_lsn(value) for log, value in released}
+        for log, pointer in on_disk.items():
+            self._load_release(self.log(log), pointer)
         if contents.last_stop is PreviousEnd.MACHINE_DIED:
-            self._mark_lossy(unsynced_logs)
+            self._mark_dirty(unsynced_logs, on_disk)
 
     def _load_log_metadata(self, contents: Contents, released: list[tuple[LogId, bytes]]) -> list[LogState]:
         unsynced: list[LogState] = []
+        whole_epochs: list[tuple[LogState, Lsn, Lsn]] = []
         for log, kind, value in contents.log_metadata:
             state = self.log(log)
             match kind:
@@ -201,7 +211,9 @@ class Shard:
                     soft = SoftSealValue.decode(value)
                     state.soft_epoch = state.soft_durable = soft.epoch
                     state.soft_node = soft.node
-                    state.lossy_first, state.lossy_last = soft.lossy_first, soft.lossy_last
+                    if soft.lossy_last:
+                        first, last = compose_lsn(soft.lossy_first, 0), compose_lsn(soft.lossy_last, ESN_MAX)
+                        whole_epochs.append((state, first, last))
                     state.unsynced = state.unsynced_durable = soft.answered_unsynced
                     if soft.answered_unsynced:
                         unsynced.append(state)
@@ -209,53 +221,63 @@ class Shard:
                     state.raise_clean_epoch(decode_epoch(value))
                 case LogMetadataKind.TRIM_POINT:
                     state.trim_point = decode_lsn(value)
+                case LogMetadataKind.DIRTY:
+                    state.dirty = decode_ranges(value) or None
                 case LogMetadataKind.REMOVED:
                     self.removed[log] = decode_micros(value)
                 case LogMetadataKind.LAST_RELEASED:
                     released.append((log, value))
+        self._mark(whole_epochs)
         return unsynced
 
-    def _load_release(self, state: LogState, value: bytes) -> None:
+    def _load_release(self, state: LogState, lsn: Lsn) -> None:
         """A release pointer is true for ever, but it may lie in an epoch before which others are not clean here (their CLEAN was lost in the
         crash). Then it shows that those are recovered, and the next RELEASE has them purged."""
-        lsn = decode_lsn(value)
         if epoch_of(lsn) <= state.clean_epoch + 1:
             state.last_released = lsn
         else:
             hit("release_hint_beyond_clean_epochs")
             state.fence = max(state.fence, Epoch(epoch_of(lsn) - 1))
 
-    def _mark_lossy(self, logs: list[LogState]) -> None:
-        """Which epochs may lack entries that were answered before a sync.
+    def _mark_dirty(self, logs: list[LogState], released: dict[LogId, Lsn]) -> None:
+        """The machine went down: mark what may be gone of logs that were answered before a sync.
 
-        Those after the last clean epoch (CLEAN is synced, and with it everything before), up to the one after the soft seal: STOREs of later
-        epochs are answered only after their soft seal is synced. The mark is durable before the log's next answer that depends on it,
-        because it is written with sync before anything else.
+        Nothing of clean epochs is: CLEAN is synced, and with it everything before. Nor is anything up to the release pointer that is found
+        on disk: what this shard holds for it was answered before the pointer came, and so was written before, and a disk keeps a prefix of what
+        was written. Nothing beyond the epoch after the soft seal is: STOREs of later epochs are answered only after their soft seal is synced.
         """
-        lossy = []
+        dirty = []
         for state in logs:
-            first, last = Epoch(state.clean_epoch + 1), Epoch(state.soft_epoch + 1)
-            if first > last:
-                continue
-            hit("epochs_may_lack_entries")
-            if state.lossy_last:
-                first, last = min(first, state.lossy_first), max(last, state.lossy_last)
-            state.lossy_first, state.lossy_last = first, last
-            lossy.append(state)
-        if lossy:
-            self._write_lossy(lossy)
+            first = max(compose_lsn(Epoch(state.clean_epoch + 1), 0), Lsn(released.get(state.log, LSN_INVALID) + 1))
+            last = compose_lsn(Epoch(state.soft_epoch + 1), ESN_MAX)
+            if first <= last:
+                hit("ranges_may_lack_entries")
+                dirty.append((state, first, last))
+        self._mark(dirty)
 
-    def _write_lossy(self, states: list[LogState]) -> None:
+    def _mark(self, dirty: list[tuple[LogState, Lsn, Lsn]]) -> None:
+        """Note ranges that may lack entries. They are durable before anything is answered that depends on them, because they are written
+        with sync before anything else."""
+        for state, first, last in dirty:
+            if state.dirty is None:
+                state.dirty = []
+            add_range(state.dirty, first, last)
+            join_nearest(state.dirty, _DIRTY_RANGES_MAX)
+        if dirty:
+            self._write_dirty([state for state, _, _ in dirty])
+
+    def _write_dirty(self, states: list[LogState]) -> None:
         group = self.writes.group(True)
         for state in states:
             if group.batch.full:
                 group = self.writes.group(True)
+            group.batch.put_log_metadata(state.log, LogMetadataKind.DIRTY, encode_ranges(state.dirty or ()))
             group.batch.put_log_metadata(state.log, LogMetadataKind.SOFT_SEAL, state.soft_seal_value().encode())
 
         def written(status: Status, now: Micros) -> None:
             if status is Status.OVERLOADED:
                 delay = self.settings.last_released_persist_interval_us
-                self.timers.at(now + delay, lambda _: self._write_lossy(states))
+                self.timers.at(now + delay, lambda _: self._write_dirty(states))
 
         group.done.append(written)
 

@@ -11,6 +11,7 @@ from logdevice_py.core.lsn import Lsn
 from logdevice_py.core.machine import Outbox
 from logdevice_py.core.units import Micros
 from storage_node.log_store.interface import DirectoryResult, ReadDirectory, ReadLast, ReadResult, ReadShard
+from storage_node.log_store.wanted import Wants, no_body
 from storage_node.metrics import StorageMetrics
 
 ReadHandler = Callable[[ReadResult, Micros], None]
@@ -34,22 +35,36 @@ class ShardReads:
         self._waiting: deque[tuple[ReadShard | ReadLast | ReadDirectory, Handler]] = deque()
         self._in_flight: dict[int, Handler] = {}
 
-    def read(self, log: LogId, first: Lsn, last: Lsn, bytes_max: int, entries_max: int, done: ReadHandler) -> None:
-        """Read a range; `done` is called in a later turn."""
+    def read(
+        self,
+        log: LogId,
+        first: Lsn,
+        last: Lsn,
+        bytes_max: int,
+        entries_max: int,
+        done: ReadHandler,
+        wants: Wants | None = None,
+    ) -> None:
+        """Read a range; `done` is called in a later turn. `wants`: of which entries the body is wanted; None: of all."""
         assert 0 < first <= last, (log, first, last)
-        request = ReadShard(next(self._tokens), self._shard, log, first, last, max(1, bytes_max), entries_max)
+        request = ReadShard(
+            next(self._tokens), self._shard, log, first, last, max(1, bytes_max), entries_max, wants=wants
+        )
         self._waiting.append((request, done))
 
-    def probe(self, log: LogId, first: Lsn, last: Lsn, bytes_max: int, entries_max: int, done: ReadHandler) -> None:
+    def probe(
+        self, log: LogId, first: Lsn, last: Lsn, bytes_max: int, entries_max: int, done: ReadHandler, wants: Wants
+    ) -> None:
         """`read` for somebody who looks at a place and then elsewhere."""
         self._waiting.append(
-            (ReadShard(next(self._tokens), self._shard, log, first, last, bytes_max, entries_max, False), done)
+            (ReadShard(next(self._tokens), self._shard, log, first, last, bytes_max, entries_max, False, wants), done)
         )
 
-    def read_last(self, log: LogId, first: Lsn, last: Lsn, done: ReadHandler) -> None:
-        """Read the last entry of a range; `done` is called in a later turn."""
+    def read_last_header(self, log: LogId, first: Lsn, last: Lsn, done: ReadHandler) -> None:
+        """Read the last entry of a range, perhaps without its body; `done` is called in a later turn."""
         assert 0 < first <= last, (log, first, last)
-        self._waiting.append((ReadLast(next(self._tokens), self._shard, log, first, last), done))
+        request = ReadLast(next(self._tokens), self._shard, log, first, last, wants=no_body)
+        self._waiting.append((request, done))
 
     def read_directory(self, logs: list[tuple[LogId, int]], done: DirectoryHandler) -> None:
         """Ask how old partitions are, and what logs have in those up to some; `done` is called in a later turn."""

@@ -7,6 +7,7 @@ and purges use: everything accepted before lies in an earlier batch.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Final
 
 from logdevice_py.core.ids import LogId, PeerId, ShardId
 from logdevice_py.core.lsn import Epoch
@@ -14,21 +15,38 @@ from logdevice_py.core.machine import Outbox
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros
 from logdevice_py.protocol.messages import Store
+from storage_node.append_delay import AppendDelay
 from storage_node.log_state import LogState
 from storage_node.log_store.interface import EpochMetadataKind, LogMetadataKind, WriteBatch, WriteShard
 from storage_node.metrics import StorageMetrics
 from storage_node.stored_metadata import SoftSealValue, encode_lng
 
+_UNSYNCED: Final = 0
+_PATIENT: Final = 2
+"""Kinds of groups, in the order in which those of a turn are written; between them: synced."""
+_NO_GROUPS: Final = [None, None, None]
 Done = Callable[[Status, Micros], None]
 
 
 class WriteGroup:
     """Changes that are written together, and who waits for them."""
 
-    __slots__ = ("batch", "done", "epochs", "size", "soft_seals", "stores", "sync", "written_seals")
+    __slots__ = (
+        "batch",
+        "done",
+        "epochs",
+        "given_at",
+        "patient",
+        "size",
+        "soft_seals",
+        "stores",
+        "sync",
+        "written_seals",
+    )
 
-    def __init__(self, sync: bool) -> None:
+    def __init__(self, sync: bool, patient: bool) -> None:
         self.sync = sync
+        self.patient = patient
         self.batch = WriteBatch()
         self.stores: list[tuple[PeerId, Store]] = []
         """STOREs in the order of the batch's entries."""
@@ -40,6 +58,8 @@ class WriteGroup:
         self.epochs: dict[tuple[LogId, Epoch], LogState] = {}
         """Epochs whose LNG is to be written with the group, which it also marks as having something stored."""
         self.size = 0
+        self.given_at = Micros(0)
+        """When it was given to the disk."""
 
     @property
     def empty(self) -> bool:
@@ -52,6 +72,7 @@ class ShardWrites:
 
     __slots__ = (
         "_closed",
+        "_delay",
         "_groups",
         "_in_flight",
         "_metrics",
@@ -69,13 +90,15 @@ class ShardWrites:
         out: Outbox,
         tokens: Iterator[int],
         metrics: StorageMetrics,
+        delay: AppendDelay,
     ) -> None:
         self._shard = shard
         self._out = out
         self._tokens = tokens
         self._metrics = metrics
+        self._delay = delay
         self._on_stores: Callable[[WriteGroup, Status, Micros], None] | None = None
-        self._groups: list[WriteGroup | None] = [None, None]
+        self._groups: list[WriteGroup | None] = [None, None, None]
         self._closed: list[WriteGroup] = []
         self._in_flight: dict[int, WriteGroup] = {}
         self._owed: dict[tuple[LogId, Epoch], LogState] = {}
@@ -88,37 +111,46 @@ class ShardWrites:
 
     def group(self, sync: bool) -> WriteGroup:
         """The open group of a durability."""
-        group = self._groups[sync]
-        if group is None:
-            group = self._groups[sync] = WriteGroup(sync)
-        elif group.batch.full:
+        return self._group(int(sync))
+
+    def patient_group(self) -> WriteGroup:
+        """The open group of what is synced with what others want synced, or a moment later."""
+        return self._group(_PATIENT)
+
+    def _group(self, kind: int) -> WriteGroup:
+        group = self._groups[kind]
+        if group is not None and not group.batch.full:
+            return group
+        if group is not None:
             self._close(group)
-            group = self._groups[sync] = WriteGroup(sync)
+        group = self._groups[kind] = WriteGroup(kind != _UNSYNCED, kind == _PATIENT)
         return group
 
     def last_group(self) -> WriteGroup:
         """The open group that is written last."""
-        return self.group(self._groups[True] is not None)
+        return self._group(
+            max((kind for kind, group in enumerate(self._groups) if group is not None), default=_UNSYNCED)
+        )
 
     def close(self) -> None:
         """Barrier: whatever is put into a group from here on is written after all that was put in before."""
-        for sync in (False, True):
-            group = self._groups[sync]
+        for kind, group in enumerate(self._groups):
             if group is not None and not group.empty:
                 self._close(group)
-            self._groups[sync] = None
+            self._groups[kind] = None
 
-    def flush(self) -> None:
+    def flush(self, now: Micros) -> None:
         """Give the groups of the turn to the disk, in order."""
-        if self._groups[0] is not None or self._groups[1] is not None:
+        if self._groups != _NO_GROUPS:
             self.close()
         if not self._closed:
             return
         for group in self._closed:
             token = next(self._tokens)
             self._in_flight[token] = group
+            group.given_at = now
             self._metrics.write_batches += 1
-            self._out.emit(WriteShard(token, self._shard, group.batch, group.sync))
+            self._out.emit(WriteShard(token, self._shard, group.batch, group.sync, group.patient))
         self._closed.clear()
 
     def awaits(self, token: int) -> bool:
@@ -140,6 +172,7 @@ class ShardWrites:
             # A later batch tries again; without it, a crash would hide that the epochs have something stored.
             self._owed.update(group.epochs)
         if group.stores and self._on_stores is not None:
+            self._delay.note(now - group.given_at, now)
             self._on_stores(group, status, now)
         for done in group.done:
             done(status, now)

@@ -6,6 +6,7 @@ Each value begins with a version byte. All are plain overwrites: the machines ho
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,6 +14,7 @@ from logdevice_py.core.ids import NodeId
 from logdevice_py.core.lsn import EPOCH_INVALID, Epoch, Esn, Lsn
 from logdevice_py.core.status import CorruptEntryError
 from logdevice_py.core.units import Timestamp
+from storage_node.lsn_ranges import Range
 
 _VERSION: Final = 1
 _SEAL: Final = struct.Struct(">BIi")
@@ -44,10 +46,10 @@ def _unpack(layout: struct.Struct, value: bytes) -> tuple[int, ...]:
 
 @dataclass(slots=True)
 class SoftSealValue:
-    """A soft seal, and which epochs may lack entries.
+    """A soft seal, and whether a crash may take what was answered since.
 
     The two belong together: because the soft seal is durable before the first STORE of a later epoch is answered, a shard that lost
-    unsynced writes knows that exactly the epochs up to the one after its soft seal are concerned.
+    unsynced writes knows that no epoch beyond the one after its soft seal is concerned.
     """
 
     epoch: Epoch
@@ -56,7 +58,7 @@ class SoftSealValue:
     """STOREs of the log may have been answered before a sync since then."""
     lossy_first: Epoch = EPOCH_INVALID
     lossy_last: Epoch = EPOCH_INVALID
-    """Epochs (inclusive) whose entries may have been lost with unsynced writes; 0 to 0: none."""
+    """Dirty epochs (inclusive), as stores say that were written when whole epochs were marked; 0 to 0: none."""
 
     def encode(self) -> bytes:
         """Its bytes in the store."""
@@ -101,6 +103,21 @@ class RecoveredEpoch:
         """From its bytes in the store; CorruptEntryError when they are none."""
         seal, lng, last, tail, timestamp, authoritative = _unpack(_RECOVERY, value)
         return cls(Epoch(seal), Esn(lng), Esn(last), Lsn(tail), Timestamp(timestamp), bool(authoritative))
+
+
+_RANGE: Final = struct.Struct(">QQ")
+
+
+def encode_ranges(ranges: Sequence[Range]) -> bytes:
+    """Ranges of LSNs of which a crash may have taken entries."""
+    return bytes((_VERSION,)) + b"".join([_RANGE.pack(first, last) for first, last in ranges])
+
+
+def decode_ranges(value: bytes) -> list[Range]:
+    """From their bytes in the store; CorruptEntryError when they are none."""
+    if len(value) % _RANGE.size != 1 or value[0] != _VERSION:
+        raise CorruptEntryError(f"metadata of {len(value)} bytes is not of a known version")
+    return [(Lsn(first), Lsn(last)) for first, last in _RANGE.iter_unpack(value[1:])]
 
 
 def encode_seal(epoch: Epoch, node: NodeId) -> bytes:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from logdevice_py.core.batch import constituent_records
-from logdevice_py.core.entry import EntryFlags, body_of, parse_constituents, parse_header
+from logdevice_py.core.entry import EntryFlags, body_of, lacks_body, parse_constituents, parse_header
 from logdevice_py.core.ids import LogId, NodeId, ShardId, format_peer, format_shard, shard_index_of
 from logdevice_py.core.lsn import Lsn
 from logdevice_py.core.status import CorruptEntryError, Status
@@ -31,6 +31,7 @@ from storage_node.log_store.identity import PreviousEnd
 from storage_node.log_store.interface import NO_RECORD, ReadResult
 from storage_node.log_store.partitions import NEVER
 from storage_node.log_store.view import StoreView
+from storage_node.lsn_ranges import format_ranges
 from storage_node.node import ShardMachines, StorageNode
 
 RECORD_TEXT_MAX: Final = 4096
@@ -80,6 +81,7 @@ def shards_rows(
             uncompared_ranges=machines.scrubber.uncompared_before,
             scrubbing_log=machines.scrubber.log,
             damaged_ranges=machines.repairs.damaged_ranges,
+            dirty_logs=machines.healing.dirty_logs,
             logs=len(shard.logs),
             read_streams=machines.catchup.stream_count(),
             partitions=len(view(shard.shard).partitions),
@@ -126,9 +128,9 @@ def stored_logs_rows(node: StorageNode, constraints: Constraints) -> Iterator[St
 
 def log_storage_state_rows(node: StorageNode, constraints: Constraints) -> Iterator[LogStorageStateRow]:
     """Table `log_storage_state`."""
-    for index, _, state in _logs(node, constraints):
+    for index, machines, state in _logs(node, constraints):
         soft = state.soft_epoch != NO_SOFT_SEAL
-        lossy = state.lossy_last > 0
+        dirty_first, dirty_last = state.dirty_epochs()
         yield LogStorageStateRow(
             log_id=state.log,
             shard=index,
@@ -142,8 +144,10 @@ def log_storage_state_rows(node: StorageNode, constraints: Constraints) -> Itera
             soft_sealed_by=_node(state.soft_node) if soft else None,
             lce=state.clean_epoch,
             unclean_epochs=sum(1 for epoch in state.epochs or () if epoch > state.clean_epoch),
-            first_lossy_epoch=state.lossy_first if lossy else None,
-            last_lossy_epoch=state.lossy_last if lossy else None,
+            first_lossy_epoch=dirty_first or None,
+            last_lossy_epoch=dirty_last or None,
+            dirty_ranges=format_ranges(state.dirty) if state.dirty else None,
+            healing=machines.healing.explain(state),
             read_streams=len(state.streams or ()),
         )
 
@@ -237,7 +241,7 @@ class CopysetCounts:
     def add(self, result: ReadResult) -> None:
         """Count entries; what cannot be read is not among them."""
         for lsn, image in result.entries:
-            header = parse_header(image)
+            header = parse_header(image, alone=True)
             row = self._rows.get(header.copyset)
             if row is None:
                 shards = ", ".join(map(format_shard, sorted(header.copyset)))
@@ -268,7 +272,9 @@ def _damaged_row(log: LogId, lsn: Lsn, index: int, status: str, is_current: int 
 
 def _record_row(log: LogId, lsn: Lsn, index: int, image: bytes, bare: bool = False, is_current: int = 1) -> RecordRow:
     try:
-        header = parse_header(image)
+        header = parse_header(image, alone=True)
+        if not bare and lacks_body(image):
+            return _damaged_row(log, lsn, index, "CORRUPT", is_current)
         flags = EntryFlags(header.flags)
         by_recovery = bool(flags & EntryFlags.WRITTEN_BY_RECOVERY)
         return RecordRow(

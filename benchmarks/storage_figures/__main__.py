@@ -47,15 +47,13 @@ async def _run(arguments: argparse.Namespace, directory: Path) -> None:
         await large.drop(arguments.pieces, arguments.appends)
     if "index" in steps:
         measure_copyset_index()
-    for step in ("lose", "lose-two", "drain"):
-        if step in steps:
-            apart = directory / step
-            apart.mkdir()
-            try:
-                lost = LostNodes(apart, int(arguments.lost_gigabytes * 1e9), arguments.appends)
-                await {"lose": lost.lose_one, "lose-two": lost.lose_two, "drain": lost.drain}[step]()
-            finally:
-                await asyncio.to_thread(shutil.rmtree, apart)
+    lost = LostNodes(directory / "lost", int(arguments.lost_gigabytes * 1e9), arguments.appends)
+    try:
+        for step, measure in (("lose", lost.lose_one), ("lose-two", lost.lose_two), ("drain", lost.drain)):
+            if step in steps:
+                await measure()
+    finally:
+        await lost.discard()
 
 
 def main() -> None:

@@ -1,13 +1,14 @@
-"""What an index of copysets beside the entries would cost writers, and save shards that pass over what others send.
+"""What it costs writers, and saves shards that pass over what others send, that header and body of large entries lie apart.
 
-An entry's key leads to its header and body; the index has the same keys, and headers only. Shards of three that send a third of what they hold each
-read either every entry and drop two thirds, or the index, and the entries that they send.
+Each of three shards sends a third of what it holds. It reads an entry's header, and the body only if it sends the entry; as long as both were one
+value it read all of them. Stores of both kinds are written and read here by what a shard writes and reads with.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+import sys
 import tempfile
 import time
 from dataclasses import dataclass
@@ -15,18 +16,28 @@ from pathlib import Path
 from typing import Any, Final
 
 import rocksdict
+from google_crc32c import value as crc32c
 
 from benchmarks.storage_figures.processes import load, say
+from logdevice_py.core.entry import EntryHeader, encode_entry
+from logdevice_py.core.ids import LogId, ShardId
+from logdevice_py.core.lsn import Esn, Lsn
+from logdevice_py.core.units import Timestamp
 from storage_node.log_store import keys
+from storage_node.log_store.interface import ReadShard
 from storage_node.log_store.rocksdb.families import FamilyOptions, database_options
+from storage_node.log_store.rocksdb.ranges import RangeReader
+from storage_node.log_store.rocksdb.rows import put_copy
 from storage_node.log_store.settings import LogStoreSettings
+from storage_node.log_store.wanted import SingleCopy, Wants
 
-_HEADER: Final = 64
-_BATCH: Final = 100
-_SHARE: Final = 3
+_SETTINGS: Final = LogStoreSettings()
+_BATCH_BYTES: Final = 1 << 20
+_SHARDS: Final = (ShardId(0), ShardId(256), ShardId(512))
 _BLOCK: Final = 20
 """Entries in a row of which the same shard sends all: blocks of sticky copysets are longer."""
-_LOG: Final = 1
+_LOG: Final = LogId(1)
+_FAMILY: Final = "1"
 
 
 @dataclass(slots=True)
@@ -35,6 +46,9 @@ class Cost:
 
     cpu_us: float
     disk_bytes: float
+
+    def __str__(self) -> str:
+        return f"{self.cpu_us:.1f} us, {self.disk_bytes:.0f} B"
 
 
 class _Meter:
@@ -58,31 +72,36 @@ def _disk_bytes() -> tuple[int, int]:
     return int(lines["read_bytes"]), int(lines["write_bytes"])
 
 
-def _open(directory: str) -> tuple[Any, Any, Any]:
-    settings = LogStoreSettings()
-    families = {name: FamilyOptions(settings).of(name) for name in ("1", "index")}
-    database = rocksdict.Rdict(directory, options=database_options(settings), column_families=families)
-    return database, database.get_column_family("1"), database.get_column_family("index")
+def _open(directory: str) -> tuple[Any, Any]:
+    families = {_FAMILY: FamilyOptions(_SETTINGS).of(_FAMILY)}
+    database = rocksdict.Rdict(directory, options=database_options(_SETTINGS), column_families=families)
+    return database, database.get_column_family(_FAMILY)
 
 
-def _write(directory: str, size: int, count: int, *, index: bool) -> Cost:
-    database, entries, headers = _open(directory)
-    handle, index_handle = (database.get_column_family_handle(name) for name in ("1", "index"))
-    noise = os.urandom(size)
+def _image(lsn: int, body: bytes, crc: int) -> bytes:
+    first = lsn // _BLOCK % len(_SHARDS)
+    copyset = _SHARDS[first:] + _SHARDS[:first]
+    header = EntryHeader(_LOG, Lsn(lsn), Timestamp(lsn), 1, copyset, Esn(0), 1, 0, len(body), crc)
+    return encode_entry(header, body)
+
+
+def _write(directory: str, size: int, count: int, apart_bytes_min: int) -> Cost:
+    database, family = _open(directory)
+    handle = database.get_column_family_handle(_FAMILY)
+    body = os.urandom(size)
+    crc = crc32c(body)
+    a_batch = max(1, _BATCH_BYTES // size)
     meter = _Meter(count)
-    for first in range(1, count + 1, _BATCH):
+    for first in range(1, count + 1, a_batch):
         batch = rocksdict.WriteBatch(raw_mode=True)
-        for lsn in range(first, first + _BATCH):
-            key, image = keys.data_key(_LOG, lsn, False, 1), lsn.to_bytes(8, "big") + noise[8:]
-            batch.put(key, image, handle)
-            if index:
-                batch.put(key, image[:_HEADER], index_handle)
+        for lsn in range(first, min(first + a_batch, count + 1)):
+            put_copy(batch, keys.data_key(_LOG, lsn, False, 1), _image(lsn, body, crc), handle, apart_bytes_min)
         database.write(batch)
         database.flush_wal(True)
-    entries.flush()
-    headers.flush()
+    family.flush()
     cost = meter.written()
-    _close(database, entries, headers)
+    del handle
+    _close(database, family)
     return cost
 
 
@@ -99,46 +118,40 @@ def _forget(directory: str) -> None:
                 os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def _sends(lsn: int) -> bool:
-    return lsn // _BLOCK % _SHARE == 0
-
-
-def _scan(directory: str, count: int, *, index: bool) -> Cost:
-    """Read what the shard sends."""
+def _scan(directory: str, count: int, wants: Wants | None) -> Cost:
+    """Read the whole log, in pieces as a shard does, with cold files."""
     _forget(directory)
-    database, entries, headers = _open(directory)
-    meter, sent = _Meter(count), 0
-    iterator = (headers if index else entries).iter()
-    iterator.seek(keys.log_begin(_LOG))
-    while iterator.valid():
-        key, value = iterator.key(), iterator.value()
-        if _sends(keys.split_data_key(key)[0]):
-            sent += len(entries.get(key) if index else value)
-        iterator.next()
-    assert sent
+    database, family = _open(directory)
+
+    def iterator(_: int, begin: bytes, end: bytes) -> Any:
+        options = rocksdict.ReadOptions()
+        options.set_iterate_lower_bound(begin)
+        options.set_iterate_upper_bound(end)
+        return family.iter(options)
+
+    reader = RangeReader(iterator, lambda _, key: family.get(key), lambda _, first, last: [(1, first, last)])
+    meter, position, seen, last = _Meter(count), Lsn(1), 0, Lsn(count)
+    while position <= last:
+        request = ReadShard(0, _SHARDS[0], _LOG, position, last, _SETTINGS.disk_read_bytes_max, wants=wants)
+        result = reader.read(request)
+        seen += len(result.entries)
+        position = Lsn(result.through + 1)
+    assert seen == count, (seen, count)
     cost = meter.read()
-    del iterator
-    _close(database, entries, headers)
+    _close(database, family)
     return cost
 
 
 def measure_copyset_index() -> None:
     """Report for several sizes of entries."""
-    say(f"an entry's share, of writing all and of reading a third; {load()}")
-    for size, count in ((100, 200_000), (1_000, 60_000), (4_000, 20_000), (64 << 10, 2_000)):
-        written, read = {}, {}
-        for index in (False, True):
+    say(f"an entry's share, of writing all, of reading all, and of reading a third; {load()}")
+    single_copy = SingleCopy(_SHARDS[0], frozenset(), len(_SHARDS))
+    for size, count in ((100, 200_000), (1_000, 60_000), (4_096, 20_000), (64 << 10, 2_000), (900_000, 200)):
+        for name, apart_bytes_min in (("together", sys.maxsize), ("apart", _SETTINGS.blob_bytes_min)):
             directory = tempfile.mkdtemp(prefix="copyset-index-")
             try:
-                written[index] = _write(directory, size, count, index=index)
-                read[index] = _scan(directory, count, index=index)
+                written = _write(directory, size, count, apart_bytes_min)
+                whole, third = _scan(directory, count, None), _scan(directory, count, single_copy)
             finally:
                 shutil.rmtree(directory)
-        say(f"{size} bytes: written {_both(written[False], written[True])}; read {_both(read[False], read[True])}")
-
-
-def _both(without: Cost, with_index: Cost) -> str:
-    return (
-        f"{without.cpu_us:.1f} us and {without.disk_bytes:.0f} bytes without, {with_index.cpu_us:.1f} us and "
-        f"{with_index.disk_bytes:.0f} bytes with the index"
-    )
+            say(f"{size} bytes, {name}: written {written}; all read {whole}; a third read {third}")

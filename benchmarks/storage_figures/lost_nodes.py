@@ -3,32 +3,72 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Final
 
-from benchmarks.storage_figures.appends import PacedAppends, fill
-from benchmarks.storage_figures.processes import load, lose, node_processes, say
-from client.cli.query.session import LDQuery
+from benchmarks.storage_figures.appends import Latencies, PacedAppends
+from benchmarks.storage_figures.filled_cluster import GRACE, LOGS, FilledCluster
+from benchmarks.storage_figures.processes import load, lose, say
 from client.cli.rebuilding import read_rebuilding_set, start_rebuilding, wait_until_rebuilt
 from client.client import Client
 from logdevice_py.core.ids import LogId, NodeId, ShardId, format_shard, shard_id
 from logdevice_py.event_log.events import RebuildMode
-from server import layout
 from server.supervisor import Supervisor, write_cluster_file
 
-NODES, COPIES, LOGS = 5, 3, 16
-"""Log 17 takes the appends whose latency is measured."""
-_PAYLOAD = 64 << 10
-_GRACE = 5
-_CONTROL = 20.0
-_QUERY_WITHIN = 60.0
-_TELL = 10.0
+_SETTLE: Final = 10.0
+_CONTROL: Final = 20.0
+_TELL: Final = 10.0
+_LOOK: Final = 5.0
+_LOOKED_AT: Final = 100
+SENT_MAX: Final = 1.2
+"""Bytes sent, beside those lost."""
+P99_MAX: Final = 2.0
+"""Of appends meanwhile, beside the control."""
+
+
+@dataclass(slots=True)
+class Rebuilt:
+    """What became of lost or drained nodes."""
+
+    step: str
+    control: Latencies
+    meanwhile: Latencies
+    lost_bytes: int
+    sent_bytes: int
+    seconds: float
+    left_undone: dict[str, str]
+    short_of_copies: int
+
+    def judge(self) -> str:
+        """The figures, each beside what it should be."""
+        sent = self.sent_bytes / self.lost_bytes
+        before, during = self.control.percentile(0.99), self.meanwhile.percentile(0.99)
+        undone = ", ".join(f"{shard} {flags}" for shard, flags in self.left_undone.items() if flags != "NONE")
+        failed = self.control.failed + self.meanwhile.failed
+        return "\n    ".join(
+            (
+                f"{self.step}:",
+                f"{self.lost_bytes / 1e9:.2f} GB lost, {self.sent_bytes / 1e9:.2f} GB sent: {sent:.2f} times; "
+                f"{_verdict(sent < SENT_MAX, f'below {SENT_MAX}')}",
+                f"{self.seconds:.1f} s, {self.sent_bytes / 1e6 / self.seconds:.1f} MB/s; {load()}",
+                f"p99 of appends {before:.1f} ms in the control, {during:.1f} ms meanwhile: {during / before:.2f} times; "
+                f"{_verdict(during <= P99_MAX * before, f'at most {P99_MAX:g}')}",
+                f"{failed} appends failed; {_verdict(not failed, 'none')}",
+                f"{self.short_of_copies} records are under-replicated; {_verdict(not self.short_of_copies, 'none')}",
+                f"left undone: {undone or 'nothing'}; {_verdict(not undone, 'nothing')}",
+            )
+        )
+
+
+def _verdict(is_met: bool, goal: str) -> str:
+    return f"goal {goal}: {'met' if is_met else 'MISSED'}"
 
 
 class LostNodes:
-    """Five nodes, three copies; a node that is lost is taken for lost after five seconds, all else is as by default."""
+    """Each method begins with the same filled cluster."""
 
     def __init__(self, directory: Path, size: int, per_second: int) -> None:
         """
@@ -36,73 +76,74 @@ class LostNodes:
             size: bytes of entries that each node holds.
             per_second: small appends while it goes.
         """
+        self._cluster = FilledCluster(directory, size)
         self._per_second = per_second
-        self.directory = directory
-        self._size = size
-        self._load = [LogId(LOGS + 1)]
-        self._logs = [LogId(log) for log in range(1, LOGS + 1)]
-        self._nodes = {
-            "nodes": NODES,
-            "logs": LOGS + 1,
-            "replicate": f"node:{COPIES}",
-            "settings": {"rebuilding": {"enabled": True, "self_initiated_grace_period_us": f"{_GRACE}s"}},
-        }
 
-    def _client(self) -> Client:
-        return Client(str(layout.cluster_file(self.directory)))
+    async def discard(self) -> None:
+        """Delete what the cluster was filled with."""
+        await self._cluster.discard()
 
-    async def _fill(self, client: Client, supervisor: Supervisor) -> None:
-        began = time.monotonic()
-        await fill(client, self._logs, self._size * NODES // COPIES, _PAYLOAD)
-        held = [await self._stat("stored_bytes", node) for node in range(NODES)]
-        say(
-            f"filled in {time.monotonic() - began:.0f} s; nodes hold {', '.join(f'{each / 1e9:.2f}' for each in held)} GB"
-        )
+    def _appends(self, client: Client) -> PacedAppends:
+        return PacedAppends(client, [LogId(LOGS + 1)], self._per_second)
 
-    async def _stat(self, name: str, node: int | None = None) -> int:
-        """A counter of one node, or of all that answer."""
-        of = "" if node is None else f" AND node_id = {node}"
-        rows = await self._query(f"SELECT sum(value) FROM stats WHERE name = '{name}'{of}")
-        return int(rows[0][0] or 0)
-
-    async def _query(self, sql: str) -> list[tuple[Any, ...]]:
-        def ask() -> list[tuple[Any, ...]]:
-            with LDQuery(layout.cluster_file(self.directory), deadline=_QUERY_WITHIN, full=True) as session:
-                return list(session.query(sql).rows)
-
-        return await asyncio.to_thread(ask)
+    async def _control(self, appends: PacedAppends, what: str) -> Latencies:
+        latencies = await appends.during(_CONTROL)
+        say(f"{what}: {latencies}; {load()}")
+        return latencies
 
     async def lose_one(self) -> None:
         """A node is lost for good."""
-        async with node_processes(self.directory, **self._nodes) as supervisor, self._client() as client:  # type: ignore[arg-type]
-            await self._fill(client, supervisor)
-            async with PacedAppends(client, self._load, self._per_second) as appends:
-                await appends.during(3)
-                say(f"control: {await appends.during(_CONTROL)}; {load()}")
-                held = await self._stat("stored_bytes", 4)
+        cluster = self._cluster
+        async with cluster.run() as supervisor, cluster.client() as client:
+            async with self._appends(client) as appends:
+                await appends.during(_SETTLE)
+                control = await self._control(appends, "control")
                 await lose(supervisor, 4)
                 await self._until_noticed(client, shard_id(NodeId(4)))
-                await self._report(client, appends, [4], held)
-                say(f"control afterwards: {await appends.during(_CONTROL)}; {load()}")
+                rebuilt = await self._until_rebuilt("lose", client, appends, [4], control, cluster.held[4])
+                await self._control(appends, "control afterwards")
+            await self._finish(rebuilt)
 
     async def lose_two(self) -> None:
         """A second node is lost while the first is rebuilt."""
-        async with node_processes(self.directory, **self._nodes) as supervisor, self._client() as client:  # type: ignore[arg-type]
-            await self._fill(client, supervisor)
-            async with PacedAppends(client, self._load, self._per_second) as appends:
-                await appends.during(3)
-                say(f"control: {await appends.during(_CONTROL)}; {load()}")
-                held = await self._stat("stored_bytes", 4) + await self._stat("stored_bytes", 3)
+        cluster = self._cluster
+        async with cluster.run() as supervisor, cluster.client() as client:
+            async with self._appends(client) as appends:
+                await appends.during(_SETTLE)
+                control = await self._control(appends, "control")
                 await lose(supervisor, 4)
                 await self._until_noticed(client, shard_id(NodeId(4)))
+                appends.take()
+                began = time.monotonic()
                 while True:
-                    if await self._stat("bytes_rebuilt") >= self._size // 4:
+                    if await cluster.stat("bytes_rebuilt") >= cluster.size // 4:
                         break
-                    await asyncio.sleep(0.5)
-                say(f"the second node is lost; sent so far: {await self._stat('bytes_rebuilt') / 1e9:.2f} GB")
+                    await asyncio.sleep(0.2)
+                say(f"sent so far: {await cluster.stat('bytes_rebuilt') / 1e9:.2f} GB; the second node is lost")
+                meanwhile, took = appends.take(), time.monotonic() - began
+                sent, taken = await cluster.stat("bytes_rebuilt", 3), await cluster.stat("bytes_taken", 3)
                 await lose(supervisor, 3)
                 await self._until_noticed(client, shard_id(NodeId(3)))
-                await self._report(client, appends, [3, 4], held)
+                lost = cluster.held[4] + cluster.held[3] + taken
+                rebuilt = await self._until_rebuilt("lose-two", client, appends, [3, 4], control, lost)
+            rebuilt.meanwhile.add(meanwhile)
+            rebuilt.sent_bytes += sent
+            rebuilt.seconds += took
+            await self._finish(rebuilt)
+
+    async def drain(self) -> None:
+        """A node is emptied and taken out, and all the while it is looked whether records have too few copies."""
+        cluster = self._cluster
+        async with cluster.run() as supervisor, cluster.client() as client:
+            async with self._appends(client) as appends:
+                await appends.during(_SETTLE)
+                control = await self._control(appends, "control")
+                await start_rebuilding(client, shard_id(NodeId(4)), RebuildMode.RELOCATE)
+                looking = asyncio.create_task(self._look_for_records_short_of_copies())
+                rebuilt = await self._until_rebuilt("drain", client, appends, [4], control, cluster.held[4])
+                looking.cancel()
+                await self._take_out(supervisor, 4)
+            await self._finish(rebuilt)
 
     async def _until_noticed(self, client: Client, shard: ShardId) -> None:
         began = time.monotonic()
@@ -110,66 +151,55 @@ class LostNodes:
             if shard in (await read_rebuilding_set(client)).shards:
                 break
             await asyncio.sleep(0.2)
-        say(
-            f"{format_shard(shard)} is taken for lost after {time.monotonic() - began:.1f} s, of which the grace period is {_GRACE} s"
-        )
+        took = time.monotonic() - began
+        say(f"{format_shard(shard)} is taken for lost after {took:.1f} s, of which the grace period is {GRACE} s")
 
-    async def _report(self, client: Client, appends: PacedAppends, nodes: list[int], held: int) -> None:
-        """Wait until the nodes are rebuilt."""
+    async def _until_rebuilt(
+        self, step: str, client: Client, appends: PacedAppends, nodes: list[int], control: Latencies, lost: int
+    ) -> Rebuilt:
         appends.take()
         began = time.monotonic()
         telling = asyncio.create_task(self._tell_progress())
-        for node in nodes:
-            await wait_until_rebuilt(client, shard_id(NodeId(node)), pause=0.2)
-        telling.cancel()
+        shards = [shard_id(NodeId(node)) for node in nodes]
+        try:
+            for shard in shards:
+                await wait_until_rebuilt(client, shard, pause=0.2)
+        finally:
+            telling.cancel()
         took, meanwhile = time.monotonic() - began, appends.take()
-        sent = await self._stat("bytes_rebuilt")
+        say(f"meanwhile: {meanwhile}; {load()}")
         state = await read_rebuilding_set(client)
-        flags = {
-            format_shard(shard_id(NodeId(node))): state.shards[shard_id(NodeId(node))].flags.name for node in nodes
-        }
-        say(
-            f"rebuilt in {took:.1f} s: {sent / 1e9:.2f} GB sent for {held / 1e9:.2f} GB lost ({sent / held:.2f} times), "
-            f"{sent / 1e6 / took:.0f} MB/s; left undone: {flags}; {load()}"
-        )
-        say(f"meanwhile: {meanwhile}")
+        undone = {format_shard(shard): str(state.shards[shard].flags.name) for shard in shards}
+        return Rebuilt(step, control, meanwhile, lost, await self._cluster.stat("bytes_rebuilt"), took, undone, 0)
+
+    async def _finish(self, rebuilt: Rebuilt) -> None:
+        began = time.monotonic()
+        rebuilt.short_of_copies = await self._cluster.count_short_of_copies()
+        say(f"all records were counted in {time.monotonic() - began:.0f} s")
+        say(rebuilt.judge())
 
     async def _tell_progress(self) -> None:
         while True:
             await asyncio.sleep(_TELL)
-            say(f"sent so far: {await self._stat('bytes_rebuilt') / 1e9:.2f} GB")
+            sent = await self._cluster.stat("bytes_rebuilt")
+            paces = await self._cluster.query(
+                "SELECT DISTINCT node_id, rate, pace FROM shard_rebuildings WHERE rate > 0"
+            )
+            told = "; ".join(f"N{node} {rate / 1e6:.1f} MB/s, {pace}" for node, rate, pace in sorted(paces))
+            say(f"sent so far: {sent / 1e9:.2f} GB; {told}")
 
-    async def drain(self) -> None:
-        """A node is emptied and taken out, and all the while records are counted that have too few copies."""
-        async with node_processes(self.directory, **self._nodes) as supervisor, self._client() as client:  # type: ignore[arg-type]
-            await self._fill(client, supervisor)
-            ends = {log: int(await client.tail_lsn(log)) for log in self._logs}
-            async with PacedAppends(client, self._load, self._per_second):
-                shard = shard_id(NodeId(4))
-                began = time.monotonic()
-                await start_rebuilding(client, shard, RebuildMode.RELOCATE)
-                done = asyncio.create_task(wait_until_rebuilt(client, shard))
-                counts = []
-                while not done.done():
-                    counts.append(await self._short_of_copies(ends))
-                say(
-                    f"drained in {time.monotonic() - began:.1f} s; records short of copies, as counted meanwhile: {counts}"
-                )
-                await self._take_out(supervisor, 4)
-                counts = [await self._short_of_copies(ends) for _ in range(5)]
-                say(f"taken out; records short of copies: {counts}")
-
-    async def _short_of_copies(self, ends: dict[LogId, int]) -> int:
-        return sum(
-            [
-                len(
-                    await self._query(
-                        f"SELECT lsn FROM under_replicated WHERE log_id = {log} AND lsn BETWEEN 1 AND {end}"
-                    )
-                )
-                for log, end in ends.items()
-            ]
-        )
+    async def _look_for_records_short_of_copies(self) -> None:
+        """Some records of a log every now and then: to read all of them takes longer than the draining."""
+        rng = random.Random(1)
+        looked, found = 0, 0
+        while True:
+            await asyncio.sleep(_LOOK)
+            log, end = rng.choice(list(self._cluster.ends.items()))
+            first = max(1, end - rng.randrange(end & 0xFFFFFFFF))
+            last = min(end, first + _LOOKED_AT - 1)
+            found += await self._cluster.short_of_copies(log, first, last)
+            looked += last - first + 1
+            say(f"of {looked} records looked at while the node is drained, {found} had too few copies")
 
     async def _take_out(self, supervisor: Supervisor, node: int) -> None:
         config = supervisor.config
@@ -178,5 +208,5 @@ class LostNodes:
         metadata = replace(config.metadata_log, nodeset=nodeset)
         await supervisor.stop(node)
         write_cluster_file(
-            self.directory, replace(config, version=config.version + 1, nodes=nodes, metadata_log=metadata)
+            self._cluster.directory, replace(config, version=config.version + 1, nodes=nodes, metadata_log=metadata)
         )

@@ -39,6 +39,10 @@ _U32: Final = struct.Struct(">I")
 _ROW: Final = struct.Struct(">IIIB")
 _STREAM: Final = struct.Struct(">16sQ")
 HEADER_SIZE_MIN: Final = _FIXED.size + 4
+BODY_LENGTH: Final = slice(16, 20)
+"""Where in an image the length of its body is."""
+_FLAGS_LOW_AT: Final = 3
+_NO_LENGTH: Final = bytes(4)
 RECORDS_PER_ENTRY_MAX: Final = 65_536
 BODY_SIZE_MAX: Final = 64 << 20
 """Hard limit of a body; `max_payload_size` of the log is below it."""
@@ -169,8 +173,11 @@ def header_size(image: bytes) -> int:
     return HEADER_SIZE_MIN + 4 * image[1]
 
 
-def parse_header(image: bytes) -> EntryHeader:
+def parse_header(image: bytes, *, alone: bool = False) -> EntryHeader:
     """The header, checked against its own checksum and the length of the image, but not the body against its checksum.
+
+    Args:
+        alone: the header without its body will do as well, see `lacks_body`.
 
     Raises:
         CorruptEntryError: the bytes are no image.
@@ -183,10 +190,24 @@ def parse_header(image: bytes) -> EntryHeader:
     end = _FIXED.size + 4 * size
     if len(image) < end + 4 or _U32.unpack_from(image, end)[0] != crc32c(image[:end]):
         raise CorruptEntryError("the header of the entry does not match its checksum")
-    if len(image) - end - 4 != (0 if flags & _AMEND else body_length):
+    if len(image) - end - 4 != (0 if flags & _AMEND else body_length) and not (alone and len(image) == end + 4):
         raise CorruptEntryError(f"the entry has {len(image) - end - 4} bytes of body, its header says {body_length}")
     copyset = struct.unpack_from(f">{size}I", image, _FIXED.size)
     return EntryHeader(log, lsn, timestamp, wave, copyset, lng, records, flags, body_length, body_crc)
+
+
+def lacks_body(image: bytes) -> bool:
+    """Whether this is the header alone of an entry that has a body. An AMEND is whole without one."""
+    return (
+        HEADER_SIZE_MIN <= len(image) == header_size(image)
+        and not image[_FLAGS_LOW_AT] & _AMEND
+        and image[BODY_LENGTH] != _NO_LENGTH
+    )
+
+
+def whole_size(image: bytes) -> int:
+    """How many bytes the image has when the body is with it, also where the header stands alone."""
+    return header_size(image) + int.from_bytes(image[BODY_LENGTH], "big")
 
 
 def body_of(image: bytes) -> bytes:

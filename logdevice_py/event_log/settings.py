@@ -39,13 +39,36 @@ class RebuildingSettings:
     rate_limit_bytes: int = setting(
         32 << 20, unit="bytes", lo=1 << 10, doc="What the donor of a shard stores again in a second at most."
     )
+    rate_min_bytes: int = setting(
+        1 << 20,
+        unit="bytes",
+        lo=1 << 10,
+        doc="What it stores again in a second at least, however long appends take, so that rebuilding comes to an end.",
+    )
+    append_tolerance_percent: int = setting(
+        150,
+        unit="percent",
+        lo=101,
+        hi=10_000,
+        sim=(101, 400),
+        doc="Donors slow down where the slowest tenth of appends takes longer than this to reach the disk, in percent of what it takes "
+        "while nothing is rebuilt.",
+    )
     chunk_bytes: int = setting(
         1 << 20,
         unit="bytes",
         lo=1,
         hi=8 << 20,
         sim=(1, 1 << 20),
-        doc="A donor reads, and stores again, so much of a log at a time.",
+        doc="A donor reads, and stores again, so much of a log at a time at most.",
+    )
+    busy_chunk_bytes: int = setting(
+        128 << 10,
+        unit="bytes",
+        lo=1,
+        hi=8 << 20,
+        sim=(1, 128 << 10),
+        doc="So much at a time where there are appends: storing it holds the event loop of a node for about a millisecond.",
     )
     logs_in_flight: int = setting(
         8, unit="logs", lo=1, hi=1_000, sim=(1, 8), doc="Logs that a donor works on at a time."
@@ -82,6 +105,14 @@ class RebuildingMetrics:
     snapshots_written: int = counter("Snapshots of the event log written.", unit="snapshots")
     shards_rebuilding: int = gauge("Shards that are lost or drained and not rebuilt yet.", unit="shards")
     logs_to_rebuild: int = gauge("Logs that the donors of this node still have to look through.", unit="logs")
+    rate_bytes: int = gauge(
+        "What the donors of this node that have work may store again in a second at present.", unit="bytes"
+    )
+    append_percent: int = gauge(
+        "How long the slowest tenth of appends takes to reach the disk here, in percent of what it takes while nothing is rebuilt; 0: there "
+        "are none. The greatest of the node's shards.",
+        unit="percent",
+    )
     records_rebuilt: int = counter("Entries of which copies were stored again, by this node as donor.", unit="entries")
     bytes_rebuilt: int = counter("Images sent to be stored again.", unit="bytes")
     records_amended: int = counter("Copies that were given another copyset, by this node as donor.", unit="entries")

@@ -727,7 +727,10 @@ class Fetch:
 
 @message(MessageType.FETCHED)
 class Fetched:
-    """Answer to FETCH: OK, or as COMPARED; with REBUILDING entries are sent as well, and there may be more. The images follow each other."""
+    """Answer to FETCH: OK, or as COMPARED; with REBUILDING entries are sent as well, and there may be more. The images follow each other.
+
+    lossy: REBUILDING because a crash may have taken copies from here; what is left of them is sent, nothing else will come to light.
+    """
 
     request_id: U64
     shard: Shard
@@ -736,6 +739,7 @@ class Fetched:
     through: LsnField  # how far the answer reaches
     entries: Annotated[list[tuple[int, int]], list_of(tuple_of(LSN, U32K), 4096)]  # (lsn, length of its image)
     images: Payload
+    lossy: Bool = False
 
 
 @message(MessageType.REBUILD_STORE)
@@ -757,13 +761,15 @@ class RebuildStore:
 @message(MessageType.REBUILD_STORED)
 class RebuildStored:
     """Answer to REBUILD_STORE: OK, AGAIN (an epoch is not clean here yet), REBUILDING (other generation), DISABLED, OVERLOADED, NOSPC,
-    BADPAYLOAD, NOTSTORAGE, SHUTDOWN, FAILED. lacking: AMENDs of which the body is not here; they were not stored."""
+    BADPAYLOAD, NOTSTORAGE, SHUTDOWN, FAILED. lacking: AMENDs of which the body is not here; they were not stored. append_percent: how long
+    appends take on the shard, in percent of what they take while nothing is rebuilt; 0: there are none."""
 
     request_id: U64
     log: Log
     shard: Shard
     status: StatusField
     lacking: Annotated[list[int], list_of(LSN, 4096)] = field(default_factory=list)
+    append_percent: U32 = 0
 
 
 SHARD_STATUS_ROW = tuple_of(SHARD, U32K, U8K)

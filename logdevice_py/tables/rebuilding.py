@@ -26,6 +26,15 @@ class ShardRebuildingsRow:
     recoverable: int = column(_FLAG, "Its data may come back with the node.")
     since_version: int = column(_LSN, "The event that put it there.")
     donors_left: str = column(_TEXT, "Donors that have not finished the present round.")
+    rate: int = column(
+        _INTEGER,
+        "Bytes a second that the donors of the node that tells this may store again at present; 0: none has work.",
+    )
+    pace: str = column(
+        _TEXT,
+        "Why: how long the slowest tenth of appends takes to reach a disk beside what it takes while nothing is rebuilt, and where it "
+        "takes longest. Empty: no donor of the node has work.",
+    )
     source: str = column(_TEXT, "Who asked for it, or why.")
     version: int = column(_LSN, "The last event that the node applied.")
 

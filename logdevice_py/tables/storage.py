@@ -28,6 +28,9 @@ class ShardsRow:
     uncompared_ranges: int = column(_INTEGER, "Ranges of that for which not every shard concerned answered.")
     scrubbing_log: int | None = column(_LOG, "The log that is read again at present; those of lower ids are done.")
     damaged_ranges: int = column(_INTEGER, "Ranges known to be damaged or missing and not repaired yet.")
+    dirty_logs: int = column(
+        _INTEGER, "Logs that may lack records because the machine went down; they are fetched from other shards."
+    )
     logs: int = column(_INTEGER, "Logs that it has met, metadata logs included.")
     read_streams: int = column(_INTEGER, "Read streams open.")
     partitions: int = column(_INTEGER, "Partitions of its store, by time.")
@@ -92,6 +95,8 @@ class LogStorageStateRow:
     unclean_epochs: int = column(_INTEGER, "Epochs with something stored of which it does not know how they ended.")
     first_lossy_epoch: int | None = column(_INTEGER, "The first epoch that may lack entries after a crash.")
     last_lossy_epoch: int | None = column(_INTEGER, "The last such epoch.")
+    dirty_ranges: str | None = column(_TEXT, "The LSNs at which it may lack entries after a crash; NULL: nowhere.")
+    healing: str | None = column(_TEXT, "What is done to get these entries back, or waited for.")
     read_streams: int = column(_INTEGER, "Read streams of the log.")
 
 
@@ -159,9 +164,8 @@ class RecordRow:
 @table("record_csi", _STORAGE, required=("log_id", "lsn"))
 @dataclass(slots=True)
 class RecordCsiRow:
-    """What an index of copysets would hold of a copy of an entry: who has copies of it, and of which wave. There is no such index: the shard reads the
-    whole entries, blobs included, and takes this from their headers; their bodies are neither sent nor decoded. Give log_id, and lsn as a value
-    or as a range with both ends."""
+    """What an index of copysets would hold of a copy of an entry: who has copies of it, and of which wave. There is no such index: the shard takes this
+    from the headers of the entries, and reads no body of those in blob files. Give log_id, and lsn as a value or as a range with both ends."""
 
     log_id: int = column(_LOG, "The log; a metadata log has bit 62 set.")
     lsn: int = column(_LSN, "Its position.")

@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from logdevice_py.core.ids import format_shard, shard_index_of
-from logdevice_py.event_log.rebuilding_set import RebuildingSet
 from logdevice_py.tables.rebuilding import LogRebuildingsRow, ShardRebuildingsRow
 from server.node import Node
 
 
-def shard_rebuildings_rows(state: RebuildingSet) -> Iterator[ShardRebuildingsRow]:
+def shard_rebuildings_rows(node: Node) -> Iterator[ShardRebuildingsRow]:
     """Table `shard_rebuildings`."""
+    if node.rebuilding is None:
+        return
+    state = node.rebuilding.set
+    machines = () if node.storage is None else node.storage.shards.values()
+    paces = [each.donor.pace for each in machines if each.donor is not None and each.donor.logs_left]
     left = ", ".join(format_shard(donor) for donor in state.donors if state.awaits(donor))
     for shard, entry in sorted(state.shards.items()):
         yield ShardRebuildingsRow(
@@ -23,6 +27,8 @@ def shard_rebuildings_rows(state: RebuildingSet) -> Iterator[ShardRebuildingsRow
             recoverable=int(entry.recoverable),
             since_version=entry.since,
             donors_left="" if entry.rebuilt else left,
+            rate=0 if entry.rebuilt else sum(pace.rate for pace in paces),
+            pace="" if entry.rebuilt else "; ".join(dict.fromkeys(pace.explain() for pace in paces)),
             source=entry.source,
             version=state.version,
         )

@@ -23,6 +23,7 @@ from storage_node import tables as storing
 from storage_node import waits as storing_waits
 from storage_node.log_store.interface import ReadResult, ReadShard
 from storage_node.log_store.view import StoreView
+from storage_node.log_store.wanted import Wants, no_body
 from storage_node.service import ShardService
 
 if TYPE_CHECKING:
@@ -64,11 +65,7 @@ class NodeTables:
             "log_storage_state": lambda constraints: self._of_shards(storing.log_storage_state_rows, constraints),
             "purges": lambda constraints: self._of_shards(storing.purges_rows, constraints),
             "readers": lambda constraints: self._of_shards(storing.readers_rows, constraints),
-            "shard_rebuildings": lambda constraints: (
-                iter(())
-                if host.node.rebuilding is None
-                else rebuilding_tables.shard_rebuildings_rows(host.node.rebuilding.set)
-            ),
+            "shard_rebuildings": lambda constraints: rebuilding_tables.shard_rebuildings_rows(host.node),
             "log_rebuildings": lambda constraints: rebuilding_tables.log_rebuildings_rows(host.node),
             "record": self._record,
             "record_csi": self._record_csi,
@@ -131,18 +128,19 @@ class NodeTables:
             yield from storing_waits.waits_rows(node.storage, constraints, now)
 
     async def _record(self, constraints: Constraints) -> AsyncIterator[Any]:
-        async for shard, service, first, result in self._reads(constraints):
+        wants = no_body if constraints.bare else None
+        async for shard, service, first, result in self._reads(constraints, wants):
             log = constraints.log_id
             assert log is not None
-            superseded = service.view.superseded(log, first, result.through)
+            superseded = service.view.superseded(log, first, result.through, wants)
             for row in storing.record_rows(log, shard_index_of(shard), result, superseded, bare=constraints.bare):
                 yield row
 
     async def _record_csi(self, constraints: Constraints) -> AsyncIterator[Any]:
-        async for shard, service, first, result in self._reads(constraints):
+        async for shard, service, first, result in self._reads(constraints, no_body):
             log = constraints.log_id
             assert log is not None
-            superseded = service.view.superseded(log, first, result.through)
+            superseded = service.view.superseded(log, first, result.through, no_body)
             for row in storing.record_csi_rows(log, shard_index_of(shard), result, superseded):
                 yield row
 
@@ -150,13 +148,15 @@ class NodeTables:
         log = constraints.log_id
         assert log is not None
         counts: dict[ShardId, storing.CopysetCounts] = {}
-        async for shard, _, _, result in self._reads(constraints):
+        async for shard, _, _, result in self._reads(constraints, no_body):
             counts.setdefault(shard, storing.CopysetCounts(log, shard_index_of(shard))).add(result)
         for each in counts.values():
             for row in each.rows():
                 yield row
 
-    async def _reads(self, constraints: Constraints) -> AsyncIterator[tuple[ShardId, ShardService, Lsn, ReadResult]]:
+    async def _reads(
+        self, constraints: Constraints, wants: Wants | None
+    ) -> AsyncIterator[tuple[ShardId, ShardService, Lsn, ReadResult]]:
         """What is stored, a little at a time: the shard, where the reading began, and what was found up to `result.through`."""
         log = constraints.log_id
         assert log is not None, "the request was checked for what the table requires"
@@ -165,7 +165,9 @@ class NodeTables:
                 continue
             first = constraints.lsn_min
             while first <= constraints.lsn_max:
-                request = ReadShard(0, shard, log, first, constraints.lsn_max, _INSPECT_BYTES, _INSPECT_ENTRIES)
+                request = ReadShard(
+                    0, shard, log, first, constraints.lsn_max, _INSPECT_BYTES, _INSPECT_ENTRIES, wants=wants
+                )
                 if shard not in self._host.shards:
                     raise LogDeviceError(Status.SHUTDOWN)
                 result = service.inspect(request)

@@ -168,6 +168,10 @@ class NodeRebuilding:
         self._timers.at(now + self._settings.supervision_us, self._tick)
         machines = () if self._storage is None else tuple(self._storage.shards.values())
         self.metrics.logs_to_rebuild = sum(each.donor.logs_left for each in machines if each.donor is not None)
+        self.metrics.rate_bytes = sum(
+            each.donor.pace.rate for each in machines if each.donor is not None and each.donor.logs_left
+        )
+        self.metrics.append_percent = max((each.shard.append_delay.percent(now) for each in machines), default=0)
         self._exclude(now)
         self.supervisor.note_dead(self._config, now)
         self._tell_recovery(now)

@@ -134,7 +134,7 @@ def bit_flip(it: FaultInstance) -> None:
         for key in it.rng.sample(copies, min(len(copies), it.rng.choice([1, 3, 20]))):
             log, lsn = int.from_bytes(key[1:9], "big"), int.from_bytes(key[9:17], "big")
             if it.budget.take_entry(shard, log, lsn):
-                disk.flip(key, it.rng.randrange(8 * len(disk.rows[key])))
+                disk.flip(key, it.rng.randrange(8 * disk.length_of(key)))
 
 
 # Disks that do not do what they are asked

@@ -223,7 +223,7 @@ def rot_before_recovery(it: FaultInstance) -> None:
                 if it.budget.take_entry(shard, log, lsn):
                     it.hit()
                     # behind the header, which begins the value: who cannot read that knows nothing of the copy
-                    length = len(disk.rows[key])
+                    length = disk.length_of(key)
                     disk.flip(key, rng.randrange(4 * length if rng.random() < 0.3 else 0, 8 * length))
         for node in (sequencing, rotten):
             if node is not away:

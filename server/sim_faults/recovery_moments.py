@@ -46,7 +46,7 @@ def _rot(it: FaultInstance, node: SimNode, log: LogId) -> None:
         for key, of, lsn in last_copies(disk, log) + last_copies(disk, metadata_log_of(log))[-1:]:
             if it.budget.take_entry(shard, of, lsn):
                 it.hit()
-                disk.flip(key, it.rng.randrange(8 * len(disk.rows[key])))
+                disk.flip(key, it.rng.randrange(8 * disk.length_of(key)))
 
 
 @fault(

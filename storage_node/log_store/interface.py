@@ -26,6 +26,7 @@ from logdevice_py.core.status import Status
 from logdevice_py.core.units import Timestamp
 from storage_node.log_store.identity import PreviousEnd as PreviousEnd
 from storage_node.log_store.identity import ShardMarker
+from storage_node.log_store.wanted import Wants
 
 BATCH_BYTES_SOFT_MAX: Final = 1 << 20
 """A machine begins another batch when `WriteBatch.size` has reached this: large batches hold up the event loop."""
@@ -46,6 +47,7 @@ class LogMetadataKind(enum.IntEnum):
     SOFT_SEAL = 0x69  # 'i'
     LAST_CLEAN = 0x63  # 'c'
     REMOVED = 0x65  # 'e'
+    DIRTY = 0x44  # 'D'
 
 
 class EpochMetadataKind(enum.IntEnum):
@@ -153,6 +155,8 @@ class WriteShard:
     shard: ShardId
     batch: WriteBatch
     sync: bool
+    patient: bool = False
+    """With `sync`: it may wait a moment for the next sync that is wanted for others, rather than hold that up with one of its own."""
 
 
 @dataclass(slots=True)
@@ -169,7 +173,7 @@ class ReadShard:
     """Read the copies that count in [first, last]. Answered by `ReadDone`.
 
     At least one entry is returned if there is one, then no more than fit `bytes_max` bytes of images and `entries_max` entries; the answer
-    may also end earlier. It says how far it reaches: ask on from there.
+    may also end earlier, so that it takes no longer where it holds headers alone. It says how far it reaches: ask on from there.
     """
 
     token: int
@@ -181,6 +185,8 @@ class ReadShard:
     entries_max: int = 4096
     onward: bool = True
     """Who asks goes on behind it: where the disk is slow, what follows may be brought into memory before it is asked for."""
+    wants: Wants | None = None
+    """Of which entries the body is wanted; None: of all. Of others, those whose body lies apart come with their header alone."""
 
 
 @dataclass(slots=True)
@@ -197,6 +203,8 @@ class ReadLast:
     first: Lsn
     last: Lsn
     skip_holes: bool = False
+    wants: Wants | None = None
+    """As in `ReadShard`."""
 
 
 @dataclass(slots=True)
@@ -262,7 +270,8 @@ class ReadResult:
     through: Lsn
     """How far the answer reaches: `last` of the request when all was looked at. Of `ReadLast` always `last`."""
     entries: list[tuple[Lsn, bytes]] = field(default_factory=list)
-    """(lsn, image) by ascending LSN; header and body match their checksums, AMENDs are merged with their body."""
+    """(lsn, image) by ascending LSN; header and body match their checksums, AMENDs are merged with their body. Where the body was not
+    wanted, it may be missing (`lacks_body`), and nothing is said about whether it can be read."""
     corrupt: list[tuple[Lsn, Lsn]] = field(default_factory=list)
     """Ranges (inclusive) in which something is stored that cannot be read back; also covers LSNs next to the damage."""
     bodiless: list[Lsn] = field(default_factory=list)
@@ -307,7 +316,7 @@ class Contents:
 
 
 class LogStore(Protocol):
-    """One shard's store. All calls are synchronous; `write` and `load` belong to one thread, `sync` and reads may run in others."""
+    """One shard's store. All calls are synchronous and belong to one thread; `sync` alone may run in another."""
 
     def load(self) -> Contents:
         """One scan over all metadata."""

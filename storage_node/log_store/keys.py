@@ -1,7 +1,8 @@
 """Keys of the shard's store. Integers are big-endian, so the order of bytes is the order of numbers.
 
 =========================================  =================================================================================
-``'d' log u64, lsn u64, recovery u8, wave u32``   a copy of an entry -> its image
+``'d' log u64, lsn u64, recovery u8, wave u32``   a copy of an entry -> its image; of a large one the header alone
+``'b' log u64, lsn u64, recovery u8, wave u32``   the same copy, if it is large -> its image, with the body
 ``kind, log u64``                          metadata of a log (`LogMetadataKind`)
 ``kind, log u64, epoch u32``               metadata of an epoch (`EpochMetadataKind`)
 ``'p' log u64, first lsn u64, partition u64``     directory: what a partition holds of a log -> greatest lsn, flags, bytes
@@ -35,8 +36,11 @@ FAMILIES_KEY: Final = b"\x00families"
 DATA_KEY_SIZE: Final = _DATA.size
 TIMESTAMP: Final = slice(24, 32)
 """Where in an entry's image its record timestamp is: microseconds, big-endian, signed."""
+_BODY: Final = b"b"
 LOGS_END: Final = b"e"
 """Above every key of a copy."""
+BODIES_END: Final = b"c"
+"""Above every key of a body."""
 UNPARTITIONED: Final = 0
 """Partition number of what is not partitioned."""
 PARTITION_FIRST: Final = 1_000_000
@@ -53,6 +57,22 @@ def data_bounds(log: int, first: int, last: int) -> tuple[bytes, bytes]:
     """(first key, key behind the last) of all copies in [first, last]."""
     assert 0 <= first <= last < _LSN_KEY_MAX, (first, last)
     return _DATA_RANGE.pack(b"d", log, first), _DATA_RANGE.pack(b"d", log, last + 1)
+
+
+def body_key(key: bytes) -> bytes:
+    """Where the body of the copy at `key` lies, if it lies apart."""
+    return _BODY + key[1:]
+
+
+def body_key_at(log: int, lsn: int, rank: int) -> bytes:
+    """Where the body of a copy lies, if it lies apart. `rank` is one number, as of `split_data_key`."""
+    return _DATA.pack(_BODY, log, lsn, rank >> 32, rank & 0xFFFFFFFF)
+
+
+def body_bounds(log: int, first: int, last: int) -> tuple[bytes, bytes]:
+    """(first key, key behind the last) of all bodies that lie apart in [first, last]."""
+    begin, end = data_bounds(log, first, last)
+    return body_key(begin), body_key(end)
 
 
 def log_begin(log: int) -> bytes:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from logdevice_py.core.entry import lacks_body
 from logdevice_py.core.lsn import LSN_MAX, LSN_OLDEST, Lsn
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Timestamp
@@ -29,12 +30,13 @@ from storage_node.log_store.interface import (
 )
 from storage_node.log_store.memory_disk import MemoryDisk as MemoryDisk
 from storage_node.log_store.partitions import Partitions
-from storage_node.log_store.precedence import LastFinder, Missing, PrecedenceCollector, resolve
+from storage_node.log_store.precedence import LastFinder, Missing, PrecedenceCollector, header_apart, resolve
 from storage_node.log_store.settings import LogStoreSettings
 from storage_node.log_store.space import SpaceGuard
 from storage_node.log_store.store_run import StoreRun
 
 _DATA: Final = 0x64
+_BODY: Final = 0x62
 _SETTINGS: Final = LogStoreSettings()
 
 
@@ -111,7 +113,7 @@ class MemoryLogStore:
         for key, value in self._disk.rows.items():
             if key[0] == _DATA:
                 highest[int.from_bytes(key[1:9], "big")] = keys.split_data_key(key)[0]
-            else:
+            elif key[0] != _BODY:
                 builder.add(key, value)
         builder.contents.highest = list(highest.items())  # type: ignore[arg-type]
         self._restore(builder, highest)
@@ -179,21 +181,27 @@ class MemoryLogStore:
         rows = disk.rows
         changes: dict[bytes, bytes | None] = {}
         for log, first, last in (*batch.deletes, *batch.restored):
-            begin, end = keys.data_bounds(log, first, last)
-            changes.update(dict.fromkeys(rows.irange(begin, end, inclusive=(True, False))))
+            for begin, end in (keys.data_bounds(log, first, last), keys.body_bounds(log, first, last)):
+                changes.update(dict.fromkeys(rows.irange(begin, end, inclusive=(True, False))))
             self._directory.delete(log, first, last)
         for log, lsn in batch.consolidations:
             begin, end = keys.data_bounds(log, lsn, lsn)
             copies = list(rows.irange(begin, end, inclusive=(True, False)))
             if len(copies) > 1:
-                found = resolve(log, lsn, [(keys.split_data_key(key)[1], rows[key]) for key in copies])
+                ranked = [(keys.split_data_key(key)[1], rows[key]) for key in copies]
+                found = resolve(log, lsn, ranked, disk.bodies(log))
                 if not isinstance(found, Missing):
-                    changes.update(dict.fromkeys(copies))
-                    changes[copies[-1]] = found
+                    *lower, top = copies
+                    changes.update(dict.fromkeys(lower))
+                    if any(lacks_body(rows[key]) for key in lower):
+                        bounds = keys.body_key(begin), keys.body_key(top)
+                        changes.update(dict.fromkeys(rows.irange(*bounds, inclusive=(True, False))))
+                    if found != rows[top] and not lacks_body(rows[top]):
+                        self._put_copy(changes, top, found)
         for log, epoch, epoch_kind in batch.epoch_deletes:
             changes[keys.epoch_metadata_key(log, epoch, epoch_kind)] = None
         for log, lsn, by_recovery, wave, image in batch.entries:
-            changes[keys.data_key(log, lsn, by_recovery, wave)] = image
+            self._put_copy(changes, keys.data_key(log, lsn, by_recovery, wave), image)
             size = len(image) + PER_ENTRY_BYTES
             partition = self._directory.note(log, lsn, size)
             if partition != keys.UNPARTITIONED:
@@ -208,6 +216,12 @@ class MemoryLogStore:
         self._settle(changes)
         disk.apply(changes)
         return Status.OK
+
+    def _put_copy(self, changes: dict[bytes, bytes | None], key: bytes, image: bytes) -> None:
+        header = header_apart(image) if len(image) >= self._settings.blob_bytes_min else None
+        if header is not None:
+            changes[keys.body_key(key)] = image
+        changes[key] = header or image
 
     def begin_sync(self) -> int:
         """For a runner whose syncs take time: `finish_sync` with this token covers what was written so far."""
@@ -231,7 +245,7 @@ class MemoryLogStore:
         """Execute a `ReadShard`."""
         if self._failed:
             return ReadResult(Status.FAILED, request.last)
-        collector = PrecedenceCollector(request.log, request.last, request.bytes_max, request.entries_max)
+        collector = PrecedenceCollector(request, self._disk.bodies(request.log))
         rows, unreadable = self._disk.rows, self._disk.unreadable
         begin, end = keys.data_bounds(request.log, request.first, request.last)
         damaged = Lsn(-1)
@@ -261,7 +275,7 @@ class MemoryLogStore:
             return result
         rows, unreadable = self._disk.rows, self._disk.unreadable
         begin, end = keys.data_bounds(request.log, request.first, request.last)
-        finder = LastFinder(request, result)
+        finder = LastFinder(request, result, self._disk.bodies(request.log))
         above = request.last
         for key in rows.irange(begin, end, inclusive=(True, False), reverse=True):
             lsn, rank = keys.split_data_key(key)
@@ -297,8 +311,8 @@ class MemoryLogStore:
         for log, _ in self._directory.rows():
             for (number, first, last), _ in self._directory.sized(log, LSN_OLDEST, Lsn(LSN_MAX - 1)):
                 if number == partition:
-                    begin, end = keys.data_bounds(log, first, last)
-                    size += sum([len(key) + len(rows[key]) for key in rows.irange(begin, end, (True, False))])
+                    for begin, end in (keys.data_bounds(log, first, last), keys.body_bounds(log, first, last)):
+                        size += sum([len(key) + len(rows[key]) for key in rows.irange(begin, end, (True, False))])
         return size
 
     def maintain(self, now: Timestamp) -> None:

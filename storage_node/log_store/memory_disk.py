@@ -16,7 +16,7 @@ from logdevice_py.core.ids import LogId
 from logdevice_py.core.lsn import Lsn
 from logdevice_py.core.machine import Rng
 from storage_node.log_store import keys
-from storage_node.log_store.precedence import Missing, resolve
+from storage_node.log_store.precedence import Bodies, Missing, resolve
 
 _Rows = list[tuple[bytes, bytes | None]]
 _RECORD_HEAD: Final = struct.Struct(">II")
@@ -218,18 +218,45 @@ class MemoryDisk:
         """The keys of all copies of entries, ascending."""
         return list(self.rows.irange(_DATA_FIRST, _DATA_END, inclusive=(True, False)))
 
-    def holds(self, log: int, lsn: int) -> bool:
-        """Whether a sound entry, which is no hole, is read at the LSN when the disk works."""
+    def bodies(self, log: int) -> Bodies:
+        """What is stored as bodies of a log, apart from their headers."""
+
+        def body(lsn: Lsn, rank: int) -> bytes | None:
+            key = keys.body_key_at(log, lsn, rank)
+            if key in self.unreadable:
+                self.fired["read_error"] += 1
+                return None
+            found: bytes | None = self.rows.get(key)
+            return found
+
+        return body
+
+    def counting(self, log: int, lsn: int) -> bytes | None:
+        """The image that a shard answers with for an LSN when the disk works; None where nothing sound is stored."""
         begin, end = keys.data_bounds(log, lsn, lsn)
         found = [(keys.split_data_key(key)[1], self.rows[key]) for key in self.rows.irange(begin, end, (True, False))]
-        image = resolve(LogId(log), Lsn(lsn), found) if found else Missing.BODILESS
-        return type(image) is bytes and not parse_header(image).is_hole
+        if not found:
+            return None
+        image = resolve(LogId(log), Lsn(lsn), found, lambda at, rank: self.rows.get(keys.body_key_at(log, at, rank)))
+        return None if isinstance(image, Missing) else image
+
+    def holds(self, log: int, lsn: int) -> bool:
+        """Whether a sound entry, which is no hole, is read at the LSN when the disk works."""
+        image = self.counting(log, lsn)
+        return image is not None and not parse_header(image).is_hole
+
+    def length_of(self, key: bytes) -> int:
+        """Bytes of a copy: of a large one those of its body's row, which begins with the header as well."""
+        return len(self.rows.get(keys.body_key(key)) or self.rows[key])
 
     def flip(self, key: bytes, bit: int) -> None:
-        """Flip one bit of a copy."""
-        image = bytearray(self.rows[key])
+        """Flip one bit of a copy; of a large one's header where it lies alone, of its body where that lies."""
+        body = keys.body_key(key)
+        header = len(self.rows[key])
+        at = key if body not in self.rows or (bit >> 3) % len(self.rows[body]) < header else body
+        image = bytearray(self.rows[at])
         image[(bit >> 3) % len(image)] ^= 1 << (bit & 7)
-        self.rows[key] = bytes(image)
+        self.rows[at] = bytes(image)
         self.flipped.add(key)
         self.destroyed.add(_position(key))
 
@@ -237,7 +264,13 @@ class MemoryDisk:
         """Flip a bit in the last byte of every copy at an LSN, checksums excepted."""
         begin, end = keys.data_bounds(log, lsn, lsn)
         for key in list(self.rows.irange(begin, end, inclusive=(True, False))):
-            self.flip(key, 8 * len(self.rows[key]) - 8)
+            self.flip(key, 8 * self.length_of(key) - 8)
+
+    def remove(self, log: int, lsn: int) -> None:
+        """Every copy at an LSN vanishes without a trace."""
+        for bounds in (keys.data_bounds, keys.body_bounds):
+            for key in list(self.rows.irange(*bounds(log, lsn, lsn), inclusive=(True, False))):
+                del self.rows[key]
 
 
 def _bytes(rows: Iterable[tuple[bytes, bytes | None]]) -> int:

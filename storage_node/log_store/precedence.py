@@ -3,18 +3,43 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from logdevice_py.core.entry import EntryFlags, EntryHeader, body_of, check_body, encode_header, parse_header
+from logdevice_py.core.entry import (
+    HEADER_SIZE_MIN,
+    EntryFlags,
+    EntryHeader,
+    body_of,
+    check_body,
+    encode_header,
+    header_size,
+    lacks_body,
+    parse_header,
+    whole_size,
+)
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.lsn import Lsn
 from logdevice_py.core.marks import hit
 from logdevice_py.core.status import CorruptEntryError, Status
-from storage_node.log_store.interface import ReadLast, ReadResult
+from storage_node.log_store.interface import ReadLast, ReadResult, ReadShard
+from storage_node.log_store.wanted import Wants
 
 _AMEND: Final = int(EntryFlags.AMEND)
+_HEADER_SIZE_USUAL: Final = 128
+_HEADER_COST: Final = 256
+"""What a header whose body is passed over counts for of the bytes that a read may return: it takes as long as a small entry."""
+Bodies = Callable[[Lsn, int], bytes | None]
+"""What is stored as the body of the copy of (LSN, rank), apart from its header; None: nothing, or it cannot be read."""
+
+
+def header_apart(image: bytes) -> bytes | None:
+    """The header that is stored apart from the body of a large image; None: the image stays together."""
+    if len(image) <= HEADER_SIZE_MIN or len(image) != whole_size(image):
+        return None
+    size = header_size(image)
+    return image[:size] if size < len(image) else None
 
 
 class Missing(enum.Enum):
@@ -24,15 +49,28 @@ class Missing(enum.Enum):
     BODILESS = "bodiless"  # an AMEND without its body
 
 
-def resolve(log: LogId, lsn: Lsn, copies: Sequence[tuple[int, bytes]]) -> bytes | Missing:
+def resolve(
+    log: LogId, lsn: Lsn, copies: Sequence[tuple[int, bytes]], bodies: Bodies, wants: Wants | None = None
+) -> bytes | Missing:
     """The image that counts among the copies (rank, image) of one LSN, given by ascending rank.
 
-    A damaged copy of highest rank is never replaced by one of lower rank: that may be an entry which recovery turned into a hole.
+    A damaged copy of highest rank is never replaced by one of lower rank: that may be an entry which recovery turned into a hole. A header
+    whose body is missing is damage as well.
+
+    Args:
+        wants: of which entry the body is wanted; None: of each. Otherwise a header that lies alone is the answer.
     """
     rank, image = copies[-1]
-    header = _checked(log, lsn, rank, image)
+    header = None
+    if len(image) >= _HEADER_SIZE_USUAL or not lacks_body(image):
+        header = _checked(log, lsn, rank, image)
     if header is None:
-        return Missing.CORRUPT
+        header = _checked_alone(log, lsn, rank, image)
+        if header is None:
+            return Missing.CORRUPT
+        if wants is not None and not wants(image):
+            return image
+        return _joined(image, header, bodies(lsn, rank)) or Missing.CORRUPT
     if not header.flags & _AMEND:
         return image
     merged = encode_header(replace(header, flags=header.flags & ~_AMEND))
@@ -40,18 +78,46 @@ def resolve(log: LogId, lsn: Lsn, copies: Sequence[tuple[int, bytes]]) -> bytes 
         return merged
     missing = Missing.BODILESS
     for rank, image in reversed(copies[:-1]):
-        below = _checked(log, lsn, rank, image)
+        below = _checked(log, lsn, rank, image) or _checked_alone(log, lsn, rank, image)
         if below is None:
             missing = Missing.CORRUPT
         elif not below.flags & _AMEND and below.body_crc == header.body_crc and below.body_length == header.body_length:
-            return merged + body_of(image)
+            whole: bytes | None = image
+            if lacks_body(image):
+                if wants is not None and not wants(merged):
+                    return merged
+                whole = _joined(image, below, bodies(lsn, rank))
+            if whole is not None:
+                return merged + body_of(whole)
+            missing = Missing.CORRUPT
     return missing
 
 
-def _checked(log: LogId, lsn: Lsn, rank: int, image: bytes) -> EntryHeader | None:
+def _joined(image: bytes, header: EntryHeader, stored: bytes | None) -> bytes | None:
+    """The image of a header that lies alone, from what is stored as its body; None: that is missing, damaged, or of another header."""
+    if stored is None or len(stored) != whole_size(image) or not stored.startswith(image):
+        return None
     try:
-        header = parse_header(image)
-        check_body(image, header)
+        check_body(stored, header)
+    except CorruptEntryError:
+        return None
+    return stored
+
+
+def joined(image: bytes, stored: bytes | None) -> bytes:
+    """The whole image of a header that lies alone, whose own damage is for others to notice; without a sound body that header."""
+    try:
+        return _joined(image, parse_header(image, alone=True), stored) or image
+    except CorruptEntryError:
+        return image
+
+
+def _checked(log: LogId, lsn: Lsn, rank: int, image: bytes, *, alone: bool = False) -> EntryHeader | None:
+    """Of a sound image of the copy; with `alone`, of a sound header that lies alone."""
+    try:
+        header = parse_header(image, alone=alone)
+        if not alone:
+            check_body(image, header)
     except CorruptEntryError:
         return None
     by_recovery, wave = header.rank
@@ -61,18 +127,28 @@ def _checked(log: LogId, lsn: Lsn, rank: int, image: bytes) -> EntryHeader | Non
     return header
 
 
+def _checked_alone(log: LogId, lsn: Lsn, rank: int, image: bytes) -> EntryHeader | None:
+    return _checked(log, lsn, rank, image, alone=True) if lacks_body(image) else None
+
+
+class _NoRoomError(Exception):
+    """A body would be read in vain: the answer has no room for it."""
+
+
 class PrecedenceCollector:
     """Makes a `ReadResult` from copies that come by ascending (lsn, rank)."""
 
-    __slots__ = ("_bytes_left", "_copies", "_entries_left", "_log", "_lsn", "result")
+    __slots__ = ("_bodies", "_bytes_left", "_copies", "_entries_left", "_log", "_lsn", "_wants", "result")
 
-    def __init__(self, log: LogId, last: Lsn, bytes_max: int, entries_max: int) -> None:
-        self.result = ReadResult(Status.OK, last)
-        self._log = log
+    def __init__(self, request: ReadShard, bodies: Bodies) -> None:
+        self.result = ReadResult(Status.OK, request.last)
+        self._log = request.log
         self._lsn = Lsn(-1)
         self._copies: list[tuple[int, bytes]] = []
-        self._bytes_left = bytes_max
-        self._entries_left = entries_max
+        self._bytes_left = request.bytes_max
+        self._entries_left = request.entries_max
+        self._bodies = bodies
+        self._wants = request.wants
 
     def add(self, lsn: Lsn, rank: int, image: bytes) -> bool:
         """Take a copy; False: the answer was full before it."""
@@ -110,9 +186,14 @@ class PrecedenceCollector:
 
     def _settle(self) -> bool:
         """Decide the open LSN; False: it does not fit the answer, which ends before it."""
-        copies, self._copies = self._copies, []
         lsn, result = self._lsn, self.result
-        found = resolve(self._log, lsn, copies)
+        try:
+            found = resolve(self._log, lsn, self._copies, self._body, self._wants)
+        except _NoRoomError:
+            result.through = Lsn(lsn - 1)
+            return False
+        finally:
+            self._copies = []
         if found is Missing.CORRUPT:
             self.add_corrupt(lsn, lsn)
         elif found is Missing.BODILESS:
@@ -124,17 +205,24 @@ class PrecedenceCollector:
                 result.through = Lsn(lsn - 1)
                 return False
             result.entries.append((lsn, found))
-            self._bytes_left -= len(found)
+            size = len(found)
+            self._bytes_left -= _HEADER_COST if size < _HEADER_SIZE_USUAL and lacks_body(found) else size
             self._entries_left -= 1
         return True
+
+    def _body(self, lsn: Lsn, rank: int) -> bytes | None:
+        if self.result.entries and self._bytes_left < whole_size(self._copies[-1][1]):
+            raise _NoRoomError
+        return self._bodies(lsn, rank)
 
 
 class LastFinder:
     """Finds the answer to a `ReadLast` among copies that come by descending (lsn, rank)."""
 
-    __slots__ = ("_copies", "_lsn", "_request", "_result")
+    __slots__ = ("_bodies", "_copies", "_lsn", "_request", "_result")
 
-    def __init__(self, request: ReadLast, result: ReadResult) -> None:
+    def __init__(self, request: ReadLast, result: ReadResult, bodies: Bodies) -> None:
+        self._bodies = bodies
         self._request = request
         self._result = result
         self._lsn = Lsn(-1)
@@ -162,7 +250,7 @@ class LastFinder:
             return False
         self._copies.reverse()
         copies, self._copies = self._copies, []
-        found = resolve(self._request.log, self._lsn, copies)
+        found = resolve(self._request.log, self._lsn, copies, self._bodies, self._request.wants)
         if found is Missing.CORRUPT:
             self._result.corrupt.append((self._lsn, self._lsn))
             return True
@@ -170,7 +258,7 @@ class LastFinder:
             self._result.bodiless.append(self._lsn)
             return False
         assert type(found) is bytes
-        if self._request.skip_holes and parse_header(found).is_hole:
+        if self._request.skip_holes and parse_header(found, alone=True).is_hole:
             return False
         self._result.entries.append((self._lsn, found))
         return True

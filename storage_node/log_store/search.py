@@ -40,7 +40,8 @@ class SearchResult:
 
 
 ReadBlock = tuple[Lsn, Lsn]
-"""Read about `BLOCK_BYTES` and `BLOCK_ENTRIES` from the first LSN on, nothing above the second."""
+"""Read about `BLOCK_BYTES` and `BLOCK_ENTRIES` from the first LSN on, nothing above the second. Bodies are needed for the search of a key alone, and of
+entries with keys alone."""
 Search = Generator[ReadBlock, ReadResult, SearchResult]
 Judge = Callable[[EntryHeader, bytes], bool | None]
 """Whether an entry reaches the target; None: it says nothing of that."""
@@ -175,7 +176,7 @@ def _telling(judge: Judge, result: ReadResult) -> list[tuple[Lsn, bool, Timestam
         raise CorruptEntryError("a part of what would tell is damaged")
     telling = []
     for lsn, image in result.entries:
-        header = parse_header(image)
+        header = parse_header(image, alone=True)
         does = judge(header, image)
         if does is not None:
             telling.append((lsn, does, header.timestamp))

@@ -120,7 +120,7 @@ class LogStoreSettings:
         4096,
         unit="bytes",
         lo=0,
-        doc="Entries of this size or more are kept in blob files, which compaction leaves alone.",
+        doc="Of entries of this size or more, header and body lie apart, and the body in a blob file, which compaction leaves alone.",
     )
     wal_bytes_max: int = setting(
         512 << 20, unit="bytes", lo=1 << 20, doc="Size of the write-ahead log at which memtables are written to files."

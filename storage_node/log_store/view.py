@@ -10,6 +10,7 @@ from logdevice_py.core.lsn import Lsn
 from storage_node.log_store.directory import Directory
 from storage_node.log_store.metrics import RocksDBMetrics
 from storage_node.log_store.partitions import Partitions
+from storage_node.log_store.wanted import Wants
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,9 +21,9 @@ class StoreView:
     partitions: Partitions
     size_of: Callable[[int], int]
     """About how many bytes a partition takes in files and memtables; 0 of one that is gone."""
-    superseded: Callable[[LogId, Lsn, Lsn], list[tuple[Lsn, bytes]]]
+    superseded: Callable[[LogId, Lsn, Lsn, Wants | None], list[tuple[Lsn, bytes]]]
     """The copies (LSN, image) of a log within a range that do not count, because there is one of higher rank at their LSN; none where
-    something is damaged. Copies of the same LSN come by ascending rank."""
+    something is damaged. Copies of the same LSN come by ascending rank. Bodies that are not wanted, or cannot be read, may be missing."""
     measure: Callable[[], RocksDBMetrics]
     """What the database says of itself."""
 

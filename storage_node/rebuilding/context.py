@@ -1,4 +1,4 @@
-"""What the donors of one node share: their surroundings, their requests to other shards, and the pace at which they work."""
+"""What the donors of one node share: their surroundings and their requests to other shards."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ from logdevice_py.core.ids import Generation, LogId, PeerId, ShardId, node_of, n
 from logdevice_py.core.lsn import Epoch, Lsn
 from logdevice_py.core.machine import Outbox, Rng, Timer, TimerWheel
 from logdevice_py.core.status import Status
-from logdevice_py.core.units import SECOND, Micros
+from logdevice_py.core.units import Micros
 from logdevice_py.event_log.events import RebuildMode
 from logdevice_py.event_log.rebuilding_set import RebuildingSet, RebuildingShard
 from logdevice_py.event_log.settings import RebuildingMetrics, RebuildingSettings
 from logdevice_py.membership.cluster_view import ClusterView
 from logdevice_py.metadata.epoch_metadata import EpochInterval
+from logdevice_py.placement.failure_domains import Authority
 from logdevice_py.protocol.messages import RebuildStore, RebuildStored
 from storage_node.purge import StartHistoryReader
+from storage_node.rebuilding.pace import AppendPressure
 from storage_node.rebuilding.receiver import StoredAgain
 
 SequencerAnswered = Callable[[Status, Micros], None]
@@ -29,13 +31,21 @@ are recovered; now)."""
 class RebuildRequests:
     """The REBUILD_STOREs under way from one node."""
 
-    __slots__ = ("_ids", "_out", "_settings", "_timers", "_waiting")
+    __slots__ = ("_ids", "_out", "_pressure", "_settings", "_timers", "_waiting")
 
-    def __init__(self, out: Outbox, timers: TimerWheel, ids: Iterator[int], settings: RebuildingSettings) -> None:
+    def __init__(
+        self,
+        out: Outbox,
+        timers: TimerWheel,
+        ids: Iterator[int],
+        settings: RebuildingSettings,
+        pressure: AppendPressure,
+    ) -> None:
         self._out = out
         self._timers = timers
         self._ids = ids
         self._settings = settings
+        self._pressure = pressure
         self._waiting: dict[int, tuple[ShardId, StoredAgain, Timer]] = {}
 
     def send(
@@ -69,6 +79,7 @@ class RebuildRequests:
 
     def on_rebuild_stored(self, message: RebuildStored, now: Micros) -> None:
         """An answer; ignored when nobody waits for it."""
+        self._pressure.hear(message.shard, message.append_percent, now)
         waiting = self._waiting.get(message.request_id)
         if waiting is not None and waiting[0] == message.shard:
             del self._waiting[message.request_id]
@@ -82,22 +93,6 @@ class RebuildRequests:
                 del self._waiting[request]
                 timer.cancel()
                 done(Status.PEER_CLOSED, [], now)
-
-
-class Throttle:
-    """Spreads work over time: so many bytes a second, without saving up for bursts."""
-
-    __slots__ = ("_free_at", "_rate")
-
-    def __init__(self, bytes_per_second: int) -> None:
-        self._rate = bytes_per_second
-        self._free_at = Micros(0)
-
-    def reserve(self, size: int, now: Micros) -> Micros:
-        """When work of this size may begin."""
-        begin = max(now, self._free_at)
-        self._free_at = Micros(begin + size * SECOND // self._rate)
-        return Micros(begin)
 
 
 class Patience:
@@ -124,6 +119,7 @@ class DonorContext:
         "cluster",
         "config",
         "metrics",
+        "pressure",
         "requests",
         "rng",
         "set",
@@ -153,7 +149,8 @@ class DonorContext:
         self.cluster: Final = cluster
         self.start_reader: Final = start_reader
         self.ask_sequencer: Final = ask_sequencer
-        self.requests: Final = RebuildRequests(out, timers, ids, settings)
+        self.pressure: Final = AppendPressure()
+        self.requests: Final = RebuildRequests(out, timers, ids, settings, self.pressure)
         self.set = RebuildingSet()
 
     def affected(self, interval: EpochInterval) -> Mapping[ShardId, RebuildingShard]:
@@ -169,6 +166,11 @@ class DonorContext:
             and self.config.is_writable(shard)
             and self.config.location(shard) is not None
         )
+
+    def is_made_good(self, shard: ShardId, generation: Generation) -> bool:
+        """Whether all that the shard held in that generation was certainly stored again elsewhere."""
+        entry = self.set.find(shard, generation)
+        return entry is not None and entry.authority is Authority.AUTHORITATIVE_EMPTY
 
     def may_hide_records(self, shards: Mapping[ShardId, RebuildingShard]) -> list[ShardId]:
         """Those among `shards` whose records have not certainly been stored again: if a copyset fits on these alone, a record may be gone."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 
-from logdevice_py.core.entry import parse_header
 from logdevice_py.core.ids import LogId, PeerId, data_log_of, is_metadata_log
 from logdevice_py.core.lsn import EPOCH_INVALID, LSN_INVALID, LSN_OLDEST, Lsn
 from logdevice_py.core.marks import hit
@@ -15,8 +14,10 @@ from logdevice_py.event_log.rebuilding_set import RebuildingSet
 from logdevice_py.placement.failure_domains import FailureDomains
 from logdevice_py.protocol.messages import Digested
 from storage_node.log_store.interface import ReadResult
-from storage_node.rebuilding.context import DonorContext, Patience, SequencerAnswered, Throttle
+from storage_node.log_store.wanted import members
+from storage_node.rebuilding.context import DonorContext, Patience, SequencerAnswered
 from storage_node.rebuilding.log_rebuilding import LogRebuilding
+from storage_node.rebuilding.pace import DonorPace
 from storage_node.rebuilding.receiver import RebuildStoreHandler
 from storage_node.release import PurgeStarter
 from storage_node.shard import Shard
@@ -37,7 +38,9 @@ class ShardDonor:
         self._purges = purges
         self._own_store = own_store
         self._context = context
-        self._throttle = Throttle(context.settings.rate_limit_bytes)
+        self.pace = DonorPace(
+            shard.shard, shard.append_delay.percent, context.pressure, context.settings, context.timers
+        )
         self._patience = Patience(context.settings.tries_max)
         self._waiting: deque[LogId] = deque()
         self._seen: set[LogId] = set()
@@ -67,6 +70,7 @@ class ShardDonor:
         for each in self.running.values():
             each.stop()
         self.running.clear()
+        self.pace.stop()
         self._waiting.clear()
         self._seen.clear()
         self._metadata = 0
@@ -118,7 +122,7 @@ class ShardDonor:
                 self._purges,
                 self._own_store,
                 self._context,
-                self._throttle,
+                self.pace,
                 self._patience,
                 self._on_finished,
             )
@@ -147,7 +151,7 @@ class ShardDonor:
                 return
             open_shards = {entry.shard for entry in self._context.set.open_shards}
             for _, image in result.entries:
-                copyset = parse_header(image).copyset
+                copyset = members(image)
                 kept = [member for member in copyset if member not in open_shards]
                 if len(kept) < len(copyset) and kept and kept[0] == self._shard.shard:
                     hit("donor_has_metadata_stored_again")
@@ -172,7 +176,7 @@ class ShardDonor:
         if state.highest < LSN_OLDEST:
             self._metadata -= 1
             return
-        self._shard.reads.read_last(log, LSN_OLDEST, state.highest, read)
+        self._shard.reads.read_last_header(log, LSN_OLDEST, state.highest, read)
 
     def _ask_again(self, log: LogId, round_: Lsn, asked: SequencerAnswered, now: Micros) -> None:
         if self.round == round_:

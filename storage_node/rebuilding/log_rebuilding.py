@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,9 +20,11 @@ from logdevice_py.metadata.epoch_metadata import EpochInterval
 from logdevice_py.placement.copyset import CopysetSelector
 from logdevice_py.placement.failure_domains import FailureDomains
 from storage_node.log_store.interface import ReadResult
+from storage_node.log_store.wanted import members
 from storage_node.purge import HistoryReader
 from storage_node.rebuilding.chunk import ChunkRebuilding, EntryWork, entry_work
-from storage_node.rebuilding.context import DonorContext, Patience, Throttle
+from storage_node.rebuilding.context import DonorContext, Patience
+from storage_node.rebuilding.pace import READ_SHARE, DonorPace
 from storage_node.rebuilding.receiver import RebuildStoreHandler
 from storage_node.release import PurgeStarter
 from storage_node.shard import Shard
@@ -51,6 +53,16 @@ class _Range:
     last: Epoch
     """Inclusive; `EPOCH_MAX` while no later interval is known."""
 
+    def kept_if_given_by(self, giver: ShardId, copyset: Sequence[int]) -> tuple[ShardId, ...] | None:
+        """The members of a copyset that keep their copies, if `giver` is to see to it that others get some; None if not."""
+        affected = self.affected
+        if not any(member in affected for member in copyset):
+            return None
+        shards = [ShardId(member) for member in copyset]
+        kept = tuple(member for member in shards if member not in affected)
+        givers = kept or tuple(member for member in shards if affected[member].mode is RebuildMode.RELOCATE)
+        return kept if givers and givers[0] == giver else None
+
 
 class LogRebuilding:
     """One log on one donor, for one round."""
@@ -62,7 +74,7 @@ class LogRebuilding:
         purges: PurgeStarter,
         own_store: RebuildStoreHandler,
         context: DonorContext,
-        throttle: Throttle,
+        pace: DonorPace,
         patience: Patience,
         finished: Callable[[LogRebuilding, Micros], None],
     ) -> None:
@@ -74,7 +86,7 @@ class LogRebuilding:
         self._purges = purges
         self._own_store = own_store
         self._context = context
-        self._throttle = throttle
+        self._pace = pace
         self._patience = patience
         self._finished = finished
         self._timer: Timer | None = None
@@ -208,8 +220,14 @@ class LogRebuilding:
         at = self._ranges[0]
         interval = at.interval
         state = self._shard.find(self.log)
-        if state is not None and state.lossy_last and state.lossy_first <= at.last and state.lossy_last >= at.first:
-            hit("rebuilding_lossy_epochs")  # what a crash took from here nobody else takes for his to give
+        first, last = compose_lsn(at.first, 0), compose_lsn(min(at.last, self._last), ESN_MAX)
+        if state is not None and state.is_dirty(first, last):
+            # what a crash took from here nobody else takes for his to give
+            if not self._out_of_tries():
+                hit("rebuilding_waits_for_healing")
+                self._later(self._next_range, now)
+                return
+            hit("rebuilding_dirty_range")
             self.flags |= DonorFlags.UNPLACED
         config = self._context.config
         self._selector = CopysetSelector(
@@ -234,13 +252,27 @@ class LogRebuilding:
             del self._ranges[0]
             self._next_range(now)
             return
+        self._pace.admit(0, lambda at: self._read_now(end, at), now)
+
+    def _read_now(self, end: Lsn, now: Micros) -> None:
+        if self.state is not LogRebuildingState.SCANNING:
+            return
+        at, me = self._ranges[0], self._shard.shard
         self._shard.reads.read(
-            self.log, self._position, end, self._context.settings.chunk_bytes, _ENTRIES_MAX, self._on_read
+            self.log,
+            self._position,
+            end,
+            self._pace.piece_bytes,
+            _ENTRIES_MAX,
+            self._on_read,
+            lambda image: at.kept_if_given_by(me, members(image)) is not None,
         )
 
     def _on_read(self, result: ReadResult, now: Micros) -> None:
         if self.state is not LogRebuildingState.SCANNING:
             return
+        self._shard.append_delay.note_rebuilding(now)
+        self._pace.charge(sum([len(image) for _, image in result.entries]) // READ_SHARE, now)
         if result.status is not Status.OK:
             self.stop()
             return
@@ -257,7 +289,7 @@ class LogRebuilding:
         work: list[EntryWork] = []
         unplaced = 0
         for _, image in self._entries:
-            header = parse_header(image)
+            header = parse_header(image, alone=True)
             todo = self._plan(header, image)
             if todo is None:
                 unplaced += 1
@@ -286,21 +318,12 @@ class LogRebuilding:
             self._on_chunk,
             patient=patient,
         )
-        begin = self._throttle.reserve(chunk.size, now)
-        if begin > now:
-            self._timer = self._context.timers.at(begin, chunk.start)
-        else:
-            chunk.start(now)
+        self._pace.admit(chunk.size, chunk.start, now)
 
     def _plan(self, header: EntryHeader, image: bytes) -> tuple[EntryWork, ...] | None:
         """What is to be done for an entry here: nothing (empty), something, or None: there is no place for it."""
-        affected = self._ranges[0].affected
-        copyset = header.copyset
-        if not any(member in affected for member in copyset):
-            return ()
-        kept = tuple(member for member in copyset if member not in affected)
-        givers = kept or tuple(member for member in copyset if affected[member].mode is RebuildMode.RELOCATE)
-        if not givers or givers[0] != self._shard.shard:
+        kept = self._ranges[0].kept_if_given_by(self._shard.shard, header.copyset)
+        if kept is None:
             return ()
         added = self._choose(kept, len(image))
         return None if added is None else (entry_work(header, image, kept, added),)

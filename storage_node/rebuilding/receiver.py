@@ -58,9 +58,11 @@ class RebuildStoreHandler:
                     shard=message.shard,
                     status=status,
                     lacking=[int(lsn) for lsn in lacking],
+                    append_percent=self._shard.append_delay.percent(now),
                 ),
             )
 
+        self._shard.append_delay.note_rebuilding(now)
         refusal = self._refusal(message)
         if refusal is not Status.OK:
             answer(refusal, [], now)
@@ -142,7 +144,9 @@ class RebuildStoreHandler:
         if not copies:
             done(Status.OK, lacking, now)
             return
-        group = shard.writes.group(True)
+        shard.append_delay.note_rebuilding(now)
+        writes = shard.writes
+        group = writes.patient_group() if shard.append_delay.percent(now) else writes.group(True)
         if copies[-1][0].lsn > state.highest:
             if state.recent is None:
                 state.recent = RecentLogEntries(Lsn(state.highest + 1))
@@ -166,8 +170,12 @@ class RebuildStoreHandler:
         held: dict[Lsn, bytes] = {}
         last = copies[-1][0].lsn
 
+        def is_wanted(image: bytes) -> bool:
+            amend = wanted.get(parse_header(image, alone=True).lsn)
+            return amend is not None and bool(amend[0].flags & _AMEND)
+
         def read(first: Lsn) -> None:
-            self._shard.reads.read(log, first, last, _READ_BYTES, 4096, took)
+            self._shard.reads.read(log, first, last, _READ_BYTES, 4096, took, is_wanted)
 
         def took(result: ReadResult, now: Micros) -> None:
             if result.status is not Status.OK:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,17 +32,18 @@ SETTINGS = LogStoreSettings(free_space_min=0, memtable_bytes=1 << 20, wal_bytes_
 class Harness:
     """One implementation: opens stores on a disk that outlives them."""
 
-    def __init__(self, directory: Path | None) -> None:
+    def __init__(self, directory: Path | None, settings: LogStoreSettings) -> None:
         self._directory = directory
+        self._settings = settings
         self._disk = MemoryDisk()
         self.store: Any = None
 
     def open(self, *, boot: str = "boot 1", now: int = 1_000) -> Contents:
         """Open, adopt and load; the store is in `store`."""
         if self._directory is None:
-            self.store = MemoryLogStore(self._disk)
+            self.store = MemoryLogStore(self._disk, self._settings)
         else:
-            self.store = RocksLogStore(str(self._directory / "shard"), SETTINGS)
+            self.store = RocksLogStore(str(self._directory / "shard"), self._settings)
         assert self.store.adopt(MARKER, boot=boot, now=Timestamp(now)) is Status.OK
         contents = self.store.load()
         assert isinstance(contents, Contents)
@@ -59,10 +61,12 @@ class Harness:
         self.store = None
 
 
-@pytest.fixture(params=["memory", "rocksdb"])
+@pytest.fixture(params=["memory", "rocksdb", "memory, bodies apart", "rocksdb, bodies apart"])
 def harness(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Harness]:
     """A store that was just opened for the first time."""
-    harness = Harness(tmp_path if request.param == "rocksdb" else None)
+    kind, _, apart = request.param.partition(", ")
+    settings = replace(SETTINGS, blob_bytes_min=0) if apart else SETTINGS
+    harness = Harness(tmp_path if kind == "rocksdb" else None, settings)
     harness.open()
     yield harness
     if harness.store is not None:

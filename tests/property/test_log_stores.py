@@ -11,7 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from logdevice_py.core.entry import EntryFlags
+from logdevice_py.core.entry import EntryFlags, header_size, parse_header
 from logdevice_py.core.ids import Generation, LogId, metadata_log_of
 from logdevice_py.core.lsn import Epoch, Lsn, epoch_of, esn_of
 from logdevice_py.core.status import Status
@@ -30,6 +30,7 @@ from storage_node.log_store.keys import is_partitioned
 from storage_node.log_store.memory import MemoryDisk, MemoryLogStore
 from storage_node.log_store.rocksdb import RocksLogStore
 from storage_node.log_store.settings import LogStoreSettings
+from storage_node.log_store.wanted import Wants, no_body
 from tests.conformance.searching import find_time
 from tests.unit.storage_node.log_store.images import LOG, SHARD, at, image_of
 
@@ -46,6 +47,7 @@ SETTINGS = LogStoreSettings(
     partition_bytes=3_000,
     partitions_soft_max=4,
     partitions_max=7,
+    blob_bytes_min=1_000,
 )
 LOGS = st.sampled_from([LOG, LogId(8), metadata_log_of(LOG)])
 POSITIONS = st.builds(at, st.integers(1, 6), st.integers(1, 2))
@@ -116,6 +118,17 @@ class StoreModel:
 
     def lsns(self, log: LogId, first: Lsn, last: Lsn) -> list[Lsn]:
         return sorted(lsn for held, lsn in self.copies if held == log and first <= lsn <= last)
+
+
+def wants_even(header: bytes) -> bool:
+    return parse_header(header, alone=True).lsn % 2 == 0
+
+
+def part_of(image: bytes, wanted: Wants | None) -> bytes:
+    """What a read returns of an entry."""
+    if wanted is None or wanted(image) or len(image) < SETTINGS.blob_bytes_min:
+        return image
+    return image[: header_size(image)]
 
 
 @st.composite
@@ -224,31 +237,35 @@ class LogStoreMachine(RuleBasedStateMachine):
         span=RANGES,
         bytes_max=st.sampled_from([1, 200, 1 << 20]),
         entries_max=st.integers(1, 4),
+        wanted=st.sampled_from([None, None, no_body, wants_even]),
     )
-    def read(self, log: LogId, span: list[Lsn], bytes_max: int, entries_max: int) -> None:
+    def read(self, log: LogId, span: list[Lsn], bytes_max: int, entries_max: int, wanted: Wants | None) -> None:
         first, last = span
-        result: ReadResult = self.store.read(ReadShard(1, SHARD, log, first, last, bytes_max, entries_max))
+        result: ReadResult = self.store.read(
+            ReadShard(1, SHARD, log, first, last, bytes_max, entries_max, wants=wanted)
+        )
         assert result.status is Status.OK
         assert result.corrupt == []
         reach = Lsn(min(result.through, last))
         found = {lsn: self.model.entry(log, lsn) for lsn in self.model.lsns(log, first, reach)}
-        assert result.entries == [(lsn, each[1]) for lsn, each in found.items() if each is not None]
+        expected = [(lsn, each[1]) for lsn, each in found.items() if each is not None]
+        assert result.entries == [(lsn, part_of(image, wanted)) for lsn, image in expected]
         assert result.bodiless == [lsn for lsn, each in found.items() if each is None]
         assert len(result.entries) <= entries_max
         assert len(result.entries) <= 1 or sum(len(image) for _, image in result.entries) <= bytes_max
         assert result.through >= last or result.entries
 
-    @rule(log=LOGS, span=RANGES, skip_holes=st.booleans())
-    def read_last(self, log: LogId, span: list[Lsn], skip_holes: bool) -> None:
+    @rule(log=LOGS, span=RANGES, skip_holes=st.booleans(), wanted=st.sampled_from([None, no_body]))
+    def read_last(self, log: LogId, span: list[Lsn], skip_holes: bool, wanted: Wants | None) -> None:
         first, last = span
-        result: ReadResult = self.store.read_last(ReadLast(1, SHARD, log, first, last, skip_holes))
-        wanted = []
+        result: ReadResult = self.store.read_last(ReadLast(1, SHARD, log, first, last, skip_holes, wanted))
+        expected = []
         for lsn in reversed(self.model.lsns(log, first, last)):
             found = self.model.entry(log, lsn)
             if found is not None and not (skip_holes and found[0].flags & HOLE):
-                wanted = [(lsn, found[1])]
+                expected = [(lsn, part_of(found[1], wanted))]
                 break
-        assert result.entries == wanted
+        assert result.entries == expected
 
     @rule(log=LOGS, span=RANGES, timestamp=st.sampled_from(TIMESTAMPS))
     def find_time(self, log: LogId, span: list[Lsn], timestamp: int) -> None:

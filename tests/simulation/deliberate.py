@@ -13,12 +13,18 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
-from tests.simulation import deliberate_client, deliberate_recovery, deliberate_sequencer, deliberate_storage
+from tests.simulation import (
+    deliberate_client,
+    deliberate_healing,
+    deliberate_recovery,
+    deliberate_sequencer,
+    deliberate_storage,
+)
 from tests.simulation.deliberate_fault import FAULTS, DeliberateFault
 from tests.simulation.deliberate_hunt import Hunt, look_for
 from tests.simulation.deliberate_hunt import hunt as hunt
 
-CATALOGUES = (deliberate_storage, deliberate_sequencer, deliberate_recovery, deliberate_client)
+CATALOGUES = (deliberate_storage, deliberate_healing, deliberate_sequencer, deliberate_recovery, deliberate_client)
 """Importing them fills `FAULTS`."""
 SEEDS_MAX = 500
 BY_MAX = 150

@@ -137,7 +137,7 @@ def release_before_purge(original: Change) -> Change:
     likely="handovers",
 )
 def precedence_reversed(original: Change) -> Change:
-    return lambda log, lsn, copies: original(log, lsn, copies[:1])
+    return lambda log, lsn, copies, *others: original(log, lsn, copies[:1], *others)
 
 
 @deliberate(
@@ -225,11 +225,11 @@ def expired_too_early(original: Change) -> Change:
 
 @deliberate(
     "a shard that lost unsynced entries in a power cut vouches for their epochs",
-    (Shard, "_mark_lossy"),
+    (Shard, "_mark_dirty"),
     likely="power cuts",
 )
 def loss_not_admitted(original: Change) -> Change:
-    return lambda self, logs: None
+    return lambda self, logs, released: None
 
 
 @deliberate("a shard sends to readers what they have no room for", (ServerReadStream, "deliver"))

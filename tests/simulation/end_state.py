@@ -12,7 +12,6 @@ from logdevice_py.core.lsn import LSN_MAX, format_lsn
 from server.sim_machines import SimMachines
 from storage_node.log_store import keys
 from storage_node.log_store.memory import MemoryDisk
-from storage_node.log_store.precedence import Missing, resolve
 from tests.simulation.history import Observation, Violation
 from tests.simulation.invariants import LogModel
 from tests.simulation.writers import StreamWriter
@@ -195,16 +194,12 @@ def has_intact_copy(cluster: SimMachines, model: LogModel, lsn: int) -> bool:
 
 
 def _counting_copy(disk: MemoryDisk, log: int, lsn: int) -> bytes | None:
-    return _counting_copies(disk, log, lsn, lsn).get(lsn)
+    return disk.counting(log, lsn)
 
 
 def _counting_copies(disk: MemoryDisk, log: int, first: int = 0, last: int = LSN_MAX) -> dict[int, bytes]:
     """By LSN, ascending: the copy that a shard answers with."""
     begin, end = keys.data_bounds(log, first, last)
-    rows = disk.rows
-    copies: dict[int, list[tuple[int, bytes]]] = {}
-    for key in rows.irange(begin, end, inclusive=(True, False)):
-        lsn, rank = keys.split_data_key(key)
-        copies.setdefault(lsn, []).append((rank, rows[key]))
-    found = {lsn: resolve(log, lsn, ranked) for lsn, ranked in copies.items()}  # type: ignore[arg-type]
-    return {lsn: image for lsn, image in found.items() if not isinstance(image, Missing)}
+    lsns = dict.fromkeys(keys.split_data_key(key)[0] for key in disk.rows.irange(begin, end, inclusive=(True, False)))
+    found = {lsn: disk.counting(log, lsn) for lsn in lsns}
+    return {lsn: image for lsn, image in found.items() if image is not None}

@@ -33,6 +33,7 @@ from server.sim_machines import SimMachines, SimNode
 from storage_node.log_store import keys
 from storage_node.log_store.interface import LogMetadataKind, WriteShard
 from storage_node.stored_metadata import decode_epoch, decode_lsn, decode_seal
+from tests.simulation.dirty_invariants import DirtyInvariants
 from tests.simulation.history import Violation
 from tests.simulation.recovery_invariants import RecoveryInvariants
 from tests.simulation.retention_invariants import RetentionInvariants
@@ -144,6 +145,7 @@ class Invariants:
         }
         self._recoveries = RecoveryInvariants(cluster, self.logs, self._generations)
         self._retention = RetentionInvariants(cluster, self.logs)
+        self.dirty = DirtyInvariants(cluster, self.logs, self._generations)
         cluster.watch = self.watch
         cluster.watch_done = self._retention.on_done
 
@@ -182,6 +184,7 @@ class Invariants:
         """A process begins: what its shards said of seals must be on their disks."""
         for shard, running in node.shards.items():
             generation = self._generations[shard] = int(running.contents.marker.generation)
+            self.dirty.on_start(shard, running.contents.log_metadata)
             held: dict[int, int] = {}
             for log, kind, value in running.contents.log_metadata:
                 if kind is LogMetadataKind.SEAL:
@@ -232,6 +235,8 @@ class Invariants:
             model = logs.get(log)
             if model is not None and first == LSN_OLDEST and last > model.trim_asked:
                 self._retention.check_trim(node, effect.shard, model, last)
+        if not self._loses:
+            self.dirty.on_write(node, effect)
         for log, metadata_kind, value in batch.log_metadata:
             decode = _GROWING.get(metadata_kind)
             if decode is not None:
@@ -270,7 +275,7 @@ class Invariants:
         for node in self.cluster.nodes.values():
             for other, disk in node.disks.items():
                 for key in disk.rows.irange(begin, end, inclusive=(True, False)):
-                    header = parse_header(disk.rows[key])
+                    header = parse_header(disk.rows[key], alone=True)
                     if newest is None or header.rank > newest:
                         newest, copyset, holders = header.rank, header.copyset, set()
                     if header.rank == newest:

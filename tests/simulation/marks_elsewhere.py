@@ -20,6 +20,8 @@ _PARTITIONS = "tests/integration/test_rocksdb_partitions.py"
 _SELDOM: Final = "comes about in one of a hundred seeds of rebuilding mode, of which a campaign has few"
 _EVENT_LOG = "tests/unit/logdevice_py/event_log/test_rebuilding_set.py"
 _REPLICA = "tests/unit/server/event_log/test_replica.py"
+_HEALING = f"{_SHARD}/test_healing.py::TestHealing"
+_RARE_HEALING = "comes together with a power cut that took something in few seeds"
 _GIVING = f"{_SHARD}/test_rebuilding.py::TestGiving"
 _BROKEN_RULES = "tests/unit/client/read/test_fail_over.py::TestBrokenRules"
 
@@ -37,12 +39,40 @@ MARKS_ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
     ),
     "log_store_files_damaged": (_DISK, f"{_MENDING}::test_a_damaged_file_is_replaced_when_what_it_lost_is_restored"),
     "log_store_partition_mended": (_DISK, f"{_MENDING}::test_a_damaged_file_is_replaced_when_what_it_lost_is_restored"),
+    "log_store_body_damaged": (
+        _DISK,
+        "tests/integration/test_rocksdb_large_entries.py::TestDamagedFiles::test_a_damaged_body_is_told_for_itself_and_restored",
+    ),
     "log_store_mending_waits": (
         _DISK,
         f"{_MENDING}::test_a_damaged_file_stays_as_long_as_something_of_it_is_not_restored",
     ),
     "log_store_torn_log": (_DISK, f"{_MENDING}::TestWriteAheadLog::test_a_power_cut_may_have_torn_it"),
     "log_store_current_repaired": (_DISK, "tests/integration/test_damaged_files.py::test_current_is_written_again"),
+    "dirty_range_has_an_end": (
+        _RARE_HEALING,
+        f"{_SHARD}/test_healing.py::TestEndOfTheRange::test_the_sequencer_of_the_open_epoch_tells_it",
+    ),
+    "healing_beside_rebuilt_shard": (
+        _RARE_HEALING,
+        f"{_HEALING}::test_a_shard_whose_copies_were_all_stored_again_elsewhere_is_not_waited_for",
+    ),
+    "healing_met_damage": (_RARE_HEALING, f"{_HEALING}::test_a_copy_that_cannot_be_read_is_left_to_repair"),
+    "healing_not_authoritative": (
+        _RARE_HEALING,
+        f"{_HEALING}::test_what_several_lost_at_once_is_given_up_aloud_when_all_have_answered",
+    ),
+    "healing_of_what_was_not_given_here": (
+        _RARE_HEALING,
+        f"{_HEALING}::test_where_the_shard_was_given_nothing_there_is_nothing_to_lose",
+    ),
+    "healing_without_history": (_RARE_HEALING, f"{_HEALING}::test_without_the_whole_history_nothing_is_decided"),
+    "healing_write_refused": (_RARE_HEALING, f"{_HEALING}::test_what_has_no_room_is_tried_again"),
+    "rebuilding_dirty_range": (
+        _SELDOM,
+        f"{_GIVING}::test_a_donor_that_may_have_lost_entries_in_a_crash_says_so",
+    ),
+    "rebuilding_waits_for_healing": (_SELDOM, f"{_GIVING}::test_a_donor_waits_for_what_a_crash_took_from_it"),
     "donor_lost_what_it_was_to_give": (
         _SELDOM,
         f"{_EVENT_LOG}::test_a_donor_that_lost_what_it_was_to_give_does_not_end_the_round",

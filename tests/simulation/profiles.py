@@ -235,6 +235,25 @@ PROFILES: tuple[TroubleProfile, ...] = (
         attributes={"durability": ('"sync"', '"async"')},
     ),
     TroubleProfile(
+        name="dirty ranges",
+        faults=(
+            "crash_machine",
+            "crash_machine",
+            "crash_machine",
+            "crash_process",
+            "partition_node",
+            "slow_disk",
+            "pause",
+        ),
+        settings={
+            "storage": {
+                "last_released_persist_interval_us": ('"20ms"', '"5s"'),
+                "healing_bytes_per_s": ("65536", "1048576"),
+            },
+        },
+        attributes={"durability": ('"async"',)},
+    ),
+    TroubleProfile(
         name="many epochs",
         faults=("pause", "partition_node", "stray_copies", "hanging_disk", "epoch_store_stale"),
         settings={

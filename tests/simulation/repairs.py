@@ -16,7 +16,7 @@ from logdevice_py.core.lsn import Lsn, epoch_of, format_lsn
 from logdevice_py.metadata.epoch_metadata import EpochMetaData
 from server.sim_machines import SimMachines, SimNodeState
 from storage_node.log_store import keys
-from storage_node.log_store.precedence import Missing, resolve
+from storage_node.log_store.memory import MemoryDisk
 from storage_node.node import ShardMachines
 from tests.simulation.history import Violation
 
@@ -66,27 +66,19 @@ class VanishedCopies:
                 self._passes = {shard: shards[shard].scrubber.passes}
                 return
 
-    def _disk_rows(self, shard: ShardId) -> dict[bytes, bytes]:
+    def _disk(self, shard: ShardId) -> MemoryDisk:
         [disk] = [node.disks[shard] for node in self._cluster.nodes.values() if shard in node.disks]
-        return disk.rows  # type: ignore[return-value]
+        return disk
 
     def _image(self, shard: ShardId, log: LogId, lsn: Lsn) -> bytes | None:
-        rows = self._disk_rows(shard)
-        begin, end = keys.data_bounds(log, lsn, lsn)
-        found = [
-            (keys.split_data_key(key)[1], rows[key])
-            for key in rows.irange(begin, end, (True, False))  # type: ignore[attr-defined]
-        ]
-        image = resolve(log, lsn, found) if found else Missing.BODILESS
-        return None if isinstance(image, Missing) else image
+        return self._disk(shard).counting(log, lsn)
 
     def _settled(self, machines: ShardMachines, shard: ShardId, log: LogId) -> list[Lsn]:
         state = machines.shard.logs.get(log)
         if state is None:
             return []
         begin, end = keys.data_bounds(log, state.trim_point + 1, max(state.last_released, state.trim_point + 1))
-        rows = self._disk_rows(shard)
-        lsns = {keys.split_data_key(key)[0] for key in rows.irange(begin, end, (True, False))}  # type: ignore[attr-defined]
+        lsns = {keys.split_data_key(key)[0] for key in self._disk(shard).rows.irange(begin, end, (True, False))}
         return [lsn for lsn in sorted(lsns) if lsn <= state.last_released and self._in_copyset(shard, shard, log, lsn)]
 
     def _in_copyset(self, holder: ShardId, named: ShardId, log: LogId, lsn: Lsn) -> bool:
@@ -95,7 +87,7 @@ class VanishedCopies:
 
     def _can_repair(self, machines: ShardMachines, other: ShardId, shard: ShardId, log: LogId, lsn: Lsn) -> bool:
         state = machines.shard.logs.get(log)
-        if state is None or not state.trim_point < lsn <= state.last_released or state.lossy_last:
+        if state is None or not state.trim_point < lsn <= state.last_released or state.is_dirty(lsn, lsn):
             return False
         cell = self._cluster.cells.cells[f"logs/{log}/sequencer"].content
         interval = EpochMetaData.decode(decode_cell(cell)[1]).interval(epoch_of(lsn))
@@ -109,10 +101,7 @@ class VanishedCopies:
         )
 
     def _vanish(self, shard: ShardId, log: LogId, lsn: Lsn) -> None:
-        rows = self._disk_rows(shard)
-        begin, end = keys.data_bounds(log, lsn, lsn)
-        for key in list(rows.irange(begin, end, (True, False))):  # type: ignore[attr-defined]
-            del rows[key]
+        self._disk(shard).remove(log, lsn)
         self._copies.append((shard, log, lsn))
         self._cluster.fault_effects["vanished_copies"] += 1
 

@@ -160,7 +160,8 @@ def _sizes(disk: MemoryDisk) -> dict[int, int]:
     found = list(map(keys.split_directory_key, rows.irange(*_DIRECTORY_ROWS, (True, False))))
     for index, (log, first, number) in enumerate(found):
         following = found[index + 1] if index + 1 < len(found) else (0, 0, 0)
-        end = keys.data_bounds(log, first, following[1] - 1 if following[0] == log else (1 << 64) - 2)
-        sizes[number] += sum([len(key) + len(rows[key]) for key in rows.irange(*end, (True, False))])
+        last = following[1] - 1 if following[0] == log else (1 << 64) - 2
+        for bounds in (keys.data_bounds(log, first, last), keys.body_bounds(log, first, last)):
+            sizes[number] += sum([len(key) + len(rows[key]) for key in rows.irange(*bounds, (True, False))])
     sizes.pop(keys.UNPARTITIONED, None)
     return dict(sizes)

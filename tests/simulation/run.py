@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 from client.read.settings import ReadSettings
-from logdevice_py.core.ids import LogId
+from logdevice_py.core.ids import LogId, format_shard
 from logdevice_py.core.lsn import LSN_OLDEST, format_lsn
 from logdevice_py.core.marks import HITS
 from logdevice_py.core.units import SECOND, Micros
@@ -20,7 +20,7 @@ from tests.simulation.end_state import ENTRY_MAX, check_bounds, check_clean_epoc
 from tests.simulation.exclusive_writer import check_exclusive
 from tests.simulation.history import Observation, Violation
 from tests.simulation.invariants import Invariants
-from tests.simulation.repairs import VanishedCopies
+from tests.simulation.repairs import VanishedCopies, running_shards
 from tests.simulation.run_mode import RunMode
 from tests.simulation.scenario import Scenario, draw
 from tests.simulation.succession import check_succession
@@ -156,6 +156,8 @@ class _Run:
             self._repair()
         for log in scenario.logs:
             self._examine(log)
+        if not self.silent and not self.loses:
+            self._heal()
         self.apps.close()
         return RunOutcome(
             scenario,
@@ -224,6 +226,21 @@ class _Run:
         vanished = VanishedCopies(cluster, list(self.scenario.logs), random.Random(cluster.rng.getrandbits(64)))
         if len(vanished):
             self._wait("vanished copies", vanished.check(passes=3), lambda: str(vanished.missing()), vanished.progress)
+
+    def _heal(self) -> None:
+        """Marks of dirty ranges go, and tell the truth until then."""
+
+        def dirty() -> list[str]:
+            return [
+                f"{format_shard(shard)} log {log} {machines.healing.explain(state)}"
+                for shard, machines in running_shards(self.cluster)
+                for log, state in machines.shard.logs.items()
+                if state.dirty is not None and machines.shard.is_configured(log)
+            ]
+
+        self._wait("dirty ranges", lambda: not dirty(), lambda: str(dirty()), lambda: len(dirty()))
+        for log in self.scenario.logs:
+            self.invariants.dirty.check(log)
 
     def _examine(self, log: LogId) -> None:
         """Append once more, read all of it in both ways, and compare."""

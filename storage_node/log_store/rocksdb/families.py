@@ -175,6 +175,11 @@ class Families:
         """The family of a partition, to be read."""
         return self._readers[partition]
 
+    def get(self, partition: int, key: bytes) -> bytes | None:
+        """What a key of a partition leads to. RocksDBError if it cannot be read."""
+        found: bytes | None = self._readers[partition].get(key)
+        return found
+
     def size_of(self, partition: int) -> int:
         """About how many bytes a partition takes in files and memtables; 0 when it is gone."""
         reader = self._readers.get(partition)

@@ -4,24 +4,37 @@ from __future__ import annotations
 
 from typing import Any
 
+from logdevice_py.core.entry import lacks_body
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.lsn import Lsn
 from storage_node.log_store import keys
 from storage_node.log_store.directory import Directory
 from storage_node.log_store.interface import PER_ENTRY_BYTES, WriteBatch
 from storage_node.log_store.partitions import Partitions
-from storage_node.log_store.precedence import Missing, resolve
+from storage_node.log_store.precedence import Missing
 from storage_node.log_store.rocksdb.families import Families
 from storage_node.log_store.rocksdb.mending import Mending
 from storage_node.log_store.rocksdb.ranges import DamagedError, RangeReader
+from storage_node.log_store.rocksdb.rows import delete_copies, put_copy
 
 
 class GroupFiller:
     """Puts batches into groups, and notes in the directory and with the partitions what they hold."""
 
     def __init__(
-        self, families: Families, directory: Directory, partitions: Partitions, ranges: RangeReader, mending: Mending
+        self,
+        families: Families,
+        directory: Directory,
+        partitions: Partitions,
+        ranges: RangeReader,
+        mending: Mending,
+        apart_bytes_min: int,
     ) -> None:
+        """
+        Args:
+            apart_bytes_min: of images of this size or more, header and body lie apart.
+        """
+        self._apart_bytes_min = apart_bytes_min
         self._families = families
         self._directory = directory
         self._partitions = partitions
@@ -34,7 +47,7 @@ class GroupFiller:
         handles = self._families.handles
         for log, first, last in batch.deletes:
             for partition, low, high in self._directory.delete(log, first, last):
-                group.delete_range(*keys.data_bounds(log, low, high), handles[partition])
+                delete_copies(group, log, low, high, handles[partition])
         if batch.restored:
             self._mending.fill(group, batch)
         for log, lsn in batch.consolidations:
@@ -43,12 +56,16 @@ class GroupFiller:
             group.delete(keys.epoch_metadata_key(log, epoch, epoch_kind), metadata)
         put = group.put
         note, data_key, stamp = self._directory.note, keys.data_key, keys.TIMESTAMP
+        apart_bytes_min = self._apart_bytes_min
         latest = self._partitions.latest
         number, total = latest.number, 0
         for log, lsn, by_recovery, wave, image in batch.entries:
             size = len(image) + PER_ENTRY_BYTES
             partition = note(log, lsn, size)
-            put(data_key(log, lsn, by_recovery, wave), image, handles[partition])
+            if len(image) < apart_bytes_min:
+                put(data_key(log, lsn, by_recovery, wave), image, handles[partition])
+            else:
+                put_copy(group, data_key(log, lsn, by_recovery, wave), image, handles[partition], apart_bytes_min)
             if partition == number and latest.least <= image[stamp] <= latest.greatest:
                 total += size
             elif partition != keys.UNPARTITIONED:
@@ -71,11 +88,13 @@ class GroupFiller:
             return
         if len(rows) < 2:
             return
-        found = resolve(log, lsn, [(keys.split_data_key(key)[1], image) for key, image in rows])
+        found = self._ranges.resolve(log, lsn, [(keys.split_data_key(key)[1], image) for key, image in rows])
         if isinstance(found, Missing):
             return
         top, image = rows[-1]
         handle = self._families.handles[partition]
         group.delete_range(begin, top, handle)
-        if found != image:
-            group.put(top, found, handle)
+        if any(lacks_body(row) for _, row in rows[:-1]):
+            group.delete_range(keys.body_key(begin), keys.body_key(top), handle)
+        if found != image and not lacks_body(image):
+            put_copy(group, top, found, handle, self._apart_bytes_min)

@@ -15,6 +15,7 @@ from typing import Any, Final, Protocol
 
 import rocksdict
 
+from logdevice_py.core.entry import lacks_body
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.lsn import Lsn
 from logdevice_py.core.marks import hit
@@ -24,7 +25,8 @@ from storage_node.log_store import keys
 from storage_node.log_store.directory import Directory
 from storage_node.log_store.interface import WriteBatch
 from storage_node.log_store.rocksdb.families import Families, RocksDBError
-from storage_node.log_store.rocksdb.ranges import DamagedError, RangeReader
+from storage_node.log_store.rocksdb.ranges import Bounds, DamagedError, RangeReader
+from storage_node.log_store.rocksdb.rows import delete_copies, put_copy
 
 Damage = tuple[LogId, Lsn, Lsn]
 _RETRY: Final = 3 * SECOND
@@ -78,7 +80,12 @@ class MendedStore(Protocol):
 class Mending:
     """What is known of damaged files of one store, and their replacement."""
 
-    def __init__(self, families: Families, directory: Directory, ranges: RangeReader) -> None:
+    def __init__(self, families: Families, directory: Directory, ranges: RangeReader, apart_bytes_min: int) -> None:
+        """
+        Args:
+            apart_bytes_min: as in `put_copy`.
+        """
+        self._apart_bytes_min = apart_bytes_min
         self._families = families
         self._directory = directory
         self._ranges = ranges
@@ -111,15 +118,15 @@ class Mending:
         """Delete what is to be replaced; called before the batch's entries are put."""
         for log, first, last in batch.restored:
             for partition, low, high in self._directory.overlapping(log, first, last):
-                bounds = keys.data_bounds(log, low, high)
-                try:
-                    for _ in self._ranges.rows(partition, *bounds):
-                        pass
-                except DamagedError as error:
-                    # the deletion hides the damage from readers, not from compaction; a damaged blob is hidden for good
-                    if "Blob" not in str(error):
-                        self._damaged.add(partition)
-                group.delete_range(*bounds, self._families.handles[partition])
+                for bounds in (keys.data_bounds, keys.body_bounds):
+                    try:
+                        for _ in self._ranges.rows(partition, *bounds(log, low, high)):
+                            pass
+                    except DamagedError as error:
+                        # the deletion hides the damage from readers, not from compaction; a damaged blob is hidden for good
+                        if "Blob" not in str(error):
+                            self._damaged.add(partition)
+                delete_copies(group, log, low, high, self._families.handles[partition])
 
     def mirror(self, group: Any, batch: WriteBatch) -> None:
         """Of a batch of which everything is in the group already: what concerns the family that is being filled."""
@@ -127,10 +134,11 @@ class Mending:
         if copying is None:
             return
         for log, first, last in (*batch.deletes, *batch.restored):
-            group.delete_range(*keys.data_bounds(log, first, last), copying.handle)
+            delete_copies(group, log, first, last, copying.handle)
         for log, lsn, by_recovery, wave, image in batch.entries:
             if self._partition_of(log, lsn) == copying.partition:
-                group.put(keys.data_key(log, lsn, by_recovery, wave), image, copying.handle)
+                key = keys.data_key(log, lsn, by_recovery, wave)
+                put_copy(group, key, image, copying.handle, self._apart_bytes_min)
 
     def written(self, batch: WriteBatch) -> None:
         """A batch that restores something was applied."""
@@ -225,18 +233,18 @@ class Mending:
         restored = self._restored.get(partition) or _Restored()
         while copying.spans and bytes_max > 0:
             log, position, last = copying.spans.pop()
+            unread: Bounds = keys.data_bounds
             try:
                 for key, value in self._ranges.rows(partition, *keys.data_bounds(log, position, last)):
                     lsn = keys.split_data_key(key)[0]
                     if bytes_max <= 0 and lsn > position:
                         copying.spans.append((log, lsn, last))
                         break
-                    position = lsn
-                    group.put(key, value, copying.handle)
-                    copying.count += 1
-                    bytes_max -= len(value) + len(key)
+                    position, unread = lsn, keys.body_bounds
+                    bytes_max -= self._copy_row(group, copying, key, value)
+                    unread = keys.data_bounds
             except DamagedError:
-                beyond = self._ranges.beyond_damage(partition, log, position, last)
+                beyond = self._ranges.beyond_damage(partition, log, position, last, unread)
                 if not restored.covers(log, position, Lsn(beyond - 1)):
                     hit("log_store_mending_waits")
                     self.found.append((log, position, Lsn(beyond - 1)))
@@ -249,6 +257,20 @@ class Mending:
                     copying.spans.append((log, beyond, last))
         return bool(copying.spans)
 
+    def _copy_row(self, group: Any, copying: _Copying, key: bytes, value: bytes) -> int:
+        """Copy a row with the body that lies apart, if one does; how many bytes that is. A body that no row belongs to is left behind, and so is one
+        that is missing: readers tell of it. DamagedError where it cannot be read."""
+        size = len(value) + len(key)
+        if lacks_body(value):
+            body_key = keys.body_key(key)
+            body = self._ranges.body(copying.partition, body_key)
+            if body is not None:
+                group.put(body_key, body, copying.handle)
+                size += len(body)
+        group.put(key, value, copying.handle)
+        copying.count += 1
+        return size
+
     def _copy_restored(
         self, group: Any, copying: _Copying, restored: _Restored, log: LogId, first: Lsn, last: Lsn
     ) -> bool:
@@ -256,14 +278,13 @@ class Mending:
         for key in restored.in_range(log, first, last):
             try:
                 value = self._families.reader(copying.partition).get(key)
-            except RocksDBError:
+                if value is not None:
+                    self._copy_row(group, copying, key, value)
+            except (RocksDBError, DamagedError):
                 hit("log_store_restored_is_damaged")
                 del restored.ranges[log]
                 self.found.append((log, first, last))
                 return False
-            if value is not None:
-                group.put(key, value, copying.handle)
-                copying.count += 1
         return True
 
     @property

@@ -55,7 +55,7 @@ _MEASURE_BYTES_MIN: Final = 64 << 10
 
 
 class RocksLogStore:
-    """A `LogStore` on RocksDB. Calls of its own thread: everything but `sync`, `read` and `read_last`."""
+    """A `LogStore` on RocksDB. Calls of its own thread: everything but `sync`."""
 
     def __init__(self, directory: str, settings: LogStoreSettings, *, boot: str = "") -> None:
         """Open the store, creating it where there is none.
@@ -83,10 +83,12 @@ class RocksLogStore:
         self._write_options.no_slowdown = True
         self._directory = Directory(settings.directory_save_bytes)
         self._partitions = Partitions(settings)
-        self._ranges = RangeReader(self._iterator, self._directory.overlapping)
+        self._ranges = RangeReader(self._iterator, self._families.get, self._directory.overlapping)
         self._upkeep = Upkeep(self._families, self._partitions, self._directory, settings)
-        self.mending = Mending(self._families, self._directory, self._ranges)
-        self._filler = GroupFiller(self._families, self._directory, self._partitions, self._ranges, self.mending)
+        self.mending = Mending(self._families, self._directory, self._ranges, settings.blob_bytes_min)
+        self._filler = GroupFiller(
+            self._families, self._directory, self._partitions, self._ranges, self.mending, settings.blob_bytes_min
+        )
         self._errors = 0
         self._durable: Timestamp | None = None
         self._space = SpaceGuard.of(settings)

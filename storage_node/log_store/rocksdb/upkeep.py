@@ -234,9 +234,13 @@ class Upkeep:
         begin = 0
         for log in kept:
             if log > begin:
-                batch.delete_range(keys.log_begin(begin), keys.log_begin(log), handle)
+                low, high = keys.log_begin(begin), keys.log_begin(log)
+                batch.delete_range(low, high, handle)
+                batch.delete_range(keys.body_key(low), keys.body_key(high), handle)
             begin = log + 1
-        batch.delete_range(keys.log_begin(begin), keys.LOGS_END, handle)
+        low = keys.log_begin(begin)
+        batch.delete_range(low, keys.LOGS_END, handle)
+        batch.delete_range(keys.body_key(low), keys.BODIES_END, handle)
         options = rocksdict.WriteOptions()
         options.no_slowdown = True
         # the family may be dropped at this moment, and naming a dropped one would stop the database

@@ -11,6 +11,7 @@ from typing import Final
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.lsn import Lsn
 from logdevice_py.core.marks import hit
+from storage_node.log_store.wanted import Wants, encode_wants
 
 _TIMEOUT: Final = 30.0
 STARTS_MAX: Final = 5
@@ -37,13 +38,19 @@ class Warmer:
         self._turn = asyncio.Lock()
         self._closed = False
 
-    async def warm(self, family: str, log: LogId, first: Lsn, last: Lsn, size: int) -> Lsn | None:
-        """Bring about `size` bytes from `first` into the page cache; returns how far that reached, None if it failed."""
+    async def warm(
+        self, family: str, log: LogId, first: Lsn, last: Lsn, size: int, wants: Wants | None = None
+    ) -> Lsn | None:
+        """Bring about `size` bytes from `first` into the page cache; returns how far that reached, None if it failed.
+
+        Args:
+            wants: as in `ReadShard`.
+        """
         async with self._turn:
             while not self._closed and (self.starts < STARTS_MAX or self._process is not None):
                 try:
                     async with asyncio.timeout(_TIMEOUT):
-                        return await self._ask(f"{family} {log} {first} {last} {size}\n")
+                        return await self._ask(f"{family} {log} {first} {last} {size} {encode_wants(wants)}\n")
                 except (OSError, ValueError, TimeoutError):
                     hit("log_store_warmer_failed")
                     await self._stop()

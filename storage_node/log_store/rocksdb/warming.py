@@ -1,8 +1,8 @@
 """A process that reads ranges of logs for no other purpose than to have them in the page cache afterwards.
 
 Reading from disk holds the interpreter of the process that asks, in threads too. ``python -m storage_node.log_store.rocksdb.warming <database>
-<empty directory>`` takes requests from standard input (``family log first last bytes``, one a line) and answers each with the last LSN
-that it read.
+<empty directory>`` takes requests from standard input (``family log first last bytes bodies``, one a line) and answers each with the last LSN
+that it read. `bodies`: of which entries the body is wanted, see `encode_wants`.
 
 It opens the database anew for each request, for reading only, with the one column family that it needs. What it does not do, and why:
   - It is no secondary of RocksDB, which can be kept open while the database changes: a secondary that reads a value from a blob file
@@ -18,8 +18,10 @@ from typing import Any, TextIO
 
 import rocksdict
 
+from logdevice_py.core.entry import lacks_body
 from storage_node.log_store import keys
 from storage_node.log_store.rocksdb.families import RocksDBError
+from storage_node.log_store.wanted import Wants, decode_wants
 
 
 def warm(database: str, empty: str, requests: TextIO, answers: TextIO) -> None:
@@ -29,17 +31,17 @@ def warm(database: str, empty: str, requests: TextIO, answers: TextIO) -> None:
     """
     rocksdict.Rdict.list_cf(database)
     for line in requests:
-        name, *numbers = line.split()
+        name, *numbers, word = line.split()
         log, first, last, size = map(int, numbers)
         try:
-            through = _read(database, empty, name, log, first, last, size)
+            through = _read(database, empty, name, log, first, last, size, decode_wants(word))
         except RocksDBError:
             through = last
         answers.write(f"{through}\n")
         answers.flush()
 
 
-def _read(database: str, empty: str, name: str, log: int, first: int, last: int, size: int) -> int:
+def _read(database: str, empty: str, name: str, log: int, first: int, last: int, size: int, wants: Wants | None) -> int:
     """Read about `size` bytes of values; returns the LSN reached."""
     options = rocksdict.Options(raw_mode=True)
     options.set_wal_dir(empty)
@@ -54,12 +56,16 @@ def _read(database: str, empty: str, name: str, log: int, first: int, last: int,
     bounds = rocksdict.ReadOptions()
     bounds.set_iterate_upper_bound(end)
     bounds.set_readahead_size(1 << 20)
-    iterator = opened.get_column_family(name).iter(bounds)
+    family = opened.get_column_family(name)
+    iterator = family.iter(bounds)
     iterator.seek(begin)
     while iterator.valid():
-        size -= len(iterator.value())
+        key, image = iterator.key(), iterator.value()
+        size -= len(image)
+        if lacks_body(image) and (wants is None or wants(image)):
+            size -= len(family.get(keys.body_key(key)) or b"")
         if size <= 0:
-            return int(keys.split_data_key(iterator.key())[0])
+            return int(keys.split_data_key(key)[0])
         iterator.next()
     return last
 

@@ -425,7 +425,7 @@ class TestEpochRecoveryMetadata:
         assert driver.sent == []
 
 
-def test_lossy_epochs_are_not_claimed_to_be_empty_by_read_streams() -> None:
+def test_dirty_ranges_are_not_claimed_to_be_empty_by_read_streams() -> None:
     driver = ShardDriver()
     driver.turn(*stores([lsn(1, 1)], log=ASYNC_LOG))
     driver.power_cut()

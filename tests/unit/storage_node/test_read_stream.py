@@ -9,7 +9,7 @@ from logdevice_py.core.ids import LogId, PeerId, ShardId, metadata_log_of
 from logdevice_py.core.lsn import Lsn
 from logdevice_py.core.status import Status
 from logdevice_py.protocol.messages import Records, Started, StartFlags, Stop, Trim
-from storage_node.read_stream import ships
+from storage_node.log_store.wanted import ships
 from storage_node.settings import StorageSettings
 from tests.unit.storage_node.fakes import (
     ME,

@@ -11,14 +11,13 @@ from logdevice_py.core.entry import EntryFlags, body_of, encode_header, parse_he
 from logdevice_py.core.ids import Generation, LogId, PeerId, ShardId, node_peer
 from logdevice_py.core.lsn import Epoch, Lsn
 from logdevice_py.core.status import Status
-from logdevice_py.core.units import Micros
 from logdevice_py.event_log.events import DonorFlags, Event, RebuildMode, ShardIsRebuilt, ShardNeedsRebuild
 from logdevice_py.event_log.rebuilding_set import RebuildingSet
 from logdevice_py.event_log.settings import RebuildingMetrics, RebuildingSettings
 from logdevice_py.metadata.epoch_metadata import EpochInterval
 from logdevice_py.protocol.messages import RebuildStore, RebuildStored, Records, Stored
 from storage_node.log_store.interface import ReadShard
-from storage_node.rebuilding.context import SequencerAnswered, Throttle
+from storage_node.rebuilding.context import SequencerAnswered
 from tests.unit.storage_node.fakes import (
     ME,
     PLENTY,
@@ -197,6 +196,28 @@ class TestTakingCopies:
         assert driver.take_one(RebuildStored).status is Status.OK
         assert driver.stored() == [lsn(1, 4)]
 
+    def test_the_answer_says_how_long_appends_take_here(self) -> None:
+        driver = RebuildingDriver()
+        driver.turn(clean(1, 5))
+        driver.turn(rebuild_store([image(lsn(1, 3))]))
+        assert driver.take_one(RebuildStored).append_percent == 0, "there are none"
+        driver.turn((PeerId(1), store(lsn(6, 1))))
+        driver.turn(rebuild_store([image(lsn(1, 4))]))
+        assert driver.take_one(RebuildStored).append_percent == 100, "too few to tell"
+        for esn in range(2, 200):
+            driver.turn((PeerId(1), store(lsn(6, esn))))
+            driver.advance(20_000)
+        driver.hold = True
+        for esn in range(200, 300):
+            driver.turn((PeerId(1), store(lsn(6, esn))))
+        driver.advance(19_000)
+        driver.let_go()
+        for esn in range(300, 327):
+            driver.turn((PeerId(1), store(lsn(6, esn))))
+            driver.advance(20_000)
+        driver.turn(rebuild_store([image(lsn(1, 5))]))
+        assert driver.take_one(RebuildStored).append_percent > 300
+
     def test_readers_get_it_also_from_memory(self) -> None:
         driver = RebuildingDriver()
         driver.turn((PeerId(1), store(lsn(1, 1))), clean(1, 5, lng=3), release(lsn(2, 1)))
@@ -271,6 +292,28 @@ class TestGiving:
         driver.advance(1_000_000)
         assert driver.take_one(RebuildStore).shard == ({SHARDS[2], SHARDS[3]} - {first.shard}).pop()
 
+    def test_a_donor_gives_way_where_a_shard_says_that_appends_take_long(self) -> None:
+        driver = self.stored((ME, SHARDS[1], LOST))
+        driver.lose(LOST)
+        driver.tell_history(WITHOUT_IT)
+        first = driver.take_one(RebuildStore)
+        driver.advance(1_000_000)
+        before = driver.donor.pace.rate
+        driver.turn(
+            (
+                node_peer(first.shard),
+                RebuildStored(
+                    request_id=first.request_id,
+                    log=first.log,
+                    shard=first.shard,
+                    status=Status.OK,
+                    append_percent=300,
+                ),
+            )
+        )
+        assert "appends take 300 % of the usual" in driver.donor.pace.explain()
+        assert driver.donor.pace.rate <= before
+
     def test_so_is_one_that_does_not_answer(self) -> None:
         driver = self.stored((ME, SHARDS[1], LOST))
         driver.lose(LOST)
@@ -343,10 +386,22 @@ class TestGiving:
 
     def test_a_donor_that_may_have_lost_entries_in_a_crash_says_so(self) -> None:
         driver = self.stored((SHARDS[1], ME, LOST))
-        driver.log().lossy_first = driver.log().lossy_last = Epoch(1)
+        driver.log().dirty = [(lsn(1, 0), lsn(1, 9))]
         driver.lose(LOST)
         driver.tell_history(WITHOUT_IT)
+        assert driver.donor.result is None, "it waits until it has them back"
+        driver.advance(600_000_000)
         assert driver.donor.result is DonorFlags.UNPLACED
+
+    def test_a_donor_waits_for_what_a_crash_took_from_it(self) -> None:
+        driver = self.stored((SHARDS[1], ME, LOST))
+        driver.log().dirty = [(lsn(1, 0), lsn(1, 9))]
+        driver.lose(LOST)
+        driver.tell_history(WITHOUT_IT)
+        assert driver.donor.result is None
+        driver.log().dirty = None
+        driver.advance(60_000_000)
+        assert driver.donor.result is DonorFlags.NONE
 
     def test_a_drained_shard_gives_what_nobody_else_has_and_keeps_its_own(self) -> None:
         driver = self.stored((ME, LOST, SHARDS[3]))
@@ -374,10 +429,3 @@ class TestGiving:
         driver.tell_history(history((1, SHARDS)))
         driver.answer_sequencer(Status.NOTFOUND)
         assert driver.take(RebuildStore)
-
-
-def test_work_is_spread_over_time_and_nothing_is_saved_up() -> None:
-    throttle = Throttle(1000)
-    assert throttle.reserve(500, Micros(0)) == 0
-    assert throttle.reserve(500, Micros(0)) == 500_000
-    assert throttle.reserve(1, Micros(10_000_000)) == 10_000_000

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from logdevice_py.core.entry import EntryFlags
-from logdevice_py.core.lsn import Epoch
+from logdevice_py.core.lsn import ESN_MAX
 from logdevice_py.core.status import Status
 from logdevice_py.protocol.framing import encode_frame
 from logdevice_py.protocol.messages import EPOCHS_PER_SEALED, CheckSeal, SealChecked, Sealed, Trim
@@ -194,23 +194,23 @@ class TestAuthority:
         driver.turn(*stores([lsn(3, 3)], log=ASYNC_LOG))
         driver.power_cut()
         assert driver.stored(ASYNC_LOG) == [lsn(1, 1), lsn(3, 2)]
-        assert driver.log(ASYNC_LOG).is_lossy(3)
+        assert driver.log(ASYNC_LOG).is_dirty(lsn(3, 1), lsn(3, 1))
 
-    def test_a_lossy_epoch_stays_doubtful_after_an_orderly_restart(self) -> None:
+    def test_a_dirty_epoch_stays_doubtful_after_an_orderly_restart(self) -> None:
         driver = ShardDriver()
         driver.turn(*stores([lsn(2, 1)], log=ASYNC_LOG))
         driver.power_cut()
         driver.restart()
-        assert driver.log(ASYNC_LOG).is_lossy(2)
+        assert driver.log(ASYNC_LOG).is_dirty(lsn(2, 1), lsn(2, 1))
 
     def test_synced_logs_and_orderly_stops_lose_nothing(self) -> None:
         driver = ShardDriver()
         driver.turn(*stores([lsn(2, 1)]))
         driver.power_cut()
-        assert not driver.log().is_lossy(2)
+        assert driver.log().dirty is None
         driver.turn(*stores([lsn(2, 1)], log=ASYNC_LOG))
         driver.restart()
-        assert not driver.log(ASYNC_LOG).is_lossy(2)
+        assert driver.log(ASYNC_LOG).dirty is None
 
     def test_clean_epochs_are_not_doubtful_because_clean_is_synced(self) -> None:
         driver = ShardDriver()
@@ -219,7 +219,7 @@ class TestAuthority:
         driver.turn(*stores([lsn(2, 1)], log=ASYNC_LOG))
         driver.power_cut()
         state = driver.log(ASYNC_LOG)
-        assert (state.is_lossy(Epoch(1)), state.is_lossy(Epoch(2))) == (False, True)
+        assert state.dirty == [(lsn(2, 0), lsn(2, ESN_MAX))]
 
 
 def test_check_seal_tells_the_greater_of_both_seals() -> None:

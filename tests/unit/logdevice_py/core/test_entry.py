@@ -14,8 +14,11 @@ from logdevice_py.core.entry import (
     encode_body,
     encode_entry,
     encode_header,
+    header_size,
+    lacks_body,
     parse_constituents,
     parse_header,
+    whole_size,
 )
 from logdevice_py.core.ids import LogId, ShardId, WriterId
 from logdevice_py.core.lsn import Esn, compose_lsn
@@ -85,6 +88,21 @@ class TestImage:
         header = parse_header(image_of(body, flags=int(EntryFlags.AMEND)))
         assert header.is_amend
         assert header.body_length == len(body)
+
+    def test_a_header_that_stands_alone_is_told_from_whole_images(self) -> None:
+        image = image_of(encode_body([raw(b"payload")]))
+        alone = image[: header_size(image)]
+        assert lacks_body(alone)
+        assert whole_size(alone) == whole_size(image) == len(image)
+        assert parse_header(alone, alone=True) == parse_header(image, alone=True) == parse_header(image)
+        with pytest.raises(CorruptEntryError, match="bytes of body"):
+            parse_header(alone)
+        for cut in (alone[:-1], image[:-1], alone + b"x"):
+            assert not lacks_body(cut)
+            with pytest.raises(CorruptEntryError):
+                parse_header(cut, alone=True)
+        amend, hole = image_of(b"body", flags=EntryFlags.AMEND), image_of(b"", flags=EntryFlags.HOLE)
+        assert not any(map(lacks_body, (image, amend, hole, b"", b"x")))
 
     def test_recovery_outranks_any_wave(self) -> None:
         by_wave = parse_header(image_of(b"", flags=0))

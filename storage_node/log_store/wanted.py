@@ -1,0 +1,98 @@
+"""Of which entries a read wants the body: decided by the header, before a body that lies apart is read."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from logdevice_py.core.entry import HEADER_SIZE_MIN, EntryFlags
+from logdevice_py.core.ids import ShardId
+
+Wants = Callable[[bytes], bool]
+"""Given an entry's image or header: is its body wanted?"""
+_HOLE: Final = int(EntryFlags.HOLE)
+_KEYED_HIGH: Final = int(EntryFlags.KEYED) >> 8
+_KEYED_LOW: Final = int(EntryFlags.KEYED) & 0xFF
+_FLAGS_HIGH_AT: Final = 2
+_FLAGS_LOW_AT: Final = 3
+_COPYSET_AT: Final = HEADER_SIZE_MIN - 4
+_ALL: Final = "all"
+_NONE: Final = "none"
+
+
+def members(image: bytes) -> tuple[int, ...]:
+    """The copyset in the header of a sound image."""
+    found: tuple[int, ...] = struct.unpack_from(f">{image[1]}I", image, _COPYSET_AT)
+    return found
+
+
+def no_body(header: bytes) -> bool:
+    """Headers are enough."""
+    return False
+
+
+def keyed_bodies(header: bytes) -> bool:
+    """Only the bodies in which there are keys."""
+    return bool(header[_FLAGS_HIGH_AT] & _KEYED_HIGH or header[_FLAGS_LOW_AT] & _KEYED_LOW)
+
+
+def ships(copyset: Sequence[int], shard: ShardId, known_down: frozenset[int], replication: int) -> bool:
+    """Whether single-copy delivery leaves an entry (not a hole) to this shard.
+
+    The first member of the copyset that is not known down delivers; one that is known down delivers too when it comes before that, which is
+    how it is noticed to be back. A copyset larger than the replication was put together by recovery or rebuilding and may differ between
+    copies: then its last members deliver as well.
+    """
+    extras = len(copyset) - replication if replication else 0
+    if extras > 0:
+        for member in reversed(copyset):
+            if member == shard:
+                return True
+            if member not in known_down:
+                extras -= 1
+                if not extras:
+                    break
+    for member in copyset:
+        if member == shard:
+            return True
+        if member not in known_down:
+            return False
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class SingleCopy:
+    """Wants what single copy delivery leaves to a shard."""
+
+    shard: ShardId
+    known_down: frozenset[int]
+    """Shards that the reader gets nothing from."""
+    replication: int
+
+    def __call__(self, image: bytes) -> bool:
+        """Whether this shard sends the entry."""
+        if image[_FLAGS_LOW_AT] & _HOLE:
+            return True
+        copyset = struct.unpack_from(f">{image[1]}I", image, _COPYSET_AT)
+        return ships(copyset, self.shard, self.known_down, self.replication)
+
+
+def encode_wants(wants: Wants | None) -> str:
+    """As one word, for another process that reads ahead. What has no word is taken for all."""
+    if wants is no_body:
+        return _NONE
+    if isinstance(wants, SingleCopy):
+        return ":".join([str(wants.shard), str(wants.replication), *map(str, sorted(wants.known_down))])
+    return _ALL
+
+
+def decode_wants(word: str) -> Wants | None:
+    """The opposite. ValueError where it is none."""
+    if word == _NONE:
+        return no_body
+    if word == _ALL:
+        return None
+    shard, replication, *known_down = map(int, word.split(":"))
+    return SingleCopy(ShardId(shard), frozenset(known_down), replication)

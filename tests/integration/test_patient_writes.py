@@ -1,0 +1,61 @@
+"""Writes that are synced with what others want synced."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from logdevice_py.core.lsn import Lsn
+from logdevice_py.core.status import Status
+from storage_node.log_store.interface import WriteShard
+from storage_node.log_store.settings import LogStoreSettings
+from tests.integration.test_rocksdb_store import at, open_service, write_of
+
+SLOW = LogStoreSettings(free_space_min=0, sync_delay_us=50_000)
+
+
+def patient(token: int, lsn: Lsn) -> WriteShard:
+    write = write_of(token, lsn)
+    write.patient = True
+    return write
+
+
+async def test_a_patient_write_goes_with_the_next_sync_that_somebody_wants(tmp_path: Path) -> None:
+    shell = await open_service(tmp_path / "shard")
+    shell.run(patient(1, at(1)))
+    await asyncio.sleep(0)
+    assert shell.service.metrics.syncs == 0
+    shell.run(write_of(2, at(2)))
+    await shell.until(2)
+    assert [[done.token for done in batch] for batch in shell.rounds] == [[1, 2]]
+    await asyncio.sleep(0.1)
+    assert shell.service.metrics.syncs == 1
+    await shell.service.close()
+
+
+async def test_alone_it_is_synced_a_moment_later(tmp_path: Path) -> None:
+    shell = await open_service(tmp_path / "shard")
+    shell.run(patient(1, at(1)), patient(2, at(2)))
+    await shell.until(2)
+    assert shell.statuses == {1: Status.OK, 2: Status.OK}
+    assert shell.service.metrics.syncs == 1
+    await shell.service.close()
+
+
+async def test_one_that_comes_while_a_sync_is_under_way_waits_for_one_that_begins_after_it(tmp_path: Path) -> None:
+    shell = await open_service(tmp_path / "shard", SLOW)
+    shell.run(write_of(1, at(1)))
+    await asyncio.sleep(0.01)
+    shell.run(patient(2, at(2)))
+    await asyncio.sleep(0.01)
+    shell.run(write_of(3, at(3)))
+    await shell.until(3)
+    assert [[done.token for done in batch] for batch in shell.rounds] == [[1], [2, 3]]
+    await shell.service.close()
+
+
+async def test_a_store_that_is_closed_syncs_it_first(tmp_path: Path) -> None:
+    shell = await open_service(tmp_path / "shard")
+    shell.run(patient(1, at(1)))
+    await shell.service.close()
+    assert shell.statuses == {1: Status.OK}
