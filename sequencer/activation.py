@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Final, Protocol
 
 from epoch_store.interface import Result, UpdateMetadata
 from epoch_store.updaters import ToNextEpoch
@@ -22,6 +22,9 @@ from logdevice_py.metadata.epoch_metadata import EpochInterval, EpochMetaData
 from logdevice_py.placement.failure_domains import FailureDomains
 from sequencer.context import SequencerContext
 
+_LOOK_AGAIN_US: Final = 20_000
+"""How often it is looked whether all shards were heard of."""
+
 
 @dataclass(frozen=True, slots=True)
 class WantedPlacement:
@@ -37,6 +40,10 @@ class WantedPlacement:
     """Of the cluster file that asks for it."""
     excluded_known: bool = True
     """Which shards are lost or drained is known."""
+
+    def unheard(self) -> list[ShardId]:
+        """Those that should be listed, and cannot be yet."""
+        return [shard for shard in self.shards if shard in self.writable and shard not in self.generations]
 
     def interval(self, current: EpochInterval | None) -> EpochInterval | None:
         """The interval to ask for. A shard that was not heard of keeps the generation that the current interval lists, or is left out; None
@@ -106,6 +113,7 @@ class ActivationState(enum.Enum):
     """Where an activation is."""
 
     WAITING = enum.auto()  # until the limit of activations, or the delay after a failure, has passed
+    AWAITING_SHARDS = enum.auto()  # the first epoch of the log should list shards that were not heard of yet
     ASKING = enum.auto()  # the epoch store was asked for an epoch
     READING_METADATA_LOG = enum.auto()  # the epoch store knows nothing of the log: was it wiped?
     DONE = enum.auto()  # it got an epoch, was refused, or was stopped
@@ -185,9 +193,15 @@ class Activation:
             self._timer.cancel()
 
     def _ask(self, now: Micros) -> None:
-        self.state = ActivationState.ASKING
         owner, context = self._owner, self.context
         placement = wanted_placement(owner.log, owner.attributes, context)
+        if self._provision and placement is not None and placement.unheard() and now < context.acquainted_by(now):
+            # What an epoch stores stays on its nodeset, and one that begins with a few nodes of a cluster bears the loss of few.
+            marks.hit("first_epoch_awaits_shards")
+            self.state = ActivationState.AWAITING_SHARDS
+            self._timer = context.timers.at(now + _LOOK_AGAIN_US, self._ask)
+            return
+        self.state = ActivationState.ASKING
         acceptable = EPOCH_MIN if self._provision else self._acceptable
         updater = TakeEpoch(placement, acceptable, self._provision, Timestamp(context.wall()))
         self._token = context.epoch_store.submit(UpdateMetadata(owner.log, updater, context.node), self._on_answer, now)

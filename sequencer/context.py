@@ -68,6 +68,7 @@ class SequencerContext:
     """Seams and shared tables of one node's sequencers."""
 
     __slots__ = (
+        "_acquainted_by",
         "_empty_epochs",
         "_histories",
         "_intervals",
@@ -138,6 +139,13 @@ class SequencerContext:
         self._nodesets: dict[LogId, tuple[LogAttributes, tuple[ShardId, ...] | None]] = {}
         """Of logs that were asked for lately: an activation asks several times."""
         self._shard_sets: dict[tuple[ShardId, ...], tuple[ShardId, ...]] = {}
+        self._acquainted_by: Micros | None = None
+
+    def acquainted_by(self, now: Micros) -> Micros:
+        """From when on nobody waits to hear of shards that were not heard of. Asked when the first log of the node needs a nodeset."""
+        if self._acquainted_by is None:
+            self._acquainted_by = Micros(now + self.settings.acquaintance_us)
+        return self._acquainted_by
 
     def use_settings(self, settings: SequencerSettings) -> None:
         """Go on with other settings; what was begun keeps its times, and write streams that are known their limits."""

@@ -141,6 +141,13 @@ class SequencerSettings:
         hi=3600 * _S,
         doc="The metadata of a log are stored in its metadata log again this often at most, when readers ask for it.",
     )
+    acquaintance_us: int = setting(
+        3 * _S,
+        unit="us",
+        lo=0,
+        hi=600 * _S,
+        doc="From its first activation on, a node waits for so long to hear of all shards before it gives a log its first nodeset.",
+    )
     epoch_store_retry_min_us: int = setting(
         100 * _MS,
         unit="us",

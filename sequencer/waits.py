@@ -254,6 +254,9 @@ class _Explainer:
             shards = tuple(self._node.metadata_logs.unanswered(log))
         elif activation.state is ActivationState.ASKING:
             cause = WaitCause.EPOCH_STORE
+        elif activation.state is ActivationState.AWAITING_SHARDS:
+            cause, detail = WaitCause.NO_NODESET, "its first nodeset should list all shards"
+            shards = self._unheard()
         elif failure is Status.OK:
             cause = WaitCause.ACTIVATION_LIMIT
         elif sequencer.metadata is None and self._has_no_nodeset(sequencer):

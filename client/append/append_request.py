@@ -160,12 +160,13 @@ class AppendRequests:
         dirty, self._dirty = self._dirty, []
         for log in dirty:
             appends = self._logs[log]
-            if appends.in_flight >= self._settings.coalesce_in_flight and self._wait(appends.open[0], now):
+            attributes = self._routes.config.log(log)
+            batching = attributes is None or attributes.sequencer_batching
+            busy = batching and appends.in_flight >= self._settings.coalesce_in_flight
+            if busy and self._wait(appends.open[0], now):
                 self._dirty.append(log)
                 continue
             opened, appends.open = appends.open, []
-            attributes = self._routes.config.log(log)
-            batching = attributes is None or attributes.sequencer_batching
             for taken in opened:
                 promises, deadline = taken.promises, now + taken.timeout_us
                 for first, last, payload, crc, flags in cut_frames(

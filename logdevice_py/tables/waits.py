@@ -52,7 +52,7 @@ class WaitCause(enum.Enum):
     METADATA = "The metadata log; the row of kind METADATA says what that waits for."
     EPOCH_STORE = "The epoch store."
     ACTIVATION_LIMIT = "The limit of activations of one log in a while."
-    NO_NODESET = "Nodes: of too few shards it is known that they run to make the log's first nodeset."
+    NO_NODESET = "Nodes: of `shards` it is not known that they run, and the log's first nodeset needs them, or waits a little for them."
     METADATA_LOG = "Shards that keep the log's metadata log: `shards` have not answered."
     OPERATOR = "An operator: the epoch store lost the log's epochs or gives no more; the log is not sequenced here until it is mended."
     TURN = "Its turn: others are before it."

@@ -36,11 +36,7 @@ Copies = dict[LogId, dict[int, dict[ShardId, tuple[ShardId, ...]]]]
 
 
 def rebuilding(**options: Any) -> dict[str, dict[str, Any]]:
-    """Settings of a cluster that rebuilds soon.
-
-    The event log begins before all nodes have heard of each other, so that its first epoch may list too few to make up for one that is lost: donors
-    look for a place `tries_max` times before they say that there is none.
-    """
+    """Settings of a cluster that rebuilds soon."""
     return {
         "rebuilding": {
             "enabled": True,

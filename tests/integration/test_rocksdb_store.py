@@ -362,6 +362,17 @@ class TestService:
         assert warmer.starts == STARTS_MAX
         await warmer.close()
 
+    async def test_a_process_for_warming_whose_pipe_is_closed_is_started_anew(self, tmp_path: Path) -> None:
+        warmer = Warmer(str(tmp_path / "nothing"), str(tmp_path / "scratch"))
+        process = warmer._process = await asyncio.create_subprocess_exec("true", stdin=-1, stdout=-1)
+        assert process.stdin is not None
+        await process.wait()
+        process.stdin.close()
+        await process.stdin.wait_closed()
+        assert await warmer.warm(keys.PARTITION_FIRST, LOG, at(1), LAST, 1000) is None
+        assert warmer.starts == STARTS_MAX
+        await warmer.close()
+
     async def test_slow_reads_are_warmed_by_another_process(self, tmp_path: Path) -> None:
         settings = LogStoreSettings(
             free_space_min=0, memtable_bytes=1 << 20, disk_read_bytes_max=8192, slow_read_us=100

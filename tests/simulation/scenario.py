@@ -193,11 +193,12 @@ def draw(seed: int, mode: RunMode = RunMode.USUAL) -> Scenario:
         config_interval=0 if loses else rng.choice([0, 0, 3 * SECOND, 10 * SECOND]),
         find_interval=rng.choice([0, 0, 0, 0, SECOND, 3 * SECOND]),
     )
-    keeps_all = not made.trim_interval and (profile is None or not profile.gives_up)
+    expires = plan.attributes.get("backlog_us", '"0us"') != '"0us"'
+    keeps_all = not expires and not made.trim_interval and (profile is None or not profile.gives_up)
     if not loses and keeps_all and rng.random() < 0.2:
         # who takes over has to find what was written
         made.succession_interval = 40 * MILLISECOND
-    elif not loses and keeps_all and "backlog_us" not in plan.attributes and rng.random() < 0.2:
+    elif not loses and keeps_all and rng.random() < 0.2:
         # each has to find all that was written
         made.exclusive_interval = 40 * MILLISECOND
     late = 1.0 if profile is not None and profile.late_logs else 0.6 if loses else 0.25

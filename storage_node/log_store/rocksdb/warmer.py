@@ -51,7 +51,8 @@ class Warmer:
                 try:
                     async with asyncio.timeout(_TIMEOUT):
                         return await self._ask(f"{family} {log} {first} {last} {size} {encode_wants(wants)}\n")
-                except (OSError, ValueError, TimeoutError):
+                except (OSError, ValueError, TimeoutError, RuntimeError):
+                    # RuntimeError: uvloop, of a pipe that the other side has closed
                     hit("log_store_warmer_failed")
                     await self._stop()
             return None

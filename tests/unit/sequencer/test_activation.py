@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from epoch_store.interface import ReadMetadata, UpdateMetadata
 from logdevice_py.core.entry import body_of, parse_constituents
-from logdevice_py.core.ids import Generation, NodeId, PeerId, shard_id
+from logdevice_py.core.ids import Generation, LogId, NodeId, PeerId, shard_id
 from logdevice_py.core.lsn import Epoch, compose_lsn
 from logdevice_py.core.status import Status
 from logdevice_py.metadata.epoch_metadata import HISTORY_MAX, EpochMetaData
@@ -162,11 +162,33 @@ class TestFirstActivation:
         assert world.store.metadata[LOG].current.generation(shard_id(NodeId(1))) == 7
 
     def test_a_shard_of_unknown_generation_is_left_out_if_the_rest_can_replicate(self) -> None:
-        world = World()
+        world = World(settings=SequencerSettings(acquaintance_us=0))
         del world.cluster.generations[shard_id(NodeId(3))]
         world.append()
         world.run()
         assert shard_id(NodeId(3)) not in world.store.metadata[LOG].current.shards
+
+    def test_the_first_nodeset_waits_for_shards_that_are_heard_of_soon(self) -> None:
+        world = World()
+        del world.cluster.generations[shard_id(NodeId(3))]
+        request = world.append()
+        world.run(1_000_000)
+        assert LOG not in world.store.metadata
+        world.cluster.generations[shard_id(NodeId(3))] = Generation(2)
+        world.run(100_000)
+        assert world.answer_to(request).status is Status.OK
+        assert world.store.metadata[LOG].current.generation(shard_id(NodeId(3))) == 2
+
+    def test_it_waits_once_and_not_for_ever(self) -> None:
+        world = World(settings=SequencerSettings(acquaintance_us=500_000))
+        del world.cluster.generations[shard_id(NodeId(3))]
+        first = world.append()
+        world.run(400_000)
+        assert not world.is_answered(first)
+        world.run(200_000)
+        second = world.append(log=LogId(2))
+        world.run()
+        assert [world.answer_to(each).status for each in (first, second)] == [Status.OK] * 2
 
     def test_it_waits_until_enough_generations_are_known(self) -> None:
         world = World()
