@@ -31,7 +31,7 @@ from benchmarks.ldbench.sampling import self_time
 from benchmarks.ldbench.servers import FETCHERS
 from benchmarks.ldbench.servers import main as servers_main
 from benchmarks.ldbench.session import BenchSession, case_line
-from benchmarks.ldbench.summary import CaseResult, summarise
+from benchmarks.ldbench.summary import CaseResult, decisive_failures, summarise
 from benchmarks.ldbench.table import WIDTH, as_text, render
 from benchmarks.ldbench.workload import SCALES, Scale
 from benchmarks.ldbench.workloads import all_workloads
@@ -246,7 +246,7 @@ async def _run(arguments: argparse.Namespace, directory: Path) -> int:
     console.print(f"{REPORT}, {TABLE}, {MARKDOWN} and {len(plots)} plots were written into {output}", highlight=False)
     if not report.complete:
         return _INTERRUPTED
-    return 1 if any(each.error is not None for each in report.measurements) else 0
+    return 1 if decisive_failures(report) else 0
 
 
 def _list() -> None:

@@ -96,6 +96,16 @@ def summarise(report: BenchReport, primaries: Mapping[str, str]) -> list[CaseRes
     return list(cases.values())
 
 
+def decisive_failures(report: BenchReport) -> list[Measurement]:
+    """Void measurements that leave something unknown: all of ours, and a peer's where none of its settings for the case was measured."""
+    known = {(each.case.key, each.engine) for each in report.measurements if each.error is None}
+    return [
+        each
+        for each in report.measurements
+        if each.error is not None and (each.engine == OURS or (each.case.key, each.engine) not in known)
+    ]
+
+
 def best_setting(measurements: Iterable[Measurement], primary: str) -> str | None:
     """The name of the setting with the best median of a figure; None when no measurement is valid."""
     by_setting: defaultdict[str, list[float]] = defaultdict(list)

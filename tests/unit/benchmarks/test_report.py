@@ -8,7 +8,7 @@ import pytest
 from benchmarks.ldbench.compare import changes, render_changes
 from benchmarks.ldbench.figures import FIGURES
 from benchmarks.ldbench.measurement import BenchReport, Case, EngineInfo, Measurement, size_name
-from benchmarks.ldbench.summary import CaseResult, summarise
+from benchmarks.ldbench.summary import CaseResult, decisive_failures, summarise
 from benchmarks.ldbench.table import amount, as_text, render
 from benchmarks.ldbench.workloads import all_workloads
 
@@ -162,3 +162,11 @@ def test_every_workload_is_judged_by_a_figure_that_is_declared() -> None:
     workloads = all_workloads()
     assert workloads
     assert {workload.primary for workload in workloads.values()} <= FIGURES.keys()
+
+
+def test_a_setting_that_a_peer_does_not_bear_is_told_and_is_no_failure_of_the_run() -> None:
+    void = measured("kafka", 1, setting="wide", error="refused")
+    assert decisive_failures(report(measured("kafka", 10.0), void)) == []
+    assert decisive_failures(report(void)) == [void]
+    ours = measured("logdevice", 1, setting="wide", error="a record is gone")
+    assert decisive_failures(report(measured("logdevice", 10.0), ours)) == [ours]
