@@ -35,6 +35,7 @@ class Rebuilt:
 
     step: str
     control: Latencies
+    """The better one of before and afterwards."""
     meanwhile: Latencies
     lost_bytes: int
     sent_bytes: int
@@ -101,7 +102,6 @@ class LostNodes:
                 await lose(supervisor, 4)
                 await self._until_noticed(client, shard_id(NodeId(4)))
                 rebuilt = await self._until_rebuilt("lose", client, appends, [4], control, cluster.held[4])
-                await self._control(appends, "control afterwards")
             await self._finish(rebuilt)
 
     async def lose_two(self) -> None:
@@ -168,6 +168,9 @@ class LostNodes:
             telling.cancel()
         took, meanwhile = time.monotonic() - began, appends.take()
         say(f"meanwhile: {meanwhile}; {load()}")
+        # the disk may still be at work on the filling when the first control is run
+        afterwards = await self._control(appends, "control afterwards")
+        control = min(control, afterwards, key=lambda each: each.percentile(0.99))
         state = await read_rebuilding_set(client)
         undone = {format_shard(shard): str(state.shards[shard].flags.name) for shard in shards}
         return Rebuilt(step, control, meanwhile, lost, await self._cluster.stat("bytes_rebuilt"), took, undone, 0)
