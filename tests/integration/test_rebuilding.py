@@ -116,7 +116,7 @@ async def test_a_node_that_is_lost_for_good_is_rebuilt_without_anybody_doing_any
 
 
 async def test_two_nodes_one_after_the_other_while_the_first_is_being_rebuilt(tmp_path: Path) -> None:
-    settings = rebuilding(rate_limit_bytes="200KiB", chunk_bytes="20KiB")
+    settings = rebuilding(rate_limit_bytes="600KiB", chunk_bytes="20KiB")
     async with (
         process_cluster(tmp_path, replicate="node:3", racks=1, settings=settings) as cluster,
         Client(cluster.file) as client,
