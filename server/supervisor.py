@@ -171,9 +171,10 @@ class Supervisor:
             print(f"N{node} {how}; {path} ends with: {last}", file=sys.stderr, flush=True)
 
     async def wait_until_none_runs(self) -> None:
-        """Until every child has ended, by itself or not."""
+        """Until every child has ended, by itself or not, and it was told how."""
         while any(child.process.returncode is None for child in self.children.values()):
             await asyncio.gather(*(child.process.wait() for child in self.children.values()))
+        await asyncio.gather(*self._watchers)
 
     async def kill(self, node: int) -> str:
         """SIGKILL."""
