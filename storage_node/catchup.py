@@ -235,7 +235,7 @@ class CatchupQueue:
             self._found_damage(stream.log, result)
         if result.bodiless:
             # Recovery changed the header of a copy whose body is not here any more: that is damage, not absence.
-            corrupt = sorted([*corrupt, *((lsn, lsn) for lsn in result.bodiless)])
+            corrupt = result.damaged
         stream.skip_trimmed()
         if result.through >= stream.position:
             stream.deliver(result.entries, result.through, settings.records_message_bytes, 1 << 62, corrupt)

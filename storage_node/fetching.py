@@ -16,6 +16,7 @@ from logdevice_py.core.units import SECOND, Micros
 from logdevice_py.metadata.epoch_metadata import EpochInterval
 from logdevice_py.protocol.messages import Fetch, Fetched
 from storage_node.log_state import LogState
+from storage_node.log_store.interface import WriteBatch
 from storage_node.shard import Shard
 
 ANSWER_TIMEOUT: Final = 2 * SECOND
@@ -154,6 +155,15 @@ def best_copies(state: LogState, holder: ShardId, answers: Answers, first: Lsn, 
     return found
 
 
+def put_again(batch: WriteBatch, state: LogState, found: FoundCopies, lsns: Iterable[Lsn]) -> None:
+    """Have copies stored again with a batch."""
+    for lsn in lsns:
+        header, image, _ = found[lsn]
+        by_recovery, wave = header.rank
+        batch.put_again(state.log, lsn, by_recovery=bool(by_recovery), wave=wave, image=image)
+        state.highest = max(state.highest, lsn)
+
+
 def remember(shard: Shard, state: LogState, copies: Iterable[tuple[Lsn, bytes]]) -> None:
     """Copies were stored again: who looks for them among the recent entries finds them there, in so far as all later ones are there."""
     recent = state.recent
@@ -164,7 +174,7 @@ def remember(shard: Shard, state: LogState, copies: Iterable[tuple[Lsn, bytes]])
 
 
 def spans(history: Sequence[EpochInterval]) -> Iterator[tuple[EpochInterval, Lsn, Lsn]]:
-    """The intervals of a history, each with the first and the last LSN that it may hold."""
-    bounds = [interval.since for interval in history[1:]] + [Epoch(EPOCH_MAX)]
-    for interval, end in zip(history, bounds, strict=True):
+    """The intervals of a history, each with the first and the last LSN that it may hold; none where nothing of it was found."""
+    bounds = [interval.since for interval in history] + [Epoch(EPOCH_MAX)]
+    for interval, end in zip(history, bounds[1:], strict=True):
         yield interval, compose_lsn(interval.since, 0), compose_lsn(Epoch(end - 1), ESN_MAX)

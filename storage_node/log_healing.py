@@ -36,7 +36,7 @@ from logdevice_py.metadata.epoch_metadata import EpochInterval
 from logdevice_py.placement.failure_domains import Authority, FailureDomains
 from logdevice_py.protocol.messages import Digested, Fetched, SeqState
 from storage_node.copies import settled_until
-from storage_node.fetching import Answers, CopyFetcher, FoundCopies, best_copies, remember, spans
+from storage_node.fetching import Answers, CopyFetcher, FoundCopies, best_copies, put_again, remember, spans
 from storage_node.log_state import LogState
 from storage_node.log_store.interface import LogMetadataKind, ReadResult
 from storage_node.lsn_ranges import Range, add_range, overlaps, remove_range
@@ -308,7 +308,7 @@ class LogHealing:
             if result.status is not Status.OK:
                 self.stop()
                 return
-            damaged = [*result.corrupt, *((lsn, lsn) for lsn in result.bodiless)]
+            damaged = result.damaged
             if damaged:
                 hit("healing_met_damage")
                 self._found_damage(state, result)
@@ -333,11 +333,7 @@ class LogHealing:
         shard, state, part = self._shard, self.log, self._parts[0]
         first = part.first
         group = shard.writes.group(True)
-        for lsn in missing:
-            header, image, _ = step.found[lsn]
-            by_recovery, wave = header.rank
-            group.batch.put_again(state.log, lsn, by_recovery=bool(by_recovery), wave=wave, image=image)
-            state.highest = max(state.highest, lsn)
+        put_again(group.batch, state, step.found, missing)
         if step.healed:
             rest = list(state.dirty or ())
             remove_range(rest, first, step.through)

@@ -22,7 +22,7 @@ from logdevice_py.metadata.epoch_metadata import EpochInterval
 from logdevice_py.placement.failure_domains import FailureDomains
 from logdevice_py.protocol.messages import Fetched
 from storage_node.copies import settled_until
-from storage_node.fetching import Answers, CopyFetcher, FoundCopies, Nodeset, best_copies, remember, spans
+from storage_node.fetching import Answers, CopyFetcher, FoundCopies, Nodeset, best_copies, put_again, remember, spans
 from storage_node.log_damage import LogDamage
 from storage_node.lsn_ranges import format_range, remove_range
 from storage_node.notices import Notice
@@ -83,7 +83,7 @@ class LogRepair:
         if is_metadata_log(log):
             metadata = self._shard.config.metadata_log
             nodeset = tuple((shard, Generation(0)) for shard in metadata.nodeset)
-            self._plan((EpochInterval(Epoch(1), nodeset, metadata.replication),))
+            self._plan((EpochInterval(Epoch(1), nodeset, metadata.replication),), damaged=True)
             self._next_part(now)
         else:
             self.reader = self._start_reader(log, self._on_history, now)
@@ -94,6 +94,7 @@ class LogRepair:
         if self.reader is not None:
             self.reader.cancel()
             self.reader = None
+        self.damage.state.replaced = None
         self._fetcher.cancel()
 
     def on_fetched(self, message: Fetched, now: Micros) -> None:
@@ -108,26 +109,34 @@ class LogRepair:
         if self.state is not RepairState.READING_HISTORY:
             return
         self.reader = None
-        if complete:
-            self._plan(history)
+        # Whatever has an entry tells of which shards it is: a copy that is not here can be taken from anybody who has one. To replace what is stored
+        # takes the nodeset for certain.
+        self._plan(history, damaged=complete)
         self._next_part(now)
 
-    def _plan(self, history: tuple[EpochInterval, ...]) -> None:
-        """Cut what is wrong at the borders of intervals, and leave out what was stored before this generation of the shard."""
+    def _plan(self, history: tuple[EpochInterval, ...], *, damaged: bool) -> None:
+        """Cut what is wrong at the borders of intervals, and leave out what was stored before this generation of the shard.
+
+        Args:
+            damaged: what cannot be read may be replaced.
+        """
         shard, damage = self._shard, self.damage
+        wrong = [(damage.unreadable, True)] if damaged else []
+        wrong.append((damage.missing, False))
         for interval, low, high in spans(history):
             generation = interval.generation(shard.shard)
             high = min(high, settled_until(damage.state))
             if generation is None or (generation and generation != shard.generation):
                 continue
             domains = FailureDomains(interval.shards, interval.replication, shard.config.location)
-            for ranges, damaged in ((damage.unreadable, True), (damage.missing, False)):
+            for ranges, unreadable in wrong:
                 for first, last in ranges:
                     first, last = max(first, low), min(last, high)
                     if first <= last:
-                        self._parts.append(_Part(first, last, damaged, interval.nodeset, domains))
+                        self._parts.append(_Part(first, last, unreadable, interval.nodeset, domains))
 
     def _next_part(self, now: Micros) -> None:
+        self.damage.state.replaced = None
         if not self._parts:
             self.stop()
             self._finished(self, self.progress, now)
@@ -139,6 +148,7 @@ class LogRepair:
         part = self._part
         assert part is not None
         self.state = RepairState.FETCHING
+        self.damage.state.replaced = (part.first, part.last) if part.damaged else None
         # one copy is as good as several, where nothing has to be replaced
         one_is_enough = not part.damaged and part.first == part.last
         self._fetcher.ask(self.damage.state.log, part.nodeset, part.first, part.last, now, one_is_enough=one_is_enough)
@@ -171,11 +181,7 @@ class LogRepair:
         group = shard.writes.group(True)
         if part.damaged:
             group.batch.restore(state.log, part.first, through)
-        for lsn in sorted(found):
-            header, image, _ = found[lsn]
-            by_recovery, wave = header.rank
-            group.batch.put_again(state.log, lsn, by_recovery=bool(by_recovery), wave=wave, image=image)
-            state.highest = max(state.highest, lsn)
+        put_again(group.batch, state, found, sorted(found))
 
         def written(status: Status, now: Micros) -> None:
             if self.state is RepairState.WRITING:

@@ -49,6 +49,7 @@ class LogState:
         "log",
         "recent",
         "recovered",
+        "replaced",
         "seal_epoch",
         "seal_node",
         "soft_durable",
@@ -90,6 +91,8 @@ class LogState:
         """No entry was ever accepted above this LSN."""
         self.dirty: list[Range] | None = None
         """Ranges, ascending, of which a crash may have taken entries that were answered before a sync. What is on disk covers all of them."""
+        self.replaced: Range | None = None
+        """A range that cannot be read, of which other shards are asked what belongs there: it takes no copies from donors meanwhile."""
         self.recent: RecentLogEntries | None = None
         self.streams: list[ReleaseSubscriber] | None = None
         self.held_cleans: dict[Epoch, Callable[[Micros], None]] | None = None

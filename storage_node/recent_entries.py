@@ -11,10 +11,9 @@ import struct
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Final
 
-from logdevice_py.core.entry import EntryFlags, encode_entry, header_size, parse_header
+from logdevice_py.core.entry import EntryFlags, encode_entry, header_size, merged_header, parse_header
 from logdevice_py.core.lsn import Lsn
 from storage_node.metrics import StorageMetrics
 
@@ -150,4 +149,4 @@ def merge_copies(held: bytes, other: bytes) -> bytes:
     if not other_flags & _AMEND:
         return other
     header = parse_header(other)
-    return encode_entry(replace(header, flags=header.flags & ~_AMEND), held[header_size(held) :])
+    return encode_entry(merged_header(header), held[header_size(held) :])

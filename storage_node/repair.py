@@ -18,7 +18,7 @@ from storage_node.log_damage import RETRY_FIRST, LogDamage
 from storage_node.log_repair import LogRepair
 from storage_node.log_state import LogState
 from storage_node.log_store.interface import ReadResult
-from storage_node.lsn_ranges import add_range, format_range, remove_range
+from storage_node.lsn_ranges import add_range, format_range, overlaps, remove_range
 from storage_node.notices import Notice
 from storage_node.purge import StartHistoryReader
 from storage_node.shard import Shard
@@ -53,8 +53,7 @@ class RepairQueue:
 
     def found_damage(self, state: LogState, result: ReadResult) -> None:
         """A read met something that cannot be read."""
-        ranges = [*result.corrupt, *((lsn, lsn) for lsn in result.bodiless)]
-        for first, last in ranges:
+        for first, last in result.damaged:
             self.note_unreadable(state, first, min(last, settled_until(state)))
 
     def found_in_files(self, state: LogState, first: Lsn, last: Lsn) -> None:
@@ -66,7 +65,7 @@ class RepairQueue:
     def is_unreadable(self, log: LogId, lsn: Lsn) -> bool:
         """Whether something that is stored at the LSN is known to be unreadable."""
         damage = self._damaged.get(log)
-        return damage is not None and any(first <= lsn <= last for first, last in damage.unreadable)
+        return damage is not None and overlaps(damage.unreadable, lsn, lsn)
 
     def stored_again(self, log: LogId, lsn: Lsn) -> None:
         """What could not be read at the LSN was replaced."""

@@ -26,11 +26,15 @@ from storage_node.digest import damaged_lsns
 from storage_node.log_state import LogState
 from storage_node.log_store.interface import ReadResult
 from storage_node.log_store.wanted import members
+from storage_node.lsn_ranges import overlaps
 from storage_node.purge import HistoryReader, StartHistoryReader
 from storage_node.repair import RepairQueue
 from storage_node.shard import Shard
 
-_ANSWER_TIMEOUT: Final = 2 * SECOND
+_PATIENCE: Final = 2 * SECOND
+"""How long the others' answers are waited for, at first. Each time in vain doubles it: one that has too much to compare does what it was asked before all
+the same, and would never come to an answer that is in time. It is halved after a pass in which all answers came in a quarter of it."""
+_PATIENCE_MAX: Final = 64 * SECOND
 _ENTRIES_MAX: Final = 4000
 _EMPTY_COST: Final = 4096
 """What a log or a range without entries costs of the rate, in bytes."""
@@ -85,6 +89,10 @@ class Scrubber:
         self._timer: Timer | None = None
         self._next_pass = Micros(0)
         self._requests: dict[int, ShardId] = {}
+        self._asked_at = Micros(0)
+        self._patience = _PATIENCE
+        self._slowest = 0
+        """Of the answers of this pass."""
         self._held: dict[Lsn, None] = {}
         self._cost = 0
         self._range = (Lsn(0), Lsn(0))
@@ -164,6 +172,9 @@ class Scrubber:
             return
         self.passes += 1
         self.uncompared_before = self.uncompared
+        if self._slowest < self._patience // 4:
+            self._patience = max(_PATIENCE, self._patience // 2)
+        self._slowest = 0
         self.verified_since = self.began
         self._shard.metrics.scrub_passes += 1
         hit("scrub_pass_done")
@@ -268,7 +279,8 @@ class Scrubber:
                 ),
             )
         self.state = ScrubState.COMPARING
-        self._timer = shard.timers.at(Micros(now + _ANSWER_TIMEOUT), self._on_timeout)
+        self._asked_at = now
+        self._timer = shard.timers.at(Micros(now + self._patience), self._on_timeout)
         if not self._requests:
             self._compared(now)
 
@@ -282,6 +294,7 @@ class Scrubber:
         # whatever its status: what it lists it holds
         self._note_missing(message)
         if not self._requests:
+            self._slowest = max(self._slowest, now - self._asked_at)
             self._compared(now)
 
     def _note_missing(self, message: Compared) -> None:
@@ -293,7 +306,7 @@ class Scrubber:
         missing = [
             Lsn(lsn)
             for lsn in message.lsns
-            if first <= lsn <= last and lsn not in held and not any(low <= lsn <= high for low, high in unreadable)
+            if first <= lsn <= last and lsn not in held and not overlaps(unreadable, lsn, lsn)
         ]
         if missing:
             hit("scrub_found_missing_copies")
@@ -303,6 +316,8 @@ class Scrubber:
         if self.state is ScrubState.COMPARING:
             self._requests.clear()
             self._uncertain = True
+            self._slowest = self._patience
+            self._patience = min(_PATIENCE_MAX, 2 * self._patience)
             self._compared(now)
 
     def _compared(self, now: Micros) -> None:

@@ -89,6 +89,8 @@ class ShardService:
         self._closed = False
         self._report = report
         self._was_refusing = False
+        self._trouble = ""
+        """What upkeep failed with when it was last tried."""
         self._damage = DamageWatch(
             store, contents.marker.shard, settings, self.metrics, wall, report, self._tell_damage
         )
@@ -381,6 +383,8 @@ class ShardService:
         if self._store.failed:
             return None
         incarnation = self._store.advance_incarnation()
+        if incarnation is None:
+            return None
         return incarnation if await asyncio.to_thread(self._store.sync) is Status.OK else None
 
     @property
@@ -393,6 +397,20 @@ class ShardService:
     # ---- upkeep and closing
 
     def _tick(self) -> None:
+        try:
+            self._look_after()
+            self._trouble = ""
+        except Exception as error:  # noqa: BLE001 - the next try must not end with it
+            # most often a file that cannot be read or written just now
+            if self._trouble != repr(error):
+                self._trouble = repr(error)
+                self._report(
+                    f"upkeep of the store in {self._store.directory} is not done, and is tried again: {error!r}"
+                )
+        finally:
+            self._ticker = self._loop.call_later(self._settings.upkeep_interval_us / SECOND, self._tick)
+
+    def _look_after(self) -> None:
         self._store.check_space()
         self._report_space()
         self._store.maintain(self._wall())
@@ -402,7 +420,6 @@ class ShardService:
         if self._chore is None or self._chore.done():
             work = self._store.next_chore()
             self._chore = None if work is None else self._loop.run_in_executor(None, work)
-        self._ticker = self._loop.call_later(self._settings.upkeep_interval_us / SECOND, self._tick)
 
     def _drop(self) -> None:
         """Drop partitions one by one, with pauses."""

@@ -254,32 +254,26 @@ class Shard:
                 hit("ranges_may_lack_entries")
                 dirty.append((state, first, last))
         self._mark(dirty)
+        self.writes.group(True).batch.settle_loss()
+        self.writes.close()  # what else the first turn writes may say that less need be marked
 
     def _mark(self, dirty: list[tuple[LogState, Lsn, Lsn]]) -> None:
         """Note ranges that may lack entries. They are durable before anything is answered that depends on them, because they are written
         with sync before anything else."""
+        if not dirty:
+            return
         for state, first, last in dirty:
             if state.dirty is None:
                 state.dirty = []
             add_range(state.dirty, first, last)
             join_nearest(state.dirty, _DIRTY_RANGES_MAX)
-        if dirty:
-            self._write_dirty([state for state, _, _ in dirty])
-
-    def _write_dirty(self, states: list[LogState]) -> None:
         group = self.writes.group(True)
-        for state in states:
+        for state, _, _ in dirty:
             if group.batch.full:
                 group = self.writes.group(True)
             group.batch.put_log_metadata(state.log, LogMetadataKind.DIRTY, encode_ranges(state.dirty or ()))
             group.batch.put_log_metadata(state.log, LogMetadataKind.SOFT_SEAL, state.soft_seal_value().encode())
-
-        def written(status: Status, now: Micros) -> None:
-            if status is Status.OVERLOADED:
-                delay = self.settings.last_released_persist_interval_us
-                self.timers.at(now + delay, lambda _: self._write_dirty(states))
-
-        group.done.append(written)
+            group.batch.must_pass = True
 
 
 def begin_turn(now: Micros) -> None:

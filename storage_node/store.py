@@ -16,10 +16,17 @@ The soft seal, the LNG and the highest LSN advance in memory when the STORE is a
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Final
 
-from logdevice_py.core.entry import EntryFlags, EntryHeader, check_body, encode_entry, header_size, parse_header
+from logdevice_py.core.entry import (
+    EntryFlags,
+    EntryHeader,
+    check_body,
+    encode_entry,
+    header_size,
+    merged_header,
+    parse_header,
+)
 from logdevice_py.core.ids import NodeId, PeerId, is_metadata_log
 from logdevice_py.core.lsn import EPOCH_INVALID, EPOCH_MAX, Epoch, Lsn, epoch_of
 from logdevice_py.core.marks import hit
@@ -265,7 +272,7 @@ def amended(header: EntryHeader, held: bytes | None) -> bytes | None:
     if before.is_amend or (before.body_length, before.body_crc) != (header.body_length, header.body_crc):
         hit("amend_of_another_body")
         return None
-    return encode_entry(replace(header, flags=header.flags & ~_AMEND), held[header_size(held) :])
+    return encode_entry(merged_header(header), held[header_size(held) :])
 
 
 def store_answer(

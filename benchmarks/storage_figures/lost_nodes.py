@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -84,21 +86,23 @@ class LostNodes:
         """Delete what the cluster was filled with."""
         await self._cluster.discard()
 
-    def _appends(self, client: Client) -> PacedAppends:
-        return PacedAppends(client, [LogId(LOGS + 1)], self._per_second)
-
     async def _control(self, appends: PacedAppends, what: str) -> Latencies:
         latencies = await appends.during(_CONTROL)
         say(f"{what}: {latencies}; {load()}")
         return latencies
 
+    @asynccontextmanager
+    async def _under_appends(self, client: Client) -> AsyncIterator[tuple[PacedAppends, Latencies]]:
+        """Appends go on; comes with the control."""
+        async with PacedAppends(client, [LogId(LOGS + 1)], self._per_second) as appends:
+            await appends.during(_SETTLE)
+            yield appends, await self._control(appends, "control")
+
     async def lose_one(self) -> None:
         """A node is lost for good."""
         cluster = self._cluster
         async with cluster.run() as supervisor, cluster.client() as client:
-            async with self._appends(client) as appends:
-                await appends.during(_SETTLE)
-                control = await self._control(appends, "control")
+            async with self._under_appends(client) as (appends, control):
                 await lose(supervisor, 4)
                 await self._until_noticed(client, shard_id(NodeId(4)))
                 rebuilt = await self._until_rebuilt("lose", client, appends, [4], control, cluster.held[4])
@@ -108,9 +112,7 @@ class LostNodes:
         """A second node is lost while the first is rebuilt."""
         cluster = self._cluster
         async with cluster.run() as supervisor, cluster.client() as client:
-            async with self._appends(client) as appends:
-                await appends.during(_SETTLE)
-                control = await self._control(appends, "control")
+            async with self._under_appends(client) as (appends, control):
                 await lose(supervisor, 4)
                 await self._until_noticed(client, shard_id(NodeId(4)))
                 appends.take()
@@ -135,9 +137,7 @@ class LostNodes:
         """A node is emptied and taken out, and all the while it is looked whether records have too few copies."""
         cluster = self._cluster
         async with cluster.run() as supervisor, cluster.client() as client:
-            async with self._appends(client) as appends:
-                await appends.during(_SETTLE)
-                control = await self._control(appends, "control")
+            async with self._under_appends(client) as (appends, control):
                 await start_rebuilding(client, shard_id(NodeId(4)), RebuildMode.RELOCATE)
                 looking = asyncio.create_task(self._look_for_records_short_of_copies())
                 rebuilt = await self._until_rebuilt("drain", client, appends, [4], control, cluster.held[4])

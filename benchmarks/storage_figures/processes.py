@@ -66,15 +66,16 @@ async def lose(supervisor: Supervisor, node: int) -> int:
 
 def bytes_of(directory: Path, node: int) -> int:
     """What the files of a node's shards take up on the disk, the write-ahead log excepted."""
-    size = 0
+    sizes: dict[int, int] = {}  # by inode: a file that is being deleted has two names for a moment
     for folder, _, names in os.walk(layout.node_directory(directory, NodeId(node))):
         for name in names:
             if name.endswith((".sst", ".blob")):
                 try:
-                    size += os.stat(Path(folder, name)).st_blocks * 512
+                    found = os.stat(Path(folder, name))
                 except FileNotFoundError:
                     continue  # dropped meanwhile
-    return size
+                sizes[found.st_ino] = found.st_blocks * 512
+    return sum(sizes.values())
 
 
 def cost_of_node(supervisor: Supervisor, node: int) -> ProcessCost:

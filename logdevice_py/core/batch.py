@@ -20,6 +20,10 @@ from logdevice_py.core.entry import BODY_SIZE_MAX, Constituent, ConstituentFlags
 from logdevice_py.core.record_keys import split_keys
 from logdevice_py.core.status import CorruptEntryError
 
+BYTES_PER_RECORD: Final = 6
+"""What a batch adds to a record at most, beside its key."""
+BATCH_OVERHEAD: Final = 20
+"""What a batch takes at most beside its records, the head of their keys included."""
 _HEAD: Final = struct.Struct(">BI")
 _BATCH: Final = int(ConstituentFlags.BATCH)
 _KEYS: Final = int(ConstituentFlags.KEYS)

@@ -259,6 +259,11 @@ def parse_constituents(body: bytes) -> list[Constituent]:
     return parts
 
 
+def merged_header(amend: EntryHeader) -> EntryHeader:
+    """The header of the copy that an AMEND and the body that it speaks for make together."""
+    return replace(amend, flags=amend.flags & ~_AMEND)
+
+
 def with_copyset(header: EntryHeader, *, wave: int, copyset: tuple[ShardId, ...], flags: int) -> EntryHeader:
     """The header of another wave of the same entry."""
     return replace(header, wave=wave, copyset=copyset, flags=flags)

@@ -52,6 +52,15 @@ class LogRows:
         """(first, greatest or a greater, bytes, partition) of each partition before the last, by ascending LSN: four numbers each, because there may
         be many. They are on disk as they are here."""
 
+    def is_on(self, partition: int) -> bool:
+        """Whether the partition holds anything of the log."""
+        older = self.older
+        return partition == self.partition or (
+            older is not None
+            and older[_PARTITION] <= partition < self.partition
+            and partition in older[_PARTITION::_WIDTH]
+        )
+
     def copy(self) -> LogRows:
         """With rows of its own."""
         made = LogRows(self.partition, self.first, self.highest, self.size)
@@ -301,14 +310,8 @@ class Directory:
             self._emptied.add(partition)
 
     def of(self, partition: int) -> list[LogId]:
-        """The logs that have a row on a partition. May be called from another thread, of a partition that is not the latest: it may then hold logs
-        whose row was just removed."""
-        found = []
-        for log in list(self._rows):
-            row = self._rows.get(log)
-            if row is not None and any(number == partition for number, _, _ in row.spans()):
-                found.append(log)
-        return found
+        """The logs that have a row on a partition. Looks at every log, so do not ask often."""
+        return [log for log, row in self._rows.items() if row.is_on(partition)]
 
     # ---- looking up
 

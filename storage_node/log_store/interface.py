@@ -66,15 +66,20 @@ class WriteBatch:
         "entries",
         "epoch_deletes",
         "epoch_metadata",
+        "headers",
         "log_metadata",
+        "must_pass",
         "repaired",
         "restored",
+        "settles_loss",
         "size",
     )
 
     def __init__(self) -> None:
         self.entries: list[tuple[LogId, Lsn, bool, int, bytes]] = []
         """(log, lsn, written by recovery, wave or seal epoch, image)"""
+        self.headers: list[tuple[LogId, Lsn, bool, int, bytes]] = []
+        """The same with a header alone."""
         self.log_metadata: list[tuple[LogId, LogMetadataKind, bytes]] = []
         self.epoch_metadata: list[tuple[LogId, Epoch, EpochMetadataKind, bytes]] = []
         self.epoch_deletes: list[tuple[LogId, Epoch, EpochMetadataKind]] = []
@@ -83,6 +88,10 @@ class WriteBatch:
         self.restored: list[tuple[LogId, Lsn, Lsn]] = []
         self.repaired: list[tuple[LogId, Lsn]] = []
         """Which of the entries are copies that are stored again."""
+        self.must_pass = False
+        """It is never answered OVERLOADED: the store waits until it can write."""
+        self.settles_loss = False
+        """With it, all is marked that may be missing since the machine stopped: later starts need not hear of that stop again."""
         self.size = 0
         """About how many bytes the batch takes on disk."""
 
@@ -95,6 +104,15 @@ class WriteBatch:
         """Store a copy of which another shard has the like: what lies there is settled."""
         self.put_entry(log, lsn, by_recovery=by_recovery, wave=wave, image=image)
         self.repaired.append((log, lsn))
+
+    def put_header(self, log: LogId, lsn: Lsn, *, by_recovery: bool, wave: int, header: bytes) -> None:
+        """Give the copy of this rank another header for the body that it has.
+
+        Looks at what was stored before the batch, in which nothing else may be said of the LSN. Does nothing where no such copy with that body
+        is stored. Of a large entry the header alone is written.
+        """
+        self.headers.append((log, lsn, by_recovery, wave, header))
+        self.size += len(header) + PER_ENTRY_BYTES
 
     def put_log_metadata(self, log: LogId, kind: LogMetadataKind, value: bytes) -> None:
         """Replace what is kept of the log."""
@@ -132,6 +150,16 @@ class WriteBatch:
         self.consolidations.append((log, lsn))
         self.size += PER_ENTRY_BYTES
 
+    def settle_loss(self) -> None:
+        """See `settles_loss`."""
+        self.settles_loss = self.must_pass = True
+        self.size += PER_ENTRY_BYTES
+
+    @property
+    def looks(self) -> bool:
+        """Whether what it does depends on what is stored."""
+        return bool(self.consolidations or self.headers)
+
     @property
     def full(self) -> bool:
         """Whether the next change belongs into another batch."""
@@ -148,7 +176,7 @@ class WriteShard:
     """Apply a batch. Answered by `Written` with OK, FAILED, OVERLOADED or NOSPC.
 
     OK means: with `sync` after a sync that covers the batch, without it as soon as the operating system has it. OVERLOADED: the disk
-    does not keep up, try later. NOSPC: only batches that hold entries are refused for lack of space.
+    does not keep up, try later; not of a batch that must pass. NOSPC: only batches that hold entries are refused for lack of space.
     """
 
     token: int
@@ -277,6 +305,11 @@ class ReadResult:
     bodiless: list[Lsn] = field(default_factory=list)
     """LSNs at which an AMEND is stored and no body for it."""
 
+    @property
+    def damaged(self) -> list[tuple[Lsn, Lsn]]:
+        """Ranges, ascending, in which something is stored that is no entry any more, for either reason."""
+        return sorted([*self.corrupt, *((lsn, lsn) for lsn in self.bodiless)])
+
 
 @dataclass(slots=True)
 class ReadDone:
@@ -305,6 +338,7 @@ class Contents:
 
     marker: ShardMarker
     last_stop: PreviousEnd
+    """How the run before ended; MACHINE_DIED also as long as no batch after such an end has settled it (`WriteBatch.settle_loss`)."""
     losses: list[tuple[Timestamp, Timestamp]] = field(default_factory=list)
     """Spans of the node's wall clock, of all runs so far: writes without sync that were taken within one may be missing. A span is added
     when a store is opened after MACHINE_DIED; it begins at 0 when nothing is known of its begin."""

@@ -7,7 +7,7 @@
 ``kind, log u64, epoch u32``               metadata of an epoch (`EpochMetadataKind`)
 ``'p' log u64, first lsn u64, partition u64``     directory: what a partition holds of a log -> greatest lsn, flags, bytes
 ``'P' partition u64``                      a partition -> state, when it was begun, bounds of its records' timestamps
-``0x00 name``                              of the whole store: marker, durable, losses, families
+``0x00 name``                              of the whole store: marker, durable, losses, unmarked, families
 =========================================  =================================================================================
 """
 
@@ -32,6 +32,8 @@ _PARTITION: Final = struct.Struct(">cQ")
 MARKER_KEY: Final = b"\x00marker"
 DURABLE_KEY: Final = b"\x00durable"
 LOSSES_KEY: Final = b"\x00losses"
+UNMARKED_KEY: Final = b"\x00unmarked"
+"""There from the start after a stop of the machine until what may be missing since is marked."""
 FAMILIES_KEY: Final = b"\x00families"
 DATA_KEY_SIZE: Final = _DATA.size
 TIMESTAMP: Final = slice(24, 32)
@@ -73,6 +75,11 @@ def body_bounds(log: int, first: int, last: int) -> tuple[bytes, bytes]:
     """(first key, key behind the last) of all bodies that lie apart in [first, last]."""
     begin, end = data_bounds(log, first, last)
     return body_key(begin), body_key(end)
+
+
+def copy_bounds(log: int, first: int, last: int) -> tuple[tuple[bytes, bytes], tuple[bytes, bytes]]:
+    """Of everything that copies in [first, last] consist of: `data_bounds` and `body_bounds`."""
+    return data_bounds(log, first, last), body_bounds(log, first, last)
 
 
 def log_begin(log: int) -> bytes:

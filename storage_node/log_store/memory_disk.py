@@ -268,8 +268,8 @@ class MemoryDisk:
 
     def remove(self, log: int, lsn: int) -> None:
         """Every copy at an LSN vanishes without a trace."""
-        for bounds in (keys.data_bounds, keys.body_bounds):
-            for key in list(self.rows.irange(*bounds(log, lsn, lsn), inclusive=(True, False))):
+        for begin, end in keys.copy_bounds(log, lsn, lsn):
+            for key in list(self.rows.irange(begin, end, inclusive=(True, False))):
                 del self.rows[key]
 
 

@@ -146,12 +146,15 @@ class Partitions:
     def is_due(self, now: Timestamp) -> bool:
         """Whether the next partition is to be begun.
 
-        One to which nothing was written is never closed. Where there are many partitions, each lasts longer; the greatest number is never exceeded.
+        One to which nothing was written is never closed. Where there are many partitions, each lasts longer. There is no number at which none is
+        begun: what lies in the latest does not grow old, and one log that needs all others would end the retention of all.
         """
         settings, count, size = self._settings, len(self._by_number), self.latest.size
-        if not size or count >= settings.partitions_max:
+        if not size:
             return False
         stretch = _STRETCH if count >= settings.partitions_soft_max else 1
+        if count >= settings.partitions_max:
+            stretch = _STRETCH * (2 + count - settings.partitions_max)
         return (
             now - self.latest.created >= settings.partition_duration_us * stretch
             or size >= settings.partition_bytes * stretch

@@ -16,6 +16,7 @@ from logdevice_py.core.entry import (
     encode_header,
     header_size,
     lacks_body,
+    merged_header,
     parse_header,
     whole_size,
 )
@@ -73,7 +74,7 @@ def resolve(
         return _joined(image, header, bodies(lsn, rank)) or Missing.CORRUPT
     if not header.flags & _AMEND:
         return image
-    merged = encode_header(replace(header, flags=header.flags & ~_AMEND))
+    merged = encode_header(merged_header(header))
     if not header.body_length:
         return merged
     missing = Missing.BODILESS
@@ -94,14 +95,42 @@ def resolve(
 
 
 def _joined(image: bytes, header: EntryHeader, stored: bytes | None) -> bytes | None:
-    """The image of a header that lies alone, from what is stored as its body; None: that is missing, damaged, or of another header."""
-    if stored is None or len(stored) != whole_size(image) or not stored.startswith(image):
+    """The image of a header that lies alone, from what is stored as its body; None: that is missing, damaged, or the body of another one.
+
+    The header that is stored with the body is the first that the copy had. The one that lies alone may have got another copyset since.
+    """
+    if stored is None:
         return None
     try:
+        if not stored.startswith(image):
+            before = parse_header(stored)
+            if not is_header_of_same_body(header, before):
+                return None
+            stored = image + body_of(stored)
+        elif len(stored) != whole_size(image):
+            return None
         check_body(stored, header)
     except CorruptEntryError:
         return None
     return stored
+
+
+def is_header_of_same_body(header: EntryHeader, other: EntryHeader) -> bool:
+    """Whether both are headers of the same copy: but for its copyset they say the same."""
+    return replace(other, copyset=header.copyset) == header
+
+
+def with_header(header: bytes, row: bytes | None) -> bytes | None:
+    """What takes the place of the row of a copy that gets another header: the header where the body lies apart, else the image; None: it is another copy."""
+    if row is None:
+        return None
+    try:
+        before = parse_header(row, alone=True)
+        if not is_header_of_same_body(parse_header(header, alone=True), before):
+            return None
+    except CorruptEntryError:
+        return None
+    return header if lacks_body(row) else header + body_of(row)
 
 
 def joined(image: bytes, stored: bytes | None) -> bytes:

@@ -58,7 +58,14 @@ class LogStoreSettings:
         60_000_000,
         unit="us",
         lo=10_000,
-        doc="How often the manifest and the write-ahead log are compared with their checksums.",
+        doc="Between two times that the manifest and the write-ahead log are compared with their checksums.",
+    )
+    file_check_share_percent: int = setting(
+        5,
+        unit="percent",
+        lo=1,
+        hi=100,
+        doc="How much of its time a thread may spend on that: it takes from the event loop, which appends feel.",
     )
     memtable_bytes: int = setting(
         64 << 20, unit="bytes", lo=64 << 10, doc="Size at which a memtable of entries is written to a file."
@@ -99,7 +106,11 @@ class LogStoreSettings:
         doc="With this many partitions, each lasts three times as long and as large: RocksDB takes longer to begin and drop one the more there are.",
     )
     partitions_max: int = setting(
-        500, unit="partitions", lo=2, hi=100_000, doc="With this many partitions no other is begun: the latest goes on."
+        500,
+        unit="partitions",
+        lo=2,
+        hi=100_000,
+        doc="Beyond this many partitions, each lasts three times the usual longer than the one before, so that their number hardly grows any more.",
     )
     partition_drop_share_percent: int = setting(
         5,

@@ -42,15 +42,20 @@ class StoreRun:
             failed: whether the last run noted that its disk failed.
             now: the node's wall clock.
         """
-        self.stop = judge_stop(found, boot=boot, failed=failed)
-        self.losses = decode_losses(rows(keys.LOSSES_KEY), rows(keys.DURABLE_KEY), self.stop, now)
+        stop = judge_stop(found, boot=boot, failed=failed)
+        self.losses = decode_losses(rows(keys.LOSSES_KEY), rows(keys.DURABLE_KEY), stop, now)
+        # a run in between that ended before anything was marked changes nothing
+        self.stop = stop if rows(keys.UNMARKED_KEY) is None else PreviousEnd.MACHINE_DIED
         self.marker = marker.opened(boot, found)
         self.began_at = now
-        return {
+        begun = {
             keys.MARKER_KEY: self.marker.encode(),
             keys.LOSSES_KEY: encode_losses(self.losses),
             keys.DURABLE_KEY: encode_durable(now),
         }
+        if self.stop is PreviousEnd.MACHINE_DIED:
+            begun[keys.UNMARKED_KEY] = b""
+        return begun
 
     def contents(self) -> Contents:
         """What the store holds, as far as the run says: the rest is to be filled in."""

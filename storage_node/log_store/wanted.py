@@ -75,8 +75,7 @@ class SingleCopy:
         """Whether this shard sends the entry."""
         if image[_FLAGS_LOW_AT] & _HOLE:
             return True
-        copyset = struct.unpack_from(f">{image[1]}I", image, _COPYSET_AT)
-        return ships(copyset, self.shard, self.known_down, self.replication)
+        return ships(members(image), self.shard, self.known_down, self.replication)
 
 
 def encode_wants(wants: Wants | None) -> str:

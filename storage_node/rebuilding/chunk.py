@@ -14,7 +14,7 @@ from logdevice_py.core.marks import hit
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros
 from storage_node.rebuilding.context import DonorContext
-from storage_node.rebuilding.receiver import RebuildStoreHandler
+from storage_node.rebuilding.receiver import Copy, RebuildStoreHandler
 
 _FOR_NOW: Final = frozenset({Status.AGAIN, Status.OVERLOADED})
 
@@ -44,6 +44,14 @@ def entry_work(header: EntryHeader, image: bytes, kept: tuple[ShardId, ...], add
     """Work on an entry as it is stored here."""
     moved = replace(header, copyset=(*kept, *added))
     return EntryWork(moved, encode_entry(moved, body_of(image)), kept, added)
+
+
+def _other_header(each: EntryWork) -> Copy:
+    """What tells a shard that keeps its copy of the new copyset: an AMEND, or the whole of what has no body."""
+    if not each.header.body_length:
+        return each.header, each.image
+    header = replace(each.header, flags=each.header.flags | EntryFlags.AMEND)
+    return header, encode_header(header)
 
 
 ChunkDone = Callable[[dict[ShardId, Status], Micros], None]
@@ -157,8 +165,7 @@ class ChunkRebuilding:
         self.state = ChunkState.AMENDING
         by_target: dict[ShardId, list[tuple[Lsn, bytes]]] = {}
         for each in self.work:
-            header = replace(each.header, flags=each.header.flags | EntryFlags.AMEND)
-            image = encode_header(header) if each.header.body_length else each.image
+            _, image = _other_header(each)
             for target in each.kept:
                 if target != self._own:
                     by_target.setdefault(target, []).append((each.header.lsn, image))
@@ -197,7 +204,7 @@ class ChunkRebuilding:
 
     def _write_own(self, now: Micros) -> None:
         self.state = ChunkState.OWN
-        mine = [(each.header, each.image) for each in self.work if self._own in each.kept]
+        mine = [_other_header(each) for each in self.work if self._own in each.kept]
         self._context.metrics.records_amended += len(mine)
         self._own_store.store(self._log, mine, [], self._on_own, now)
 

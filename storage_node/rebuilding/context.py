@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final
 
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.core.ids import Generation, LogId, PeerId, ShardId, node_of, node_peer
@@ -12,11 +12,10 @@ from logdevice_py.core.machine import Outbox, Rng, Timer, TimerWheel
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros
 from logdevice_py.event_log.events import RebuildMode
-from logdevice_py.event_log.rebuilding_set import RebuildingSet, RebuildingShard
+from logdevice_py.event_log.rebuilding_set import RebuildingSet
 from logdevice_py.event_log.settings import RebuildingMetrics, RebuildingSettings
 from logdevice_py.membership.cluster_view import ClusterView
 from logdevice_py.metadata.epoch_metadata import EpochInterval
-from logdevice_py.placement.failure_domains import Authority
 from logdevice_py.protocol.messages import RebuildStore, RebuildStored
 from storage_node.purge import StartHistoryReader
 from storage_node.rebuilding.pace import AppendPressure
@@ -153,10 +152,13 @@ class DonorContext:
         self.requests: Final = RebuildRequests(out, timers, ids, settings, self.pressure)
         self.set = RebuildingSet()
 
-    def affected(self, interval: EpochInterval) -> Mapping[ShardId, RebuildingShard]:
-        """The shards of a nodeset that are lost or being emptied, in the generation that the epochs list."""
-        found: dict[ShardId, Any] = {shard: self.set.find(shard, generation) for shard, generation in interval.nodeset}
-        return {shard: entry for shard, entry in found.items() if entry is not None}
+    def affected(self, interval: EpochInterval) -> Mapping[ShardId, RebuildMode]:
+        """The shards of a nodeset that are lost or being emptied, in the generation that the epochs list: which of both."""
+        return {
+            shard: RebuildMode.RESTORE if generation <= entry.lost else RebuildMode.RELOCATE
+            for shard, generation in interval.nodeset
+            if (entry := self.set.find(shard, generation)) is not None
+        }
 
     def is_eligible(self, shard: ShardId, interval: EpochInterval) -> bool:
         """Whether the shard may take copies of entries of these epochs at this moment."""
@@ -170,12 +172,13 @@ class DonorContext:
     def is_made_good(self, shard: ShardId, generation: Generation) -> bool:
         """Whether all that the shard held in that generation was certainly stored again elsewhere."""
         entry = self.set.find(shard, generation)
-        return entry is not None and entry.authority is Authority.AUTHORITATIVE_EMPTY
+        return entry is not None and generation <= entry.restored
 
-    def may_hide_records(self, shards: Mapping[ShardId, RebuildingShard]) -> list[ShardId]:
-        """Those among `shards` whose records have not certainly been stored again: if a copyset fits on these alone, a record may be gone."""
+    def may_hide_records(self, shards: Iterable[tuple[ShardId, Generation]]) -> list[ShardId]:
+        """Those among `shards` that are lost in that generation, and whose records have not certainly been stored again: if a copyset fits on these
+        alone, a record may be gone."""
         return [
             shard
-            for shard, entry in shards.items()
-            if entry.mode is RebuildMode.RESTORE and (not entry.rebuilt or entry.flags)
+            for shard, generation in shards
+            if (entry := self.set.find(shard, generation)) is not None and entry.restored < generation <= entry.lost
         ]

@@ -94,7 +94,7 @@ class ShardDonor:
     def _is_uncertain(self) -> bool:
         """Whether a record of some log may have had all its copies on lost shards: of logs that only those held, nobody else can tell."""
         context = self._context
-        lost = context.may_hide_records(context.set.shards)
+        lost = context.may_hide_records((shard, entry.lost) for shard, entry in context.set.shards.items())
         return any(
             FailureDomains(lost, group.attributes.replication, context.config.location).can_replicate(lost)
             for group in context.config.logs.groups

@@ -15,7 +15,6 @@ from logdevice_py.core.marks import hit
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import SECOND, Micros
 from logdevice_py.event_log.events import DonorFlags, RebuildMode
-from logdevice_py.event_log.rebuilding_set import RebuildingShard
 from logdevice_py.metadata.epoch_metadata import EpochInterval
 from logdevice_py.placement.copyset import CopysetSelector
 from logdevice_py.placement.failure_domains import FailureDomains
@@ -48,7 +47,7 @@ class _Range:
     """Epochs that list a shard of the set."""
 
     interval: EpochInterval
-    affected: Mapping[ShardId, RebuildingShard]
+    affected: Mapping[ShardId, RebuildMode]
     first: Epoch
     last: Epoch
     """Inclusive; `EPOCH_MAX` while no later interval is known."""
@@ -60,7 +59,7 @@ class _Range:
             return None
         shards = [ShardId(member) for member in copyset]
         kept = tuple(member for member in shards if member not in affected)
-        givers = kept or tuple(member for member in shards if affected[member].mode is RebuildMode.RELOCATE)
+        givers = kept or tuple(member for member in shards if affected[member] is RebuildMode.RELOCATE)
         return kept if givers and givers[0] == giver else None
 
 
@@ -149,7 +148,7 @@ class LogRebuilding:
             if affected:
                 self._ranges.append(_Range(interval, affected, interval.since, last))
                 domains = FailureDomains(interval.shards, interval.replication, context.config.location)
-                if domains.can_replicate(context.may_hide_records(affected)):
+                if domains.can_replicate(context.may_hide_records(interval.nodeset)):
                     self.flags |= DonorFlags.UNCERTAIN
         if not self._ranges:
             self._finish(now)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from logdevice_py.core.entry import EntryFlags, EntryHeader, check_body, parse_header
+from logdevice_py.core.entry import EntryFlags, EntryHeader, check_body, encode_header, merged_header, parse_header
 from logdevice_py.core.ids import LogId, PeerId, is_metadata_log
 from logdevice_py.core.lsn import Epoch, Lsn, epoch_of
 from logdevice_py.core.marks import hit
@@ -20,10 +20,11 @@ from logdevice_py.event_log.settings import RebuildingMetrics
 from logdevice_py.protocol.messages import RebuildStore, RebuildStored
 from storage_node.log_state import LogState
 from storage_node.log_store.interface import ReadResult
+from storage_node.log_store.precedence import is_header_of_same_body
+from storage_node.log_store.wanted import no_body
 from storage_node.recent_entries import RecentLogEntries
 from storage_node.release import PurgeStarter
 from storage_node.shard import Shard
-from storage_node.store import amended
 
 _AMEND: Final = int(EntryFlags.AMEND)
 _BY_RECOVERY: Final = int(EntryFlags.WRITTEN_BY_RECOVERY)
@@ -31,6 +32,7 @@ _READ_BYTES: Final = 1 << 20
 StoredAgain = Callable[[Status, list[Lsn], Micros], None]
 """(outcome, the LSNs that were left out because their body is not here, now)."""
 Copy = tuple[EntryHeader, bytes]
+"""(header, image); the image of an AMEND is its header."""
 
 
 class RebuildStoreHandler:
@@ -127,7 +129,7 @@ class RebuildStoreHandler:
         return None
 
     def store(self, log: LogId, copies: list[Copy], lacking: list[Lsn], done: StoredAgain, now: Micros) -> None:
-        """Write copies that have their bodies; `done` is called when they are synced."""
+        """Write whole copies, and give copies that are here the headers of AMENDs; `done` is called when that is synced."""
         shard = self._shard
         status = shard.status()
         if status is not Status.OK:
@@ -138,6 +140,11 @@ class RebuildStoreHandler:
             return
         state = self._state(log, copies[-1][0].lsn, now)
         if state is None:
+            done(Status.AGAIN, [], now)
+            return
+        replaced = state.replaced
+        if replaced is not None and any(replaced[0] <= header.lsn <= replaced[1] for header, _ in copies):
+            # whoever else has such an entry was perhaps asked before it knew that this shard is to hold it: the copy would be deleted
             done(Status.AGAIN, [], now)
             return
         copies = [copy for copy in copies if copy[0].lsn > state.trim_point]
@@ -153,7 +160,11 @@ class RebuildStoreHandler:
             state.highest = copies[-1][0].lsn
         for header, image in copies:
             by_recovery = bool(header.flags & _BY_RECOVERY)
-            group.batch.put_entry(log, header.lsn, by_recovery=by_recovery, wave=header.wave, image=image)
+            if header.flags & _AMEND:
+                alone = encode_header(merged_header(header))
+                group.batch.put_header(log, header.lsn, by_recovery=by_recovery, wave=header.wave, header=alone)
+            else:
+                group.batch.put_entry(log, header.lsn, by_recovery=by_recovery, wave=header.wave, image=image)
             shard.writes.account(group, len(image))
 
         def written(status: Status, now: Micros) -> None:
@@ -165,36 +176,36 @@ class RebuildStoreHandler:
         group.done.append(written)
 
     def _amend(self, log: LogId, copies: list[Copy], done: StoredAgain) -> None:
-        """Read the bodies that are here, and store each under its other header."""
-        wanted = {header.lsn: (header, image) for header, image in copies}
-        held: dict[Lsn, bytes] = {}
+        """Look which of the copies are here, and store the others' headers."""
+        asked = {header.lsn for header, _ in copies}
+        held: dict[Lsn, EntryHeader] = {}
         last = copies[-1][0].lsn
 
-        def is_wanted(image: bytes) -> bool:
-            amend = wanted.get(parse_header(image, alone=True).lsn)
-            return amend is not None and bool(amend[0].flags & _AMEND)
-
         def read(first: Lsn) -> None:
-            self._shard.reads.read(log, first, last, _READ_BYTES, 4096, took, is_wanted)
+            self._shard.reads.read(log, first, last, _READ_BYTES, 4096, took, no_body)
 
         def took(result: ReadResult, now: Micros) -> None:
             if result.status is not Status.OK:
                 done(Status.FAILED, [], now)
                 return
             for lsn, image in result.entries:
-                if lsn in wanted:
-                    held[lsn] = image
+                if lsn in asked:
+                    held[lsn] = parse_header(image, alone=True)
             if result.through < last:
                 read(Lsn(result.through + 1))
                 return
-            whole: list[Copy] = []
+            here: list[Copy] = []
             lacking: list[Lsn] = []
-            for lsn, (header, image) in wanted.items():
-                joined = amended(header, held.get(lsn)) if header.flags & _AMEND else image
-                if joined is None:
-                    lacking.append(lsn)
+            for header, image in copies:
+                if header.flags & _AMEND and not _speaks_for(header, held.get(header.lsn)):
+                    lacking.append(header.lsn)
                 else:
-                    whole.append((header, joined))
-            self.store(log, whole, lacking, done, now)
+                    here.append((header, image))
+            self.store(log, here, lacking, done, now)
 
         read(copies[0][0].lsn)
+
+
+def _speaks_for(amend: EntryHeader, held: EntryHeader | None) -> bool:
+    """Whether the copy that is held is the one to which the AMEND gives another copyset."""
+    return held is not None and is_header_of_same_body(merged_header(amend), held)

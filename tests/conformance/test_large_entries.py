@@ -322,6 +322,118 @@ class TestDamage:
         assert it.keys(BODY) == [keys.body_key(key_of(at(3)))]
 
 
+class TestHeaders:
+    """Copies get other headers: their bodies stay."""
+
+    COPYSET = (768, 5, 9)
+
+    def give(self, it: Harness, lsn: Lsn, body: bytes, *, wave: int = 1, flags: int = 0) -> bytes:
+        image = image_of(lsn, body, wave=wave, flags=flags, copyset=self.COPYSET)
+        batch = WriteBatch()
+        batch.put_header(LOG, lsn, by_recovery=bool(flags & BY_RECOVERY), wave=wave, header=image[: header_size(image)])
+        it.write(batch)
+        return image
+
+    @pytest.mark.parametrize("body", [b"small", LARGE])
+    def test_the_copy_has_the_other_header_and_the_same_body(self, it: Harness, body: bytes) -> None:
+        batch = WriteBatch()
+        put(batch, at(1), body)
+        other = put(batch, at(2), body)
+        it.write(batch)
+        first = self.give(it, at(1), body)
+        it.reopen()
+        assert it.read(None).entries == [(at(1), first), (at(2), other)]
+        headers = [parse_header(image, alone=True).copyset for _, image in it.read(no_body).entries]
+        assert headers == [self.COPYSET, (768,)]
+        assert read_last(it.store, LOG, at(1), at(1)).entries == [(at(1), first)]
+        again = self.give(it, at(1), body)
+        assert it.read(None).entries[0] == (at(1), again)
+
+    def test_of_a_large_entry_the_header_alone_is_written(self, it: Harness) -> None:
+        batch = WriteBatch()
+        before = put(batch, at(1), LARGE)
+        it.write(batch)
+        image = self.give(it, at(1), LARGE)
+        assert it.rows() == {keys.body_key(key_of(at(1))): before, key_of(at(1)): image[: header_size(image)]}
+
+    def test_a_body_of_another_entry_is_not_taken_for_that_of_the_header(self, it: Harness) -> None:
+        batch = WriteBatch()
+        put(batch, at(1), LARGE)
+        it.write(batch)
+        it.put_row(keys.body_key(key_of(at(1))), image_of(at(1), OTHER))
+        self.give(it, at(1), LARGE)
+        assert it.read(None).corrupt == [(at(1), at(1))]
+
+    @pytest.mark.parametrize("damaged_at", [0, 20, -1])
+    def test_damage_of_what_lies_with_the_body_is_found(self, it: Harness, damaged_at: int) -> None:
+        batch = WriteBatch()
+        image = bytearray(put(batch, at(1), LARGE))
+        it.write(batch)
+        self.give(it, at(1), LARGE)
+        image[damaged_at] ^= 1
+        it.put_row(keys.body_key(key_of(at(1))), bytes(image))
+        assert it.read(None).corrupt == [(at(1), at(1))]
+
+    @pytest.mark.parametrize("body", [b"small", LARGE])
+    def test_nothing_happens_where_there_is_no_such_copy(self, it: Harness, body: bytes) -> None:
+        batch = WriteBatch()
+        put(batch, at(1), body)
+        put(batch, at(2), body, wave=2)
+        put(batch, at(3), OTHER)
+        put(batch, at(4), body, flags=AMEND)
+        it.write(batch)
+        before = it.rows()
+        for esn in (2, 3, 4, 5):
+            self.give(it, at(esn), body)
+        self.give(it, at(1), body, flags=BY_RECOVERY)
+        assert it.rows() == before
+
+    def test_what_the_batches_before_it_did_counts(self, it: Harness) -> None:
+        first, deletion, header = WriteBatch(), WriteBatch(), WriteBatch()
+        put(first, at(1), LARGE)
+        deletion.delete_entries(LOG, at(1), at(1))
+        image = image_of(at(1), LARGE, copyset=self.COPYSET)
+        header.put_header(LOG, at(1), by_recovery=False, wave=1, header=image[: header_size(image)])
+        it.write(first, header)
+        assert it.read(None).entries == [(at(1), image)]
+        it.write(deletion, header)
+        assert it.rows() == {}
+
+    @pytest.mark.parametrize("body", [b"small", LARGE])
+    def test_what_its_batch_trims_stays_trimmed(self, it: Harness, body: bytes) -> None:
+        batch = WriteBatch()
+        put(batch, at(1), body)
+        it.write(batch)
+        batch = WriteBatch()
+        image = image_of(at(1), body, copyset=self.COPYSET)
+        batch.put_header(LOG, at(1), by_recovery=False, wave=1, header=image[: header_size(image)])
+        batch.delete_entries(LOG, Lsn(0), at(1))
+        it.write(batch)
+        assert it.rows() == {}
+
+    def test_the_body_goes_with_the_header(self, it: Harness) -> None:
+        batch = WriteBatch()
+        put(batch, at(1), LARGE)
+        put(batch, at(2), LARGE)
+        it.write(batch)
+        self.give(it, at(1), LARGE)
+        batch = WriteBatch()
+        batch.delete_entries(LOG, Lsn(0), at(1))
+        it.write(batch)
+        assert it.keys(BODY) == [keys.body_key(key_of(at(2)))]
+
+    def test_consolidation_keeps_the_copy_that_counts(self, it: Harness) -> None:
+        batch = WriteBatch()
+        put(batch, at(1), LARGE)
+        put(batch, at(1), LARGE, wave=2)
+        it.write(batch)
+        image = self.give(it, at(1), LARGE, wave=2)
+        batch = WriteBatch()
+        batch.consolidate(LOG, at(1))
+        it.write(batch)
+        assert it.read(None).entries == [(at(1), image)]
+
+
 class TestDeleting:
     def test_bodies_go_with_their_headers(self, it: Harness) -> None:
         batch = WriteBatch()

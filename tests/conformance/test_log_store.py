@@ -77,6 +77,13 @@ def write(harness: Harness, *batches: WriteBatch) -> None:
     assert harness.store.write(batches) == [Status.OK] * len(batches)
 
 
+def settle_loss(harness: Harness) -> None:
+    batch = WriteBatch()
+    batch.settle_loss()
+    write(harness, batch)
+    assert harness.store.sync() is Status.OK
+
+
 class TestPrecedence:
     def test_the_higher_wave_counts_whatever_the_order_of_writes(self, harness: Harness) -> None:
         late, early = WriteBatch(), WriteBatch()
@@ -382,12 +389,28 @@ class TestReopen:
         harness.die()
         contents = harness.open(boot="boot 2", now=9_000)
         assert (contents.last_stop, contents.losses) == (PreviousEnd.MACHINE_DIED, [(5_000, 9_000)])
+        settle_loss(harness)
         harness.close()
         contents = harness.open(boot="boot 2", now=20_000)
         assert (contents.last_stop, contents.losses) == (PreviousEnd.CLEAN, [(5_000, 9_000)])
         harness.die()
         contents = harness.open(boot="boot 3", now=30_000)
         assert contents.losses == [(5_000, 9_000), (20_000, 30_000)]
+
+    @pytest.mark.parametrize("in_order", [False, True])
+    def test_that_a_machine_died_is_told_until_what_it_took_is_marked(self, harness: Harness, in_order: bool) -> None:
+        harness.die()
+        for now in (20_000, 30_000):
+            contents = harness.open(boot="boot 2", now=now)
+            assert (contents.last_stop, contents.losses) == (PreviousEnd.MACHINE_DIED, [(1_000, 20_000)])
+            if in_order:
+                harness.close()
+            else:
+                harness.die()
+        harness.open(boot="boot 2")
+        settle_loss(harness)
+        harness.die()
+        assert harness.open(boot="boot 2").last_stop is PreviousEnd.PROCESS_DIED
 
     def test_an_unknown_boot_counts_as_a_machine_that_died(self, harness: Harness) -> None:
         harness.die()

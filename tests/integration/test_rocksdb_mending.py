@@ -5,17 +5,21 @@ from __future__ import annotations
 import glob
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from logdevice_py.core.entry import body_of, encode_header, parse_header
+from logdevice_py.core.ids import LogId, ShardId
 from logdevice_py.core.lsn import Lsn
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import Timestamp
 from storage_node.log_store.interface import WriteBatch
 from storage_node.log_store.rocksdb import RocksLogStore
 from storage_node.log_store.rocksdb.families import Families
-from storage_node.log_store.rocksdb.wal_check import find_log_damage, find_wal_damage
+from storage_node.log_store.rocksdb.unhurried import BrokenOffError, Unhurried
+from storage_node.log_store.rocksdb.wal_check import find_lasting_damage, find_log_damage, find_wal_damage
 from tests.integration.test_rocksdb_store import MARKER, SETTINGS, open_store
 from tests.unit.storage_node.log_store.images import LOG, at, put, read_all
 
@@ -70,6 +74,13 @@ def test_a_damaged_file_is_replaced_when_what_it_lost_is_restored(tmp_path: Path
     assert store.write([batch]) == [Status.OK]
     for esn in (1, 2, 3):
         del images[at(esn)]
+    batch = WriteBatch()
+    for esn in (4, 250, 500):
+        before = parse_header(images[at(esn)])
+        header = encode_header(replace(before, copyset=(*before.copyset, ShardId(1))))
+        batch.put_header(LOG, at(esn), by_recovery=False, wave=1, header=header)
+        images[at(esn)] = header + body_of(images[at(esn)])
+    assert store.write([batch]) == [Status.OK]
     mend(store)
     for _ in range(2):
         result = read_all(store)
@@ -93,6 +104,49 @@ def test_a_damaged_file_stays_as_long_as_something_of_it_is_not_restored(
     while store.mend(Timestamp(9_000_000), 10_000):
         pass
     assert read_all(store).corrupt == []
+    store.close()
+
+
+def test_what_is_stored_in_a_restored_range_before_its_file_is_replaced_is_copied_too(
+    tmp_path: Path, images: dict[Lsn, bytes]
+) -> None:
+    store, _ = open_store(tmp_path)
+    [(first, last)] = read_all(store).corrupt
+    late, middle = Lsn(first + 2), Lsn((first + last) // 2)
+    there = {lsn: image for lsn, image in images.items() if lsn != late}
+    # no deletion hides the whole of the damaged block
+    restore(store, there, first, middle)
+    restore(store, there, Lsn(middle + 1), last)
+    batch = WriteBatch()
+    batch.put_entry(LOG, late, by_recovery=False, wave=1, image=images[late])
+    assert store.write([batch]) == [Status.OK]
+    mend(store)
+    result = read_all(store)
+    assert (result.entries, result.corrupt) == (list(images.items()), [])
+    store.close()
+
+
+def test_a_damaged_partition_that_is_dropped_holds_up_no_other(tmp_path: Path, images: dict[Lsn, bytes]) -> None:
+    store, _ = open_store(tmp_path)
+    [first] = store.partitions
+    store._begin_next(Timestamp(2))
+    second = store.partitions[-1]
+    batch = WriteBatch()
+    put(batch, at(1), log=LogId(LOG + 1))
+    assert store.write([batch]) == [Status.OK]
+    store.mending.suspect(first)
+    store.mending.suspect(second)
+    batch = WriteBatch()
+    batch.delete_entries(LOG, at(1), at(500))
+    assert store.write([batch]) == [Status.OK]
+    assert store.sync() is Status.OK
+    while store.drop_next() is not None:
+        pass
+    assert store.mending.suspects == [second]
+    store.mending.suspect(first)  # by a search that began before
+    mend(store)
+    assert store.mending.suspects == []
+    assert store.family_of(second) == f"{second}.1"
     store.close()
 
 
@@ -190,3 +244,25 @@ class TestWriteAheadLog:
             if find_log_damage(manifest) is None:
                 missed.append(place)
         assert len(missed) <= 2, "a length that points behind the end may pass for an incomplete record"
+
+    def test_a_part_of_the_log_that_vanishes_meanwhile_hides_no_damage_of_another(
+        self, killed: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        database = killed / "db"
+        wal = max(glob.glob(str(database / "*.log")), key=os.path.getsize)
+        names = ["000000.log", "MANIFEST-999999", *os.listdir(database)]
+        monkeypatch.setattr(os, "listdir", lambda _: names)
+        assert find_lasting_damage(str(database)) == ""
+        flip(wal)
+        assert "checksum" in find_lasting_damage(str(database))
+
+    def test_the_check_of_an_open_store_pauses_between_blocks_and_can_be_broken_off(self, killed: Path) -> None:
+        database = killed / "db"
+        blocks = sum(-(-os.path.getsize(path) // (32 << 10)) for path in glob.glob(str(database / "*.log")))
+        pauses: list[int] = []
+        find_lasting_damage(str(database), lambda: pauses.append(1))
+        assert len(pauses) >= min(blocks, 3)
+        work = Unhurried(1)
+        work.stop()
+        with pytest.raises(BrokenOffError):
+            find_lasting_damage(str(database), work.rest)

@@ -319,6 +319,30 @@ class TestSpace:
         assert lsns(store) == [at(1_000)]
         store.close()
 
+    def test_a_log_that_comes_to_the_next_partition_meanwhile_keeps_what_it_has(self, tmp_path: Path) -> None:
+        store, _ = open_store(tmp_path)
+        for esn in range(1, 400):
+            write(store, at(esn), size=9_000)
+        write(store, at(1), log=OTHER)
+        roll(store)
+        write(store, at(1_000))
+        trim(store, at(399))
+        flush, rewrite = store.next_chore(), store.next_chore()
+        assert flush is not None
+        assert rewrite is not None
+        flush()
+
+        class Emptied(set[int]):
+            def discard(self, partition: int) -> None:
+                """In the midst of making a row, where the other thread may have its turn."""
+                super().discard(partition)
+                rewrite()
+
+        store._directory._emptied = Emptied(store._directory._emptied)
+        write(store, at(2), log=OTHER)
+        assert lsns(store, OTHER) == [at(1), at(2)]
+        store.close()
+
     def test_chores_that_come_too_late_leave_everything_as_it_is(self, tmp_path: Path) -> None:
         store, _ = open_store(tmp_path)
         write(store, at(1))

@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -412,6 +413,24 @@ class TestService:
         await shell.until(50)
         assert shell.service.metrics.warmed == 0
         assert shell.service._cold == {LOG: at(1)}
+        await shell.service.close()
+
+    async def test_upkeep_goes_on_after_an_error(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        said: list[str] = []
+        settings = LogStoreSettings(free_space_min=0, upkeep_interval_us=10_000)
+        shell = await open_service(tmp_path / "shard", settings, report=said.append)
+        store = shell.service._store
+        searches = threading.Semaphore(0)
+
+        def find_damaged() -> list[int]:
+            searches.release()
+            raise OSError("no such file")
+
+        monkeypatch.setattr(store.mending, "find_damaged", find_damaged)
+        monkeypatch.setattr(store, "background_errors", lambda: 1)
+        for _ in range(3):
+            assert await asyncio.to_thread(searches.acquire, timeout=20)
+        assert [text for text in said if "upkeep" in text]
         await shell.service.close()
 
 

@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from hypothesis import settings
+from hypothesis import assume, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
@@ -64,8 +64,10 @@ def timestamp_of(lsn: Lsn) -> int:
 class ModelCopy:
     """One copy of an LSN: a full one, a plug, or an AMEND."""
 
-    def __init__(self, log: LogId, lsn: Lsn, body: bytes, wave: int, flags: int) -> None:
-        self.log, self.lsn, self.body, self.wave, self.flags = log, lsn, body, wave, flags
+    def __init__(
+        self, log: LogId, lsn: Lsn, body: bytes, wave: int, flags: int, copyset: tuple[int, ...] = (768,)
+    ) -> None:
+        self.log, self.lsn, self.body, self.wave, self.flags, self.copyset = log, lsn, body, wave, flags, copyset
 
     @property
     def rank(self) -> Rank:
@@ -73,8 +75,17 @@ class ModelCopy:
 
     def image(self, flags: int) -> bytes:
         return image_of(
-            self.lsn, self.body, log=self.log, wave=self.wave, flags=flags, timestamp=timestamp_of(self.lsn)
+            self.lsn,
+            self.body,
+            log=self.log,
+            wave=self.wave,
+            flags=flags,
+            copyset=self.copyset,
+            timestamp=timestamp_of(self.lsn),
         )
+
+    def moved(self, copyset: tuple[int, ...]) -> ModelCopy:
+        return ModelCopy(self.log, self.lsn, self.body, self.wave, self.flags, copyset)
 
 
 class StoreModel:
@@ -113,7 +124,7 @@ class StoreModel:
     def consolidate(self, log: LogId, lsn: Lsn) -> None:
         if (log, lsn) in self.copies and (found := self.entry(log, lsn)) is not None:
             best = found[0]
-            whole = ModelCopy(log, lsn, best.body, best.wave, best.flags & ~AMEND)
+            whole = ModelCopy(log, lsn, best.body, best.wave, best.flags & ~AMEND, best.copyset)
             self.copies[log, lsn] = {whole.rank: whole}
 
     def lsns(self, log: LogId, first: Lsn, last: Lsn) -> list[Lsn]:
@@ -217,6 +228,19 @@ class LogStoreMachine(RuleBasedStateMachine):
         self.write(batch)
         self.states.append(model)
 
+    @rule(copy=model_copies(), copyset=st.sampled_from([(768, 1), (768, 1, 2, 3)]))
+    def give_another_header(self, copy: ModelCopy, copyset: tuple[int, ...]) -> None:
+        assume(not copy.flags & AMEND)
+        batch, model = WriteBatch(), self.model.clone()
+        by_recovery, wave = copy.rank
+        header = copy.moved(copyset).image(copy.flags)
+        batch.put_header(copy.log, copy.lsn, by_recovery=by_recovery, wave=wave, header=header[: header_size(header)])
+        held = model.copies.get((copy.log, copy.lsn), {}).get(copy.rank)
+        if held is not None and (held.body, held.flags) == (copy.body, copy.flags):
+            model.put(held.moved(copyset))
+        self.write(batch)
+        self.states.append(model)
+
     @rule(log=LOGS, lsn=POSITIONS)
     def consolidate(self, log: LogId, lsn: Lsn) -> None:
         batch, model = WriteBatch(), self.model.clone()
@@ -301,7 +325,7 @@ class LogStoreMachine(RuleBasedStateMachine):
     def time_passes(self, passed: int) -> None:
         self.now += passed
         self.store.maintain(Timestamp(self.now))
-        assert 1 <= len(self.store.partitions) <= SETTINGS.partitions_max
+        assert self.store.partitions
         assert self.store.partitions == sorted(self.store.partitions)
 
     @rule()

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 from logdevice_py.core.ids import ShardId
 from logdevice_py.core.units import SECOND, Timestamp
 from storage_node.log_store.interface import DamageFound
 from storage_node.log_store.metrics import LogStoreMetrics
 from storage_node.log_store.rocksdb.store import RocksLogStore
+from storage_node.log_store.rocksdb.unhurried import Unhurried
 from storage_node.log_store.settings import LogStoreSettings
 
 _MEND_BYTES = 256 << 10
@@ -50,6 +52,8 @@ class DamageWatch:
         self._looking: asyncio.Future[str] | None = None
         self._look_again_at = 0.0
         self._stopped = False
+        self._unhurried = Unhurried(settings.file_check_share_percent)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="file-check")
 
     def look(self) -> None:
         """To be called about every second."""
@@ -59,14 +63,15 @@ class DamageWatch:
     def stop(self) -> None:
         """Begin with nothing any more."""
         self._stopped = True
+        self._unhurried.stop()
 
     async def close(self) -> None:
         """Wait for what is under way in other threads."""
-        self._stopped = self._store.mending.stopping = True
-        if self._search is not None:
-            await self._search
-        if self._looking is not None:
-            await self._looking
+        self.stop()
+        self._store.mending.stopping = True
+        under_way = [each for each in (self._search, self._looking) if each is not None]
+        await asyncio.gather(*under_way, return_exceptions=True)
+        self._thread.shutdown()
 
     def _look_for_damage(self) -> None:
         store = self._store
@@ -82,9 +87,9 @@ class DamageWatch:
             self._tell(DamageFound(self._shard, []))
             self._search = self._loop.run_in_executor(None, store.mending.find_damaged)
         if self._search is not None and self._search.done():
-            for partition in self._search.result():
+            search, self._search = self._search, None
+            for partition in search.result():
                 store.mending.suspect(partition)
-            self._search = None
         self._told_of_errors = self._told_of_errors and (bool(errors) or bool(store.mending.suspects))
         self._metrics.damaged_partitions = len(store.mending.suspects)
         if store.mending.suspects and not self._mending:
@@ -98,11 +103,11 @@ class DamageWatch:
             return
         now = self._loop.time()
         if self._looking is None and now >= self._look_again_at:
-            self._looking = self._loop.run_in_executor(None, store.find_damage_in_use)
+            self._looking = self._loop.run_in_executor(self._thread, self._find_damage_in_use)
         elif self._looking is not None:
-            found = self._looking.result()
-            self._looking = None
+            looked, self._looking = self._looking, None
             self._look_again_at = now + self._settings.file_check_interval_us / SECOND
+            found = looked.result()
             if found:
                 self._metrics.files_rewritten += 1
                 self._report(f"{found}: a bit flipped on the disk. It is replaced by what memory has, nothing is lost")
@@ -113,6 +118,11 @@ class DamageWatch:
                     return ""
 
                 self._looking = self._loop.run_in_executor(None, rewrite)
+
+    def _find_damage_in_use(self) -> str:
+        """In the thread; BrokenOffError after `stop`."""
+        self._unhurried.begin()
+        return self._store.find_damage_in_use(self._unhurried.rest)
 
     def _mend(self) -> None:
         self._mending = False

@@ -16,6 +16,7 @@ import rocksdict
 from logdevice_py.core.status import LogDeviceError, Status
 from storage_node.log_store import keys
 from storage_node.log_store.metrics import RocksDBMetrics
+from storage_node.log_store.rocksdb.gradual_deletion import GradualDeletion
 from storage_node.log_store.rocksdb.options_hurdles import OPTIONS_REFUSED, OptionsHurdles
 from storage_node.log_store.settings import LogStoreSettings
 
@@ -24,6 +25,7 @@ RocksDBError: Final = Exception
 METADATA: Final = "metadata"
 UNPARTITIONED: Final = "unpartitioned"
 DATABASE: Final = "db"
+_DELETING: Final = "deleting"
 _SMALL_MEMTABLE: Final = 16 << 20
 _SIZES: Final = ("rocksdb.total-sst-files-size", "rocksdb.total-blob-file-size", "rocksdb.cur-size-all-mem-tables")
 
@@ -97,6 +99,7 @@ class Families:
     """The column families of an open database, each with what writes (its handle) and what reads it."""
 
     __slots__ = (
+        "_deletion",
         "_hurdles",
         "_options",
         "_readers",
@@ -146,6 +149,7 @@ class Families:
                     self.database.drop_column_family(name)
         except RocksDBError as error:
             raise LogDeviceError(Status.FAILED, f"the database in {path} cannot be opened: {error}") from None
+        self._deletion = GradualDeletion(path, os.path.join(os.path.dirname(path), _DELETING))
 
     def __contains__(self, partition: int) -> bool:
         return partition in self.handles
@@ -184,6 +188,11 @@ class Families:
         """About how many bytes a partition takes in files and memtables; 0 when it is gone."""
         reader = self._readers.get(partition)
         return 0 if reader is None else sum(reader.property_int_value(name) or 0 for name in _SIZES)
+
+    @property
+    def bytes_being_deleted(self) -> int:
+        """What files of dropped families still take."""
+        return self._deletion.bytes_left
 
     def measure(self) -> RocksDBMetrics:
         """What RocksDB says of itself. It takes some microseconds a family."""
@@ -224,7 +233,7 @@ class Families:
         self._drop_family(self.names.pop(partition))
 
     def _drop_family(self, name: str) -> None:
-        with self._hurdles.set_up():
+        with self._deletion.instead(), self._hurdles.set_up():
             try:
                 self.database.drop_column_family(name)
             except RocksDBError as error:
@@ -280,6 +289,7 @@ class Families:
             flush: write memtables to files, so that the next opening has less to do.
         """
         self.handles.clear()
+        self._deletion.close()
         if flush:
             for reader in self.readers():
                 reader.close()

@@ -11,8 +11,8 @@ from storage_node.log_store import keys
 from storage_node.log_store.directory import Directory
 from storage_node.log_store.interface import PER_ENTRY_BYTES, WriteBatch
 from storage_node.log_store.partitions import Partitions
-from storage_node.log_store.precedence import Missing
-from storage_node.log_store.rocksdb.families import Families
+from storage_node.log_store.precedence import Missing, with_header
+from storage_node.log_store.rocksdb.families import Families, RocksDBError
 from storage_node.log_store.rocksdb.mending import Mending
 from storage_node.log_store.rocksdb.ranges import DamagedError, RangeReader
 from storage_node.log_store.rocksdb.rows import delete_copies, put_copy
@@ -42,7 +42,10 @@ class GroupFiller:
         self._mending = mending
 
     def fill(self, group: Any, batch: WriteBatch) -> None:
-        """Put a batch into a group. Within a group later puts win over earlier deletes."""
+        """Put a batch into a group. Within a group later puts win over earlier deletes.
+
+        One that looks at what is stored (`WriteBatch.looks`) must be the first of its group.
+        """
         metadata = self._families.metadata_handle
         handles = self._families.handles
         for log, first, last in batch.deletes:
@@ -71,10 +74,24 @@ class GroupFiller:
             elif partition != keys.UNPARTITIONED:
                 self._partitions.note(partition, keys.timestamp_of(image), size)
         latest.size += total
+        for log, lsn, by_recovery, wave, header in batch.headers:
+            self._put_header(group, log, lsn, data_key(log, lsn, by_recovery, wave), header)
         for log, kind, value in batch.log_metadata:
             put(keys.log_metadata_key(log, kind), value, metadata)
         for log, epoch, epoch_kind, value in batch.epoch_metadata:
             put(keys.epoch_metadata_key(log, epoch, epoch_kind), value, metadata)
+        if batch.settles_loss:
+            group.delete(keys.UNMARKED_KEY, metadata)
+
+    def _put_header(self, group: Any, log: LogId, lsn: Lsn, key: bytes, header: bytes) -> None:
+        for partition, _, _ in self._directory.overlapping(log, lsn, lsn):
+            try:
+                row = with_header(header, self._families.get(partition, key))
+            except RocksDBError:
+                return  # whoever reads it finds the damage
+            if row is not None:
+                group.put(key, row, self._families.handles[partition])
+                self._mending.mirror_row(group, partition, key, row)
 
     def _consolidate(self, group: Any, log: LogId, lsn: Lsn) -> None:
         spans = self._directory.overlapping(log, lsn, lsn)

@@ -10,7 +10,7 @@ Work is done in pieces on the thread that writes. What is written to the partiti
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, Final, Protocol
 
 import rocksdict
@@ -45,6 +45,9 @@ class _Restored:
             if low <= position <= high:
                 position = Lsn(high + 1)
         return position > last
+
+    def holds(self, log: LogId, lsn: Lsn) -> bool:
+        return any(low <= lsn <= high for low, high in self.ranges.get(log, ()))
 
     def in_range(self, log: LogId, first: Lsn, last: Lsn) -> list[bytes]:
         begin, end = keys.data_bounds(log, first, last)
@@ -112,15 +115,20 @@ class Mending:
         """Whether a partition is being copied."""
         return self._copying is not None
 
+    @property
+    def watching(self) -> bool:
+        """Whether `written` is to be called for every batch, also of those that restore nothing."""
+        return bool(self._restored)
+
     # ---- what is written
 
     def fill(self, group: Any, batch: WriteBatch) -> None:
         """Delete what is to be replaced; called before the batch's entries are put."""
         for log, first, last in batch.restored:
             for partition, low, high in self._directory.overlapping(log, first, last):
-                for bounds in (keys.data_bounds, keys.body_bounds):
+                for bounds in keys.copy_bounds(log, low, high):
                     try:
-                        for _ in self._ranges.rows(partition, *bounds(log, low, high)):
+                        for _ in self._ranges.rows(partition, *bounds):
                             pass
                     except DamagedError as error:
                         # the deletion hides the damage from readers, not from compaction; a damaged blob is hidden for good
@@ -140,16 +148,22 @@ class Mending:
                 key = keys.data_key(log, lsn, by_recovery, wave)
                 put_copy(group, key, image, copying.handle, self._apart_bytes_min)
 
+    def mirror_row(self, group: Any, partition: int, key: bytes, row: bytes) -> None:
+        """A row of the partition is changed: also in the family that is being filled, if it is there already."""
+        copying = self._copying
+        if copying is not None and partition == copying.partition:
+            group.put(key, row, copying.handle)
+
     def written(self, batch: WriteBatch) -> None:
-        """A batch that restores something was applied."""
+        """A batch was applied: it restores something, or may lie where something was restored."""
         for log, first, last in batch.restored:
             for partition, low, high in self._spans(log, first, last):
                 restored = self._restored.setdefault(partition, _Restored())
                 restored.ranges.setdefault(log, []).append((low, high))
         for log, lsn, by_recovery, wave, _ in batch.entries:
-            partition = self._partition_of(log, lsn)
-            if partition in self._restored:
-                self._restored[partition].keys.setdefault(log, set()).add(keys.data_key(log, lsn, by_recovery, wave))
+            there = self._restored.get(self._partition_of(log, lsn))
+            if there is not None and there.holds(log, lsn):
+                there.keys.setdefault(log, set()).add(keys.data_key(log, lsn, by_recovery, wave))
         damaged, self._damaged = self._damaged, set()
         for partition in sorted(damaged):
             self.suspect(partition)
@@ -164,8 +178,8 @@ class Mending:
     # ---- replacing
 
     def suspect(self, partition: int) -> None:
-        """Files of the partition are damaged."""
-        if partition in self._suspects:
+        """Files of the partition are damaged; harmless when it was dropped meanwhile."""
+        if partition in self._suspects or partition not in self._families:
             return
         hit("log_store_files_damaged")
         self._suspects[partition] = Timestamp(0)
@@ -322,11 +336,10 @@ class Mending:
         del copying.reader, copying.handle
         self._families.database.drop_column_family(name)
 
-    def forget(self, partitions: Sequence[int]) -> None:
-        """Partitions were dropped."""
-        for number in partitions:
-            self._suspects.pop(number, None)
-            self._restored.pop(number, None)
+    def forget(self, partition: int) -> None:
+        """The partition was dropped."""
+        self._suspects.pop(partition, None)
+        self._restored.pop(partition, None)
 
     def find_damaged(self) -> list[int]:
         """Read all partitions through, for when files are damaged and nobody knows which. Takes long; may be called from another thread."""

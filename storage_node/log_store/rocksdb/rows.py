@@ -25,5 +25,5 @@ def put_copy(group: Any, key: bytes, image: bytes, handle: Any, apart_bytes_min:
 
 def delete_copies(group: Any, log: LogId, first: Lsn, last: Lsn, handle: Any) -> None:
     """Delete all copies of a range, with their bodies."""
-    group.delete_range(*keys.data_bounds(log, first, last), handle)
-    group.delete_range(*keys.body_bounds(log, first, last), handle)
+    for begin, end in keys.copy_bounds(log, first, last):
+        group.delete_range(begin, end, handle)

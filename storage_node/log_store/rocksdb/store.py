@@ -84,8 +84,8 @@ class RocksLogStore:
         self._directory = Directory(settings.directory_save_bytes)
         self._partitions = Partitions(settings)
         self._ranges = RangeReader(self._iterator, self._families.get, self._directory.overlapping)
-        self._upkeep = Upkeep(self._families, self._partitions, self._directory, settings)
         self.mending = Mending(self._families, self._directory, self._ranges, settings.blob_bytes_min)
+        self._upkeep = Upkeep(self._families, self._partitions, self._directory, settings, self.mending.forget)
         self._filler = GroupFiller(
             self._families, self._directory, self._partitions, self._ranges, self.mending, settings.blob_bytes_min
         )
@@ -149,13 +149,15 @@ class RocksLogStore:
             self._notes.note_opened(self._boot)
         return status
 
-    def advance_incarnation(self) -> int:
-        """Write the next incarnation; durable with the next sync. It must not be told to anybody before."""
+    def advance_incarnation(self) -> int | None:
+        """Write the next incarnation; durable with the next sync. It must not be told to anybody before. None: it was not written."""
         assert self._run.marker is not None, "advance_incarnation before adopt"
-        marker = self._run.marker = self._run.marker.later()
+        marker = self._run.marker.later()
         group = rocksdict.WriteBatch(raw_mode=True)
         group.put(keys.MARKER_KEY, marker.encode(), self._metadata_handle)
-        self.commit(group)
+        if self.commit(group) is not Status.OK:
+            return None
+        self._run.marker = marker
         return marker.incarnation
 
     def load(self) -> Contents:
@@ -184,7 +186,7 @@ class RocksLogStore:
                 # a guess that is too low could take acknowledged entries for never written: damage here is an error
                 for log, _ in list(self._directory.rows()):
                     self._correct(log)
-            if self.commit(rocksdict.WriteBatch(raw_mode=True)) is not Status.OK:
+            if self.commit(rocksdict.WriteBatch(raw_mode=True), must_pass=True) is not Status.OK:
                 raise LogDeviceError(Status.FAILED, f"the store in {self.directory} cannot be written")
         builder.contents.highest = [(log, row.highest) for log, row in self._directory.rows()]
         return builder.contents
@@ -235,7 +237,7 @@ class RocksLogStore:
                 statuses.append(Status.NOSPC)
                 continue
             # a batch that looks at what is stored must find what stands before it
-            if group and (group_size + batch.size > limit or batch.consolidations):
+            if group and (group_size + batch.size > limit or batch.looks):
                 statuses += self._write_group(group)
                 group, group_size = [], 0
             group.append(batch)
@@ -248,7 +250,8 @@ class RocksLogStore:
             return []
         if self._failed:
             return [Status.FAILED] * len(batches)
-        if self._unasked <= 0 and self._is_delayed():
+        must_pass = any(batch.must_pass for batch in batches)
+        if self._unasked <= 0 and not must_pass and self._is_delayed():
             hit("log_store_write_delayed")
             return [Status.OVERLOADED] * len(batches)
         group = rocksdict.WriteBatch(raw_mode=True)
@@ -260,12 +263,11 @@ class RocksLogStore:
             if mending.busy:
                 mending.mirror(group, batch)
             restores = restores or bool(batch.restored)
-        status = self.commit(group)
+        status = self.commit(group, must_pass=must_pass)
         if status is Status.OK:
-            if restores:
+            if restores or mending.watching:
                 for batch in batches:
-                    if batch.restored:
-                        mending.written(batch)
+                    mending.written(batch)
             self.bytes_written += size
             self._unasked -= size
             self._unmeasured += size
@@ -285,8 +287,12 @@ class RocksLogStore:
         self._unasked = _ASK_BYTES
         return False
 
-    def commit(self, group: Any) -> Status:
-        """Write a group together with what is due of the directory and the marks. OK, OVERLOADED or FAILED."""
+    def commit(self, group: Any, *, must_pass: bool = False) -> Status:
+        """Write a group together with what is due of the directory and the marks. OK, OVERLOADED or FAILED.
+
+        Args:
+            must_pass: where RocksDB delays writes, wait rather than be refused.
+        """
         directory, partitions = self._directory, self._partitions
         unused: list[int] = []
         changed = directory.changed or partitions.changed
@@ -301,7 +307,10 @@ class RocksLogStore:
         if self._durable is not None:
             group.put(keys.DURABLE_KEY, encode_durable(self._durable), self._metadata_handle)
         try:
-            self._db.write(group, self._write_options)
+            if must_pass:
+                self._db.write(group)
+            else:
+                self._db.write(group, self._write_options)
         except RocksDBError as error:
             if str(error).startswith(_REFUSED):
                 hit("log_store_write_stalled")
@@ -423,9 +432,13 @@ class RocksLogStore:
         before, self._errors = self._errors, self._db.property_int_value("rocksdb.background-errors") or 0
         return self._errors - before
 
-    def find_damage_in_use(self) -> str:
-        """What is damaged of the files that are only read when the store is opened; empty: nothing. May be called from another thread."""
-        return find_lasting_damage(os.path.join(self.directory, DATABASE))
+    def find_damage_in_use(self, pause: Callable[[], None] = lambda: None) -> str:
+        """What is damaged of the files that are only read when the store is opened; empty: nothing. May be called from another thread.
+
+        Args:
+            pause: called between small pieces of the work.
+        """
+        return find_lasting_damage(os.path.join(self.directory, DATABASE), pause)
 
     def write_from_memory(self, now: Timestamp) -> Callable[[], None]:
         """Begin to replace the manifest and the write-ahead log by what memory has; the rest is to be done in another thread."""
@@ -471,9 +484,7 @@ class RocksLogStore:
         assert not self._closed, "closed twice"
         self._closed = True
         if not self._failed and self._run.marker is not None:
-            self._save_directory()
-            marker = self._run.marker = self._run.marker.closed()
-            self._write_rows({keys.MARKER_KEY: marker.encode()})
+            self._leave_clean(self._run.marker.closed())
         self.abandon()
 
     def abandon(self) -> None:
@@ -487,11 +498,14 @@ class RocksLogStore:
         # Without space RocksDB waits for ever until it can write memtables to files; the write-ahead log has what they hold.
         self._upkeep.close(flush=not (self._failed or self._space.refusing))
 
-    def _save_directory(self) -> None:
+    def _leave_clean(self, marker: ShardMarker) -> None:
+        """The mark says that the rows of the directory are exact: it is written with them or not at all."""
         for log, row in list(self._directory.rows()):
             if row.doubtful:
                 with suppress(DamagedError):
                     self._correct(log)
         self._directory.save_all()
-        if self._directory.pending():
-            self.commit(rocksdict.WriteBatch(raw_mode=True))
+        group = rocksdict.WriteBatch(raw_mode=True)
+        group.put(keys.MARKER_KEY, marker.encode(), self._metadata_handle)
+        if self.commit(group, must_pass=True) is Status.OK and self.sync() is Status.OK:
+            self._run.marker = marker

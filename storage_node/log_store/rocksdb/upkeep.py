@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import rocksdict
 
+from logdevice_py.core.ids import LogId
 from logdevice_py.core.marks import hit
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import Timestamp
@@ -36,12 +37,22 @@ class Upkeep:
     """Partitions of one database. Calls of the thread that writes, except those of `sync_begins`, `synced` and of a chore."""
 
     def __init__(
-        self, families: Families, partitions: Partitions, directory: Directory, settings: LogStoreSettings
+        self,
+        families: Families,
+        partitions: Partitions,
+        directory: Directory,
+        settings: LogStoreSettings,
+        dropped: Callable[[int], None],
     ) -> None:
+        """
+        Args:
+            dropped: gets each partition whose family is gone.
+        """
         self._families = families
         self._partitions = partitions
         self._directory = directory
         self._settings = settings
+        self._tell_dropped = dropped
         self._droppable: deque[int] = deque()
         self._condemned = 0
         """How many partitions were dropped in this run: their rows say so."""
@@ -157,6 +168,7 @@ class Upkeep:
         self._families.drop(number)
         self._dropped += 1
         self._partitions.forget(number)
+        self._tell_dropped(number)
         ended = time.monotonic()
         self._drop_again_at = ended + (ended - began) * 100 / self._settings.partition_drop_share_percent
         return self._drop_due()
@@ -169,7 +181,7 @@ class Upkeep:
     @property
     def bytes_to_drop(self) -> int:
         """About how much space dropped partitions still take."""
-        return sum(map(self._families.size_of, self._droppable))
+        return sum(map(self._families.size_of, self._droppable)) + self._families.bytes_being_deleted
 
     @property
     def to_drop(self) -> int:
@@ -191,7 +203,10 @@ class Upkeep:
                 self._looked_at = number
                 if self._is_wasteful(number):
                     self._partitions[number].size -= self._directory.dead.pop(number)
-                    return partial(self._do, number, self._rewrite)
+                    # here, and not in the other thread: while a group is under way a row may be missing that is put back, or has moved
+                    kept = sorted(self._directory.of(number))
+                    if len(kept) <= _GAPS_MAX:
+                        return partial(self._do, number, partial(self._rewrite, kept))
         self._looked_at = 0
         return None
 
@@ -224,11 +239,12 @@ class Upkeep:
     def _flush(self, number: int, family: Any) -> None:
         family.flush()
 
-    def _rewrite(self, number: int, family: Any) -> None:
-        """Delete what belongs to logs that have no row on the partition, which it never gets back, and rewrite its files."""
-        kept = sorted(self._directory.of(number))
-        if len(kept) > _GAPS_MAX:
-            return
+    def _rewrite(self, kept: list[LogId], number: int, family: Any) -> None:
+        """Delete what belongs to logs that have no row on the partition, which it never gets back, and rewrite its files.
+
+        Args:
+            kept: the logs that have one, ascending; a few more do no harm.
+        """
         batch = rocksdict.WriteBatch(raw_mode=True)
         handle = self._families.handles[number]
         begin = 0

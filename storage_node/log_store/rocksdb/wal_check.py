@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import os
 import struct
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -30,13 +32,19 @@ class LogFileDamage:
     path: str
     at: int
     reason: str
+    last: bool
+    """Nothing was written after the file."""
 
 
-def find_log_damage(path: str, *, last: bool = True) -> LogFileDamage | None:
+def _go_on() -> None: ...
+
+
+def find_log_damage(path: str, *, last: bool = True, pause: Callable[[], None] = _go_on) -> LogFileDamage | None:
     """The first place of a file that is damaged; None: it is whole.
 
     Args:
         last: nothing was written after the file, so that its last record may be incomplete: the process ended while it wrote.
+        pause: called between blocks.
     """
     size = os.path.getsize(path)
     with open(path, "rb") as file:
@@ -46,8 +54,9 @@ def find_log_damage(path: str, *, last: bool = True) -> LogFileDamage | None:
             found = _check_block(block, tail=last and begin + len(block) >= size)
             if found is not None:
                 at, reason = found
-                return None if reason == "" else LogFileDamage(path, begin + at, reason)
+                return None if reason == "" else LogFileDamage(path, begin + at, reason, last)
             begin += len(block)
+            pause()
     return None
 
 
@@ -72,35 +81,37 @@ def _mask(crc: int) -> int:
     return (((crc >> 15) | (crc << 17)) + _MASK_DELTA) & 0xFFFFFFFF
 
 
-def find_damage_in_use(database: str) -> LogFileDamage | None:
-    """The first damaged place of the manifest or the write-ahead log of a database that is open; None: they are whole."""
-    try:
+def find_lasting_damage(database: str, pause: Callable[[], None] = _go_on) -> str:
+    """The first damaged place of the manifest or the write-ahead log of a database that is open, for people; empty: they are whole.
+
+    What was only being written when it was looked at does not count, nor do files that vanish meanwhile.
+    """
+    found = _find_manifest_damage(database, pause) or find_wal_damage(database, pause)
+    if found is None:
+        return ""
+    again = None
+    with suppress(FileNotFoundError):
+        again = find_log_damage(found.path, last=found.last, pause=pause)
+    return "" if again != found else f"{found.path} has {found.reason} at byte {found.at}"
+
+
+def _find_manifest_damage(database: str, pause: Callable[[], None]) -> LogFileDamage | None:
+    with suppress(FileNotFoundError):
         manifests = [name for name in os.listdir(database) if name.startswith("MANIFEST-")]
         newest = max(manifests, key=lambda name: int(name.partition("-")[2]), default=None)
-        found = None if newest is None else find_log_damage(os.path.join(database, newest))
-    except FileNotFoundError:
-        return None  # replaced meanwhile
-    try:
-        return found or find_wal_damage(database)
-    except FileNotFoundError:
-        return found
+        if newest is not None:
+            return find_log_damage(os.path.join(database, newest), pause=pause)
+    return None
 
 
-def find_lasting_damage(database: str) -> str:
-    """The same, for people; empty: they are whole. What was only being written when it was looked at does not count."""
-    found = find_damage_in_use(database)
-    again = None if found is None else find_damage_in_use(database)
-    return "" if again is None or again != found else f"{again.path} has {again.reason} at byte {again.at}"
-
-
-def find_wal_damage(database: str) -> LogFileDamage | None:
+def find_wal_damage(database: str, pause: Callable[[], None] = _go_on) -> LogFileDamage | None:
     """The first damaged place of the write-ahead log of a database; None: it is whole."""
-    try:
+    names: list[str] = []
+    with suppress(FileNotFoundError):
         names = sorted(name for name in os.listdir(database) if name.endswith(".log"))
-    except FileNotFoundError:
-        return None
     for name in names:
-        found = find_log_damage(os.path.join(database, name), last=name == names[-1])
-        if found is not None:
-            return found
+        with suppress(FileNotFoundError):  # one that is not needed any more
+            found = find_log_damage(os.path.join(database, name), last=name == names[-1], pause=pause)
+            if found is not None:
+                return found
     return None

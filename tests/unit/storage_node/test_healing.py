@@ -12,7 +12,9 @@ from logdevice_py.core.lsn import ESN_MAX, Epoch, Lsn
 from logdevice_py.core.status import CorruptEntryError, Status
 from logdevice_py.core.units import SECOND, Timestamp
 from logdevice_py.protocol.messages import Fetch, Fetched, GetSeqState, Sealed, SeqState
+from storage_node.log_store.identity import ShardMarker
 from storage_node.log_store.interface import LogMetadataKind
+from storage_node.log_store.memory import MemoryLogStore
 from storage_node.lsn_ranges import Range, alike_until, join_nearest, overlaps
 from storage_node.settings import StorageSettings
 from storage_node.stored_metadata import SoftSealValue, decode_ranges
@@ -179,7 +181,7 @@ class TestMarks:
         driver.restart()
         assert dirty(driver) == [(lsn(1, 0), lsn(2, ESN_MAX))]
 
-    def test_a_disk_that_does_not_take_them_is_asked_again(self) -> None:
+    def test_a_disk_that_does_not_keep_up_takes_them_all_the_same(self) -> None:
         driver = cut_off()
         driver.disk.crash(0)
         rows = driver.disk.rows
@@ -187,10 +189,22 @@ class TestMarks:
         del rows[mark]
         driver.disk.overloaded = True
         driver.open()
-        assert mark not in rows
-        driver.disk.overloaded = False
-        driver.advance(2 * SECOND)
         assert decode_ranges(rows[mark]) == [(lsn(1, 0), lsn(1, ESN_MAX))]
+
+    @pytest.mark.parametrize("in_order", [False, True])
+    def test_a_start_that_ends_before_they_are_written_leaves_them_to_the_next(self, in_order: bool) -> None:
+        driver = ShardDriver(SETTINGS)
+        driver.turn(*stores(ALL[:2], log=ASYNC_LOG))
+        driver.turn(*stores(LOST, log=ASYNC_LOG))
+        driver.disk.crash()
+        store = MemoryLogStore(driver.disk, driver.store_settings)
+        marker = ShardMarker(b"u" * 16, ME, driver.generation)
+        store.adopt(marker, boot=driver.disk.boot, now=Timestamp(driver.now))
+        store.load()
+        if in_order:
+            store.close()
+        driver.open()
+        assert dirty(driver) == [(lsn(1, 0), lsn(1, ESN_MAX))]
 
     @pytest.mark.parametrize("value", [b"", b"\1" + bytes(15), b"\2" + bytes(16)])
     def test_a_row_that_is_none_is_not_taken_for_one(self, value: bytes) -> None:

@@ -15,9 +15,10 @@ from logdevice_py.event_log.events import DonorFlags, Event, RebuildMode, ShardI
 from logdevice_py.event_log.rebuilding_set import RebuildingSet
 from logdevice_py.event_log.settings import RebuildingMetrics, RebuildingSettings
 from logdevice_py.metadata.epoch_metadata import EpochInterval
-from logdevice_py.protocol.messages import RebuildStore, RebuildStored, Records, Stored
-from storage_node.log_store.interface import ReadShard
+from logdevice_py.protocol.messages import Fetch, RebuildStore, RebuildStored, Records, Stored
+from storage_node.log_store.interface import DamageFound, ReadShard
 from storage_node.rebuilding.context import SequencerAnswered
+from storage_node.settings import StorageSettings
 from tests.unit.storage_node.fakes import (
     ME,
     PLENTY,
@@ -27,12 +28,15 @@ from tests.unit.storage_node.fakes import (
     ShardDriver,
     clean,
     image,
+    interval,
     lsn,
     release,
     seal,
     start,
     store,
+    stores,
 )
+from tests.unit.storage_node.test_repair import fetched
 
 FIRST = Generation(1)
 DONOR = PeerId(1)
@@ -182,6 +186,36 @@ class TestTakingCopies:
         assert parse_header(result.entries[0][1]).copyset == SHARDS[:2]
         assert body_of(result.entries[0][1]) == body_of(whole)
 
+    def test_an_amend_of_a_large_entry_writes_its_header_alone(self) -> None:
+        driver = RebuildingDriver()
+        large = b"large " * 1000
+        whole = image(lsn(1, 1), payload=large)
+        driver.turn((PeerId(1), store(lsn(1, 1), payload=large)), clean(1, 5, lng=1))
+        before = dict(driver.disk.rows)
+        driver.turn(rebuild_store([amend(whole, SHARDS[:2])]))
+        assert driver.take_one(RebuildStored).lacking == []
+        changed = [value for key, value in driver.disk.rows.items() if before.get(key) != value]
+        assert 0 < sum(map(len, changed)) < 300
+        result = driver.store.read(ReadShard(0, ME, SYNC_LOG, lsn(1, 1), lsn(1, 1), PLENTY))
+        assert parse_header(result.entries[0][1]).copyset == SHARDS[:2]
+        assert body_of(result.entries[0][1]) == body_of(whole)
+
+    def test_readers_of_recent_entries_see_the_copyset_of_an_amend(self) -> None:
+        driver = RebuildingDriver()
+        whole = image(lsn(1, 1))
+        driver.turn((PeerId(1), store(lsn(1, 1))), clean(1, 5, lng=1))
+        driver.turn(rebuild_store([amend(whole, SHARDS[:2])]))
+        recent = driver.log().recent
+        assert recent is not None
+        assert parse_header(recent.images[lsn(1, 1)]).copyset == SHARDS[:2]
+        assert body_of(recent.images[lsn(1, 1)]) == body_of(whole)
+
+    def test_an_amend_of_a_copy_of_another_wave_is_told_of(self) -> None:
+        driver = RebuildingDriver()
+        driver.turn((PeerId(1), store(lsn(1, 1))), clean(1, 5, lng=1))
+        driver.turn(rebuild_store([amend(image(lsn(1, 1), wave=2), SHARDS[:2])]))
+        assert driver.take_one(RebuildStored).lacking == [lsn(1, 1)]
+
     def test_an_amend_of_what_is_not_here_is_told_of(self) -> None:
         driver = RebuildingDriver()
         driver.turn((PeerId(1), store(lsn(1, 1))), clean(1, 5, lng=1))
@@ -224,6 +258,27 @@ class TestTakingCopies:
         driver.turn(rebuild_store([image(lsn(1, 2))]))
         driver.turn(start(single_copy=False))
         assert [each[0] for message in driver.take(Records) for each in message.entries] == [lsn(1, 1), lsn(1, 2)]
+
+    def test_a_range_that_is_about_to_be_replaced_takes_none(self) -> None:
+        driver = RebuildingDriver(StorageSettings(scrub_bytes_per_s=0))
+        driver.turn(*stores([lsn(1, esn) for esn in (1, 2, 3, 4, 6, 7)]))
+        driver.turn(seal(2), clean(1, 2, lng=7, last=8))
+        driver.turn(release(lsn(2, 0)))
+        # what lies between the damaged copies cannot be read either
+        driver.node.on_damage(DamageFound(ME, [(SYNC_LOG, lsn(1, 4), lsn(1, 6))]), driver.now)
+        driver.turn()
+        driver.tell_history([interval()])
+        *first, last = driver.take(Fetch)
+        driver.turn(*(fetched(fetch, lsn(1, 4), lsn(1, 6)) for fetch in first))
+        # the donor answered before it had the new copyset
+        given = image(lsn(1, 5), copyset=(SHARDS[1], SHARDS[3], ME))
+        beside = image(lsn(1, 3), copyset=(SHARDS[1], SHARDS[3], ME))
+        driver.turn(rebuild_store([given]), rebuild_store([beside]))
+        assert [answer.status for answer in driver.take(RebuildStored)] == [Status.AGAIN, Status.OK]
+        driver.turn(fetched(last))
+        driver.turn(rebuild_store([given]))
+        assert driver.take_one(RebuildStored).status is Status.OK
+        assert driver.stored() == [lsn(1, esn) for esn in range(1, 8)]
 
 
 class TestGiving:
@@ -429,3 +484,32 @@ class TestGiving:
         driver.tell_history(history((1, SHARDS)))
         driver.answer_sequencer(Status.NOTFOUND)
         assert driver.take(RebuildStore)
+
+    def test_a_shard_that_is_drained_after_it_began_afresh_still_lost_what_it_held_before(self) -> None:
+        driver = self.stored((SHARDS[4], ME, SHARDS[2]))
+        driver.lose(SHARDS[2], SHARDS[3])
+        second = Generation(2)
+        known = (*((each, FIRST) for each in SHARDS[:4]), (SHARDS[4], second))
+        driver.apply(ShardNeedsRebuild(SHARDS[4], FIRST, RebuildMode.RESTORE, known, False))
+        driver.apply(ShardNeedsRebuild(SHARDS[4], second, RebuildMode.RELOCATE, known))
+        driver.tell_history(WITHOUT_IT)
+        assert driver.donor.running[SYNC_LOG].flags & DonorFlags.UNCERTAIN, "three copies may have been on these three"
+
+    def test_a_shard_that_began_afresh_and_is_drained_is_not_asked_to_give_what_it_lost(self) -> None:
+        driver = self.stored((SHARDS[4], ME, SHARDS[2]))
+        everybody = tuple((each, FIRST) for each in SHARDS)
+        driver.apply(ShardNeedsRebuild(SHARDS[4], Generation(2), RebuildMode.RELOCATE, everybody))
+        driver.lose(SHARDS[2], ME, mode=RebuildMode.RELOCATE)
+        driver.tell_history(history((1, SHARDS), (2, (SHARDS[1], SHARDS[3]))))
+        driver.advance(60_000_000)
+        assert driver.donor.result is DonorFlags.UNPLACED, "it is this donor's, and has too few places"
+
+    def test_what_was_rebuilt_before_it_was_drained_hides_no_records(self) -> None:
+        driver = RebuildingDriver()
+        everybody = tuple((each, FIRST) for each in SHARDS)
+        for shard in SHARDS[2:]:
+            driver.lose(shard)
+            driver.apply(*(ShardIsRebuilt(each, FIRST, driver.set.round) for each in SHARDS))
+        for shard in SHARDS[2:]:
+            driver.apply(ShardNeedsRebuild(shard, Generation(2), RebuildMode.RELOCATE, everybody))
+        assert driver.donor.result is DonorFlags.NONE

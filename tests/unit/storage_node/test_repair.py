@@ -108,6 +108,24 @@ class TestDamagedCopies:
         assert SYNC_LOG in driver.machines.repairs.damaged
         assert len(driver.disk.rows) >= before, "damage is no reason to delete"
 
+    def test_nothing_is_replaced_as_long_as_it_is_not_certain_who_may_have_copies(self) -> None:
+        driver = filled(replace(SETTINGS, scrub_bytes_per_s=0))
+        driver.disk.corrupt(SYNC_LOG, lsn(1, 4))
+        driver.turn(start(until=lsn(1, 10)))
+        driver.tell_history([interval()], complete=False)
+        assert not driver.take(Fetch)
+
+    @pytest.mark.parametrize("complete", [True, False], ids=["certain", "uncertain"])
+    def test_without_any_history_nothing_is_asked_for_until_there_is_one(self, complete: bool) -> None:
+        driver = filled(replace(SETTINGS, scrub_bytes_per_s=0))
+        driver.disk.corrupt(SYNC_LOG, lsn(1, 4))
+        driver.turn(start(until=lsn(1, 10)))
+        driver.tell_history([], complete)
+        assert not driver.take(Fetch)
+        driver.advance(2 * SECOND)
+        driver.tell_history([interval()])
+        assert len(driver.take(Fetch)) == len(OTHERS)
+
     def test_a_damaged_answer_is_not_stored(self, driver: ShardDriver) -> None:
         asked = find_damage(driver, 4)
         answers = [fetched(asked[shard], *([lsn(1, 4)] if shard == SHARDS[1] else [])) for shard in OTHERS]
@@ -182,12 +200,15 @@ class TestScrubber:
             if count:
                 assert asked[shard].digest == digest.value
 
-    def test_a_copy_that_vanished_is_fetched(self, driver: ShardDriver) -> None:
+    @pytest.mark.parametrize("complete", [True, False], ids=["certain", "uncertain"])
+    def test_a_copy_that_vanished_is_fetched_also_when_part_of_the_history_may_be_lost(
+        self, driver: ShardDriver, complete: bool
+    ) -> None:
         for key in list(driver.disk.rows.irange(*keys.data_bounds(SYNC_LOG, lsn(1, 6), lsn(1, 6)), (True, False))):
             del driver.disk.rows[key]
         asked = self.begin(driver)
         driver.turn(self.compared(asked[SHARDS[1]], lsn(1, 6), lsn(1, 7)))
-        driver.tell_history([interval()])
+        driver.tell_history([interval()], complete)
         fetches = {fetch.shard: fetch for fetch in driver.take(Fetch)}
         assert {(fetch.first, fetch.last) for fetch in fetches.values()} == {(lsn(1, 6), lsn(1, 6))}
         driver.turn(fetched(fetches[SHARDS[1]], lsn(1, 6)))
@@ -202,6 +223,26 @@ class TestScrubber:
         driver.advance(5 * SECOND)
         scrubber = driver.machines.scrubber
         assert (scrubber.passes, scrubber.uncompared_before) == (1, 1)
+
+    def answer_after(self, driver: ShardDriver, micros: int) -> bool:
+        """A pass in which all answers but one come at once; whether that one was waited for."""
+        scrubber = driver.machines.scrubber
+        asked, passes = self.begin(driver), scrubber.passes
+        driver.turn(*(self.compared(asked[shard]) for shard in OTHERS[:-1]))
+        driver.advance(micros)
+        driver.turn(self.compared(asked[OTHERS[-1]]))
+        driver.advance(8 * SECOND)
+        assert scrubber.passes == passes + 1
+        return not scrubber.uncompared_before
+
+    def test_who_is_slow_is_waited_for_longer_the_next_time_and_shorter_when_everybody_is_quick(
+        self, driver: ShardDriver
+    ) -> None:
+        assert not self.answer_after(driver, 3 * SECOND)
+        assert self.answer_after(driver, 3 * SECOND)
+        assert self.answer_after(driver, 3 * SECOND), "a slow answer does not shorten it"
+        assert self.answer_after(driver, 0)
+        assert not self.answer_after(driver, 3 * SECOND)
 
     def test_a_pass_stands_still_while_the_rate_is_set_to_nothing_and_then_goes_on(self, driver: ShardDriver) -> None:
         driver.node.use_settings(replace(SETTINGS, scrub_bytes_per_s=0))

@@ -43,11 +43,11 @@ SETTINGS = LogStoreSettings(partition_duration_us=PART)
 class Aging(ShardDriver):
     """A shard whose wall clock and monotonic clock can be told apart; log 7 is kept for an hour, log 50 for ten, log 90 for ever."""
 
-    def __init__(self, settings: StorageSettings | None = None) -> None:
+    def __init__(self, settings: StorageSettings | None = None, store_settings: LogStoreSettings = SETTINGS) -> None:
         self.ahead = 0
         """By how much the wall clock is wrong."""
         self.hears_others = True
-        self.store_settings = SETTINGS
+        self.store_settings = store_settings
         self.wall = lambda: Timestamp(self.now + 100 * HOUR + self.ahead)
         super().__init__(settings)
 
@@ -136,6 +136,17 @@ class TestAge:
         # the first partition is still needed, those in which only short-lived logs lay are gone
         assert driver.store.partitions[0] == 1_000_000
         assert len(driver.store.partitions) < 10
+
+    def test_so_they_are_where_a_log_that_is_kept_for_ever_needs_every_partition(self) -> None:
+        few = LogStoreSettings(partition_duration_us=PART, partitions_soft_max=6, partitions_max=12)
+        driver = Aging(store_settings=few)
+        for esn in range(1, 81):
+            driver.append(lsn(1, esn))
+            driver.append(lsn(1, esn), KEPT_FOR_EVER)
+            driver.pass_time(PART)
+        assert driver.trim_point() >= lsn(1, 60)
+        assert driver.trim_point(KEPT_FOR_EVER) == 0
+        assert len(driver.store.partitions) < 20
 
     def test_readers_are_told_of_what_is_gone(self, driver: Aging) -> None:
         driver.append(lsn(1, 1))

@@ -46,10 +46,11 @@ def put(
     log: LogId = LOG,
     wave: int = 1,
     flags: int = 0,
+    copyset: tuple[int, ...] = (768,),
     timestamp: int = 1_000,
 ) -> bytes:
     """Put a copy into a batch; returns its image."""
-    image = image_of(lsn, body, log=log, wave=wave, flags=flags, timestamp=timestamp)
+    image = image_of(lsn, body, log=log, wave=wave, flags=flags, copyset=copyset, timestamp=timestamp)
     recovery = bool(flags & EntryFlags.WRITTEN_BY_RECOVERY)
     batch.put_entry(log, lsn, by_recovery=recovery, wave=wave, image=image)
     return image
