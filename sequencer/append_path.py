@@ -10,7 +10,7 @@ from google_crc32c import value as crc32c
 from logdevice_py.config.attributes import LogAttributes
 from logdevice_py.core import marks
 from logdevice_py.core.entry import RECORDS_PER_ENTRY_MAX
-from logdevice_py.core.ids import PeerId, WriterId
+from logdevice_py.core.ids import NodeId, PeerId, WriterId
 from logdevice_py.core.lsn import LSN_INVALID, compose_lsn, epoch_of, esn_of
 from logdevice_py.core.status import CorruptEntryError, Status
 from logdevice_py.core.units import Micros, Timestamp
@@ -183,6 +183,16 @@ class AppendPath:
             self._give_back(sequencer, open_batch.frames)
             for frame in open_batch.frames:
                 answers.fail(frame, sequencer.log, status, redirect=redirect)
+        self._refuse_waiting(sequencer, status, redirect)
+
+    def on_leaving(self, sequencer: Sequencer, now: Micros) -> None:
+        """This node is about to stop: what is open becomes an entry at once, and what waits goes to others."""
+        if sequencer.open_batch is not None:
+            self.cut(sequencer, now)
+        self._refuse_waiting(sequencer, Status.SHUTDOWN, NO_NODE)
+
+    def _refuse_waiting(self, sequencer: Sequencer, status: Status, redirect: NodeId) -> None:
+        answers = self._context.answers
         for peer, append in self._take_back(sequencer):
             answers.refuse(peer, append.request_id, append.log, status, not_replicated=True, redirect=redirect)
         held, sequencer.held = sequencer.held or [], None

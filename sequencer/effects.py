@@ -6,6 +6,18 @@ One that gets no answer costs its log a retry, nothing else.
 
 from __future__ import annotations
 
-from epoch_store.interface import EpochStoreRequest
+from dataclasses import dataclass
 
-__all__ = ["EpochStoreRequest"]
+from epoch_store.interface import EpochStoreRequest
+from logdevice_py.core.ids import LogId
+
+__all__ = ["EpochStoreRequest", "LogNotice"]
+
+
+@dataclass(slots=True)
+class LogNotice:
+    """Effect: a line about a log for the node's own log. Lines of one kind count together when there are too many."""
+
+    log: LogId
+    kind: str
+    text: str

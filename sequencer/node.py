@@ -30,6 +30,7 @@ from logdevice_py.protocol.messages import (
     Digested,
     GetSeqState,
     Mutated,
+    NodeState,
     SealChecked,
     Sealed,
     SeqStateFlags,
@@ -146,8 +147,10 @@ class SequencerNode:
 
     @property
     def drained(self) -> bool:
-        """No append is under way."""
-        return not self.context.busy
+        """No append is under way, and none waits here."""
+        return not self.context.busy and not any(
+            each.open_batch or each.buffer or each.held for each in self.sequencers.values()
+        )
 
     # Events
 
@@ -198,6 +201,9 @@ class SequencerNode:
         self.context.availability.on_cluster_state()
         self.recoveries.on_cluster_state(now)
         self._reconfiguration.on_cluster_state(now)
+        if self.context.cluster.state(self.node) is NodeState.LEAVING:
+            for sequencer in self.sequencers.values():
+                self._appends.on_leaving(sequencer, now)
 
     def on_lost_shards(
         self,

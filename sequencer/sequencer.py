@@ -14,12 +14,13 @@ from logdevice_py.core.ids import LogId, NodeId, PeerId, ShardId
 from logdevice_py.core.lsn import EPOCH_INVALID, EPOCH_MIN, LSN_INVALID, Epoch, Lsn, compose_lsn, epoch_of
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros, Timestamp
-from logdevice_py.metadata.epoch_metadata import HISTORY_MAX, EpochMetaData
+from logdevice_py.metadata.epoch_metadata import HISTORY_LONG, HISTORY_MAX, EpochMetaData
 from logdevice_py.protocol.messages import Append, Stored
 from sequencer.activation import Activation, wanted_placement
 from sequencer.appender import Appender
 from sequencer.batching import OpenEntry
 from sequencer.context import SequencerContext
+from sequencer.effects import LogNotice
 from sequencer.epoch_sequencer import EpochSequencer
 from sequencer.frames import NO_NODE
 from sequencer.metadata_log import MetadataLogWrite
@@ -209,6 +210,9 @@ class Sequencer:
         self._hooks.before_new_epoch(self, now)
         self.activation = None
         old, oldest = self.current, self.draining
+        if len(metadata.history) >= HISTORY_LONG > (0 if self.metadata is None else len(self.metadata.history)):
+            text = f"log {self.log} had {len(metadata.history)} nodesets: after {HISTORY_MAX} it keeps the one that it has, whatever becomes of its shards"
+            self.context.outbox.emit(LogNotice(self.log, "many nodesets", text))
         self.metadata = metadata = self.context.interned(metadata)
         interval = metadata.interval(epoch)
         assert interval is not None

@@ -62,7 +62,8 @@ class StoreTimeouts:
                 self._waiting = True
                 self._timers.at(now + _REFRESH_US, self._refresh)
         shift = max(0, latency_us.bit_length() - 3)  # as `bucket_of`, without the call
-        counts[4 * shift + (latency_us >> shift)] += 1
+        bucket = 4 * shift + (latency_us >> shift)
+        counts[bucket if bucket < BUCKETS else BUCKETS - 1] += 1
 
     def timeout(self, copyset: Sequence[ShardId], wave: int) -> int:
         """Microseconds that wave number `wave`, from 1, may take."""

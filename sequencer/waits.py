@@ -328,6 +328,8 @@ class _Explainer:
         state, epoch = recovery.state, recovery.current
         if state is LogRecoveryState.IDLE:
             return WaitCause.TURN, (), f"{len(self._node.recoveries.running())} recoveries are at work"
+        if recovery.is_resting:
+            return WaitCause.TURN, (), "too few of its shards were heard of in its last one"
         if state is LogRecoveryState.READING_LAST_CLEAN_EPOCH:
             return WaitCause.EPOCH_STORE, (), "where to begin"
         if state is LogRecoveryState.NO_SHARDS:

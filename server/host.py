@@ -28,7 +28,7 @@ from logdevice_py.runtime.clock import monotonic_us, wall_us
 from logdevice_py.runtime.complaints import Complaints
 from logdevice_py.runtime.driver import Driver
 from logdevice_py.runtime.transport import Identity, Transport, bind
-from sequencer.effects import EpochStoreRequest
+from sequencer.effects import EpochStoreRequest, LogNotice
 from sequencer.node import SequencerNode
 from server.cluster_file import ClusterFile, read_cluster_file
 from server.instance import choose_instance, keep_instance
@@ -199,6 +199,7 @@ class NodeHost:
                 ReadLast: self._run_shards,
                 ReadDirectory: self._run_shards,
                 Notice: self._say,
+                LogNotice: self._say_of_logs,
             },
             own_peer=PeerId(self.node_id),
             on_crash=self._on_crash,
@@ -263,6 +264,11 @@ class NodeHost:
         for notice in notices:
             shard = format_shard(notice.shard)
             self._complaints.warn(f"{shard}: {notice.kind}", f"{shard}: {notice.text}", now)
+
+    def _say_of_logs(self, notices: list[LogNotice]) -> None:
+        now = monotonic_us()
+        for notice in notices:
+            self._complaints.warn(notice.kind, notice.text, now)
 
     def _run_shards(self, effects: list[Any]) -> None:
         if len(self.shards) == 1:

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from epoch_store.interface import Result
 from logdevice_py.config.cluster import ClusterConfig, Roles
 from logdevice_py.core.ids import InstanceId, NodeId, PeerId, is_client
+from logdevice_py.core.lsn import LSN_INVALID
 from logdevice_py.core.machine import Outbox, Rng, TimerWheel
 from logdevice_py.core.units import Micros
 from logdevice_py.membership.gossip import GossipMachine
@@ -62,19 +63,29 @@ TO_STORAGE: frozenset[type] = frozenset(
         m.Fetched,
         m.RebuildStore,
         m.RebuildStored,
+        m.Digested,
+        m.SeqState,
     }
 )
 TO_SEQUENCER: frozenset[type] = frozenset(
-    {m.Append, m.Stored, m.Mutated, m.Sealed, m.Cleaned, m.GetSeqState, m.SealChecked}
+    {m.Append, m.Stored, m.Mutated, m.Sealed, m.Cleaned, m.GetSeqState, m.SealChecked, m.Digested}
 )
-TO_STORAGE_OR_EVENT_LOG: frozenset[type] = frozenset({m.SeqState})
-"""Who follows the event log asks sequencers as clients do, a shard that was not stopped in order asks them how far they are."""
-TO_BOTH: frozenset[type] = frozenset({m.Digested})
-"""Recovery and purging both ask for digests; request ids are unique within a node, so each takes its own."""
+"""Some answers are to questions that several ask, as those to DIGEST and GET_SEQ_STATE. Request ids are unique within a node, so each takes its own."""
 FROM_CLIENTS: frozenset[type] = frozenset(
     {m.Append, m.GetSeqState, m.Start, m.Window, m.Stop, m.Trim, m.Digest, m.FindKey, m.DataSize}
 )
 """What a client may send; anything else from one is dropped and counted."""
+
+
+Handler = Callable[[PeerId, Any, Micros], None]
+
+
+def _to_each(handlers: Sequence[Handler]) -> Handler:
+    def hand(peer: PeerId, message: Any, now: Micros) -> None:
+        for handler in handlers:
+            handler(peer, message, now)
+
+    return hand
 
 
 @dataclass(slots=True)
@@ -173,36 +184,14 @@ class Node:
         self._seen_version = self.gossip.version
         self._routes = self._make_routes()
 
-    def _make_routes(self) -> dict[type, Callable[[PeerId, Any, Micros], None]]:
-        routes: dict[type, Callable[[PeerId, Any, Micros], None]] = {m.Gossip: self._on_gossip}
-        if self.storage is not None:
-            routes.update(dict.fromkeys(TO_STORAGE | TO_STORAGE_OR_EVENT_LOG | TO_BOTH, self.storage.on_message))
-        if self.sequencer is not None:
-            routes.update(dict.fromkeys(TO_SEQUENCER, self.sequencer.on_message))
-            routes.update(dict.fromkeys(TO_BOTH, self.sequencer.on_message))
-        if self.sequencer is not None and self.storage is not None:
-            routes.update(dict.fromkeys(TO_BOTH, self._to_both))
-        if self.rebuilding is not None:
-            routes.update(dict.fromkeys(TO_EVENT_LOG, self.rebuilding.on_message))
-            routes.update(dict.fromkeys(TO_BOTH, self._to_all))
-            if self.storage is not None:
-                routes.update(dict.fromkeys(TO_STORAGE_OR_EVENT_LOG, self._to_storage_and_event_log))
-        return routes
-
-    def _to_storage_and_event_log(self, peer: PeerId, message: Any, now: Micros) -> None:
-        assert self.rebuilding is not None
-        assert self.storage is not None
-        self.storage.on_message(peer, message, now)
-        self.rebuilding.on_message(peer, message, now)
-
-    def _to_all(self, peer: PeerId, message: Any, now: Micros) -> None:
-        assert self.rebuilding is not None
-        self._to_both(peer, message, now)
-        self.rebuilding.on_message(peer, message, now)
-
-    def _to_both(self, peer: PeerId, message: Any, now: Micros) -> None:
-        for role in self._roles:
-            role.on_message(peer, message, now)
+    def _make_routes(self) -> dict[type, Handler]:
+        takers: dict[type, list[Handler]] = {m.Gossip: [self._on_gossip]}
+        parts = ((self.sequencer, TO_SEQUENCER), (self.storage, TO_STORAGE), (self.rebuilding, TO_EVENT_LOG))
+        for part, kinds in parts:
+            if part is not None:
+                for kind in kinds:
+                    takers.setdefault(kind, []).append(part.on_message)
+        return {kind: handlers[0] if len(handlers) == 1 else _to_each(handlers) for kind, handlers in takers.items()}
 
     def start(self, now: Micros) -> None:
         """Begin to gossip and to work."""
@@ -230,7 +219,7 @@ class Node:
         if is_client(peer):
             self._clients.add(peer)
             self._outbox.send(peer, self.gossip.cluster_state())
-            if self.rebuilding is not None and self.rebuilding.set.shards:
+            if self.rebuilding is not None and self.rebuilding.set.version > LSN_INVALID:
                 self._outbox.send(peer, self.rebuilding.status_message())
         else:
             for role in self._roles:

@@ -54,6 +54,7 @@ class ShardRegistration:
         self._accepted = accepted
         self._registered: Generation | None = None
         self._incarnation = 0
+        self._found_incarnation = 0
         self._rolled_back = False
         self._kept = False
         self._begun = data / f"shard{shard_index_of(shard)}.begun"
@@ -91,6 +92,7 @@ class ShardRegistration:
         """Raises LogDeviceError when the shard must not start on what was found."""
         self._admit(judgement, missing=False)
         self._rolled_back = judgement.is_rolled_back(self._registered, self._incarnation)
+        self._found_incarnation = judgement.incarnation
 
     def _admit(self, judgement: Judgement, *, missing: bool) -> None:
         begun = judgement.verdict is IdentityVerdict.START_AFRESH and self._read_begun() == self._registered
@@ -124,8 +126,8 @@ class ShardRegistration:
         if found != self._registered or found is None:
             await asyncio.to_thread(write_durably, self._begun, str((self._registered or 0) + 1))
         index = shard_index_of(self._shard)
-        # an incarnation was compared already, and only what the operator accepted came here
-        result = await self._ask(RegisterShard(self._config.uuid, self._node, index, found, self._incarnation))
+        # the disk's own: what the run before noted of it may arrive after the epoch store was read
+        result = await self._ask(RegisterShard(self._config.uuid, self._node, index, found, self._found_incarnation))
         if result.status is not Status.OK:
             raise self._failed(result)
         assert isinstance(result.value, ShardIdentity)

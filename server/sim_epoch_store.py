@@ -1,7 +1,8 @@
 """A simulated epoch store: what a node sees of a coordination service over an unreliable path.
 
 An operation that writes reads its cell first, perhaps from a server that lags behind, and then writes on condition of the version that it
-read, as on a real one. Between the two others may write, and each step may be refused, lost, late, or have its answer lost.
+read, as on a real one. Between the two others may write, and each step may be refused, lost, late, or have its answer lost. It is the process
+of the node that decides what to write: a write that it sent may arrive after its end, but what is read after its end nobody decides on.
 """
 
 from __future__ import annotations
@@ -126,7 +127,7 @@ class SimEpochStore:
             self._later(self._read, call)
 
     def close(self) -> None:
-        """See `EpochStore.close`."""
+        """See `EpochStore.close`. Writes that are on their way still arrive."""
         self._closed = True
 
     def _later(self, step: Callable[[_EpochStoreCall], None], call: _EpochStoreCall) -> None:
@@ -150,6 +151,9 @@ class SimEpochStore:
 
     def _read(self, call: _EpochStoreCall) -> None:
         weather = self._weather
+        if self._closed:
+            self._answer(call, Result(Status.SHUTDOWN))
+            return
         if self._chance(weather.refuse):
             self._effects[weather.refuse_kind] += 1
             self._lost(call)

@@ -15,7 +15,7 @@ from logdevice_py.core.machine import Outbox, TimerWheel
 from logdevice_py.core.units import MILLISECOND
 from logdevice_py.simulation.clock import SimClock
 from logdevice_py.simulation.process import Process
-from sequencer.effects import EpochStoreRequest
+from sequencer.effects import EpochStoreRequest, LogNotice
 from server.node import Node
 from server.node_settings import NodeSettings
 from server.sim_disk import DiskSettings, SimShard
@@ -83,8 +83,15 @@ class SimNode:
         self._paused_by = ""
         self._cluster = cluster
         self._instance = 0
+        self._epoch_store: SimEpochStore | None = None
+        """Of the last process."""
 
     # Life
+
+    def start_if_down(self, delay: int = 0) -> None:
+        """Start the process, unless something else did."""
+        if self.state is SimNodeState.DOWN:
+            self.start(delay)
 
     def start(self, delay: int = 0) -> None:
         """Start the process; it serves when all its shards are registered.
@@ -103,7 +110,9 @@ class SimNode:
         writer = WriterIdentity(self.id, InstanceId(self._instance))
         run = self.starts
         rng = random.Random(cluster.rng.getrandbits(64))
-        store = SimEpochStore(cluster.cells, writer, cluster.scheduler, rng, cluster.weather, cluster.fault_effects)
+        store = self._epoch_store = SimEpochStore(
+            cluster.cells, writer, cluster.scheduler, rng, cluster.weather, cluster.fault_effects
+        )
         cluster.note(self.name, "start", self._instance)
         opening = SimOpening(cluster, self, store, rng, partial(self._serve, store, run))
         if delay:
@@ -118,14 +127,19 @@ class SimNode:
     def give_up_start(self, reason: str, detail: str) -> None:
         """The process ends before it serves; it is started again after a while."""
         self._cluster.note(self.name, reason, detail)
-        self.state = SimNodeState.DOWN
-        self.starts += 1
+        self._end_process()
         run = self.starts
         self._cluster.scheduler.after(SUPERVISOR_PAUSE, lambda: self._start_again(run))
 
     def _start_again(self, run: int) -> None:
-        if self.starts == run and self.state is SimNodeState.DOWN:
-            self.start()
+        if self.starts == run:
+            self.start_if_down()
+
+    def _end_process(self) -> None:
+        self.state = SimNodeState.DOWN
+        self.starts += 1
+        if self._epoch_store is not None:
+            self._epoch_store.close()
 
     def _serve(self, epoch_store: EpochStore, run: int, stores: dict[ShardId, MemoryLogStore]) -> None:
         cluster, config = self._cluster, self._cluster.config
@@ -195,6 +209,7 @@ class SimNode:
                 ReadLast: self._run_shards,
                 ReadDirectory: self._run_shards,
                 Notice: self._say,
+                LogNotice: self._say,
             },
             network=cluster.network,
             clock=self.clock,
@@ -210,7 +225,7 @@ class SimNode:
         )
         self.process.event(root.start)
 
-    def _say(self, notices: list[Notice]) -> None:
+    def _say(self, notices: list[Any]) -> None:
         for notice in notices:
             self._cluster.note(self.name, notice.kind, notice.text)
 
@@ -241,8 +256,7 @@ class SimNode:
             return
         cluster = self._cluster
         cluster.note(self.name, "machine dies" if machine else "process dies")
-        self.state = SimNodeState.DOWN
-        self.starts += 1
+        self._end_process()
         if self.process is not None:
             self.process.kill(machine=machine)
         self.process = self.root = None
@@ -330,8 +344,7 @@ class SimNode:
             self.process.spare_next_turn()
         if self.failed or self.leaving:
             self.crash(machine=False)
-        if self.state is SimNodeState.DOWN:
-            self.start()
+        self.start_if_down()
 
 
 class _WatchedOutbox(Outbox):

@@ -67,6 +67,9 @@ class ShardAbortRebuild:
 
     shard: ShardId
     generation: Generation
+    mode: RebuildMode | None
+    """Of what is called off. Whoever says twice that a shard is back must not end what a person began in between. None: of whatever there is, in
+    records without it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +104,7 @@ def encode_event(event: Event) -> bytes:
     elif isinstance(event, ShardIsRebuilt):
         fields = [_IS_REBUILT, event.donor, event.generation, event.round, int(event.flags)]
     elif isinstance(event, ShardAbortRebuild):
-        fields = [_ABORT_REBUILD, event.shard, event.generation]
+        fields = [_ABORT_REBUILD, event.shard, event.generation, *([] if event.mode is None else [int(event.mode)])]
     else:
         fields = [_UNRECOVERABLE, event.shard, event.generation]
     encoded: bytes = msgpack.packb(fields)
@@ -133,7 +136,8 @@ def decode_event(data: bytes) -> Event | None:
             round_ = Lsn(whole(fields[3], 1, LSN_MAX))
             return ShardIsRebuilt(shard_field(fields[1]), generation, round_, DonorFlags(whole(fields[4], 0, 3)))
         if kind == _ABORT_REBUILD:
-            return ShardAbortRebuild(shard_field(fields[1]), generation_field(fields[2]))
+            mode = RebuildMode(whole(fields[3], 0, 1)) if len(fields) > 3 else None
+            return ShardAbortRebuild(shard_field(fields[1]), generation_field(fields[2]), mode)
         if kind == _UNRECOVERABLE:
             return ShardUnrecoverable(shard_field(fields[1]), generation_field(fields[2]))
     except (ValueError, IndexError, msgpack.UnpackException) as error:

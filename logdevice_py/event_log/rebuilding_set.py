@@ -16,6 +16,7 @@ from logdevice_py.core.lsn import LSN_INVALID, LSN_MAX, Lsn
 from logdevice_py.core.marks import hit
 from logdevice_py.core.status import CorruptEntryError
 from logdevice_py.event_log.events import (
+    GENERATION_MAX,
     DonorFlags,
     Event,
     RebuildMode,
@@ -31,6 +32,7 @@ from logdevice_py.event_log.events import (
 from logdevice_py.placement.failure_domains import Authority
 
 _SNAPSHOT_VERSION: Final = 2
+_NO_GENERATION: Final = Generation(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,15 +53,45 @@ class RebuildingShard:
     source: str = ""
     drained: bool = False
     """It was being emptied when it was lost, or is to be: it goes on to be emptied when it is back."""
+    restored_before: Generation = _NO_GENERATION
+    """What its generations up to this one held was stored again, whatever becomes of the later ones."""
+
+    @property
+    def lost(self) -> Generation:
+        """Its generations up to this one lost their data. A shard that is being emptied lost those before the present one."""
+        return self.generation if self.mode is RebuildMode.RESTORE else Generation(self.generation - 1)
+
+    @property
+    def is_to_be_emptied(self) -> bool:
+        """It is being emptied, or goes on to be when it is back."""
+        return self.drained or (self.mode is RebuildMode.RELOCATE and self.restored < self.generation)
+
+    @property
+    def restored(self) -> Generation:
+        """What its generations up to this one held was certainly stored again elsewhere."""
+        return self.generation if self.rebuilt and not self.flags else self.restored_before
+
+    def authority_of(self, generation: Generation) -> Authority:
+        """What the silence of the shard proves to readers of an epoch that lists this generation."""
+        if generation <= self.restored:
+            return Authority.AUTHORITATIVE_EMPTY
+        if generation > self.lost or (self.mode is RebuildMode.RESTORE and self.recoverable):
+            return Authority.FULLY_AUTHORITATIVE
+        return Authority.UNDERREPLICATION
 
     @property
     def authority(self) -> Authority:
-        """What its silence proves to readers."""
-        if self.rebuilt and not self.flags:
-            return Authority.AUTHORITATIVE_EMPTY
-        if self.mode is RebuildMode.RELOCATE:
-            return Authority.FULLY_AUTHORITATIVE
-        return Authority.FULLY_AUTHORITATIVE if self.recoverable else Authority.UNDERREPLICATION
+        """That of its latest generation."""
+        return self.authority_of(self.generation)
+
+    @property
+    def silent_up_to(self) -> Generation:
+        """The latest generation of which the silence proves less than that there is nothing; 0: there is none. All before it may count as it does."""
+        generations = (self.generation, self.lost, self.restored)
+        return max(
+            (each for each in generations if self.authority_of(each) is not Authority.FULLY_AUTHORITATIVE),
+            default=_NO_GENERATION,
+        )
 
     @property
     def status(self) -> str:
@@ -95,7 +127,7 @@ class RebuildingSet:
     def authority(self, shard: ShardId, generation: Generation) -> Authority:
         """What the silence of the shard proves to readers of an epoch that lists this generation."""
         entry = self.find(shard, generation)
-        return Authority.FULLY_AUTHORITATIVE if entry is None else entry.authority
+        return Authority.FULLY_AUTHORITATIVE if entry is None else entry.authority_of(generation)
 
     @property
     def open_shards(self) -> list[RebuildingShard]:
@@ -109,8 +141,12 @@ class RebuildingSet:
     def speaks_for(self, donor: ShardId, generation: Generation) -> bool:
         """Whether a donor of this generation can say that its part is done: what earlier ones held is known to be lost. A round that began before
         that was known is not done by it: the loss begins another one."""
-        before = Generation(generation - 1)
-        return before <= 0 or self.find(donor, before) is not None
+        entry = self.shards.get(donor)
+        return generation <= 1 or (entry is not None and generation - 1 <= max(entry.lost, entry.restored))
+
+    def says_something_new(self, event: ShardNeedsRebuild) -> bool:
+        """Whether the event, were it the next one, would change anything."""
+        return self._entry_after(event) is not None
 
     # Events
 
@@ -133,34 +169,42 @@ class RebuildingSet:
         return True
 
     def _needs_rebuild(self, event: ShardNeedsRebuild) -> bool:
-        entry, drained = self.shards.get(event.shard), False
-        if entry is not None and event.generation <= entry.generation:
-            dies_while_drained = (
-                event.mode is RebuildMode.RESTORE and entry.mode is RebuildMode.RELOCATE and not entry.rebuilt
-            )
-            again = event.generation == entry.generation and event.mode is entry.mode and entry.rebuilt and entry.flags
-            if event.mode is RebuildMode.RELOCATE and entry.mode is RebuildMode.RESTORE and not entry.drained:
-                # It cannot be emptied as long as it is not back.
-                self.shards[event.shard] = replace(entry, drained=True)
-                return True
-            if not dies_while_drained and not again:
-                return False
-            drained = dies_while_drained or entry.drained
-            hit("rebuilding_once_more" if again else "drained_shard_is_lost")
-        self.shards[event.shard] = RebuildingShard(
-            event.shard,
-            event.generation,
-            event.mode,
-            self.version,
-            event.recoverable,
-            source=event.source,
-            drained=drained,
-        )
+        before, entry = self.shards.get(event.shard), self._entry_after(event)
+        if entry is None:
+            return False
+        self.shards[event.shard] = entry
+        if entry.since != self.version:
+            return True
+        if before is not None and event.generation == before.generation:
+            hit("rebuilding_once_more" if event.mode is before.mode else "drained_shard_is_lost")
         self.candidates = {
             shard: max(generation, self.candidates.get(shard, Generation(0))) for shard, generation in event.candidates
         }
         self._begin_round()
         return True
+
+    def _entry_after(self, event: ShardNeedsRebuild) -> RebuildingShard | None:
+        """What the event makes of the entry of its shard; None: it says nothing new. One that begins a round is `since` the present version."""
+        entry = self.shards.get(event.shard)
+        made = RebuildingShard(
+            event.shard, event.generation, event.mode, self.version, event.recoverable, source=event.source
+        )
+        if entry is None:
+            return made
+        is_lost = event.mode is RebuildMode.RESTORE
+        made = replace(made, restored_before=entry.restored, drained=is_lost and entry.is_to_be_emptied)
+        if event.generation > entry.generation:
+            return made
+        if not is_lost and entry.mode is RebuildMode.RESTORE and not entry.is_to_be_emptied:
+            # It cannot be emptied as long as it is not back.
+            return replace(entry, drained=True)
+        if event.generation < entry.generation:
+            return None
+        if is_lost and entry.mode is RebuildMode.RELOCATE and entry.is_to_be_emptied:
+            return made
+        if event.mode is entry.mode and entry.rebuilt and entry.flags:
+            return replace(made, recoverable=event.recoverable and entry.recoverable)
+        return None
 
     def _begin_round(self) -> None:
         """Every shard gives that is not lost, in its latest generation that is known."""
@@ -187,20 +231,33 @@ class RebuildingSet:
         entry = self.shards.get(event.shard)
         if entry is None or entry.generation != event.generation:
             return False
+        if event.mode is not None and event.mode is not entry.mode:
+            hit("called_off_already")
+            return False
         if entry.drained:
             hit("drained_shard_is_back")
-            self.shards[event.shard] = RebuildingShard(
-                event.shard, entry.generation, RebuildMode.RELOCATE, self.version, True, source=entry.source
+            self.shards[event.shard] = replace(
+                entry,
+                mode=RebuildMode.RELOCATE,
+                since=self.version,
+                recoverable=True,
+                rebuilt=False,
+                flags=DonorFlags.NONE,
+                drained=False,
             )
-            self._returned(event)
-            self._begin_round()
-            return True
-        del self.shards[event.shard]
+        else:
+            del self.shards[event.shard]
         self._returned(event)
-        if not entry.rebuilt:
-            # the records that it shares with others of the set were left to somebody else: everyone looks again, it too
-            self._begin_round()
+        self._look_again()
         return True
+
+    def _look_again(self) -> None:
+        """The records that the shard shares with others of the set were left to somebody else, or to nobody: everyone looks again, it too."""
+        for shard, entry in self.shards.items():
+            if entry.rebuilt and entry.flags:
+                self.shards[shard] = replace(entry, rebuilt=False, flags=DonorFlags.NONE)
+        if self.open_shards:
+            self._begin_round()
 
     def _returned(self, event: ShardAbortRebuild) -> None:
         """Whoever named the candidates may not have had it in his cluster file."""
@@ -236,6 +293,7 @@ class RebuildingSet:
                         int(entry.flags),
                         entry.source,
                         entry.drained,
+                        entry.restored_before,
                     ]
                     for _, entry in sorted(self.shards.items())
                 ],
@@ -291,4 +349,5 @@ def _entry(row: list[Any]) -> RebuildingShard:
         DonorFlags(whole(row[6], 0, 3)),
         row[7],
         drained,
+        Generation(whole(row[9], 0, GENERATION_MAX)) if len(row) > 9 else _NO_GENERATION,
     )

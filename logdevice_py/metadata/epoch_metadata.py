@@ -25,6 +25,8 @@ METADATA_VERSION: Final = 1
 TIMESTAMP_UNKNOWN: Final = Timestamp(0)
 HISTORY_MAX: Final = 512
 """Intervals of one log at most: keeps the encoded record well below the 1 MB that a znode and an entry may have."""
+HISTORY_LONG: Final = 400
+"""Intervals from which on somebody should do something about it."""
 ENCODED_SIZE_MAX: Final = 1 << 20
 _GENERATION_MAX: Final = 2**31 - 1
 _CONFIG_VERSION_MAX: Final = 2**63 - 1

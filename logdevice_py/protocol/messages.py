@@ -760,8 +760,8 @@ class RebuildStore:
 
 @message(MessageType.REBUILD_STORED)
 class RebuildStored:
-    """Answer to REBUILD_STORE: OK, AGAIN (an epoch is not clean here yet), REBUILDING (other generation), DISABLED, OVERLOADED, NOSPC,
-    BADPAYLOAD, NOTSTORAGE, SHUTDOWN, FAILED. lacking: AMENDs of which the body is not here; they were not stored. append_percent: how long
+    """Answer to REBUILD_STORE: OK, AGAIN (an epoch is not clean here yet, or a damaged range is being repaired), REBUILDING (other
+    generation), DISABLED, OVERLOADED, NOSPC, BADPAYLOAD, NOTSTORAGE, SHUTDOWN, FAILED. lacking: AMENDs of which the body is not here; they were not stored. append_percent: how long
     appends take on the shard, in percent of what they take while nothing is rebuilt; 0: there are none."""
 
     request_id: U64

@@ -96,6 +96,7 @@ class EpochRecovery:
         self._phase = PhaseWatch(context, self._on_stuck)
         self._store_call: EpochStoreCall | None = None
         self._bytes_accounted = 0
+        self._heard_at = Micros(0)
 
     # --- what the shards say -----------------------------------------------------------------------------------------------
 
@@ -120,6 +121,7 @@ class EpochRecovery:
             hit("recovery_shard_lacks_entries")
             self._shards.rebuilding.add(shard)
         member.state = RecoveryShardState.SEALED
+        self._heard_at = now
         self._learn(sealed)
         self._shards.refresh_authority()
         if self.state is EpochRecoveryState.DIGEST:
@@ -158,7 +160,10 @@ class EpochRecovery:
         elif status is not Status.OK:
             hit("recovery_digest_refused")
             return  # asked again when the timer fires
+        asked = member.digest_next
         told_everything = self._requests.take(member, covered, images, self._digest, now)
+        if told_everything or member.digest_next > asked:
+            self._heard_at = now
         self._account(self._digest.bytes_held)
         if told_everything:
             self._advance(now)
@@ -237,7 +242,26 @@ class EpochRecovery:
 
     def start(self, now: Micros) -> None:
         """It is the epoch's turn."""
+        self._heard_at = now
         self._advance(now)
+
+    @property
+    def waits_since(self) -> Micros | None:
+        """Since when it has heard from none of the shards without which it cannot go on; None: it goes on."""
+        digesting = self.state is EpochRecoveryState.DIGEST and not self._grace.runs
+        return self._heard_at if digesting or self.state is EpochRecoveryState.SEAL_OR_INACTIVE else None
+
+    def rest(self) -> None:
+        """Hold nothing, and ask nobody, until `resume`. What was decided stays decided; what the shards told is asked anew."""
+        assert self.waits_since is not None
+        for member in self._members.values():
+            self._lose(member)
+        self._begin_anew()
+
+    def resume(self, now: Micros) -> None:
+        """Go on. The shards are sealed again."""
+        self._shards.refresh_authority()
+        self.start(now)
 
     def cancel(self) -> None:
         """Stop without a result."""
@@ -453,10 +477,15 @@ class EpochRecovery:
         for member in self._members.values():
             if member.state > RecoveryShardState.SEALED:
                 member.fall_back(RecoveryShardState.SEALED)
+        self._begin_anew()
+        self._heard_at = now
+        self._advance(now)
+
+    def _begin_anew(self) -> None:
+        self._grace.cancel()
         self._digest = EpochDigest(self.log, self.epoch)
         self._account(self._plan.images_held if self._plan is not None else 0)
         self.state = EpochRecoveryState.SEAL_OR_INACTIVE
-        self._advance(now)
 
     def _stop_phase(self) -> None:
         self._grace.cancel()

@@ -32,6 +32,11 @@ class Grace:
             return False
         return not timer.pending
 
+    @property
+    def runs(self) -> bool:
+        """Somebody is being waited for, and not for ever."""
+        return any(timer.pending for timer in self._timers.values())
+
     def cancel(self) -> None:
         """Begin anew next time."""
         for timer in self._timers.values():

@@ -66,6 +66,8 @@ class LogRecovery:
         assert next_epoch > 0
         self.state = LogRecoveryState.IDLE
         self.began: Micros | None = None
+        self.is_resting = False
+        """It waits for its next turn."""
         self.log = log
         self.next_epoch = next_epoch
         self.seal_epoch = Epoch(next_epoch - 1)
@@ -78,14 +80,20 @@ class LogRecovery:
         self._epoch: EpochRecovery | None = None
         self._recovered: list[EpochContents] = []
         self.earlier: tuple[EpochContents, ...] = ()
-        """What the recovery found that this one follows."""
+        """What recoveries found that this one follows."""
         self._store_call: EpochStoreCall | None = None
         self._next_epoch_timer: Timer | None = None
+        self._no_shards_since = Micros(0)
 
     @property
     def recovered(self) -> tuple[EpochContents, ...]:
         """The epochs that this recovery has recovered, ascending."""
         return tuple(self._recovered)
+
+    @property
+    def found(self) -> tuple[EpochContents, ...]:
+        """What is known of epochs below `next_epoch`, ascending."""
+        return self.earlier + self.recovered
 
     @property
     def current(self) -> EpochRecovery | None:
@@ -116,6 +124,36 @@ class LogRecovery:
             self._epoch.cancel()
             self._epoch = None
         self._context.requests.forget(self.log)
+
+    @property
+    def waits_since(self) -> Micros | None:
+        """Since when it has heard from none of the shards without which it cannot go on; None: it goes on."""
+        if self.state is LogRecoveryState.NO_SHARDS:
+            return self._no_shards_since
+        return None if self._epoch is None else self._epoch.waits_since
+
+    def rest(self) -> None:
+        """Let others take their turn: hold nothing and ask nobody. Nothing that happens until `resume` is told."""
+        assert self.waits_since is not None
+        self.is_resting = True
+        for seal in self._seals.values():
+            seal.reset()
+            seal.cancel()
+        if self._epoch is not None:
+            self._epoch.rest()
+        self._context.requests.forget(self.log)
+
+    def resume(self, now: Micros) -> None:
+        """Go on, and ask anew: shards may have lost what they held."""
+        self.is_resting = False
+        if self.state is LogRecoveryState.NO_SHARDS:
+            self._begin(now)
+            return
+        for seal in self._seals.values():
+            seal.send_at_once(now)
+        self._seal_new_shards(now)
+        assert self._epoch is not None
+        self._epoch.resume(now)
 
     # --- events ------------------------------------------------------------------------------------------------------------
 
@@ -214,6 +252,7 @@ class LogRecovery:
         if not self._seals and self._shards_below():
             hit("recovery_no_shards")
             self.state = LogRecoveryState.NO_SHARDS
+            self._no_shards_since = now
             return
         self.state = LogRecoveryState.RECOVERING
         self._recover_next_epoch(now)
@@ -275,7 +314,7 @@ class LogRecovery:
     def _finish_ok(self, now: Micros) -> None:
         self.abort()
         self._on_done(
-            RecoveryResult(self.log, self.next_epoch, RecoveryOutcome.OK, self._tail, self.earlier + self.recovered),
+            RecoveryResult(self.log, self.next_epoch, RecoveryOutcome.OK, self._tail, self.found),
             now,
         )
 
@@ -291,4 +330,5 @@ class LogRecovery:
 
     def explain(self) -> str:
         """What is waited for, for people."""
-        return self._epoch.explain() if self._epoch is not None else self.state.name
+        text = self._epoch.explain() if self._epoch is not None else self.state.name
+        return f"its turn; {text}" if self.is_resting else text

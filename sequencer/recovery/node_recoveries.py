@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Final
 
 from epoch_store.interface import Result
 from logdevice_py.core.ids import LogId, NodeId, PeerId, node_peer
 from logdevice_py.core.lsn import Epoch
-from logdevice_py.core.machine import Outbox, Rng, TimerWheel
+from logdevice_py.core.machine import Outbox, Rng, Timer, TimerWheel
 from logdevice_py.core.marks import hit
 from logdevice_py.core.units import Micros
 from logdevice_py.metadata.epoch_metadata import EpochMetaData
@@ -17,10 +17,12 @@ from sequencer.recovery.coalescing import RequestCoalescer
 from sequencer.recovery.context import RecoveryCluster, RecoveryContext
 from sequencer.recovery.log_recovery import LogRecovery, LogRecoveryState
 from sequencer.recovery.metrics import RecoveryMetrics
-from sequencer.recovery.result import RecoveryOutcome, RecoveryResult
+from sequencer.recovery.result import EpochContents, RecoveryOutcome, RecoveryResult
 from sequencer.recovery.settings import RecoverySettings
 
 OnDone = Callable[[RecoveryResult, Micros], None]
+_EARLIER_MAX: Final = 1000
+"""Epochs of which a recovery is told what others found: activations may go on without end before one of them is released."""
 
 
 class NodeRecoveries:
@@ -45,8 +47,14 @@ class NodeRecoveries:
         )
         self._running: dict[LogId, LogRecovery] = {}
         self._queue: dict[LogId, LogRecovery] = {}
+        self._resting: dict[LogId, LogRecovery] = {}
+        """They had a turn and heard from too few shards; they get the next one after those in `_queue`."""
+        self._turns: Timer | None = None
         self._following: dict[LogId, LogRecovery] = {}
-        """What begins when the recovery of the same log in `_running` is done."""
+        """What begins when the recovery of the same log in `_running` or `_resting` is done."""
+
+        self._found: dict[LogId, tuple[EpochContents, ...]] = {}
+        """Of logs that are in a later epoch than the one that was last recovered for: what the next recovery need not look at again."""
 
     def start(self, log: LogId, next_epoch: Epoch, metadata: EpochMetaData, on_done: OnDone, now: Micros) -> None:
         """Recover a log for its activation in `next_epoch`, after an older recovery of the log. `on_done` is called at a later event."""
@@ -57,7 +65,8 @@ class NodeRecoveries:
             on_done(result, now)
 
         recovery = LogRecovery(log, next_epoch, metadata, self._context, on_done=done)
-        if log in self._running:
+        recovery.earlier = self._found.pop(log, ())
+        if log in self._running or log in self._resting:
             self._following[log] = recovery
         else:
             self._queue[log] = recovery
@@ -70,17 +79,22 @@ class NodeRecoveries:
         than the recovery of one would never be recovered.
         """
         self._following.pop(log, None)
-        running = self._running.get(log)
-        if running is not None and running.state is LogRecoveryState.RECOVERING:
+        recovery = self.find(log)
+        if recovery is None:
+            return
+        if recovery.state is LogRecoveryState.RECOVERING:
             hit("recovery_goes_on_in_later_epoch")
+            self._found[log] = ()
         else:
             self.abort(log, now)
+            self._found[log] = recovery.found
 
     def abort(self, log: LogId, now: Micros) -> None:
         """Stop the log's recovery, if there is one, without a result."""
         self._following.pop(log, None)
+        self._found.pop(log, None)
         if self._queue.pop(log, None) is None:
-            running = self._running.pop(log, None)
+            running = self._running.pop(log, None) or self._resting.pop(log, None)
             if running is not None:
                 running.abort()
         self._fill(now)
@@ -96,7 +110,7 @@ class NodeRecoveries:
 
     def find(self, log: LogId) -> LogRecovery | None:
         """The recovery of a log that is in progress or waits for its turn, to look at."""
-        return self._running.get(log) or self._queue.get(log)
+        return self._running.get(log) or self._queue.get(log) or self._resting.get(log)
 
     def running(self) -> list[LogId]:
         """The logs whose recovery is in progress."""
@@ -104,25 +118,46 @@ class NodeRecoveries:
 
     def logs(self) -> list[LogId]:
         """The logs whose recovery is in progress, then those that wait, in order."""
-        return [*self._running, *self._queue]
+        return [*self._running, *self._queue, *self._resting]
 
     def _fill(self, now: Micros) -> None:
         metrics = self._context.metrics
         settings = self._context.settings
-        while self._queue and len(self._running) < settings.concurrent_log_recoveries:
+        while (waiting := self._queue or self._resting) and len(self._running) < settings.concurrent_log_recoveries:
             if self._running and metrics.digest_bytes >= settings.digest_memory_bytes_max:
                 hit("recovery_waits_for_memory")
                 break
-            log, recovery = next(iter(self._queue.items()))
-            del self._queue[log]
+            log, recovery = next(iter(waiting.items()))
+            del waiting[log]
             self._running[log] = recovery
-            metrics.log_recoveries_started += 1
-            recovery.start(now)
+            if recovery.is_resting:
+                recovery.resume(now)
+            else:
+                metrics.log_recoveries_started += 1
+                recovery.start(now)
         metrics.log_recoveries_running = len(self._running)
-        metrics.log_recoveries_queued = len(self._queue)
+        metrics.log_recoveries_queued = len(self._queue) + len(self._resting)
+        if waiting and self._turns is None:
+            self._turns = self._context.timers.at(now + settings.turn_us // 2, self._take_turns)
+
+    def _take_turns(self, now: Micros) -> None:
+        """Recoveries that can only wait let others go first, the one that has waited longest before the rest."""
+        self._turns = None
+        turn = self._context.settings.turn_us
+        waits = [(since, log) for log, recovery in self._running.items() if (since := recovery.waits_since) is not None]
+        over = sorted((since, log) for since, log in waits if now - since >= turn)
+        for _, log in over[: len(self._queue) + len(self._resting)]:
+            self._rest(log)
+        self._fill(now)
+
+    def _rest(self, log: LogId) -> None:
+        recovery = self._running.pop(log)
+        recovery.rest()
+        self._resting[log] = recovery
 
     def _on_done(self, recovery: LogRecovery, result: RecoveryResult, now: Micros) -> None:
-        assert self._running.pop(recovery.log) is recovery
+        popped = self._running.pop(recovery.log)
+        assert popped is recovery
         metrics = self._context.metrics
         if result.outcome is RecoveryOutcome.OK:
             metrics.log_recoveries_completed += 1
@@ -130,8 +165,10 @@ class NodeRecoveries:
             metrics.log_recoveries_preempted += 1
         following = self._following.pop(recovery.log, None)
         if following is not None:
-            following.earlier = recovery.recovered
+            following.earlier = recovery.found[-_EARLIER_MAX:]
             self._queue[recovery.log] = following
+        elif recovery.log in self._found:
+            self._found[recovery.log] = recovery.found[-_EARLIER_MAX:]
         self._fill(now)
 
     def on_message(self, peer: PeerId, message: Any, now: Micros) -> None:

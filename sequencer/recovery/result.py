@@ -67,7 +67,7 @@ class RecoveryResult:
     tail: TailRecord | None = None
     """OK: the last entry of the epochs below `next_epoch`; None if the log never held any."""
     epochs: tuple[EpochContents, ...] = ()
-    """OK: the epochs that this recovery recovered and the one that it followed, ascending. Earlier ones are not known."""
+    """OK: the epochs that this recovery recovered and those that it followed, ascending. Earlier ones are not known."""
     preempted_by_epoch: Epoch = field(default=Epoch(0))
     """PREEMPTED: the seal epoch that holds: the sequencer that set it is in the epoch above."""
     preempted_by_node: NodeId = field(default=NodeId(-1))

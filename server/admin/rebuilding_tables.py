@@ -14,8 +14,7 @@ def shard_rebuildings_rows(node: Node) -> Iterator[ShardRebuildingsRow]:
     if node.rebuilding is None:
         return
     state = node.rebuilding.set
-    machines = () if node.storage is None else node.storage.shards.values()
-    paces = [each.donor.pace for each in machines if each.donor is not None and each.donor.logs_left]
+    paces = node.rebuilding.paces()
     left = ", ".join(format_shard(donor) for donor in state.donors if state.awaits(donor))
     for shard, entry in sorted(state.shards.items()):
         yield ShardRebuildingsRow(

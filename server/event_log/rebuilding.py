@@ -14,11 +14,9 @@ from logdevice_py.core.lsn import Epoch
 from logdevice_py.core.machine import Outbox, Rng, TimerWheel
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import SECOND, Micros
-from logdevice_py.event_log.events import RebuildMode
 from logdevice_py.event_log.rebuilding_set import RebuildingSet
 from logdevice_py.event_log.settings import RebuildingMetrics, RebuildingSettings
 from logdevice_py.membership.gossip import GossipMachine
-from logdevice_py.placement.failure_domains import Authority
 from logdevice_py.protocol import messages as m
 from sequencer.node import SequencerNode
 from server.event_log.exclusion import excluded_shards
@@ -26,6 +24,7 @@ from server.event_log.replica import EventLogReplica
 from server.event_log.supervisor import RebuildingSupervisor
 from storage_node.node import StorageNode
 from storage_node.rebuilding.context import SequencerAnswered
+from storage_node.rebuilding.pace import DonorPace
 
 _QUESTION_US: Final = 10 * SECOND
 TO_EVENT_LOG: Final[frozenset[type]] = frozenset(
@@ -84,6 +83,11 @@ class NodeRebuilding:
         """What the event log amounts to."""
         return self.replica.set
 
+    def paces(self) -> list[DonorPace]:
+        """Of the donors of this node that have work."""
+        machines = () if self._storage is None else self._storage.shards.values()
+        return [each.donor.pace for each in machines if each.donor is not None and each.donor.logs_left]
+
     def effective(self, config: ClusterConfig) -> ClusterConfig:
         """The cluster file, without the shards that the event log leaves out."""
         return replace(config, excluded=self.excluded, excluded_known=self._is_known)
@@ -127,9 +131,9 @@ class NodeRebuilding:
         return m.ShardStatus(
             version=self.set.version,
             shards=[
-                (int(shard), int(entry.generation), int(entry.authority.value))
+                (int(shard), int(generation), int(entry.authority_of(generation).value))
                 for shard, entry in sorted(self.set.shards.items())
-                if entry.authority is not Authority.FULLY_AUTHORITATIVE
+                if (generation := entry.silent_up_to)
             ],
         )
 
@@ -151,10 +155,10 @@ class NodeRebuilding:
         lost: dict[ShardId, Generation] = {}
         awaited: dict[ShardId, Generation] = {}
         for shard, entry in self.set.shards.items():
-            if entry.authority is not Authority.FULLY_AUTHORITATIVE:
-                lost[shard] = entry.generation
-            elif entry.mode is RebuildMode.RESTORE:
-                awaited[shard] = entry.generation
+            if generation := entry.silent_up_to:
+                lost[shard] = generation
+            if entry.lost > entry.silent_up_to:
+                awaited[shard] = entry.lost
         self._sequencer.on_lost_shards(lost, awaited, self.supervisor.given_up(now), now)
 
     def _exclude(self, now: Micros) -> None:
@@ -168,9 +172,7 @@ class NodeRebuilding:
         self._timers.at(now + self._settings.supervision_us, self._tick)
         machines = () if self._storage is None else tuple(self._storage.shards.values())
         self.metrics.logs_to_rebuild = sum(each.donor.logs_left for each in machines if each.donor is not None)
-        self.metrics.rate_bytes = sum(
-            each.donor.pace.rate for each in machines if each.donor is not None and each.donor.logs_left
-        )
+        self.metrics.rate_bytes = sum(pace.rate for pace in self.paces())
         self.metrics.append_percent = max((each.shard.append_delay.percent(now) for each in machines), default=0)
         self._exclude(now)
         self.supervisor.note_dead(self._config, now)

@@ -82,8 +82,9 @@ class RebuildingSupervisor:
             back = entry is not None and entry.mode is RebuildMode.RESTORE and entry.generation == generation
             if back and shard not in failed:
                 hit("lost_shard_is_back")
-                self._append(ShardAbortRebuild(shard, generation), now)
-        if self.leads(config):
+                self._append(ShardAbortRebuild(shard, generation, RebuildMode.RESTORE), now)
+        # Candidates, and who left, are those of the cluster file: with an older one living donors would be left out.
+        if self.leads(config) and self._view.config_version <= config.version:
             self._declare_replaced(config, state, now)
             self._declare_dead(config, state, now)
             self._finish_for_removed(config, state, now)
@@ -112,32 +113,26 @@ class RebuildingSupervisor:
         source: str,
         now: Micros,
         *,
-        recoverable: bool,
+        mode: RebuildMode = RebuildMode.RESTORE,
+        recoverable: bool = True,
     ) -> None:
         candidates = tuple((each, self._view.generation(each)) for each in config.storage_shards())
-        self._append(
-            ShardNeedsRebuild(shard, Generation(generation), RebuildMode.RESTORE, candidates, recoverable, source), now
-        )
+        self._append(ShardNeedsRebuild(shard, Generation(generation), mode, candidates, recoverable, source), now)
 
     def _declare_replaced(self, config: ClusterConfig, state: RebuildingSet, now: Micros) -> None:
-        """A shard that has a later generation lost the earlier ones for certain."""
+        """A shard that has a later generation lost the earlier ones for certain. One that was to be emptied still is, which says so too."""
         for shard in config.storage_shards():
             generation = self._view.generation(shard)
             if generation <= 1:
                 continue
             entry = state.shards.get(shard)
-            replaced = entry is None or entry.generation < generation - 1
-            drained = entry is not None and entry.mode is RebuildMode.RELOCATE and not entry.rebuilt
-            if replaced or (drained and entry is not None and entry.generation < generation):
+            text = f"{format_shard(shard)} has generation {generation}"
+            if entry is not None and entry.generation < generation and entry.is_to_be_emptied:
+                self._needs_rebuild(config, shard, generation, text, now, mode=RebuildMode.RELOCATE)
+            elif entry is None or entry.generation < generation - 1:
                 hit("replaced_shard_is_rebuilt")
-                text = f"{format_shard(shard)} has generation {generation}"
                 self._needs_rebuild(config, shard, generation - 1, text, now, recoverable=False)
-            elif (
-                entry is not None
-                and entry.generation < generation
-                and entry.mode is RebuildMode.RESTORE
-                and entry.recoverable
-            ):
+            elif entry.generation < generation and entry.mode is RebuildMode.RESTORE and entry.recoverable:
                 self._append(ShardUnrecoverable(shard, entry.generation), now)
 
     def _declare_dead(self, config: ClusterConfig, state: RebuildingSet, now: Micros) -> None:
@@ -146,7 +141,7 @@ class RebuildingSupervisor:
         dead = {node: now - since for node, since in self._dead_since.items() if node in storage}
         grace = settings.self_initiated_grace_period_us
         due = sorted(node for node, time in dead.items() if grace and time >= grace)
-        rebuilt = {node_of(shard) for shard, entry in state.shards.items() if entry.rebuilt and not entry.flags}
+        rebuilt = {node_of(shard) for shard, entry in state.shards.items() if entry.restored == entry.generation}
         pending = [node for node in due if node not in rebuilt]
         too_many = 100 * len(pending) > settings.max_lost_percent * len(storage - (rebuilt & set(due)))
         for node in due:
@@ -159,16 +154,19 @@ class RebuildingSupervisor:
                     continue
                 entry = state.shards.get(shard)
                 after = settings.unrecoverable_after_us
-                lost_already = entry is not None and entry.mode is RebuildMode.RESTORE
-                if entry is not None and lost_already and generation <= entry.generation:
+                if entry is not None and generation <= entry.lost:
                     if entry.recoverable and after and dead[node] >= after:
                         self._append(ShardUnrecoverable(shard, entry.generation), now)
+                elif not generation or (entry is not None and generation <= entry.restored):
+                    # It holds nothing that anybody misses.
+                    if state.awaits(shard):
+                        self._append(ShardIsRebuilt(shard, Generation(0), state.round, DonorFlags.NONE), now)
                 elif too_many:
                     hit("too_many_lost_to_rebuild")
-                elif generation and (entry is None or entry.generation < generation or not entry.rebuilt):
+                else:
                     hit("dead_node_is_rebuilt")
                     text = f"N{node} was dead for {dead[node] // 1_000_000} s"
-                    self._needs_rebuild(config, shard, generation, text, now, recoverable=True)
+                    self._needs_rebuild(config, shard, generation, text, now)
 
     def _finish_for_removed(self, config: ClusterConfig, state: RebuildingSet, now: Micros) -> None:
         """Nobody waits for donors that are not in the cluster file any more."""
@@ -177,6 +175,7 @@ class RebuildingSupervisor:
             if donor not in present and state.awaits(donor):
                 hit("donor_was_removed")
                 entry = state.shards.get(donor)
-                emptied = entry is not None and entry.rebuilt and not entry.flags
+                generation = max(state.candidates.get(donor, 0), self._view.generation(donor))
+                emptied = entry is not None and generation <= entry.restored
                 flags = DonorFlags.NONE if emptied else DonorFlags.UNPLACED
                 self._append(ShardIsRebuilt(donor, Generation(0), state.round, flags), now)

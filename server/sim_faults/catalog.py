@@ -92,8 +92,7 @@ class FaultInstance:
 
     def restart(self, node: SimNode, delay: int = 0) -> None:
         """Start it if it is down."""
-        if node.state is SimNodeState.DOWN:
-            node.start(delay)
+        node.start_if_down(delay)
 
     def crash(self, node: SimNode, *, machine: bool) -> None:
         """Crash it if it is not down.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from logdevice_py.core.ids import ShardId
+from logdevice_py.core.ids import LogId, ShardId, is_metadata_log
 from logdevice_py.core.units import MILLISECOND, SECOND
 from server.sim_faults.catalog import FaultInstance, fault
 from server.sim_machines import SimNode, SimNodeState
@@ -131,6 +131,8 @@ def bit_flip(it: FaultInstance) -> None:
     node = it.node()
     for shard, disk in node.disks.items():
         copies = disk.copies()
+        if it.rng.random() < 0.2:
+            copies = [key for key in copies if is_metadata_log(LogId(int.from_bytes(key[1:9], "big")))]
         for key in it.rng.sample(copies, min(len(copies), it.rng.choice([1, 3, 20]))):
             log, lsn = int.from_bytes(key[1:9], "big"), int.from_bytes(key[9:17], "big")
             if it.budget.take_entry(shard, log, lsn):

@@ -13,13 +13,9 @@ from dataclasses import dataclass
 from logdevice_py.config.attributes import Durability
 from logdevice_py.core.ids import LogId
 from server.sim_damage import DamageBudget
-from server.sim_faults import disks, handovers, moments, network, processes, recovery_moments
 from server.sim_faults.catalog import CATALOG as CATALOG
 from server.sim_faults.catalog import FaultInstance
 from server.sim_machines import SimMachines
-
-FAULT_MODULES = (processes, network, disks, moments, recovery_moments, handovers)
-"""Where the kinds of `CATALOG` are."""
 
 
 @dataclass(frozen=True, slots=True)

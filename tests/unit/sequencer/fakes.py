@@ -42,6 +42,7 @@ from logdevice_py.protocol.messages import (
     Stored,
     StoredFlags,
 )
+from sequencer.effects import LogNotice
 from sequencer.node import SequencerNode
 from sequencer.recovery.result import RecoveryOutcome, RecoveryResult
 from sequencer.sequencer import Sequencer
@@ -226,6 +227,7 @@ class World:
         self.awaited: set[ShardId] = set()
         """Shards that say of what they store that a reader waits for it."""
         self.held_stores: list[Store] = []
+        self.notices: list[LogNotice] = []
         self._request_ids = 0
 
     # Events
@@ -377,6 +379,9 @@ class World:
             result = self.store.run(effect.operation)
             if result is not None:
                 self.node.on_epoch_store(effect.token, result, self.now)
+            return
+        if isinstance(effect, LogNotice):
+            self.notices.append(effect)
             return
         assert isinstance(effect, Send), effect
         self.sent.append(effect)

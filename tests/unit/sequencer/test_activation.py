@@ -9,7 +9,7 @@ from logdevice_py.core.entry import body_of, parse_constituents
 from logdevice_py.core.ids import Generation, LogId, NodeId, PeerId, shard_id
 from logdevice_py.core.lsn import Epoch, compose_lsn
 from logdevice_py.core.status import Status
-from logdevice_py.metadata.epoch_metadata import HISTORY_MAX, EpochMetaData
+from logdevice_py.metadata.epoch_metadata import HISTORY_LONG, HISTORY_MAX, EpochMetaData
 from logdevice_py.protocol.messages import AppendedFlags, Digest, Digested, SeqStateFlags, Store
 from sequencer.epoch_sequencer import EpochSequencerState
 from sequencer.sequencer import SequencerPhase
@@ -533,6 +533,27 @@ class TestNodesetChanges:
         world.sequencer.activate(world.now)
         world.run(10_000_000)
         assert len(world.store.operations) <= 3
+
+    def test_a_log_that_had_many_nodesets_is_told_of_once(self) -> None:
+        world = active()
+
+        def nodesets(count: int) -> None:
+            stored = world.store.metadata[LOG]
+            history = tuple(replace(stored.current, since=Epoch(since)) for since in range(1, count + 1))
+            world.store.metadata[LOG] = replace(stored, epoch=Epoch(count + 2), history=history)
+            world.sequencer.deactivate(world.now)
+            world.append()
+            world.run(10_000_000)
+
+        nodesets(HISTORY_LONG - 1)
+        assert not world.notices
+        for generation in (2, 3, 4):
+            world.cluster.generations[shard_id(NodeId(1))] = Generation(generation)
+            world.node.on_cluster_state(world.now)
+            world.run(10_000_000)
+        assert len(world.store.metadata[LOG].history) == HISTORY_LONG + 2
+        assert [notice.log for notice in world.notices] == [LOG]
+        assert f"{HISTORY_LONG} nodesets" in world.notices[0].text
 
     def test_a_shard_that_is_not_heard_of_any_more_stays_in_the_nodeset(self) -> None:
         world = active()

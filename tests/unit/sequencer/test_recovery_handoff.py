@@ -179,6 +179,38 @@ class TestHandOff:
         world.run(1000)
         assert world.clean[LOG].epoch == 1
 
+    def test_what_a_recovery_found_that_ends_while_the_next_epoch_drains_is_not_forgotten(self) -> None:
+        world = RecoveringWorld()
+        for _ in range(3):
+            world.append()
+            world.run()
+        world.late = []
+        world.sequencer.activate(world.now)
+        world.run(100_000)
+        late, world.late = world.late, None
+        assert late
+        stored = world.append(previous_lsn=compose_lsn(1, 3))
+        absent = world.append(previous_lsn=compose_lsn(1, 9))
+        world.answer = lambda store: None
+        world.append()
+        world.run(1000)
+        world.sequencer.activate(world.now)
+        world.run(1000)
+        assert world.sequencer.epoch == 3
+        assert world.sequencer.is_draining
+        for peer, answer in late:
+            world.node.on_message(peer, answer, world.now)  # type: ignore[arg-type]
+        world.run(1000)
+        assert world.clean[LOG].epoch == 1
+        world.answer = lambda store: Status.OK
+        for store in world.held_stores:
+            world.kept.setdefault(store.shard, {})[store.lsn] = store.image
+        world.reply_to_held()
+        world.run(3_000_000)
+        assert world.sequencer.is_released
+        assert world.answer_to(stored).lsn == compose_lsn(1, 3)
+        assert world.answer_to(absent).lsn >> 32 == 3
+
     def test_an_answer_to_an_earlier_run_of_the_node_is_not_one_to_this(self) -> None:
         requests: list[set[int]] = []
         for instance in (1, 2):

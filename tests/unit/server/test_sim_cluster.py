@@ -11,7 +11,7 @@ from logdevice_py.config.parse import load_cluster
 from logdevice_py.core.ids import Generation, LogId, NodeId, PeerId, ShardId, shard_id
 from logdevice_py.core.lsn import LSN_OLDEST, Lsn
 from logdevice_py.core.units import MILLISECOND, SECOND, Micros
-from server.sim_machines import SimMachines, SimNode, SimNodeState, SimPromise, SimReader
+from server.sim_machines import SimMachines, SimNode, SimPromise, SimReader
 
 LOG = LogId(1)
 TEXT = """
@@ -139,8 +139,7 @@ class TestEpochStore:
             run.append(10, pause=200 * MILLISECOND)
             run.cluster.cells.touch(f"logs/{LOG}/sequencer")
             for node in run.cluster.nodes.values():
-                if node.state is SimNodeState.DOWN:
-                    node.start()
+                node.start_if_down()
         weather.clear()
         run.append_until_it_works()
         assert len(set(run.positions)) == len(run.positions)
@@ -181,6 +180,23 @@ class TestIdentity:
         assert run.generations()[shard_id(NodeId(4))] == 3
         assert run.cluster.fault_effects["identity_noticed"] == 1
         assert run.read() >= len(run.lsns)
+
+    def test_what_a_process_asked_before_it_ended_takes_no_generation_from_the_next_one(self, run: FiveNodes) -> None:
+        weather = run.cluster.weather
+        for node in run.cluster.nodes.values():
+            node.crash(machine=True)
+            usual, weather.delay_max = weather.delay_max, 60 * SECOND
+            node.start()  # its question comes to the epoch store when the next process serves
+            node.crash(machine=True)
+            weather.delay_max = usual
+            node.start()
+        run.pass_time(70 * SECOND)
+        for node in run.cluster.nodes.values():
+            node.crash(machine=True)
+            node.start()
+        run.pass_time(10 * SECOND)
+        assert set(run.generations().values()) == {1}
+        assert not any(node.lost_data for node in run.cluster.nodes.values())
 
 
 class TestDisks:

@@ -90,7 +90,7 @@ def test_a_reader_gets_keys_beside_records_of_the_same_entry_without() -> None:
 
 def test_direct_appends_carry_keys_in_the_frames_of_their_records() -> None:
     payloads = [b"a" * 10, b"b" * 10, b"c" * 5000, b"d"]
-    frames = list(cut_frames(payloads, ClientSettings(), keys={1: b"k1", 2: b"k2"}))
+    frames = list(cut_frames(payloads, ClientSettings(), 1 << 20, keys={1: b"k1", 2: b"k2"}))
     assert [(first, last) for first, last, *_ in frames] == [(0, 2), (2, 3), (3, 4)]
     seen: list[tuple[bytes | None, bytes | None]] = []
     for first, last, payload, crc, flags in frames:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 
+import msgpack
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -34,8 +35,12 @@ def lost(node: int, generation: int = 1, *, recoverable: bool = True) -> ShardNe
     return ShardNeedsRebuild(SHARDS[node], Generation(generation), RebuildMode.RESTORE, ALL, recoverable)
 
 
-def drained(node: int) -> ShardNeedsRebuild:
-    return ShardNeedsRebuild(SHARDS[node], FIRST, RebuildMode.RELOCATE, ALL)
+def drained(node: int, generation: int = 1) -> ShardNeedsRebuild:
+    return ShardNeedsRebuild(SHARDS[node], Generation(generation), RebuildMode.RELOCATE, ALL)
+
+
+def back(node: int) -> ShardAbortRebuild:
+    return ShardAbortRebuild(SHARDS[node], FIRST, RebuildMode.RESTORE)
 
 
 class Log:
@@ -137,7 +142,7 @@ def test_a_shard_that_is_back_leaves_the_set_and_those_that_are_still_lost_are_l
     log = Log()
     log.apply(lost(3), lost(4))
     log.finish(0)
-    log.apply(ShardAbortRebuild(SHARDS[3], FIRST))
+    log.apply(back(3))
     assert log.authority(3) is Authority.FULLY_AUTHORITATIVE
     assert [shard for shard in SHARDS if log.state.awaits(shard)] == list(SHARDS[:4])
 
@@ -146,14 +151,14 @@ def test_a_rebuilt_shard_that_is_back_begins_no_round() -> None:
     log = Log()
     log.apply(lost(4))
     log.finish(0, 1, 2, 3)
-    log.apply(ShardAbortRebuild(SHARDS[4], FIRST))
+    log.apply(back(4))
     assert not log.state.shards
     assert not any(log.state.awaits(shard) for shard in SHARDS)
 
 
 def test_an_abort_of_an_earlier_generation_is_ignored() -> None:
     log = Log()
-    log.apply(lost(4, 2), ShardAbortRebuild(SHARDS[4], FIRST))
+    log.apply(lost(4, 2), back(4))
     assert SHARDS[4] in log.state.shards
 
 
@@ -184,7 +189,7 @@ def test_a_shard_that_dies_while_it_is_drained_is_lost() -> None:
 
 def test_a_shard_that_was_lost_while_it_was_drained_and_is_back_is_drained_further() -> None:
     log = Log()
-    log.apply(drained(4), lost(4), ShardAbortRebuild(SHARDS[4], FIRST))
+    log.apply(drained(4), lost(4), back(4))
     assert log.state.shards[SHARDS[4]].mode is RebuildMode.RELOCATE
     assert log.state.awaits(SHARDS[4])
     log.finish(0, 1, 2, 3, 4)
@@ -195,13 +200,26 @@ def test_a_lost_shard_that_is_to_be_drained_is_when_it_is_back() -> None:
     log = Log()
     log.apply(lost(4), drained(4))
     assert log.state.shards[SHARDS[4]].mode is RebuildMode.RESTORE
-    log.apply(ShardAbortRebuild(SHARDS[4], FIRST))
+    log.apply(back(4))
     assert log.state.shards[SHARDS[4]].mode is RebuildMode.RELOCATE
 
 
 def test_that_it_is_not_to_be_drained_after_all_is_said_twice_of_one_that_was_lost_meanwhile() -> None:
     log = Log()
-    log.apply(drained(4), lost(4), ShardAbortRebuild(SHARDS[4], FIRST), ShardAbortRebuild(SHARDS[4], FIRST))
+    log.apply(drained(4), lost(4), back(4), ShardAbortRebuild(SHARDS[4], FIRST, RebuildMode.RELOCATE))
+    assert not log.state.shards
+
+
+def test_who_says_twice_that_it_is_back_does_not_end_its_draining() -> None:
+    log = Log()
+    log.apply(lost(4), drained(4), back(4), back(4))
+    assert log.state.shards[SHARDS[4]].mode is RebuildMode.RELOCATE
+    assert log.state.awaits(SHARDS[4])
+
+
+def test_a_record_that_does_not_say_what_is_called_off_calls_off_what_there_is() -> None:
+    log = Log()
+    log.apply(drained(4), ShardAbortRebuild(SHARDS[4], FIRST, None))
     assert not log.state.shards
 
 
@@ -263,9 +281,9 @@ def test_without_donors_there_is_nothing_to_wait_for() -> None:
 
 def test_a_shard_that_is_back_is_asked_in_later_rounds_too_whoever_begins_them() -> None:
     log = Log()
-    log.apply(lost(0), lost(4), ShardAbortRebuild(SHARDS[0], FIRST), lost(1))
+    log.apply(lost(0), lost(4), back(0), lost(1))
     assert [shard for shard in SHARDS if log.state.awaits(shard)] == [SHARDS[0], *SHARDS[2:4]]
-    log.apply(ShardAbortRebuild(SHARDS[1], FIRST))
+    log.apply(back(1))
     assert [shard for shard in SHARDS if log.state.awaits(shard)] == list(SHARDS[:4])
 
 
@@ -273,8 +291,89 @@ def test_a_rebuilt_shard_that_is_back_helps_when_another_one_is_back() -> None:
     log = Log()
     log.apply(lost(4))
     log.finish(0, 1, 2, 3)
-    log.apply(lost(3), lost(2), ShardAbortRebuild(SHARDS[4], FIRST), ShardAbortRebuild(SHARDS[3], FIRST))
+    log.apply(lost(3), lost(2), back(4), back(3))
     assert [shard for shard in SHARDS if log.state.awaits(shard)] == [*SHARDS[:2], *SHARDS[3:]]
+
+
+def test_a_drained_donor_that_lost_its_disk_does_not_end_the_round() -> None:
+    log = Log()
+    log.apply(drained(3), drained(4))
+    log.finish(0, 1, 2, 3)
+    log.apply(ShardIsRebuilt(SHARDS[4], Generation(2), log.state.round))
+    assert log.state.awaits(SHARDS[4])
+    assert log.authority(4) is Authority.FULLY_AUTHORITATIVE
+
+
+def test_to_empty_a_shard_that_began_afresh_says_that_what_it_held_before_is_lost() -> None:
+    log = Log()
+    log.apply(lost(4), drained(4, 2))
+    assert log.authority(4, 1) is Authority.UNDERREPLICATION
+    assert log.authority(4, 2) is Authority.FULLY_AUTHORITATIVE
+    assert log.state.speaks_for(SHARDS[4], Generation(2))
+    log.finish(0, 1, 2, 3, flags=DonorFlags.UNCERTAIN)
+    log.apply(ShardIsRebuilt(SHARDS[4], Generation(2), log.state.round))
+    assert log.authority(4, 1) is Authority.UNDERREPLICATION
+    assert log.authority(4, 2) is Authority.FULLY_AUTHORITATIVE
+
+
+def test_what_an_earlier_generation_held_stays_rebuilt_when_a_later_one_is_drained_or_lost() -> None:
+    for later in (drained(4, 2), lost(4, 2)):
+        log = Log()
+        log.apply(lost(4))
+        log.finish(0, 1, 2, 3)
+        log.apply(later)
+        assert log.authority(4, 1) is Authority.AUTHORITATIVE_EMPTY
+        assert log.authority(4, 2) is Authority.FULLY_AUTHORITATIVE
+
+
+def test_that_an_earlier_generation_is_lost_says_nothing_new_of_a_shard_that_is_drained() -> None:
+    log = Log()
+    log.apply(drained(4, 2))
+    assert not log.state.says_something_new(lost(4))
+    log.apply(lost(4))
+    assert log.state.shards[SHARDS[4]].mode is RebuildMode.RELOCATE
+
+
+def test_a_shard_that_loses_its_disk_while_it_is_drained_and_then_dies_is_drained_further_when_it_is_back() -> None:
+    log = Log()
+    log.apply(drained(4), lost(4, 2), ShardAbortRebuild(SHARDS[4], Generation(2), RebuildMode.RESTORE))
+    assert log.state.shards[SHARDS[4]].mode is RebuildMode.RELOCATE
+
+
+def test_a_drained_shard_that_could_not_be_emptied_may_be_lost() -> None:
+    log = Log()
+    log.apply(drained(4))
+    log.finish(0, 1, 2, 3, 4, flags=DonorFlags.UNPLACED)
+    log.apply(lost(4))
+    assert log.state.shards[SHARDS[4]].mode is RebuildMode.RESTORE
+
+
+def test_rebuilding_once_more_does_not_forget_that_nobody_waits() -> None:
+    log = Log()
+    log.apply(lost(4))
+    log.finish(0, 1, 2, 3, flags=DonorFlags.UNPLACED)
+    log.apply(ShardUnrecoverable(SHARDS[4], FIRST), lost(4))
+    assert log.state.awaits(SHARDS[0])
+    assert log.authority(4) is Authority.UNDERREPLICATION
+
+
+def test_with_a_shard_that_is_back_everyone_looks_again_where_records_were_left_undone() -> None:
+    log = Log()
+    log.apply(lost(3), lost(4))
+    log.finish(0, 1, 2, flags=DonorFlags.UNCERTAIN)
+    log.apply(back(4))
+    assert [shard for shard in SHARDS if log.state.awaits(shard)] == [*SHARDS[:3], SHARDS[4]]
+    log.finish(0, 1, 2, 4)
+    assert log.authority(3) is Authority.AUTHORITATIVE_EMPTY
+
+
+def test_a_snapshot_of_before_there_were_generations_that_are_rebuilt_is_read() -> None:
+    log = Log()
+    log.apply(lost(4))
+    fields = msgpack.unpackb(log.state.encode())
+    for row in fields[3]:
+        del row[9:]
+    assert RebuildingSet.decode(msgpack.packb(fields)).encode() == log.state.encode()
 
 
 EVENTS = st.one_of(
@@ -296,7 +395,12 @@ EVENTS = st.one_of(
         st.integers(1, 30).map(Lsn),
         st.integers(0, 3).map(DonorFlags),
     ),
-    st.builds(ShardAbortRebuild, st.sampled_from(SHARDS), st.integers(1, 3).map(Generation)),
+    st.builds(
+        ShardAbortRebuild,
+        st.sampled_from(SHARDS),
+        st.integers(1, 3).map(Generation),
+        st.none() | st.sampled_from(RebuildMode),
+    ),
     st.builds(ShardUnrecoverable, st.sampled_from(SHARDS), st.integers(1, 3).map(Generation)),
 )
 
@@ -332,4 +436,4 @@ def test_an_event_of_a_later_version_is_passed_over() -> None:
 @pytest.mark.parametrize("shard", [-1, 1 << 40])
 def test_a_shard_that_cannot_be_is_refused(shard: int) -> None:
     with pytest.raises(CorruptEntryError):
-        decode_event(encode_event(ShardAbortRebuild(ShardId(shard), FIRST)))
+        decode_event(encode_event(ShardAbortRebuild(ShardId(shard), FIRST, None)))

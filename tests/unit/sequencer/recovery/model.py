@@ -314,6 +314,18 @@ class Recoverer:
             request_ids=itertools.count(1),
         )
 
+    def let_rest(self, micros: int) -> None:
+        """The recovery lets others take their turn, if it is where it might."""
+        recovery = self.recoveries.recovery(LOG)
+        if self.alive and recovery is not None and recovery.waits_since is not None:
+            self.recoveries._rest(LOG)
+            self.world.after(micros, self.next_turn)
+
+    def next_turn(self) -> None:
+        if self.alive:
+            self.recoveries._fill(self.world.now)
+            self.end_turn()
+
     def start(self, next_epoch: int) -> None:
         world = self.world
         metadata = make_metadata(list(world.shards), world.replication, next_epoch + 1)
@@ -723,7 +735,9 @@ def run_world(seed: int) -> World:
         elif world.recoverers:
             peers = sorted(world.recoverers)
             victim = world.recoverers[peers[rng.randrange(len(peers))]]
-            if victim not in lasting:
+            if rng.random() < 0.5:
+                victim.let_rest(later)
+            elif victim not in lasting:
                 victim.alive = False
         world.after(rng.randrange(rng.choice([50, 300, 1000])) * MILLISECOND, fault)
 

@@ -173,7 +173,8 @@ def test_activations_that_come_faster_than_recovery_do_not_keep_a_log_from_being
     assert [(result.next_epoch, result.outcome) for result in bench.results] == [(2, RecoveryOutcome.OK)]
 
 
-def test_a_recovery_that_follows_another_one_knows_what_that_one_found() -> None:
+def followed() -> Bench:
+    """A recovery for epoch 2 that has digested all, and is followed by one for epoch 3."""
     bench = Bench(1, "node:1")
     bench.start()
     bench.sealed(0)
@@ -181,6 +182,11 @@ def test_a_recovery_that_follows_another_one_knows_what_that_one_found() -> None
     bench.start(last_clean=None)
     bench.next_epoch = 2
     bench.digested(0, image(1, copyset=(0,)))
+    return bench
+
+
+def test_a_recovery_that_follows_another_one_knows_what_that_one_found() -> None:
+    bench = followed()
     bench.finish_epoch(0)
     (request,) = bench.requests
     bench.store_answers(request, Result(Status.OK, LastCleanEpoch(Epoch(2), None)))
@@ -188,6 +194,25 @@ def test_a_recovery_that_follows_another_one_knows_what_that_one_found() -> None
     assert result.next_epoch == 3
     assert find(result.epochs, compose_lsn(1, 1)) is Found.ENTRY
     assert find(result.epochs, compose_lsn(1, 3)) is Found.HOLE
+
+
+def test_what_is_found_is_handed_on_over_several_recoveries() -> None:
+    bench = followed()
+    done = bench.finish_epoch(0)
+    bench.next_epoch = 3
+    bench.store_answers(bench.requests.pop(), Result(Status.OK, LastCleanEpoch(Epoch(1), done.tail)))
+    bench.sealed(0, epochs=(2,))
+    bench.next_epoch = 4
+    bench.start(last_clean=None)
+    bench.next_epoch = 3
+    bench.digested(0, epoch=2)
+    done = bench.finish_epoch(0)
+    assert done.epoch == 2
+    bench.store_answers(bench.requests.pop(), Result(Status.OK, LastCleanEpoch(Epoch(3), done.tail)))
+    result = bench.results[-1]
+    assert result.next_epoch == 4
+    assert find(result.epochs, compose_lsn(1, 1)) is Found.ENTRY
+    assert find(result.epochs, compose_lsn(2, 1)) is Found.HOLE
 
 
 def test_a_recovery_follows_one_that_a_sequencer_between_the_two_has_preempted() -> None:
@@ -210,3 +235,93 @@ def test_an_abort_stops_the_recovery_that_follows_too() -> None:
     bench.recoveries.abort(LOG, bench.now)
     assert bench.recoveries.logs() == []
     assert not bench.requests
+
+
+def wait(bench: Bench, seconds: int) -> None:
+    """Timers fire on the way."""
+    for _ in range(seconds):
+        bench.advance(SECOND)
+
+
+def test_a_recovery_that_waits_for_shards_that_are_away_lets_others_take_their_turn() -> None:
+    bench = Bench(1, "node:1", concurrent_log_recoveries=1)
+    bench.start()
+    bench.start(log=LogId(9), last_clean=None)
+    wait(bench, 9)
+    assert bench.recoveries.running() == [LOG]
+    wait(bench, 1)
+    assert bench.recoveries.running() == [9]
+    bench.take(Seal)
+    wait(bench, 60)
+    assert not bench.take(Seal), "who rests asks nobody"
+    bench.recoveries.abort(LogId(9), bench.now)
+    bench.end_turn()
+    assert bench.recoveries.running() == [LOG]
+    bench.sealed(0)
+    bench.digested(0)
+    bench.finish_epoch(0)
+    assert bench.results[-1].outcome is RecoveryOutcome.OK
+
+
+def test_a_recovery_that_can_only_wait_holds_no_memory_that_others_want() -> None:
+    bench = Bench(3, "node:2", digest_memory_bytes_max=1)
+    bench.start()
+    bench.sealed(0)
+    bench.sealed(1)
+    bench.digested(0, image(1))
+    assert bench.metrics.digest_bytes > 1
+    bench.start(log=LogId(9), last_clean=None)
+    assert bench.recoveries.running() == [LOG]
+    wait(bench, 15)
+    assert bench.metrics.digest_bytes == 0
+    assert bench.recoveries.running() == [9, LOG]
+    bench.take(Digest)
+    bench.sealed(0)
+    bench.sealed(1)
+    bench.digested(0, image(1))
+    bench.digested(1, image(1))
+    wait(bench, 1)
+    bench.finish_epoch(0, 1)
+    assert bench.results[-1].outcome is RecoveryOutcome.OK
+
+
+def test_a_recovery_that_hears_from_shards_keeps_its_turn() -> None:
+    bench = Bench(2, "node:1", concurrent_log_recoveries=1)
+    bench.start()
+    bench.start(log=LogId(9), last_clean=None)
+    wait(bench, 9)
+    bench.sealed(0)
+    wait(bench, 9)
+    assert bench.recoveries.running() == [LOG]
+    wait(bench, 6)
+    assert bench.recoveries.running() == [9]
+
+
+def test_what_shards_told_a_recovery_before_it_rested_does_not_count_any_more() -> None:
+    bench = Bench(2, "node:2", concurrent_log_recoveries=1)
+    bench.start()
+    bench.sealed(0)
+    late = bench.take(Seal, 1)[-1]
+    bench.start(log=LogId(9), last_clean=None)
+    wait(bench, 15)
+    bench.recoveries.abort(LogId(9), bench.now)
+    bench.end_turn()
+    bench.deliver(Sealed(request_id=late.request_id, shard=late.shard, logs=[seal_row(LOG)]))
+    assert not bench.take(Digest)
+    bench.sealed(0)
+    bench.sealed(1)
+    assert len(bench.take(Digest)) == 2
+
+
+def test_a_recovery_that_rests_is_followed_by_that_of_a_later_activation_and_can_be_given_up() -> None:
+    bench = Bench(1, "node:1", concurrent_log_recoveries=1)
+    bench.start()
+    bench.start(log=LogId(9), last_clean=None)
+    wait(bench, 10)
+    assert bench.recoveries.logs() == [9, LOG]
+    bench.next_epoch = 3
+    bench.start(last_clean=None)
+    assert bench.recoveries.logs() == [9, LOG]
+    assert bench.metrics.log_recoveries_queued == 1
+    bench.recoveries.abort(LOG, bench.now)
+    assert bench.recoveries.logs() == [9]

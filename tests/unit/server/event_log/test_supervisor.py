@@ -18,6 +18,7 @@ from logdevice_py.event_log.events import (
 )
 from logdevice_py.event_log.rebuilding_set import RebuildingSet
 from logdevice_py.event_log.settings import RebuildingSettings
+from logdevice_py.placement.failure_domains import Authority
 from server.event_log.supervisor import RebuildingSupervisor
 from tests.unit.storage_node.fakes import SHARDS, EverybodyIsAlive, make_config
 
@@ -54,11 +55,12 @@ class Bench:
         self.registered = dict.fromkeys(SHARDS, FIRST)
         """What the epoch store answers."""
         self.now = Micros(0)
+        self.own = {SHARDS[node]: FIRST}
         self.supervisor = RebuildingSupervisor(
             NodeId(node),
             replace(RebuildingSettings(self_initiated_grace_period_us=10 * SECOND), **settings),
             self.view,
-            {SHARDS[node]: FIRST},
+            self.own,
             self._look_up,
             lambda event, now: self.events.append(event),
         )
@@ -75,6 +77,13 @@ class Bench:
         self.supervisor.note_dead(self.config, self.now)
         self.supervisor.tick(self.config, self.state, results.get("results", {}), failed, self.now)  # type: ignore[arg-type]
         return list(self.events)
+
+    def begin_afresh(self, shard: ShardId, generation: int) -> None:
+        """On another disk."""
+        self.view.generations[shard] = generation
+        self.registered[shard] = Generation(generation)
+        if shard in self.own:
+            self.own[shard] = Generation(generation)
 
     def apply(self, *events: Event) -> None:
         for event in events:
@@ -226,7 +235,7 @@ def test_a_shard_that_is_back_with_its_data_says_so_unless_its_disk_failed() -> 
     bench = Bench(node=4)
     bench.apply(ShardNeedsRebuild(SHARDS[4], FIRST, RebuildMode.RESTORE, ALL))
     assert not bench.tick(failed=frozenset({SHARDS[4]}))
-    assert bench.tick() == [ShardAbortRebuild(SHARDS[4], FIRST)]
+    assert bench.tick() == [ShardAbortRebuild(SHARDS[4], FIRST, RebuildMode.RESTORE)]
 
 
 def test_a_drained_shard_does_not_call_it_off() -> None:
@@ -248,6 +257,116 @@ def test_a_donor_says_that_it_has_finished_until_the_event_log_shows_it() -> Non
 
 def test_nobody_waits_for_donors_that_left_the_cluster_file() -> None:
     bench = Bench()
+    bench.apply(ShardNeedsRebuild(SHARDS[4], FIRST, RebuildMode.RESTORE, ALL))
+    bench.config = replace(bench.config, nodes={node: each for node, each in bench.config.nodes.items() if node != 3})
+    assert bench.tick() == [ShardIsRebuilt(SHARDS[3], Generation(0), bench.state.round, DonorFlags.UNPLACED)]
+
+
+def test_a_drained_shard_that_lost_its_disk_has_lost_what_it_held_and_is_drained_further() -> None:
+    bench = Bench()
+    for shard in SHARDS[:2]:
+        bench.apply(ShardNeedsRebuild(shard, FIRST, RebuildMode.RELOCATE, ALL))
+    for donor in SHARDS[1:]:
+        bench.apply(ShardIsRebuilt(donor, FIRST, bench.state.round))
+    bench.begin_afresh(SHARDS[0], 2)
+    (event,) = bench.tick(results={SHARDS[0]: (int(bench.state.round), DonorFlags.NONE)})
+    assert isinstance(event, ShardNeedsRebuild)
+    assert (event.shard, event.generation, event.mode) == (SHARDS[0], 2, RebuildMode.RELOCATE)
+    bench.apply(event)
+    assert bench.state.authority(SHARDS[0], FIRST) is Authority.UNDERREPLICATION
+    assert bench.state.shards[SHARDS[1]].authority is Authority.FULLY_AUTHORITATIVE
+    assert bench.tick(results={SHARDS[0]: (int(bench.state.round), DonorFlags.NONE)}) == [
+        ShardIsRebuilt(SHARDS[0], Generation(2), bench.state.round, DonorFlags.NONE)
+    ]
+
+
+def test_so_is_one_that_was_lost_while_it_was_drained_and_begins_afresh() -> None:
+    bench = Bench()
+    bench.apply(
+        ShardNeedsRebuild(SHARDS[4], FIRST, RebuildMode.RELOCATE, ALL),
+        ShardNeedsRebuild(SHARDS[4], FIRST, RebuildMode.RESTORE, ALL),
+    )
+    bench.finish()
+    bench.begin_afresh(SHARDS[4], 2)
+    bench.apply(*bench.tick())
+    entry = bench.state.shards[SHARDS[4]]
+    assert (entry.mode, entry.generation, entry.rebuilt) == (RebuildMode.RELOCATE, 2, False)
+    assert not bench.tick()
+
+
+def test_one_that_was_emptied_before_and_begins_afresh_is_used_again() -> None:
+    bench = Bench()
+    bench.apply(ShardNeedsRebuild(SHARDS[4], FIRST, RebuildMode.RELOCATE, ALL))
+    bench.finish()
+    bench.begin_afresh(SHARDS[4], 2)
+    assert not bench.tick()
+
+
+def test_nobody_waits_for_an_emptied_node_that_was_stopped() -> None:
+    bench = Bench()
+    bench.apply(ShardNeedsRebuild(SHARDS[4], FIRST, RebuildMode.RELOCATE, ALL))
+    bench.finish()
+    bench.view.dead = {4}
+    bench.tick()
+    assert not bench.tick(100)
+    bench.apply(ShardNeedsRebuild(SHARDS[3], FIRST, RebuildMode.RELOCATE, ALL))
+    said = bench.tick()
+    assert said == [ShardIsRebuilt(SHARDS[4], Generation(0), bench.state.round, DonorFlags.NONE)]
+    bench.apply(*said)
+    assert not bench.tick()
+
+
+def test_nor_for_one_that_never_stored_anything() -> None:
+    bench = Bench()
+    bench.registered[SHARDS[4]] = Generation(0)
+    bench.view.dead = {4}
+    bench.apply(ShardNeedsRebuild(SHARDS[3], FIRST, RebuildMode.RELOCATE, ALL))
+    bench.tick()
+    assert bench.tick(10) == [ShardIsRebuilt(SHARDS[4], Generation(0), bench.state.round, DonorFlags.NONE)]
+
+
+def test_an_emptied_node_that_was_used_again_afresh_is_lost_when_it_dies() -> None:
+    bench = Bench()
+    bench.apply(ShardNeedsRebuild(SHARDS[4], FIRST, RebuildMode.RELOCATE, ALL))
+    bench.finish()
+    bench.registered[SHARDS[4]] = Generation(2)
+    bench.view.dead = {4}
+    bench.tick()
+    (event,) = bench.tick(10)
+    assert isinstance(event, ShardNeedsRebuild)
+    assert (event.generation, event.mode) == (2, RebuildMode.RESTORE)
+
+
+def test_a_drained_node_with_records_that_have_no_other_place_is_lost_when_it_dies() -> None:
+    bench = Bench()
+    bench.apply(ShardNeedsRebuild(SHARDS[4], FIRST, RebuildMode.RELOCATE, ALL))
+    bench.finish(DonorFlags.UNPLACED)
+    bench.view.dead = {4}
+    bench.tick()
+    bench.apply(*bench.tick(100))
+    assert bench.state.shards[SHARDS[4]].mode is RebuildMode.RESTORE
+
+
+def test_with_an_older_cluster_file_than_others_have_nothing_is_declared_and_nobody_left() -> None:
+    bench = Bench()
+    newer = bench.config
+    bench.config = replace(newer, nodes={node: each for node, each in newer.nodes.items() if node != 3})
+    bench.view.config_version = newer.version + 1
+    bench.view.dead = {4}
+    bench.tick()
+    assert not bench.tick(10)
+    bench.apply(ShardNeedsRebuild(SHARDS[4], FIRST, RebuildMode.RESTORE, ALL))
+    assert not bench.tick()
+    bench.config = replace(newer, version=newer.version + 1)
+    assert not bench.tick()
+    assert bench.state.awaits(SHARDS[3])
+
+
+def test_one_that_left_after_it_had_been_emptied_once_and_used_again_afresh_did_not_give_what_it_held() -> None:
+    bench = Bench()
+    bench.apply(ShardNeedsRebuild(SHARDS[3], FIRST, RebuildMode.RELOCATE, ALL))
+    bench.finish()
+    bench.begin_afresh(SHARDS[3], 2)
     bench.apply(ShardNeedsRebuild(SHARDS[4], FIRST, RebuildMode.RESTORE, ALL))
     bench.config = replace(bench.config, nodes={node: each for node, each in bench.config.nodes.items() if node != 3})
     assert bench.tick() == [ShardIsRebuilt(SHARDS[3], Generation(0), bench.state.round, DonorFlags.UNPLACED)]
