@@ -9,9 +9,9 @@ from typing import Any, Final, Protocol
 from client.arguments import key_argument, keys_argument, payload_argument, payloads_argument
 from client.metrics import WriterMetrics
 from client.receipt import Receipt, Receipts
-from client.write.batching import BYTES_PER_RECORD
 from client.write.ground import RECORD_OVERHEAD
 from client.write.write_streams import WriteStreams
+from logdevice_py.core.batch import BYTES_PER_RECORD
 from logdevice_py.core.entry import RECORDS_PER_ENTRY_MAX
 from logdevice_py.core.ids import LogId, WriterId
 from logdevice_py.core.lsn import Epoch

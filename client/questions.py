@@ -140,7 +140,7 @@ class LogQuestions:
         return LSN((await self._find(self.log_id(log), FindTarget(key=key_argument(key)), timeout))[0].lsn)
 
     async def head(self, log: int | str, *, timeout: float | None = None) -> LogHead:
-        """Where the readable part of the log begins.
+        """Where the readable part of the log begins. Records that are lost are passed over; a reader is told of them.
 
         Raises:
             LogDeviceError: PARTIAL when too few shards answered; as `tail_lsn`.
@@ -151,7 +151,8 @@ class LogQuestions:
         return LogHead(LSN(found.trim_point), LSN(found.lsn), found.timestamp)
 
     async def is_empty(self, log: int | str, *, timeout: float | None = None) -> bool:
-        """Whether there is no record to read: none was ever written, or all are trimmed.
+        """Whether there is no record to read: none was ever written, or all are trimmed, or lost with more shards than replication tolerates.
+        A reader tells the latter by DATALOSS.
 
         Raises:
             LogDeviceError: PARTIAL when too few shards answered; as `tail_lsn`.

@@ -166,6 +166,8 @@ class ClientSession:
         """Take a cluster file; an older version than the one in use is ignored."""
         if config.version >= self.routes.config.version:
             self.routes.set_config(config)
+            for writer in self._writers:
+                writer.on_config(now)
             for stream in list(self._streams.values()):
                 stream.on_config(config, now)
             for request in list(self._histories):

@@ -169,8 +169,9 @@ class AppendRequests:
             opened, appends.open = appends.open, []
             for taken in opened:
                 promises, deadline = taken.promises, now + taken.timeout_us
+                payload_max = taken.payload_max if attributes is None else attributes.max_payload_bytes
                 for first, last, payload, crc, flags in cut_frames(
-                    taken.payloads, self._settings, batching=batching, keys=taken.keys
+                    taken.payloads, self._settings, payload_max, batching=batching, keys=taken.keys
                 ):
                     message = Append(
                         request_id=next(self._ids),

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 from collections.abc import Callable
+from functools import partial
+from typing import Final
 
 from client.client import Client
-from client.read.items import Record
+from client.read.items import Gap, GapKind, Record
 from client.reader import Reader
 from logdevice_py.core.ids import (
     EVENT_LOG_DELTAS,
@@ -19,8 +22,8 @@ from logdevice_py.core.ids import (
     format_shard,
     shard_id,
 )
-from logdevice_py.core.lsn import LSN_OLDEST, Epoch, Lsn
-from logdevice_py.core.status import LogDeviceError, Status
+from logdevice_py.core.lsn import LSN_INVALID, LSN_OLDEST, Epoch, Lsn
+from logdevice_py.core.status import CorruptEntryError, LogDeviceError, Status
 from logdevice_py.core.units import Micros
 from logdevice_py.event_log.events import (
     Event,
@@ -31,10 +34,11 @@ from logdevice_py.event_log.events import (
     decode_event,
     encode_event,
 )
-from logdevice_py.event_log.rebuilding_set import RebuildingSet
+from logdevice_py.event_log.rebuilding_set import RebuildingSet, RebuildingShard
 from logdevice_py.metadata.epoch_metadata import EpochInterval
 
 _SHARD = re.compile(r"N(\d{1,5})(?::S(\d{1,3}))?")
+_PAUSE: Final = 0.5
 
 
 def parse_shard(text: str) -> ShardId:
@@ -52,11 +56,28 @@ async def read_rebuilding_set(client: Client) -> RebuildingSet:
         LogDeviceError: NOTSUPPORTED where rebuilding is not enabled; as `Client.tail_lsn`.
     """
     _check_enabled(client)
+    while True:
+        state = await _newest_snapshot(client)
+        records, gaps = await _read(client, EVENT_LOG_DELTAS, Lsn(state.version + 1))
+        if not any(gap.kind is GapKind.TRIM and gap.hi > state.version for gap in gaps):
+            break
+        # A snapshot that was not there yet says what the events did that are trimmed.
+        await asyncio.sleep(_PAUSE)
+    for record in records:
+        event: Event | None = None
+        with contextlib.suppress(CorruptEntryError):
+            event = decode_event(record.payload)
+        state.apply(event, Lsn(record.lsn))
+    return state
+
+
+async def _newest_snapshot(client: Client) -> RebuildingSet:
+    """Not always the last one: a node that led may have been late to write it."""
     state = RebuildingSet()
-    for record in await _records(client, EVENT_LOG_SNAPSHOTS, LSN_OLDEST):
-        state = RebuildingSet.decode(record.payload)
-    for record in await _records(client, EVENT_LOG_DELTAS, Lsn(state.version + 1)):
-        state.apply(decode_event(record.payload), Lsn(record.lsn))
+    for record in (await _read(client, EVENT_LOG_SNAPSHOTS, LSN_OLDEST))[0]:
+        with contextlib.suppress(CorruptEntryError):
+            found = RebuildingSet.decode(record.payload)
+            state = max(state, found, key=lambda each: each.version)
     return state
 
 
@@ -68,18 +89,20 @@ def _check_enabled(client: Client) -> None:
         )
 
 
-async def _records(client: Client, log: LogId, first: Lsn) -> list[Record]:
+async def _read(client: Client, log: LogId, first: Lsn) -> tuple[list[Record], list[Gap]]:
     tail = await client.tail_lsn(log)
-    found: list[Record] = []
+    records: list[Record] = []
+    gaps: list[Gap] = []
     if tail >= first:
         async with Reader(client, log, first, tail) as reader:
             while batch := await reader.read():
-                found.extend(batch.records())
-    return found
+                records.extend(batch.records())
+                gaps.extend(batch.gaps)
+    return records, gaps
 
 
 async def generation_of(client: Client, shard: ShardId) -> Generation:
-    """The latest generation of a shard that stored events; 0: it never did."""
+    """The latest generation of a shard that stored events; 0: it never did. Of a node with several shards one alone does."""
     future = client.future()
 
     def known(history: tuple[EpochInterval, ...], now: Micros, certain: Epoch) -> None:
@@ -105,37 +128,54 @@ async def _append(client: Client, event: Event, shown: Callable[[RebuildingSet],
         except LogDeviceError as error:
             if not error.retriable and not error.maybe_applied:
                 raise
-            await asyncio.sleep(0.5)
+            await asyncio.sleep(_PAUSE)
 
 
 async def start_rebuilding(client: Client, shard: ShardId, mode: RebuildMode, source: str = "ldctl") -> RebuildingSet:
     """Have what a lost shard held stored again, or a living one emptied. Returns when the event log says so.
 
     Raises:
-        LogDeviceError: NOTFOUND: the shard is not in the cluster file, or never stored anything; NOTSUPPORTED.
+        LogDeviceError: NOTFOUND: the shard is not in the cluster file, or nobody knows which generation of it is lost; NOTSUPPORTED; STALE: nodes
+            have a newer cluster file.
     """
     _check_enabled(client)
     if shard not in client.config.storage_shards():
         raise LogDeviceError(Status.NOTFOUND, f"{format_shard(shard)} is not in the cluster file")
     generation = await generation_of(client, shard)
-    if not generation:
-        raise LogDeviceError(Status.NOTFOUND, f"{format_shard(shard)} never stored anything")
     state = await read_rebuilding_set(client)
     before = state.shards.get(shard)
+    if before is not None:
+        generation = max(generation, before.generation)
+    if not generation:
+        if mode is RebuildMode.RESTORE:
+            raise LogDeviceError(
+                Status.NOTFOUND,
+                f"{format_shard(shard)} never stored events, so its generation is not known; when its node was dead for the grace period, it is "
+                "taken for lost by itself",
+            )
+        # If it is a later one, it does not finish before the node that leads, which heard of it, says that it is to be emptied.
+        generation = Generation(1)
     candidates = [
         (each, await generation_of(client, each) if each in state.shards else Generation(0))
         for each in client.config.storage_shards()
     ]
 
-    def shown(state: RebuildingSet) -> bool:
-        entry = state.find(shard, generation)
-        if before is not None and before.rebuilt and before.flags and entry == before:
-            return False  # some of it was left undone: once more
-        if entry is None:
-            return False
-        return entry.mode is mode or (entry.drained if mode is RebuildMode.RELOCATE else entry.rebuilt)
+    known, own = client.session.view.config_version, client.config.version
+    if known > own:
+        raise LogDeviceError(
+            Status.STALE,
+            f"nodes have version {known} of the cluster file, this is version {own}: shards that it does not name would be left out",
+            retriable=False,
+        )
+    event = ShardNeedsRebuild(shard, generation, mode, tuple(candidates), True, source)
+    return await _append(client, event, partial(_is_taken, event, LSN_INVALID if before is None else before.since))
 
-    return await _append(client, ShardNeedsRebuild(shard, generation, mode, tuple(candidates), True, source), shown)
+
+def _is_taken(event: ShardNeedsRebuild, since: Lsn, state: RebuildingSet) -> bool:
+    """Whether the state shows an event that was appended when the entry of its shard was `since` some other one, or has no need of it."""
+    entry = state.find(event.shard, event.generation)
+    done = entry is not None and entry.mode is event.mode and entry.since > since
+    return done or not state.says_something_new(event)
 
 
 async def call_off(client: Client, shard: ShardId) -> None:
@@ -147,7 +187,13 @@ async def call_off(client: Client, shard: ShardId) -> None:
     entry = (await read_rebuilding_set(client)).shards.get(shard)
     if entry is None:
         raise LogDeviceError(Status.NOTFOUND, f"{format_shard(shard)} is neither lost nor drained")
-    await _append(client, ShardAbortRebuild(shard, entry.generation), lambda state: shard not in state.shards)
+    for mode in RebuildMode:  # one that was lost while it was drained is drained further
+        await _append(client, ShardAbortRebuild(shard, entry.generation, mode), partial(_is_no_more, shard, mode))
+
+
+def _is_no_more(shard: ShardId, mode: RebuildMode, state: RebuildingSet) -> bool:
+    entry = state.shards.get(shard)
+    return entry is None or entry.mode is not mode
 
 
 async def mark_unrecoverable(client: Client, shard: ShardId) -> None:
@@ -166,8 +212,8 @@ async def mark_unrecoverable(client: Client, shard: ShardId) -> None:
     )
 
 
-async def wait_until_rebuilt(client: Client, shard: ShardId, *, pause: float = 0.5) -> None:
-    """Until what the shard held was stored again, or it is back."""
+async def wait_until_rebuilt(client: Client, shard: ShardId, *, pause: float = _PAUSE) -> RebuildingShard | None:
+    """Until what the shard held was stored again, or it is back (None)."""
     while True:
         try:
             entry = (await read_rebuilding_set(client)).shards.get(shard)
@@ -176,5 +222,5 @@ async def wait_until_rebuilt(client: Client, shard: ShardId, *, pause: float = 0
                 raise
         else:
             if entry is None or entry.rebuilt:
-                return
+                return entry
         await asyncio.sleep(pause)

@@ -15,7 +15,7 @@ class LogHead:
     trim_point: LSN
     """Everything up to here was given up; 0: nothing was. Shards that did not answer may know a greater one."""
     lsn: LSN | None
-    """Of the first record; None: the log is empty."""
+    """Of the first record that can be read; None: there is none."""
     timestamp: Timestamp | None
     """Of the first record."""
 

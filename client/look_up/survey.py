@@ -85,26 +85,30 @@ def enough(parts: LogParts, answers: Mapping[ShardId, Any], above: int) -> bool:
     """Whether KEY_FOUNDs prove that nothing above an LSN is missed that any shard still has.
 
     A shard counts for a part of the log when it knows all of the part and lost nothing of it. When those that lost something are too many,
-    everybody who may know anything must have answered.
+    everybody who may have anything must have answered, and know all of the part: of what it still has, it shows what it knows to be released.
+    A shard that began afresh has nothing.
     """
     for interval, end, domains in parts:
         if end <= above:
             continue
-        complete = []
+        complete, heard = [], set()
         for shard in domains.shards:
             answer = answers.get(shard)
             lost = shard not in parts.present
             if answer is not None:
-                lost = answer.generation != interval.generation(shard) or _is_lossy(interval, end, answer)
-                if answer.through >= end and not lost:
-                    complete.append(shard)
+                began_afresh = answer.generation != interval.generation(shard)
+                lost = began_afresh or _is_lossy(interval, end, answer)
+                if answer.through >= end or began_afresh:
+                    heard.add(shard)
+                    if not lost:
+                        complete.append(shard)
             domains.set_authority(shard, Authority.UNDERREPLICATION if lost else Authority.FULLY_AUTHORITATIVE)
         verdict = domains.f_majority(complete)
         if verdict is FMajority.NONE:
             return False
         if verdict is FMajority.NON_AUTHORITATIVE:
             hit("look_up_non_authoritative")
-            if not all(shard in answers for shard in domains.shards if shard in parts.present):
+            if not all(shard in heard for shard in domains.shards if shard in parts.present):
                 return False
     return True
 

@@ -11,15 +11,12 @@ from google_crc32c import value as crc32c
 from client.promise import Promise
 from client.settings import WriterSettings
 from client.write.frame import ReceiptCollector, Share, Span, StreamFrame
-from logdevice_py.core.batch import Compression, encode_batch
+from logdevice_py.core.batch import BATCH_OVERHEAD, BYTES_PER_RECORD, Compression, encode_batch
 from logdevice_py.core.entry import RECORDS_PER_ENTRY_MAX
 from logdevice_py.core.record_keys import KEY_OVERHEAD, encode_keys
 from logdevice_py.core.units import Micros
 from logdevice_py.protocol.messages import AppendFlags
 
-BYTES_PER_RECORD = 6
-"""What a batch adds to a record at most, beside its key."""
-_BATCH_HEAD = 20
 _STREAM = int(AppendFlags.WRITE_STREAM)
 _KEYS = int(AppendFlags.KEYS)
 _STREAM_BATCH = int(AppendFlags.WRITE_STREAM | AppendFlags.BATCH)
@@ -32,16 +29,22 @@ class OpenBatch:
     `BufferedWriter.append` puts records into it without a call, as `add` does, where they leave some room.
     """
 
-    __slots__ = ("_compression", "_full", "_max", "keys", "records", "room", "spans")
+    __slots__ = ("_compression", "_full", "_max", "_size_trigger", "keys", "records", "room", "spans")
 
     def __init__(self, settings: WriterSettings, payload_max: int) -> None:
         self._compression = COMPRESSIONS[settings.compression]
-        self._max = payload_max
-        self._full = max(1, min(settings.size_trigger_bytes, payload_max - _BATCH_HEAD))
+        self._size_trigger = settings.size_trigger_bytes
         self.records: list[bytes] = []
         self.spans: list[Span] = []
         self.keys: dict[int, bytes] = {}
         """By index, of the records that have one."""
+        self.use_limit(payload_max)
+
+    def use_limit(self, payload_max: int) -> None:
+        """The log takes payloads up to this length from now on. The batch is empty."""
+        assert not self.records
+        self._max = payload_max
+        self._full = max(1, min(self._size_trigger, payload_max - BATCH_OVERHEAD))
         self.room = self._full
         """Bytes, `BYTES_PER_RECORD` for each record included, at which it is full; below 0 when its last record took more."""
 
@@ -55,7 +58,7 @@ class OpenBatch:
 
     def fits(self, length: int) -> bool:
         """A record of this length may join without breaking the limit of an entry."""
-        return self._full - self.room + length + BYTES_PER_RECORD + _BATCH_HEAD <= self._max or not self.records
+        return self._full - self.room + length + BYTES_PER_RECORD + BATCH_OVERHEAD <= self._max or not self.records
 
     def add(self, payload: bytes, promise: Promise, key: bytes | None = None) -> None:
         """Take one record."""

@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from client.promise import Promise
-from client.write.batching import BYTES_PER_RECORD, OpenBatch, ends_of
+from client.write.batching import OpenBatch, ends_of
 from client.write.frame import ReceiptCollector
 from client.write.frame_queue import FrameQueue
 from client.write.ground import StreamOwner
+from logdevice_py.core.batch import BYTES_PER_RECORD
 from logdevice_py.core.machine import Timer, TimerWheel
 from logdevice_py.core.record_keys import KEY_OVERHEAD
 from logdevice_py.core.units import Micros
@@ -75,6 +76,13 @@ class RecordIntake:
             if not taken or batch.full or start < len(payloads):
                 self.cut(now)
         self._owner.take(len(payloads), ends[-1] - BYTES_PER_RECORD * len(payloads))
+
+    def use_limit(self, payload_max: int, now: Micros) -> None:
+        """The log takes payloads up to this length from now on."""
+        if payload_max != self.payload_max:
+            self.cut(now)
+            self.payload_max = payload_max
+            self.batch.use_limit(payload_max)
 
     def cut(self, now: Micros) -> None:
         """A frame of what is open, if anything is."""

@@ -223,6 +223,13 @@ class WriteStreams:
             for promise in ready:
                 keep(promise, None)
 
+    def on_config(self, now: Micros) -> None:
+        """There is another cluster file."""
+        for log, stream in self._streams.items():
+            attributes = self._ground.routes.config.log(log)
+            if attributes is not None:
+                stream.intake.use_limit(attributes.max_payload_bytes, now)
+
     def on_peer_down(self, peer: PeerId, was_up: bool, now: Micros) -> None:
         """A connection broke or a dial failed."""
         for stream in list(self._streams.values()):

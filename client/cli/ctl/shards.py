@@ -14,7 +14,7 @@ from logdevice_py.event_log.events import RebuildMode
 
 if TYPE_CHECKING:
     from client.client import Client
-    from logdevice_py.event_log.rebuilding_set import RebuildingSet
+    from logdevice_py.event_log.rebuilding_set import RebuildingSet, RebuildingShard
 
 ShardWork = Callable[["Client", ShardId], Awaitable[None]]
 
@@ -60,9 +60,20 @@ def show_states(arguments: argparse.Namespace, state: RebuildingSet) -> None:
         )
 
 
-def _attended(work: ShardWork, what: str) -> Callable[[Client, argparse.Namespace], Awaitable[int]]:
+def why_not_done(entry: RebuildingShard | None, mode: RebuildMode) -> str | None:
+    """What to say of a shard whose rebuilding ended in another way than was wanted; None: it ended well."""
+    if mode is RebuildMode.RELOCATE and entry is None:
+        return "is used again, nobody drains it any more"
+    if mode is RebuildMode.RELOCATE and entry is not None and entry.mode is RebuildMode.RESTORE:
+        return f"was lost ({entry.status}), and is drained when it is back"
+    return entry.status if entry is not None and entry.flags else None
+
+
+def _attended(
+    work: ShardWork, what: str, mode: RebuildMode = RebuildMode.RESTORE
+) -> Callable[[Client, argparse.Namespace], Awaitable[int]]:
     async def run(client: Client, arguments: argparse.Namespace) -> int:
-        from client.cli.rebuilding import read_rebuilding_set, wait_until_rebuilt
+        from client.cli.rebuilding import wait_until_rebuilt
 
         attendant = Attendant(PROGRAM, client, EVENT_LOG_DELTAS, timeout=arguments.timeout or 10.0)
         attendant.waits_for = lambda: what
@@ -70,12 +81,10 @@ def _attended(work: ShardWork, what: str) -> Callable[[Client, argparse.Namespac
         if not getattr(arguments, "wait", False):
             return EXIT_OK
         say(PROGRAM, f"waiting until {format_shard(arguments.shard)} is rebuilt")
-        await wait_until_rebuilt(client, arguments.shard)
-        entry = (await read_rebuilding_set(client)).shards.get(arguments.shard)
-        if entry is not None and entry.flags:
-            say(PROGRAM, f"{format_shard(arguments.shard)}: {entry.status}", alarm=True)
-            return EXIT_FAILED
-        return EXIT_OK
+        problem = why_not_done(await wait_until_rebuilt(client, arguments.shard), mode)
+        if problem is not None:
+            say(PROGRAM, f"{format_shard(arguments.shard)}: {problem}", alarm=True)
+        return EXIT_OK if problem is None else EXIT_FAILED
 
     return run
 
@@ -127,7 +136,7 @@ VERBS: tuple[Verb, ...] = (
         "empty a shard, so that its node can be taken out",
         "The shard takes nothing new, and everything that it holds is stored elsewhere. It serves until its node is taken out of the cluster file.",
         _shard_to_wait_for,
-        _attended(_drain, "the event log to take the drain"),
+        _attended(_drain, "the event log to take the drain", RebuildMode.RELOCATE),
     ),
     Verb(
         "undrain",

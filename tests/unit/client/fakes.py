@@ -22,12 +22,12 @@ from logdevice_py.protocol.messages import Append, Appended, ClusterState, GetSe
 LOG = LogId(7)
 
 
-def cluster(nodes: int = 3, version: int = 1) -> ClusterConfig:
+def cluster(nodes: int = 3, version: int = 1, defaults: str = "") -> ClusterConfig:
     """A cluster of some nodes with every role, and the logs 1 to 100."""
     text = (
         f'name = "test"\nversion = {version}\nuuid = "5f0c9d4e-0b7a-4c59-9a51-2f1d7c5f3e88"\nepoch_store = "memory:"\n'
     )
-    text += f'[metadata_log]\nreplicate = "node:{min(nodes, 3)}"\n[defaults]\nreplicate = "node:{min(nodes, 3)}"\n'
+    text += f'[metadata_log]\nreplicate = "node:{min(nodes, 3)}"\n[defaults]\nreplicate = "node:{min(nodes, 3)}"\n{defaults}\n'
     text += '[logs."/all"]\nids = "1..100"\n'
     for node in range(nodes):
         text += f'[nodes.N{node}]\nhost = "127.0.0.{node + 1}"\nport = 7000\nroles = ["sequencer", "storage"]\n'

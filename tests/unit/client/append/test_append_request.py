@@ -15,7 +15,7 @@ from logdevice_py.core.lsn import LSN, LSN_MAX, compose_lsn
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import Timestamp
 from logdevice_py.protocol.messages import AppendedFlags, AppendFlags, Durability, GetSeqState, NodeState
-from tests.unit.client.fakes import LOG, Bench, FakePromise, appended, seq_state
+from tests.unit.client.fakes import LOG, Bench, FakePromise, appended, cluster, seq_state
 
 
 def append(bench: Bench, payload: bytes = b"x", timeout_us: int | None = None) -> FakePromise:
@@ -75,8 +75,29 @@ class TestCoalescing:
     def test_frames_stay_within_their_size(self) -> None:
         bench = Bench(settings=ClientSettings(coalesced_frame_bytes=100))
         for _ in range(10):
-            append(bench, b"x" * 30)
+            append(bench, b"x" * 26)
         assert [message.records for _, message in bench.taken()] == [3, 3, 3, 1]
+
+    @pytest.mark.parametrize("payload_max", [40, 1000, 10_000])
+    @pytest.mark.parametrize("key", [None, b"", b"key"])
+    def test_what_records_share_stays_within_the_payload_limit_of_their_log(
+        self, payload_max: int, key: bytes | None
+    ) -> None:
+        bench = Bench()
+        bench.session.set_config(cluster(version=2, defaults=f'max_payload_bytes = "{payload_max}B"'), bench.now)
+        lengths = [payload_max * 2 // 5] * 3 + [1] * 3000
+        for length in lengths:
+            bench.session.append(LOG, b"x" * length, FakePromise(), key=key)
+        frames = [message for _, message in bench.taken()]
+        assert sum(frame.records for frame in frames) == len(lengths)
+        assert max(len(frame.payload) for frame in frames) <= payload_max
+
+    def test_records_that_leave_after_the_limit_of_their_log_went_down_share_frames_within_the_new_one(self) -> None:
+        bench = Bench()
+        for _ in range(10):
+            append(bench, b"x" * 500)
+        bench.session.set_config(cluster(version=2, defaults='max_payload_bytes = "1000B"'), bench.now)
+        assert max(len(message.payload) for _, message in bench.taken()) <= 1000
 
     def test_an_append_that_has_little_time_takes_none_from_its_neighbours(self) -> None:
         bench = Bench()

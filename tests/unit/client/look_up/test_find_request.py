@@ -214,6 +214,30 @@ def test_when_too_many_lost_their_data_everybody_who_is_left_is_heard() -> None:
     assert asking.find(0).lsn == lsn(5)
 
 
+def test_who_lost_something_is_heard_when_it_knows_what_it_still_has() -> None:
+    asking = Asking([interval(1, SHARDS[:3])], lsn(60))
+    for shard in SHARDS[:2]:
+        asking.shards[shard].lossy = (1, 2)
+        asking.shards[shard].entries[lsn(5)] = 7
+        asking.shards[shard].through = int(lsn(4))
+
+    def release(now: Micros) -> None:
+        for shard in SHARDS[:2]:
+            asking.shards[shard].through = int(lsn(60))
+
+    asking.timers.at(100_000, release)
+    assert asking.find(0).lsn == lsn(5)
+
+
+def test_who_lost_its_disk_need_not_know_how_far_the_log_goes() -> None:
+    asking = Asking([interval(1, SHARDS[:3])], lsn(60))
+    for shard in SHARDS[:2]:
+        asking.shards[shard].generation = 2
+        asking.shards[shard].through = 0
+    asking.shards[SHARDS[2]].entries[lsn(5)] = 7
+    assert asking.find(0).lsn == lsn(5)
+
+
 def test_shards_that_left_the_cluster_are_not_asked_and_count_as_lost() -> None:
     asking = Asking([interval(1, SHARDS[:3]), interval(2, SHARDS[1:4])], lsn(60, 2), nodes=4)
     asking.parts = LogParts([interval(1, SHARDS[2:5])], lsn(60), cluster(4))

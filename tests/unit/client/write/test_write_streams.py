@@ -24,7 +24,7 @@ from logdevice_py.protocol.messages import (
     NodeState,
     SeqStateFlags,
 )
-from tests.unit.client.fakes import LOG, Bench, FakePromise, appended, seq_state
+from tests.unit.client.fakes import LOG, Bench, FakePromise, appended, cluster, seq_state
 
 STREAM = int(AppendFlags.WRITE_STREAM)
 BATCH = int(AppendFlags.BATCH)
@@ -153,6 +153,24 @@ class TestFrames:
             w.append_many([b"ok", b"L" * (w.writer.payload_max(LOG) + 1)])
         assert caught.value.status is Status.TOOBIG
         assert w.writer.unacknowledged_bytes == 0
+
+    def test_frames_follow_the_limit_of_their_log(self) -> None:
+        w = WritingClient(time_trigger_us=0)
+        w.append(b"x")
+        w.answer(w.located()[0], esn=1)
+        w.append(b"y" * 900)
+        w.bench.session.set_config(cluster(version=2, defaults='max_payload_bytes = "1000B"'), w.bench.now)
+        for _ in range(3):
+            w.append(b"z" * 400)
+        assert [(frame.records, len(frame.payload) <= 1000) for frame in w.frames()] == [
+            (1, True),
+            (2, True),
+            (1, True),
+        ]
+        with pytest.raises(LogDeviceError, match="TOOBIG"):
+            w.append(b"L" * 1001)
+        w.bench.session.set_config(cluster(version=3, defaults='max_payload_bytes = "2000B"'), w.bench.now)
+        w.append(b"L" * 2000)
 
     def test_text_is_no_record(self) -> None:
         w = WritingClient()
