@@ -77,7 +77,10 @@ async def query(cluster: LocalCluster, sql: str) -> list[tuple[Any, ...]]:
 
 async def home(cluster: LocalCluster) -> tuple[int, int]:
     """Who sequences the log, in which epoch."""
-    (row,) = await query(cluster, f"SELECT node_id, epoch FROM sequencers WHERE state = 'ACTIVE' AND log_id = {LOG}")
+    (row,) = await query(
+        cluster,
+        f"SELECT node_id, epoch FROM sequencers WHERE state = 'ACTIVE' AND log_id = {LOG} ORDER BY epoch DESC LIMIT 1",
+    )
     return row  # type: ignore[return-value]
 
 

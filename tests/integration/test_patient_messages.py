@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from logdevice_py.core.ids import Generation, LogId, PeerId, ShardId
 from logdevice_py.core.lsn import Epoch, Lsn
-from logdevice_py.core.units import Micros
+from logdevice_py.core.machine import Outbox, Send, TimerWheel
+from logdevice_py.core.units import MILLISECOND, SECOND, Micros
 from logdevice_py.protocol.messages import GetSeqState, Release, Store, says
+from logdevice_py.runtime import driver, transport
 from tests.integration.test_transport import process, release
 
 PEER = PeerId(1)
+HOUR = 3_600 * SECOND
 
 
 def urgent(number: int) -> GetSeqState:
@@ -35,20 +39,37 @@ def store(released: int) -> Store:
     )
 
 
-async def test_a_patient_message_leaves_at_once_when_nothing_followed_the_one_before() -> None:
+@pytest.fixture
+def patience(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Sets the microseconds that patient messages wait. It is an hour until then: a machine that stands still for some milliseconds must not
+    look like nothing having followed."""
+
+    def of(us: int) -> None:
+        monkeypatch.setattr(transport, "PATIENCE_US", us)
+        monkeypatch.setattr(driver, "LOCAL_PATIENCE", us / 1e6)
+
+    of(HOUR)
+    return of
+
+
+async def test_a_patient_message_leaves_at_once_when_nothing_followed_the_one_before(
+    patience: Callable[[int], None],
+) -> None:
     addresses: dict[int, tuple[str, int]] = {}
     async with process(0, addresses) as (sender, _), process(1, addresses) as (_, seen):
         sender.send(PEER, urgent(1))
         await seen.until(lambda: len(seen.messages) == 1)
+        patience(0)
         for number in (1, 2, 3):
             sender.send(PEER, release(number), patient=True)
             sender.flush()
             assert not sender._patient
-            await asyncio.sleep(0.005)  # longer than any patience: nothing follows
         await seen.until(lambda: len(seen.messages) == 4)
 
 
-async def test_a_patient_message_waits_for_the_next_one_where_such_have_come_and_order_is_kept() -> None:
+async def test_a_patient_message_waits_for_the_next_one_where_such_have_come_and_order_is_kept(
+    patience: Callable[[int], None],
+) -> None:
     addresses: dict[int, tuple[str, int]] = {}
     async with process(0, addresses) as (sender, _), process(1, addresses) as (_, seen):
         sender.send(PEER, urgent(1))
@@ -67,7 +88,7 @@ async def test_a_patient_message_waits_for_the_next_one_where_such_have_come_and
         assert [message for _, message in seen.messages] == [urgent(1), release(1), urgent(2), release(2), urgent(3)]
 
 
-async def test_a_release_that_waits_is_left_out_when_a_store_says_the_same() -> None:
+async def test_a_release_that_waits_is_left_out_when_a_store_says_the_same(patience: Callable[[int], None]) -> None:
     addresses: dict[int, tuple[str, int]] = {}
     async with process(0, addresses) as (sender, _), process(1, addresses) as (_, seen):
         sender.send(PEER, urgent(1))
@@ -103,7 +124,9 @@ def test_a_store_says_what_a_release_of_its_log_alone_says_to_its_shard(patient:
     assert not says(urgent(1), patient)
 
 
-async def test_a_patient_message_that_waits_in_vain_is_sent_and_the_next_does_not_wait() -> None:
+async def test_a_patient_message_that_waits_in_vain_is_sent_and_the_next_does_not_wait(
+    patience: Callable[[int], None],
+) -> None:
     addresses: dict[int, tuple[str, int]] = {}
     async with process(0, addresses) as (sender, _), process(1, addresses) as (_, seen):
         sender.send(PEER, urgent(1))
@@ -112,6 +135,7 @@ async def test_a_patient_message_that_waits_in_vain_is_sent_and_the_next_does_no
         sender.flush()
         sender.send(PEER, urgent(2))
         sender.flush()
+        patience(MILLISECOND)
         sender.send(PEER, release(2), patient=True)
         sender.flush()
         await seen.until(lambda: len(seen.messages) == 4)
@@ -122,7 +146,7 @@ async def test_a_patient_message_that_waits_in_vain_is_sent_and_the_next_does_no
         await seen.until(lambda: len(seen.messages) == 5)
 
 
-async def test_what_waits_patiently_is_sent_before_the_connection_closes() -> None:
+async def test_what_waits_patiently_is_sent_before_the_connection_closes(patience: Callable[[int], None]) -> None:
     addresses: dict[int, tuple[str, int]] = {}
     async with process(1, addresses) as (_, seen):
         async with process(0, addresses) as (sender, _):
@@ -156,34 +180,43 @@ class Root:
         self.turns += 1
 
 
-async def test_a_patient_message_to_the_own_node_comes_with_the_next_one_or_soon() -> None:
-    from logdevice_py.core.machine import Outbox, Send, TimerWheel
-    from logdevice_py.runtime.driver import Driver
+class OwnNode:
+    """A driver whose machine sends to its own node."""
 
-    root, outbox = Root(), Outbox()
-    crashed: list[BaseException] = []
-    driver = Driver(root, outbox, TimerWheel(), effects={}, own_peer=PEER, on_crash=crashed.append)
+    def __init__(self) -> None:
+        self.root = Root()
+        self.crashed: list[BaseException] = []
+        self._outbox = Outbox()
+        self._driver = driver.Driver(
+            self.root, self._outbox, TimerWheel(), effects={}, own_peer=PEER, on_crash=self.crashed.append
+        )
 
-    def put_out(message: Any) -> None:
-        outbox.emit(Send(PEER, message, patient=type(message) is Release))
-
-    async def turn(*messages: Any) -> None:
-        driver.event(lambda now: [put_out(message) for message in messages] and None)
+    async def turn(self, message: Any) -> None:
+        self._driver.event(lambda now: self._outbox.emit(Send(PEER, message, patient=type(message) is Release)))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
 
-    await turn(release(1))
-    assert not root.got
-    await turn(urgent(1))
-    assert root.got == [release(1), urgent(1)]
-    await turn(release(2))
-    await turn(store(released=2))
-    assert root.got[2:] == [store(released=2)]
-    root.changed.clear()
-    await turn(release(3))
-    assert root.got[-1] == store(released=2)
+    def stop(self) -> None:
+        self._driver.stop()
+        assert not self.crashed
+
+
+async def test_a_patient_message_to_the_own_node_comes_with_the_next_one(patience: Callable[[int], None]) -> None:
+    node = OwnNode()
+    await node.turn(release(1))
+    assert not node.root.got
+    await node.turn(urgent(1))
+    assert node.root.got == [release(1), urgent(1)]
+    await node.turn(release(2))
+    await node.turn(store(released=2))
+    assert node.root.got[2:] == [store(released=2)]
+    node.stop()
+
+
+async def test_a_patient_message_to_the_own_node_comes_soon_when_nothing_follows() -> None:
+    node = OwnNode()
+    await node.turn(release(1))
     async with asyncio.timeout(5):
-        await root.changed.wait()
-    assert root.got[-1] == release(3)
-    driver.stop()
-    assert not crashed
+        await node.root.changed.wait()
+    assert node.root.got == [release(1)]
+    node.stop()

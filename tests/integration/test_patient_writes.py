@@ -5,13 +5,22 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from logdevice_py.core.lsn import Lsn
 from logdevice_py.core.status import Status
+from storage_node import service
 from storage_node.log_store.interface import WriteShard
 from storage_node.log_store.settings import LogStoreSettings
 from tests.integration.test_rocksdb_store import at, open_service, write_of
 
 SLOW = LogStoreSettings(free_space_min=0, sync_delay_us=50_000)
+
+
+@pytest.fixture
+def unlimited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Patient writes wait until somebody else wants a sync, however long the machine stands still."""
+    monkeypatch.setattr(service, "_PATIENCE", 3_600)
 
 
 def patient(token: int, lsn: Lsn) -> WriteShard:
@@ -20,6 +29,7 @@ def patient(token: int, lsn: Lsn) -> WriteShard:
     return write
 
 
+@pytest.mark.usefixtures("unlimited")
 async def test_a_patient_write_goes_with_the_next_sync_that_somebody_wants(tmp_path: Path) -> None:
     shell = await open_service(tmp_path / "shard")
     shell.run(patient(1, at(1)))
@@ -42,12 +52,13 @@ async def test_alone_it_is_synced_a_moment_later(tmp_path: Path) -> None:
     await shell.service.close()
 
 
+@pytest.mark.usefixtures("unlimited")
 async def test_one_that_comes_while_a_sync_is_under_way_waits_for_one_that_begins_after_it(tmp_path: Path) -> None:
     shell = await open_service(tmp_path / "shard", SLOW)
     shell.run(write_of(1, at(1)))
-    await asyncio.sleep(0.01)
+    assert shell.service._syncing
     shell.run(patient(2, at(2)))
-    await asyncio.sleep(0.01)
+    await shell.until(1)
     shell.run(write_of(3, at(3)))
     await shell.until(3)
     assert [[done.token for done in batch] for batch in shell.rounds] == [[1], [2, 3]]

@@ -218,7 +218,8 @@ async def test_closing_never_blocks_even_when_the_server_is_stopped(
     await asyncio.sleep(0.05)
     began = asyncio.get_running_loop().time()
     store.close()
-    assert asyncio.get_running_loop().time() - began < 0.05
+    # to wait for the server would take two thirds of the session's 600 ms: until then a connection without answers is not given up
+    assert asyncio.get_running_loop().time() - began < 0.3
     assert (await pending).status is Status.SHUTDOWN
     server.thaw()
 

@@ -48,7 +48,7 @@ def main() -> int:
     parser.add_argument(
         "--campaign",
         action="store_true",
-        help="with --runs: every mark must be reached and every fault have an effect; of 10 seeds 1 is in loss mode and 1 in rebuilding mode",
+        help="with --runs: every mark must be reached and every fault have an effect; of 10 seeds 1 loses more than is tolerated and 2 rebuild",
     )
     parser.add_argument("--report", metavar="FILE", help="write what the campaign has shown, as JSON and as Markdown")
     parser.add_argument("--resume", metavar="FILE", help="go on with the campaign of this report, of the same sources")

@@ -53,6 +53,8 @@ class Departures:
         for _ in range(self._rng.choice([1, 1, 2])):
             at = self._rng.randrange(SECOND, self._scenario.duration)
             self._try(at, self._lose if self._rng.random() < 0.7 else self._drain)
+        if self._rng.random() < 0.5:
+            self._cluster.scheduler.after(self._rng.randrange(SECOND, self._scenario.duration), self._desert)
         self._watch()
 
     def _watch(self) -> None:
@@ -68,6 +70,16 @@ class Departures:
                 self._try(SECOND // 2, leave)
 
         self._cluster.scheduler.after(after, attempt)
+
+    def _desert(self) -> None:
+        """So many are away at once that nobody can tell who is lost, or write the event log without drained shards."""
+        nodes = [node for node in self._running() if self._drained.isdisjoint(node.disks)]
+        away = self._rng.sample(nodes, max(0, len(nodes) - self._rng.choice([1, 2])))
+        until = self._rng.choice([3, 8]) * SECOND
+        for node in away:
+            self._cluster.note("run", "a node is away with others", node.name)
+            node.crash(machine=False)
+            self._cluster.scheduler.after(until, node.start_if_down)
 
     def _running(self) -> list[SimNode]:
         return [
@@ -155,11 +167,11 @@ class Departures:
         return True
 
     def progress(self) -> object:
-        """Changes while something goes on."""
+        """Changes while something goes on. Who waited in vain for a place waits a little for each further record, which takes its time too."""
         return [
-            (node.root.rebuilding.set.version, node.root.rebuilding.metrics.bytes_rebuilt)
+            (rebuilding.set.version, rebuilding.metrics.bytes_rebuilt, rebuilding.metrics.records_unplaced)
             for node in self._cluster.nodes.values()
-            if node.root is not None and node.root.rebuilding is not None
+            if node.root is not None and (rebuilding := node.root.rebuilding) is not None
         ]
 
     def waits_for(self) -> str:

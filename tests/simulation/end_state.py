@@ -179,18 +179,19 @@ def check_clean_epochs(cluster: SimMachines, model: LogModel, whole: Observation
                     )
 
 
-def has_intact_copy(cluster: SimMachines, model: LogModel, lsn: int) -> bool:
-    """Whether a reader can get the entry: a shard of the generation that its epoch lists holds a sound copy, and no plug lies above it."""
+def intact_copies(cluster: SimMachines, model: LogModel, lsn: int) -> set[ShardId]:
+    """From whom a reader can get the entry: shards of the generation that its epoch lists, with a sound copy and no plug above it."""
     epoch = model.epochs[lsn >> 32]
     listed = dict(epoch.interval.nodeset)
+    found = set()
     for node in cluster.nodes.values():
         for shard, running in node.shards.items():
             if listed.get(shard) != running.contents.marker.generation:
                 continue
             image = _counting_copy(node.disks[shard], model.log, lsn)
             if image is not None and not parse_header(image).is_hole:
-                return True
-    return False
+                found.add(shard)
+    return found
 
 
 def _counting_copy(disk: MemoryDisk, log: int, lsn: int) -> bytes | None:

@@ -7,6 +7,7 @@ where it is checked.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -17,7 +18,7 @@ from logdevice_py.core.entry import EntryHeader, parse_header
 from logdevice_py.core.ids import InstanceId, LogId, NodeId, ShardId, format_shard, is_metadata_log
 from logdevice_py.core.lsn import LSN_OLDEST, Epoch, Lsn, format_lsn
 from logdevice_py.core.machine import Send
-from logdevice_py.core.status import Status
+from logdevice_py.core.status import CorruptEntryError, Status
 from logdevice_py.metadata.epoch_metadata import EpochInterval, EpochMetaData
 from logdevice_py.placement.failure_domains import FailureDomains
 from logdevice_py.protocol.messages import (
@@ -200,17 +201,17 @@ class Invariants:
                     )
 
     def _header(self, image: bytes) -> EntryHeader:
-        """The header of an image. All shards of a wave get the same one, and write it."""
+        """The header of an image, or of one that stands alone. All shards of a wave get the same one, and write it."""
         header = self._headers.get(image)
         if header is None:
             if len(self._headers) >= _HEADERS_MAX:
                 self._headers.clear()
-            header = self._headers[image] = parse_header(image)
+            header = self._headers[image] = parse_header(image, alone=True)
         return header
 
     def _on_write(self, node: SimNode, effect: WriteShard) -> None:
         batch, logs = effect.batch, self.logs
-        for log, lsn, by_recovery, wave, image in batch.entries:
+        for log, lsn, by_recovery, wave, image in (*batch.entries, *batch.headers):
             model = logs.get(log)
             if model is None:
                 self._check_metadata_entry(log, lsn, image)
@@ -254,7 +255,7 @@ class Invariants:
         disk, again = node.disks[effect.shard], set(effect.batch.repaired)
         for lsn in model.acknowledged:
             settled = first <= lsn <= last and lsn > model.trim_asked and (model.log, lsn) not in again
-            if settled and disk.holds(model.log, lsn) and not self._is_stray(effect.shard, model.log, lsn):
+            if settled and disk.holds(model.log, lsn) and not self._is_superfluous(effect.shard, model.log, lsn):
                 self.fail(f"{format_shard(effect.shard)} gives up {_at(model.log, lsn)}, which it can read")
 
     def _check_content(self, model: LogModel, header: EntryHeader, by: str) -> None:
@@ -266,24 +267,31 @@ class Invariants:
         if entry.content != content:
             self.fail(f"{by} {_at(model.log, header.lsn)} with {content}, sent was {entry.content}")
 
-    def _is_stray(self, shard: ShardId, log: int, lsn: int) -> bool:
-        """Whether the copy is of a wave that was not the last, and all shards of the last one hold theirs."""
+    def _is_superfluous(self, shard: ShardId, log: int, lsn: int) -> bool:
+        """Whether all shards of a copyset that the last wave has on some disk hold its copy, and this shard is not among them.
+
+        So it is with the copy of an earlier wave, and with that of a shard that is being emptied: it keeps the copyset that it had, while rebuilding
+        gives the others of the same wave another one.
+        """
         begin, end = keys.data_bounds(LogId(log), Lsn(lsn), Lsn(lsn))
-        newest: tuple[int, int] | None = None
-        copyset: tuple[ShardId, ...] = ()
+        newest = -1
+        copysets: set[tuple[ShardId, ...]] = set()
         holders: set[ShardId] = set()
         for node in self.cluster.nodes.values():
             for other, disk in node.disks.items():
                 for key in disk.rows.irange(begin, end, inclusive=(True, False)):
-                    header = parse_header(disk.rows[key], alone=True)
-                    if newest is None or header.rank > newest:
-                        newest, copyset, holders = header.rank, header.copyset, set()
-                    if header.rank == newest:
+                    rank = keys.split_data_key(key)[1]
+                    if rank > newest:
+                        newest, copysets, holders = rank, set(), set()
+                    if rank == newest:
                         holders.add(other)
-        return bool(copyset) and shard not in copyset and holders.issuperset(copyset)
+                        # a damaged copy counts: it is made good from the others
+                        with suppress(CorruptEntryError):
+                            copysets.add(parse_header(disk.rows[key], alone=True).copyset)
+        return any(shard not in copyset and holders.issuperset(copyset) for copyset in copysets)
 
     def _check_metadata_entry(self, log: int, lsn: int, image: bytes) -> None:
-        header = parse_header(image)
+        header = parse_header(image, alone=True)
         if header.is_hole and not is_metadata_log(LogId(log)):
             return  # an event that nobody was told to be written; metadata logs are not recovered
         content = (0, header.records, header.body_length, header.body_crc)
@@ -361,8 +369,25 @@ class Invariants:
         header = self._header(message.image)
         if not header.is_hole:
             self._check_content(model, header, "recovery stores")
-        elif message.lsn in model.acknowledged and message.lsn > model.trim_asked and not self._loses:
+        elif (
+            message.lsn in model.acknowledged
+            and message.lsn > model.trim_asked
+            and not self._loses
+            and not self._is_overtaken(model, message)
+        ):
             self.fail(f"recovery by {message.seal_epoch} plugs {_at(model.log, message.lsn)}, which was acknowledged")
+
+    def _is_overtaken(self, model: LogModel, message: Store) -> bool:
+        """Whether an f-majority obeys a recovery with a higher seal: this one cannot end, and what it stores counts for less."""
+        epoch = model.epochs.get(message.lsn >> 32)
+        if epoch is None:
+            return False
+        obeying = [
+            shard
+            for shard in epoch.interval.shards
+            if model.sealed.get(shard, {}).get(self._generations.get(shard, 0), 0) > message.seal_epoch
+        ]
+        return epoch.domains.f_majority(obeying).is_authoritative
 
     def _on_stored(self, node: SimNode, message: Stored) -> None:
         model = self.logs.get(message.log)

@@ -285,6 +285,10 @@ MARKS_ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
         _SELDOM,
         f"{_EVENT_LOG}::test_a_shard_that_was_lost_while_it_was_drained_and_is_back_is_drained_further",
     ),
+    "called_off_already": (
+        _SELDOM,
+        f"{_EVENT_LOG}::test_who_says_twice_that_it_is_back_does_not_end_its_draining",
+    ),
     "donor_of_another_round": (
         _SELDOM,
         f"{_EVENT_LOG}::test_a_further_loss_begins_another_round_without_it_and_answers_to_the_one_before_do_not_count",

@@ -194,6 +194,7 @@ PROFILES: tuple[TroubleProfile, ...] = (
             },
             "recovery": {
                 "concurrent_log_recoveries": ("1", "2"),
+                "turn_us": ('"2s"',),
                 "digest_memory_bytes_max": ('"1B"',),
                 "mutation_bytes_in_flight_max": ('"1B"',),
             },

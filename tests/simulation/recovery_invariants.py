@@ -86,7 +86,7 @@ class RecoveryInvariants:
         epoch = None if model is None else model.epochs.get(lsn >> 32)
         if epoch is None:
             return
-        copyset = parse_header(image).copyset
+        copyset = parse_header(image, alone=True).copyset
         if shard not in copyset or not epoch.domains.can_replicate(copyset):
             names = [format_shard(member) for member in copyset]
             raise Violation(f"{format_shard(shard)} stores log {log} {format_lsn(lsn)} again, for copyset {names}")
@@ -94,7 +94,7 @@ class RecoveryInvariants:
     def _on_write(self, node: SimNode, effect: WriteShard, newest: dict[tuple[int, int, ShardId, int], int]) -> None:
         shard = effect.shard
         again = set(effect.batch.repaired)
-        for log, lsn, by_recovery, wave, image in effect.batch.entries:
+        for log, lsn, by_recovery, wave, image in (*effect.batch.entries, *effect.batch.headers):
             model = self._logs.get(log)
             if (log, lsn) in again:
                 continue  # what is settled is above seals and sequencers: `Invariants` looks at it

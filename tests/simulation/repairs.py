@@ -11,13 +11,14 @@ from collections.abc import Callable, Iterator
 
 from epoch_store.cells import decode_cell
 from logdevice_py.core.entry import parse_header
-from logdevice_py.core.ids import LogId, ShardId, format_shard
+from logdevice_py.core.ids import LogId, ShardId, format_shard, node_of
 from logdevice_py.core.lsn import Lsn, epoch_of, format_lsn
 from logdevice_py.metadata.epoch_metadata import EpochMetaData
 from server.sim_machines import SimMachines, SimNodeState
 from storage_node.log_store import keys
 from storage_node.log_store.memory import MemoryDisk
 from storage_node.node import ShardMachines
+from storage_node.scrub import Scrubber
 from tests.simulation.history import Violation
 
 Copy = tuple[ShardId, LogId, Lsn]
@@ -40,7 +41,12 @@ class VanishedCopies:
         self._cluster = cluster
         self._logs = logs
         self._copies: list[Copy] = []
-        self._passes: dict[ShardId, int] = {}
+        self._shard: ShardId | None = None
+        """Whose they are."""
+        self._passes = 0
+        """That its scrubber has completed."""
+        self._compared = 0
+        """Of these, since then: in which every other shard answered for every range."""
         self._take(rng)
 
     def __len__(self) -> int:
@@ -63,7 +69,7 @@ class VanishedCopies:
             if found:
                 for log, lsn in rng.sample(found, min(len(found), _COPIES_MAX)):
                     self._vanish(shard, log, lsn)
-                self._passes = {shard: shards[shard].scrubber.passes}
+                self._shard, self._passes = shard, shards[shard].scrubber.passes
                 return
 
     def _disk(self, shard: ShardId) -> MemoryDisk:
@@ -119,18 +125,27 @@ class VanishedCopies:
         ]
 
     def check(self, passes: int) -> Callable[[], bool]:
-        """Whether everything is back; a violation when the shard was gone through so often and something is not."""
+        """Whether everything is back; a violation when the shard was compared with all others so often and something is not.
+
+        It alone hurries: shards that all do have so much to compare for each other that some answer too late, or not.
+        """
 
         def done() -> bool:
-            for node in self._cluster.nodes.values():
-                if node.process is not None and node.root is not None and node.root.storage is not None:
-                    for machines in node.root.storage.shards.values():
-                        node.process.event(machines.scrubber.hurry)
             missing = self.missing()
-            if missing:
-                for shard, machines in running_shards(self._cluster):
-                    if shard in self._passes and machines.scrubber.passes > self._passes[shard] + passes:
-                        raise Violation(f"after {passes} passes of its scrubber: {missing}")
+            for shard, machines in running_shards(self._cluster):
+                if shard == self._shard:
+                    self._look(shard, machines.scrubber)
+            if missing and self._compared > passes:
+                raise Violation(f"after {passes} passes of its scrubber: {missing}")
             return not missing
 
         return done
+
+    def _look(self, shard: ShardId, scrubber: Scrubber) -> None:
+        """Count its passes, and have it begin the next one."""
+        if scrubber.passes != self._passes:
+            self._passes = scrubber.passes
+            self._compared += not scrubber.uncompared_before
+        process = self._cluster.nodes[node_of(shard)].process
+        assert process is not None, "it runs"
+        process.event(scrubber.hurry)

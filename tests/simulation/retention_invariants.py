@@ -161,7 +161,7 @@ def _sizes(disk: MemoryDisk) -> dict[int, int]:
     for index, (log, first, number) in enumerate(found):
         following = found[index + 1] if index + 1 < len(found) else (0, 0, 0)
         last = following[1] - 1 if following[0] == log else (1 << 64) - 2
-        for bounds in (keys.data_bounds(log, first, last), keys.body_bounds(log, first, last)):
+        for bounds in keys.copy_bounds(log, first, last):
             sizes[number] += sum([len(key) + len(rows[key]) for key in rows.irange(*bounds, (True, False))])
     sizes.pop(keys.UNPARTITIONED, None)
     return dict(sizes)

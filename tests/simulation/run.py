@@ -16,7 +16,7 @@ from logdevice_py.simulation.trace import Trace
 from server.sim_faults.nemesis import Nemesis, PlannedFault
 from server.sim_machines import SimMachines, SimPromise
 from tests.simulation.departures import Departures
-from tests.simulation.end_state import ENTRY_MAX, check_bounds, check_clean_epochs, check_copies, has_intact_copy
+from tests.simulation.end_state import ENTRY_MAX, check_bounds, check_clean_epochs, check_copies, intact_copies
 from tests.simulation.exclusive_writer import check_exclusive
 from tests.simulation.history import Observation, Violation
 from tests.simulation.invariants import Invariants
@@ -213,7 +213,7 @@ class _Run:
                 for writer in writers
             )
 
-        self._wait("answers to appends", lambda: self.apps.unanswered() == 0, waits_for, self.apps.unanswered)
+        self._wait("answers to appends", lambda: self.apps.unanswered() == 0, waits_for, self.apps.progress)
         self._wait("asyncio applications", lambda: not self.apps.running(), lambda: f"{self.apps.running()}")
 
     def _repair(self) -> None:
@@ -238,7 +238,16 @@ class _Run:
                 if state.dirty is not None and machines.shard.is_configured(log)
             ]
 
-        self._wait("dirty ranges", lambda: not dirty(), lambda: str(dirty()), lambda: len(dirty()))
+        def marks() -> list[object]:
+            """At the lowest rate it takes minutes until the last one of a log is gone."""
+            return [
+                (shard, log, tuple(state.dirty))
+                for shard, machines in running_shards(self.cluster)
+                for log, state in machines.shard.logs.items()
+                if state.dirty is not None
+            ]
+
+        self._wait("dirty ranges", lambda: not dirty(), lambda: str(dirty()), marks)
         for log in self.scenario.logs:
             self.invariants.dirty.check(log)
 
@@ -262,7 +271,7 @@ class _Run:
         history.check_end(whole)
         if self.loses:
             self.lost += history.lost(whole)
-            history.check_losses(whole, lambda lsn: has_intact_copy(self.cluster, model, lsn))
+            history.check_losses(whole, lambda lsn: bool(intact_copies(self.cluster, model, lsn)))
         else:
             check_succession(history, whole)
             check_exclusive(history, whole)

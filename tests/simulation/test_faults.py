@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +18,8 @@ from server.sim_faults.nemesis import CATALOG, Nemesis
 from server.sim_machines import SimMachines
 from tests.simulation.run import run_seed
 from tests.simulation.scenario import Scenario, draw
+
+ROOT = Path(__file__).parents[2]
 
 
 def scenario_with(kinds: list[str], seed: int = 3) -> Scenario:
@@ -29,6 +34,14 @@ def nemesis(scenario: Scenario, disabled: frozenset[int] = frozenset()) -> tuple
 
 
 class TestPlan:
+    @pytest.mark.parametrize("first", ["handovers", "moments", "catalog", "nemesis"])
+    def test_a_seed_draws_the_same_kinds_whichever_module_is_imported_first(self, first: str) -> None:
+        program = (
+            f"import server.sim_faults.{first}; from tests.simulation.scenario import draw; print(draw(11).faults)"
+        )
+        done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+        assert done.stdout.strip() == str(draw(11).faults)
+
     def test_every_kind_says_what_it_is(self) -> None:
         assert all(kind.text and kind.name == name for name, kind in CATALOG.items())
         assert {name for name, kind in CATALOG.items() if kind.silent} == {"roll_back", "lying_sync"}

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
+from logdevice_py.core.ids import LogId
 from logdevice_py.core.lsn import LSN_OLDEST
 from logdevice_py.core.status import LogDeviceError
 from logdevice_py.core.units import SECOND
 from tests.simulation.asyncio_clients import AsyncioApplication
+from tests.simulation.end_state import intact_copies
 from tests.simulation.history import KeyAnswer, TimeAnswer
 
 
@@ -38,12 +41,12 @@ class TimeFinder(AsyncioApplication):
         """What holds of the answers at any time."""
         log = self.pick_log()
         history, client = self.run.histories[log], self.client.client
-        before = history.acknowledged_max[0]
         if self.rng.random() < 0.5:
+            before, is_readable = history.acknowledged_max[0], self.what_is_readable(log)
             head = await client.head(log)
             if head.trim_point > history.trim_asked:
                 history.fail(f"{self.name} was told of the trim point {head.trim_point}; nobody asked for it")
-            elif head.lsn is None and before > history.trim_asked:
+            elif head.lsn is None and is_readable():
                 history.fail(f"{self.name} was told that the log is empty; {before} was acknowledged")
             elif head.lsn is not None and head.lsn <= head.trim_point:
                 history.fail(f"{self.name} was told that the log begins at {head.lsn}, trimmed to {head.trim_point}")
@@ -52,6 +55,20 @@ class TimeFinder(AsyncioApplication):
             near = int(await client.find_time(log, when, approximate=True))
             self.cluster.note(self.client.name, "found time about", (log, when, near))
             await client.data_size(log)
+
+    def what_is_readable(self, log: LogId) -> Callable[[], bool]:
+        """Whether something that is acknowledged by now can be read, whenever that is asked. Where more is destroyed than tolerated, nothing of it
+        may be left: there it is the first record of which some shard has a sound copy, as long as that shard has it."""
+        history, model = self.run.histories[log], self.run.invariants.logs[log]
+        last = history.acknowledged_max[0]
+        if not history.loses:
+            return lambda: last > history.trim_asked
+        for lsn in sorted(model.acknowledged):
+            if history.trim_asked < lsn <= last and (copies := intact_copies(self.cluster, model, lsn)):
+                return lambda: (
+                    lsn > history.trim_asked and not copies.isdisjoint(intact_copies(self.cluster, model, lsn))
+                )
+        return lambda: False
 
     async def find(self) -> None:
         log = self.pick_log()

@@ -156,6 +156,12 @@ class Applications:
             if app.alive
         )
 
+    def progress(self) -> tuple[int, int]:
+        """Changes whenever one of these appends has its answer, or some records of it have: a call has its answer only when the last of its frames is
+        stored, and an epoch may have room for one frame."""
+        writers = [app for app in self.apps if app.alive and isinstance(app, StreamWriter)]
+        return self.unanswered(), sum(writer.streams.owner.records for writer in writers)
+
     def running(self) -> list[str]:
         """Names of living applications whose code has not ended."""
         return [app.name for app in self.apps if isinstance(app, AsyncioApplication) and not app.ended]

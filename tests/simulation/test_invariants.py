@@ -1,0 +1,177 @@
+"""What the checks of a run call a violation, and what they do not."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
+from unittest.mock import patch
+
+import pytest
+
+from client.look_up.answers import LogHead
+from logdevice_py.config.parse import load_cluster
+from logdevice_py.config.replication import ReplicationProperty
+from logdevice_py.core.entry import EntryHeader, encode_entry
+from logdevice_py.core.ids import Generation, LogId, NodeId, ShardId, node_of, shard_id
+from logdevice_py.core.lsn import LSN, Epoch, Esn, compose_lsn
+from logdevice_py.core.units import SECOND, Timestamp
+from logdevice_py.metadata.epoch_metadata import EpochInterval
+from logdevice_py.placement.failure_domains import FailureDomains
+from server.sim_machines import SimMachines
+from storage_node.log_store import keys
+from storage_node.log_store.interface import WriteBatch, WriteShard
+from storage_node.log_store.memory import MemoryDisk
+from tests.history.stage import LOG, config_text
+from tests.simulation.history import LogHistory, Violation
+from tests.simulation.invariants import EpochModel, Invariants, LogModel
+from tests.simulation.time_finder import TimeFinder
+
+if TYPE_CHECKING:
+    from tests.simulation.workload import Applications
+
+FIRST, OWN, LEFT, NEW = (shard_id(NodeId(node)) for node in range(4))
+SOUND = compose_lsn(Epoch(3), Esn(58))
+DAMAGED = compose_lsn(Epoch(3), Esn(59))
+
+
+def put_copy(disk: MemoryDisk, *copyset: ShardId, wave: int = 1) -> None:
+    """Of the sound record, behind the store's back."""
+    header = EntryHeader(LOG, SOUND, Timestamp(1), wave, copyset, Esn(57), 1)
+    disk.rows[keys.data_key(LOG, SOUND, False, wave)] = encode_entry(header, b"")
+
+
+class TestDamagedRanges:
+    """OWN gives up a range in which one copy is damaged, and with it the sound one beside it."""
+
+    def setup_method(self) -> None:
+        self.cluster = SimMachines(load_cluster(config_text(4, "node:2", "")), 1)
+        self.invariants = Invariants(self.cluster, [LOG])
+        self.invariants.logs[LOG].acknowledged.add(SOUND)
+
+    def disk(self, shard: ShardId) -> MemoryDisk:
+        return self.cluster.nodes[node_of(shard)].disks[shard]
+
+    def hold(self, shard: ShardId, *copyset: ShardId, wave: int = 1) -> None:
+        put_copy(self.disk(shard), *copyset, wave=wave)
+
+    def give_up(self) -> None:
+        batch = WriteBatch()
+        batch.restore(LOG, SOUND, DAMAGED)
+        self.invariants.watch(self.cluster.nodes[node_of(OWN)], [WriteShard(1, OWN, batch, sync=True)])
+
+    def refused(self) -> None:
+        with pytest.raises(Violation, match="gives up log 1 e3n58, which it can read"):
+            self.give_up()
+
+    def test_a_sound_copy_stays(self) -> None:
+        self.hold(OWN, LEFT, OWN)
+        self.hold(LEFT, LEFT, OWN)
+        self.refused()
+
+    @pytest.mark.parametrize("left", [FIRST, LEFT])
+    def test_one_that_rebuilding_stored_again_elsewhere_may_go_with_the_damage(self, left: ShardId) -> None:
+        """Whichever copy is looked at first: the one of the shard that is being emptied has the copyset of before."""
+        self.hold(OWN, left, OWN)
+        self.hold(left, left, NEW)
+        self.hold(NEW, left, NEW)
+        self.give_up()
+
+    def test_not_before_the_new_copy_is_there(self) -> None:
+        self.hold(OWN, LEFT, OWN)
+        self.hold(LEFT, LEFT, NEW)
+        self.refused()
+
+    def test_so_may_one_of_an_earlier_wave(self) -> None:
+        self.hold(OWN, LEFT, OWN)
+        self.hold(LEFT, LEFT, NEW, wave=2)
+        self.hold(NEW, LEFT, NEW, wave=2)
+        self.give_up()
+
+    def test_not_while_a_later_wave_is_incomplete(self) -> None:
+        self.hold(OWN, LEFT, OWN)
+        self.hold(LEFT, LEFT, OWN)
+        self.hold(NEW, FIRST, NEW, wave=2)
+        self.refused()
+
+    def test_a_damaged_copy_elsewhere_counts(self) -> None:
+        """It is made good from the others of its copyset."""
+        self.hold(OWN, LEFT, OWN)
+        self.hold(LEFT, LEFT, NEW)
+        self.hold(NEW, LEFT, NEW)
+        self.disk(NEW).flip(keys.data_key(LOG, SOUND, False, 1), 0)
+        self.give_up()
+
+
+class TestEmptyLogs:
+    """A client is told that a log is empty of which a record was acknowledged."""
+
+    def setup_method(self) -> None:
+        self.cluster = SimMachines(load_cluster(config_text(4, "node:2", "")), 1)
+        for node in self.cluster.nodes.values():
+            node.start()
+        self.cluster.scheduler.run_until(SECOND)
+        self.model = LogModel(LOG)
+        interval = EpochInterval(
+            Epoch(3), tuple((shard, Generation(1)) for shard in (FIRST, OWN)), ReplicationProperty.parse("node:2")
+        )
+        domains = FailureDomains(interval.shards, interval.replication, self.cluster.config.location)
+        self.model.epochs[3] = EpochModel((0, 1), interval, domains)
+        self.model.acknowledged.add(SOUND)
+
+    def hold(self, shard: ShardId) -> None:
+        put_copy(self.cluster.nodes[node_of(shard)].disks[shard], FIRST, OWN)
+
+    def lose(self, shard: ShardId) -> None:
+        self.cluster.nodes[node_of(shard)].disks[shard].rows.clear()
+
+    def look(self, *, loses: bool, trimmed: int = 0, meanwhile: Callable[[], None] = lambda: None) -> None:
+        history = LogHistory(LOG, loses=loses)
+        history.acknowledged_max, history.trim_asked = (SOUND, 0), trimmed
+
+        async def head(log: LogId) -> LogHead:
+            meanwhile()
+            return LogHead(LSN(trimmed), None, None)
+
+        finder = object.__new__(TimeFinder)
+        finder.name = "f1"
+        finder.rng = random.Random(1)  # with which it asks for the head
+        finder.client = SimpleNamespace(client=SimpleNamespace(head=head))
+        finder.run = cast(
+            "Applications",
+            SimpleNamespace(
+                cluster=self.cluster,
+                histories={LOG: history},
+                invariants=SimpleNamespace(logs={LOG: self.model}),
+            ),
+        )
+        with patch.object(finder, "pick_log", lambda: LOG):
+            asyncio.run(finder.look())
+
+    def refused(self, *, loses: bool) -> None:
+        with pytest.raises(Violation, match="was told that the log is empty"):
+            self.look(loses=loses)
+
+    def test_not_while_a_shard_has_the_record(self) -> None:
+        self.hold(FIRST)
+        self.refused(loses=False)
+        self.refused(loses=True)
+
+    def test_so_it_may_be_when_more_is_destroyed_than_tolerated_and_nothing_is_left(self) -> None:
+        self.look(loses=True)
+        self.refused(loses=False)
+
+    def test_what_has_no_copy_on_a_shard_of_its_epoch_cannot_be_read(self) -> None:
+        self.hold(NEW)
+        self.look(loses=True)
+
+    def test_what_is_destroyed_while_it_is_asked_for_may_be_missed(self) -> None:
+        self.hold(FIRST)
+        self.look(loses=True, meanwhile=lambda: self.lose(FIRST))
+
+    def test_so_may_what_was_trimmed(self) -> None:
+        self.hold(FIRST)
+        self.look(loses=True, trimmed=SOUND)
+        self.look(loses=False, trimmed=SOUND)
