@@ -13,7 +13,7 @@ from logdevice_py.config.attributes import LogAttributes
 from logdevice_py.config.location import Location
 from logdevice_py.config.replication import ReplicationProperty
 from logdevice_py.core import marks
-from logdevice_py.core.ids import Generation, LogId, NodeId, ShardId
+from logdevice_py.core.ids import Generation, LogId, NodeId, ShardId, is_internal_log
 from logdevice_py.core.lsn import EPOCH_MIN, Epoch
 from logdevice_py.core.machine import Timer, backoff
 from logdevice_py.core.status import Status
@@ -23,7 +23,7 @@ from logdevice_py.placement.failure_domains import FailureDomains
 from sequencer.context import SequencerContext
 
 _LOOK_AGAIN_US: Final = 20_000
-"""How often it is looked whether all shards were heard of."""
+"""How often it is looked whether what the first epoch of a log waits for is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +114,7 @@ class ActivationState(enum.Enum):
 
     WAITING = enum.auto()  # until the limit of activations, or the delay after a failure, has passed
     AWAITING_SHARDS = enum.auto()  # the first epoch of the log should list shards that were not heard of yet
+    AWAITING_EVENT_LOG = enum.auto()  # it must not list drained shards, and it is not known which these are
     ASKING = enum.auto()  # the epoch store was asked for an epoch
     READING_METADATA_LOG = enum.auto()  # the epoch store knows nothing of the log: was it wiped?
     DONE = enum.auto()  # it got an epoch, was refused, or was stopped
@@ -195,16 +196,28 @@ class Activation:
     def _ask(self, now: Micros) -> None:
         owner, context = self._owner, self.context
         placement = wanted_placement(owner.log, owner.attributes, context)
-        if self._provision and placement is not None and placement.unheard() and now < context.acquainted_by(now):
-            # What an epoch stores stays on its nodeset, and one that begins with a few nodes of a cluster bears the loss of few.
-            marks.hit("first_epoch_awaits_shards")
-            self.state = ActivationState.AWAITING_SHARDS
+        if placement is not None and (awaited := self._awaited(placement, now)) is not None:
+            self.state = awaited
             self._timer = context.timers.at(now + _LOOK_AGAIN_US, self._ask)
             return
         self.state = ActivationState.ASKING
         acceptable = EPOCH_MIN if self._provision else self._acceptable
         updater = TakeEpoch(placement, acceptable, self._provision, Timestamp(context.wall()))
         self._token = context.epoch_store.submit(UpdateMetadata(owner.log, updater, context.node), self._on_answer, now)
+
+    def _awaited(self, placement: WantedPlacement, now: Micros) -> ActivationState | None:
+        """What the first epoch of the log waits for."""
+        if not self._provision:
+            return None
+        if not placement.excluded_known and not is_internal_log(self._owner.log):
+            # What a drained shard gets, nobody moves away. The event log itself is provisioned without it.
+            marks.hit("first_epoch_awaits_event_log")
+            return ActivationState.AWAITING_EVENT_LOG
+        if placement.unheard() and now < self.context.acquainted_by(now):
+            # What an epoch stores stays on its nodeset, and one that begins with a few nodes of a cluster bears the loss of few.
+            marks.hit("first_epoch_awaits_shards")
+            return ActivationState.AWAITING_SHARDS
+        return None
 
     def _on_answer(self, result: Result | None, now: Micros) -> None:
         if self.state is not ActivationState.ASKING:

@@ -257,6 +257,8 @@ class _Explainer:
         elif activation.state is ActivationState.AWAITING_SHARDS:
             cause, detail = WaitCause.NO_NODESET, "its first nodeset should list all shards"
             shards = self._unheard()
+        elif activation.state is ActivationState.AWAITING_EVENT_LOG:
+            cause, detail = WaitCause.EVENT_LOG, "its first nodeset must not list drained shards"
         elif failure is Status.OK:
             cause = WaitCause.ACTIVATION_LIMIT
         elif sequencer.metadata is None and self._has_no_nodeset(sequencer):

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from epoch_store.interface import ReadMetadata, UpdateMetadata
 from logdevice_py.core.entry import body_of, parse_constituents
-from logdevice_py.core.ids import Generation, LogId, NodeId, PeerId, shard_id
+from logdevice_py.core.ids import EVENT_LOG_DELTAS, Generation, LogId, NodeId, PeerId, shard_id
 from logdevice_py.core.lsn import Epoch, compose_lsn
 from logdevice_py.core.status import Status
 from logdevice_py.metadata.epoch_metadata import HISTORY_LONG, HISTORY_MAX, EpochMetaData
@@ -199,6 +199,24 @@ class TestFirstActivation:
         assert LOG not in world.store.metadata
         world.cluster.generations[shard_id(NodeId(2))] = Generation(1)
         world.run(5_000_000)
+        assert world.answer_to(request).status is Status.OK
+
+    def test_the_first_nodeset_waits_until_it_is_known_which_shards_are_drained(self) -> None:
+        world = World(replace(make_config(), excluded_known=False))
+        request = world.append()
+        world.run(4_000_000)
+        assert LOG not in world.store.metadata
+        drained = shard_id(NodeId(3))
+        world.node.on_config(replace(world.config, excluded=frozenset({drained}), excluded_known=True), world.now)
+        world.run(100_000)
+        assert world.answer_to(request).status is Status.OK
+        assert drained not in world.store.metadata[LOG].current.shards
+
+    def test_the_event_log_is_provisioned_before_that_is_known(self) -> None:
+        rebuilding = {"rebuilding": {"enabled": True}}
+        world = World(replace(make_config(), excluded_known=False, settings=rebuilding))
+        request = world.append(log=EVENT_LOG_DELTAS)
+        world.run(100_000)
         assert world.answer_to(request).status is Status.OK
 
     def test_stores_carry_the_generation_of_the_metadata(self) -> None:
