@@ -73,7 +73,7 @@ class TestCluster:
         self, cluster: Cluster, log: str, tmp_path: Path, program: str
     ) -> None:
         dead = changed_file(cluster, tmp_path / "dead.toml", "^port = .*", "port = 9")
-        command = [PROGRAMS / program, "-c", dead, log, "--timeout", "2500ms"]
+        command = [PROGRAMS / program, "-c", dead, log, "--timeout", "4s"]  # what it waits for is told after two
         got = subprocess.run(command, input=b"x\n", capture_output=True, timeout=60, check=False)
         assert got.returncode == 4, got.stderr
         note, *_, last = got.stderr.decode().splitlines()
