@@ -71,7 +71,7 @@ class EventLogReplica:
     """The event log as one node knows it.
 
     Args:
-        on_change: called when an event, or a snapshot, changed the state.
+        on_change: called when an event, or a snapshot, changed the state, and when it is caught up for the first time.
     """
 
     def __init__(
@@ -107,6 +107,8 @@ class EventLogReplica:
         """Of the last snapshot that this node wrote."""
         self._appended: dict[bytes, Micros] = {}
         self._behind_at = LSN_INVALID
+        self._known_tail: Lsn | None = None
+        """Before it was caught up for the first time: what is to be applied for that."""
         self._missed = False
 
     # Events of the shell
@@ -196,6 +198,8 @@ class EventLogReplica:
                 self._timers.at(now + _RETRY_US, self._look)
             elif not batch:
                 break
+        if self.state is ReplicaState.TAILING and self._stream is stream and self._reached_tail(stream):
+            changed = True
         if changed:
             self._on_change(now)
         self._timers.at(now, lambda _: None)  # another turn, in which the shards get credit
@@ -248,26 +252,41 @@ class EventLogReplica:
     def _tail(self, now: Micros) -> None:
         self.state = ReplicaState.TAILING
         self._open(EVENT_LOG_DELTAS, Lsn(self.set.version + 1), LSN_MAX, now)
+        if not self.caught_up:
+            self._ask_tail(now)
 
     def _check_tail(self, now: Micros) -> None:
         """Whether everything is applied; a stream that stands still is opened anew."""
         self._timers.at(now + (_TAIL_CHECK_US if self.caught_up else _RETRY_US), self._check_tail)
         if self.state is ReplicaState.TAILING:
-            self.session.tail_lsn(EVENT_LOG_DELTAS, _Outcome(self, self._on_tail), now)
+            self._ask_tail(now)
+
+    def _ask_tail(self, now: Micros) -> None:
+        self.session.tail_lsn(EVENT_LOG_DELTAS, _Outcome(self, self._on_tail), now)
 
     def _on_tail(self, tail: LSN | BaseException, now: Micros) -> None:
         stream = self._stream
         if isinstance(tail, BaseException) or self.state is not ReplicaState.TAILING or stream is None:
             return
-        if stream.next_lsn > tail:
-            self.caught_up = True
+        if not self.caught_up:
+            self._known_tail = Lsn(tail)
+            if self._reached_tail(stream):
+                self._on_change(now)
+        elif stream.next_lsn > tail:
             self._behind_at = LSN_INVALID
-        elif self._behind_at == stream.next_lsn and self.caught_up:
+        elif self._behind_at == stream.next_lsn:
             hit("event_log_read_anew")
             self._behind_at = LSN_INVALID
             self._look(now)
         else:
             self._behind_at = stream.next_lsn
+
+    def _reached_tail(self, stream: ReadStream) -> bool:
+        """Whether it is caught up as of this moment, for the first time."""
+        if self.caught_up or self._known_tail is None or stream.next_lsn <= self._known_tail:
+            return False
+        self.caught_up, self._known_tail = True, None
+        return True
 
     # Writing
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from logdevice_py.config.parse import load_cluster
 from logdevice_py.core.ids import EVENT_LOG_DELTAS, EVENT_LOG_SNAPSHOTS, Generation, LogId, NodeId, shard_id
 from logdevice_py.core.lsn import LSN, Lsn
 from logdevice_py.core.machine import Outbox, TimerWheel
+from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import Micros, Timestamp
 from logdevice_py.event_log.events import RebuildMode, ShardNeedsRebuild
 from logdevice_py.event_log.rebuilding_set import RebuildingSet
@@ -45,7 +47,7 @@ class Bench:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.trims: list[tuple[LogId, int]] = []
-        self.tails = 0
+        self.tails = self.asked_for_events = self.changes = 0
         self.appended: Callable[[Any], None]
         self.replica = EventLogReplica(
             CONFIG,
@@ -55,7 +57,7 @@ class Bench:
             TimerWheel(),
             random.Random(1),
             itertools.count(1),
-            lambda now: None,
+            self._on_change,
         )
         session = self.replica.session
         monkeypatch.setattr(type(session), "trim", lambda _, log, lsn, *rest: self.trims.append((log, int(lsn))))
@@ -66,8 +68,13 @@ class Bench:
         self.appended = promise.set_result
 
     def _tail_lsn(self, log: LogId, promise: Any, now: Micros) -> None:
-        assert log == EVENT_LOG_SNAPSHOTS
-        self.tails += 1
+        if log == EVENT_LOG_SNAPSHOTS:
+            self.tails += 1
+        else:
+            self.asked_for_events += 1
+
+    def _on_change(self, now: Micros) -> None:
+        self.changes += 1
 
     def write(self, version: int, at: int) -> None:
         """A snapshot of a version, which gets an LSN."""
@@ -131,3 +138,57 @@ def test_the_snapshots_before_the_newest_are_trimmed_by_who_wrote_it_and_by_nobo
     bench.write(100, at=13)
     bench.read((11, state(50).encode()), (12, state(90).encode()), (13, state(100).encode()))
     assert bench.trims == [(EVENT_LOG_DELTAS, 100), (EVENT_LOG_SNAPSHOTS, 12)]
+
+
+class Events:
+    """A stream of events, as far as it has delivered them."""
+
+    finished = False
+
+    def __init__(self) -> None:
+        self.next_lsn, self.items = Lsn(51), list[Any]()
+
+    @property
+    def ready(self) -> bool:
+        return bool(self.items)
+
+    def take(self, records_max: int, now: Micros) -> list[Any]:
+        taken, self.items = self.items, []
+        return taken
+
+    def stop(self) -> None:
+        pass
+
+
+class TestCatchingUp:
+    @pytest.fixture
+    def events(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Events:
+        """Of a replica that knows what a snapshot says and has just begun to read what follows."""
+        events = Events()
+        reading = SimpleNamespace(stream=events, stop=lambda: None)
+        monkeypatch.setattr(bench.replica, "_open", lambda *_: setattr(bench.replica, "_reading", reading))
+        bench.replica.set = state(50)
+        bench.replica._tail(NOW)
+        return events
+
+    def test_the_tail_is_asked_for_at_once(self, bench: Bench, events: Events) -> None:
+        assert bench.asked_for_events == 1
+
+    def test_it_is_caught_up_as_soon_as_what_the_tail_was_is_applied(self, bench: Bench, events: Events) -> None:
+        replica = bench.replica
+        replica._on_tail(LSN(52), NOW)
+        events.items, events.next_lsn = [Gap(GapKind.BRIDGE, LSN(51), LSN(51))], Lsn(52)
+        replica._drain(NOW)
+        assert (replica.caught_up, bench.changes) == (False, 0)
+        events.items, events.next_lsn = [Gap(GapKind.BRIDGE, LSN(52), LSN(52))], Lsn(53)
+        replica._drain(NOW)
+        assert (replica.caught_up, bench.changes) == (True, 1)
+
+    def test_so_it_is_when_the_tail_is_told_later(self, bench: Bench, events: Events) -> None:
+        bench.replica._on_tail(LSN(50), NOW)
+        assert (bench.replica.caught_up, bench.changes) == (True, 1)
+
+    def test_a_tail_that_nobody_tells_is_asked_for_again(self, bench: Bench, events: Events) -> None:
+        bench.replica._on_tail(LogDeviceError(Status.TIMEDOUT), NOW)
+        bench.replica._check_tail(NOW)
+        assert (bench.replica.caught_up, bench.asked_for_events) == (False, 2)
