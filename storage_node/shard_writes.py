@@ -12,6 +12,7 @@ from typing import Final
 from logdevice_py.core.ids import LogId, PeerId, ShardId
 from logdevice_py.core.lsn import Epoch
 from logdevice_py.core.machine import Outbox
+from logdevice_py.core.marks import hit
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros
 from logdevice_py.protocol.messages import Store
@@ -79,6 +80,7 @@ class ShardWrites:
         "_on_stores",
         "_out",
         "_owed",
+        "_refused_for_space",
         "_shard",
         "_tokens",
         "bytes_in_flight",
@@ -102,6 +104,8 @@ class ShardWrites:
         self._closed: list[WriteGroup] = []
         self._in_flight: dict[int, WriteGroup] = {}
         self._owed: dict[tuple[LogId, Epoch], LogState] = {}
+        self._refused_for_space = False
+        """The last entries that are not essential were."""
         self.bytes_in_flight = 0
         """Images accepted and not yet answered by the disk."""
 
@@ -112,6 +116,17 @@ class ShardWrites:
     def group(self, sync: bool) -> WriteGroup:
         """The open group of a durability."""
         return self._group(int(sync))
+
+    def group_of_store(self, sync: bool, essential: bool) -> WriteGroup:
+        """The open group of a durability, for an entry that is essential or not. Where the disk is full, the two lie in groups of their own."""
+        group = self.group(sync)
+        if self._refused_for_space:
+            if group.batch.entries and group.batch.essential is not essential:
+                hit("essential_stores_apart")
+                self.close()
+                group = self.group(sync)
+            group.batch.essential = essential
+        return group
 
     def patient_group(self) -> WriteGroup:
         """The open group of what is synced with what others want synced, or a moment later."""
@@ -171,6 +186,8 @@ class ShardWrites:
         elif status is not Status.FAILED:
             # A later batch tries again; without it, a crash would hide that the epochs have something stored.
             self._owed.update(group.epochs)
+        if group.stores and not group.batch.essential and status in (Status.OK, Status.NOSPC):
+            self._refused_for_space = status is Status.NOSPC
         if group.stores and self._on_stores is not None:
             self._delay.note(now - group.given_at, now)
             self._on_stores(group, status, now)

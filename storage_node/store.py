@@ -27,7 +27,7 @@ from logdevice_py.core.entry import (
     merged_header,
     parse_header,
 )
-from logdevice_py.core.ids import NodeId, PeerId, is_metadata_log
+from logdevice_py.core.ids import NodeId, PeerId, is_internal_log, is_metadata_log
 from logdevice_py.core.lsn import EPOCH_INVALID, EPOCH_MAX, Epoch, Lsn, epoch_of
 from logdevice_py.core.marks import hit
 from logdevice_py.core.status import CorruptEntryError, Status
@@ -196,7 +196,9 @@ class StoreHandler:
                 soft_seal = True
                 if epoch > state.soft_epoch + 1:
                     state.soft_epoch, state.soft_node = Epoch(epoch - 1), NodeId(peer) if peer >= 0 else NO_NODE
-        group = shard.writes.group(synced or soft_seal)
+        # Recovery and the logs that the cluster keeps for itself end what keeps disks full: nothing is given up that is not released.
+        essential = bool(message.flags & _RECOVERY) or is_metadata_log(log) or is_internal_log(log)
+        group = shard.writes.group_of_store(synced or soft_seal, essential)
         if soft_seal:
             group.soft_seals[log] = state
         # Metadata logs have no recovery: nobody asks for the LNG of their epochs, which would pile up. They are seldom read, and half of all

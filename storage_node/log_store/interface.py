@@ -66,6 +66,7 @@ class WriteBatch:
         "entries",
         "epoch_deletes",
         "epoch_metadata",
+        "essential",
         "headers",
         "log_metadata",
         "must_pass",
@@ -90,6 +91,8 @@ class WriteBatch:
         """Which of the entries are copies that are stored again."""
         self.must_pass = False
         """It is never answered OVERLOADED: the store waits until it can write."""
+        self.essential = False
+        """Its entries may use half of the space that is kept free. See `SpaceGuard`."""
         self.settles_loss = False
         """With it, all is marked that may be missing since the machine stopped: later starts need not hear of that stop again."""
         self.size = 0
@@ -176,7 +179,8 @@ class WriteShard:
     """Apply a batch. Answered by `Written` with OK, FAILED, OVERLOADED or NOSPC.
 
     OK means: with `sync` after a sync that covers the batch, without it as soon as the operating system has it. OVERLOADED: the disk
-    does not keep up, try later; not of a batch that must pass. NOSPC: only batches that hold entries are refused for lack of space.
+    does not keep up, try later; not of a batch that must pass. NOSPC: only batches that hold entries are refused for lack of space,
+    and those that are essential later than others.
     """
 
     token: int

@@ -181,7 +181,8 @@ class MemoryLogStore:
         if disk.overloaded and not batch.must_pass:
             disk.fired["overloaded_disk"] += 1
             return Status.OVERLOADED
-        if batch.entries and self._guard.update(disk.free, disk.total):
+        self._guard.update(disk.free, disk.total)
+        if self._guard.refuses(batch):
             if disk.taken:
                 disk.fired["disk_full"] += 1
             return Status.NOSPC

@@ -24,7 +24,8 @@ class LogStoreSettings:
         unit="bytes",
         lo=0,
         doc="Entries are refused with NOSPC below this much free space, or below free_space_min_percent where that is less. Room for what waits in "
-        "memory to be written to files is kept besides: twice wal_bytes_max, at most 15 percent of the file system. 0: never refused.",
+        "memory to be written to files is kept besides: twice wal_bytes_max, at most 15 percent of the file system. What recovery stores, and "
+        "metadata logs and the event log, are refused below half of it. 0: never refused.",
     )
     free_space_min_percent: int = setting(
         5, unit="percent", lo=0, hi=90, doc="Entries are refused with NOSPC below this share of the file system."

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from logdevice_py.core.marks import hit
+from storage_node.log_store.interface import WriteBatch
 from storage_node.log_store.settings import LogStoreSettings
 
 _UNFLUSHED_SHARE_MAX: Final = 15
@@ -14,10 +15,20 @@ _UNFLUSHED_SHARE_MAX: Final = 15
 class SpaceGuard:
     """Hysteresis on the free bytes of the shard's file system.
 
-    What is kept free serves the write-ahead log, compaction, seals and trimming.
+    What is kept free serves the write-ahead log, compaction, seals and trimming, and half of it what must be stored so that space becomes free:
+    without recovery nothing is released, and what is not released is kept.
     """
 
-    __slots__ = ("_free_min", "_free_min_share", "_resume_percent", "_unflushed_max", "free", "refusing", "total")
+    __slots__ = (
+        "_free_min",
+        "_free_min_share",
+        "_resume_percent",
+        "_unflushed_max",
+        "exhausted",
+        "free",
+        "refusing",
+        "total",
+    )
 
     def __init__(self, *, free_min: int, free_min_percent: int, resume_percent: int, unflushed_max: int = 0) -> None:
         """
@@ -34,6 +45,9 @@ class SpaceGuard:
         self._free_min_share = free_min_percent
         self._resume_percent = resume_percent
         self.refusing = False
+        """Whether entries are refused."""
+        self.exhausted = False
+        """Whether essential ones are."""
         self.free = 0
         """As measured last."""
         self.total = 0
@@ -74,4 +88,9 @@ class SpaceGuard:
         if refusing != self.refusing:
             hit("log_store_no_space" if refusing else "log_store_space_again")
         self.refusing = refusing
+        self.exhausted = free < self._limit // 2
         return refusing
+
+    def refuses(self, batch: WriteBatch) -> bool:
+        """Whether the batch is refused as measured last."""
+        return bool(batch.entries) and (self.exhausted if batch.essential else self.refusing)

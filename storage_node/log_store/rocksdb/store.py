@@ -231,7 +231,7 @@ class RocksLogStore:
         group_size = 0
         limit = self._settings.write_group_bytes_max
         for batch in batches:
-            if batch.entries and self._space.refusing:
+            if self._space.refuses(batch):
                 statuses += self._write_group(group)
                 group, group_size = [], 0
                 statuses.append(Status.NOSPC)

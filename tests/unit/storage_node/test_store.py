@@ -6,7 +6,7 @@ import pytest
 
 from logdevice_py.config.cluster import ShardState
 from logdevice_py.core.entry import EntryFlags
-from logdevice_py.core.ids import LogId, metadata_log_of
+from logdevice_py.core.ids import EVENT_LOG_DELTAS, LogId, metadata_log_of
 from logdevice_py.core.lsn import Lsn
 from logdevice_py.core.status import Status
 from logdevice_py.protocol.messages import Mutated, Sealed, Stored, StoredFlags, StoreFlags
@@ -201,6 +201,37 @@ class TestRefusals:
         driver.turn(*stores([lsn(1, 1)]))
         assert statuses(driver) == [Status.NOSPC]
         assert list(driver.log().recent.between(lsn(1, 1), lsn(1, 9))) == []
+
+    def test_what_recovery_and_the_cluster_itself_store_passes_when_a_disk_is_nearly_full(self) -> None:
+        driver = ShardDriver()
+        driver.disk.free = driver.store_settings.free_space_min * 3 // 4
+        driver.turn(*stores([lsn(1, 1)]))
+        driver.turn(
+            *stores([lsn(1, 2)]),
+            (SEQUENCER, recovery_store(lsn(1, 3), seal_epoch=1)),
+            *stores([lsn(1, 1)], log=metadata_log_of(SYNC_LOG)),
+            *stores([lsn(1, 4)]),
+            *stores([lsn(1, 1)], log=EVENT_LOG_DELTAS),
+        )
+        told = {(message.log, message.lsn): message.status for message in driver.take(Stored)}
+        assert told == {
+            (SYNC_LOG, lsn(1, 1)): Status.NOSPC,
+            (SYNC_LOG, lsn(1, 2)): Status.NOSPC,
+            (SYNC_LOG, lsn(1, 4)): Status.NOSPC,
+            (metadata_log_of(SYNC_LOG), lsn(1, 1)): Status.OK,
+            (EVENT_LOG_DELTAS, lsn(1, 1)): Status.OK,
+        }
+        assert [message.status for message in driver.take(Mutated)] == [Status.OK]
+        driver.disk.free = driver.disk.total
+        driver.turn(*stores([lsn(1, 5)]))
+        assert statuses(driver) == [Status.OK]
+
+    def test_nothing_passes_when_it_is_full(self) -> None:
+        driver = ShardDriver()
+        driver.disk.free = 0
+        driver.turn(*stores([lsn(1, 1)]))
+        driver.turn((SEQUENCER, recovery_store(lsn(1, 3), seal_epoch=1)))
+        assert [message.status for message in driver.take(Mutated)] == [Status.NOSPC]
 
 
 class TestSeals:

@@ -23,6 +23,7 @@ from storage_node.log_store.identity import (
     judge_stop,
     why_refused,
 )
+from storage_node.log_store.interface import LogMetadataKind, WriteBatch
 from storage_node.log_store.space import SpaceGuard
 
 CLUSTER = b"c" * 16
@@ -197,6 +198,20 @@ class TestSpaceGuard:
         guard = SpaceGuard(free_min=1_000, free_min_percent=5, resume_percent=120)
         guard.update(1_400, 100_000)
         assert guard.soon == 100
+
+    def test_what_is_essential_may_use_half_of_what_is_kept_free(self) -> None:
+        guard = SpaceGuard(free_min=1_000, free_min_percent=50, resume_percent=120)
+        ordinary, essential, seal = WriteBatch(), WriteBatch(), WriteBatch()
+        for batch in (ordinary, essential):
+            batch.put_entry(LogId(1), Lsn(1), by_recovery=False, wave=1, image=b"image")
+        essential.essential = True
+        seal.put_log_metadata(LogId(1), LogMetadataKind.SEAL, b"seal")
+        refused = []
+        for free in (1_000, 999, 500, 499, 500, 1_200):
+            guard.update(free, 10_000)
+            refused.append((guard.refuses(ordinary), guard.refuses(essential), guard.refuses(seal)))
+        yes, no = True, False
+        assert refused == [(no, no, no), (yes, no, no), (yes, no, no), (yes, yes, no), (yes, no, no), (no, no, no)]
 
     def test_a_small_disk_has_the_smaller_limit(self) -> None:
         guard = SpaceGuard(free_min=1_000, free_min_percent=5, resume_percent=120)
