@@ -136,7 +136,14 @@ class LogRepair:
                         self._parts.append(_Part(first, last, unreadable, interval.nodeset, domains))
 
     def _next_part(self, now: Micros) -> None:
-        self.damage.state.replaced = None
+        state = self.damage.state
+        state.replaced = None
+        while self._parts and self._parts[0].damaged:
+            part = self._parts[0]
+            if not self._shard.given.any_in(state.log, part.first, part.last, now):
+                break
+            hit("repair_waits_for_donors")
+            del self._parts[0]
         if not self._parts:
             self.stop()
             self._finished(self, self.progress, now)

@@ -14,6 +14,7 @@ from logdevice_py.core.marks import hit
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros
 from storage_node.append_delay import AppendDelay
+from storage_node.given_copies import GivenCopies
 from storage_node.log_state import LogState
 from storage_node.log_store.identity import PreviousEnd
 from storage_node.log_store.interface import Contents, EpochMetadataKind, LogMetadataKind
@@ -73,6 +74,7 @@ class Shard:
         self.append_delay: Final = AppendDelay()
         self.writes: Final = ShardWrites(self.shard, outbox, tokens, metrics, self.append_delay)
         self.recovery_stores: Final = RecoveryStores()
+        self.given: Final = GivenCopies()
         self.logs: Final[dict[LogId, LogState]] = {}
         self.removed: Final[dict[LogId, int]] = {}
         """Logs that the disk says are not in the cluster file, and for how many microseconds that was seen."""

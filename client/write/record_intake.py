@@ -38,7 +38,7 @@ class RecordIntake:
             frames: where frames go.
             timers: the client's.
             payload_max: the longest record, and frame, that the log takes.
-            on_cut: called when the batch was cut by its timer.
+            on_cut: called when the batch was cut by its timer, or for another limit.
         """
         self.payload_max = payload_max
         self._owner = owner
@@ -83,6 +83,7 @@ class RecordIntake:
             self.cut(now)
             self.payload_max = payload_max
             self.batch.use_limit(payload_max)
+            self._on_cut(now)
 
     def cut(self, now: Micros) -> None:
         """A frame of what is open, if anything is."""

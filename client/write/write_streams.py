@@ -225,7 +225,7 @@ class WriteStreams:
 
     def on_config(self, now: Micros) -> None:
         """There is another cluster file."""
-        for log, stream in self._streams.items():
+        for log, stream in list(self._streams.items()):
             attributes = self._ground.routes.config.log(log)
             if attributes is not None:
                 stream.intake.use_limit(attributes.max_payload_bytes, now)

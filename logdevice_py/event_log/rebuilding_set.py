@@ -264,10 +264,10 @@ class RebuildingSet:
         self.candidates[event.shard] = max(self.candidates.get(event.shard, Generation(0)), event.generation)
 
     def _settle(self) -> None:
-        """The round ends when every donor has finished."""
+        """The round ends when every donor has finished. Where all are lost, nobody has stored anything again."""
         if any(flags is None for flags in self.donors.values()):
             return
-        flags = DonorFlags.NONE
+        flags = DonorFlags.NONE if self.donors else DonorFlags.UNPLACED | DonorFlags.UNCERTAIN
         for each in self.donors.values():
             flags |= each or DonorFlags.NONE
         for entry in self.open_shards:

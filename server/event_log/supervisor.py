@@ -176,6 +176,6 @@ class RebuildingSupervisor:
                 hit("donor_was_removed")
                 entry = state.shards.get(donor)
                 generation = max(state.candidates.get(donor, 0), self._view.generation(donor))
-                emptied = entry is not None and generation <= entry.restored
+                emptied = entry is not None and max(generation, entry.generation) <= entry.restored
                 flags = DonorFlags.NONE if emptied else DonorFlags.UNPLACED
                 self._append(ShardIsRebuilt(donor, Generation(0), state.round, flags), now)

@@ -111,8 +111,8 @@ class WriteBatch:
     def put_header(self, log: LogId, lsn: Lsn, *, by_recovery: bool, wave: int, header: bytes) -> None:
         """Give the copy of this rank another header for the body that it has.
 
-        Looks at what was stored before the batch, in which nothing else may be said of the LSN. Does nothing where no such copy with that body
-        is stored. Of a large entry the header alone is written.
+        Looks at what was stored before the batch, which must not put another copy of the LSN. Does nothing where no such copy with that body
+        is stored, or the batch deletes it. Of a large entry the header alone is written.
         """
         self.headers.append((log, lsn, by_recovery, wave, header))
         self.size += len(header) + PER_ENTRY_BYTES

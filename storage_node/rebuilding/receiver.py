@@ -151,6 +151,9 @@ class RebuildStoreHandler:
         if not copies:
             done(Status.OK, lacking, now)
             return
+        whole = [header.lsn for header, _ in copies if not header.flags & _AMEND]
+        if whole:
+            shard.given.note(log, whole[0], whole[-1], now)
         shard.append_delay.note_rebuilding(now)
         writes = shard.writes
         group = writes.patient_group() if shard.append_delay.percent(now) else writes.group(True)

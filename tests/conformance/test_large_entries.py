@@ -411,6 +411,22 @@ class TestHeaders:
         it.write(batch)
         assert it.rows() == {}
 
+    @pytest.mark.parametrize("body", [b"small", LARGE])
+    def test_so_it_does_where_the_log_keeps_what_lies_above(self, it: Harness, body: bytes) -> None:
+        batch = WriteBatch()
+        put(batch, at(1), body)
+        it.write(batch)
+        batch = WriteBatch()
+        kept = put(batch, at(2), body)
+        it.write(batch)
+        batch = WriteBatch()
+        image = image_of(at(1), body, copyset=self.COPYSET)
+        batch.put_header(LOG, at(1), by_recovery=False, wave=1, header=image[: header_size(image)])
+        batch.delete_entries(LOG, Lsn(0), at(1))
+        it.write(batch)
+        assert it.read(None).entries == [(at(2), kept)]
+        assert key_of(at(1)) not in it.rows()
+
     def test_the_body_goes_with_the_header(self, it: Harness) -> None:
         batch = WriteBatch()
         put(batch, at(1), LARGE)

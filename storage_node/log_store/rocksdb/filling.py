@@ -75,7 +75,8 @@ class GroupFiller:
                 self._partitions.note(partition, keys.timestamp_of(image), size)
         latest.size += total
         for log, lsn, by_recovery, wave, header in batch.headers:
-            self._put_header(group, log, lsn, data_key(log, lsn, by_recovery, wave), header)
+            if not _takes_away(batch, log, lsn):
+                self._put_header(group, log, lsn, data_key(log, lsn, by_recovery, wave), header)
         for log, kind, value in batch.log_metadata:
             put(keys.log_metadata_key(log, kind), value, metadata)
         for log, epoch, epoch_kind, value in batch.epoch_metadata:
@@ -115,3 +116,8 @@ class GroupFiller:
             group.delete_range(keys.body_key(begin), keys.body_key(top), handle)
         if found != image and not lacks_body(image):
             put_copy(group, top, found, handle, self._apart_bytes_min)
+
+
+def _takes_away(batch: WriteBatch, log: LogId, lsn: Lsn) -> bool:
+    """Whether the copies of an LSN that were stored before the batch are gone with it."""
+    return any(log == each and first <= lsn <= last for each, first, last in (*batch.deletes, *batch.restored))

@@ -52,9 +52,10 @@ class GradualDeletion:
     def bytes_left(self) -> int:
         """What files still take of which RocksDB has removed its name."""
         total = 0
-        for name in self._deleted():
-            with suppress(FileNotFoundError):
-                total += os.stat(os.path.join(self._names, name)).st_blocks * 512
+        with suppress(OSError):  # no file can be opened just now
+            for name in self._deleted():
+                with suppress(FileNotFoundError):
+                    total += os.stat(os.path.join(self._names, name)).st_blocks * 512
         return total
 
     @contextmanager
@@ -63,7 +64,8 @@ class GradualDeletion:
         with self._lock:
             self._dropping += 1
         try:
-            self._give_second_names()
+            with suppress(OSError):  # what has none is deleted at once
+                self._give_second_names()
             yield
         finally:
             with self._lock:
@@ -112,18 +114,19 @@ class GradualDeletion:
     def _run(self) -> None:
         waited = 0.0
         while not self._stop.is_set():
-            deleted = self._deleted()
-            for name in sorted(deleted):
-                self._delete(os.path.join(self._names, name))
-            with self._lock:
-                waited = 0.0 if deleted or self._dropping else waited + _POLL
-                if waited > _LINGER:
-                    for name in self._second_names():
-                        with suppress(OSError):
-                            os.unlink(os.path.join(self._names, name))
-                    self._known.clear()
-                    self._running = False
-                    return
+            with suppress(OSError):  # no file can be opened just now
+                deleted = self._deleted()
+                for name in sorted(deleted):
+                    self._delete(os.path.join(self._names, name))
+                with self._lock:
+                    waited = 0.0 if deleted or self._dropping else waited + _POLL
+                    if waited > _LINGER:
+                        for name in self._second_names():
+                            with suppress(OSError):
+                                os.unlink(os.path.join(self._names, name))
+                        self._known.clear()
+                        self._running = False
+                        return
             self._stop.wait(_POLL)
 
     def _delete(self, path: str) -> None:

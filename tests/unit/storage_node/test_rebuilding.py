@@ -11,6 +11,7 @@ from logdevice_py.core.entry import EntryFlags, body_of, encode_header, parse_he
 from logdevice_py.core.ids import Generation, LogId, PeerId, ShardId, node_peer
 from logdevice_py.core.lsn import Epoch, Lsn
 from logdevice_py.core.status import Status
+from logdevice_py.core.units import SECOND
 from logdevice_py.event_log.events import DonorFlags, Event, RebuildMode, ShardIsRebuilt, ShardNeedsRebuild
 from logdevice_py.event_log.rebuilding_set import RebuildingSet
 from logdevice_py.event_log.settings import RebuildingMetrics, RebuildingSettings
@@ -279,6 +280,25 @@ class TestTakingCopies:
         driver.turn(rebuild_store([given]))
         assert driver.take_one(RebuildStored).status is Status.OK
         assert driver.stored() == [lsn(1, esn) for esn in range(1, 8)]
+
+    def test_a_range_in_which_a_donor_stored_a_copy_is_replaced_when_others_know_of_that(self) -> None:
+        driver = RebuildingDriver(StorageSettings(scrub_bytes_per_s=0))
+        driver.turn(*stores([lsn(1, esn) for esn in (1, 2, 3, 4, 6, 7)]))
+        driver.turn(seal(2), clean(1, 2, lng=7, last=8))
+        driver.turn(release(lsn(2, 0)))
+        driver.turn(rebuild_store([image(lsn(1, 5), copyset=(SHARDS[1], SHARDS[3], ME))]))
+        assert driver.take_one(RebuildStored).status is Status.OK
+        driver.node.on_damage(DamageFound(ME, [(SYNC_LOG, lsn(1, 4), lsn(1, 6))]), driver.now)
+        driver.turn()
+        driver.tell_history([interval()])
+        # all that others have by now names this shard for 4 and 6 only
+        assert not driver.take(Fetch)
+        driver.advance(60 * SECOND)
+        driver.tell_history([interval()])
+        for fetch in driver.take(Fetch):
+            driver.turn(fetched(fetch, lsn(1, 4), lsn(1, 5), lsn(1, 6)))
+        assert driver.stored() == [lsn(1, esn) for esn in range(1, 8)]
+        assert not driver.machines.repairs.damaged
 
 
 class TestGiving:

@@ -172,6 +172,19 @@ class TestFrames:
         w.bench.session.set_config(cluster(version=3, defaults='max_payload_bytes = "2000B"'), w.bench.now)
         w.append(b"L" * 2000)
 
+    def test_what_another_limit_cuts_is_sent_without_waiting_for_more(self) -> None:
+        w = WritingClient(time_trigger_us=50_000)
+        w.append(b"x")
+        w.bench.pass_time(50_000)
+        w.answer(w.located()[0], esn=1)
+        promise = w.append(b"y")
+        assert w.frames() == [], "its time has not come"
+        w.bench.session.set_config(cluster(version=2, defaults='max_payload_bytes = "1000B"'), w.bench.now)
+        w.bench.pass_time(50_000)
+        (frame,) = w.frames()
+        w.answer(frame, esn=2)
+        assert promise.result.lsn == compose_lsn(3, 2)
+
     def test_text_is_no_record(self) -> None:
         w = WritingClient()
         with pytest.raises(LogDeviceError, match="INVALID_PARAM"):

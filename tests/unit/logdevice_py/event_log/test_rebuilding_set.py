@@ -279,6 +279,17 @@ def test_without_donors_there_is_nothing_to_wait_for() -> None:
     assert log.state.shards[SHARDS[0]].rebuilt
 
 
+def test_without_donors_nothing_was_stored_again() -> None:
+    log = Log()
+    log.apply(*map(lost, range(5)))
+    assert log.authority(0) is Authority.FULLY_AUTHORITATIVE
+    log.apply(back(0))
+    assert log.authority(1) is Authority.FULLY_AUTHORITATIVE
+    assert log.state.awaits(SHARDS[0])
+    log.apply(ShardUnrecoverable(SHARDS[1], FIRST))
+    assert log.authority(1) is Authority.UNDERREPLICATION
+
+
 def test_a_shard_that_is_back_is_asked_in_later_rounds_too_whoever_begins_them() -> None:
     log = Log()
     log.apply(lost(0), lost(4), back(0), lost(1))

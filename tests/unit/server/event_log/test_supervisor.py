@@ -262,6 +262,17 @@ def test_nobody_waits_for_donors_that_left_the_cluster_file() -> None:
     assert bench.tick() == [ShardIsRebuilt(SHARDS[3], Generation(0), bench.state.round, DonorFlags.UNPLACED)]
 
 
+def test_one_that_left_before_it_was_emptied_did_not_give_what_it_held() -> None:
+    bench = Bench()
+    # ldctl names no generations
+    bench.apply(
+        ShardNeedsRebuild(SHARDS[3], FIRST, RebuildMode.RELOCATE, tuple((shard, Generation(0)) for shard in SHARDS))
+    )
+    bench.config = replace(bench.config, nodes={node: each for node, each in bench.config.nodes.items() if node != 3})
+    bench.view.generations[SHARDS[3]] = 0  # those of nodes that left are forgotten
+    assert bench.tick() == [ShardIsRebuilt(SHARDS[3], Generation(0), bench.state.round, DonorFlags.UNPLACED)]
+
+
 def test_a_drained_shard_that_lost_its_disk_has_lost_what_it_held_and_is_drained_further() -> None:
     bench = Bench()
     for shard in SHARDS[:2]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from pathlib import Path
@@ -125,4 +126,30 @@ def test_nothing_is_done_for_a_store_that_drops_nothing(database: Database) -> N
     deletion = database.deletion()
     assert not database.names.exists()
     assert deletion.bytes_left == 0
+    deletion.close()
+
+
+def test_without_free_descriptors_it_goes_on_when_there_are_some(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    named, unnamed = database.put("000020.blob"), database.put("000021.blob")
+    deletion = database.deletion()
+    with deletion.instead():
+        pass
+    with monkeypatch.context() as none_free:
+        none_free.setattr(os, "listdir", refuse)
+        time.sleep(0.1)
+        assert deletion.bytes_left == 0, "it cannot be told"
+    with deletion.instead():
+        named.unlink()
+    until_gone(database.names)
+    time.sleep(0.3)  # the thread has ended by then
+    with monkeypatch.context() as none_free:
+        none_free.setattr(os, "scandir", refuse)
+        with deletion.instead():
+            unnamed.unlink()
+    assert os.listdir(database.names) == [], "it goes at once"
     deletion.close()
