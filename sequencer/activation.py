@@ -23,7 +23,9 @@ from logdevice_py.placement.failure_domains import FailureDomains
 from sequencer.context import SequencerContext
 
 _LOOK_AGAIN_US: Final = 20_000
-"""How often it is looked whether what the first epoch of a log waits for is known."""
+"""How often it is looked whether all shards were heard of."""
+_EVENT_LOG_US: Final = 100_000
+"""How often it is looked whether the event log was read, which may take long, of any number of logs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +200,8 @@ class Activation:
         placement = wanted_placement(owner.log, owner.attributes, context)
         if placement is not None and (awaited := self._awaited(placement, now)) is not None:
             self.state = awaited
-            self._timer = context.timers.at(now + _LOOK_AGAIN_US, self._ask)
+            again = _EVENT_LOG_US if awaited is ActivationState.AWAITING_EVENT_LOG else _LOOK_AGAIN_US
+            self._timer = context.timers.at(now + again, self._ask)
             return
         self.state = ActivationState.ASKING
         acceptable = EPOCH_MIN if self._provision else self._acceptable
