@@ -122,10 +122,11 @@ class ShardWrites:
         group = self.group(sync)
         if self._refused_for_space:
             if group.batch.entries and group.batch.essential is not essential:
-                hit("essential_stores_apart")
                 self.close()
                 group = self.group(sync)
             group.batch.essential = essential
+            if essential:
+                hit("essential_store_where_space_is_short")
         return group
 
     def patient_group(self) -> WriteGroup:

@@ -17,6 +17,7 @@ from logdevice_py.protocol.messages import (
     EpochRecoveryMetadata,
     GetEpochRecoveryMetadata,
     Mutated,
+    RebuildStore,
     Seal,
     Sealed,
     Store,
@@ -237,11 +238,41 @@ def rot_before_recovery(it: FaultInstance) -> None:
     )
 
 
+@fault("copies rot on a shard that a donor is giving other ones of the log", destroys=True)
+def rot_beside_rebuilding(it: FaultInstance) -> None:
+    rng = it.rng
+    skipped = rng.choice([0, 1, 5])
+
+    def wanted(node: SimNode, peer: PeerId, message: Any) -> bool:
+        nonlocal skipped
+        if type(message) is not RebuildStore:
+            return False
+        skipped -= 1
+        return skipped < 0
+
+    def strike(donor: SimNode, peer: PeerId, message: RebuildStore) -> None:
+        taker = it.cluster.machine(peer)
+        given = [lsn for lsn, _ in message.entries]
+        first, last = given[0] - _COPIES, given[-1] + _COPIES
+        for shard, disk in taker.disks.items():
+            mine = [each for each in copies_of(disk, message.log) if first <= each[2] <= last]
+            for key, log, lsn in rng.sample(mine, min(len(mine), rng.choice([1, 3, _COPIES]))):
+                if lsn not in given and it.budget.take_entry(shard, log, lsn):
+                    it.hit()
+                    disk.flip(key, rng.randrange(8 * disk.length_of(key)))
+
+    when_sent(it, wanted, lambda *sent: it.after(rng.choice([0, 1, 20, 200]) * MILLISECOND, lambda: strike(*sent)))
+
+
 def last_copies(disk: MemoryDisk, log: LogId) -> list[tuple[bytes, int, int]]:
     """Key, log and LSN of the copies of the last entries that a disk holds."""
+    return copies_of(disk, log)[-_COPIES:]
+
+
+def copies_of(disk: MemoryDisk, log: LogId) -> list[tuple[bytes, int, int]]:
+    """Key, log and LSN of the copies that a disk holds, ascending."""
     found = [(key, int.from_bytes(key[1:9], "big"), int.from_bytes(key[9:17], "big")) for key in disk.copies()]
-    mine = sorted((each for each in found if each[1] == log), key=lambda each: each[2])
-    return mine[-_COPIES:]
+    return sorted((each for each in found if each[1] == log), key=lambda each: each[2])
 
 
 @fault("a node tells nobody what it stored, and takes what it gets")

@@ -51,7 +51,9 @@ class Departures:
     def start(self) -> None:
         """Plan who leaves when."""
         for _ in range(self._rng.choice([1, 1, 2])):
-            at = self._rng.randrange(SECOND, self._scenario.duration)
+            # rather early than late: what is stored again meets more faults
+            within = max(2 * SECOND, self._scenario.duration // self._rng.choice([1, 4, 4]))
+            at = self._rng.randrange(SECOND, within)
             self._try(at, self._lose if self._rng.random() < 0.7 else self._drain)
         if self._rng.random() < 0.5:
             self._cluster.scheduler.after(self._rng.randrange(SECOND, self._scenario.duration), self._desert)

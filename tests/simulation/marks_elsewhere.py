@@ -325,6 +325,11 @@ MARKS_ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
         _SELDOM,
         f"{_GIVING}::test_a_nodeset_that_cannot_do_without_the_shard_is_said_to_be_short_of_places",
     ),
+    "repair_waits_for_donors": (
+        _SELDOM,
+        f"{_SHARD}/test_rebuilding.py::TestTakingCopies"
+        "::test_a_range_in_which_a_donor_stored_a_copy_is_replaced_when_others_know_of_that",
+    ),
     "rebuild_waits_for_clean_epoch": (
         _SELDOM,
         f"{_SHARD}/test_rebuilding.py::TestTakingCopies"

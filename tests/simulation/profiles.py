@@ -170,6 +170,7 @@ PROFILES: tuple[TroubleProfile, ...] = (
             "rot_before_recovery",
             "rot_before_recovery",
             "rot_before_amend",
+            "rot_beside_rebuilding",
             "bit_flip",
             "crash_process",
             "read_error",
