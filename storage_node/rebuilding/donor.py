@@ -108,7 +108,7 @@ class ShardDonor:
         if not found:
             self.result = self._flags
             return
-        self._begin(now)
+        self._go_on(now)
 
     def _begin(self, now: Micros) -> None:
         while self._waiting and len(self.running) + self._metadata < self._context.settings.logs_in_flight:

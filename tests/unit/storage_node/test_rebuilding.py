@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from logdevice_py.core.entry import EntryFlags, body_of, encode_header, parse_header
-from logdevice_py.core.ids import Generation, LogId, PeerId, ShardId, node_peer
+from logdevice_py.core.ids import Generation, LogId, PeerId, ShardId, metadata_log_of, node_peer
 from logdevice_py.core.lsn import Epoch, Lsn
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import SECOND
@@ -497,6 +497,12 @@ class TestGiving:
         driver.tell_history(history((1, SHARDS), (2, SHARDS[:3])))
         driver.advance(1_000)
         assert {message.shard for message in driver.take(RebuildStore)} >= {SHARDS[2]}
+
+    def test_a_donor_that_knows_of_nothing_but_metadata_logs_without_records_is_done(self) -> None:
+        driver = RebuildingDriver()
+        driver.machines.shard.log(metadata_log_of(SYNC_LOG))
+        driver.lose(LOST)
+        assert driver.donor.result is DonorFlags.NONE
 
     def test_a_log_that_is_not_in_the_cluster_file_is_looked_through_as_far_as_it_is_final(self) -> None:
         driver = self.stored((ME, SHARDS[1], LOST))
