@@ -188,12 +188,13 @@ async def call_off(client: Client, shard: ShardId) -> None:
     if entry is None:
         raise LogDeviceError(Status.NOTFOUND, f"{format_shard(shard)} is neither lost nor drained")
     for mode in RebuildMode:  # one that was lost while it was drained is drained further
-        await _append(client, ShardAbortRebuild(shard, entry.generation, mode), partial(_is_no_more, shard, mode))
+        await _append(client, ShardAbortRebuild(shard, entry.generation, mode), partial(_is_no_more, entry, mode))
 
 
-def _is_no_more(shard: ShardId, mode: RebuildMode, state: RebuildingSet) -> bool:
-    entry = state.shards.get(shard)
-    return entry is None or entry.mode is not mode
+def _is_no_more(before: RebuildingShard, mode: RebuildMode, state: RebuildingSet) -> bool:
+    """Whether there is no such entry any more. What is left may be that earlier generations were rebuilt."""
+    entry = state.shards.get(before.shard)
+    return entry is None or entry.mode is not mode or entry.generation < before.generation
 
 
 async def mark_unrecoverable(client: Client, shard: ShardId) -> None:
