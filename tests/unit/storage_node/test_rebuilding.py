@@ -486,6 +486,19 @@ class TestGiving:
         driver.apply(*(ShardIsRebuilt(shard, FIRST, driver.set.round) for shard in SHARDS))
         assert driver.copyset(lsn(1, 1)) == (ME, LOST, SHARDS[3])
 
+    def test_what_a_drained_shard_and_another_one_get_before_its_epochs_have_ended_is_given_too(self) -> None:
+        driver = RebuildingDriver()
+        driver.lose(LOST, mode=RebuildMode.RELOCATE)
+        assert driver.donor.result is None, "a sequencer may not have heard yet"
+        driver.turn((PeerId(1), store(lsn(1, 1), copyset=(ME, SHARDS[1], LOST))), clean(1, 5, lng=1))
+        driver.apply(ShardIsRebuilt(LOST, FIRST, driver.set.round))
+        driver.tell_history(WITHOUT_IT)
+        for _ in ("stored", "amended"):
+            driver.answer(driver.take_one(RebuildStore))
+        assert driver.copyset(lsn(1, 1))[:2] == (ME, SHARDS[1])
+        assert LOST not in driver.copyset(lsn(1, 1))
+        assert driver.donor.result is DonorFlags.NONE
+
     def test_a_new_round_begins_from_the_start(self) -> None:
         driver = self.stored((ME, SHARDS[1], LOST))
         driver.lose(LOST)
@@ -538,4 +551,5 @@ class TestGiving:
             driver.apply(*(ShardIsRebuilt(each, FIRST, driver.set.round) for each in SHARDS))
         for shard in SHARDS[2:]:
             driver.apply(ShardNeedsRebuild(shard, Generation(2), RebuildMode.RELOCATE, everybody))
+        driver.apply(*(ShardIsRebuilt(shard, Generation(2), driver.set.round) for shard in SHARDS[2:]))
         assert driver.donor.result is DonorFlags.NONE
