@@ -191,6 +191,23 @@ async def test_a_shard_that_never_stored_events_can_be_drained(
         await start_rebuilding(client.as_client(), LOST, RebuildMode.RESTORE)
 
 
+async def test_a_node_that_is_declared_lost_again_while_its_draining_is_called_off_is_drained_no_more(
+    client: FakeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost = needs(DRAINED, RebuildMode.RESTORE)
+    client.add(needs(DRAINED, RebuildMode.RELOCATE), lost)
+    append = client.append
+
+    async def declare(log: LogId, payload: bytes) -> None:
+        if len(client.appended) == 1:
+            client.add(lost)
+        await append(log, payload)
+
+    monkeypatch.setattr(client, "append", declare)
+    await call_off(client.as_client(), DRAINED)
+    assert not client.state().shards
+
+
 @pytest.mark.parametrize("mode", RebuildMode)
 async def test_what_is_called_off_leaves_that_an_earlier_generation_was_rebuilt(
     client: FakeClient, mode: RebuildMode
