@@ -173,7 +173,7 @@ class ShardDonor:
         def asked(status: Status, now: Micros) -> None:
             if self.round != round_:
                 return
-            if status in (Status.OK, Status.NOTFOUND):
+            if status is Status.OK or (status is Status.NOTFOUND and self._context.is_removed(data_log_of(log))):
                 done(now)
             else:
                 settings = self._context.settings

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from logdevice_py.config.logs import LogTree
 from logdevice_py.core.entry import EntryFlags, body_of, encode_header, parse_header
 from logdevice_py.core.ids import Generation, LogId, PeerId, ShardId, metadata_log_of, node_peer
 from logdevice_py.core.lsn import Epoch, Lsn
@@ -67,6 +68,12 @@ class RebuildingDriver(ShardDriver):
     def lose(self, *shards: ShardId, mode: RebuildMode = RebuildMode.RESTORE) -> None:
         for shard in shards:
             self.apply(ShardNeedsRebuild(shard, FIRST, mode, tuple((each, FIRST) for each in SHARDS)))
+
+    def remove_logs(self) -> None:
+        """Go by a cluster file without any."""
+        self.config = replace(self.config, version=self.config.version + 1, logs=LogTree())
+        self.node.on_config(self.config, self.now)
+        self.turn()
 
     def answer_sequencer(self, status: Status = Status.OK) -> None:
         self.asked.pop(0)[3](status, self.now)
@@ -519,9 +526,28 @@ class TestGiving:
 
     def test_a_log_that_is_not_in_the_cluster_file_is_looked_through_as_far_as_it_is_final(self) -> None:
         driver = self.stored((ME, SHARDS[1], LOST))
+        driver.remove_logs()
         driver.lose(LOST)
         driver.tell_history(history((1, SHARDS)))
         driver.answer_sequencer(Status.NOTFOUND)
+        assert driver.take(RebuildStore)
+
+    @pytest.mark.parametrize("is_own_file_old", [False, True])
+    def test_a_log_that_an_old_cluster_file_does_not_name_yet_is_looked_through_when_its_epoch_has_ended(
+        self, is_own_file_old: bool
+    ) -> None:
+        driver = self.stored((ME, SHARDS[1], LOST))
+        if is_own_file_old:
+            driver.remove_logs()
+            driver.view.config_version = driver.config.version + 1
+        driver.lose(LOST)
+        driver.tell_history(history((1, SHARDS)))
+        driver.answer_sequencer(Status.NOTFOUND)
+        driver.advance(10_000_000)
+        assert driver.donor.result is None
+        driver.answer_sequencer()
+        driver.advance(10_000_000)
+        driver.tell_history(WITHOUT_IT)
         assert driver.take(RebuildStore)
 
     def test_a_shard_that_is_drained_after_it_began_afresh_still_lost_what_it_held_before(self) -> None:
