@@ -184,16 +184,24 @@ async def call_off(client: Client, shard: ShardId) -> None:
     Raises:
         LogDeviceError: NOTFOUND: the event log has nothing of the shard.
     """
-    entry = (await read_rebuilding_set(client)).shards.get(shard)
-    if entry is None:
+    first = entry = (await read_rebuilding_set(client)).shards.get(shard)
+    if first is None:
         raise LogDeviceError(Status.NOTFOUND, f"{format_shard(shard)} is neither lost nor drained")
-    for mode in RebuildMode:  # one that was lost while it was drained is drained further
-        await _append(client, ShardAbortRebuild(shard, entry.generation, mode), partial(_is_no_more, shard, mode))
+    while entry is not None and not _is_called_off(first, entry):
+        # one that was lost while it was drained is drained further
+        event = ShardAbortRebuild(shard, entry.generation, entry.mode)
+        entry = (await _append(client, event, partial(_is_no_more, entry))).shards.get(shard)
 
 
-def _is_no_more(shard: ShardId, mode: RebuildMode, state: RebuildingSet) -> bool:
-    entry = state.shards.get(shard)
-    return entry is None or entry.mode is not mode
+def _is_called_off(first: RebuildingShard, entry: RebuildingShard) -> bool:
+    """Whether what is left is something else: that earlier generations were rebuilt, or that the shard is lost again."""
+    is_another = entry.mode is RebuildMode.RESTORE and entry.since > first.since
+    return entry.generation < first.generation or (is_another and not entry.drained)
+
+
+def _is_no_more(before: RebuildingShard, state: RebuildingSet) -> bool:
+    entry = state.shards.get(before.shard)
+    return entry is None or entry.since != before.since
 
 
 async def mark_unrecoverable(client: Client, shard: ShardId) -> None:

@@ -71,6 +71,11 @@ class RebuildingShard:
         """What its generations up to this one held was certainly stored again elsewhere."""
         return self.generation if self.rebuilt and not self.flags else self.restored_before
 
+    @property
+    def restored_earlier(self) -> Generation:
+        """As `restored`, of those before the present one: it stays so when the present one is used again."""
+        return Generation(min(self.restored, self.generation - 1))
+
     def authority_of(self, generation: Generation) -> Authority:
         """What the silence of the shard proves to readers of an epoch that lists this generation."""
         if generation <= self.restored:
@@ -244,6 +249,18 @@ class RebuildingSet:
                 rebuilt=False,
                 flags=DonorFlags.NONE,
                 drained=False,
+                restored_before=entry.restored_earlier,
+            )
+        elif entry.restored_earlier:
+            hit("earlier_generations_stay_rebuilt")
+            self.shards[event.shard] = RebuildingShard(
+                event.shard,
+                entry.restored_earlier,
+                RebuildMode.RESTORE,
+                self.version,
+                recoverable=False,
+                rebuilt=True,
+                source=entry.source,
             )
         else:
             del self.shards[event.shard]

@@ -5,7 +5,7 @@ Nothing is remembered between ticks but since when nodes are dead: what should b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.core.ids import Generation, NodeId, ShardId, format_shard, node_of
@@ -141,9 +141,9 @@ class RebuildingSupervisor:
         dead = {node: now - since for node, since in self._dead_since.items() if node in storage}
         grace = settings.self_initiated_grace_period_us
         due = sorted(node for node, time in dead.items() if grace and time >= grace)
-        rebuilt = {node_of(shard) for shard, entry in state.shards.items() if entry.restored == entry.generation}
+        rebuilt = {node for node in due if self._is_rebuilt(config.nodes[node].shard_ids(), state)}
         pending = [node for node in due if node not in rebuilt]
-        too_many = 100 * len(pending) > settings.max_lost_percent * len(storage - (rebuilt & set(due)))
+        too_many = 100 * len(pending) > settings.max_lost_percent * len(storage - rebuilt)
         for node in due:
             for shard in config.nodes[node].shard_ids():
                 # What is heard of its shards may be of an earlier generation: the node may have died before others knew of the last one.
@@ -167,6 +167,15 @@ class RebuildingSupervisor:
                     hit("dead_node_is_rebuilt")
                     text = f"N{node} was dead for {dead[node] // 1_000_000} s"
                     self._needs_rebuild(config, shard, generation, text, now)
+
+    def _is_rebuilt(self, shards: Iterable[ShardId], state: RebuildingSet) -> bool:
+        """Whether all shards of a dead node were rebuilt, each in the generation that it has."""
+        return all(
+            (entry := state.shards.get(shard)) is not None
+            and (generation := self._generations.get(shard)) is not None
+            and generation <= entry.restored
+            for shard in shards
+        )
 
     def _finish_for_removed(self, config: ClusterConfig, state: RebuildingSet, now: Micros) -> None:
         """Nobody waits for donors that are not in the cluster file any more."""

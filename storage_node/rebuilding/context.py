@@ -169,6 +169,10 @@ class DonorContext:
             and self.config.location(shard) is not None
         )
 
+    def is_removed(self, log: LogId) -> bool:
+        """Whether the log is in the cluster file no more. An old file says nothing of logs that came after it, whoever has it."""
+        return self.config.log(log) is None and self.cluster.config_version <= self.config.version
+
     def is_made_good(self, shard: ShardId, generation: Generation) -> bool:
         """Whether all that the shard held in that generation was certainly stored again elsewhere."""
         entry = self.set.find(shard, generation)

@@ -9,7 +9,7 @@ from logdevice_py.core.lsn import EPOCH_INVALID, LSN_INVALID, LSN_OLDEST, Lsn
 from logdevice_py.core.marks import hit
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros
-from logdevice_py.event_log.events import DonorFlags
+from logdevice_py.event_log.events import DonorFlags, RebuildMode
 from logdevice_py.event_log.rebuilding_set import RebuildingSet
 from logdevice_py.placement.failure_domains import FailureDomains
 from logdevice_py.protocol.messages import Digested
@@ -56,6 +56,8 @@ class ShardDonor:
         """The event log says something else than before."""
         wanted = state.round if state.awaits(self._shard.shard) else LSN_INVALID
         if wanted == self.round:
+            if wanted != LSN_INVALID and not self.logs_left and self.result is None and not self._shard.failed:
+                self._look_for_logs(now)
             return
         self.stop()
         self.round = wanted
@@ -101,14 +103,23 @@ class ShardDonor:
         )
 
     def _look_for_logs(self, now: Micros) -> None:
-        """Take up the logs that were not met before; when there are none, the round is done here."""
+        """Take up the logs that were not met before; when there are none, the round is done here. Not as long as a shard that is being emptied
+        gives: it may get records until the epochs of its logs have ended, and this shard the other copies, also of logs that it never met."""
         found = sorted(log for log in self._shard.logs if log not in self._seen)
         self._seen.update(found)
         self._waiting.extend(found)
         if not found:
-            self.result = self._flags
+            if self._awaits_emptied():
+                hit("donor_awaits_emptied_shard")
+            else:
+                self.result = self._flags
             return
-        self._begin(now)
+        self._go_on(now)
+
+    def _awaits_emptied(self) -> bool:
+        state = self._context.set
+        emptied = {entry.shard for entry in state.open_shards if entry.mode is RebuildMode.RELOCATE}
+        return self._shard.shard not in emptied and any(map(state.awaits, emptied))
 
     def _begin(self, now: Micros) -> None:
         while self._waiting and len(self.running) + self._metadata < self._context.settings.logs_in_flight:
@@ -162,7 +173,7 @@ class ShardDonor:
         def asked(status: Status, now: Micros) -> None:
             if self.round != round_:
                 return
-            if status in (Status.OK, Status.NOTFOUND):
+            if status is Status.OK or (status is Status.NOTFOUND and self._context.is_removed(data_log_of(log))):
                 done(now)
             else:
                 settings = self._context.settings

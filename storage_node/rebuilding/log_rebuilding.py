@@ -181,7 +181,7 @@ class LogRebuilding:
     def _on_sequencer(self, status: Status, now: Micros) -> None:
         if self.state is not LogRebuildingState.SEQUENCER:
             return
-        if status is Status.NOTFOUND:
+        if status is Status.NOTFOUND and self._context.is_removed(self.log):
             hit("rebuilding_log_not_in_config")
             self._last = min(self._last, self._clean_epoch())
             self._scan(now)

@@ -285,6 +285,10 @@ MARKS_ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
         _SELDOM,
         f"{_EVENT_LOG}::test_a_shard_that_was_lost_while_it_was_drained_and_is_back_is_drained_further",
     ),
+    "earlier_generations_stay_rebuilt": (
+        _SELDOM,
+        f"{_EVENT_LOG}::test_what_an_earlier_generation_held_stays_rebuilt_when_the_later_one_is_used_again",
+    ),
     "called_off_already": (
         _SELDOM,
         f"{_EVENT_LOG}::test_who_says_twice_that_it_is_back_does_not_end_its_draining",

@@ -62,7 +62,7 @@ def show_states(arguments: argparse.Namespace, state: RebuildingSet) -> None:
 
 def why_not_done(entry: RebuildingShard | None, mode: RebuildMode) -> str | None:
     """What to say of a shard whose rebuilding ended in another way than was wanted; None: it ended well."""
-    if mode is RebuildMode.RELOCATE and entry is None:
+    if mode is RebuildMode.RELOCATE and (entry is None or (entry.mode is RebuildMode.RESTORE and not entry.drained)):
         return "is used again, nobody drains it any more"
     if mode is RebuildMode.RELOCATE and entry is not None and entry.mode is RebuildMode.RESTORE:
         return f"was lost ({entry.status}), and is drained when it is back"

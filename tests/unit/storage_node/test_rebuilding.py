@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import pytest
 
+from logdevice_py.config.logs import LogTree
 from logdevice_py.core.entry import EntryFlags, body_of, encode_header, parse_header
-from logdevice_py.core.ids import Generation, LogId, PeerId, ShardId, node_peer
+from logdevice_py.core.ids import Generation, LogId, PeerId, ShardId, metadata_log_of, node_peer
 from logdevice_py.core.lsn import Epoch, Lsn
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import SECOND
@@ -67,6 +68,12 @@ class RebuildingDriver(ShardDriver):
     def lose(self, *shards: ShardId, mode: RebuildMode = RebuildMode.RESTORE) -> None:
         for shard in shards:
             self.apply(ShardNeedsRebuild(shard, FIRST, mode, tuple((each, FIRST) for each in SHARDS)))
+
+    def remove_logs(self) -> None:
+        """Go by a cluster file without any."""
+        self.config = replace(self.config, version=self.config.version + 1, logs=LogTree())
+        self.node.on_config(self.config, self.now)
+        self.turn()
 
     def answer_sequencer(self, status: Status = Status.OK) -> None:
         self.asked.pop(0)[3](status, self.now)
@@ -486,6 +493,19 @@ class TestGiving:
         driver.apply(*(ShardIsRebuilt(shard, FIRST, driver.set.round) for shard in SHARDS))
         assert driver.copyset(lsn(1, 1)) == (ME, LOST, SHARDS[3])
 
+    def test_what_a_drained_shard_and_another_one_get_before_its_epochs_have_ended_is_given_too(self) -> None:
+        driver = RebuildingDriver()
+        driver.lose(LOST, mode=RebuildMode.RELOCATE)
+        assert driver.donor.result is None, "a sequencer may not have heard yet"
+        driver.turn((PeerId(1), store(lsn(1, 1), copyset=(ME, SHARDS[1], LOST))), clean(1, 5, lng=1))
+        driver.apply(ShardIsRebuilt(LOST, FIRST, driver.set.round))
+        driver.tell_history(WITHOUT_IT)
+        for _ in ("stored", "amended"):
+            driver.answer(driver.take_one(RebuildStore))
+        assert driver.copyset(lsn(1, 1))[:2] == (ME, SHARDS[1])
+        assert LOST not in driver.copyset(lsn(1, 1))
+        assert driver.donor.result is DonorFlags.NONE
+
     def test_a_new_round_begins_from_the_start(self) -> None:
         driver = self.stored((ME, SHARDS[1], LOST))
         driver.lose(LOST)
@@ -498,11 +518,36 @@ class TestGiving:
         driver.advance(1_000)
         assert {message.shard for message in driver.take(RebuildStore)} >= {SHARDS[2]}
 
+    def test_a_donor_that_knows_of_nothing_but_metadata_logs_without_records_is_done(self) -> None:
+        driver = RebuildingDriver()
+        driver.machines.shard.log(metadata_log_of(SYNC_LOG))
+        driver.lose(LOST)
+        assert driver.donor.result is DonorFlags.NONE
+
     def test_a_log_that_is_not_in_the_cluster_file_is_looked_through_as_far_as_it_is_final(self) -> None:
         driver = self.stored((ME, SHARDS[1], LOST))
+        driver.remove_logs()
         driver.lose(LOST)
         driver.tell_history(history((1, SHARDS)))
         driver.answer_sequencer(Status.NOTFOUND)
+        assert driver.take(RebuildStore)
+
+    @pytest.mark.parametrize("is_own_file_old", [False, True])
+    def test_a_log_that_an_old_cluster_file_does_not_name_yet_is_looked_through_when_its_epoch_has_ended(
+        self, is_own_file_old: bool
+    ) -> None:
+        driver = self.stored((ME, SHARDS[1], LOST))
+        if is_own_file_old:
+            driver.remove_logs()
+            driver.view.config_version = driver.config.version + 1
+        driver.lose(LOST)
+        driver.tell_history(history((1, SHARDS)))
+        driver.answer_sequencer(Status.NOTFOUND)
+        driver.advance(10_000_000)
+        assert driver.donor.result is None
+        driver.answer_sequencer()
+        driver.advance(10_000_000)
+        driver.tell_history(WITHOUT_IT)
         assert driver.take(RebuildStore)
 
     def test_a_shard_that_is_drained_after_it_began_afresh_still_lost_what_it_held_before(self) -> None:
@@ -532,4 +577,5 @@ class TestGiving:
             driver.apply(*(ShardIsRebuilt(each, FIRST, driver.set.round) for each in SHARDS))
         for shard in SHARDS[2:]:
             driver.apply(ShardNeedsRebuild(shard, Generation(2), RebuildMode.RELOCATE, everybody))
+        driver.apply(*(ShardIsRebuilt(shard, Generation(2), driver.set.round) for shard in SHARDS[2:]))
         assert driver.donor.result is DonorFlags.NONE

@@ -10,7 +10,7 @@ import pytest
 
 from client.cli import rebuilding
 from client.cli.ctl.shards import why_not_done
-from client.cli.rebuilding import read_rebuilding_set, start_rebuilding
+from client.cli.rebuilding import call_off, read_rebuilding_set, start_rebuilding
 from client.client import Client
 from client.read.items import Gap, GapKind, Record
 from logdevice_py.core.ids import EVENT_LOG_DELTAS, EVENT_LOG_SNAPSHOTS, Generation, LogId, ShardId
@@ -189,6 +189,37 @@ async def test_a_shard_that_never_stored_events_can_be_drained(
     assert not state.speaks_for(DRAINED, Generation(2)), "if it is a later one, the node that leads says so first"
     with pytest.raises(LogDeviceError, match="its generation is not known"):
         await start_rebuilding(client.as_client(), LOST, RebuildMode.RESTORE)
+
+
+async def test_a_node_that_is_declared_lost_again_while_its_draining_is_called_off_is_drained_no_more(
+    client: FakeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost = needs(DRAINED, RebuildMode.RESTORE)
+    client.add(needs(DRAINED, RebuildMode.RELOCATE), lost)
+    append = client.append
+
+    async def declare(log: LogId, payload: bytes) -> None:
+        if len(client.appended) == 1:
+            client.add(lost)
+        await append(log, payload)
+
+    monkeypatch.setattr(client, "append", declare)
+    await call_off(client.as_client(), DRAINED)
+    assert not client.state().shards
+
+
+@pytest.mark.parametrize("mode", RebuildMode)
+async def test_what_is_called_off_leaves_that_an_earlier_generation_was_rebuilt(
+    client: FakeClient, mode: RebuildMode
+) -> None:
+    client.add(needs(DRAINED, RebuildMode.RESTORE))
+    client.finish()
+    client.add(needs(DRAINED, mode, 2))
+    await call_off(client.as_client(), DRAINED)
+    assert len(client.appended) == 1
+    (entry,) = client.state().shards.values()
+    assert (entry.generation, entry.rebuilt) == (FIRST, True)
+    assert why_not_done(entry, RebuildMode.RELOCATE) == "is used again, nobody drains it any more"
 
 
 def test_how_waiting_ended_is_said() -> None:

@@ -337,6 +337,34 @@ def test_what_an_earlier_generation_held_stays_rebuilt_when_a_later_one_is_drain
         assert log.authority(4, 2) is Authority.FULLY_AUTHORITATIVE
 
 
+@pytest.mark.parametrize("mode", RebuildMode)
+@pytest.mark.parametrize("is_rebuilt", [False, True])
+def test_what_an_earlier_generation_held_stays_rebuilt_when_the_later_one_is_used_again(
+    mode: RebuildMode, is_rebuilt: bool
+) -> None:
+    log = Log()
+    log.apply(lost(4))
+    log.finish(0, 1, 2, 3)
+    log.apply(lost(4, 2) if mode is RebuildMode.RESTORE else drained(4, 2))
+    if is_rebuilt:
+        log.finish(0, 1, 2, 3, *([4] if mode is RebuildMode.RELOCATE else []))
+    log.apply(ShardAbortRebuild(SHARDS[4], Generation(2), mode))
+    assert log.authority(4, 1) is Authority.AUTHORITATIVE_EMPTY
+    assert log.authority(4, 2) is Authority.FULLY_AUTHORITATIVE
+    assert not log.state.open_shards
+    log.apply(lost(3))
+    assert log.state.awaits(SHARDS[4]), "it gives what it holds now"
+
+
+def test_so_it_does_when_the_later_one_is_drained_further() -> None:
+    log = Log()
+    log.apply(lost(4, 2), drained(4, 2))
+    log.finish(0, 1, 2, 3)
+    log.apply(ShardAbortRebuild(SHARDS[4], Generation(2), RebuildMode.RESTORE))
+    assert log.state.shards[SHARDS[4]].mode is RebuildMode.RELOCATE
+    assert log.authority(4, 1) is Authority.AUTHORITATIVE_EMPTY
+
+
 def test_that_an_earlier_generation_is_lost_says_nothing_new_of_a_shard_that_is_drained() -> None:
     log = Log()
     log.apply(drained(4, 2))

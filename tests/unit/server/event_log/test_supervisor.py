@@ -151,6 +151,17 @@ def test_those_that_are_rebuilt_do_not_count_any_more() -> None:
     assert {node_of(shard) for shard in bench.state.shards} == {3, 4}
 
 
+def test_those_of_which_an_earlier_generation_was_rebuilt_do() -> None:
+    bench = Bench()
+    for node in (2, 3, 4):
+        bench.apply(ShardNeedsRebuild(SHARDS[node], FIRST, RebuildMode.RESTORE, ALL, False))
+        bench.finish()
+        bench.begin_afresh(SHARDS[node], 2)
+    bench.view.dead = {2, 3, 4}
+    bench.tick()
+    assert not bench.tick(100)
+
+
 def test_of_a_node_that_nobody_ever_heard_of_the_generation_is_looked_up() -> None:
     bench = Bench()
     bench.view.dead = {4}
