@@ -6,6 +6,10 @@ STAMP := $(VENV)/.installed
 RUNNABLE := $(VENV)/.runs
 PACKAGES := logdevice_py epoch_store client sequencer storage_node server benchmarks tests examples pyspark_logdevice.py
 
+COMMA := ,
+# what is named by ENGINES, or all; what cannot be fetched is left out of the run, which says so
+PEERS = $(filter-out logdevice,$(subst $(COMMA), ,$(or $(ENGINES),jetstream redis kafka bookkeeper)))
+FETCH_PEERS = $(if $(PEERS),@$(PY) -m benchmarks.ldbench.cli fetch $(PEERS) || true)
 BENCH_CHOICE = $(if $(ENGINES),--engines $(ENGINES)) $(if $(WORKLOADS),--workloads $(WORKLOADS)) $(BENCH_FLAGS)
 
 .DEFAULT_GOAL := help
@@ -103,10 +107,12 @@ test: $(STAMP) java check ## everything: check, then property, simulation, confo
 demo: $(if $(ZOOKEEPER),$(STAMP) java,$(RUNNABLE)) ## five nodes, real input, the sequencer's node killed half-way, all read back; ZOOKEEPER=1: ZooKeeper is killed too
 	@$(PY) -m server.demo $(if $(FILE),--file "$(FILE)") $(if $(ZOOKEEPER),--epoch-store zookeeper --stop-epoch-store) $(DEMO_FLAGS)
 
-bench: $(STAMP) ## measure beside other log systems, the short way, into benchmarks/results: ENGINES=a,b WORKLOADS=a,b, BENCH_FLAGS="--sync-delay 2ms"
+bench: $(STAMP) java ## fetch other log systems and measure beside them, the short way, into benchmarks/results: ENGINES=a,b WORKLOADS=a,b, BENCH_FLAGS="--sync-delay 2ms"
+	$(FETCH_PEERS)
 	@$(PY) -m benchmarks.ldbench.cli run --scale short $(BENCH_CHOICE)
 
-bench-full: $(STAMP) ## the same for hours: every size, content and durability class, five rounds
+bench-full: $(STAMP) java ## the same for hours: every size, content and durability class, five rounds
+	$(FETCH_PEERS)
 	@$(PY) -m benchmarks.ldbench.cli run --scale full $(BENCH_CHOICE)
 
 storage-figures: $(STAMP) ## measure a shard of 20 GB and nodes of five that are lost: STEPS="fill open drop lose lose-two drain index", FIGURES_FLAGS="--gigabytes 2"; takes 50 GB of disk

@@ -129,7 +129,7 @@ def _parser() -> argparse.ArgumentParser:
     results = Path(f"benchmarks/results/{datetime.now(UTC):%Y-%m-%dT%H-%M-%S}")
     run.add_argument("--output", type=Path, default=results, help="of the report (default: benchmarks/results/TIME)")
     commands.add_parser("list", help="workloads and systems, and what is installed")
-    fetch = commands.add_parser("fetch", help="get the servers of the other systems; nothing else fetches them")
+    fetch = commands.add_parser("fetch", help="get the servers of the other systems; `run` does not")
     fetch.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(FETCHERS)} (default: all)")
     show = commands.add_parser("show", help="a report as tables")
     show.add_argument("report", type=Path, help="report.json")
