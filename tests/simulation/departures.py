@@ -201,7 +201,8 @@ class Departures:
         """What became of the copies of those that left."""
         state = self._sets()[0]
         whole = [entry for entry in state.shards.values() if entry.rebuilt and not entry.flags]
-        emptied = frozenset(entry.shard for entry in whole if entry.mode is RebuildMode.RELOCATE)
         if HITS[_USED_AGAIN] > self._used_again:
-            emptied = frozenset()
+            # what drained shards got then lies there only: it counts where it is held, and where it was destroyed
+            whole = [entry for entry in whole if entry.mode is not RebuildMode.RELOCATE]
+        emptied = frozenset(entry.shard for entry in whole if entry.mode is RebuildMode.RELOCATE)
         return CopiesOfDeparted({entry.shard: entry.generation for entry in whole}, emptied, frozenset(self._once_lost))
