@@ -80,10 +80,10 @@ class ShardWrites:
         "_on_stores",
         "_out",
         "_owed",
-        "_refused_for_space",
         "_shard",
         "_tokens",
         "bytes_in_flight",
+        "refused_for_space",
     )
 
     def __init__(
@@ -104,8 +104,8 @@ class ShardWrites:
         self._closed: list[WriteGroup] = []
         self._in_flight: dict[int, WriteGroup] = {}
         self._owed: dict[tuple[LogId, Epoch], LogState] = {}
-        self._refused_for_space = False
-        """The last entries that are not essential were."""
+        self.refused_for_space = False
+        """The last entries that are not essential were: the two kinds lie in groups of their own."""
         self.bytes_in_flight = 0
         """Images accepted and not yet answered by the disk."""
 
@@ -117,16 +117,15 @@ class ShardWrites:
         """The open group of a durability."""
         return self._group(int(sync))
 
-    def group_of_store(self, sync: bool, essential: bool) -> WriteGroup:
-        """The open group of a durability, for an entry that is essential or not. Where the disk is full, the two lie in groups of their own."""
+    def group_where_space_is_short(self, sync: bool, essential: bool) -> WriteGroup:
+        """The open group of a durability, for entries that are essential or for such that are not."""
         group = self.group(sync)
-        if self._refused_for_space:
-            if group.batch.entries and group.batch.essential is not essential:
-                self.close()
-                group = self.group(sync)
-            group.batch.essential = essential
-            if essential:
-                hit("essential_store_where_space_is_short")
+        if group.batch.entries and group.batch.essential is not essential:
+            self.close()
+            group = self.group(sync)
+        group.batch.essential = essential
+        if essential:
+            hit("essential_store_where_space_is_short")
         return group
 
     def patient_group(self) -> WriteGroup:
@@ -188,7 +187,7 @@ class ShardWrites:
             # A later batch tries again; without it, a crash would hide that the epochs have something stored.
             self._owed.update(group.epochs)
         if group.stores and not group.batch.essential and status in (Status.OK, Status.NOSPC):
-            self._refused_for_space = status is Status.NOSPC
+            self.refused_for_space = status is Status.NOSPC
         if group.stores and self._on_stores is not None:
             self._delay.note(now - group.given_at, now)
             self._on_stores(group, status, now)

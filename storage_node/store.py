@@ -196,9 +196,12 @@ class StoreHandler:
                 soft_seal = True
                 if epoch > state.soft_epoch + 1:
                     state.soft_epoch, state.soft_node = Epoch(epoch - 1), NodeId(peer) if peer >= 0 else NO_NODE
-        # Recovery and the logs that the cluster keeps for itself end what keeps disks full: nothing is given up that is not released.
-        essential = bool(message.flags & _RECOVERY) or is_metadata_log(log) or is_internal_log(log)
-        group = shard.writes.group_of_store(synced or soft_seal, essential)
+        if shard.writes.refused_for_space:
+            # Recovery and the logs that the cluster keeps for itself end what keeps disks full: nothing is given up that is not released.
+            essential = bool(message.flags & _RECOVERY) or is_metadata_log(log) or is_internal_log(log)
+            group = shard.writes.group_where_space_is_short(synced or soft_seal, essential)
+        else:
+            group = shard.writes.group(synced or soft_seal)
         if soft_seal:
             group.soft_seals[log] = state
         # Metadata logs have no recovery: nobody asks for the LNG of their epochs, which would pile up. They are seldom read, and half of all

@@ -52,7 +52,6 @@ class NodeRecoveries:
         self._turns: Timer | None = None
         self._following: dict[LogId, LogRecovery] = {}
         """What begins when the recovery of the same log in `_running` or `_resting` is done."""
-
         self._found: dict[LogId, tuple[EpochContents, ...]] = {}
         """Of logs that are in a later epoch than the one that was last recovered for: what the next recovery need not look at again."""
 

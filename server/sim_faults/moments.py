@@ -68,6 +68,19 @@ def when_sent(
     watchers.append(watch)
 
 
+def after_some(skipped: int, wanted: Callable[[Any], bool]) -> Callable[[SimNode, PeerId, Any], bool]:
+    """For `when_sent`: a message that is wanted, when so many like it were passed over."""
+
+    def is_due(node: SimNode, peer: PeerId, message: Any) -> bool:
+        nonlocal skipped
+        if not wanted(message):
+            return False
+        skipped -= 1
+        return skipped < 0
+
+    return is_due
+
+
 def is_append(message: Any) -> bool:
     """Whether a sequencer stores what was appended."""
     return type(message) is Store and not message.recovery_id and not is_metadata_log(message.log)
@@ -92,12 +105,8 @@ def strike_in_recovery(it: FaultInstance) -> None:
     rng, cluster = it.rng, it.cluster
     kind, skipped = rng.choice(_PHASES), rng.choice([0, 0, 1, 5])
 
-    def wanted(node: SimNode, peer: PeerId, message: Any) -> bool:
-        nonlocal skipped
-        if type(message) is not kind or (kind is Store and not message.recovery_id):
-            return False
-        skipped -= 1
-        return skipped < 0
+    def wanted(message: Any) -> bool:
+        return type(message) is kind and (kind is not Store or bool(message.recovery_id))
 
     def strike(sender: SimNode, peer: PeerId, message: Any) -> None:
         node = rng.choice([sender, cluster.machine(peer)])
@@ -120,7 +129,7 @@ def strike_in_recovery(it: FaultInstance) -> None:
 
     when_sent(
         it,
-        wanted,
+        after_some(skipped, wanted),
         lambda *sent: it.after(rng.choice([0, 0, 200, 2000]), lambda: strike(*sent)),
     )
 
@@ -241,14 +250,7 @@ def rot_before_recovery(it: FaultInstance) -> None:
 @fault("copies rot on a shard that a donor is giving other ones of the log", destroys=True)
 def rot_beside_rebuilding(it: FaultInstance) -> None:
     rng = it.rng
-    skipped = rng.choice([0, 1, 5])
-
-    def wanted(node: SimNode, peer: PeerId, message: Any) -> bool:
-        nonlocal skipped
-        if type(message) is not RebuildStore:
-            return False
-        skipped -= 1
-        return skipped < 0
+    wanted = after_some(rng.choice([0, 1, 5]), lambda message: type(message) is RebuildStore)
 
     def strike(donor: SimNode, peer: PeerId, message: RebuildStore) -> None:
         taker = it.cluster.machine(peer)

@@ -19,7 +19,7 @@ from logdevice_py.protocol.messages import (
     Store,
 )
 from server.sim_faults.catalog import FaultInstance, fault
-from server.sim_faults.moments import block_for, is_append, last_copies, when_sent
+from server.sim_faults.moments import after_some, block_for, is_append, last_copies, when_sent
 from server.sim_machines import SimNode
 
 _OF_SHARDS: tuple[type[Any], ...] = (Sealed, Digested, Digested, Mutated, Cleaned, EpochRecoveryMetadata)
@@ -59,12 +59,7 @@ def damage_in_recovery(it: FaultInstance) -> None:
     # what everybody loses is missed when the recovery has decided and begins again
     kind, skipped = rng.choice((Mutated, Cleaned) if everybody else _OF_SHARDS), rng.choice([0, 0, 1, 4])
 
-    def wanted(node: SimNode, peer: PeerId, message: Any) -> bool:
-        nonlocal skipped
-        if not _is_recovery(message, kind):
-            return False
-        skipped -= 1
-        return skipped < 0
+    wanted = after_some(skipped, lambda message: _is_recovery(message, kind))
 
     def strike(sender: SimNode, peer: PeerId, message: Any) -> None:
         nodes = [node for node in it.nodes() if int(node.id) != int(peer)] if everybody else [sender]

@@ -328,10 +328,14 @@ class TestHeaders:
     COPYSET = (768, 5, 9)
 
     def give(self, it: Harness, lsn: Lsn, body: bytes, *, wave: int = 1, flags: int = 0) -> bytes:
-        image = image_of(lsn, body, wave=wave, flags=flags, copyset=self.COPYSET)
         batch = WriteBatch()
-        batch.put_header(LOG, lsn, by_recovery=bool(flags & BY_RECOVERY), wave=wave, header=image[: header_size(image)])
+        image = self.put_header(batch, lsn, body, wave=wave, flags=flags)
         it.write(batch)
+        return image
+
+    def put_header(self, batch: WriteBatch, lsn: Lsn, body: bytes, *, wave: int = 1, flags: int = 0) -> bytes:
+        image = image_of(lsn, body, wave=wave, flags=flags, copyset=self.COPYSET)
+        batch.put_header(LOG, lsn, by_recovery=bool(flags & BY_RECOVERY), wave=wave, header=image[: header_size(image)])
         return image
 
     @pytest.mark.parametrize("body", [b"small", LARGE])
@@ -392,8 +396,7 @@ class TestHeaders:
         first, deletion, header = WriteBatch(), WriteBatch(), WriteBatch()
         put(first, at(1), LARGE)
         deletion.delete_entries(LOG, at(1), at(1))
-        image = image_of(at(1), LARGE, copyset=self.COPYSET)
-        header.put_header(LOG, at(1), by_recovery=False, wave=1, header=image[: header_size(image)])
+        image = self.put_header(header, at(1), LARGE)
         it.write(first, header)
         assert it.read(None).entries == [(at(1), image)]
         it.write(deletion, header)
@@ -405,8 +408,7 @@ class TestHeaders:
         put(batch, at(1), body)
         it.write(batch)
         batch = WriteBatch()
-        image = image_of(at(1), body, copyset=self.COPYSET)
-        batch.put_header(LOG, at(1), by_recovery=False, wave=1, header=image[: header_size(image)])
+        self.put_header(batch, at(1), body)
         batch.delete_entries(LOG, Lsn(0), at(1))
         it.write(batch)
         assert it.rows() == {}
@@ -420,8 +422,7 @@ class TestHeaders:
         kept = put(batch, at(2), body)
         it.write(batch)
         batch = WriteBatch()
-        image = image_of(at(1), body, copyset=self.COPYSET)
-        batch.put_header(LOG, at(1), by_recovery=False, wave=1, header=image[: header_size(image)])
+        self.put_header(batch, at(1), body)
         batch.delete_entries(LOG, Lsn(0), at(1))
         it.write(batch)
         assert it.read(None).entries == [(at(2), kept)]
