@@ -214,15 +214,18 @@ class _Explainer:
         return self._unusable(self._context.config.metadata_log.nodeset, frozenset())
 
     def _unusable(self, shards: Iterable[ShardId], lost: Collection[ShardId]) -> Explanation:
-        """The most common reason against shards; the detail has all of them."""
-        against = {}
+        """The most common reason against shards; the detail has all of them. The graylist is no reason while there is another one: its
+        shards are taken when nothing else is left.
+        """
+        against: dict[ShardId, WaitCause] = {}
         for shard in shards:
             cause = self._against(shard, lost)
             if cause is not None:
                 against[shard] = cause
         if not against:
             return WaitCause.STORES_AGAIN, (), "a copyset can be made when the next wave begins"
-        counts = Counter(against.values())
+        firm = [cause for cause in against.values() if cause is not WaitCause.GRAYLIST]
+        counts = Counter(firm or against.values())
         cause = max(WaitCause, key=lambda each: counts[each])
         detail = ", ".join(f"{format_shard(shard)}: {each.name}" for shard, each in against.items())
         return cause, tuple(shard for shard, each in against.items() if each is cause), detail

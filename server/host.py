@@ -63,9 +63,12 @@ NOTE_TIMEOUT = 2.0
 """Seconds for which a node that stops waits for the epoch store."""
 DRAIN_TIMEOUT = 5.0
 """Seconds that appends under way get to finish when the node stops in order."""
-QUIET = 0.05
-"""Seconds without an append after which every client is taken to know that the node stops. An append that arrived at a closed connection
-would have an unknown outcome; one that is refused is merely sent elsewhere."""
+DRAIN_LOOK = 0.005
+"""Seconds between two looks at what a node that stops has under way."""
+QUIET_LOOKS = 10
+"""Looks in a row that see no append, after which every client is taken to know that the node stops. An append that arrived at a closed
+connection would have an unknown outcome; one that is refused is merely sent elsewhere. Looks, not seconds: while the process stands still
+nobody is heard, which does not mean that nobody speaks."""
 
 
 class NodeHost:
@@ -412,16 +415,15 @@ class NodeHost:
     async def _drain(self, sequencer: SequencerNode) -> None:
         """Until no append is under way and none has come for a moment."""
         await asyncio.sleep(0)  # the turn in which requests begin to be refused
-        received, since = -1, 0
-        deadline = (now := monotonic_us()) + int(DRAIN_TIMEOUT * 1e6)
-        while now < deadline and not self.crashed.done():
+        received, looks = -1, 0
+        deadline = monotonic_us() + int(DRAIN_TIMEOUT * 1e6)
+        while monotonic_us() < deadline and not self.crashed.done():
+            looks += 1
             if received != sequencer.metrics.frames_received:
-                received, since = sequencer.metrics.frames_received, now
-            quiet = not self.transport.clients or now - since > QUIET * 1e6
-            if sequencer.drained and quiet:
+                received, looks = sequencer.metrics.frames_received, 0
+            if sequencer.drained and (not self.transport.clients or looks >= QUIET_LOOKS):
                 break
-            await asyncio.sleep(0.005)
-            now = monotonic_us()
+            await asyncio.sleep(DRAIN_LOOK)
 
     async def _abandon(self) -> None:
         """Close what is open of stores."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 from types import TracebackType
+from typing import Final
 
 from client.client import Client
 from logdevice_py.config.logs import Durability
@@ -12,9 +13,12 @@ from logdevice_py.core.ids import NodeId
 from server import layout
 from server.dev_cluster import make_config
 from server.host import NodeHost
+from server.readiness import wait_until_acquainted
 from server.scratch import ScratchDirectory
 from server.supervisor import write_cluster_file
 from storage_node.log_store.identity import AcceptedLoss
+
+_ACQUAINTED_SECONDS: Final = 60.0
 
 
 def durability_argument(durability: str) -> Durability:
@@ -30,7 +34,8 @@ def durability_argument(durability: str) -> Durability:
 
 
 class LocalCluster:
-    """``async with LocalCluster(nodes=3) as cluster`` starts nodes in a temporary directory and stops them at the end.
+    """``async with LocalCluster(nodes=3) as cluster`` starts nodes in a temporary directory and stops them at the end. They have heard of
+    one another before the block is entered, so that each log has its home from the first append on.
 
     ``cluster.client()`` gives a client; ``cluster.config_file`` is what other processes need to connect.
     """
@@ -109,6 +114,8 @@ class LocalCluster:
     async def __aenter__(self) -> LocalCluster:
         try:
             await asyncio.gather(*(self.start_node(node) for node in range(self._nodes)))
+            config = self.hosts[0].config
+            await wait_until_acquainted(config, lambda: list(map(NodeId, self.hosts)), timeout=_ACQUAINTED_SECONDS)
         except BaseException:
             await self._close()
             raise

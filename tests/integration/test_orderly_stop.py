@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path
 from typing import Any
 
@@ -49,11 +50,33 @@ async def test_an_append_of_a_client_that_hears_late_is_refused_and_not_left_in_
         async with HostilePeer(host, 0) as late:  # type: ignore[arg-type]
             await late.greet()
             stopping = asyncio.create_task(host.close())
-            assert await answer_to(late, m.Shutdown) is not None
-            for number in (1, 2, 3):
-                await asyncio.sleep(0.02)  # how long this client needs for everything that it does
-                await late.say(append_of(number, b"late"))
+            try:
+                assert await answer_to(late, m.Shutdown) is not None
+                for number in (1, 2, 3):
+                    await asyncio.sleep(0.02)  # how long this client needs for everything that it does
+                    await late.say(append_of(number, b"late"))
+                    answer = await answer_to(late, m.Appended)
+                    assert answer is not None, "the connection was closed on the append"
+                    assert answer.status is Status.SHUTDOWN
+            finally:
+                await stopping
+
+
+async def test_a_process_that_stands_still_while_it_stops_does_not_take_everybody_for_silent(tmp_path: Path) -> None:
+    async with LocalCluster(nodes=1, directory=tmp_path) as cluster:
+        async with cluster.client() as client:
+            await client.append(1, b"first")
+        host = cluster.hosts.pop(0)
+        async with HostilePeer(host, 0) as late:  # type: ignore[arg-type]
+            await late.greet()
+            stopping = asyncio.create_task(host.close())
+            try:
+                assert await answer_to(late, m.Shutdown) is not None
+                time.sleep(0.3)  # noqa: ASYNC251 - the loop stands still, as in a process that gets no processor
+                await asyncio.sleep(0.02)
+                await late.say(append_of(1, b"late"))
                 answer = await answer_to(late, m.Appended)
                 assert answer is not None, "the connection was closed on the append"
                 assert answer.status is Status.SHUTDOWN
-            await stopping
+            finally:
+                await stopping

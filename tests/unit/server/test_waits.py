@@ -14,6 +14,7 @@ from logdevice_py.tables.constraints import EVERYTHING, Constraints
 from logdevice_py.tables.waits import WaitsRow
 from sequencer import waits as sequencing_waits
 from sequencer.sequencer import Sequencer, SequencerPhase
+from sequencer.store_availability import Reason
 from server.sim_machines import SimMachines, SimNode, SimNodeState, SimPromise, SimReader
 from storage_node import waits as storing_waits
 
@@ -193,6 +194,21 @@ def test_appends_that_would_be_refused_say_why() -> None:
     assert cluster.find("APPEND", "NODE_DEAD") is None, "two shards are enough"
     cluster[2].crash(machine=False)
     assert cluster.waits_for("APPEND", "NODE_DEAD", 0, 2).waiting == 0
+    cluster.nothing_else_is_wrong()
+
+
+def test_the_graylist_is_no_reason_where_another_shard_is_dead() -> None:
+    cluster = Cluster().ready()
+    root = cluster[cluster.home()].root
+    assert root is not None
+    assert root.sequencer is not None
+    cluster[1].crash(machine=False)
+    cluster.waits_for("APPEND", "NODE_DEAD", 1)
+    for node in (0, 2):
+        root.sequencer.context.availability.block(ShardId(node << 8), Reason.SLOW, cluster.machines.scheduler.now)
+    row = cluster.find("APPEND", "NODE_DEAD")
+    assert row is not None
+    assert row.detail == "N0:S0: GRAYLIST, N1:S0: NODE_DEAD, N2:S0: GRAYLIST"
     cluster.nothing_else_is_wrong()
 
 
