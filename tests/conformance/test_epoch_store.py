@@ -25,11 +25,13 @@ from epoch_store.interface import (
 )
 from epoch_store.memory import MemoryCells
 from epoch_store.opening import open_epoch_store
+from epoch_store.sqlite import SqliteEpochStoreSettings
 from epoch_store.updaters import SetDisabled, ToNextEpoch, ToWritten, bump_many
+from epoch_store.zookeeper import ZooKeeperEpochStoreSettings
 from logdevice_py.core.ids import Generation, LogId, NodeId, shard_id
 from logdevice_py.core.lsn import EPOCH_MAX, Epoch, Lsn
 from logdevice_py.core.status import Status
-from logdevice_py.core.units import Timestamp
+from logdevice_py.core.units import SECOND, Timestamp
 from logdevice_py.metadata.epoch_metadata import EpochMetaData, TailRecord
 from server.zookeeper_server import ZooKeeperServer, why_no_zookeeper
 from tests.epoch_stores import LOG, NODE, given, identity, interval, next_epoch, run, run_batch, run_one
@@ -37,6 +39,9 @@ from tests.epoch_stores import LOG, NODE, given, identity, interval, next_epoch,
 OpenStore: TypeAlias = Callable[..., EpochStore]
 CLUSTER = bytes(range(16))
 OTHER_CLUSTER = bytes(16)
+# no deadline is the subject here, and a slow disk must not meet one
+SQLITE = SqliteEpochStoreSettings(busy_timeout_us=60 * SECOND)
+ZOOKEEPER = ZooKeeperEpochStoreSettings(deadline_us=60 * SECOND)
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +74,8 @@ async def open_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator
     stores: list[EpochStore] = []
 
     def open_one(node: int = 0, cluster: str = cluster) -> EpochStore:
-        store = open_epoch_store(url, cluster, identity(node, len(stores) + 1), loop, memory=cells)
+        writer = identity(node, len(stores) + 1)
+        store = open_epoch_store(url, cluster, writer, loop, memory=cells, sqlite=SQLITE, zookeeper=ZOOKEEPER)
         stores.append(store)
         return store
 

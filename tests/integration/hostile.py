@@ -26,6 +26,9 @@ from logdevice_py.protocol.declare import (
 from logdevice_py.protocol.framing import FrameReader, encode_frame
 from server.supervisor import Supervisor
 
+ANSWER_SECONDS = 60.0
+"""Nodes do it at once; as long as this takes a machine on which others run, too, at most."""
+
 
 class HostilePeer:
     """One connection to a node."""
@@ -98,9 +101,9 @@ class HostilePeer:
         except (ConnectionError, ProtocolError):
             self.closed = True
 
-    async def wait_for(self, kind: type[Any], *, seconds: float = 10) -> Any:
+    async def wait_for(self, kind: type[Any]) -> Any:
         """The next message of a type; None when the node closes the connection first."""
-        end = asyncio.get_running_loop().time() + seconds
+        end = asyncio.get_running_loop().time() + ANSWER_SECONDS
         while not self.closed and asyncio.get_running_loop().time() < end:
             await self.read_some(0.05)
             for index, message in enumerate(self.received):
@@ -108,9 +111,9 @@ class HostilePeer:
                     return self.received.pop(index)
         return None
 
-    async def is_cut_off(self, *, seconds: float = 10) -> bool:
+    async def is_cut_off(self) -> bool:
         """Whether the node closes the connection."""
-        end = asyncio.get_running_loop().time() + seconds
+        end = asyncio.get_running_loop().time() + ANSWER_SECONDS
         while not self.closed and asyncio.get_running_loop().time() < end:
             await self.read_some(0.2)
         return self.closed

@@ -19,7 +19,7 @@ from logdevice_py.core.status import LogDeviceError, Status
 from server.admin.actions import ACTIONS
 from server.local_cluster import LocalCluster
 from tests.integration.process_cluster import process_cluster
-from tests.integration.test_admin_api import exchange, get, one_node
+from tests.integration.test_admin_api import LONG_ENOUGH, exchange, get, one_node
 
 LOG = LogId(1)
 NO_ACTIONS = [
@@ -61,7 +61,7 @@ async def act_at(config_file: str, node: int, name: str, parameters: Mapping[str
     assert endpoint is not None
     reader, writer = await asyncio.open_connection(endpoint.host, endpoint.port)
     writer.write(post(f"/v1/actions/{name}", json.dumps(parameters).encode()))
-    head, _, body = (await asyncio.wait_for(reader.read(), 20)).partition(b"\r\n\r\n")
+    head, _, body = (await asyncio.wait_for(reader.read(), 60)).partition(b"\r\n\r\n")
     writer.close()
     return int(head.split()[1]), json.loads(body)
 
@@ -71,7 +71,8 @@ async def act(cluster: LocalCluster, action: str, node: int = 0, /, **parameters
 
 
 async def query(cluster: LocalCluster, sql: str) -> list[tuple[Any, ...]]:
-    with LDQuery(cluster.config_file) as session:
+    # a node of which the rows were missing would look as if it had none
+    with LDQuery(cluster.config_file, deadline=60) as session:
         return (await asyncio.to_thread(session.query, sql)).rows
 
 
@@ -236,7 +237,7 @@ async def test_a_node_that_is_told_to_stop_ends_in_order(tmp_path: Path) -> None
         child = cluster.supervisor.children[NodeId(1)]
         child.asked_to_stop = True
         assert await act_at(cluster.file, 1, "stop", {}) == (200, {"stopping": True})
-        assert await asyncio.wait_for(child.process.wait(), 20) == 0
+        assert await asyncio.wait_for(child.process.wait(), 60) == 0
         assert "stopped" in cluster.logs_of_nodes()
 
 
@@ -266,7 +267,7 @@ async def test_actions_are_posted_known_and_authorized(tmp_path: Path) -> None:
 
 
 async def test_a_body_that_never_comes_is_not_waited_for(tmp_path: Path) -> None:
-    async with one_node(tmp_path, {"request_timeout_us": "500ms"}) as cluster:
+    async with one_node(tmp_path, {"request_timeout_us": LONG_ENOUGH}) as cluster:
         request = post("/v1/actions/stop", b"").replace(b"Content-Length: 0", b"Content-Length: 100")
         assert (await exchange(cluster, request + b'{"a'))[0] in (0, 408)
         assert not cluster.hosts[0].stop_wanted.done()

@@ -31,6 +31,10 @@ LINES = [
 ]
 
 
+SECONDS = 60.0
+"""For what takes moments: on two busy cores a Python starts in seconds, and a node stops in some."""
+
+
 class Cluster:
     """A foreground ``ld-dev-cluster up``."""
 
@@ -69,7 +73,7 @@ class Cluster:
         """Send a signal to ``up``; its exit status."""
         self.up.send_signal(number)
         try:
-            return self.up.wait(40)
+            return self.up.wait(SECONDS)
         finally:
             for stream in (self.up.stdout, self.up.stderr):
                 assert stream is not None
@@ -83,8 +87,8 @@ def _alive(process: int) -> bool:
         return False
 
 
-def _all_gone(processes: list[int], *, seconds: float = 10) -> bool:
-    end = time.monotonic() + seconds
+def _all_gone(processes: list[int]) -> bool:
+    end = time.monotonic() + SECONDS
     while time.monotonic() < end:
         if not any(map(_alive, processes)):
             return True
@@ -113,6 +117,14 @@ def run(program: str, cluster: Cluster, *arguments: str, given: bytes = b"") -> 
     return subprocess.run(command, input=given, capture_output=True, timeout=60, check=False)
 
 
+def complaints(said: bytes) -> bytes:
+    """Standard error of a program, without what it says while it waits for the cluster: after two seconds, which may pass."""
+    lines = said.splitlines(keepends=True)
+    return b"".join(
+        line for line in lines if line.partition(b": ")[2].strip() != b"goes on" and b": waiting for " not in line
+    )
+
+
 def written(cluster: Cluster, log: str, *lines: bytes) -> dict[str, Any]:
     got = run("ldwrite", cluster, log, "--json", given=b"".join(line + b"\n" for line in lines))
     assert got.returncode == 0, got.stderr
@@ -126,7 +138,7 @@ class TestWriteAndRead:
         assert (got.returncode, got.stdout) == (0, b"")
         assert f"{len(LINES)} of {len(LINES)} records acknowledged".encode() in got.stderr
         got = run("ldcat", cluster, log)
-        assert (got.returncode, got.stderr) == (0, b"")
+        assert (got.returncode, complaints(got.stderr)) == (0, b"")
         assert got.stdout == b"".join(line + b"\n" for line in LINES)
 
     def test_records_with_newlines_are_told_apart_by_nul(self, cluster: Cluster, log: str) -> None:
@@ -172,7 +184,7 @@ class TestWriteAndRead:
                 got = run(program, cluster, name)
                 assert (got.returncode, got.stdout) == (2, b""), (program, got)
                 assert name.encode() in got.stderr
-                assert got.stderr.count(b"\n") == 1
+                assert complaints(got.stderr).count(b"\n") == 1
 
     def test_wrong_use_is_explained(self, cluster: Cluster, log: str, tmp_path: Path) -> None:
         for arguments in (["--from", "soon", log], ["--until", "2026-01-01T00:00:00", log], []):
@@ -200,7 +212,7 @@ class TestWriteAndRead:
         written(cluster, log, *[b"z" * 1000] * 3000)
         command = f"'{PROGRAMS}/ldcat' -c '{cluster.file}' {log} | head -n 1 | wc -c"
         got = subprocess.run(command, shell=True, capture_output=True, timeout=60, check=False)
-        assert (got.stdout.strip(), got.stderr) == (b"1001", b"")
+        assert (got.stdout.strip(), complaints(got.stderr)) == (b"1001", b"")
 
     def test_following_delivers_while_others_write(self, cluster: Cluster, log: str) -> None:
         written(cluster, log, *(b"old %d" % number for number in range(15)))
@@ -214,8 +226,8 @@ class TestWriteAndRead:
                     written(cluster, log, b"new %d" % number)
                     assert tail.stdout.readline() == b"new %d\n" % number
                 tail.send_signal(signal.SIGINT)
-                assert tail.wait(10) == 130
-                assert tail.stderr.read() == b""
+                assert tail.wait(SECONDS) == 130
+                assert complaints(tail.stderr.read()) == b""
             finally:
                 tail.kill()
 
@@ -225,12 +237,12 @@ class TestWriteAndRead:
             assert writer.stdin is not None
             writer.stdin.write(b"first\nsecond begins")
             writer.stdin.flush()
-            end = time.monotonic() + 20
+            end = time.monotonic() + SECONDS
             while run("ldcat", cluster, log).stdout != b"first\n":
                 assert time.monotonic() < end
             writer.stdin.write(b" and ends\n")
             writer.stdin.close()
-            assert writer.wait(20) == 0
+            assert writer.wait(SECONDS) == 0
         assert run("ldcat", cluster, log).stdout == b"first\nsecond begins and ends\n"
 
 

@@ -31,7 +31,7 @@ def options_files(path: Path) -> list[str]:
 
 def wait_for_files(path: Path, count: int) -> None:
     """Those of dropped families are deleted in the background."""
-    end = time.monotonic() + 20
+    end = time.monotonic() + 60
     while (left := len(list(path.glob("*.sst")))) > count:
         assert time.monotonic() < end, f"{left} files are left"
         time.sleep(0.01)

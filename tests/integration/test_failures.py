@@ -178,12 +178,12 @@ async def test_nodes_added_and_removed_during_writing(tmp_path: Path) -> None:
         stream = StreamWorkload(client, 1)
         await stream.more(100)
         for change in range(10):
+            before = (await client.sequencer(LogId(1))).epoch
             if change % 2 == 0:
                 await cluster.supervisor.add(None)
             else:
                 await cluster.supervisor.set_replication("rack:3,node:3" if change % 4 == 1 else "rack:2,node:3")
-            before = (await client.sequencer(LogId(1))).epoch
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 while (await client.sequencer(LogId(1))).epoch == before:  # noqa: ASYNC110 - another process moves it
                     await asyncio.sleep(0.05)
             await stream.more(100)

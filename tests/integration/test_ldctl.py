@@ -102,6 +102,6 @@ def test_every_verb_says_what_it_does() -> None:
 async def test_a_cluster_that_does_not_answer_ends_with_status_4() -> None:
     async with LocalCluster(nodes=1) as cluster:
         await cluster.stop_node(0)
-        status, out, err = await ldctl(cluster, "--timeout", "1s", "head", "1")
+        status, out, err = await ldctl(cluster, "--timeout", "4s", "head", "1")  # it is tried at once, and told then
         assert (status, out) == (4, "")
         assert "N0" in err

@@ -62,7 +62,7 @@ def fetch(cluster: ProcessCluster, node: int, path: str, **headers: str) -> tupl
     assert endpoint is not None
     request = urllib.request.Request(f"http://{endpoint.host}:{endpoint.port}{path}", headers=headers)
     try:
-        with urllib.request.urlopen(request, timeout=10) as response:
+        with urllib.request.urlopen(request, timeout=60) as response:
             return response.status, response.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()
@@ -141,7 +141,7 @@ async def test_tables_of_live_nodes_and_of_a_cluster_that_lost_one(tmp_path: Pat
         async with Client(cluster.file) as client:
             receipts = [await client.append(LogId(1), payload) for payload in PAYLOADS]
         last = int(receipts[-1].lsn)
-        with LDQuery(cluster.file) as session:
+        with LDQuery(cluster.file, deadline=60) as session:
             await asyncio.to_thread(every_table_answers, session, 1, last)
             await asyncio.to_thread(constraints_touch_what_they_name, session, 1, last)
             await asyncio.to_thread(statements_combine_tables, session, 1)
@@ -163,7 +163,7 @@ async def test_tables_of_live_nodes_and_of_a_cluster_that_lost_one(tmp_path: Pat
         status, out, err = await one_shot(cluster, "SELECT node_id FROM info ORDER BY 1", "--format", "csv")
         assert (status, out) == (4, "node_id\n0\n1\n")
         assert "N2: info: CONNFAILED" in err
-        with LDQuery(cluster.file, deadline=3) as session:
+        with LDQuery(cluster.file, deadline=60) as session:  # who is dead is not waited for
             result = await asyncio.to_thread(
                 session.query,
                 f"SELECT copies, missing_on, unknown_on FROM under_replicated WHERE log_id = 1 AND lsn = {last}",
@@ -175,7 +175,8 @@ async def test_tables_of_live_nodes_and_of_a_cluster_that_lost_one(tmp_path: Pat
 
         cluster.supervisor.children[NodeId(1)].process.send_signal(19)  # SIGSTOP
         try:
-            with LDQuery(cluster.file, deadline=1.5) as session:
+            # half of it is for the first table: much more than N0 needs, also where the machine is busy
+            with LDQuery(cluster.file, deadline=6) as session:
                 result: Any = await asyncio.to_thread(session.query, "SELECT node_id FROM info")
         finally:
             cluster.supervisor.children[NodeId(1)].process.send_signal(18)  # SIGCONT
@@ -184,10 +185,10 @@ async def test_tables_of_live_nodes_and_of_a_cluster_that_lost_one(tmp_path: Pat
             (1, Status.TIMEDOUT),
             (2, Status.CONNFAILED),
         ]
-        assert result.seconds < 1.5
+        assert result.seconds < 6
         cluster.supervisor.children[NodeId(1)].process.send_signal(19)
         try:
-            with LDQuery(cluster.file, deadline=2) as session:
+            with LDQuery(cluster.file, deadline=6) as session:
                 joined: Any = await asyncio.to_thread(
                     session.query, "SELECT i.node_id, count(*) FROM info i JOIN shards s USING (node_id) GROUP BY 1"
                 )
@@ -195,4 +196,4 @@ async def test_tables_of_live_nodes_and_of_a_cluster_that_lost_one(tmp_path: Pat
             cluster.supervisor.children[NodeId(1)].process.send_signal(18)
         assert joined.rows == [(0, 1)], "one that is silent does not take the time of the others"
         assert [failure.node for failure in joined.failures] == [1, 2]
-        assert joined.seconds < 2
+        assert joined.seconds < 6

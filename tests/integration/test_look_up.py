@@ -78,7 +78,7 @@ async def test_a_look_up_says_who_does_not_answer() -> None:
         for node in (1, 2):
             await cluster.stop_node(node)
         with pytest.raises(LogDeviceError) as error:
-            await client.find_time(1, PAST, timeout=1.5)
+            await client.find_time(1, PAST, timeout=4)  # N0 answers within it, also where the machine is busy
         assert error.value.retriable
         assert "N1, N2" in str(error.value)
 
@@ -106,10 +106,10 @@ async def test_a_shard_that_missed_a_trim_learns_of_it_from_the_others() -> None
         receipts = [await client.append(1, b"%d" % n) for n in range(30)]
         await cluster.stop_node(2)
         with pytest.raises(LogDeviceError) as error:
-            await client.trim(1, receipts[14].lsn, timeout=2)
+            await client.trim(1, receipts[14].lsn, timeout=4)  # as above
         assert error.value.status is Status.PARTIAL
         await cluster.start_node(2)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):  # shards tell each other every 50 ms, where the machine lets them
             while True:
                 points = [
                     machines.shard.logs[1].trim_point if 1 in machines.shard.logs else 0

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.test_cli import PROGRAMS, Cluster, run, written
+from tests.integration.test_cli import PROGRAMS, SECONDS, Cluster, complaints, run, written
 
 READERS = ("ldcat", "ldtail")
 ALL = ("ldwrite", *READERS)
@@ -60,11 +60,8 @@ class TestCluster:
         other = changed_file(
             cluster, tmp_path / "other.toml", "^uuid = .*", 'uuid = "5f0c9d4e-0b7a-4c59-9a51-2f1d7c5f3e88"'
         )
-        begun = time.monotonic()
-        got = subprocess.run(
-            [PROGRAMS / program, "-c", other, log], input=b"x\n", capture_output=True, timeout=60, check=False
-        )
-        assert time.monotonic() - begun < 8  # a request alone would be tried for ten seconds
+        command = [PROGRAMS / program, "-c", other, log, "--timeout", "1h"]  # what it would be tried for otherwise
+        got = subprocess.run(command, input=b"x\n", capture_output=True, timeout=60, check=False)
         assert got.returncode == 2
         assert f"INVALID_CLUSTER: {other} is not the file of the cluster that answers".encode() in got.stderr
 
@@ -78,7 +75,8 @@ class TestCluster:
         assert got.returncode == 4, got.stderr
         note, *_, last = got.stderr.decode().splitlines()
         reach = f"no node of {dead} answers (3 of 3 addresses tried: N0, N1, N2: nobody listens there)"
-        assert note == f"{program}: waiting for the cluster: {reach}"
+        # a process that stands still for those two seconds has not tried all of them
+        assert note.startswith(f"{program}: waiting for the cluster: no node of {dead} ")
         assert reach in last
 
     def test_a_log_that_is_removed_ends_those_who_use_it(self, tmp_path: Path) -> None:
@@ -101,7 +99,7 @@ class TestCluster:
             Path(f"{own.file}.new").write_text(text)
             os.replace(f"{own.file}.new", own.file)
             for process in (tail, writer):  # the writer's input stays open
-                assert process.wait(20) == 2
+                assert process.wait(SECONDS) == 2
                 assert process.stderr is not None
                 error = process.stderr.read().decode()
                 assert f"NOTFOUND: log 2 was removed from {own.file}" in error
@@ -137,7 +135,7 @@ class TestStreams:
     ) -> None:
         written(cluster, "20", *[b"z" * 100] * 1000)
         got = shell(command, cluster, "20")
-        assert (got.returncode, got.stderr) == (status, error)
+        assert (got.returncode, complaints(got.stderr.encode()).decode()) == (status, error)
         assert got.stdout in ("", "0\n")
 
     def test_lines_are_written_although_nobody_reads_the_summary(self, cluster: Cluster, log: str) -> None:
@@ -156,12 +154,12 @@ class TestWrite:
             assert writer.stdin is not None
             writer.stdin.write(b"one\ntwo\n")
             writer.stdin.flush()
-            end = time.monotonic() + 20
+            end = time.monotonic() + SECONDS
             while run("ldcat", cluster, log).stdout != b"one\ntwo\n":
                 assert time.monotonic() < end
             writer.send_signal(number)
-            out, err = writer.communicate(timeout=20)
-        assert (writer.returncode, err) == (130, b"")
+            out, err = writer.communicate(timeout=SECONDS)
+        assert (writer.returncode, complaints(err)) == (130, b"")
         outcome = json.loads(out)
         assert (outcome["records"], outcome["acknowledged"], outcome["in_doubt"]) == (2, 2, 0)
 
@@ -174,21 +172,22 @@ class TestWrite:
 
     def test_an_error_before_the_first_record_comes_without_summary(self, cluster: Cluster) -> None:
         got = run("ldwrite", cluster, "999", "--json", given=b"x\n")
-        assert (got.returncode, got.stdout, got.stderr) == (2, b"", b"ldwrite: NOTFOUND: there is no log 999\n")
+        assert (got.returncode, got.stdout) == (2, b"")
+        assert complaints(got.stderr) == b"ldwrite: NOTFOUND: there is no log 999\n"
 
 
 class TestRanges:
     def test_a_range_that_holds_nothing_is_explained(self, cluster: Cluster, log: str) -> None:
         got = run("ldcat", cluster, log, "--from", "e1n1")
         assert (got.returncode, got.stdout) == (0, b"")
-        assert run("ldcat", cluster, log).stderr == b""
+        assert complaints(run("ldcat", cluster, log).stderr) == b""
         last = written(cluster, log, b"x")["last"]
         for program in READERS:
             got = run(program, cluster, log, "--from", "e9n9")
             text = f"{program}: nothing there: the log ends at {last}\n"
-            assert (got.returncode, got.stdout, got.stderr.decode()) == (0, b"", text)
+            assert (got.returncode, got.stdout, complaints(got.stderr).decode()) == (0, b"", text)
         got = run("ldcat", cluster, log, "--from", "e1n1", "--until", "e1n0")
-        assert (got.returncode, got.stderr) == (0, b"ldcat: nothing there: e1n1 lies behind e1n0\n")
+        assert (got.returncode, complaints(got.stderr)) == (0, b"ldcat: nothing there: e1n1 lies behind e1n0\n")
 
 
 class TestPath:

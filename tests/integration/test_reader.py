@@ -42,20 +42,21 @@ async def test_a_read_that_runs_out_of_time_says_what_it_waits_for_and_goes_on_l
     async with LocalCluster(nodes=3, replicate="node:3") as cluster, cluster.client() as client:
         first = await client.append(1, b"first")
         async with client.reader(1, start=first.lsn) as reader:
-            assert (await reader.read(timeout=10)).payloads == [b"first"]
+            assert (await reader.read(timeout=60)).payloads == [b"first"]
             with pytest.raises(LogDeviceError, match="to be written and released") as refused:
                 await reader.read(timeout=0.05)
             assert refused.value.status is Status.TIMEDOUT
             assert not refused.value.maybe_applied
             await client.append(1, b"second")
             # an epoch may end meanwhile, because a node is heard of that was slow to start: that is a batch of its own
-            while not (payloads := (await reader.read(timeout=10)).payloads):
+            while not (payloads := (await reader.read(timeout=60)).payloads):
                 pass
             assert payloads == [b"second"]
         for node in range(3):
             await cluster.stop_node(node)
+        # nobody listens any more, which is noticed within this time also where the machine is busy
         with pytest.raises(LogDeviceError, match="it waited for") as refused:
-            await client.append(1, b"third", timeout=0.6)
+            await client.append(1, b"third", timeout=3)
         assert "CONNFAILED from N" in refused.value.detail
 
 
@@ -65,7 +66,7 @@ async def test_a_follower_gets_what_is_appended_and_survives_being_cancelled() -
             await asyncio.wait_for(_read_on(reader), 0.3)
         await client.append(1, b"late")
         payloads: list[bytes | None] = []
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not payloads:
                 payloads += (await reader.read()).payloads
         assert payloads == [b"late"]
@@ -92,11 +93,11 @@ async def test_the_end_of_an_epoch_is_no_loss_wherever_one_begins_or_trims() -> 
         for _ in range(10):
             first = await client.append(1, b"old")
         await cluster.stop_node((await client.sequencer(1)).node)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             second = await client.append(1, b"new")
         assert second.lsn.epoch > first.lsn.epoch
         for start in (first.lsn + 1, first.lsn + 2, first.lsn + 500):
-            async with client.reader(1, start, second.lsn) as reader, asyncio.timeout(20):
+            async with client.reader(1, start, second.lsn) as reader, asyncio.timeout(60):
                 items = [item async for item in reader]
             assert {item.kind for item in items if isinstance(item, Gap)} == {GapKind.BRIDGE}, LSN(start)
             assert [item.payload for item in items if isinstance(item, Record)] == [b"new"]
@@ -121,7 +122,7 @@ async def test_the_programs_print_what_is_there() -> None:
                 *options,
                 stdout=asyncio.subprocess.PIPE,
             )
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 out, _ = await process.communicate()
             assert (process.returncode, out) == (0, expected)
 

@@ -291,13 +291,15 @@ class TestService:
         settings = LogStoreSettings(free_space_min=0, sync_delay_us=100_000, async_sync_interval_us=20_000)
         shell = await open_service(tmp_path / "shard", settings)
         shell.run(write_of(1, at(1)), write_of(2, at(2), sync=False))
-        await shell.until(1)
-        assert list(shell.statuses) == [2]
         await shell.until(2)
+        assert [[done.token for done in batch] for batch in shell.rounds] == [[2], [1]]
+        syncs = shell.service.metrics.syncs
         shell.run(write_of(3, at(3), sync=False))
         await shell.until(3)
-        syncs = shell.service.metrics.syncs
-        await asyncio.sleep(0.4)
+        async with asyncio.timeout(60):
+            while shell.service.metrics.syncs == syncs:  # noqa: ASYNC110 - the service has no event for it
+                await asyncio.sleep(0.01)
+        await asyncio.sleep(0.3)
         assert shell.service.metrics.syncs == syncs + 1
         await shell.service.close()
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-import time
 from collections.abc import AsyncIterator, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from server.local_cluster import LocalCluster
 from tests.integration.process_cluster import ProcessCluster, process_cluster
 
 LOG = LogId(1)
-# drained slowly enough to be looked at
+# what is drained are 40 kB: slowly enough to be looked at on a machine that is busy
 SETTINGS = {"rebuilding": {"enabled": True, "rate_limit_bytes": "1KiB"}}
 Rows = list[dict[str, Any]]
 
@@ -40,7 +40,7 @@ async def rows(session: LDQuery, sql: str) -> Rows:
 
 async def some(session: LDQuery, sql: str) -> Rows:
     """The rows, once there are any."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):  # nodes and tests share two cores
         while not (found := await rows(session, sql)):  # noqa: ASYNC110 - another process changes
             await asyncio.sleep(0.02)
     return found
@@ -64,7 +64,7 @@ async def paused(cluster: ProcessCluster, *nodes: int) -> AsyncIterator[None]:
 async def next_epoch(client: Client) -> int:
     """Take the log to another epoch and have all earlier ones recovered."""
     state = await client.sequencer(LOG)
-    return (await recovered(client, LOG, min_epoch=state.epoch + 1, timeout_us=Micros(20 * SECOND))).epoch
+    return (await recovered(client, LOG, min_epoch=state.epoch + 1, timeout_us=Micros(120 * SECOND))).epoch
 
 
 async def while_appending(client: Client, found: Coroutine[Any, Any, Rows]) -> Rows:
@@ -115,10 +115,10 @@ async def test_every_table_of_trouble_has_rows_while_there_is_trouble(tmp_path: 
         ) as cluster,
         Client(cluster.file, name="a reader") as client,
     ):
-        last = int([await client.append(LOG, b"x" * 1000) for _ in range(30)][-1].lsn)
+        last = int([await client.append(LOG, b"x" * 1000) for _ in range(100)][-1].lsn)
         home = (await client.sequencer(LOG)).node
         absent, second, third, drained = (node for node in range(5) if node != home)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             # the event log begins with the nodes that are known to run, and takes the others in
             while not await generation_of(client, shard_id(NodeId(drained))):  # noqa: ASYNC110 - as above
                 await asyncio.sleep(0.05)
@@ -128,7 +128,7 @@ async def test_every_table_of_trouble_has_rows_while_there_is_trouble(tmp_path: 
                     await reader.read()
                 await a_reader_is_seen_from_both_sides(session, last)
             await cluster.kill(absent)
-            avoided = f"SELECT * FROM graylist WHERE node_id = {home} AND graylisted_node_id = {absent}"
+            avoided = f"SELECT * FROM graylist WHERE graylisted_node_id = {absent}"
             assert await while_appending(client, some(session, avoided))
             await next_epoch(client)
             await start_rebuilding(client, shard_id(NodeId(drained)), RebuildMode.RELOCATE)
@@ -142,8 +142,7 @@ async def test_every_table_of_trouble_has_rows_while_there_is_trouble(tmp_path: 
                 assert purge["state"] in ("READING_HISTORY", "ASKING")
                 moving = asyncio.create_task(next_epoch(client))
                 where = f"log_id = {LOG} AND node_id = {home}"
-                (recovery,) = await some(session, f"SELECT * FROM recoveries WHERE {where}")
-                assert recovery["state"] == "RECOVERING"
+                await some(session, f"SELECT * FROM recoveries WHERE {where} AND state = 'RECOVERING'")
                 missing = f"N{min(second, third)}:S0, N{max(second, third)}:S0"
                 (cause,) = await some(
                     session, f"SELECT * FROM waits WHERE {where} AND kind = 'RECOVERY' AND shards = '{missing}'"
@@ -164,17 +163,15 @@ async def test_throughput_is_told_once_sequencers_were_looked_at(monkeypatch: py
 async def test_a_client_that_blocks_its_loop_or_is_closed_is_told_and_one_without_a_loop_answers() -> None:
     async with LocalCluster(nodes=1, logs=1) as cluster:
         client = cluster.client()
-        with LDQuery(cluster.config_file, clients=[client], deadline=1) as session:
+        with LDQuery(cluster.config_file, clients=[client], deadline=60) as session, ThreadPoolExecutor() as pool:
             sql = "SELECT client, log_id FROM client_read_streams"
             with pytest.raises(LogDeviceError, match="is not open"):
                 await rows(session, sql)
             async with client, client.reader(LOG):
                 assert [row["log_id"] for row in await rows(session, sql)] == [LOG]
-                asked = asyncio.create_task(rows(session, sql))
-                await asyncio.sleep(0)
-                time.sleep(1.2)  # noqa: ASYNC251 - the application does not give its loop back
+                session.deadline = 1
                 with pytest.raises(LogDeviceError, match="did not come to answer"):
-                    await asked
+                    pool.submit(session.query, sql).result(60)  # the application does not give its loop back until then
 
         def look() -> list[tuple[Any, ...]]:
             with (

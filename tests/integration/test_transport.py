@@ -51,7 +51,7 @@ class Recorder:
         pass
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not condition():
                 self._changed.clear()
                 await self._changed.wait()
@@ -130,7 +130,7 @@ async def raw(address: tuple[str, int], data: bytes) -> bytes:
     reader, writer = await asyncio.open_connection(*address)
     writer.write(data)
     try:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             return await reader.read()
     except ConnectionResetError:
         return b""

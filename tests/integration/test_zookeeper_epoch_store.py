@@ -33,6 +33,8 @@ SETTINGS = ZooKeeperEpochStoreSettings(
 )
 PATIENT = replace(SETTINGS, deadline_us=20_000 * MILLISECOND, session_timeout_us=4_000 * MILLISECOND)
 """Where the subject is not the deadline, a slow disk or a busy machine must not meet it."""
+SHORT = replace(SETTINGS, deadline_us=3_000 * MILLISECOND, session_timeout_us=4_000 * MILLISECOND)
+"""Where it is met, what comes before it must still have the time."""
 
 
 @pytest.fixture
@@ -69,16 +71,14 @@ async def open_store(server: ZooKeeperServer) -> Iterator[OpenStore]:  # type: i
 
 async def until(condition: Callable[[], bool]) -> None:
     """Wait for something that other tasks bring about."""
-    for _ in range(20_000):
-        if condition():
-            return
-        await asyncio.sleep(0.0005)
-    raise AssertionError("it did not happen in time")
+    async with asyncio.timeout(60):
+        while not condition():  # noqa: ASYNC110 - threads change it
+            await asyncio.sleep(0.0005)
 
 
 async def until_ok(store: ZooKeeperEpochStore) -> Result:
     """Activate until it works, as sequencers do."""
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(60):  # tries of less than a second, of which a busy machine may lose some
         while True:
             result = await run_one(store, next_epoch())
             if result.status is Status.OK:
@@ -159,7 +159,7 @@ async def test_a_server_that_is_away_longer_than_the_session_gives_again_and_the
     server: ZooKeeperServer, open_store: OpenStore
 ) -> None:
     store = open_store()
-    assert given(await until_ok(store)) == 1
+    await until_ok(store)
     server.kill()
     loop = asyncio.get_running_loop()
     began = loop.time()
@@ -190,7 +190,7 @@ async def test_a_stopped_server_costs_the_session_but_not_the_store(
     server: ZooKeeperServer, open_store: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = open_store()
-    assert given(await until_ok(store)) == 1
+    await until_ok(store)
     server.freeze()
     waits_on_the_loop: list[str] = []
     for name in ("get", "wait"):
@@ -210,7 +210,7 @@ async def test_a_store_opened_before_its_server_runs_works_once_it_does(
     server: ZooKeeperServer, open_store: OpenStore
 ) -> None:
     server.kill()
-    store = open_store()
+    store = open_store(settings=SHORT)
     assert (await run_one(store, next_epoch())) == Result(
         Status.AGAIN, detail=f"ZooKeeper at {server.address} did not answer"
     )
@@ -219,7 +219,7 @@ async def test_a_store_opened_before_its_server_runs_works_once_it_does(
 
 
 async def test_one_reachable_server_of_several_is_enough(server: ZooKeeperServer, open_store: OpenStore) -> None:
-    assert given(await until_ok(open_store(f"127.0.0.1:{free_port()},{server.address}"))) == 1
+    assert given(await until_ok(open_store(f"127.0.0.1:{free_port()},{server.address}", PATIENT))) == 1
 
 
 async def test_closing_never_blocks_even_when_the_server_is_stopped(
@@ -269,7 +269,7 @@ async def test_a_lost_write_that_another_node_overtook_takes_a_further_epoch(
 async def test_a_lost_write_without_answer_until_the_deadline_may_have_been_applied(
     proxy: LosingProxy, open_store: OpenStore
 ) -> None:
-    store = open_store(proxy.address)
+    store = open_store(proxy.address, SHORT)
     await until_ok(store)
     proxy.lose_answers_at_write = 1
     lost = await run_one(store, next_epoch())
@@ -298,7 +298,7 @@ async def test_a_znode_that_somebody_else_wrote_fails_and_is_left_alone(
         client.stop()
         client.close()
 
-    store = open_store()
+    store = open_store(settings=PATIENT)
     await until_ok(store)
     await asyncio.to_thread(overwrite)
     result = await run_one(store, next_epoch())
