@@ -36,8 +36,18 @@ class ChaosOutcome:
         )
 
 
-async def run_chaos(directory: Path, *, seed: int, seconds: float, interval: float, logs: int = 3) -> ChaosOutcome:
+async def run_chaos(
+    directory: Path, *, seed: int, seconds: float, interval: float, logs: int = 3, records: int = 0
+) -> ChaosOutcome:
     """Run chaos and judge it.
+
+    Args:
+        directory: where the cluster lives.
+        seed: of the faults.
+        seconds: for how long things break.
+        interval: seconds between two faults, on average.
+        logs: how many there are.
+        records: so many are to be acknowledged meanwhile: on a slow machine it goes on for that, three times as long at most.
 
     Raises:
         Violation: something that must never happen.
@@ -52,8 +62,9 @@ async def run_chaos(directory: Path, *, seed: int, seconds: float, interval: flo
             await applications.start()
             causing = asyncio.create_task(nemesis.run())
             try:
-                end = asyncio.get_running_loop().time() + seconds
-                while asyncio.get_running_loop().time() < end:
+                clock = asyncio.get_running_loop().time
+                end = clock() + seconds
+                while clock() < end or (applications.acknowledged < records and clock() < end + 2 * seconds):
                     await asyncio.sleep(0.1)
                     applications.check()
                     if causing.done():

