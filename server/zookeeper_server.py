@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import importlib.util
 import os
+import random
 import shutil
 import signal
 import socket
@@ -19,10 +20,11 @@ import time
 from pathlib import Path
 
 LOOPBACK = "127.0.0.1"
-START_TIMEOUT = 20.0
-"""Seconds that a server gets until it serves."""
+START_TIMEOUT = 60.0
+"""Seconds that a server gets until it serves: a virtual machine starts in one, and on two cores that others use in ten times that."""
 STOP_TIMEOUT = 5.0
 _JARS = ("zookeeper-3", "zookeeper-jute-", "slf4j-api-", "metrics-core-", "snappy-java-", "netty-")
+_PORTS = 10_000, 32_768
 _POLL = 0.025
 
 
@@ -48,11 +50,14 @@ def _jars() -> list[str]:
 
 
 def free_port(host: str = LOOPBACK) -> int:
-    """A port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind((host, 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A port that nobody listens on. It is none of those that the kernel gives to whoever connects to somebody, so that it is still free when
+    it is used, and when a server that was killed is started again.
+    """
+    while True:
+        port = random.SystemRandom().randrange(*_PORTS)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind((host, port))
+            return port
 
 
 class ZooKeeperServer:
