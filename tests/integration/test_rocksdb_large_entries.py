@@ -60,8 +60,8 @@ def family(store: RocksLogStore) -> Any:
     return store._families.reader(store.partitions[-1])
 
 
-def bytes_read(pid: int | str = "self") -> int:
-    """What a process has read from files, in the page cache or not."""
+def bytes_read(pid: int | str = "thread-self") -> int:
+    """What a process, or this thread alone, has read from files, in the page cache or not."""
     lines = Path(f"/proc/{pid}/io").read_text(encoding="ascii").splitlines()
     return int(dict(line.split(": ") for line in lines)["rchar"])
 
