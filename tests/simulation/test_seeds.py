@@ -48,9 +48,7 @@ def test_nothing_is_lost_repeated_or_stuck(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", seeds_of_commit())
 def test_nothing_is_lost_repeated_or_stuck_with_seeds_of_this_commit(seed: int) -> None:
-    mode = campaign_mode(seed)
-    # Some seeds of rebuilding mode fail and are not understood yet (docs/defects.md), so those of the commit are not drawn from it: the fixed ones are.
-    check(seed, RunMode.USUAL if mode is RunMode.REBUILDING else mode)
+    check(seed, campaign_mode(seed))
 
 
 @pytest.mark.parametrize("seed", LOSSES)
