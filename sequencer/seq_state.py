@@ -13,7 +13,7 @@ from functools import partial
 
 from epoch_store.interface import ReadMetadata, Result
 from logdevice_py.core import marks
-from logdevice_py.core.ids import LogId, NodeId, PeerId
+from logdevice_py.core.ids import LogId, NodeId, PeerId, is_internal_log
 from logdevice_py.core.lsn import EPOCH_INVALID, LSN_INVALID, Epoch, Lsn, compose_lsn
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros, Timestamp
@@ -62,7 +62,7 @@ class _LogRequests:
 class SeqStateService:
     """The waiting requests of all logs of a node."""
 
-    __slots__ = ("_context", "_count", "_deadlines", "_logs", "_seal_checks", "_sequencers", "_timer_waiting")
+    __slots__ = ("_context", "_counts", "_deadlines", "_logs", "_seal_checks", "_sequencers", "_timer_waiting")
 
     def __init__(self, context: SequencerContext, sequencers: dict[LogId, Sequencer]) -> None:
         self._context = context
@@ -70,7 +70,8 @@ class SeqStateService:
         self._logs: dict[LogId, _LogRequests] = {}
         self._deadlines: deque[tuple[int, LogId]] = deque()
         self._timer_waiting = False
-        self._count = 0
+        self._counts = {False: 0, True: 0}
+        """How many wait, for logs of users and for internal ones: a log of users may wait for what internal ones say."""
         self._seal_checks = SealChecks(context)
 
     @property
@@ -89,7 +90,7 @@ class SeqStateService:
 
     def on_request(self, sequencer: Sequencer, peer: PeerId, message: GetSeqState, now: Micros) -> None:
         """A request that is served here."""
-        if self._count >= self._context.settings.sequencer_state_waiters:
+        if self._counts[is_internal_log(sequencer.log)] >= self._context.settings.sequencer_state_waiters:
             marks.hit("too_many_seq_state_requests")
             self.refuse(peer, message, Status.AGAIN)
             return
@@ -107,7 +108,7 @@ class SeqStateService:
             requests = self._logs[sequencer.log] = _LogRequests()
             sequencer.watched = True
         requests.waiting.append(request)
-        self._count += 1
+        self._counts[is_internal_log(sequencer.log)] += 1
         self._deadlines.append((deadline, sequencer.log))
         if not self._timer_waiting:
             self._timer_waiting = True
@@ -126,7 +127,7 @@ class SeqStateService:
         waiting, requests.waiting = requests.waiting, []
         for request in waiting:
             if self._answer_if_ready(sequencer, request, now):
-                self._count -= 1
+                self._counts[is_internal_log(sequencer.log)] -= 1
             else:
                 requests.waiting.append(request)
         self._read_if_needed(sequencer, requests, now)
@@ -150,7 +151,7 @@ class SeqStateService:
             status = Status.NOSEQUENCER
         for request in requests.waiting:
             self._send(None, request.peer, request.request_id, sequencer.log, status, redirect)
-        self._count -= len(requests.waiting)
+        self._counts[is_internal_log(sequencer.log)] -= len(requests.waiting)
         requests.waiting = []
         self._forget_if_empty(sequencer, requests)
 
@@ -288,7 +289,7 @@ class SeqStateService:
             for request in [request for request in requests.waiting if request.deadline <= now]:
                 marks.hit("seq_state_deadline")
                 requests.waiting.remove(request)
-                self._count -= 1
+                self._counts[is_internal_log(log)] -= 1
                 self._send(None, request.peer, request.request_id, log, Status.AGAIN, NO_NODE)
             if not requests.waiting:
                 requests.asking = None

@@ -202,7 +202,11 @@ class SequencerSettings:
         doc="A request for the state of a sequencer that takes longer is answered AGAIN.",
     )
     sequencer_state_waiters: int = setting(
-        100_000, unit="requests", lo=1, hi=10_000_000, doc="How many requests for the state of sequencers may wait."
+        100_000,
+        unit="requests",
+        lo=1,
+        hi=10_000_000,
+        doc="How many requests for the state of sequencers may wait; as many again for those of internal logs.",
     )
     tail_check_timeout_us: int = setting(
         1 * _S,

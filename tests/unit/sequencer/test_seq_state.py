@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from epoch_store.interface import ReadMetadata
-from logdevice_py.core.ids import LogId, NodeId, PeerId, shard_id
+from logdevice_py.core.ids import EVENT_LOG_SNAPSHOTS, LogId, NodeId, PeerId, shard_id
 from logdevice_py.core.lsn import Epoch, compose_lsn
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Timestamp
@@ -13,7 +13,7 @@ from logdevice_py.metadata.epoch_metadata import TailRecord
 from logdevice_py.protocol.messages import CheckSeal, SeqStateFlags
 from sequencer.sequencer import SequencerPhase
 from sequencer.settings import SequencerSettings
-from tests.unit.sequencer.fakes import LOG, World, active
+from tests.unit.sequencer.fakes import LOG, World, active, make_config
 
 TAIL = int(SeqStateFlags.TAIL)
 WAIT = int(SeqStateFlags.WAIT_FOR_RECOVERY)
@@ -99,6 +99,16 @@ class TestState:
         requests = [world.ask_state() for _ in range(3)]
         world.run()
         assert world.state_of(requests[2]).status is Status.AGAIN
+
+    def test_requests_for_logs_of_users_leave_room_for_those_for_the_event_log(self) -> None:
+        config = replace(make_config(), settings={"rebuilding": {"enabled": True}})
+        world = World(config, settings=SequencerSettings(sequencer_state_waiters=1))
+        world.store.silent = True
+        requests = [world.ask_state(), world.ask_state(), world.ask_state(log=EVENT_LOG_SNAPSHOTS)]
+        refused = world.ask_state(log=EVENT_LOG_SNAPSHOTS)
+        world.run()
+        assert {state.request_id for state in world.states} == {requests[1], refused}, "that one waits"
+        assert world.node.sequencers[EVENT_LOG_SNAPSHOTS].activation is not None
 
 
 class TestTail:
