@@ -14,7 +14,6 @@ import json
 import os
 import platform
 import shutil
-import socket
 import statistics
 import sys
 import tempfile
@@ -31,6 +30,7 @@ from logdevice_py.config.attributes import Durability
 from logdevice_py.core.units import format_duration, parse_duration
 from server import layout
 from server.dev_cluster import make_config
+from server.free_ports import free_ports
 from server.readiness import wait_until_writable
 from server.supervisor import Supervisor, write_cluster_file
 
@@ -93,7 +93,7 @@ class Bare:
 
     async def start(self) -> None:
         """Storage first: the sequencer connects to it."""
-        self._ports = _free_ports(4)
+        self._ports = free_ports(4)
         sequencer, *storage = self._ports
         for port in storage:
             await self._start("storage", self._directory / f"bare{port}", port, *self._arguments)
@@ -132,14 +132,6 @@ class Bare:
 
     async def _ask(self, count: int, size: int, window: int, payload: Sequence[str]) -> Any:
         return await _ask("benchmarks.bare_append_path", "client", self._ports[0], count, size, window, *payload)
-
-
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
 
 
 class Product:

@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import importlib.util
 import os
-import random
 import shutil
 import signal
 import socket
@@ -19,12 +18,12 @@ import sys
 import time
 from pathlib import Path
 
-LOOPBACK = "127.0.0.1"
+from server.free_ports import LOOPBACK, free_ports
+
 START_TIMEOUT = 60.0
 """Seconds that a server gets until it serves: a virtual machine starts in one, and on two cores that others use in ten times that."""
 STOP_TIMEOUT = 5.0
 _JARS = ("zookeeper-3", "zookeeper-jute-", "slf4j-api-", "metrics-core-", "snappy-java-", "netty-")
-_PORTS = 10_000, 32_768
 _POLL = 0.025
 
 
@@ -49,17 +48,6 @@ def _jars() -> list[str]:
     return [str(path) for path in sorted(directory.glob("*.jar")) if path.name.startswith(_JARS)]
 
 
-def free_port(host: str = LOOPBACK) -> int:
-    """A port that nobody listens on. It is none of those that the kernel gives to whoever connects to somebody, so that it is still free when
-    it is used, and when a server that was killed is started again.
-    """
-    while True:
-        port = random.SystemRandom().randrange(*_PORTS)
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind((host, port))
-            return port
-
-
 class ZooKeeperServer:
     """One standalone server. It keeps its address and its data in `directory` over restarts."""
 
@@ -75,7 +63,7 @@ class ZooKeeperServer:
             heap_mb: of its virtual machine, which holds all that it stores.
         """
         self.host = host
-        self.port = port or free_port(host)
+        self.port = port or free_ports(1, host)[0]
         self._heap_mb = heap_mb
         self._process: subprocess.Popen[bytes] | None = None
         directory.mkdir(parents=True, exist_ok=True)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -15,24 +13,13 @@ from pathlib import Path
 
 from benchmarks.ldbench.engine import EngineError, ServerProcess, StartOptions
 from benchmarks.ldbench.servers import MissingServerError
+from server.free_ports import LOOPBACK
 
-LOOPBACK = "127.0.0.1"
 START_TIMEOUT = 90.0
 """Seconds that servers get until they serve."""
 STOP_TIMEOUT = 10.0
 _POLL = 0.05
 _QUOTED = 2000
-
-
-def free_ports(count: int) -> list[int]:
-    """So many different ports on loopback that nobody listens on."""
-    with contextlib.ExitStack() as probes:
-        ports = []
-        for _ in range(count):
-            probe = probes.enter_context(socket.socket())
-            probe.bind((LOOPBACK, 0))
-            ports.append(int(probe.getsockname()[1]))
-        return ports
 
 
 @dataclass(slots=True)

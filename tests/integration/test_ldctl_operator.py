@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import stat
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,15 @@ class Operator:
         """The objects that a command prints."""
         return [json.loads(line) for line in (await self.types("--json", *words, status=status)).splitlines()]
 
+    async def sees(
+        self, holds: Callable[[list[dict[str, Any]]], bool], *, status: int = EXIT_OK
+    ) -> list[dict[str, Any]]:
+        """What ``status`` prints once it is so."""
+        async with asyncio.timeout(60):
+            while not holds(rows := await self.gets("status", status=status)):
+                pass
+        return rows
+
     async def is_refused(self, *words: str) -> LogDeviceError:
         with pytest.raises(LogDeviceError) as refused:
             await run(parser().parse_args(["-c", self._file, *words]))
@@ -47,10 +57,8 @@ async def test_the_status_of_a_cluster_that_is_well_and_of_one_that_lost_a_node(
     async with LocalCluster(nodes=3, replicate="node:3") as cluster, cluster.client() as client:
         operator = Operator(cluster, capsys)
         await client.append(1, b"x")
-        rows = await operator.gets("status")
-        async with asyncio.timeout(60):  # what a node waits for at one moment is no trouble that stays
-            while any(row["troubles"] for row in rows):
-                rows = await operator.gets("status")
+        # what a node waits for at one moment is no trouble that stays
+        rows = await operator.sees(lambda rows: not any(row["troubles"] for row in rows))
         assert [row["node"] for row in rows] == ["N0", "N1", "N2"]
         assert {row["readiness"] for row in rows} == {"OK"}
         assert {row["seen as"] for row in rows} == {"ALIVE"}
@@ -65,10 +73,9 @@ async def test_the_status_of_a_cluster_that_is_well_and_of_one_that_lost_a_node(
         home = (await client.sequencer(1)).node
         gone = next(node for node in cluster.hosts if node != home)
         await cluster.stop_node(gone)
-        async with asyncio.timeout(60):
-            rows = await operator.gets("status", status=EXIT_UNANSWERED)
-            while rows[gone]["seen as"] != "DEAD" or not rows[home]["troubles"]:
-                rows = await operator.gets("status", status=EXIT_UNANSWERED)
+        rows = await operator.sees(
+            lambda rows: rows[gone]["seen as"] == "DEAD" and bool(rows[home]["troubles"]), status=EXIT_UNANSWERED
+        )
         assert "CONNFAILED" in rows[gone]["troubles"][0]
         assert rows[gone]["readiness"] is None
         assert rows[gone]["seen as"] == "DEAD"

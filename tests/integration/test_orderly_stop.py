@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -42,8 +44,10 @@ async def answer_to(peer: HostilePeer, kind: type[Any]) -> Any:
     return None
 
 
-async def test_an_append_of_a_client_that_hears_late_is_refused_and_not_left_in_doubt(tmp_path: Path) -> None:
-    async with LocalCluster(nodes=1, directory=tmp_path) as cluster:
+@asynccontextmanager
+async def told_of_the_stop(directory: Path) -> AsyncIterator[HostilePeer]:
+    """A client that was told that its node stops. The node has stopped afterwards."""
+    async with LocalCluster(nodes=1, directory=directory) as cluster:
         async with cluster.client() as client:
             await client.append(1, b"first")
         host = cluster.hosts.pop(0)
@@ -52,31 +56,28 @@ async def test_an_append_of_a_client_that_hears_late_is_refused_and_not_left_in_
             stopping = asyncio.create_task(host.close())
             try:
                 assert await answer_to(late, m.Shutdown) is not None
-                for number in (1, 2, 3):
-                    await asyncio.sleep(0.02)  # how long this client needs for everything that it does
-                    await late.say(append_of(number, b"late"))
-                    answer = await answer_to(late, m.Appended)
-                    assert answer is not None, "the connection was closed on the append"
-                    assert answer.status is Status.SHUTDOWN
+                yield late
             finally:
                 await stopping
+
+
+async def check_refusal(late: HostilePeer, number: int) -> None:
+    """An append is refused, which leaves nobody in doubt."""
+    await late.say(append_of(number, b"late"))
+    answer = await answer_to(late, m.Appended)
+    assert answer is not None, "the connection was closed on the append"
+    assert answer.status is Status.SHUTDOWN
+
+
+async def test_an_append_of_a_client_that_hears_late_is_refused_and_not_left_in_doubt(tmp_path: Path) -> None:
+    async with told_of_the_stop(tmp_path) as late:
+        for number in (1, 2, 3):
+            await asyncio.sleep(0.02)  # how long this client needs for everything that it does
+            await check_refusal(late, number)
 
 
 async def test_a_process_that_stands_still_while_it_stops_does_not_take_everybody_for_silent(tmp_path: Path) -> None:
-    async with LocalCluster(nodes=1, directory=tmp_path) as cluster:
-        async with cluster.client() as client:
-            await client.append(1, b"first")
-        host = cluster.hosts.pop(0)
-        async with HostilePeer(host, 0) as late:  # type: ignore[arg-type]
-            await late.greet()
-            stopping = asyncio.create_task(host.close())
-            try:
-                assert await answer_to(late, m.Shutdown) is not None
-                time.sleep(0.3)  # noqa: ASYNC251 - the loop stands still, as in a process that gets no processor
-                await asyncio.sleep(0.02)
-                await late.say(append_of(1, b"late"))
-                answer = await answer_to(late, m.Appended)
-                assert answer is not None, "the connection was closed on the append"
-                assert answer.status is Status.SHUTDOWN
-            finally:
-                await stopping
+    async with told_of_the_stop(tmp_path) as late:
+        time.sleep(0.3)  # noqa: ASYNC251 - the loop stands still, as in a process that gets no processor
+        await asyncio.sleep(0.02)
+        await check_refusal(late, 1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import sysconfig
@@ -16,6 +15,7 @@ from pathlib import Path
 
 import pyspark
 
+from server.free_ports import free_ports
 from tests.spark.conftest import ROOT
 
 HOME = Path(pyspark.__file__).parent
@@ -88,14 +88,6 @@ class Standalone:
         return [str(HOME / "bin" / "spark-submit"), "--py-files", ",".join(map(str, files)), *archives]
 
 
-def _free_ports(host: str, count: int) -> list[int]:
-    sockets = [socket.create_server((host, 0)) for _ in range(count)]
-    ports = [int(each.getsockname()[1]) for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
-
-
 def _wait_for(text: str, file: Path, process: subprocess.Popen[bytes]) -> None:
     deadline = time.monotonic() + PATIENCE
     while text not in (said := file.read_text()):
@@ -108,7 +100,7 @@ def _wait_for(text: str, file: Path, process: subprocess.Popen[bytes]) -> None:
 def standalone(directory: Path, workers: int = 2) -> Iterator[Standalone]:
     """A master and so many workers of one core; they seem to be on different machines, which Spark wants for speculation."""
     directory.mkdir()
-    port, web = _free_ports("127.0.0.1", 2)
+    port, web = free_ports(2)
     url = f"spark://127.0.0.1:{port}"
     processes: list[subprocess.Popen[bytes]] = []
 
@@ -126,7 +118,7 @@ def standalone(directory: Path, workers: int = 2) -> Iterator[Standalone]:
         start("master", "master.Master", *ports)
         for number in range(workers):
             host = f"127.0.0.{number + 1}"
-            own_port, own_web = _free_ports(host, 2)
+            own_port, own_web = free_ports(2, host)
             place = ["--host", host, "--port", str(own_port), "--webui-port", str(own_web)]
             size = ["--cores", "1", "--memory", "1g", "--work-dir", str(directory / f"work{number}")]
             start(f"worker{number}", "worker.Worker", *place, *size, url)

@@ -29,15 +29,9 @@ from typing import Final
 from benchmarks.ldbench.engine import DurabilityClass, Engine, EngineError, Mode, Setting, StartAt, StartOptions
 from benchmarks.ldbench.receipts import ListReceipt
 from benchmarks.ldbench.record_buffer import RecordBuffer
-from benchmarks.ldbench.server_processes import (
-    LOOPBACK,
-    RunningServers,
-    ServerProcesses,
-    accepts,
-    free_ports,
-    why_no_servers,
-)
+from benchmarks.ldbench.server_processes import RunningServers, ServerProcesses, accepts, why_no_servers
 from benchmarks.ldbench.servers import ServerJars, find_bookkeeper, first_line
+from server.free_ports import LOOPBACK, free_ports
 
 _DRIVER: Final = Path(__file__).with_name("LedgerDriver.java")
 _BOOKIE_JVM: Final = (

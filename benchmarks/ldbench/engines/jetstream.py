@@ -41,8 +41,9 @@ from benchmarks.ldbench.engine import (
     StartOptions,
 )
 from benchmarks.ldbench.receipts import ListReceipt
-from benchmarks.ldbench.server_processes import LOOPBACK, RunningServers, ServerProcesses, free_ports, why_no_servers
+from benchmarks.ldbench.server_processes import RunningServers, ServerProcesses, why_no_servers
 from benchmarks.ldbench.servers import find_nats
+from server.free_ports import LOOPBACK, free_ports
 
 WINDOWS: Final = (4000, 1000, 8000)
 """The first is the library's default. The server takes at most 10,000 for a stream."""

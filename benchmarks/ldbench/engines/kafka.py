@@ -33,8 +33,9 @@ from confluent_kafka.cimpl import NewTopic
 from benchmarks.ldbench.engine import DurabilityClass, Engine, EngineError, Mode, Setting, StartAt, StartOptions
 from benchmarks.ldbench.receipts import ListReceipt
 from benchmarks.ldbench.record_buffer import RecordBuffer
-from benchmarks.ldbench.server_processes import LOOPBACK, RunningServers, ServerProcesses, free_ports, why_no_servers
+from benchmarks.ldbench.server_processes import RunningServers, ServerProcesses, why_no_servers
 from benchmarks.ldbench.servers import find_kafka, first_line
+from server.free_ports import LOOPBACK, free_ports
 
 _JVM: Final = (
     *(

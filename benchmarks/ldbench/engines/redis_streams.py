@@ -32,8 +32,9 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from benchmarks.ldbench.engine import DurabilityClass, Engine, EngineError, Mode, Setting, StartAt, StartOptions
 from benchmarks.ldbench.receipts import ListReceipt
-from benchmarks.ldbench.server_processes import LOOPBACK, RunningServers, ServerProcesses, free_ports, why_no_servers
+from benchmarks.ldbench.server_processes import RunningServers, ServerProcesses, why_no_servers
 from benchmarks.ldbench.servers import find_redis
+from server.free_ports import LOOPBACK, free_ports
 
 _FIELD: Final = b"r"
 _MASTER: Final = "ldbench"
