@@ -28,6 +28,11 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--gigabytes", type=float, default=20, help="of payloads in the large shard (20)")
     parser.add_argument("--lost-gigabytes", type=float, default=2, help="of entries on each of the five nodes (2)")
     parser.add_argument("--appends", type=int, default=200, help="measured in a second (200)")
+    parser.add_argument(
+        "--sync-delay",
+        default="0us",
+        help="every sync of the nodes that are lost, drained or left takes this much longer, like 2ms: what a disk of its own takes, on a file system in memory",
+    )
     parser.add_argument("--pieces", type=int, default=1, help="trim in so many pieces, with a control before each (1)")
     arguments = parser.parse_args()
     unknown = set(arguments.steps) - set(_STEPS)
@@ -47,7 +52,7 @@ async def _run(arguments: argparse.Namespace, directory: Path) -> None:
         await large.drop(arguments.pieces, arguments.appends)
     if "index" in steps:
         measure_copyset_index()
-    lost = LostNodes(directory / "lost", int(arguments.lost_gigabytes * 1e9), arguments.appends)
+    lost = LostNodes(directory / "lost", int(arguments.lost_gigabytes * 1e9), arguments.appends, arguments.sync_delay)
     try:
         for step, measure in (("lose", lost.lose_one), ("lose-two", lost.lose_two), ("drain", lost.drain)):
             if step in steps:

@@ -32,11 +32,12 @@ _NEVER_CHANGED = (".sst", ".blob")
 class FilledCluster:
     """Five nodes, three copies; a node that is lost is taken for lost after five seconds, all else is as by default."""
 
-    def __init__(self, directory: Path, size: int) -> None:
+    def __init__(self, directory: Path, size: int, sync_delay: str = "0us") -> None:
         """
         Args:
             directory: of the cluster; what it holds when it is filled is kept beside it.
             size: bytes of entries that each node holds.
+            sync_delay: every sync takes this much longer, like 2ms.
         """
         self.directory = directory
         self.size = size
@@ -46,7 +47,10 @@ class FilledCluster:
         self.ends: dict[LogId, int] = {}
         """The last LSN of each log."""
         self._filled = directory.with_name(directory.name + "-filled")
-        self._settings = {"rebuilding": {"enabled": True, "self_initiated_grace_period_us": f"{GRACE}s"}}
+        self._settings = {
+            "rebuilding": {"enabled": True, "self_initiated_grace_period_us": f"{GRACE}s"},
+            "storage": {"sync_delay_us": sync_delay},
+        }
 
     def client(self) -> Client:
         """One of the cluster."""

@@ -73,13 +73,14 @@ def _verdict(is_met: bool, goal: str) -> str:
 class LostNodes:
     """Each method begins with the same filled cluster."""
 
-    def __init__(self, directory: Path, size: int, per_second: int) -> None:
+    def __init__(self, directory: Path, size: int, per_second: int, sync_delay: str) -> None:
         """
         Args:
             size: bytes of entries that each node holds.
             per_second: small appends while it goes.
+            sync_delay: every sync takes this much longer, like 2ms.
         """
-        self._cluster = FilledCluster(directory, size)
+        self._cluster = FilledCluster(directory, size, sync_delay)
         self._per_second = per_second
 
     async def discard(self) -> None:
