@@ -137,6 +137,12 @@ class LogStoreSettings:
     wal_bytes_max: int = setting(
         512 << 20, unit="bytes", lo=1 << 20, doc="Size of the write-ahead log at which memtables are written to files."
     )
+    direct_io: bool = setting(
+        True,
+        unit="flag",
+        doc="Files of entries are written past the page cache, where the file system can: appends wait less while a memtable is written to a "
+        "file. Readers far behind the tail then fetch what was just written from the disk.",
+    )
     directory_save_bytes: int = setting(
         16 << 20,
         unit="bytes",

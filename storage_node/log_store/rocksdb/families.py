@@ -16,6 +16,7 @@ import rocksdict
 from logdevice_py.core.status import LogDeviceError, Status
 from storage_node.log_store import keys
 from storage_node.log_store.metrics import RocksDBMetrics
+from storage_node.log_store.rocksdb.direct_io import takes_direct_io
 from storage_node.log_store.rocksdb.gradual_deletion import GradualDeletion
 from storage_node.log_store.rocksdb.options_hurdles import OPTIONS_REFUSED, OptionsHurdles
 from storage_node.log_store.settings import LogStoreSettings
@@ -61,10 +62,11 @@ class FamilyOptions:
         return options
 
 
-def database_options(settings: LogStoreSettings, *, strict: bool = False) -> Any:
+def database_options(settings: LogStoreSettings, *, strict: bool = False, direct_io: bool = False) -> Any:
     """Options of the database as a whole.
 
     Args:
+        direct_io: flushes and compactions go past the page cache. RocksDB does not open a database on a file system that cannot do that.
         strict: what does not match a checksum stops the database. Needed where the write-ahead log ends in a torn record, of which the
             end would be overlooked otherwise. Without, damage in one file harms no other: compaction that meets it fails, and all else
             goes on.
@@ -86,6 +88,7 @@ def database_options(settings: LogStoreSettings, *, strict: bool = False) -> Any
     options.set_keep_log_file_num(4)
     options.set_max_log_file_size(8 << 20)
     options.set_bytes_per_sync(1 << 20)
+    options.set_use_direct_io_for_flush_and_compaction(direct_io)
     return options
 
 
@@ -133,7 +136,9 @@ class Families:
                 names.update(name for name in rocksdict.Rdict.list_cf(path) if name != "default")
             self.database: Any = rocksdict.Rdict(
                 path,
-                options=database_options(settings, strict=strict),
+                options=database_options(
+                    settings, strict=strict, direct_io=settings.direct_io and takes_direct_io(path)
+                ),
                 column_families={name: self._options.of(name) for name in sorted(names)},
             )
             self.metadata: Any = self.database.get_column_family(METADATA)
