@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.core.machine import Rng
@@ -43,7 +44,7 @@ _DEFAULTS = {
 def store_settings(config: ClusterConfig) -> LogStoreSettings:
     """As the cluster file says, and where it says nothing, as suits runs of seconds."""
     said = config.settings.get("storage", {})
-    others = {name: value for name, value in _DEFAULTS.items() if name not in said}
+    others: dict[str, Any] = {name: value for name, value in _DEFAULTS.items() if name not in said}
     return replace(NodeSettings.of(config.settings).log_store, **others)
 
 

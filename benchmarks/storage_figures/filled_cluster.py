@@ -47,7 +47,7 @@ class FilledCluster:
         self.ends: dict[LogId, int] = {}
         """The last LSN of each log."""
         self._filled = directory.with_name(directory.name + "-filled")
-        self._settings = {
+        self._settings: dict[str, dict[str, Any]] = {
             "rebuilding": {"enabled": True, "self_initiated_grace_period_us": f"{GRACE}s"},
             "storage": {"sync_delay_us": sync_delay},
         }
