@@ -32,7 +32,7 @@ _NEVER_CHANGED = (".sst", ".blob")
 class FilledCluster:
     """Five nodes, three copies; a node that is lost is taken for lost after five seconds, all else is as by default."""
 
-    def __init__(self, directory: Path, size: int, sync_delay: str = "0us") -> None:
+    def __init__(self, directory: Path, size: int, sync_delay: str) -> None:
         """
         Args:
             directory: of the cluster; what it holds when it is filled is kept beside it.
