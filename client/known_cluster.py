@@ -18,8 +18,8 @@ class _Push:
     """The last push of one node."""
 
     version: int
-    order: tuple[int, int]
-    """Version of the cluster file, then the number of its arrival: the greatest holds."""
+    order: tuple[int, bool, int]
+    """Version of the cluster file, whether its node is a witness, then the number of its arrival: the greatest holds."""
     states: _States
 
 
@@ -28,7 +28,8 @@ class KnownCluster:
 
     Until the first push, and while no node is connected, every node counts as alive. Each node numbers its own pushes; an older one of the same node is ignored.
     Of the pushes of nodes that are connected the latest one holds, among those that know the newest cluster file: a node that was taken out of the file hears
-    nobody, and takes all others for dead. A refused dial marks the node dead at once, until a push or an established connection
+    nobody, and takes all others for dead. So does one that was just restarted, or that a partition keeps from most others: what such a node says
+    holds only while nobody else says anything. A refused dial marks the node dead at once, until a push or an established connection
     says otherwise, or `refusal_us` later: when nothing changes, nobody pushes.
     """
 
@@ -80,17 +81,20 @@ class KnownCluster:
             for node, state, instance in message.nodes
         }
         self._arrived += 1
-        push = self._pushes[peer] = _Push(message.version, (message.config_version, self._arrived), states)
-        if self._latest() is not push:
-            marks.hit("client_push_of_older_cluster_file")
-            return []
+        order = (message.config_version, _is_witness(peer, states), self._arrived)
+        push = self._pushes[peer] = _Push(message.version, order, states)
+        latest = self._latest()
+        if latest is not push:
+            older = latest.order[0] > message.config_version
+            marks.hit("client_push_of_older_cluster_file" if older else "client_push_of_isolated_node")
+            return self._hold(latest.states)
         if self._refused:
             self._refused.clear()
             self.changes += 1
         return self._hold(states)
 
-    def _latest(self) -> _Push | None:
-        return max(self._pushes.values(), key=lambda push: push.order, default=None)
+    def _latest(self) -> _Push:
+        return max(self._pushes.values(), key=lambda push: push.order)
 
     def _hold(self, states: _States) -> list[NodeId]:
         before, self._states = self._states, states
@@ -112,8 +116,7 @@ class KnownCluster:
         """The node is not connected any more and would not push what changes: what the others said holds. The nodes that are newly dead by that."""
         if self._pushes.pop(peer, None) is None:
             return []
-        latest = self._latest()
-        return self._hold({} if latest is None else latest.states)
+        return self._hold(self._latest().states if self._pushes else {})
 
     def on_refused(self, peer: PeerId, now: Micros) -> None:
         """The node could not be dialled."""
@@ -125,6 +128,13 @@ class KnownCluster:
         for node in [node for node, until in self._refused.items() if until <= now]:
             del self._refused[node]
             self.changes += 1
+
+
+def _is_witness(peer: PeerId, states: _States) -> bool:
+    """Whether the node that says so has heard of the others lately: if not, it calls them dead because it knows nothing of them."""
+    mine = states.get(NodeId(peer))
+    dead = sum(1 for state, _ in states.values() if state is NodeState.DEAD)
+    return mine is not None and mine[0] is not NodeState.STARTING and 2 * dead <= len(states)
 
 
 _STATES = frozenset(int(state) for state in NodeState)

@@ -208,7 +208,7 @@ class GossipMachine:
         for node in sorted(self._known):
             if node != self.node:
                 self._known[node].counter = min(self._known[node].counter + 1, _COUNTER_MAX)
-        if self._ticks > self._settings.starting_intervals or len(self._config.nodes) == 1:
+        if self._me.flags & _STARTING and self._knows_the_others():
             self._me.flags &= ~_STARTING
         self._refresh()
         others = self._others()
@@ -217,6 +217,16 @@ class GossipMachine:
             others = others[: self._settings.gossip_fanout]
         self._send(others)
         self._timers.at(now + self._settings.gossip_interval_us, self._tick)
+
+    def _knows_the_others(self) -> bool:
+        """Whoever is unheard of counts as dead. A node that nobody has dialled again since it was restarted knows nothing of the sort."""
+        if len(self._config.nodes) == 1:
+            return True
+        heard = any(known.heard for node, known in self._known.items() if node != self.node)
+        settings = self._settings
+        return self._ticks > (
+            settings.starting_intervals if heard else max(settings.starting_intervals, settings.gossip_threshold)
+        )
 
     def _others(self) -> list[NodeId]:
         return [node for node in self._members if node != self.node]

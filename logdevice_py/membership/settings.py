@@ -44,7 +44,7 @@ class MembershipSettings:
         unit="intervals",
         lo=0,
         hi=100,
-        doc="A node that just started sequences nothing for this long, to hear of others first.",
+        doc="A node that just started sequences nothing for this long, to hear of others first; nor until it has heard of one, for gossip_threshold intervals at most.",
     )
 
 

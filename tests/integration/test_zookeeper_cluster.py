@@ -11,6 +11,7 @@ import pytest
 
 from client.client import Client
 from logdevice_py.core.ids import LogId
+from logdevice_py.core.lsn import Lsn, epoch_of
 from server.zookeeper_server import ZooKeeperServer, why_no_zookeeper
 from tests.integration.process_cluster import StreamWorkload, compare, process_cluster, read_all
 
@@ -30,6 +31,18 @@ async def zookeeper(tmp_path: Path) -> AsyncIterator[ZooKeeperServer]:
     server.kill()
 
 
+async def settled(client: Client, stream: StreamWorkload) -> None:
+    """Until the log is recovered where it is sequenced, and what the writer has under way is all of its epoch there."""
+    async with asyncio.timeout(60):
+        while True:
+            await client.tail_lsn(stream.log)  # answered when all earlier epochs are recovered
+            epoch = (await client.sequencer(stream.log)).epoch
+            await stream.more(1)
+            lsn, _ = stream.journal.order[-1]
+            if epoch_of(Lsn(lsn)) == epoch:
+                break
+
+
 async def test_open_epochs_need_no_zookeeper_and_activations_wait_for_it(
     tmp_path: Path, zookeeper: ZooKeeperServer
 ) -> None:
@@ -45,8 +58,8 @@ async def test_open_epochs_need_no_zookeeper_and_activations_wait_for_it(
         await cluster.kill(first)
         await asyncio.gather(*(stream.more(100) for stream in streams.values()))
         await cluster.start(first)
-        await cluster.acquainted()  # it may take logs back
-        await asyncio.gather(*(stream.more(100) for stream in streams.values()))
+        await cluster.acquainted()  # it takes logs back, and their earlier epochs are recovered with ZooKeeper's help
+        await asyncio.gather(*(settled(client, stream) for stream in streams.values()))
         sequencers = {log: await client.sequencer(LogId(log)) for log in LOGS}
         second = sequencers[1].node
         orphans = [log for log in LOGS if sequencers[log].node == second]

@@ -109,6 +109,36 @@ class TestNodes:
         assert epochs == sorted(epochs)
         assert len(set(epochs)) >= 4
 
+    def test_a_node_that_comes_back_costs_logs_of_other_nodes_nothing(self, simulate: Callable[..., Any]) -> None:
+        """It has heard of nobody at first; taken at its word, all others would be dead, and what they were sent in doubt."""
+        logs = range(1, 9)
+
+        async def application(cluster: SimCluster) -> None:
+            async with cluster.client() as client, client.buffered_writer() as writer:
+
+                async def write(log: int) -> None:
+                    while True:
+                        await writer.append(log, b"x")
+                        await asyncio.sleep(0.001)
+
+                writing = [asyncio.create_task(write(log)) for log in logs]
+                node = (await client.sequencer(logs[0])).node
+                for away in (4.3, 4.6, 4.9):  # who is dialled again first differs
+                    await cluster.stop_node(node)
+                    await asyncio.sleep(away)
+                    before = {log: await client.sequencer(log) for log in logs}
+                    await cluster.start_node(node)
+                    await asyncio.sleep(2)
+                    after = {log: await client.sequencer(log) for log in logs}
+                    stayed = [log for log in logs if after[log].node != node]
+                    assert 0 < len(stayed) < len(logs)
+                    assert {log: after[log].epoch for log in stayed} == {log: before[log].epoch for log in stayed}
+                for task in writing:
+                    assert not task.done()
+                    task.cancel()
+
+        simulate(application, nodes=5)
+
     def test_a_node_cut_off_from_the_others_is_noticed(self, simulate: Callable[..., Any]) -> None:
         async def application(cluster: SimCluster) -> tuple[int, int]:
             async with cluster.client() as client, client.buffered_writer() as writer:

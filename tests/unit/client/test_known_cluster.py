@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from client.known_cluster import KnownCluster
 from client.settings import ClientSettings
 from logdevice_py.core.ids import NodeId, PeerId
 from logdevice_py.protocol.messages import ClusterState, NodeState
 
-ALIVE, DEAD = int(NodeState.ALIVE), int(NodeState.DEAD)
+ALIVE, DEAD, STARTING = int(NodeState.ALIVE), int(NodeState.DEAD), int(NodeState.STARTING)
 
 
 def push(version: int, *states: int, file: int = 1) -> ClusterState:
@@ -48,11 +50,37 @@ def test_a_node_that_was_taken_out_of_the_cluster_file_does_not_make_the_others_
     assert (view.changes, view.config_version) == (changes, 6)
 
 
+@pytest.mark.parametrize("states", [(DEAD, DEAD, ALIVE), (ALIVE, DEAD, STARTING), (DEAD, ALIVE)])
+def test_a_node_that_has_not_heard_of_the_others_yet_does_not_make_them_dead(states: tuple[int, ...]) -> None:
+    """It was just restarted, or is on the smaller side of a partition: what is under way with the others goes on."""
+    view = made()
+    view.on_cluster_state(PeerId(0), push(7, ALIVE, ALIVE, DEAD))
+    changes = view.changes
+    assert view.on_cluster_state(PeerId(2), push(1, *states)) == []
+    assert (alive(view), view.changes) == ([0, 1], changes)
+    assert view.on_cluster_state(PeerId(2), push(2, ALIVE, DEAD, ALIVE)) == [1]
+    assert alive(view) == [0, 2]
+
+
+def test_a_node_that_finds_itself_alone_takes_back_what_it_said_of_others() -> None:
+    view = made()
+    view.on_cluster_state(PeerId(0), push(7, ALIVE, ALIVE, ALIVE))
+    view.on_cluster_state(PeerId(1), push(3, ALIVE, ALIVE, DEAD))
+    assert view.on_cluster_state(PeerId(1), push(4, DEAD, ALIVE, DEAD)) == []
+    assert alive(view) == [0, 1, 2]
+
+
+def test_a_node_that_is_alone_is_believed_when_nobody_else_is_connected() -> None:
+    view = made()
+    assert view.on_cluster_state(PeerId(2), push(1, DEAD, DEAD, ALIVE)) == [0, 1]
+    assert alive(view) == [2]
+
+
 def test_what_a_node_said_is_forgotten_when_its_connection_is_gone() -> None:
     view = made()
     view.on_cluster_state(PeerId(0), push(7, ALIVE, ALIVE, DEAD))
-    view.on_cluster_state(PeerId(2), push(12, DEAD, DEAD, ALIVE))
-    assert alive(view) == [2]
+    view.on_cluster_state(PeerId(2), push(12, DEAD, ALIVE, ALIVE))
+    assert alive(view) == [1, 2]
     changes = view.changes
     assert view.on_peer_down(PeerId(2)) == [2]
     assert alive(view) == [0, 1]

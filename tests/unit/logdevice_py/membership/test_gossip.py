@@ -103,6 +103,29 @@ def test_a_node_that_just_started_sequences_nothing() -> None:
     assert net.machines[0].isolated()
 
 
+def test_a_node_that_is_not_dialled_again_yet_does_not_take_the_others_for_dead() -> None:
+    """Two nodes: one is restarted, and the other one dials it again only after a while."""
+    net = GossipNetwork(2)
+    net.run(6)
+    net.die(1)
+    net.run(3)
+    net.cut = lambda sender, receiver: sender == 0
+    net.boot(1, instance=2)
+    net.run(THRESHOLD - 2)
+    assert net.states(1) == [DEAD, STARTING], "it sequences nothing, though it may not call itself isolated"
+    assert not net.machines[1].isolated()
+    net.cut = lambda sender, receiver: False
+    net.run(2)
+    assert net.states(1) == [ALIVE, ALIVE]
+
+
+def test_a_node_that_nobody_dials_is_on_its_own_after_the_threshold() -> None:
+    net = GossipNetwork(2)
+    net.die(0)
+    net.run(THRESHOLD)
+    assert net.states(1) == [DEAD, ALIVE]
+
+
 def test_a_silent_node_is_dead_after_the_threshold_and_not_before() -> None:
     net = GossipNetwork(5)
     net.run(6)
