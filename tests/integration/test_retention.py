@@ -58,7 +58,8 @@ async def test_old_records_go_and_readers_get_one_trim_gap() -> None:
                 await client.append(1, b"%d" % number)
                 payloads, gaps = await read_all(cluster, 1)
                 trimmed = [gap for gap in gaps if gap.kind is GapKind.TRIM]
-                if trimmed and trimmed[0].hi >= first.lsn:
+                # records that go while they are read leave further gaps between those that were read before
+                if len(trimmed) == 1 and trimmed[0].lo <= first.lsn <= trimmed[0].hi:
                     break
                 await asyncio.sleep(0.1)
         # nothing went before its time, and all that is younger is there; the clock is that of the nodes, which run in this process
