@@ -33,6 +33,10 @@ MARKS_ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
         _DISK,
         f"{_PARTITIONS}::TestSpace::test_chores_that_come_too_late_leave_everything_as_it_is",
     ),
+    "flush_repeated": (
+        _DISK,
+        "tests/integration/test_rocksdb_flushing.py::test_a_file_that_is_damaged_as_it_is_written_is_written_again",
+    ),
     "log_store_partition_rewritten": (
         _DISK,
         f"{_PARTITIONS}::TestSpace::test_a_partition_that_one_log_needs_is_rewritten_without_the_others",

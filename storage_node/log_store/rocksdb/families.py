@@ -17,6 +17,7 @@ from logdevice_py.core.status import LogDeviceError, Status
 from storage_node.log_store import keys
 from storage_node.log_store.metrics import RocksDBMetrics
 from storage_node.log_store.rocksdb.direct_io import takes_direct_io
+from storage_node.log_store.rocksdb.flushing import flush_to_files
 from storage_node.log_store.rocksdb.gradual_deletion import GradualDeletion
 from storage_node.log_store.rocksdb.options_hurdles import OPTIONS_REFUSED, OptionsHurdles
 from storage_node.log_store.settings import LogStoreSettings
@@ -175,7 +176,7 @@ class Families:
         def flush() -> None:
             for reader in readers:
                 with suppress(RocksDBError):
-                    reader.flush()
+                    flush_to_files(reader)
             readers.clear()
 
         return flush
@@ -283,6 +284,12 @@ class Families:
         self._readers[partition] = self.database.get_column_family(name)
         self.handles[partition] = self.database.get_column_family_handle(name)
 
+    def _flushed(self) -> bool:
+        try:
+            return all(flush_to_files(reader) for reader in self.readers())
+        except RocksDBError:
+            return False
+
     def interrupt(self) -> None:
         """Break off what other threads have the database do with files. Nothing can be written any more."""
         self.database.cancel_all_background(False)
@@ -291,11 +298,11 @@ class Families:
         """Close the database. Its lock is given up when the last reference to a family goes.
 
         Args:
-            flush: write memtables to files, so that the next opening has less to do.
+            flush: write memtables to files, so that the next opening has less to do, if that can be done.
         """
         self.handles.clear()
         self._deletion.close()
-        if flush:
+        if flush and self._flushed():
             for reader in self.readers():
                 reader.close()
             self.database.close()

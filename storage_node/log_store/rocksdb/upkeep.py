@@ -26,6 +26,7 @@ from storage_node.log_store import keys
 from storage_node.log_store.directory import Directory
 from storage_node.log_store.partitions import Partitions
 from storage_node.log_store.rocksdb.families import Families, RocksDBError
+from storage_node.log_store.rocksdb.flushing import flush_to_files
 from storage_node.log_store.settings import LogStoreSettings
 
 _GAPS_MAX: Final = 10_000
@@ -237,7 +238,7 @@ class Upkeep:
             self._chore.release()  # one that was to begin finds the database closed
 
     def _flush(self, number: int, family: Any) -> None:
-        family.flush()
+        flush_to_files(family)
 
     def _rewrite(self, kept: list[LogId], number: int, family: Any) -> None:
         """Delete what belongs to logs that have no row on the partition, which it never gets back, and rewrite its files.
