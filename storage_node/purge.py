@@ -12,7 +12,9 @@ An epoch in which this shard has nothing stored needs no purging, which makes th
 
 An epoch that is trimmed, as one of them says, is not waited for longer than the others take to answer: how it ended is forgotten with it, and who is
 silent may be gone for good. It is left as it is until this shard hears of the trim, too. So is an epoch of which nobody knows how it ended: that every shard of its nodeset answered without knowing means that no CLEAN of
-it survives, as after a recovery without any mutation set or when all of that set lost their disks.
+it survives, as after a recovery without any mutation set or when all of that set lost their disks. What recovery decided against looks like what was
+acknowledged and has no other copy left then. The latter must not be lost, so the former is read as well, though readers may have been told of a hole or a
+bridge there.
 """
 
 from __future__ import annotations

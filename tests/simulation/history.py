@@ -167,6 +167,10 @@ class LogHistory:
         """The greatest LSN up to which somebody asked to trim."""
         self.released: Callable[[], int] = lambda: LSN_MAX
         """The greatest LSN that a sequencer released."""
+        self.forgotten: Callable[[int], bool] = lambda lsn: False
+        """Whether recovery decided what an LSN holds and nobody who knew is left (`Invariants.is_forgotten`)."""
+        self.came_back: set[int] = set()
+        """LSNs of which that was so when a reader got a record there."""
         self.times: list[TimeAnswer] = []
         """What `find_time` answered."""
         self.keys: list[KeyAnswer] = []
@@ -250,13 +254,14 @@ class LogHistory:
             if payload is None:
                 self.fail(f"{seen.name} got a corrupt record at {_at((lsn, offset))}", whatever=True)
                 raise AssertionError
+            comes_back = self._comes_back(lsn)
             within = bool(seen.records) and seen.last == lsn
             if within:
                 expected = (lsn, seen.records[-1][1] + 1)
             else:
                 self._end_entry(seen)
                 expected = (seen.last + 1, 0)
-                contradiction = self.final.add_record(lsn)
+                contradiction = "" if comes_back else self.final.add_record(lsn)
                 if contradiction:
                     self.fail(f"{seen.name} got a record at {_at((lsn, offset))}; a reader was told {contradiction}")
                 if lsn > self.released():
@@ -279,10 +284,22 @@ class LogHistory:
                 raise AssertionError
             if item.key != key_of(payload):  # type: ignore[union-attr]
                 self.fail(f"{seen.name} got {payload[:24]!r} with key {item.key!r}", whatever=True)  # type: ignore[union-attr]
-            if attempt.position != (lsn, offset):  # else it was looked at when it was placed
+            if attempt.position != (lsn, offset) and not comes_back:  # else it was looked at when it was placed
                 self._place(attempt, (lsn, offset), seen.name)
             seen.records.append((lsn, offset, payload))
             seen.last = lsn
+
+    def _comes_back(self, lsn: int) -> bool:
+        """Whether a record that a reader got may be one that recovery decided against.
+
+        A shard that missed the recovery of an epoch cannot tell such an entry from one that was acknowledged and whose other copies are destroyed. When
+        nobody is left who knows it keeps both, as what was acknowledged must not be lost. So a reader may have been told that there is nothing, and who
+        appended the record may have been told so, too, and have it elsewhere by now.
+        """
+        if not self.forgotten(lsn):
+            return False
+        self.came_back.add(lsn)
+        return True
 
     def _stamp(self, lsn: int, timestamp: int, by: str) -> None:
         if self.timestamps.setdefault(lsn, timestamp) != timestamp:
@@ -346,6 +363,10 @@ class LogHistory:
                 records = records[: bisect_right(records, got[-1][:2], key=_position)]
             if lost:
                 records, got = _without(records, lost), _without(got, lost)
+            if self.came_back:
+                # whoever came before what recovery had decided against was back got less
+                held = set(got)
+                records = [record for record in records if record[0] not in self.came_back or record in held]
             if got != records:
                 missing = [_at(record[:2]) for record in records if record not in set(got)]
                 extra = [_at(record[:2]) for record in got if record not in set(records)]

@@ -32,7 +32,9 @@ from logdevice_py.protocol.messages import (
 )
 from server.sim_machines import SimMachines, SimNode
 from storage_node.log_store import keys
-from storage_node.log_store.interface import LogMetadataKind, WriteShard
+from storage_node.log_store.identity import ShardMarker
+from storage_node.log_store.interface import EpochMetadataKind, LogMetadataKind, WriteShard
+from storage_node.log_store.memory import MemoryDisk
 from storage_node.stored_metadata import decode_epoch, decode_lsn, decode_seal
 from tests.simulation.dirty_invariants import DirtyInvariants
 from tests.simulation.history import Violation
@@ -158,6 +160,26 @@ class Invariants:
     def fail(self, text: str) -> None:
         """Something is wrong."""
         raise Violation(text)
+
+    def is_forgotten(self, log: LogId, lsn: int) -> bool:
+        """Whether a recovery that ended decided what the LSN holds, and no shard knows any more how the epoch ended.
+
+        Below the LNG from which the recovery began it decided nothing. The disk of an earlier generation, as a backup holds it, tells nobody anything.
+        """
+        epoch, esn = lsn >> 32, lsn & 0xFFFFFFFF
+        began = self.logs[log].recovered_from.get(epoch)
+        if began is None or esn <= began:
+            return False
+        key = keys.epoch_metadata_key(log, epoch, EpochMetadataKind.RECOVERY)
+        return not any(
+            key in disk.rows and self._is_current(shard, disk)
+            for node in self.cluster.nodes.values()
+            for shard, disk in node.disks.items()
+        )
+
+    def _is_current(self, shard: ShardId, disk: MemoryDisk) -> bool:
+        marker = ShardMarker.decode(disk.rows[keys.MARKER_KEY])
+        return marker.shard == shard and marker.generation == self._generations.get(shard)
 
     def watch(self, node: SimNode, effects: list[Any]) -> None:
         """The effects of one turn of a node."""

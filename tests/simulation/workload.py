@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from client.read.items import RecordBatch
@@ -49,6 +50,8 @@ class Applications:
             model = invariants.logs[log]
             history.released = lambda model=model: model.released  # type: ignore[misc]
             model.expired = lambda lsn, history=history: history.expire(lsn)  # type: ignore[misc]
+            if loses:
+                history.forgotten = partial(invariants.is_forgotten, log)
         self.take_out: Callable[[Iterable[ShardId]], bool] = lambda shards: False
         """Whether these shards may leave the cluster file; if so, what they hold counts as lost."""
         self.pending = 0
