@@ -162,7 +162,7 @@ class Releases:
         for log_id in list(islice(behind, self._settings.release_sweep_logs)):
             del behind[log_id]
             log = self._logs.get(log_id)
-            if log is not None:
+            if log is not None and log.last_released:  # 0: it left the cluster file and came back meanwhile
                 self._tell(log, log.release_copyset)
                 self._recent[log_id] = None
         if behind:

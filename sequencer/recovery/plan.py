@@ -218,7 +218,8 @@ class Plan:
             if decision is not None and decision.kind is CopyKind.ENTRY:
                 stamp = decision.timestamp
                 yield esn, decision
-            elif esn == self.bridge:
+            elif self.bridge and esn >= self.bridge:
+                # What is plugged behind the bridge is one as well: the first one may be trimmed away, or a reader begin behind it.
                 yield esn, Decision(CopyKind.BRIDGE, stamp)
             elif decision is not None:
                 yield esn, decision

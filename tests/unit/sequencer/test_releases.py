@@ -114,6 +114,20 @@ class TestLater:
         world.run(300_000)
         assert set(told(world)) == {shard_id(NodeId(node)) for node in range(4)}
 
+    def test_nothing_is_told_of_a_log_that_left_and_came_back_before_it_is_released(self) -> None:
+        world = active()
+        world.append()
+        world.run(1)
+        world.node.on_config(make_config(logs=(50, 60), version=2), world.now)
+        world.node.on_config(make_config(version=3), world.now)
+        world.recoveries.held = True
+        world.append()
+        world.run(10_000)
+        assert (world.sequencer.epoch, world.sequencer.last_released) == (2, 0)
+        told(world)
+        world.run(1_000_000)
+        assert told(world) == {}
+
     def test_everybody_is_told_once_more_by_the_broadcast(self) -> None:
         world = active()
         world.append()
