@@ -29,8 +29,8 @@ class KnownCluster:
     Until the first push, and while no node is connected, every node counts as alive. Each node numbers its own pushes; an older one of the same node is ignored.
     Of the pushes of nodes that are connected the latest one holds, among those that know the newest cluster file: a node that was taken out of the file hears
     nobody, and takes all others for dead. So does one that was just restarted, or that a partition keeps from most others: what such a node says
-    holds only while nobody else says anything. A refused dial marks the node dead at once, until a push or an established connection
-    says otherwise, or `refusal_us` later: when nothing changes, nobody pushes.
+    holds only while nobody else says anything, and requests that do not get on then dial others (`Routes.look_further`). A refused dial marks the node
+    dead at once, until a push or an established connection says otherwise, or `refusal_us` later: when nothing changes, nobody pushes.
     """
 
     __slots__ = ("_arrived", "_pushes", "_refused", "_settings", "_states", "changes", "config_version")
@@ -69,6 +69,14 @@ class KnownCluster:
 
     def isolated(self) -> bool:
         return False
+
+    def hears_no_witness(self) -> bool:
+        """Nodes are connected, but none that sees most of the cluster: what counts as dead may well live."""
+        return bool(self._pushes) and not self._latest().order[1]
+
+    def was_refused(self, node: NodeId) -> bool:
+        """It could not be dialled a short while ago."""
+        return node in self._refused
 
     def on_cluster_state(self, peer: PeerId, message: ClusterState) -> list[NodeId]:
         """Take a push; the nodes that it newly declares dead."""

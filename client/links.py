@@ -56,6 +56,10 @@ class Links(Outbox):
         """Connected at this moment."""
         return peer in self._up
 
+    def is_dialled(self, peer: PeerId) -> bool:
+        """A connection to it is being made."""
+        return peer in self._waiting
+
     def connected(self) -> list[PeerId]:
         """Nodes connected at this moment, in order."""
         return sorted(self._up)

@@ -24,7 +24,7 @@ from logdevice_py.protocol.messages import Fetched
 from storage_node.copies import settled_until
 from storage_node.fetching import Answers, CopyFetcher, FoundCopies, Nodeset, best_copies, put_again, remember, spans
 from storage_node.log_damage import LogDamage
-from storage_node.lsn_ranges import format_range, remove_range
+from storage_node.lsn_ranges import Range, format_range, remove_range
 from storage_node.notices import Notice
 from storage_node.purge import HistoryReader, StartHistoryReader
 from storage_node.shard import Shard
@@ -70,6 +70,8 @@ class LogRepair:
         self.damage = damage
         self.reader: HistoryReader | None = None
         self.progress = False
+        self.looked_for: list[Range] = []
+        """What was known to be missing when it was planned; what is noted later is for the next attempt."""
         self._shard = shard
         self._start_reader = start_reader
         self._finished = finished
@@ -121,6 +123,7 @@ class LogRepair:
             damaged: what cannot be read may be replaced.
         """
         shard, damage = self._shard, self.damage
+        self.looked_for = list(damage.missing)
         wrong = [(damage.unreadable, True)] if damaged else []
         wrong.append((damage.missing, False))
         for interval, low, high in spans(history):

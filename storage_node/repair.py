@@ -175,9 +175,11 @@ class RepairQueue:
     def _on_finished(self, repair: LogRepair, progress: bool, now: Micros) -> None:
         self._running = None
         damage = repair.damage
-        damage.missing.clear()  # what is still missing is found again when it is compared again
+        for first, last in repair.looked_for:
+            remove_range(damage.missing, first, last)  # what is still missing is found again when it is compared again
         if progress:
             damage.delay = RETRY_FIRST
-        damage.not_before = Micros(now + damage.delay)
+        # nobody has looked yet for what was noted meanwhile
+        damage.not_before = now if damage.missing else Micros(now + damage.delay)
         damage.delay = min(2 * damage.delay, _RETRY_MAX)
         self._begin(now)

@@ -357,6 +357,7 @@ class AppendRequests:
                     self._rng, initial_us=self._settings.retry_us_min, max_us=self._settings.retry_us_max
                 )
             log = frame.message.log
+            self._routes.look_further(log, self._links)
             appends.timer = self._timers.at(now + next(appends.pauses), lambda at: self._retry(log, at))
 
     def _retry(self, log: LogId, now: Micros) -> None:
@@ -473,6 +474,7 @@ class AppendRequests:
         """Ask another node where the log is. It also tells the state of the cluster; the append itself goes on waiting. The silent node is asked what
         it waits for."""
         self._inquiries.ask(log, silent, now)
+        self._routes.look_further(log, self._links)
         node = self._routes.other_node(log, silent, round_)
         if node is None:
             return

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from client.known_cluster import KnownCluster
+from client.links import Links
 from client.metrics import ClientMetrics
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.core import marks
-from logdevice_py.core.ids import LogId, NodeId, data_log_of
+from logdevice_py.core.ids import LogId, NodeId, PeerId, data_log_of
 from logdevice_py.core.lsn import Epoch
 from logdevice_py.core.status import Status
 from logdevice_py.placement.sequencer_locator import locate_sequencer
@@ -86,6 +87,25 @@ class Routes:
             return located
         others = [node for node in sorted(self.config.nodes) if node != than and self.view.is_alive(node)]
         return others[round_ % len(others)] if others else None
+
+    def look_further(self, log: LogId, links: Links) -> None:
+        """A request for the log does not get on: if nobody who is connected sees most of the cluster, dial another node.
+
+        Cut off from the other nodes, those that are connected refuse whatever they are asked, and take all for dead who could serve the log. Any other
+        node tells what it sees as soon as it is connected. The first choice is the one that takes the log over from them.
+        """
+        view = self.view
+        if not view.hears_no_witness():
+            return
+
+        def unheard(node: NodeId) -> bool:
+            peer = PeerId(node)
+            return not (links.is_up(peer) or links.is_dialled(peer) or view.was_refused(node))
+
+        node = locate_sequencer(data_log_of(log), self.config, unheard)
+        if node is not None:
+            marks.hit("client_looks_for_a_witness")
+            links.connect(node)
 
 
 class Router:

@@ -175,6 +175,7 @@ class SeqStateRequest:
         if self._expired(Status.TIMEDOUT, now):
             return
         self._trail.unanswered(f"N{self.node}")
+        self._owner.routes.look_further(self.log, self._owner.links)
         other = self._owner.routes.other_node(self.log, self.node, self._round)
         self._round += 1
         node = self._router.first()
@@ -195,6 +196,7 @@ class SeqStateRequest:
             return
         self.state = QuestionState.PAUSED
         self._owner.routes.forget(self.log, self.node)
+        self._owner.routes.look_further(self.log, self._owner.links)
         self._at(now + next(self._pauses), self.start)
 
     def _expired(self, status: Status, now: Micros) -> bool:

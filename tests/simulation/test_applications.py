@@ -152,3 +152,30 @@ class TestNodes:
 
         node, other = simulate(application, nodes=5, replicate="node:2")
         assert node != other
+
+    @pytest.mark.parametrize("ask", ["append", "sequencer", "tail_lsn", "buffered_writer"])
+    def test_who_knows_only_the_node_that_is_cut_off_gets_on_with_the_others(
+        self, simulate: Callable[..., Any], ask: str
+    ) -> None:
+        async def get_on(client: Any) -> None:
+            async with asyncio.timeout(2):
+                if ask == "append":
+                    await client.append(1, b"y")
+                elif ask == "buffered_writer":
+                    async with client.buffered_writer() as writer:
+                        await writer.append(1, b"y")
+                else:
+                    await getattr(client, ask)(1)
+
+        async def application(cluster: SimCluster) -> None:
+            await asyncio.sleep(5)  # while nodes start, clients get to know several
+            async with cluster.client() as old, cluster.client() as fresh, cluster.client() as witness:
+                await old.append(1, b"x")
+                node = (await old.sequencer(1)).node
+                cluster.cut_off(node)
+                await asyncio.sleep(3)
+                await get_on(old)
+                await get_on(fresh)
+                assert (await witness.sequencer(1)).node != node
+
+        simulate(application, nodes=5)

@@ -76,6 +76,18 @@ def test_a_node_that_is_alone_is_believed_when_nobody_else_is_connected() -> Non
     assert alive(view) == [2]
 
 
+@pytest.mark.parametrize("states", [(DEAD, DEAD, ALIVE), (ALIVE, ALIVE, STARTING)])
+def test_a_node_that_cannot_know_is_no_witness(states: tuple[int, ...]) -> None:
+    view = made()
+    assert not view.hears_no_witness(), "nobody has been asked yet"
+    view.on_cluster_state(PeerId(2), push(1, *states))
+    assert view.hears_no_witness()
+    view.on_cluster_state(PeerId(0), push(1, ALIVE, ALIVE, DEAD))
+    assert not view.hears_no_witness()
+    view.on_peer_down(PeerId(0))
+    assert view.hears_no_witness()
+
+
 def test_what_a_node_said_is_forgotten_when_its_connection_is_gone() -> None:
     view = made()
     view.on_cluster_state(PeerId(0), push(7, ALIVE, ALIVE, DEAD))

@@ -170,6 +170,28 @@ class TestDamagedCopies:
         driver.advance(3 * SECOND)
         assert SYNC_LOG not in driver.machines.repairs.damaged
 
+    @pytest.mark.parametrize("ended", [True, False], ids=["of a copy", "in vain"])
+    def test_what_is_found_missing_during_an_attempt_is_looked_for_in_the_next_one(self, ended: bool) -> None:
+        driver = filled(replace(SETTINGS, scrub_bytes_per_s=0))
+        repairs, state = driver.machines.repairs, driver.machines.shard.logs[SYNC_LOG]
+        for esn in (2, 7):
+            driver.disk.remove(SYNC_LOG, lsn(1, esn))
+        repairs.note_missing(state, [lsn(1, 2)])
+        driver.turn()
+        driver.tell_history([interval()])
+        asked = driver.take(Fetch)
+        assert {fetch.first for fetch in asked} == {lsn(1, 2)}
+        repairs.note_missing(state, [lsn(1, 7)])
+        driver.turn(*(fetched(fetch, *([lsn(1, 2)] if ended else [])) for fetch in asked))
+        driver.tell_history([interval()])
+        asked = driver.take(Fetch)
+        assert {fetch.first for fetch in asked} == {lsn(1, 7)}, (
+            "what nobody has is not asked for again until somebody says so"
+        )
+        driver.turn(*(fetched(fetch, lsn(1, 7)) for fetch in asked))
+        assert lsn(1, 7) in driver.stored()
+        assert not repairs.damaged
+
 
 class TestScrubber:
     def begin(self, driver: ShardDriver) -> dict[ShardId, Compare]:

@@ -454,6 +454,101 @@ class TestLoss:
         assert not fresh.failure.maybe_applied
 
 
+class TestIsolation:
+    """Nobody is connected but a node that is cut off from the others."""
+
+    def _cut_off(self, state: NodeState = NodeState.ALIVE) -> tuple[Bench, NodeId]:
+        bench = Bench()
+        first = append(bench)
+        node, message = bench.one()
+        bench.answer(node, appended(message))
+        assert first.result is not None
+        bench.push(node, {other: int(state if other == node else NodeState.DEAD) for other in range(3)})
+        bench.dialled.clear()
+        return bench, node
+
+    def _witness(self, bench: Bench, cut_off: NodeId) -> NodeId:
+        """The node that was dialled says who is alive."""
+        (witness,) = bench.dialled
+        assert witness != cut_off
+        bench.push(witness, {other: int(NodeState.DEAD if other == cut_off else NodeState.ALIVE) for other in range(3)})
+        return witness
+
+    def test_an_append_that_it_refuses_goes_to_another_node(self) -> None:
+        bench, cut_off = self._cut_off()
+        promise = append(bench)
+        node, message = bench.one()
+        assert node == cut_off
+        bench.answer(node, appended(message, Status.ISOLATED))
+        witness = self._witness(bench, cut_off)
+        bench.pass_time(10_000)
+        node, message = bench.one()
+        assert node == witness, "of those that are left, the log's sequencer is the one to dial first"
+        bench.answer(node, appended(message))
+        assert promise.result is not None
+
+    def test_a_question_that_it_refuses_goes_to_another_node(self) -> None:
+        bench, cut_off = self._cut_off()
+        promise = FakePromise()
+        bench.session.tail_lsn(LOG, promise, bench.now)
+        node, question = bench.one(GetSeqState)
+        assert node == cut_off
+        bench.answer(node, seq_state(question, Status.ISOLATED))
+        witness = self._witness(bench, cut_off)
+        bench.pass_time(10_000)
+        node, question = bench.one(GetSeqState)
+        assert node == witness
+        bench.answer(node, seq_state(question, released=5))
+        assert promise.result == 5
+
+    def test_nothing_waits_until_a_node_that_starts_has_heard_of_the_others(self) -> None:
+        bench, starting = self._cut_off(NodeState.STARTING)
+        append(bench)
+        assert bench.taken() == []
+        witness = self._witness(bench, starting)
+        bench.pass_time(10_000)
+        assert bench.one()[0] == witness
+
+    @pytest.mark.parametrize("asks", [False, True])
+    def test_its_silence_makes_the_client_look_further(self, asks: bool) -> None:
+        bench, cut_off = self._cut_off()
+        if asks:
+            bench.session.tail_lsn(LOG, FakePromise(), bench.now)
+        else:
+            append(bench)
+        bench.turn()
+        assert bench.dialled == []
+        bench.pass_time(2_100_000 if asks else 400_000)
+        self._witness(bench, cut_off)
+
+    def test_where_the_others_are_really_dead_it_is_what_the_error_tells_of(self) -> None:
+        bench, cut_off = self._cut_off()
+        bench.connect = False
+        promise = append(bench)
+        while not promise.done():
+            for node, message in bench.taken():
+                assert node == cut_off
+                bench.answer(node, appended(message, Status.ISOLATED))
+            for node in {other for other in others(cut_off) if bench.session.links.is_dialled(PeerId(other))}:
+                bench.down(NodeId(node), refused=True)
+            bench.pass_time(5_000)
+        assert promise.failure.status is Status.ISOLATED
+        assert "the node cannot see most of the cluster" in str(promise.failure)
+        assert not promise.failure.maybe_applied
+        assert sorted(set(bench.dialled)) == others(cut_off)
+        assert len(bench.dialled) <= 2 * 4, "each again only when its refusal is long past"
+
+    def test_a_refusal_while_a_witness_is_connected_makes_nobody_dial(self) -> None:
+        bench = Bench()
+        append(bench)
+        node, message = bench.one()
+        bench.push(node, dict.fromkeys(range(3), int(NodeState.ALIVE)))
+        bench.dialled.clear()
+        bench.answer(node, appended(message, Status.ISOLATED))
+        bench.pass_time(10_000)
+        assert bench.dialled == []
+
+
 class TestView:
     def test_the_log_is_located_among_the_nodes_that_are_alive(self) -> None:
         bench = Bench()
