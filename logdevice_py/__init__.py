@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from logdevice_py.core.status import Status as Status
     from server.local_cluster import LocalCluster as LocalCluster
     from server.sim_cluster import SimCluster as SimCluster
+    from server.sim_cluster import SimulationFailed as SimulationFailed
     from server.sim_cluster import simulate as simulate
 
 _HOME = {
@@ -46,6 +47,7 @@ _HOME = {
     "Record": "client.read.items",
     "RecordBatch": "client.read.items",
     "SimCluster": "server.sim_cluster",
+    "SimulationFailed": "server.sim_cluster",
     "Status": "logdevice_py.core.status",
     "SyncClient": "client.sync",
     "simulate": "server.sim_cluster",
@@ -70,6 +72,7 @@ __all__ = [
     "Record",
     "RecordBatch",
     "SimCluster",
+    "SimulationFailed",
     "Status",
     "SyncClient",
     "simulate",

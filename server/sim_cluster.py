@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any, TypeVar
@@ -137,7 +138,16 @@ class SimCluster:
                 so on.
             fault_interval: virtual seconds between two faults, on average, while they come.
             trace: gets what happens; by default only the last events are kept.
+
+        Raises:
+            ValueError: one of them is wrong.
         """
+        for what, number in (("nodes", nodes), ("logs", logs), ("racks", racks)):
+            if number < 1:
+                raise ValueError(f"{what} is a number from 1 on, not {number}")
+        if racks > nodes:
+            raise ValueError(f"{nodes} nodes cannot be spread over {racks} racks")
+        _check_time("fault_interval", fault_interval)
         loop = asyncio.get_running_loop()
         if not isinstance(loop, SimEventLoop):
             raise RuntimeError("a SimCluster lives under virtual time: run the application with simulate(...)")
@@ -199,13 +209,23 @@ class SimCluster:
     # What can be done to nodes
 
     def node(self, node: int) -> SimNode:
-        """One simulated machine."""
-        return self.machines.nodes[NodeId(node)]
+        """One simulated machine; ValueError if there is none of that number."""
+        try:
+            return self.machines.nodes[NodeId(node)]
+        except KeyError:
+            raise ValueError(f"there is no node {node}; there are {', '.join(map(str, self.machines.nodes))}") from None
+
+    def _node_that_is_down(self, node: int) -> SimNode:
+        found = self.node(node)
+        if found.state is not SimNodeState.DOWN:
+            raise ValueError(f"node {node} is not down but {found.state.name.lower()}")
+        return found
 
     async def start_node(self, node: int) -> None:
-        """Start one node; it serves when this returns."""
-        self.node(node).start()
-        await self._wait(lambda: self.node(node).state is SimNodeState.RUNNING)
+        """Start one node that is down; it serves when this returns."""
+        started = self._node_that_is_down(node)
+        started.start()
+        await self._wait(lambda: started.state is SimNodeState.RUNNING)
 
     async def stop_node(self, node: int) -> None:
         """End one node's process at once; its disk keeps what was written."""
@@ -225,14 +245,15 @@ class SimCluster:
 
     async def wipe_node(self, node: int) -> None:
         """Replace the disks of a node that is down by empty ones."""
-        self.node(node).wipe()
+        self._node_that_is_down(node).wipe()
 
     def cut_off(self, node: int) -> None:
         """Nothing passes between a node and the other nodes; clients still reach it."""
+        alone = self.node(node).id
         for other in self.machines.nodes:
-            if other != node:
-                self.machines.network.block(node, other)
-                self.machines.network.block(other, node)
+            if other != alone:
+                self.machines.network.block(alone, other)
+                self.machines.network.block(other, alone)
 
     def heal(self) -> None:
         """End all partitions."""
@@ -260,10 +281,12 @@ def simulate(
         SimulationFailed: from the exception that left the application or one of the machines.
         ValueError: an argument of the cluster is wrong.
     """
+    _check_time("virtual_seconds", virtual_seconds)
     scheduler = Scheduler()
     trace = Trace(echo=echo)
-
     made = False
+    failures: list[tuple[BaseException, int]] = []
+    """The first is what left the application, and when, in microseconds. When its cleaning up does not end either, that has an exception of its own."""
 
     async def run() -> T:
         nonlocal made
@@ -274,16 +297,25 @@ def simulate(
 
     if asyncio._get_running_loop() is not None:
         raise RuntimeError("simulate runs an event loop of its own: call it from outside of coroutines")
-    with asyncio.Runner(loop_factory=lambda: SimEventLoop(scheduler, limit=round(virtual_seconds * 1e6))) as runner:
-        try:
-            return runner.run(run())
-        except Exception as error:
-            if not made:
-                raise  # the caller's arguments
-            name = getattr(application, "__name__", "the application")
-            raise SimulationFailed(
-                f"{name} failed with seed {seed} after {scheduler.now / 1e6:.3f} s of virtual time: {type(error).__name__}: {error}"
-            ) from error
+    try:
+        with asyncio.Runner(loop_factory=lambda: SimEventLoop(scheduler, limit=round(virtual_seconds * 1e6))) as runner:
+            try:
+                return runner.run(run())
+            except BaseException as raised:
+                failures.append((raised, scheduler.now))
+                raise
+    except BaseException as raised:  # noqa: BLE001 - what is first is raised again below
+        failures.append((raised, scheduler.now))
+    error, at = failures[0]
+    if not made:
+        raise error  # the caller's arguments
+    name = getattr(application, "__name__", "the application")
+    where = f"{name} failed with seed {seed} after {at / 1e6:.3f} s of virtual time"
+    if isinstance(error, Exception):
+        raise SimulationFailed(f"{where}: {type(error).__name__}: {error}") from error
+    # what is to end the test or the program must stay what it is
+    error.add_note(where)
+    raise error
 
 
 def _kinds(faults: str | Collection[str], rng: random.Random) -> list[str]:
@@ -292,10 +324,16 @@ def _kinds(faults: str | Collection[str], rng: random.Random) -> list[str]:
         usable = [kind.name for kind in CATALOG.values() if kind.name not in _NOT_FOR_APPLICATIONS and not kind.minutes]
         return rng.sample(usable, rng.randrange(1, 8))
     wanted = [faults] if isinstance(faults, str) else list(faults)
+    usable = [name for name in CATALOG if name not in _NOT_FOR_APPLICATIONS]
     for name in wanted:
-        if name not in CATALOG:
-            raise ValueError(f"there is no kind of fault {name!r}; there are {', '.join(CATALOG)}")
+        if name not in usable:
+            raise ValueError(f"there is no kind of fault {name!r} for applications; there are {', '.join(usable)}")
     return wanted
+
+
+def _check_time(what: str, seconds: float) -> None:
+    if not (math.isfinite(seconds) and seconds > 0):
+        raise ValueError(f"{what} is a number of seconds above 0, not {seconds}")
 
 
 def _no_client() -> None:

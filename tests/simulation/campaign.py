@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +16,13 @@ MARK_HITS_MIN: Final = 10
 RECORDS_MIN: Final = 2000
 EPOCHS_MIN: Final = 5
 FAULTS_MIN: Final = 10
+EFFECTS_ARE_SHARED: Final = "effects of kinds that do the same are counted under one name, so a kind can have had an effect in more seeds than it was in"
+_IN_JSON: Final = {"str": str, "int": int, "float": (int, float), "bool": bool, "list": list, "dict": dict}
+"""What a value of a type is read as."""
+
+
+class NoCampaignError(Exception):
+    """A file does not hold a campaign; the text says why."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -34,6 +41,8 @@ class Campaign:
     """Those that must be reached."""
     kinds: dict[str, str]
     """Of faults, each with the name under which its effects are counted."""
+    keep_going: bool = False
+    """A seed that fails does not stop it."""
     elapsed: float = 0.0
     """Seconds of real time."""
     processor: float = 0.0
@@ -109,10 +118,10 @@ class Campaign:
         return made[0], made[1], made[2]
 
     def shortfalls(self) -> list[str]:
-        """In which way it has not shown what a campaign has to show; empty: it has."""
+        """In which way it has not shown what a campaign has to show; empty: it has. Only all seeds together have to show what is rare."""
         found = [f"{campaign_mode(seed).replay(seed)} failed: {cause}" for seed, cause in sorted(self.failures.items())]
         if not self.is_complete:
-            found.append(f"partial: {self.counted} of {self.runs} seeds")
+            return [*found, f"partial: {self.counted} of {self.runs} seeds"]
         for what, median, least in zip(
             ("acknowledged records", "epochs", "faults"),
             self.medians,
@@ -175,6 +184,8 @@ class Campaign:
                 "",
                 *_table(("Seeds", "Mark", "First seed"), self.mark_rows()),
                 "",
+                f"{EFFECTS_ARE_SHARED.capitalize()}.",
+                "",
                 *_table(("Seeds with it", "with an effect", "Fault"), self.fault_rows()),
                 "",
             ]
@@ -182,21 +193,37 @@ class Campaign:
 
     # In a file
 
-    def save(self, path: Path) -> None:
-        """Write it as JSON, and beside that as Markdown."""
-        text = json.dumps(asdict(self) | {"shortfalls": self.shortfalls()}, indent=1)
-        for target, content in ((path, text), (path.with_suffix(".md"), self.markdown())):
-            made = target.with_name(target.name + ".part")
-            made.write_text(content, encoding="utf-8")
-            made.replace(target)
+    def texts(self, path: Path) -> dict[Path, str]:
+        """What a file is to hold of it as JSON, and one beside that as Markdown."""
+        values = asdict(self) | {"shortfalls": self.shortfalls()}
+        return {path: json.dumps(values, indent=1), path.with_suffix(".md"): self.markdown()}
 
     @classmethod
     def load(cls, path: Path) -> Campaign:
-        """What `save` wrote."""
-        values = json.loads(path.read_text(encoding="utf-8"))
-        del values["shortfalls"]
-        values["failures"] = {int(seed): cause for seed, cause in values["failures"].items()}
-        return cls(**values)
+        """From the JSON of `texts`; `NoCampaignError` when the file holds something else."""
+        try:
+            values = json.loads(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise NoCampaignError(error.strerror) from error
+        except ValueError as error:
+            raise NoCampaignError(f"not JSON ({error})") from error
+        if not isinstance(values, dict):
+            raise NoCampaignError("its JSON is no object")
+        values.pop("shortfalls", None)
+        of_class = {each.name: each for each in fields(cls)}
+        if strange := values.keys() - of_class.keys():
+            raise NoCampaignError(f"it has {', '.join(sorted(strange))}, which none has")
+        for name, each in of_class.items():
+            if name not in values and each.default is MISSING and each.default_factory is MISSING:
+                raise NoCampaignError(f"it has no {name}")
+            if name in values and not isinstance(values[name], _IN_JSON[str(each.type).partition("[")[0]]):
+                raise NoCampaignError(f"its {name} is not of type {each.type}")
+        campaign = cls(**values)
+        try:
+            campaign.failures = {int(seed): cause for seed, cause in campaign.failures.items()}
+        except ValueError as error:
+            raise NoCampaignError("its failures are not by seed") from error
+        return campaign
 
 
 class InOrder:

@@ -1,102 +1,90 @@
-"""Runs a campaign: shows how far it is, keeps its file up to date, and goes on with one that was interrupted."""
+"""Runs a campaign: keeps its file up to date, goes on with one that was interrupted, and prints what came of it."""
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import shlex
-import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
-from types import FrameType
-
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from server.sim_faults.nemesis import CATALOG
-from tests.simulation.campaign import Campaign, InOrder
+from tests.simulation.campaign import EFFECTS_ARE_SHARED, Campaign, InOrder, NoCampaignError
+from tests.simulation.command_line import Arguments
 from tests.simulation.marks_elsewhere import MARKS_ELSEWHERE
+from tests.simulation.report_file import ReportFiles, why_not_writable
 from tests.simulation.run_mode import campaign_mode
-from tests.simulation.search import ROOT, SOURCES, SeedResult, declared_marks, run_many
+from tests.simulation.search import ROOT, SOURCES, SeedResult, declared_marks
+from tests.simulation.seed_loop import run_all
+from tests.simulation.shrinking import shrink
 
 _SAVE_EVERY = 20.0
 """Seconds of real time."""
 
 
-def run_campaign(arguments: argparse.Namespace) -> tuple[Campaign, SeedResult | None]:
-    """Run it to its end, to the first failure or until it is interrupted; the seed that failed, if it stopped there."""
-    file = arguments.resume or arguments.report
-    path = None if file is None else Path(file)
-    campaign = _resumed(Path(arguments.resume)) if arguments.resume else _begun(arguments)
+def run_campaign(arguments: Arguments) -> int:
+    """Run it to its end, to the first failure or until it is interrupted; the exit status."""
+    campaign = _begun(arguments) if arguments.resume is None else _resumed(arguments.resume)
+    campaign.keep_going |= arguments.keep_going
+    path = arguments.resume or arguments.report
+    files = ReportFiles()
     began, saved, before = time.monotonic(), time.monotonic(), campaign.elapsed
-    failed: SeedResult | None = None
     in_order = InOrder(campaign.next_seed)
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    signal.signal(signal.SIGTERM, _interrupt)
-    results = run_many(
+
+    def add(result: SeedResult) -> int:
+        nonlocal saved
+        for each in in_order.put(result):
+            campaign.add(each)
+        campaign.elapsed = before + time.monotonic() - began
+        if path is not None and time.monotonic() > saved + _SAVE_EVERY:
+            files.write(campaign.texts(path))
+            saved = time.monotonic()
+        return campaign.counted
+
+    ending = run_all(
         range(campaign.next_seed, campaign.first + campaign.runs),
+        add,
+        arguments,
         mode=campaign_mode,
-        tail=arguments.tail,
-        jobs=arguments.jobs,
-        keep_going=arguments.keep_going,
+        keep_going=campaign.keep_going,
+        already=campaign.counted,
     )
-    try:
-        with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
-            task = progress.add_task("seeds", total=campaign.runs, completed=campaign.counted)
-            for result in results:
-                if result.failure and not arguments.keep_going:
-                    failed = result
-                    break
-                if result.failure:
-                    print(f"{campaign_mode(result.seed).replay(result.seed)}: {result.cause}", flush=True)
-                for each in in_order.put(result):
-                    campaign.add(each)
-                progress.update(task, completed=campaign.counted)
-                campaign.elapsed = before + time.monotonic() - began
-                if path is not None and time.monotonic() > saved + _SAVE_EVERY:
-                    campaign.save(path)
-                    saved = time.monotonic()
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-    finally:
-        results.close()
-    if failed is not None:
-        campaign.failures[failed.seed] = failed.cause
+    if ending.failed is not None:
+        campaign.failures[ending.failed.seed] = ending.failed.cause
     if path is not None:
-        campaign.save(path)
-    return campaign, failed
+        files.write(campaign.texts(path))
+    if ending.failed is not None and not ending.interrupted:
+        shrink(ending.failed.seed, campaign_mode(ending.failed.seed), arguments.shrink_seconds)
+    _print_campaign(campaign)
+    return ending.status(good=not campaign.shortfalls() and files.up_to_date)
 
 
-def print_campaign(campaign: Campaign) -> bool:
-    """What it has shown; whether that is all that it has to show."""
-    shortfalls = campaign.shortfalls()
-    print(f"seeds that reached each of {len(campaign.marks)} marks, the rarest first, and the first such seed")
-    for count, mark, example in campaign.mark_rows():
-        print(f"{count:8} {mark}  {example}")
-    print(f"{len(MARKS_ELSEWHERE)} more marks are left to tests that are named in marks_elsewhere.py")
-    print("seeds in which a kind of fault was caused, and in which it did something to somebody")
-    for caused, effective, kind in campaign.fault_rows():
-        print(f"{caused:8} {effective:6} {kind}")
-    print("\n".join(campaign.summary()))
-    print(
-        "\n".join(
-            ["short of what a campaign has to show:", *(f"  {text}" for text in shortfalls)]
-            if shortfalls
-            else ["passed"]
+def _print_campaign(campaign: Campaign) -> None:
+    """What it has shown, and what it is short of. A part shows too little for its tables to mean much: they are in the report."""
+    if campaign.is_complete:
+        print(f"seeds that reached each of {len(campaign.marks)} marks, the rarest first, and the first such seed")
+        for count, mark, example in campaign.mark_rows():
+            print(f"{count:8} {mark}  {example}")
+        print(f"{len(MARKS_ELSEWHERE)} more marks are left to tests that are named in marks_elsewhere.py")
+        print(
+            f"seeds in which a kind of fault was caused, and in which it did something to somebody ({EFFECTS_ARE_SHARED})"
         )
-    )
-    return not shortfalls
+        for caused, effective, kind in campaign.fault_rows():
+            print(f"{caused:8} {effective:6} {kind}")
+    print("\n".join(campaign.summary()))
+    shortfalls = campaign.shortfalls()
+    print("short of what a campaign has to show:" if shortfalls else "passed")
+    for text in shortfalls:
+        print(f"  {text}")
 
 
-def _begun(arguments: argparse.Namespace) -> Campaign:
+def _begun(arguments: Arguments) -> Campaign:
     return Campaign(
         commit=_commit(),
         sources=_sources(),
         command="python -m tests.simulation " + shlex.join(sys.argv[1:]),
-        first=arguments.seed or 0,
+        first=arguments.seed,
         runs=arguments.runs,
         marks=sorted(set(declared_marks()) - set(MARKS_ELSEWHERE)),
         kinds={kind.name: kind.counted_as for kind in CATALOG.values()},
@@ -104,9 +92,15 @@ def _begun(arguments: argparse.Namespace) -> Campaign:
 
 
 def _resumed(path: Path) -> Campaign:
-    campaign = Campaign.load(path)
+    try:
+        campaign = Campaign.load(path)
+    except NoCampaignError as error:
+        sys.exit(f"{path} is no report of a campaign: {error}")
     if campaign.sources != _sources():
         sys.exit(f"{path} is of other sources ({campaign.commit}): its seeds are other runs; go there, or begin anew")
+    for each in campaign.texts(path):
+        if (reason := why_not_writable(each)) is not None:
+            sys.exit(reason)
     # a seed that stopped it is run again
     campaign.failures = {seed: cause for seed, cause in campaign.failures.items() if seed < campaign.next_seed}
     return campaign
@@ -125,7 +119,3 @@ def _sources() -> str:
         for path in sorted((ROOT / folder).rglob("*.py")):
             digest.update(str(path.relative_to(ROOT)).encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:16]
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt

@@ -6,12 +6,11 @@
 from __future__ import annotations
 
 import argparse
-import multiprocessing
 import re
+import signal
 import sys
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from pathlib import Path
+from concurrent.futures.process import BrokenProcessPool
 
 from tests.simulation import (
     deliberate_client,
@@ -20,9 +19,12 @@ from tests.simulation import (
     deliberate_sequencer,
     deliberate_storage,
 )
+from tests.simulation.command_line import positive, report_path
 from tests.simulation.deliberate_fault import FAULTS, DeliberateFault
 from tests.simulation.deliberate_hunt import Hunt, look_for
-from tests.simulation.deliberate_hunt import hunt as hunt
+from tests.simulation.report_file import ReportFiles
+from tests.simulation.seed_loop import INTERRUPTED
+from tests.simulation.workers import worker_pool
 
 CATALOGUES = (deliberate_storage, deliberate_healing, deliberate_sequencer, deliberate_recovery, deliberate_client)
 """Importing them fills `FAULTS`."""
@@ -32,20 +34,22 @@ BY_MAX = 150
 
 
 def main() -> int:
-    """0: every fault was caught; 1: some were not."""
+    """0: every fault was caught; 1: some were not; 130: interrupted."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulation.deliberate", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="faults; all if none is given")
-    parser.add_argument("--seeds", type=int, default=SEEDS_MAX, help="look at so many seeds")
+    parser.add_argument("--seeds", type=positive, default=SEEDS_MAX, help="look at so many seeds")
     parser.add_argument("--first", type=int, default=0, help="begin with this seed")
     parser.add_argument(
-        "--jobs", type=int, default=1, help="so many faults at the same time, each in a process of its own"
+        "--jobs", type=positive, default=1, help="so many faults at the same time, each in a process of its own"
     )
     parser.add_argument(
         "--likely",
         action="store_true",
         help="of these seeds run only those of the profile that brings the fault out most",
     )
-    parser.add_argument("--report", type=Path, help="write a table of them into this file, in markdown")
+    parser.add_argument(
+        "--report", type=report_path, metavar="FILE", help="write a table of them into this file, in markdown"
+    )
     parser.add_argument("--list", action="store_true", help="say what there is")
     arguments = parser.parse_args()
     unknown = [name for name in arguments.names if name not in FAULTS]
@@ -57,12 +61,25 @@ def main() -> int:
             print(f"{fault.name:36} {fault.breaks}")
         return 0
     hunts: list[Hunt] = []
-    for result in _look_for_all(chosen, arguments):
-        hunts.append(result)
-        print(line_of(result), flush=True)
-        if arguments.report is not None:
-            arguments.report.write_text(table_of(hunts), encoding="utf-8")
-    return 1 if any(result.catch is None for result in hunts) else 0
+    files = ReportFiles()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends it as Ctrl-C does
+    try:
+        for result in _look_for_all(chosen, arguments):
+            hunts.append(result)
+            print(line_of(result), flush=True)
+            if arguments.report is not None:
+                files.write({arguments.report: table_of(hunts)})
+    except KeyboardInterrupt:
+        print(f"interrupted: {len(hunts)} of {len(chosen)} faults were looked for", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenProcessPool:
+        waited = ", ".join(fault.name for fault in chosen[len(hunts) :][: arguments.jobs])
+        print(
+            f"a process was killed (by the kernel for want of memory?) while it looked for one of {waited}",
+            file=sys.stderr,
+        )
+        return 1
+    return 0 if files.up_to_date and all(result.catch is not None for result in hunts) else 1
 
 
 def _look_for_all(faults: Sequence[DeliberateFault], arguments: argparse.Namespace) -> Iterator[Hunt]:
@@ -71,7 +88,7 @@ def _look_for_all(faults: Sequence[DeliberateFault], arguments: argparse.Namespa
     if arguments.jobs == 1:
         yield from (_look_for_one(fault.name, *how) for fault in faults)
         return
-    with ProcessPoolExecutor(arguments.jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+    with worker_pool(arguments.jobs) as pool:
         waiting = [pool.submit(_look_for_one, fault.name, *how) for fault in faults]
         yield from (future.result() for future in waiting)
 
@@ -85,10 +102,12 @@ def line_of(result: Hunt) -> str:
     took = f"{result.seconds:.0f} s"
     if result.wrong:
         return f"{result.fault:36} IS WRONG: {result.wrong}"
+    if not result.runs:
+        return f"{result.fault:36} NOT LOOKED FOR: none of the seeds has the profile {FAULTS[result.fault].likely}"
     if result.catch is None:
-        return f"{result.fault:36} NOT CAUGHT by {result.runs} seeds ({took}): {FAULTS[result.fault].breaks}"
+        return f"{result.fault:36} NOT CAUGHT in {result.runs} runs ({took}): {FAULTS[result.fault].breaks}"
     catch = result.catch
-    return f"{result.fault:36} seed {catch.seed:4}, {catch.runs:3} runs, {took:>5}: {catch.by[:BY_MAX]}"
+    return f"{result.fault:36} seed {catch.seed:4}, {result.runs:3} runs, {took:>5}: {catch.by[:BY_MAX]}"
 
 
 def table_of(hunts: Sequence[Hunt]) -> str:

@@ -8,7 +8,7 @@ assertions are gone then, nobody looks at what nodes send, and nobody compares d
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,7 +52,6 @@ class Catch:
     """How a fault was caught."""
 
     seed: int
-    runs: int
     by: str
     """The first line of what failed."""
 
@@ -71,30 +70,27 @@ class Hunt:
     """What is wrong with the fault itself."""
 
 
-def hunt(fault: DeliberateFault, seeds: Iterable[int]) -> Catch | None:
-    """Run the swarm with the fault planted until a seed catches it that passes without; None when none does."""
-    for runs, seed in enumerate(seeds, start=1):
-        by = failure_with(fault, seed)
-        if by is not None and _passes(fault, seed):
-            return Catch(seed, runs, by)
-    return None
-
-
 def look_for(fault: DeliberateFault, first: int, seeds: int, *, likely: bool = False) -> Hunt:
-    """`hunt`, in the order of the seeds from `first` on, with what it took.
+    """Run the swarm with the fault planted, in the order of the seeds from `first` on, until one catches it that passes without.
 
     Args:
         likely: run only seeds of the profile that brings the fault out most often.
     """
     began = time.process_time()
-    chosen: Iterable[int] = range(first, first + seeds)
-    if likely and fault.likely:
-        chosen = [seed for seed in chosen if draw(seed, fault.mode).profile == fault.likely]
-    try:
-        catch = hunt(fault, chosen)
-    except WrongFaultError as error:
-        return Hunt(fault.name, seeds, time.process_time() - began, wrong=str(error))
-    return Hunt(fault.name, catch.runs if catch else seeds, time.process_time() - began, catch)
+    catch, wrong, runs = None, "", 0
+    for seed in range(first, first + seeds):
+        if likely and fault.likely and draw(seed, fault.mode).profile != fault.likely:
+            continue
+        runs += 1
+        try:
+            by = failure_with(fault, seed)
+        except WrongFaultError as error:
+            wrong = str(error)
+            break
+        if by is not None and _passes(fault, seed):
+            catch = Catch(seed, by)
+            break
+    return Hunt(fault.name, runs, time.process_time() - began, catch, wrong)
 
 
 def failure_with(fault: DeliberateFault, seed: int) -> str | None:

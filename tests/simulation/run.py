@@ -65,8 +65,20 @@ class RunOutcome:
 class Failure(Exception):
     """A run failed; the text says how to replay it, `trace` how it came to it."""
 
-    def __init__(self, scenario: Scenario, at: int, trace: Trace, plan: Sequence[PlannedFault], mode: RunMode) -> None:
-        super().__init__(f"{scenario}\nfailed at {at / 1e6:.6f} s; replay: {mode.replay(scenario.seed)}")
+    def __init__(
+        self,
+        scenario: Scenario,
+        at: int,
+        trace: Trace,
+        plan: Sequence[PlannedFault],
+        mode: RunMode,
+        disabled: Collection[int] = (),
+    ) -> None:
+        kept = [planned.index for planned in plan if planned.index not in disabled]
+        without = [planned.index for planned in plan if planned.index in disabled]
+        only = kept if len(kept) < len(without) else None
+        replay = mode.replay(scenario.seed, only=only, without=without)
+        super().__init__(f"{scenario}\nfailed at {at / 1e6:.6f} s; replay: {replay}")
         self.seed = scenario.seed
         self.trace = trace
         self.plan = plan
@@ -87,8 +99,21 @@ def run_seed(
         disabled: indexes of faults that are left out.
         mode: what is destroyed, and what must come of it.
     """
+    run = _prepared(seed, Trace(echo=echo), disabled, mode)
+    try:
+        return run.execute()
+    except Exception as error:
+        cluster = run.cluster
+        raise Failure(run.scenario, cluster.scheduler.now, cluster.trace, run.nemesis.plan, mode, disabled) from error
+
+
+def planned_faults(seed: int, mode: RunMode) -> list[PlannedFault]:
+    """What is to go wrong in the run of a seed."""
+    return _prepared(seed, Trace(), (), mode).nemesis.plan
+
+
+def _prepared(seed: int, trace: Trace, disabled: Collection[int], mode: RunMode) -> _Run:
     scenario = draw(seed, mode)
-    trace = Trace(echo=echo)
     cluster = SimMachines(
         scenario.config,
         seed,
@@ -99,11 +124,7 @@ def run_seed(
         turn_max=scenario.turn_max,
         disk_bytes=scenario.disk_bytes,
     )
-    run = _Run(scenario, cluster, disabled, mode)
-    try:
-        return run.execute()
-    except Exception as error:
-        raise Failure(scenario, cluster.scheduler.now, trace, run.nemesis.plan, mode) from error
+    return _Run(scenario, cluster, disabled, mode)
 
 
 class _Run:

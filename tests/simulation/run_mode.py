@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from enum import Enum
 
 
@@ -15,11 +16,27 @@ class RunMode(Enum):
     REBUILDING = "REBUILD=1"
     """Nodes are lost for good or emptied: what they held is stored again elsewhere, and nothing is lost."""
 
-    def replay(self, seed: int) -> str:
-        """The command that runs the seed again."""
-        return " ".join(word for word in ("make sim", f"SEED={seed}", self.value) if word)
+    def replay(self, seed: int, *, only: Collection[int] | None = None, without: Collection[int] = ()) -> str:
+        """The command that runs the seed again.
+
+        Args:
+            only: indexes of faults, when it is run with no others.
+            without: indexes of faults that are left out.
+        """
+        flags = ""
+        if only is not None:
+            flags = f"--only {_indexes(only)}"
+        elif without:
+            flags = f"--without {_indexes(without)}"
+        return " ".join(
+            word for word in ("make sim", f"SEED={seed}", self.value, f"SIM_FLAGS='{flags}'" if flags else "") if word
+        )
 
 
 def campaign_mode(seed: int) -> RunMode:
     """In which mode a campaign runs this seed."""
     return {7: RunMode.REBUILDING, 8: RunMode.REBUILDING, 9: RunMode.LOSS}.get(seed % 10, RunMode.USUAL)
+
+
+def _indexes(indexes: Collection[int]) -> str:
+    return f'"{",".join(map(str, sorted(indexes)))}"'

@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 import gc
-import multiprocessing
 import os
 import re
-import signal
 import time
 import traceback
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from server.sim_faults.nemesis import PlannedFault
 from tests.simulation.run import Failure, run_seed
 from tests.simulation.run_mode import RunMode
+from tests.simulation.workers import worker_pool
 
 ROOT = Path(__file__).parents[2]
 SOURCES = ("logdevice_py", "sequencer", "storage_node", "client", "epoch_store", "server")
 """Packages of which the simulator runs something."""
 _NOT_SIMULATED = ("epoch_store/zookeeper.py", "epoch_store/sqlite.py")
 """The simulator has an epoch store of its own."""
-
-
-_YOUNG_OBJECTS = 100_000
-"""A run makes many objects that live as long as itself: looking at them often frees little."""
 
 
 @dataclass(slots=True)
@@ -92,18 +89,20 @@ def run_one(seed: int, mode: RunMode, tail: int) -> SeedResult:
     )
 
 
-def _begin_process() -> None:
-    """Modules and declarations are there for good: the garbage collector need not look at them after each seed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that looks after the seeds ends the others
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(_YOUNG_OBJECTS, 20, 20)
-
-
 def _run_in_process(seed: int, mode: RunMode, tail: int) -> SeedResult:
     result = run_one(seed, mode, tail)
     gc.collect()  # the machines of a run refer to each other, and the collector leaves what is old alone for hundreds of seeds
     return result
+
+
+class WorkerKilledError(Exception):
+    """Something killed a process that ran seeds: the kernel, perhaps, for want of memory."""
+
+    def __init__(self, seeds: Sequence[int]) -> None:
+        super().__init__(
+            "a process that ran seeds was killed (by the kernel for want of memory?) while these were under way: "
+            + ", ".join(map(str, seeds))
+        )
 
 
 def run_many(
@@ -113,32 +112,48 @@ def run_many(
     tail: int = 60,
     jobs: int | None = None,
     keep_going: bool = False,
+    is_stopping: Callable[[], bool] = lambda: False,
 ) -> Generator[SeedResult, None, None]:
     """The results as they come; ends after the first failure unless `keep_going`.
 
     Args:
         mode: in which mode to run a seed.
+        is_stopping: whether to begin no more seeds; those that run come to their end.
+
+    Raises:
+        WorkerKilledError: after all results that there are.
     """
     waiting = iter(seeds)
     count = jobs or os.cpu_count() or 1
-    with ProcessPoolExecutor(
-        count, mp_context=multiprocessing.get_context("spawn"), initializer=_begin_process
-    ) as pool:
-        running: set[Future[SeedResult]] = set()
-        try:
-            while True:
-                while len(running) < 2 * count and (seed := next(waiting, None)) is not None:
-                    running.add(pool.submit(_run_in_process, seed, mode(seed), tail))
-                if not running:
+    with worker_pool(count) as pool:
+        running: dict[Future[SeedResult], int] = {}
+        while True:
+            if is_stopping():
+                running = {future: seed for future, seed in running.items() if not future.cancel()}
+            while not is_stopping() and len(running) < 2 * count and (seed := next(waiting, None)) is not None:
+                running[_submitted(pool, seed, mode(seed), tail)] = seed
+            if not running:
+                return
+            wait(running, return_when=FIRST_COMPLETED)
+            done = [future for future in running if future.done()]
+            lost = [future for future in done if isinstance(future.exception(), BrokenProcessPool)]
+            for future in sorted(set(done) - set(lost), key=running.__getitem__):
+                del running[future]
+                result = future.result()
+                yield result
+                if result.failure and not keep_going:
                     return
-                done, running = wait(running, return_when=FIRST_COMPLETED)
-                for each in sorted((future.result() for future in done), key=lambda result: result.seed):
-                    yield each
-                    if each.failure and not keep_going:
-                        return
-        finally:
-            for future in running:
-                future.cancel()
+            if lost:  # seeds are begun in their order, one in each process
+                raise WorkerKilledError(sorted(running.values())[:count])
+
+
+def _submitted(pool: ProcessPoolExecutor, seed: int, mode: RunMode, tail: int) -> Future[SeedResult]:
+    try:
+        return pool.submit(_run_in_process, seed, mode, tail)
+    except BrokenProcessPool as error:  # as if it had been there when the pool broke
+        future: Future[SeedResult] = Future()
+        future.set_exception(error)
+        return future
 
 
 def fewest(indexes: Sequence[int], fails: Callable[[Sequence[int]], bool]) -> list[int]:
@@ -164,7 +179,7 @@ def fewest(indexes: Sequence[int], fails: Callable[[Sequence[int]], bool]) -> li
     return [] if kept and fails([]) else kept
 
 
-def fewest_faults(seed: int, mode: RunMode, *, seconds: float) -> tuple[list[str], bool]:
+def fewest_faults(seed: int, mode: RunMode, *, seconds: float) -> tuple[list[PlannedFault], bool]:
     """The fewest faults with which the seed fails for the same reason, and whether that took no longer than so many seconds."""
     deadline = time.monotonic() + seconds
     try:
@@ -188,7 +203,7 @@ def fewest_faults(seed: int, mode: RunMode, *, seconds: float) -> tuple[list[str
         return False
 
     kept = fewest(sorted(everything), fails)
-    return [str(planned) for planned in plan if planned.index in kept], in_time
+    return [planned for planned in plan if planned.index in kept], in_time
 
 
 def _kind(failure: Failure) -> str:

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from logdevice_py import LogDeviceError, Record, SimCluster
-from server.sim_cluster import SimulationFailed
+from logdevice_py import LogDeviceError, Record, SimCluster, SimulationFailed
 
 SEEDS = range(6)
 
@@ -44,6 +43,12 @@ async def count_under_faults(cluster: SimCluster) -> tuple[int, int, int]:
             await asyncio.sleep(cluster.rng.uniform(0, 0.2))
     await cluster.calm()
     return counter.added, await counter.read(), sum(cluster.faults.values())
+
+
+async def do(cluster: SimCluster, verb: str, node: int) -> None:
+    done = getattr(cluster, verb)(node)
+    if done is not None:
+        await done
 
 
 class TestSimulate:
@@ -82,12 +87,50 @@ class TestSimulate:
         with pytest.raises(RuntimeError, match="simulate"):
             asyncio.run(application())
 
-    def test_unknown_faults_are_refused_with_the_known_ones(self, simulate: Callable[..., Any]) -> None:
+    @pytest.mark.parametrize(
+        ("arguments", "told"),
+        [
+            ({"faults": ["no such fault"]}, "crash_process"),
+            ({"faults": ["kill_client"]}, "'kill_client' for applications"),
+            ({"fault_interval": 0}, "fault_interval"),
+            ({"racks": 0}, "racks"),
+            ({"nodes": 3, "racks": 4}, "3 nodes cannot be spread over 4 racks"),
+            ({"nodes": 0}, "nodes"),
+            ({"logs": 0}, "logs"),
+            ({"virtual_seconds": -1}, "virtual_seconds"),
+            ({"virtual_seconds": float("inf")}, "virtual_seconds"),
+        ],
+    )
+    def test_arguments_that_mean_nothing_are_refused(
+        self, simulate: Callable[..., Any], arguments: dict[str, Any], told: str
+    ) -> None:
         async def application(cluster: SimCluster) -> None:
             raise AssertionError("not reached")
 
-        with pytest.raises(ValueError, match="crash_process"):
-            simulate(application, faults=["no such fault"])
+        with pytest.raises(ValueError, match=told):
+            simulate(application, **arguments)
+
+    def test_an_application_that_cannot_be_ended_fails_with_its_seed(self, simulate: Callable[..., Any]) -> None:
+        async def application(cluster: SimCluster) -> None:
+            while True:
+                try:
+                    await asyncio.sleep(1)
+                except asyncio.CancelledError:
+                    continue
+
+        with pytest.raises(SimulationFailed, match=r"seed 7 .* did not end within 30 s"):
+            simulate(application, seed=7, virtual_seconds=30)
+
+    @pytest.mark.parametrize("error", [SystemExit(3), pytest.fail.Exception("wrong"), asyncio.CancelledError()])
+    def test_what_ends_a_test_or_a_program_stays_what_it_is_and_has_the_seed_in_a_note(
+        self, simulate: Callable[..., Any], error: BaseException
+    ) -> None:
+        async def application(cluster: SimCluster) -> None:
+            raise error
+
+        with pytest.raises(type(error)) as raised:
+            simulate(application, seed=7)
+        assert any("seed 7" in note for note in raised.value.__notes__)
 
 
 class TestNodes:
@@ -179,3 +222,23 @@ class TestNodes:
                 assert (await witness.sequencer(1)).node != node
 
         simulate(application, nodes=5)
+
+    @pytest.mark.parametrize("verb", ["start_node", "stop_node", "power_off", "pause_node", "wipe_node", "cut_off"])
+    def test_a_node_that_does_not_exist_is_told_with_those_that_do(
+        self, simulate: Callable[..., Any], verb: str
+    ) -> None:
+        async def application(cluster: SimCluster) -> None:
+            with pytest.raises(ValueError, match="no node 99; there are 0, 1, 2"):
+                await do(cluster, verb, 99)
+
+        simulate(application, nodes=3)
+
+    @pytest.mark.parametrize("verb", ["start_node", "wipe_node"])
+    def test_what_takes_a_node_that_is_down_says_so(self, simulate: Callable[..., Any], verb: str) -> None:
+        async def application(cluster: SimCluster) -> None:
+            with pytest.raises(ValueError, match="node 1 is not down but running"):
+                await do(cluster, verb, 1)
+            await cluster.stop_node(1)
+            await do(cluster, verb, 1)
+
+        simulate(application, nodes=3)

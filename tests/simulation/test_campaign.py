@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import json
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
-from tests.simulation.campaign import Campaign, InOrder
+from tests.simulation.campaign import Campaign, InOrder, NoCampaignError
+from tests.simulation.report_file import ReportFiles
 from tests.simulation.run_mode import RunMode, campaign_mode
 from tests.simulation.search import SeedResult
 
@@ -93,6 +95,12 @@ def test_a_failed_seed_is_told_with_the_mode_to_replay_it_in(seed: int, replay: 
     assert made.shortfalls()[0] == f"{replay} failed: Violation: x"
 
 
+def test_a_part_of_a_campaign_is_not_asked_for_what_is_rare() -> None:
+    made = campaign()
+    made.add(replace(good(100), acknowledged=1, marks=set(), effects={}))
+    assert made.shortfalls() == ["partial: 1 of 12 seeds"]
+
+
 def test_an_empty_campaign_says_so_and_does_not_fail_to() -> None:
     assert "partial: 0 of 12 seeds" in campaign().shortfalls()
     assert "0 of 12" in campaign().markdown()
@@ -123,7 +131,7 @@ def test_a_campaign_that_was_put_down_goes_on_where_it_was(tmp_path: Path) -> No
         part.add(good(seed))
     part.add(SeedResult(105, "", took=1.0, failure="long", cause="Violation: x"))
     whole.add(SeedResult(105, "", took=1.0, failure="long", cause="Violation: x"))
-    part.save(path)
+    ReportFiles().write(part.texts(path))
     assert "Short of what a campaign has to show" in path.with_suffix(".md").read_text(encoding="utf-8")
     part = Campaign.load(path)
     assert part.next_seed == 106
@@ -131,6 +139,47 @@ def test_a_campaign_that_was_put_down_goes_on_where_it_was(tmp_path: Path) -> No
         whole.add(good(seed))
         part.add(good(seed))
     assert part == whole
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (None, "No such file"),
+        ("", "not JSON"),
+        ('{"first": 1', "not JSON"),
+        ("[1, 2]", "no object"),
+        ('{"name": "another program"}', "it has name"),
+        ('{"commit": "abc"}', "it has no sources"),
+        (json.dumps(asdict(campaign()) | {"marks": {}}), "its marks is not of type list"),
+        (json.dumps(asdict(campaign()) | {"failures": {"x": "y"}}), "its failures"),
+    ],
+)
+def test_a_file_that_is_no_campaign_is_told_with_the_reason(tmp_path: Path, text: str | None, told: str) -> None:
+    path = tmp_path / "report.json"
+    if text is not None:
+        path.write_text(text, encoding="utf-8")
+    with pytest.raises(NoCampaignError, match=told):
+        Campaign.load(path)
+
+
+def test_a_directory_is_no_campaign(tmp_path: Path) -> None:
+    with pytest.raises(NoCampaignError, match="directory"):
+        Campaign.load(tmp_path)
+
+
+def test_a_report_that_cannot_be_written_any_more_is_told_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "reports"
+    files, texts = ReportFiles(), {folder / "report.json": "x"}
+    for _ in range(2):
+        files.write(texts)
+    assert not files.up_to_date
+    assert capsys.readouterr().err.count("cannot be written") == 1
+    folder.mkdir()
+    files.write(texts)
+    assert files.up_to_date
+    assert [path.name for path in folder.iterdir()] == ["report.json"]
 
 
 def test_results_that_come_early_wait_for_those_before_them() -> None:

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from storage_node.store import StoreHandler
-from tests.simulation.deliberate import FAULTS, hunt
+from tests.simulation.deliberate import FAULTS, line_of, table_of
 from tests.simulation.deliberate_fault import DeliberateFault, MisplacedFaultError
+from tests.simulation.deliberate_hunt import Hunt, look_for
 
 ROOT = Path(__file__).parents[2]
 SEEDS_MAX = 40
@@ -32,7 +33,7 @@ BY_HISTORIES = ("bridge_forgotten", "missing_is_hole", "doubtful_frame_repeated"
 
 @pytest.mark.parametrize("name", QUICK)
 def test_a_few_seeds_catch_the_fault(name: str) -> None:
-    assert hunt(FAULTS[name], range(SEEDS_MAX)) is not None
+    assert look_for(FAULTS[name], 0, SEEDS_MAX).catch is not None
 
 
 def test_histories_alone_catch_faults_when_no_assertion_is_left() -> None:
@@ -44,24 +45,41 @@ def test_histories_alone_catch_faults_when_no_assertion_is_left() -> None:
     assert all("Violation: log " in line for line in lines), done.stdout
 
 
-def test_a_fault_that_nothing_catches_is_reported(tmp_path: Path) -> None:
+def test_a_fault_that_nothing_catches_is_reported() -> None:
+    nothing = Hunt("bridge_forgotten", 3, 7.0)
+    assert "NOT CAUGHT in 3 runs (7 s)" in line_of(nothing)
+    assert "| `bridge_forgotten` | recovery writes no bridge | usual | 3 | none | `nothing` |" in table_of([nothing])
+
+
+def test_seeds_that_are_left_out_do_not_count_as_runs(tmp_path: Path) -> None:
+    """None of these seeds has the profile that the fault asks for."""
     report = tmp_path / "report.md"
-    command = [
-        sys.executable,
-        "-m",
-        "tests.simulation.deliberate",
-        "bridge_forgotten",
-        "--seeds",
-        "0",
-        "--report",
-        report,
-    ]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = deliberate("rank_ignored", "--likely", "--seeds", "8", "--report", str(report))
     assert done.returncode == 1, done.stdout + done.stderr
-    assert "NOT CAUGHT by 0 seeds" in done.stdout
-    assert "| `bridge_forgotten` | recovery writes no bridge | usual | 0 | none | `nothing` |" in report.read_text(
-        encoding="utf-8"
-    )
+    assert "NOT LOOKED FOR" in done.stdout
+    assert "| usual | 0 | none |" in report.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--seeds", "0"], "'0' is not a number from 1 on"),
+        (["--seeds", "-4"], "'-4' is not a number from 1 on"),
+        (["--jobs", "0"], "'0' is not a number from 1 on"),
+        (["--report", "/no/such/directory/table.md"], "No such file or directory"),
+        (["--report", "."], "is a directory"),
+    ],
+)
+def test_arguments_that_mean_nothing_are_refused_before_any_seed(words: list[str], told: str) -> None:
+    done = deliberate("bridge_forgotten", *words)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert told in done.stderr.splitlines()[-1]
+
+
+def deliberate(*words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tests.simulation.deliberate", *words]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
