@@ -8,6 +8,7 @@ from client.settings import ClientSettings
 from logdevice_py.core import marks
 from logdevice_py.core.ids import Generation, InstanceId, NodeId, PeerId, ShardId
 from logdevice_py.core.units import Micros
+from logdevice_py.membership.cluster_view import sees_too_few
 from logdevice_py.protocol.messages import ClusterState, NodeState
 
 _States = dict[NodeId, tuple[NodeState, InstanceId]]
@@ -142,7 +143,7 @@ def _is_witness(peer: PeerId, states: _States) -> bool:
     """Whether the node that says so has heard of the others lately: if not, it calls them dead because it knows nothing of them."""
     mine = states.get(NodeId(peer))
     dead = sum(1 for state, _ in states.values() if state is NodeState.DEAD)
-    return mine is not None and mine[0] is not NodeState.STARTING and 2 * dead <= len(states)
+    return mine is not None and mine[0] is not NodeState.STARTING and not sees_too_few(dead, len(states))
 
 
 _STATES = frozenset(int(state) for state in NodeState)

@@ -31,3 +31,8 @@ class ClusterView(Protocol):
 
     def isolated(self) -> bool:
         """This node cannot hear more than half of the cluster."""
+
+
+def sees_too_few(dead: int, members: int) -> bool:
+    """Whether a node that takes so many members of its cluster for dead is rather cut off itself: it sequences nothing, and its word on others counts little."""
+    return 2 * dead > members

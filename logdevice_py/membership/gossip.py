@@ -22,6 +22,7 @@ from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.core.ids import Generation, InstanceId, NodeId, PeerId, ShardId, node_of, shard_index_of
 from logdevice_py.core.machine import Outbox, Rng, TimerWheel
 from logdevice_py.core.units import Micros
+from logdevice_py.membership.cluster_view import sees_too_few
 from logdevice_py.membership.settings import MembershipMetrics, MembershipSettings
 from logdevice_py.protocol.messages import ClusterState, Gossip, NodeState
 
@@ -106,7 +107,7 @@ class GossipMachine:
     def isolated(self) -> bool:
         members = self._config.nodes
         dead = sum(1 for node in members if not self.is_alive(node))
-        return 2 * dead > len(members)
+        return sees_too_few(dead, len(members))
 
     # Events
 

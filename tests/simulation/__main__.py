@@ -8,7 +8,7 @@ import traceback
 from collections import Counter
 
 from server.sim_faults.nemesis import CATALOG
-from tests.simulation.campaign import EFFECTS_ARE_SHARED
+from tests.simulation.campaign import fault_lines
 from tests.simulation.campaign_run import run_campaign
 from tests.simulation.command_line import Arguments, CommandLine, Kind
 from tests.simulation.marks_elsewhere import MARKS_ELSEWHERE
@@ -116,13 +116,15 @@ def _print_marks(results: list[SeedResult]) -> None:
     for name in sorted(declared, key=lambda name: (reached[name], name)):
         print(f"{reached[name]:8} {name}  ({declared[name]})")
     print(f"{len(MARKS_ELSEWHERE)} more marks are left to tests that are named in marks_elsewhere.py")
-    print(
-        f"seeds in which a kind of fault was caused, and in which it did something to somebody ({EFFECTS_ARE_SHARED})"
+    rows = (
+        (
+            sum(result.caused.get(kind.name, 0) > 0 for result in results),
+            sum(result.effects.get(kind.counted_as, 0) > 0 for result in results),
+            kind.name,
+        )
+        for kind in CATALOG.values()
     )
-    for kind in CATALOG.values():
-        caused = sum(result.caused.get(kind.name, 0) > 0 for result in results)
-        effective = sum(result.effects.get(kind.counted_as, 0) > 0 for result in results)
-        print(f"{caused:8} {effective:6} {kind.name}")
+    print("\n".join(fault_lines(rows)))
 
 
 if __name__ == "__main__":

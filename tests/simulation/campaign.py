@@ -21,6 +21,15 @@ _IN_JSON: Final = {"str": str, "int": int, "float": (int, float), "bool": bool, 
 """What a value of a type is read as."""
 
 
+def fault_lines(rows: Iterable[tuple[int, int, str]]) -> list[str]:
+    """A table for people, of rows as `Campaign.fault_rows` has them."""
+    caption = "seeds in which a kind of fault was caused, and in which it did something to somebody"
+    return [
+        f"{caption} ({EFFECTS_ARE_SHARED})",
+        *(f"{caused:8} {effective:6} {kind}" for caused, effective, kind in rows),
+    ]
+
+
 class NoCampaignError(Exception):
     """A file does not hold a campaign; the text says why."""
 

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from server.sim_faults.nemesis import CATALOG
-from tests.simulation.campaign import EFFECTS_ARE_SHARED, Campaign, InOrder, NoCampaignError
+from tests.simulation.campaign import Campaign, InOrder, NoCampaignError, fault_lines
 from tests.simulation.command_line import Arguments
 from tests.simulation.marks_elsewhere import MARKS_ELSEWHERE
 from tests.simulation.report_file import ReportFiles, why_not_writable
@@ -67,11 +67,7 @@ def _print_campaign(campaign: Campaign) -> None:
         for count, mark, example in campaign.mark_rows():
             print(f"{count:8} {mark}  {example}")
         print(f"{len(MARKS_ELSEWHERE)} more marks are left to tests that are named in marks_elsewhere.py")
-        print(
-            f"seeds in which a kind of fault was caused, and in which it did something to somebody ({EFFECTS_ARE_SHARED})"
-        )
-        for caused, effective, kind in campaign.fault_rows():
-            print(f"{caused:8} {effective:6} {kind}")
+        print("\n".join(fault_lines(campaign.fault_rows())))
     print("\n".join(campaign.summary()))
     shortfalls = campaign.shortfalls()
     print("short of what a campaign has to show:" if shortfalls else "passed")

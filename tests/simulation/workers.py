@@ -39,9 +39,8 @@ def kill_workers() -> None:
 
 def _begin(parent: int) -> None:
     """Modules and declarations are there for good: the garbage collector need not look at them after each seed."""
-    signal.signal(
-        signal.SIGINT, signal.SIG_IGN
-    )  # Ctrl-C reaches all processes; the parent decides what becomes of this one
+    # Ctrl-C reaches all processes; the parent decides what becomes of this one
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     die_with_parent(parent)
     gc.collect()
     gc.freeze()
