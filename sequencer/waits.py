@@ -341,7 +341,7 @@ class _Explainer:
             return WaitCause.NO_SHARDS, (), ""
         if epoch is None:
             return WaitCause.TURN, (), "between two epochs"
-        cause, shards = _of_epoch(epoch)
+        cause, shards = wait_of_epoch(epoch)
         return cause, shards, f"{epoch.state.name}{self._dead(shards)}"
 
     def _dead(self, shards: Iterable[ShardId]) -> str:
@@ -349,7 +349,8 @@ class _Explainer:
         return f"; dead: {', '.join(dead)}" if dead else ""
 
 
-def _of_epoch(epoch: EpochRecovery) -> tuple[WaitCause, tuple[ShardId, ...]]:
+def wait_of_epoch(epoch: EpochRecovery) -> tuple[WaitCause, tuple[ShardId, ...]]:
+    """What the recovery of one epoch waits for, and of which shards."""
     shards = epoch.shards
 
     def below(state: RecoveryShardState) -> tuple[ShardId, ...]:
@@ -364,6 +365,8 @@ def _of_epoch(epoch: EpochRecovery) -> tuple[WaitCause, tuple[ShardId, ...]]:
             return WaitCause.F_MAJORITY, missing
         if proven is FMajority.NON_AUTHORITATIVE:
             return WaitCause.NON_AUTHORITATIVE, tuple(sorted({*missing, *shards.rebuilding}))
+        if epoch.waits_for_good_copy:
+            return WaitCause.DAMAGED, missing
         return WaitCause.STRAGGLERS, missing
     if epoch.state is EpochRecoveryState.MUTATION:
         return WaitCause.RECOVERY_STORES, tuple(sorted(epoch.unanswered_stores()))

@@ -60,6 +60,7 @@ class WaitCause(enum.Enum):
     NO_SHARDS = "A cluster file that has shards which hold the log's earlier epochs."
     F_MAJORITY = "Enough shards to prove what the epoch holds: `shards` have not been sealed or have not answered."
     STRAGGLERS = "More shards: enough have answered, but `shards` may hold more or better copies and get a moment."
+    DAMAGED = "A copy that can be read: those that were found of an entry cannot, and `shards` may hold a better one."
     NON_AUTHORITATIVE = (
         "Shards that lost data: all others have answered, and without `shards` entries may be lost for good."
     )

@@ -63,23 +63,32 @@ class EpochDigest:
         self.entries: dict[Esn, DigestEntry] = {}
         self.bytes_held = 0
 
-    def add(self, shard: ShardId, lsn: Lsn, image: bytes) -> None:
-        """A copy that the shard holds. One that does not match its checksums counts as damaged, not as absent."""
+    def add(self, shard: ShardId, lsn: Lsn, image: bytes) -> bool:
+        """A copy that the shard holds. An empty image: it holds one that cannot be read; that counts as damaged, not as absent.
+
+        False: the image is not what the shard sent, since shards check what they read. It says nothing of the copy.
+        """
         assert lsn >> 32 == self.epoch, (lsn, self.epoch)
-        entry = self.entries.setdefault(esn_of(lsn), DigestEntry())
+        if not image:
+            self._entry(lsn).damaged.add(shard)
+            return True
         try:
             header = parse_header(image)
             check_body(image, header)
         except CorruptEntryError:
-            entry.damaged.add(shard)
-            return
+            return False
+        entry = self._entry(lsn)
         if header.is_amend or header.lsn != lsn or header.log != self.log:
             entry.damaged.add(shard)
-            return
+            return True
         entry.copies[shard] = Copy(kind_of(header), header.rank, header.copyset)
         if entry.header is None or header.rank > entry.header.rank:
             self.bytes_held += len(image) - len(entry.image)
             entry.header, entry.image = header, image
+        return True
+
+    def _entry(self, lsn: Lsn) -> DigestEntry:
+        return self.entries.setdefault(esn_of(lsn), DigestEntry())
 
     def drop_shard(self, shard: ShardId) -> None:
         """The shard's copies no longer count. An image that came from it stays: it was stored, so it may be chosen."""

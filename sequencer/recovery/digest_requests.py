@@ -38,7 +38,10 @@ class DigestRequests:
         """Put into the digest what a shard holds up to `covered`. True: it told everything; else it is asked for the next piece."""
         for lsn, image in images:
             if member.digest_next <= lsn <= min(covered, self._end):
-                digest.add(member.shard, lsn, image)
+                if not digest.add(member.shard, lsn, image):
+                    hit("recovery_digest_damaged_on_the_way")
+                    covered = Lsn(lsn - 1)
+                    break
                 self._context.metrics.entries_digested += 1
         if covered < self._end:
             if covered < member.digest_next:

@@ -314,8 +314,8 @@ class EpochRecovery:
             return
         digested = self._shards.at_least(RecoveryShardState.DIGESTED)
         unreadable = self._unreadable(digested)
-        if unreadable and (result is FMajority.INCOMPLETE or self._shards.hopes):
-            hit("recovery_damage_waits")  # another shard may have a good copy
+        if unreadable and self._may_be_read_elsewhere(result):
+            hit("recovery_damage_waits")
             return
         if self._stragglers(result) and not self._grace.is_over(result, now):
             return
@@ -328,6 +328,9 @@ class EpochRecovery:
             for esn, damaged in self._digest.damaged_shards(self._agreed_lng).items()
             if not self._domains.f_majority([shard for shard in digested if shard not in damaged]).is_authoritative
         }
+
+    def _may_be_read_elsewhere(self, result: FMajority) -> bool:
+        return result is FMajority.INCOMPLETE or self._shards.hopes
 
     def _stragglers(self, result: FMajority) -> bool:
         """Whether waiting may bring more: shards not heard, or shards that lack entries but may still show some."""
@@ -505,6 +508,13 @@ class EpochRecovery:
     def shards(self) -> RecoveryShards:
         """The nodeset, to look at."""
         return self._shards
+
+    @property
+    def waits_for_good_copy(self) -> bool:
+        """Shards told enough, but of an entry nothing that can be read; to look at."""
+        result = self._shards.enough(RecoveryShardState.DIGESTED)
+        unreadable = self._unreadable(self._shards.at_least(RecoveryShardState.DIGESTED))
+        return result is not FMajority.NONE and bool(unreadable) and self._may_be_read_elsewhere(result)
 
     def unanswered_stores(self) -> set[ShardId]:
         """The shards that have not answered a STORE of this attempt, to look at."""

@@ -33,14 +33,15 @@ def bridge_forgotten(original: Change) -> Change:
 
 @deliberate("recovery takes the copy that came last, whatever its rank", (EpochDigest, "add"), likely="handovers")
 def rank_ignored(original: Change) -> Change:
-    def add(self: EpochDigest, shard: ShardId, lsn: Lsn, image: bytes) -> None:
+    def add(self: EpochDigest, shard: ShardId, lsn: Lsn, image: bytes) -> bool:
         entry = self.entries.get(Esn(lsn & 0xFFFFFFFF))
         before = (None, b"") if entry is None else (entry.header, entry.image)
         if entry is not None:
             entry.header = None
-        original(self, shard, lsn, image)
+        taken: bool = original(self, shard, lsn, image)
         if entry is not None and entry.header is None:
             entry.header, entry.image = before
+        return taken
 
     return add
 

@@ -20,6 +20,7 @@ from logdevice_py.core.units import Micros, Timestamp
 from logdevice_py.metadata.epoch_metadata import EpochInterval, EpochMetaData, TailRecord
 from logdevice_py.placement.failure_domains import Authority
 from logdevice_py.protocol.messages import Clean, Cleaned, Digest, Digested, Mutated, Seal, Sealed, Store
+from logdevice_py.tables.waits import WaitCause
 from sequencer.effects import EpochStoreRequest
 from sequencer.recovery.coalescing import SealedRow
 from sequencer.recovery.digest import kind_of
@@ -27,6 +28,7 @@ from sequencer.recovery.metrics import RecoveryMetrics
 from sequencer.recovery.node_recoveries import NodeRecoveries
 from sequencer.recovery.result import RecoveryResult
 from sequencer.recovery.settings import RecoverySettings
+from sequencer.waits import wait_of_epoch
 
 LOG = LogId(7)
 ENTRY, STREAM, HOLE, BRIDGE = "entry", "stream", "hole", "bridge"
@@ -271,6 +273,13 @@ class Bench:
     def peer_down(self, node: int) -> None:
         self.recoveries.on_peer_down(PeerId(node), self.now)
         self.end_turn()
+
+    def waits(self) -> WaitCause:
+        """What the epoch waits for."""
+        recovery = self.recoveries.recovery(LOG)
+        assert recovery is not None
+        assert recovery.current is not None
+        return wait_of_epoch(recovery.current)[0]
 
     def explain(self) -> str:
         recovery = self.recoveries.recovery(LOG)

@@ -12,6 +12,7 @@ from logdevice_py.core.status import Status
 from logdevice_py.core.units import MILLISECOND, SECOND
 from logdevice_py.placement.failure_domains import Authority
 from logdevice_py.protocol.messages import Clean, Cleaned, Digest, Seal, Store
+from logdevice_py.tables.waits import WaitCause
 from sequencer.recovery.result import Found, RecoveryOutcome, find
 from tests.unit.sequencer.recovery.bench import BRIDGE, ENTRY, HOLE, LOG, STREAM, Bench, image, shard
 
@@ -286,15 +287,27 @@ def test_an_unanswered_digest_is_asked_again_from_where_it_was() -> None:
 
 def test_a_damaged_copy_waits_for_a_shard_that_may_have_a_good_one() -> None:
     bench = sealed_bench()
-    bad = image(1)[:-1] + b"?"
-    bench.digested(0, bad)
+    bench.digested(0, unreadable=(1,))
     bench.digested(1)
     bench.advance(SECOND)
     assert not bench.take(Store)
+    assert bench.waits() is WaitCause.DAMAGED
     bench.digested(2, image(1, copyset=(0, 2)))
     stored = bench.stored()
     assert stored[1][2] == ENTRY
     assert len(stored[1]) == 2
+
+
+def test_a_copy_that_was_damaged_on_the_way_is_asked_for_again() -> None:
+    bench = sealed_bench()
+    bench.digested(0, image(1), image(2)[:-1] + b"?", image(3))
+    bench.digested(1, image(1), image(3))
+    bench.advance(SECOND)
+    assert not bench.take(Store), "N0 has not told everything"
+    assert bench.waits() is WaitCause.F_MAJORITY
+    bench.digested(0, image(2), image(3))
+    bench.advance(SECOND)
+    assert ENTRY in bench.stored()[2].values()
 
 
 def test_it_waits_for_a_lost_shard_that_may_come_back_with_a_good_one() -> None:
@@ -303,11 +316,12 @@ def test_it_waits_for_a_lost_shard_that_may_come_back_with_a_good_one() -> None:
     bench.start()
     for node in range(3):
         bench.sealed(node)
-    bench.digested(0, image(1, copyset=(0, 3))[:-1] + b"?")
+    bench.digested(0, unreadable=(1,))
     bench.digested(1)
     bench.digested(2)
     bench.advance(20 * SECOND)
     assert not bench.take(Store), "N3 may have the other copy"
+    assert bench.waits() is WaitCause.DAMAGED
     bench.sealed(3)
     bench.digested(3, image(1, copyset=(0, 3)))
     bench.advance(SECOND)
@@ -320,7 +334,7 @@ def test_it_does_not_when_nobody_hopes_for_the_lost_shard() -> None:
     bench.start()
     for node in range(3):
         bench.sealed(node)
-    bench.digested(0, image(1, copyset=(0, 3))[:-1] + b"?")
+    bench.digested(0, unreadable=(1,))
     bench.digested(1)
     bench.digested(2)
     bench.advance(20 * SECOND)
@@ -329,9 +343,8 @@ def test_it_does_not_when_nobody_hopes_for_the_lost_shard() -> None:
 
 def test_a_position_whose_only_copies_are_damaged_is_neither_stored_nor_plugged() -> None:
     bench = sealed_bench()
-    bad = image(2)[:-1] + b"?"
-    bench.digested(0, image(1), bad)
-    bench.digested(1, image(1), bad)
+    bench.digested(0, image(1), unreadable=(2,))
+    bench.digested(1, image(1), unreadable=(2,))
     bench.digested(2)
     assert list(bench.stored()) == [3]
     bench.answer_stores()
