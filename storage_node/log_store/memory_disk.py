@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import struct
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -138,6 +139,18 @@ class MemoryDisk:
             return
         del self._undo[: token - durable]
         self._claimed = max(0, self._claimed - (token - durable))
+
+    def may_forget(self, log: int, lsn: int) -> bool:
+        """Whether something is stored at an LSN, and a power cut now would leave nothing, though no sync lied of it."""
+        begin, end = keys.data_bounds(log, lsn, lsn)
+        held = set(self.rows.irange(begin, end, inclusive=(True, False)))
+        some = bool(held)
+        for undo, changes in itertools.islice(self._undo, self._claimed, None):
+            for key in held.intersection(changes):
+                if dict(undo)[key] is not None:
+                    return False
+                held.discard(key)
+        return some and not held
 
     def crash(self, surviving: int = 0) -> None:
         """Power cut: of the unsynced batches only the first `surviving` remain."""

@@ -23,6 +23,8 @@ from logdevice_py.metadata.epoch_metadata import EpochInterval, EpochMetaData
 from logdevice_py.placement.failure_domains import FailureDomains
 from logdevice_py.protocol.messages import (
     Appended,
+    Digest,
+    Digested,
     Gossip,
     Release,
     Sealed,
@@ -38,6 +40,7 @@ from storage_node.log_store.memory import MemoryDisk
 from storage_node.stored_metadata import decode_epoch, decode_lsn, decode_seal
 from tests.simulation.dirty_invariants import DirtyInvariants
 from tests.simulation.history import Violation
+from tests.simulation.holding_invariants import HoldingInvariants
 from tests.simulation.recovery_invariants import RecoveryInvariants
 from tests.simulation.retention_invariants import RetentionInvariants
 
@@ -145,9 +148,12 @@ class Invariants:
             Appended: self._on_appended,
             Release: self._on_release,
             Gossip: self._on_gossip,
+            Digest: lambda node, message: self._holding.on_digest(message),
+            Digested: lambda node, message: self._holding.on_digested(node, message),
         }
         self._recoveries = RecoveryInvariants(cluster, self.logs, self._generations)
         self._retention = RetentionInvariants(cluster, self.logs)
+        self._holding = HoldingInvariants(self.logs, self._generations)
         self.dirty = DirtyInvariants(cluster, self.logs, self._generations)
         cluster.watch = self.watch
         cluster.watch_done = self._retention.on_done
@@ -415,6 +421,7 @@ class Invariants:
         model = self.logs.get(message.log)
         if model is None or message.status is not Status.OK:
             return
+        self._holding.on_stored(node, message)
         lsn, shard = message.lsn, message.shard
         sealed = model.sealed.get(shard, {}).get(self._generations.get(shard, 0), 0)
         if lsn >> 32 <= sealed:

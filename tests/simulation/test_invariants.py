@@ -16,16 +16,19 @@ from logdevice_py.config.parse import load_cluster
 from logdevice_py.config.replication import ReplicationProperty
 from logdevice_py.core.entry import EntryHeader, encode_entry
 from logdevice_py.core.ids import Generation, LogId, NodeId, ShardId, node_of, shard_id
-from logdevice_py.core.lsn import LSN, Epoch, Esn, compose_lsn
+from logdevice_py.core.lsn import EPOCH_INVALID, ESN_MAX, LSN, Epoch, Esn, Lsn, compose_lsn
+from logdevice_py.core.status import Status
 from logdevice_py.core.units import SECOND, Timestamp
 from logdevice_py.metadata.epoch_metadata import EpochInterval
 from logdevice_py.placement.failure_domains import FailureDomains
+from logdevice_py.protocol.messages import Digest, Digested, Stored
 from server.sim_machines import SimMachines
 from storage_node.log_store import keys
 from storage_node.log_store.interface import WriteBatch, WriteShard
-from storage_node.log_store.memory import MemoryDisk
+from storage_node.log_store.memory import MemoryDisk, MemoryLogStore
 from tests.history.stage import LOG, config_text
 from tests.simulation.history import LogHistory, Violation
+from tests.simulation.holding_invariants import HoldingInvariants
 from tests.simulation.invariants import EpochModel, Invariants, LogModel
 from tests.simulation.time_finder import TimeFinder
 
@@ -103,6 +106,76 @@ class TestDamagedRanges:
         self.hold(NEW, LEFT, NEW)
         self.disk(NEW).flip(keys.data_key(LOG, SOUND, False, 1), 0)
         self.give_up()
+
+
+class TestDigests:
+    """OWN answered OK for the sound record, and shows what it holds."""
+
+    def setup_method(self) -> None:
+        self.cluster = SimMachines(load_cluster(config_text(4, "node:2", "")), 1)
+        for node in self.cluster.nodes.values():
+            node.start()
+        self.cluster.scheduler.run_until(SECOND)
+        self.node = self.cluster.nodes[node_of(OWN)]
+        self.disk = self.node.disks[OWN]
+        self.model = LogModel(LOG)
+        self.model.acknowledged.add(SOUND)
+        self.holding = HoldingInvariants({LOG: self.model}, {OWN: 1})
+        self.answer(SOUND)
+
+    def answer(self, lsn: int) -> None:
+        self.holding.on_stored(
+            self.node,
+            Stored(
+                log=LOG,
+                lsn=Lsn(lsn),
+                shard=OWN,
+                wave=1,
+                status=Status.OK,
+                flags=0,
+                seal_epoch=EPOCH_INVALID,
+                seal_node=NodeId(-1),
+            ),
+        )
+
+    def show(self, *lsns: int, status: Status = Status.OK, first: int = 0, generation: int = 1) -> None:
+        until = compose_lsn(Epoch(3), ESN_MAX)
+        self.holding.on_digest(Digest(request_id=1, shard=OWN, bytes_max=1, ranges=[(LOG, first, until, generation)]))
+        entries = [(int(LOG), lsn, 0) for lsn in lsns]
+        ranges = [(int(LOG), int(status), int(until))]
+        self.holding.on_digested(
+            self.node, Digested(request_id=1, shard=OWN, ranges=ranges, entries=entries, images=b"")
+        )
+
+    def test_a_shard_that_vouches_shows_what_it_answered_for(self) -> None:
+        self.show(SOUND)
+        with pytest.raises(Violation, match="without e3n58, for which it answered"):
+            self.show()
+
+    def test_it_need_not_when_it_says_that_it_lacks_something(self) -> None:
+        self.show(status=Status.REBUILDING)
+
+    def test_nor_what_it_was_not_asked_for(self) -> None:
+        self.show(first=SOUND + 1)
+
+    def test_nor_what_was_trimmed(self) -> None:
+        self.model.trim_asked = SOUND
+        self.show()
+
+    def test_nor_what_a_fault_took(self) -> None:
+        self.disk.destroyed.add((LOG, SOUND))
+        self.show()
+
+    def test_nor_what_another_generation_answered_for(self) -> None:
+        self.show(generation=2)
+
+    def test_what_is_not_synced_is_not_answered_for(self) -> None:
+        batch = WriteBatch()
+        header = EntryHeader(LOG, DAMAGED, Timestamp(1), 1, (OWN, NEW), Esn(57), 1)
+        batch.put_entry(LOG, DAMAGED, by_recovery=False, wave=1, image=encode_entry(header, b""))
+        MemoryLogStore(self.disk).write([batch])
+        with pytest.raises(Violation, match="answers for e3n59 of log 1, which it has not synced"):
+            self.answer(DAMAGED)
 
 
 class TestEmptyLogs:

@@ -85,6 +85,21 @@ class TestCrash:
         store, _ = open_on(disk)
         assert [lsn for lsn, _ in read_all(store).entries] == [at(1)]
 
+    def test_it_knows_what_a_power_cut_would_take(self) -> None:
+        disk = MemoryDisk()
+        store, _ = open_on(disk)
+        assert not disk.may_forget(LOG, at(1)), "nothing is there"
+        write(store, 1)
+        assert disk.may_forget(LOG, at(1))
+        store.sync()
+        assert not disk.may_forget(LOG, at(1))
+        write(store, 1)
+        assert not disk.may_forget(LOG, at(1)), "what was there before stays"
+        disk.lying = True
+        write(store, 2)
+        store.sync()
+        assert not disk.may_forget(LOG, at(2)), "that it may is the disk's lie"
+
 
 class TestFailure:
     def test_a_failed_sync_is_final_until_the_store_is_opened_again(self) -> None:

@@ -1,0 +1,84 @@
+"""A shard tells the truth of what it holds: what it answers OK for is on its disk, and a digest that vouches shows every copy that it answered OK for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from logdevice_py.core.ids import LogId, ShardId, format_shard
+from logdevice_py.core.lsn import Lsn, format_lsn
+from logdevice_py.core.status import Status
+from logdevice_py.protocol.messages import Digest, Digested, Stored
+from server.sim_machines import SimNode
+from tests.simulation.history import Violation
+
+if TYPE_CHECKING:
+    from tests.simulation.invariants import LogModel
+
+_ASKED_MAX: Final = 4096
+
+
+class HoldingInvariants:
+    """Watches answers to STORE and to DIGEST."""
+
+    def __init__(self, logs: Mapping[LogId, LogModel], generations: Mapping[ShardId, int]) -> None:
+        """
+        Args:
+            generations: of the shards that run.
+        """
+        self._logs = logs
+        self._generations = generations
+        self._asked: dict[tuple[int, int], dict[int, tuple[int, int]]] = {}
+        """From where, and of which generation, what was asked, by request and shard and then by log."""
+        self._answered: dict[tuple[ShardId, int], dict[LogId, set[int]]] = {}
+        """LSNs of which a shard's generation said that it stored them."""
+
+    def on_stored(self, node: SimNode, message: Stored) -> None:
+        """A shard answers OK."""
+        log, lsn, shard = message.log, message.lsn, ShardId(message.shard)
+        running = node.root.storage.shards[shard].shard  # type: ignore[union-attr]
+        if running.is_sync(log) and node.disks[shard].may_forget(log, lsn):  # type: ignore[call-overload]
+            raise Violation(
+                f"{format_shard(shard)} answers for {format_lsn(lsn)} of log {log}, which it has not synced"
+            )
+        self._answered.setdefault((shard, self._generations[shard]), {}).setdefault(log, set()).add(lsn)
+
+    def on_digest(self, message: Digest) -> None:
+        """A shard is asked what it holds."""
+        asked = {log: (first, generation) for log, first, _, generation in message.ranges if log in self._logs}
+        if asked:
+            self._asked[message.request_id, message.shard] = asked
+            if len(self._asked) > _ASKED_MAX:
+                del self._asked[next(iter(self._asked))]  # its answer was lost
+
+    def on_digested(self, node: SimNode, message: Digested) -> None:
+        """It says so."""
+        asked = self._asked.pop((message.request_id, message.shard), None)
+        if asked is None:
+            return
+        shard = ShardId(message.shard)
+        shown = {(log, lsn) for log, lsn, _ in message.entries}
+        for log, status, covered in message.ranges:
+            if log in asked and status == Status.OK:
+                first, generation = asked[log]
+                self._check(node, shard, generation, self._logs[LogId(log)], first, covered, shown)
+
+    def _check(
+        self,
+        node: SimNode,
+        shard: ShardId,
+        generation: int,
+        model: LogModel,
+        first: int,
+        covered: int,
+        shown: set[tuple[int, int]],
+    ) -> None:
+        destroyed = node.disks[shard].destroyed  # type: ignore[call-overload]
+        for lsn in self._answered.get((shard, generation), {}).get(model.log, ()):
+            if not (first <= lsn <= covered and lsn > model.trim_asked and lsn in model.acknowledged):
+                continue
+            if (model.log, lsn) not in shown and (model.log, lsn) not in destroyed:
+                raise Violation(
+                    f"{format_shard(shard)} vouches for log {model.log} from {format_lsn(Lsn(first))} to "
+                    f"{format_lsn(Lsn(covered))} without {format_lsn(Lsn(lsn))}, for which it answered"
+                )
