@@ -46,13 +46,14 @@ class RebuildingSettings:
         doc="What it stores again in a second at least, however long appends take, so that rebuilding comes to an end.",
     )
     append_tolerance_percent: int = setting(
-        150,
+        120,
         unit="percent",
         lo=101,
         hi=10_000,
         sim=(101, 400),
         doc="Donors slow down where the slowest tenth of appends takes longer than this to reach the disk, in percent of what it takes "
-        "while nothing is rebuilt.",
+        "while nothing is rebuilt. The slowest hundredth that clients see grows by more: it waits for the slowest of several shards, "
+        "and for the loops of nodes.",
     )
     chunk_bytes: int = setting(
         1 << 20,

@@ -23,7 +23,7 @@ from storage_node.log_store.wanted import members
 from storage_node.purge import HistoryReader
 from storage_node.rebuilding.chunk import ChunkRebuilding, EntryWork, entry_work
 from storage_node.rebuilding.context import DonorContext, Patience
-from storage_node.rebuilding.pace import READ_SHARE, DonorPace
+from storage_node.rebuilding.pace import LOG_COST, READ_SHARE, DonorPace
 from storage_node.rebuilding.receiver import RebuildStoreHandler
 from storage_node.release import PurgeStarter
 from storage_node.shard import Shard
@@ -104,8 +104,12 @@ class LogRebuilding:
         self._chunk: ChunkRebuilding | None = None
 
     def start(self, now: Micros) -> None:
-        """Begin."""
-        self._read_history(now)
+        """Begin when its turn has come."""
+        self._pace.admit(LOG_COST, self._begin, now)
+
+    def _begin(self, now: Micros) -> None:
+        if self.state is LogRebuildingState.HISTORY:
+            self._read_history(now)
 
     def stop(self) -> None:
         """The round is over, or the disk failed. What is under way is left as it is."""

@@ -32,6 +32,9 @@ _PIECE_US: Final = 20_000
 """Where there are no appends, a piece of work is what the rate allows in this time."""
 READ_SHARE: Final = 8
 """What is read and looked through costs this many times less than what is stored again."""
+LOG_COST: Final = 128 << 10
+"""To begin with a log costs as much as storing so many bytes again, however little it holds: its sequencer begins an epoch, the epochs before are
+recovered, and every shard purges. Logs that begin together hold up appends to all of them."""
 
 Begin = Callable[[Micros], None]
 

@@ -13,8 +13,9 @@ It opens the database anew for each request, for reading only, with the one colu
 
 from __future__ import annotations
 
+import os
 import sys
-from typing import Any, TextIO
+from typing import Any, Final, TextIO
 
 import rocksdict
 
@@ -22,6 +23,9 @@ from logdevice_py.core.entry import lacks_body
 from storage_node.log_store import keys
 from storage_node.log_store.rocksdb.families import RocksDBError
 from storage_node.log_store.wanted import Wants, decode_wants
+
+_NICENESS: Final = 10
+"""Where processors are short, nodes go first: who reads from the disk can wait, appends should not."""
 
 
 def warm(database: str, empty: str, requests: TextIO, answers: TextIO) -> None:
@@ -71,4 +75,5 @@ def _read(database: str, empty: str, name: str, log: int, first: int, last: int,
 
 
 if __name__ == "__main__":
+    os.nice(_NICENESS)
     warm(sys.argv[1], sys.argv[2], sys.stdin, sys.stdout)

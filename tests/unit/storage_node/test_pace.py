@@ -73,7 +73,7 @@ def test_appends_that_do_not_notice_let_it_grow_to_its_limit_in_small_pieces() -
 @pytest.mark.parametrize("bearable", [3, 8, 20])
 def test_it_takes_about_what_appends_bear(bearable: int) -> None:
     driver = PaceDriver()
-    driver.begin(lambda rate: 100 + 50 * rate // (bearable * MB))
+    driver.begin(lambda rate: 100 + 20 * rate // (bearable * MB))
     driver.run(40)
     assert bearable * 0.6 <= driver.run(20) / MB <= bearable * 1.1
 

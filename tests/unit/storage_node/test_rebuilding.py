@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Final
 
 import pytest
 
@@ -45,6 +46,10 @@ DONOR = PeerId(1)
 LOST = SHARDS[4]
 
 
+_LOG_BEGUN_US: Final = 200_000
+"""After a donor began with a log, it goes on with it within this time, also at its minimum."""
+
+
 class RebuildingDriver(ShardDriver):
     """A shard that takes part in rebuilding; `asked` collects what its donor wants of sequencers."""
 
@@ -68,6 +73,7 @@ class RebuildingDriver(ShardDriver):
     def lose(self, *shards: ShardId, mode: RebuildMode = RebuildMode.RESTORE) -> None:
         for shard in shards:
             self.apply(ShardNeedsRebuild(shard, FIRST, mode, tuple((each, FIRST) for each in SHARDS)))
+            self.advance(_LOG_BEGUN_US)
 
     def remove_logs(self) -> None:
         """Go by a cluster file without any."""
@@ -499,6 +505,7 @@ class TestGiving:
         assert driver.donor.result is None, "a sequencer may not have heard yet"
         driver.turn((PeerId(1), store(lsn(1, 1), copyset=(ME, SHARDS[1], LOST))), clean(1, 5, lng=1))
         driver.apply(ShardIsRebuilt(LOST, FIRST, driver.set.round))
+        driver.advance(_LOG_BEGUN_US)
         driver.tell_history(WITHOUT_IT)
         for _ in ("stored", "amended"):
             driver.answer(driver.take_one(RebuildStore))
@@ -517,6 +524,24 @@ class TestGiving:
         driver.tell_history(history((1, SHARDS), (2, SHARDS[:3])))
         driver.advance(1_000)
         assert {message.shard for message in driver.take(RebuildStore)} >= {SHARDS[2]}
+
+    def test_logs_begin_one_after_the_other_and_those_of_a_round_before_not_at_all(self) -> None:
+        driver = RebuildingDriver()
+        for log in range(1, 5):
+            driver.machines.shard.log(LogId(log))
+
+        def begun() -> int:
+            return sum(each.reader is not None for each in driver.donor.running.values())
+
+        everybody = tuple((each, FIRST) for each in SHARDS)
+        driver.apply(ShardNeedsRebuild(LOST, FIRST, RebuildMode.RESTORE, everybody))
+        assert begun() == 1
+        driver.advance(150_000)
+        assert begun() == 2
+        driver.apply(ShardNeedsRebuild(SHARDS[3], FIRST, RebuildMode.RESTORE, everybody))
+        assert begun() == 0, "what the round before has begun counts"
+        driver.advance(1_000_000)
+        assert begun() == len(driver.donor.running) == 4
 
     def test_a_donor_that_knows_of_nothing_but_metadata_logs_without_records_is_done(self) -> None:
         driver = RebuildingDriver()
@@ -557,6 +582,7 @@ class TestGiving:
         known = (*((each, FIRST) for each in SHARDS[:4]), (SHARDS[4], second))
         driver.apply(ShardNeedsRebuild(SHARDS[4], FIRST, RebuildMode.RESTORE, known, False))
         driver.apply(ShardNeedsRebuild(SHARDS[4], second, RebuildMode.RELOCATE, known))
+        driver.advance(2 * _LOG_BEGUN_US)
         driver.tell_history(WITHOUT_IT)
         assert driver.donor.running[SYNC_LOG].flags & DonorFlags.UNCERTAIN, "three copies may have been on these three"
 
