@@ -162,6 +162,10 @@ class TestDigests:
         self.model.trim_asked = SOUND
         self.show()
 
+    def test_nor_what_a_recovery_has_decided(self) -> None:
+        self.model.clean = 3
+        self.show()
+
     def test_nor_what_a_fault_took(self) -> None:
         self.disk.destroyed.add((LOG, SOUND))
         self.show()
