@@ -158,6 +158,7 @@ class Activation:
         "context",
         "failure",
         "state",
+        "wanted",
     )
 
     def __init__(self, owner: ActivationOwner, acceptable_epoch: Epoch | None, context: SequencerContext) -> None:
@@ -165,6 +166,8 @@ class Activation:
         self.context = context
         self.began = Micros(0)
         """When somebody wanted the epoch."""
+        self.wanted = Micros(0)
+        """When somebody last gave up waiting for it; 0: nobody has."""
         self.failure = Status.OK
         """Why the last request was of no use; REBUILDING: shards that lost their data cannot tell whether the metadata log is empty."""
         self._owner = owner

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
+from typing import Final
 
 from google_crc32c import value as crc32c
 
@@ -13,8 +14,9 @@ from logdevice_py.core.entry import RECORDS_PER_ENTRY_MAX
 from logdevice_py.core.ids import NodeId, PeerId, WriterId
 from logdevice_py.core.lsn import LSN_INVALID, compose_lsn, epoch_of, esn_of
 from logdevice_py.core.status import CorruptEntryError, Status
-from logdevice_py.core.units import Micros, Timestamp
+from logdevice_py.core.units import SECOND, Micros, Timestamp
 from logdevice_py.protocol.messages import Append, AppendFlags
+from sequencer.activation import Activation
 from sequencer.batching import OpenEntry, is_batched, is_split, split
 from sequencer.context import SequencerContext
 from sequencer.frames import NO_NODE, Frame, SplitAppend, frame_of
@@ -31,6 +33,9 @@ _OK = Status.OK
 _ACTIVE = SequencerPhase.ACTIVE
 _EXHAUSTION_MARGIN = 100_000
 """An epoch with fewer ESNs left is replaced before it runs out of them."""
+_UNWANTED_US: Final = 30 * SECOND
+"""How long an activation goes on after the last append gave up waiting for it. Who asks again must not find it begun anew: it may take longer than
+an append waits, and would never end."""
 
 
 class AppendPath:
@@ -147,7 +152,14 @@ class AppendPath:
         marks.hit("activation_took_too_long")
         for peer, append in self._take_back(sequencer):
             self._refuse(peer, append, Status.NOSEQUENCER)
-        if sequencer.current is None:
+        activation = sequencer.activation
+        if activation is not None and sequencer.current is None:
+            activation.wanted = now
+            self._context.timers.at(now + _UNWANTED_US, partial(self._on_unwanted, sequencer, activation))
+
+    @staticmethod
+    def _on_unwanted(sequencer: Sequencer, activation: Activation, now: Micros) -> None:
+        if sequencer.activation is activation and sequencer.buffer is None and now - activation.wanted >= _UNWANTED_US:
             sequencer.stop_activation(now)
 
     def _take_back(self, sequencer: Sequencer) -> list[tuple[PeerId, Append]]:

@@ -109,6 +109,7 @@ class TestFirstActivation:
         request = world.append()
         world.run(12_000_000)
         assert world.answer_to(request).status is Status.NOSEQUENCER
+        world.run(30_000_000)
         world.sent.clear()
         world.run(60_000_000)
         assert not world.messages(Digest)
@@ -117,6 +118,20 @@ class TestFirstActivation:
         world._run_digest = answer  # type: ignore[method-assign]
         world.run(9_000_000)
         assert world.answer_to(request).status is Status.OK
+
+    def test_an_activation_that_takes_longer_than_appends_wait_ends_all_the_same(self) -> None:
+        world = World(settings=SequencerSettings(activation_wait_us=100_000))
+        answer, asked = world._run_digest, []
+        world._run_digest = lambda to, digest: asked.append((to, digest))  # type: ignore[method-assign]
+        for _ in range(3):
+            request = world.append()
+            world.run(150_000)
+            assert world.answer_to(request).status is Status.NOSEQUENCER
+        for to, digest in asked:
+            answer(to, digest)
+        world.run()
+        assert world.sequencer.state is SequencerPhase.ACTIVE
+        assert len(world.store.operations) == 3, "it was not begun anew"
 
     def test_a_log_is_provisioned_though_all_shards_of_the_metadata_nodeset_lost_their_data_once(self) -> None:
         world = shards_of_generation(2)
@@ -246,6 +261,7 @@ class TestEpochStoreTrouble:
         answer = world.answer_to(request)
         assert answer.status is Status.NOSEQUENCER
         assert answer.flags & AppendedFlags.NOT_REPLICATED
+        world.run(30_000_000)
         assert world.sequencer.activation is None
 
     def test_a_late_answer_after_the_deadline_is_ignored(self) -> None:
