@@ -167,7 +167,7 @@ class Activation:
         self.began = Micros(0)
         """When somebody wanted the epoch."""
         self.wanted = Micros(0)
-        """When somebody last gave up waiting for it; 0: nobody has."""
+        """When the last append that wanted it gave up waiting; 0: none has."""
         self.failure = Status.OK
         """Why the last request was of no use; REBUILDING: shards that lost their data cannot tell whether the metadata log is empty."""
         self._owner = owner

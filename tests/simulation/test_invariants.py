@@ -40,6 +40,20 @@ SOUND = compose_lsn(Epoch(3), Esn(58))
 DAMAGED = compose_lsn(Epoch(3), Esn(59))
 
 
+def machines() -> SimMachines:
+    """Four nodes that are down."""
+    return SimMachines(load_cluster(config_text(4, "node:2", "")), 1)
+
+
+def running_machines() -> SimMachines:
+    """Four nodes that serve."""
+    cluster = machines()
+    for node in cluster.nodes.values():
+        node.start()
+    cluster.scheduler.run_until(SECOND)
+    return cluster
+
+
 def put_copy(disk: MemoryDisk, *copyset: ShardId, wave: int = 1) -> None:
     """Of the sound record, behind the store's back."""
     header = EntryHeader(LOG, SOUND, Timestamp(1), wave, copyset, Esn(57), 1)
@@ -50,7 +64,7 @@ class TestDamagedRanges:
     """OWN gives up a range in which one copy is damaged, and with it the sound one beside it."""
 
     def setup_method(self) -> None:
-        self.cluster = SimMachines(load_cluster(config_text(4, "node:2", "")), 1)
+        self.cluster = machines()
         self.invariants = Invariants(self.cluster, [LOG])
         self.invariants.logs[LOG].acknowledged.add(SOUND)
 
@@ -112,10 +126,7 @@ class TestDigests:
     """OWN answered OK for the sound record, and shows what it holds."""
 
     def setup_method(self) -> None:
-        self.cluster = SimMachines(load_cluster(config_text(4, "node:2", "")), 1)
-        for node in self.cluster.nodes.values():
-            node.start()
-        self.cluster.scheduler.run_until(SECOND)
+        self.cluster = running_machines()
         self.node = self.cluster.nodes[node_of(OWN)]
         self.disk = self.node.disks[OWN]
         self.model = LogModel(LOG)
@@ -186,10 +197,7 @@ class TestEmptyLogs:
     """A client is told that a log is empty of which a record was acknowledged."""
 
     def setup_method(self) -> None:
-        self.cluster = SimMachines(load_cluster(config_text(4, "node:2", "")), 1)
-        for node in self.cluster.nodes.values():
-            node.start()
-        self.cluster.scheduler.run_until(SECOND)
+        self.cluster = running_machines()
         self.model = LogModel(LOG)
         interval = EpochInterval(
             Epoch(3), tuple((shard, Generation(1)) for shard in (FIRST, OWN)), ReplicationProperty.parse("node:2")
