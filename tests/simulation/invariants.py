@@ -151,7 +151,7 @@ class Invariants:
             Digest: lambda node, message: self._holding.on_digest(message),
             Digested: lambda node, message: self._holding.on_digested(node, message),
         }
-        self._recoveries = RecoveryInvariants(cluster, self.logs, self._generations)
+        self.recoveries = RecoveryInvariants(cluster, self.logs, self._generations)
         self._retention = RetentionInvariants(cluster, self.logs)
         self._holding = HoldingInvariants(self.logs, self._generations)
         self.dirty = DirtyInvariants(cluster, self.logs, self._generations)
@@ -193,7 +193,7 @@ class Invariants:
             self._runs[node.id] = node.starts
             self._on_start(node)
         self._retention.watch(node)
-        self._recoveries.watch(node, effects)
+        self.recoveries.watch(node, effects)
         messages = self._messages
         for effect in effects:
             kind = type(effect)

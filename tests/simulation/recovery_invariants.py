@@ -48,6 +48,8 @@ class RecoveryInvariants:
         """(log, epoch, LNG) of every CLEAN: how recoveries ended."""
         self._lacking: set[ShardId] = set()
         """Shards that said that they lack entries."""
+        self.stored: set[tuple[LogId, Lsn]] = set()
+        """What recoveries stored at any shard. It grows as they go on, and does not as they do the same again and again."""
         self._messages = {
             Store: self._on_store,
             Digest: self._on_digest,
@@ -103,6 +105,7 @@ class RecoveryInvariants:
                     self._on_rebuilt(shard, log, lsn, image)
                 continue
             if by_recovery:
+                self.stored.add((log, lsn))
                 if model is None:
                     continue
                 sealed = model.sealed.get(shard, {}).get(self._generations.get(shard, 0), 0)

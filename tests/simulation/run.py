@@ -234,7 +234,11 @@ class _Run:
                 for writer in writers
             )
 
-        self._wait("answers to appends", lambda: self.apps.unanswered() == 0, waits_for, self.apps.progress)
+        def progress() -> object:
+            """Where a recovery may store one entry at a time, and each needs several waves, hundreds of entries take minutes."""
+            return self.apps.progress(), len(self.invariants.recoveries.stored)
+
+        self._wait("answers to appends", lambda: self.apps.unanswered() == 0, waits_for, progress)
         self._wait("asyncio applications", lambda: not self.apps.running(), lambda: f"{self.apps.running()}")
 
     def _repair(self) -> None:

@@ -523,6 +523,20 @@ def test_a_phase_without_progress_restarts_from_the_sealed_shards() -> None:
     assert bench.results[0].outcome is RecoveryOutcome.OK
 
 
+def test_each_attempt_has_twice_the_time_of_the_one_that_got_stuck() -> None:
+    """Else an epoch of which one entry takes longer to be stored than that is never recovered."""
+    bench = sealed_bench(3, phase_timeout_us=SECOND, phase_timeout_max_us=3 * SECOND)
+    for allowed in (SECOND, 2 * SECOND, 3 * SECOND, 3 * SECOND):
+        for node in range(3):
+            bench.digested(node)
+        assert bench.stored()
+        bench.advance(allowed - 1)
+        assert "MUTATION" in bench.explain()
+        bench.advance(1)
+        assert "DIGEST" in bench.explain()
+        bench.stored()
+
+
 def test_copies_that_cannot_be_read_and_were_never_acknowledged_are_plugged_also_behind_the_bridge() -> None:
     """A read error may pass: what it hid would come to light in a clean epoch."""
     bench = sealed_bench(2, replication="node:2")
