@@ -221,7 +221,7 @@ public final class LedgerDriver {
     }
 
     /** Waits for the next entry or for news of the last one. */
-    private void await(LedgerHandle handle) throws InterruptedException, IOException {
+    private void await(LedgerHandle handle) throws BKException, InterruptedException, IOException {
       CountDownLatch done = new CountDownLatch(1);
       List<byte[]> entries = new ArrayList<>();
       AtomicInteger result = new AtomicInteger();
@@ -248,6 +248,9 @@ public final class LedgerDriver {
       }
       if (!entries.isEmpty()) {
         deliver(entries);
+      } else if (handle.getLastAddConfirmed() < next) {
+        // what a bookie was told apart from entries need not come with this answer
+        handle.readExplicitLastConfirmed();
       }
     }
 

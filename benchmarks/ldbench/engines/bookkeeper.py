@@ -40,6 +40,8 @@ _BOOKIE_JVM: Final = (
 )
 _CLIENT_JVM: Final = ("-Xmx1g", "-XX:+UseG1GC")
 _SMALL_JVM: Final = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+_WINDOWS: Final = ((2000, 8), (10_000, 8), (50_000, 32))
+"""Entries and MiB that are unacknowledged at most, ascending."""
 _READ_BYTES: Final = 4 << 20
 _READ_ENTRIES: Final = 1000
 _SOCKET_BUFFER: Final = 1 << 20
@@ -321,7 +323,7 @@ class BookKeeper:
                 records_in_flight=window,
                 bytes_in_flight=size << 20,
             )
-            for window, size in ((2000, 8), (10_000, 8), (50_000, 32))
+            for window, size in _WINDOWS
         ]
 
     def lone_setting(self) -> Setting:
@@ -383,9 +385,11 @@ def _declare(
         file.write_text(_configuration(options, name, port, uri))
         command = [*java, *_BOOKIE_JVM, "org.apache.bookkeeper.server.Main", "--conf", str(file)]
         servers.declare(name, "bookie", command, files=[file])
+    driver = options.directory / _DRIVER.name  # reports show commands, and shall not show where a checkout lies
+    shutil.copyfile(_DRIVER, driver)
     entries = max(1, min(_READ_ENTRIES, _READ_BYTES // options.record_bytes))
     numbers = [client_port, options.copies, _majority(options), entries]
-    servers.declare("client", "client", [*java, *_CLIENT_JVM, str(_DRIVER), "serve", uri, *map(str, numbers)])
+    servers.declare("client", "client", [*java, *_CLIENT_JVM, str(driver), "serve", uri, *map(str, numbers)])
 
 
 async def _format(jars: ServerJars, uri: str) -> None:
@@ -414,6 +418,8 @@ def _configuration(options: StartOptions, name: str, port: int, uri: str) -> str
         "journalDirectories": data / "journal",
         "ledgerDirectories": data / "ledgers",
         "journalSyncData": str(options.durability is DurabilityClass.SYNC).lower(),
+        # A bookie refuses what comes while so many wait (10,000 by default), and the client takes a refusal for a bookie that failed.
+        "maxPendingAddRequestsPerThread": 2 * _WINDOWS[-1][0],
         "nettyMaxFrameSizeBytes": max(5 << 20, options.record_bytes + (1 << 16)),
     }
     return "".join(f"{key}={value}\n" for key, value in lines.items())
