@@ -64,12 +64,12 @@ class RebuildingSettings:
         doc="A donor reads, and stores again, so much of a log at a time at most.",
     )
     busy_chunk_bytes: int = setting(
-        128 << 10,
+        64 << 10,
         unit="bytes",
         lo=1,
         hi=8 << 20,
         sim=(1, 128 << 10),
-        doc="So much at a time where there are appends: storing it holds the event loop of a node for about a millisecond.",
+        doc="So much at a time where there are appends: storing it holds the event loop of a node for about half a millisecond.",
     )
     logs_in_flight: int = setting(
         8, unit="logs", lo=1, hi=1_000, sim=(1, 8), doc="Logs that a donor works on at a time."
