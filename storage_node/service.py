@@ -13,7 +13,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, TypeGuard
 
 from logdevice_py.core.ids import LogId, ShardId
 from logdevice_py.core.lsn import Lsn
@@ -44,6 +44,8 @@ from storage_node.log_store.view import StoreView
 
 _PATIENCE: Final = 0.02
 """Seconds that a patient write waits for a sync that others want."""
+_PIECES_AHEAD: Final = 32
+"""What is brought into the page cache ahead of a reader, in pieces of the size that it asks for: who asks for little takes its time."""
 Deliver = Callable[[list[Completion]], None]
 Read = ReadShard | ReadLast | ReadDirectory
 Effect = WriteShard | Read
@@ -342,21 +344,23 @@ class ShardService:
         ):
             self._cold[request.log] = Lsn(result.through + 1)
 
-    def _is_cold(self, request: ReadShard | ReadLast) -> bool:
+    def _is_cold(self, request: ReadShard | ReadLast) -> TypeGuard[ReadShard]:
         if not self._cold or not isinstance(request, ReadShard) or not request.onward:
             return False
         cold_from = self._cold.get(request.log)
         return cold_from is not None and request.first >= cold_from
 
-    def _warm(self, request: ReadShard | ReadLast) -> None:
+    def _warm(self, request: ReadShard) -> None:
         task = self._loop.create_task(self._warm_and_read(request))
         self._warming.add(task)
         task.add_done_callback(self._warming.discard)
 
-    async def _warm_and_read(self, request: ReadShard | ReadLast) -> None:
+    async def _warm_and_read(self, request: ReadShard) -> None:
         partition, first, last = self._store.locate(request.log, request.first, request.last)
         family = self._store.family_of(partition)
-        through = await self._warmer.warm(family, request.log, first, last, self._settings.warm_bytes, request.wants)
+        # what lies far ahead of a slow reader may be gone from the page cache when its turn comes, and is read once more
+        size = min(self._settings.warm_bytes, _PIECES_AHEAD * request.bytes_max)
+        through = await self._warmer.warm(family, request.log, first, last, size, request.wants)
         self.metrics.warmed += 1
         cold_from = self._cold.get(request.log)
         if cold_from is not None and (through is None or through >= request.last):

@@ -403,6 +403,27 @@ class TestService:
         assert shell.service._warmer.starts == 1
         await shell.service.close()
 
+    @pytest.mark.parametrize(("asked", "brought"), [(1000, 32_000), (1 << 20, 16 << 20)])
+    async def test_who_asks_for_little_is_brought_little_ahead(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: int, brought: int
+    ) -> None:
+        """A slow reader would come to the rest when it is gone from the page cache again."""
+        shell = await open_service(tmp_path / "shard")
+        shell.run(write_of(1, at(1)))
+        await shell.until(1)
+        sizes = []
+
+        async def warm(family: str, log: int, first: Lsn, last: Lsn, size: int, wants: object) -> Lsn:
+            sizes.append(size)
+            return last
+
+        monkeypatch.setattr(shell.service._warmer, "warm", warm)
+        shell.service._cold[LOG] = at(1)
+        shell.run(ReadShard(2, SHARD, LOG, at(1), at(1), asked))
+        await shell.until(2)
+        assert sizes == [brought]
+        await shell.service.close()
+
     async def test_nothing_is_warmed_for_who_looks_at_a_place_and_then_elsewhere(self, tmp_path: Path) -> None:
         settings = LogStoreSettings(free_space_min=0, slow_read_us=100, disk_read_bytes_max=8192)
         shell = await open_service(tmp_path / "shard", settings)
