@@ -113,6 +113,23 @@ def test_the_table_shows_ratios_failures_and_whether_it_was_cut_short() -> None:
     assert "20,001" in text
 
 
+def test_a_latency_of_nothing_is_not_shown() -> None:
+    row = dict.fromkeys(("p50", "p90", "p99", "p99.9", "p99.99", "max"), 0.0) | {"count": 0.0}
+    silent = measured("kafka", 40.0)
+    silent.latency = {"behind": row, "before": row | {"p50": 77.7, "count": 9.0}}
+    text = as_text(render(report(silent), results(silent), {}))
+    assert "0.000" not in text
+    assert "77.7" not in text, "another latency does not stand in for it"
+
+
+def test_the_table_shows_the_figure_that_decides_whatever_its_name() -> None:
+    each = measured("kafka", 40.0)
+    each.figures |= {"p99_over_control": 3.25, "p99.9_ms": 4.75}
+    text = as_text(render(report(each), results(each), {}))
+    assert "3.25" in text
+    assert "4.75" not in text, "percentiles have columns of their own"
+
+
 def test_cases_differ_by_everything_that_matters() -> None:
     cases = [
         Case(workload="append"),
