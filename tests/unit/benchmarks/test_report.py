@@ -56,9 +56,17 @@ def test_a_report_survives_being_saved(tmp_path: Path) -> None:
 
 def test_other_files_are_no_reports(tmp_path: Path) -> None:
     path = tmp_path / "report.json"
-    path.write_text('{"format": 99}')
-    with pytest.raises(ValueError, match="no report of format 1"):
-        BenchReport.load(path)
+    for text, why in {
+        '{"format": 99}': "report.json is no report of format 1",
+        "[]": "report.json is no report of format 1",
+        "{": "report.json is no report: ",
+        '{"format": 1}': "report.json is no report as this version writes it: KeyError",
+        '{"format": 1, "engines": {}, "measurements": [], "more": 1}': "as this version writes it: TypeError",
+        '{"format": 1, "engines": [], "measurements": []}': "as this version writes it: AttributeError",
+    }.items():
+        path.write_text(text)
+        with pytest.raises(ValueError, match=why):
+            BenchReport.load(path)
 
 
 def test_the_best_setting_stands_for_a_system_and_all_are_kept() -> None:
