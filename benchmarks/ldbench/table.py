@@ -140,12 +140,13 @@ def _workload(title: str, results: Sequence[CaseResult]) -> Table:
             for each in engine.measurements
         )
     ]
-    shown = [name for name in figures if name.removesuffix("_ms") not in _LATENCIES]
+    # percentiles have columns of their own, and the quotient of two of them needs none
+    shown = [name for name in figures if name.removesuffix("_ms") not in (*_LATENCIES, "p99_over_p50")]
     table = _table(
         title,
         "case",
         "system",
-        *(f"{name.removesuffix('_ms')}\n{FIGURES[name].unit}" for name in shown),
+        *(f"{name.removesuffix('_ms').replace('_', ' ')}\n{FIGURES[name].unit}" for name in shown),
         *(f"{percentile}\nms" for percentile in _LATENCIES),
         "CPU client\ns/MB",
         "servers\ns/MB",
