@@ -79,6 +79,18 @@ def test_the_best_setting_stands_for_a_system_and_all_are_kept() -> None:
     assert engine.errors == ["broke"]
 
 
+def test_a_setting_that_was_lucky_once_does_not_stand_for_a_system() -> None:
+    (result,) = results(
+        measured("kafka", 100.0, setting="a", number=1),
+        measured("kafka", 99.0, setting="b", number=1),
+        measured("kafka", 90.0, setting="a", number=2),
+        measured("kafka", 92.0, setting="a", number=3),
+    )
+    engine = result.engines["kafka"]
+    assert engine.setting == "a"
+    assert engine.values("records_per_s") == {1: 100.0, 2: 90.0, 3: 92.0}
+
+
 def test_the_ratio_is_taken_in_each_round() -> None:
     (result,) = results(
         measured("logdevice", 100.0, number=1),
