@@ -180,12 +180,19 @@ class Failover(SmallestOnly):
         await asyncio.sleep(_CALM_SECONDS)
         try:
             async with asyncio.timeout(HEAL_SECONDS):
-                while not await bench.running.whole(log):  # noqa: ASYNC110 - it is asked over the network
+                while not await _whole(bench.running, log):  # noqa: ASYNC110 - it is asked over the network
                     await asyncio.sleep(_TRY_SECONDS)
         except TimeoutError:
             raise EngineError(
                 f"a server that came back does not take part again {HEAL_SECONDS:.0f} s after a fault"
             ) from None
+
+
+async def _whole(running: RunningEngine, log: str) -> bool:
+    try:
+        return await running.whole(log)
+    except EngineError:  # nobody answers yet
+        return False
 
 
 class PartitionFailover(Failover):

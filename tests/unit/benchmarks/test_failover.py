@@ -41,6 +41,8 @@ class FailingRunning(MemoryRunning):
 
     async def whole(self, log: str) -> bool:
         self.asked_whole += 1
+        if self.asked_whole == 1:
+            raise EngineError("no leader yet")
         return self.asked_whole >= 3
 
 
