@@ -154,11 +154,11 @@ class WorkloadBench:
         self.measurement.figures[f"{prefix}mb_per_s"] = records * self.size / seconds / 1e6
 
     def latency(self, name: str, histogram: LatencyHistogram, *, figures: bool = True) -> None:
-        """Report latencies under a name; with `figures`, also as the figures of the workload."""
+        """Report latencies under a name; with `figures`, also as the figures of the workload, if anything was timed: no latency is not 0."""
         summary = histogram.summary()
         self.measurement.latency[name] = summary
         self.measurement.histograms[name] = histogram.encode()
-        if figures:
+        if figures and len(histogram):
             for percentile in ("p50", "p99", "p99.9"):
                 self.measurement.figures[f"{percentile}_ms"] = summary[percentile]
             if summary["p50"] > 0:

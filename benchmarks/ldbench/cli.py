@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import dataclasses
 import json
+import math
 import signal
 import sys
 import tempfile
@@ -18,14 +19,14 @@ from typing import Final
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from benchmarks.ldbench.compare import changes, render_changes
+from benchmarks.ldbench.compare import changes, remarks, render_changes
 from benchmarks.ldbench.engine import DurabilityClass, Mode
 from benchmarks.ldbench.engines import MODULES, load_engine
 from benchmarks.ldbench.environment import describe_environment
 from benchmarks.ldbench.figures import FIGURES
 from benchmarks.ldbench.markdown import markdown
 from benchmarks.ldbench.measurement import BenchReport, Measurement
-from benchmarks.ldbench.payloads import Content
+from benchmarks.ldbench.payloads import HEADER, Content
 from benchmarks.ldbench.plots import plot_all
 from benchmarks.ldbench.sampling import self_time
 from benchmarks.ldbench.servers import FETCHERS
@@ -84,10 +85,10 @@ class ProgressDisplay:
 
 def _names(allowed: Sequence[str]) -> Callable[[str], list[str]]:
     def parse(text: str) -> list[str]:
-        names = text.split(",")
-        wrong = [name for name in names if name not in allowed]
+        names = list(dict.fromkeys(name.strip() for name in text.split(",")))
+        wrong = [repr(name) for name in names if name not in allowed]
         if wrong:
-            raise argparse.ArgumentTypeError(f"{', '.join(wrong)}: there are {', '.join(allowed)}")
+            raise argparse.ArgumentTypeError(f"there is no {', '.join(wrong)}, but {', '.join(allowed)}")
         return names
 
     return parse
@@ -95,14 +96,47 @@ def _names(allowed: Sequence[str]) -> Callable[[str], list[str]]:
 
 def _sizes(text: str) -> list[int]:
     try:
-        return [int(part) if part.isdigit() else parse_size(part) for part in text.split(",")]
+        sizes = [int(part) if part.isdecimal() else parse_size(part) for part in map(str.strip, text.split(","))]
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    if min(sizes) < HEADER.size:
+        raise argparse.ArgumentTypeError(f"a payload needs {HEADER.size} bytes at least, by which it is recognised")
+    return list(dict.fromkeys(sizes))
+
+
+def _count(least: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        if not text.isdecimal() or int(text) < least:
+            raise argparse.ArgumentTypeError(f"{text!r} is no whole number of at least {least}")
+        return int(text)
+
+    return parse
+
+
+def _seconds(*, zero: bool) -> Callable[[str], float]:
+    def parse(text: str) -> float:
+        try:
+            seconds = float(text)
+        except ValueError:
+            seconds = math.nan
+        if not math.isfinite(seconds) or seconds < 0 or (seconds == 0 and not zero):
+            raise argparse.ArgumentTypeError(f"{text!r} is no time: give seconds{'' if zero else ' above 0'}, like 2.5")
+        return seconds
+
+    return parse
+
+
+def _duration(text: str) -> int:
+    try:
+        return parse_duration(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="ldbench", description=__doc__)
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+def parser() -> argparse.ArgumentParser:
+    """Of the command line."""
+    made = argparse.ArgumentParser(prog="ldbench", description=(__doc__ or "").replace("``", ""))
+    commands = made.add_subparsers(dest="command", required=True, metavar="COMMAND")
     run = commands.add_parser("run", help="measure, and write a report")
     run.add_argument("--scale", choices=list(SCALES), default="short", help="how much is measured (default: short)")
     run.add_argument(
@@ -112,16 +146,18 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument(
         "--workloads", type=_names(workloads), help="comma-separated; `ldbench list` shows them (default: all)"
     )
-    run.add_argument("--sizes", type=_sizes, help="payload sizes, comma-separated bytes, like 100,1000")
+    run.add_argument("--sizes", type=_sizes, help="payload sizes, comma-separated bytes, like 100,1000 or 1KiB")
     run.add_argument("--content", type=_names([each.value for each in Content]), help="random, compressible or both")
     run.add_argument("--durability", type=_names([each.value for each in DurabilityClass]), help="sync, async or both")
-    run.add_argument("--rounds", type=int, help="how often everything is repeated, systems taking turns")
-    run.add_argument("--seconds", type=float, help="of the timed part of a run")
-    run.add_argument("--warmup", type=float, help="seconds before the timed part")
-    run.add_argument("--repeats", type=int, help="faults in a run of a failover workload")
-    run.add_argument("--idle-logs", type=int, metavar="LOGS", help="of idle-logs; a fifth of them with ZooKeeper")
-    run.add_argument("--copies", type=int, default=3, help="of each record (default: 3)")
-    run.add_argument("--sync-delay", default="0us", help="every sync of a server takes this much longer, like 2ms")
+    run.add_argument("--rounds", type=_count(1), help="how often everything is repeated, systems taking turns")
+    run.add_argument("--seconds", type=_seconds(zero=False), help="of the timed part of a run")
+    run.add_argument("--warmup", type=_seconds(zero=True), help="seconds before the timed part")
+    run.add_argument("--repeats", type=_count(1), help="faults in a run of a failover workload")
+    run.add_argument("--idle-logs", type=_count(5), metavar="LOGS", help="of idle-logs; a fifth of them with ZooKeeper")
+    run.add_argument("--copies", type=_count(1), default=3, help="of each record (default: 3)")
+    run.add_argument(
+        "--sync-delay", type=_duration, default=0, help="every sync of a server takes this much longer, like 2ms"
+    )
     run.add_argument("--profile", action="store_true", help="sample the stacks of our processes into OUTPUT/profiles")
     run.add_argument(
         "--directory", type=Path, help="on the disk to be measured (default: the system's for temporary files)"
@@ -144,18 +180,23 @@ def _parser() -> argparse.ArgumentParser:
     profile = commands.add_parser("profile", help="where the time went, by files that --profile wrote")
     profile.add_argument("stacks", type=Path, nargs="+")
     profile.add_argument("--by", choices=("file", "function"), default="function")
-    profile.add_argument("--rows", type=int, default=25)
-    return parser
+    profile.add_argument("--rows", type=_count(1), default=25)
+    return made
 
 
 def main(argv: list[str] | None = None) -> int:
     """The program; its exit status."""
-    arguments = _parser().parse_args(argv)
+    arguments = parser().parse_args(argv)
     try:
         match arguments.command:
             case "run":
+                directory = (arguments.directory or Path(tempfile.gettempdir())).resolve()
+                if not directory.is_dir():
+                    raise ValueError(
+                        f"--directory {directory} is no directory: make it first, on the disk to be measured"
+                    )
                 arguments.output.mkdir(parents=True, exist_ok=True)
-                return asyncio.run(_run(arguments, (arguments.directory or Path(tempfile.gettempdir())).resolve()))
+                return asyncio.run(_run(arguments, directory))
             case "list":
                 _list()
             case "fetch":
@@ -172,12 +213,15 @@ def main(argv: list[str] | None = None) -> int:
                     print(path)
             case "compare":
                 before, after = (_results(BenchReport.load(path)) for path in (arguments.before, arguments.after))
-                _console().print(render_changes(changes(before, after), everything=arguments.all))
+                _compare(before, after, everything=arguments.all)
             case _:
                 _profile(arguments)
     except (OSError, ValueError, json.JSONDecodeError) as error:
         print(f"ldbench: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("ldbench: cut short", file=sys.stderr)
+        return _INTERRUPTED
     return 0
 
 
@@ -192,6 +236,24 @@ def _results(report: BenchReport) -> list[CaseResult]:
 
 def _titles() -> dict[str, str]:
     return {name: f"{name}: {workload.title}" for name, workload in all_workloads().items()}
+
+
+def _compare(before: Sequence[CaseResult], after: Sequence[CaseResult], *, everything: bool) -> None:
+    found, notes = changes(before, after), remarks(before, after)
+    if not found and not notes:
+        raise ValueError("both reports are empty")
+    if not {result.case.key for result in before} & {result.case.key for result in after}:
+        raise ValueError(
+            "the reports have no case in common; cases are the same when workload, size, content, durability, sync delay and "
+            "parameters are: `ldbench show` lists those of a report"
+        )
+    table = render_changes(found, everything=everything)
+    if table.row_count:
+        _console().print(table)
+    unchanged = sum(change.verdict == "same" for change in found)
+    print(f"{len(found)} figures compared, {unchanged} of them unchanged or within the noise")
+    for note in notes:
+        print(note)
 
 
 def _scale(arguments: argparse.Namespace) -> Scale:
@@ -227,7 +289,7 @@ async def _run(arguments: argparse.Namespace, directory: Path) -> int:
         report=report,
         display=display,
         copies=arguments.copies,
-        sync_delay_us=parse_duration(arguments.sync_delay),
+        sync_delay_us=arguments.sync_delay,
         profile=arguments.profile,
     )
     loop = asyncio.get_running_loop()
@@ -237,6 +299,9 @@ async def _run(arguments: argparse.Namespace, directory: Path) -> int:
         await session.run()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.remove_signal_handler(number)
+    if report.complete and not report.measurements:
+        reasons = [f"{name}: {info.unavailable}" for name, info in report.engines.items() if info.unavailable]
+        raise ValueError(f"nothing was measured: {'; '.join([*reasons, *report.skipped])}")
     results = _results(report)
     tables = render(report, results, _titles())
     (output / TABLE).write_text(as_text(tables))

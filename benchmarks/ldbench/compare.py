@@ -9,7 +9,7 @@ from rich.table import Table
 
 from benchmarks.ldbench.figures import FIGURES
 from benchmarks.ldbench.statistics_of_runs import Spread
-from benchmarks.ldbench.summary import CaseResult
+from benchmarks.ldbench.summary import CaseResult, EngineResult
 from benchmarks.ldbench.table import amount, spread_text
 
 COMPARED = ("p50_ms", "p99_ms", "read_records_per_s")
@@ -62,6 +62,33 @@ def changes(before: Sequence[CaseResult], after: Sequence[CaseResult]) -> list[C
                 if was is not None and is_ is not None:
                     found.append(Change(result.case.key, name, figure, was, is_))
     return found
+
+
+def remarks(before: Sequence[CaseResult], after: Sequence[CaseResult]) -> list[str]:
+    """What `changes` cannot tell, in words: measurements that only one of the reports has, void ones, and timed parts of unequal length."""
+    earlier, later = _engines(before), _engines(after)
+    found = []
+    for (case, name), old in earlier.items():
+        new = later.get((case, name))
+        if new is not None and bool(old.measurements) != bool(new.measurements):
+            void, which = (new, "second") if old.measurements else (old, "first")
+            why = void.errors[0].splitlines()[0] if void.errors else "nothing measured"
+            found.append(f"{name}, {case}: void in the {which} report: {why}")
+    for which, some, others in (("first", earlier, later), ("second", later, earlier)):
+        if alone := len(some.keys() - others.keys()):
+            found.append(f"only in the {which} report: {alone} of {len(some)} pairs of case and system")
+    seconds = {result.case.key: result.case.seconds for result in before}
+    unequal = {
+        (seconds[result.case.key], result.case.seconds)
+        for result in after
+        if seconds.get(result.case.key, result.case.seconds) != result.case.seconds
+    }
+    found += [f"timed parts of {was:g} s are compared with those of {is_:g} s" for was, is_ in sorted(unequal)]
+    return found
+
+
+def _engines(results: Sequence[CaseResult]) -> dict[tuple[str, str], EngineResult]:
+    return {(result.case.key, name): engine for result in results for name, engine in result.engines.items()}
 
 
 def render_changes(found: Sequence[Change], *, everything: bool = False) -> Table:

@@ -229,6 +229,12 @@ class RunningEngine(Protocol):
     async def restart(self, name: str) -> None:
         """Start a killed server process again on its data, same name; returns when it runs, not when it has caught up."""
 
+    async def whole(self, log: str) -> bool:
+        """Whether every server takes part in the log as it did before any fault: one that came back has caught up and stands by again.
+
+        Asked between faults: the next one must not find the system without a server that it still misses.
+        """
+
     def sample(self, on: bool) -> None:
         """The part that is measured begins or ends: servers that profile themselves (`StartOptions.profile`) do it in between."""
 

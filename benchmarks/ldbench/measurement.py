@@ -121,12 +121,18 @@ class BenchReport:
         Raises:
             ValueError: it is no report, or of another format.
         """
-        raw = json.loads(path.read_text())
+        try:
+            raw = json.loads(path.read_text())
+        except ValueError as error:
+            raise ValueError(f"{path} is no report: {error}") from None
         if not isinstance(raw, dict) or raw.get("format") != FORMAT:
-            raise ValueError(f"{path} is no report of format {FORMAT}")
-        raw["engines"] = {name: EngineInfo(**info) for name, info in raw["engines"].items()}
-        raw["measurements"] = [Measurement.from_json(each) for each in raw["measurements"]]
-        return cls(**raw)
+            raise ValueError(f"{path} is no report of format {FORMAT}: name the report.json of a run")
+        try:
+            raw["engines"] = {name: EngineInfo(**info) for name, info in raw["engines"].items()}
+            raw["measurements"] = [Measurement.from_json(each) for each in raw["measurements"]]
+            return cls(**raw)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"{path} is no report as this version writes it: {error!r}") from None
 
 
 def size_name(size: int) -> str:

@@ -39,6 +39,7 @@ class RoleCost:
     processes: int = 0
     cpu_seconds: float = 0.0
     peak_bytes: int = 0
+    """Of its servers together; of a server that was started again, the greatest of its processes."""
     written_bytes: int = 0
     read_bytes: int = 0
 
@@ -87,6 +88,7 @@ def reset_peak(pid: int) -> None:
 
 @dataclass(slots=True)
 class _Watched:
+    name: str
     role: str
     before: ProcessCost
     last: ProcessCost = field(default_factory=ProcessCost)
@@ -116,13 +118,18 @@ class ResourceMeter:
             self._sampler = None
         self._sample()
         roles: dict[str, RoleCost] = {}
+        peaks: dict[tuple[str, str], int] = {}
         for watched in self._watched.values():
             role = roles.setdefault(watched.role, RoleCost())
             role.processes += 1
             role.cpu_seconds += watched.last.cpu_seconds - watched.before.cpu_seconds
             role.written_bytes += max(0, watched.last.written_bytes - watched.before.written_bytes)
             role.read_bytes += watched.last.read_bytes - watched.before.read_bytes
-            role.peak_bytes += watched.last.peak_bytes
+            # a server that was killed and its next process do not hold memory at the same time
+            server = watched.role, watched.name
+            peaks[server] = max(peaks.get(server, 0), watched.last.peak_bytes)
+        for (name, _), peak in peaks.items():
+            roles[name].peak_bytes += peak
         return roles
 
     def resident_bytes(self) -> int:
@@ -130,20 +137,21 @@ class ResourceMeter:
         found = (cost_of(process.pid) for process in self._processes())
         return sum(cost.resident_bytes for cost in found if cost is not None)
 
-    def _pids(self) -> dict[int, str]:
-        found = {process.pid: process.role for process in self._processes()}
-        found[os.getpid()] = CLIENT
+    def _pids(self) -> dict[int, tuple[str, str]]:
+        """Names and roles."""
+        found = {process.pid: (process.name, process.role) for process in self._processes()}
+        found[os.getpid()] = CLIENT, CLIENT
         return found
 
     def _sample(self, *, begins: bool = False) -> None:
-        for pid, role in self._pids().items():
+        for pid, (name, role) in self._pids().items():
             cost = cost_of(pid)
             if cost is None:
                 continue
             watched = self._watched.get(pid)
             if watched is None:
                 # what starts meanwhile counts as a whole
-                watched = self._watched[pid] = _Watched(role, replace(cost) if begins else ProcessCost())
+                watched = self._watched[pid] = _Watched(name, role, replace(cost) if begins else ProcessCost())
             watched.last = cost
 
     async def _watch(self) -> None:

@@ -318,7 +318,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     unknown = [name for name in options.names if name not in FETCHERS]
     if unknown:
-        parser.error(f"unknown: {', '.join(unknown)}")
+        parser.error(f"there is no {', '.join(unknown)}, but {', '.join(FETCHERS)}")
     if options.command == "fetch":
         return 0 if fetch(options.names, lambda line: print(line, flush=True)) else 1
     lines = {name: describe(name) for name in options.names or FETCHERS}

@@ -9,6 +9,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -23,6 +24,9 @@ from benchmarks.ldbench.worker import RunOrder, WorkOrder
 from benchmarks.ldbench.workload import Scale, Workload, settings_of
 
 STOP_SECONDS: Final = 30.0
+"""What a client process gets to end in order; its servers end with it in any case."""
+_REMOVALS: Final = 20
+"""Servers of a client process that died may write a moment longer."""
 _LINE_MAX: Final = 64 << 20
 
 
@@ -81,7 +85,7 @@ class BenchSession:
         self._display = display
         self._copies = copies
         self._sync_delay_us = sync_delay_us
-        self._profiles = report_path.parent / "profiles" if profile else None
+        self._profiles = report_path.parent.resolve() / "profiles" if profile else None
         self._engines: dict[str, Engine] = {}
         self._worker: asyncio.subprocess.Process | None = None
         self._cut_short = False
@@ -95,18 +99,27 @@ class BenchSession:
         for number in range(1, self._scale.rounds + 1):
             for bundle in planned:
                 for engine in list(self._engines.values()):
-                    if self._cut_short:
-                        return
-                    runs = runs_of(bundle, engine, self._workloads, self._scale, number, self._chosen)
-                    await self._obey(bundle, engine, runs)
+                    if not self._cut_short:
+                        runs = runs_of(bundle, engine, self._workloads, self._scale, number, self._chosen)
+                        await self._obey(bundle, engine, runs)
         self._report.complete = not self._cut_short
         self._save()
 
     def cut_short(self) -> None:
-        """Stop what runs at this moment; what was measured before stays."""
-        self._cut_short = True
-        if self._worker is not None and self._worker.returncode is None:
-            self._worker.send_signal(signal.SIGTERM)
+        """Stop what runs at this moment, in order; what was measured before stays. Called again: at once."""
+        again, self._cut_short = self._cut_short, True
+        worker = self._worker
+        if worker is None or worker.returncode is not None:
+            return
+        if again:
+            worker.kill()
+            return
+        self._display.said("cut short: the servers are being stopped")
+        self._end(worker)
+
+    def _end(self, worker: asyncio.subprocess.Process) -> None:
+        worker.send_signal(signal.SIGTERM)
+        asyncio.get_running_loop().call_later(STOP_SECONDS, _kill, worker)
 
     def _save(self) -> None:
         self._report.save(self._report_path)
@@ -173,7 +186,7 @@ class BenchSession:
                 )
                 made = await self._work(order)
             finally:
-                await asyncio.to_thread(shutil.rmtree, scratch, ignore_errors=True)
+                await asyncio.to_thread(_remove, scratch)
             runs = runs[made:]
 
     async def _work(self, order: WorkOrder) -> int:
@@ -196,7 +209,7 @@ class BenchSession:
         process.stdin.write(json.dumps(asdict(order)).encode())
         process.stdin.close()
         if self._cut_short:
-            process.send_signal(signal.SIGTERM)
+            self._end(process)
         settled, why = 0, None
         try:
             while line := await process.stdout.readline():
@@ -245,6 +258,19 @@ class BenchSession:
             self._display.doing(f"{engine}, {message['case']}, {message['setting']}")
         elif message["kind"] == "say":
             self._display.doing(f"{engine}: {message['text']}")
+
+
+def _kill(process: asyncio.subprocess.Process) -> None:
+    if process.returncode is None:
+        process.kill()
+
+
+def _remove(directory: Path) -> None:
+    for _ in range(_REMOVALS):
+        shutil.rmtree(directory, ignore_errors=True)
+        if not directory.exists():
+            return
+        time.sleep(0.1)
 
 
 async def _tail(stream: asyncio.StreamReader, limit: int = 4000) -> str:

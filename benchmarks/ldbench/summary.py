@@ -107,12 +107,17 @@ def decisive_failures(report: BenchReport) -> list[Measurement]:
 
 
 def best_setting(measurements: Iterable[Measurement], primary: str) -> str | None:
-    """The name of the setting with the best median of a figure; None when no measurement is valid."""
+    """The name of the setting with the best median of a figure; None when no measurement is valid.
+
+    Of those that were measured most often: one lucky value does not beat the median of many rounds.
+    """
     by_setting: defaultdict[str, list[float]] = defaultdict(list)
     for each in measurements:
         if each.error is None and primary in each.figures:
             by_setting[each.setting].append(each.figures[primary])
-    return best_of(by_setting, higher_is_better=FIGURES[primary].higher_is_better)
+    most = max(map(len, by_setting.values()), default=0)
+    often = {setting: values for setting, values in by_setting.items() if len(values) == most}
+    return best_of(often, higher_is_better=FIGURES[primary].higher_is_better)
 
 
 def _result(engine: str, measurements: list[Measurement], primary: str) -> EngineResult:

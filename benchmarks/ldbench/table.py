@@ -140,12 +140,13 @@ def _workload(title: str, results: Sequence[CaseResult]) -> Table:
             for each in engine.measurements
         )
     ]
-    shown = [name for name in figures if not name.startswith("p9") and name != "p50_ms"]
+    # percentiles have columns of their own, and the quotient of two of them needs none
+    shown = [name for name in figures if name.removesuffix("_ms") not in (*_LATENCIES, "p99_over_p50")]
     table = _table(
         title,
         "case",
         "system",
-        *(f"{name.removesuffix('_ms')}\n{FIGURES[name].unit}" for name in shown),
+        *(f"{name.removesuffix('_ms').replace('_', ' ')}\n{FIGURES[name].unit}" for name in shown),
         *(f"{percentile}\nms" for percentile in _LATENCIES),
         "CPU client\ns/MB",
         "servers\ns/MB",
@@ -173,7 +174,10 @@ def _latencies(engine: EngineResult) -> list[str]:
     """Medians over the rounds of the first kind of latency."""
     names = dict.fromkeys(name for each in engine.measurements for name in each.latency)
     for name in names:
-        rows = [each.latency[name] for each in engine.measurements if name in each.latency]
+        # a round in which nothing was timed has no latency, not one of 0
+        rows = [row for each in engine.measurements if (row := each.latency.get(name)) and row.get("count", 1)]
+        if not rows:
+            break
         return [amount(statistics.median(row[percentile] for row in rows)) for percentile in _LATENCIES]
     return [""] * len(_LATENCIES)
 

@@ -114,7 +114,7 @@ def _describe(engine: Engine, options: StartOptions, running: RunningEngine) -> 
     )
 
 
-async def _measure(
+async def measure(
     engine: Engine,
     running: RunningEngine,
     order: RunOrder,
@@ -148,6 +148,8 @@ async def _measure(
         async with asyncio.timeout(LIMIT_SECONDS + 30 * order.case.seconds):
             await workload.run(bench)
             await bench.close()
+        if workload.primary not in measurement.figures:
+            raise EngineError(f"nothing was measured that gives {workload.primary}")
     except (WrongResultError, EngineError, AppendError) as error:
         measurement.error = f"{type(error).__name__}: {error}"
     except TimeoutError:
@@ -177,7 +179,7 @@ async def work(order: WorkOrder, tell: Tell) -> int:
     try:
         tell({"kind": "info", "info": asdict(_describe(engine, options, running))})
         for run in order.runs:
-            measurement = await _measure(engine, running, run, tell, directory=options.directory, sampler=sampler)
+            measurement = await measure(engine, running, run, tell, directory=options.directory, sampler=sampler)
             tell({"kind": "measurement", "measurement": asdict(measurement)})
             if measurement.error is not None:
                 break

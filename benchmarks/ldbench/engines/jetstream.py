@@ -282,6 +282,12 @@ class RunningJetStream(RunningServers):
         cluster = (await self._information(log)).cluster
         return sorted(peer.name or "" for peer in (cluster.replicas if cluster else None) or [])
 
+    async def whole(self, log: str) -> bool:
+        """As `RunningEngine.whole`: all followers are there and have caught up."""
+        cluster = (await self._information(log)).cluster
+        replicas = (cluster.replicas if cluster else None) or []
+        return len(replicas) == self._options.copies - 1 and all(peer.current and not peer.offline for peer in replicas)
+
     async def stop(self) -> None:
         """As `RunningEngine.stop`."""
         for connection in self._connections:

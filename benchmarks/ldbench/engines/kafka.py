@@ -340,6 +340,10 @@ class RunningKafka(RunningServers):
             raise EngineError(f"topic {log} is not there")
         return [f"broker-{broker}" for broker in sorted(partition.replicas) if broker != partition.leader]
 
+    async def whole(self, log: str) -> bool:
+        """As `RunningEngine.whole`: all replicas are in sync."""
+        return await self._replicated([log])
+
     async def stop(self) -> None:
         """As `RunningEngine.stop`."""
         await self._servers.stop(_PATIENCE)

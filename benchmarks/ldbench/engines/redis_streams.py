@@ -191,9 +191,9 @@ class RunningRedis(RunningServers):
             return client
         return Redis(host=LOOPBACK, port=self._ports["r0"], socket_timeout=None, **options)
 
-    async def follows(self) -> bool:
-        """Whether all replicas follow the master."""
-        client = Redis(host=LOOPBACK, port=self._ports["r0"], retry=Retry(NoBackoff(), 0))
+    async def follows(self, master: str = "r0") -> bool:
+        """Whether all other servers follow the master."""
+        client = Redis(host=LOOPBACK, port=self._ports[master], socket_timeout=1.0, retry=Retry(NoBackoff(), 0))
         try:
             replication: Mapping[str, Any] = await client.info("replication")
         except RedisError:
@@ -253,6 +253,10 @@ class RunningRedis(RunningServers):
         """As `RunningEngine.followers`."""
         leader = await self.leader(log)
         return [name for name in self._ports if name != leader]
+
+    async def whole(self, log: str) -> bool:
+        """As `RunningEngine.whole`. Sentinels leave a master that comes back alone for some ten seconds before they make a replica of it."""
+        return await self.follows(await self.leader(log))
 
     async def stop(self) -> None:
         """As `RunningEngine.stop`."""

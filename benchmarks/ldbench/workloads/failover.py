@@ -148,7 +148,7 @@ class Failover(SmallestOnly):
         await self._fault.end(bench.running, victim)
         await stream.settle()
         await self._recovered(stream)
-        await self._all_up(bench)
+        await self._all_up(bench, log)
         log_of = bench.acknowledgements
         # what was under way when the fault came belongs to it
         calm = log_of.latencies(began, fault - _UNDER_WAY)
@@ -174,10 +174,25 @@ class Failover(SmallestOnly):
             raise EngineError(f"no append succeeded within {HEAL_SECONDS:.0f} s of a fault") from None
         return time.monotonic_ns()
 
-    async def _all_up(self, bench: WorkloadBench) -> None:
-        """Give a server that came back the time to take part again."""
+    async def _all_up(self, bench: WorkloadBench, log: str) -> None:
+        """Give a server that came back the time to take part again: the next fault would be charged for two."""
         bench.say("letting the servers settle")
         await asyncio.sleep(_CALM_SECONDS)
+        try:
+            async with asyncio.timeout(HEAL_SECONDS):
+                while not await _whole(bench.running, log):  # noqa: ASYNC110 - it is asked over the network
+                    await asyncio.sleep(_TRY_SECONDS)
+        except TimeoutError:
+            raise EngineError(
+                f"a server that came back does not take part again {HEAL_SECONDS:.0f} s after a fault"
+            ) from None
+
+
+async def _whole(running: RunningEngine, log: str) -> bool:
+    try:
+        return await running.whole(log)
+    except EngineError:  # nobody answers yet
+        return False
 
 
 class PartitionFailover(Failover):

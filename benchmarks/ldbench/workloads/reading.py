@@ -109,8 +109,8 @@ class ColdRead(_Reading):
     primary = "mb_per_s"
 
     def sizes(self, scale: Scale) -> Sequence[int]:
-        """The largest but for the extreme ones: filling a disk with small records takes long."""
-        return [max(size for size in scale.sizes if size <= _COLD_SIZE_MAX)]
+        """The largest but for the extreme ones, unless there are no others: filling a disk with small records takes long."""
+        return [max((size for size in scale.sizes if size <= _COLD_SIZE_MAX), default=min(scale.sizes))]
 
     def parameters(self, scale: Scale) -> Sequence[dict[str, Any]]:
         """How much is read."""

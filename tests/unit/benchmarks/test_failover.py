@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Sequence
 import pytest
 
 from benchmarks.ldbench.bench import WorkloadBench
-from benchmarks.ldbench.engine import AppendError, Mode, Setting
+from benchmarks.ldbench.engine import AppendError, EngineError, Mode, Setting
 from benchmarks.ldbench.measurement import Case, Measurement
 from benchmarks.ldbench.workloads import all_workloads
 from tests.unit.benchmarks.fakes import MemoryEngine, MemoryProducer, MemoryRunning
@@ -27,6 +27,7 @@ class FailingRunning(MemoryRunning):
         super().__init__(engine)
         self.lost: list[asyncio.Future[object]] = []
         self.down_until = 0.0
+        self.asked_whole = 0
 
     async def producer(self, log: str, mode: Mode, setting: Setting, *, timeout: float = 30.0) -> MemoryProducer:
         return _LosingProducer(self, log)
@@ -37,6 +38,12 @@ class FailingRunning(MemoryRunning):
     async def resume(self, name: str) -> None:
         for future in self.lost:
             future.set_exception(AppendError("lost"))
+
+    async def whole(self, log: str) -> bool:
+        self.asked_whole += 1
+        if self.asked_whole == 1:
+            raise EngineError("no leader yet")
+        return self.asked_whole >= 3
 
 
 class _LosingProducer(MemoryProducer):
@@ -65,4 +72,21 @@ async def test_a_standstill_ends_with_the_first_success_whatever_became_of_appen
     assert DOWN * 1000 <= measurement.figures["standstill_ms"] < DOWN * 1000 + 3_000
     assert measurement.figures["failed_appends"] >= len(running.lost)
     assert "p99_over_control" not in measurement.figures, "nothing that was appended behind the fault came through"
+    assert "p50_ms" not in measurement.figures, "no latency at all is not the best one"
     assert measurement.verified_records > 0
+    assert running.asked_whole == 3, "the next fault waits until all servers take part again"
+
+
+async def test_a_server_that_never_takes_part_again_voids_the_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def never(self: FailingRunning, log: str) -> bool:
+        return False
+
+    monkeypatch.setattr("benchmarks.ldbench.workloads.failover._CALM_SECONDS", CALM)
+    monkeypatch.setattr(FailingRunning, "whole", never)
+    engine = MemoryEngine()
+    case = Case(workload="leader-paused", parameters={"repeats": 1, "watch": WATCH})
+    measurement = Measurement(case=case, engine="memory", setting="only", round=1)
+    bench = WorkloadBench(engine, FailingRunning(engine), engine.lone_setting(), measurement, say=lambda text: None)
+    monkeypatch.setattr("benchmarks.ldbench.workloads.failover.HEAL_SECONDS", 0.8)
+    with pytest.raises(EngineError, match="does not take part again"):
+        await all_workloads()["leader-paused"].run(bench)

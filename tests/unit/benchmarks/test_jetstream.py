@@ -33,3 +33,25 @@ async def test_a_connection_that_moved_to_another_server_is_not_taken_for_one_to
     assert again.connected_url.port == 4000
     first.connected_url = None  # it is looking for a server
     assert await running.connection("n1") is not first
+
+
+@pytest.mark.parametrize(
+    ("replicas", "whole"),
+    [
+        ([(True, False), (True, False)], True),
+        ([(True, False), (False, False)], False),
+        ([(True, False), (True, True)], False),
+        ([(True, False)], False),
+    ],
+)
+async def test_a_stream_is_whole_with_all_its_followers_there_and_current(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, replicas: list[tuple[bool, bool]], whole: bool
+) -> None:
+    async def information(self: object, log: str) -> SimpleNamespace:
+        peers = [SimpleNamespace(current=current, offline=offline) for current, offline in replicas]
+        return SimpleNamespace(cluster=SimpleNamespace(leader="n0", replicas=peers))
+
+    monkeypatch.setattr(jetstream.RunningJetStream, "_information", information)
+    options = StartOptions(directory=tmp_path, durability=DurabilityClass.SYNC, copies=3)
+    running = jetstream.RunningJetStream(ServerProcesses(tmp_path), options, {"n0": 4000})
+    assert await running.whole("log0") is whole

@@ -1,5 +1,6 @@
 """Which runs are made."""
 
+import dataclasses
 from collections.abc import Sequence
 
 import pytest
@@ -113,6 +114,12 @@ def test_every_scale_has_cases_of_every_workload() -> None:
         assert {case.workload for case in all_cases(scale, list(WORKLOADS.values()))} == set(WORKLOADS)
     keys = [case.key for case in all_cases(FULL, list(WORKLOADS.values()))]
     assert len(keys) == len(set(keys))
+
+
+def test_records_that_are_all_large_are_read_cold_as_well() -> None:
+    workload = WORKLOADS["cold-read"]
+    assert workload.sizes(FULL) == [100_000]
+    assert workload.sizes(dataclasses.replace(FULL, sizes=(900_000, 2_000_000))) == [900_000]
 
 
 def test_orders_survive_the_way_to_the_client_process() -> None:

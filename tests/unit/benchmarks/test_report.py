@@ -56,9 +56,17 @@ def test_a_report_survives_being_saved(tmp_path: Path) -> None:
 
 def test_other_files_are_no_reports(tmp_path: Path) -> None:
     path = tmp_path / "report.json"
-    path.write_text('{"format": 99}')
-    with pytest.raises(ValueError, match="no report of format 1"):
-        BenchReport.load(path)
+    for text, why in {
+        '{"format": 99}': "report.json is no report of format 1",
+        "[]": "report.json is no report of format 1",
+        "{": "report.json is no report: ",
+        '{"format": 1}': "report.json is no report as this version writes it: KeyError",
+        '{"format": 1, "engines": {}, "measurements": [], "more": 1}': "as this version writes it: TypeError",
+        '{"format": 1, "engines": [], "measurements": []}': "as this version writes it: AttributeError",
+    }.items():
+        path.write_text(text)
+        with pytest.raises(ValueError, match=why):
+            BenchReport.load(path)
 
 
 def test_the_best_setting_stands_for_a_system_and_all_are_kept() -> None:
@@ -69,6 +77,18 @@ def test_the_best_setting_stands_for_a_system_and_all_are_kept() -> None:
     assert engine.setting == "b"
     assert {name: spread.median for name, spread in engine.others.items()} == {"a": 50.0, "b": 80.0}
     assert engine.errors == ["broke"]
+
+
+def test_a_setting_that_was_lucky_once_does_not_stand_for_a_system() -> None:
+    (result,) = results(
+        measured("kafka", 100.0, setting="a", number=1),
+        measured("kafka", 99.0, setting="b", number=1),
+        measured("kafka", 90.0, setting="a", number=2),
+        measured("kafka", 92.0, setting="a", number=3),
+    )
+    engine = result.engines["kafka"]
+    assert engine.setting == "a"
+    assert engine.values("records_per_s") == {1: 100.0, 2: 90.0, 3: 92.0}
 
 
 def test_the_ratio_is_taken_in_each_round() -> None:
@@ -111,6 +131,23 @@ def test_the_table_shows_ratios_failures_and_whether_it_was_cut_short() -> None:
     assert "cut short" in text
     assert "append: at full load" in text
     assert "20,001" in text
+
+
+def test_a_latency_of_nothing_is_not_shown() -> None:
+    row = dict.fromkeys(("p50", "p90", "p99", "p99.9", "p99.99", "max"), 0.0) | {"count": 0.0}
+    silent = measured("kafka", 40.0)
+    silent.latency = {"behind": row, "before": row | {"p50": 77.7, "count": 9.0}}
+    text = as_text(render(report(silent), results(silent), {}))
+    assert "0.000" not in text
+    assert "77.7" not in text, "another latency does not stand in for it"
+
+
+def test_the_table_shows_the_figure_that_decides_whatever_its_name() -> None:
+    each = measured("kafka", 40.0)
+    each.figures |= {"p99_over_control": 3.25, "p99.9_ms": 4.75}
+    text = as_text(render(report(each), results(each), {}))
+    assert "3.25" in text
+    assert "4.75" not in text, "percentiles have columns of their own"
 
 
 def test_cases_differ_by_everything_that_matters() -> None:

@@ -2,8 +2,12 @@
 
 import os
 
+import pytest
+
+from benchmarks.ldbench import resources
+from benchmarks.ldbench.engine import ServerProcess
 from benchmarks.ldbench.environment import cpu_model, file_system
-from benchmarks.ldbench.resources import cost_of, parse_io, parse_stat, parse_status
+from benchmarks.ldbench.resources import ProcessCost, ResourceMeter, cost_of, parse_io, parse_stat, parse_status
 from benchmarks.ldbench.sampling import self_time
 
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -29,6 +33,20 @@ def test_the_cost_of_this_process_is_known_and_that_of_none_is_not() -> None:
     assert cost is not None
     assert cost.peak_bytes >= cost.resident_bytes > 1_000_000
     assert cost_of(2**22 + 1) is None
+
+
+async def test_a_server_that_was_started_again_does_not_hold_the_memory_of_both_processes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    peaks = {1: 100, 2: 300, 3: 40}
+    monkeypatch.setattr(resources, "cost_of", lambda pid: ProcessCost(1.0, peaks.get(pid, 7), 0, 10, 0))
+    running = [ServerProcess("N0", "node", 1), ServerProcess("N1", "node", 3)]
+    meter = ResourceMeter(lambda: running)
+    meter.start()
+    running[0] = ServerProcess("N0", "node", 2)
+    cost = (await meter.stop())["node"]
+    assert (cost.processes, cost.peak_bytes) == (3, 340)
+    assert (cost.cpu_seconds, cost.written_bytes) == (1.0, 10), "what starts meanwhile counts as a whole"
 
 
 def test_the_processor_has_a_name() -> None:
