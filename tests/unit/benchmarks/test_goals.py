@@ -74,6 +74,14 @@ def test_being_ahead_of_all_means_all_that_were_measured() -> None:
     assert judge(FAST, results(ours, before)).reasons == ["ahead of kafka"]
 
 
+def test_a_system_whose_measurements_are_void_is_not_left_behind() -> None:
+    void = measured("kafka", "append")
+    void.error = "EngineError: the broker is gone"
+    slower = measured("redis", "append", records_per_s=50)
+    found = judge(FAST, results(measured("logdevice", "append", records_per_s=100), slower, void))
+    assert (found.verdict, found.reasons) == (Verdict.UNKNOWN, ["kafka was not measured"])
+
+
 def test_a_system_without_a_batching_writer_stands_with_its_best_way() -> None:
     found = judge(
         CALLS,
