@@ -372,7 +372,7 @@ class EpochRecovery:
         members = [shard for shard in digested if self._context.cluster.is_writable(shard)]
         if not self._domains.can_replicate(members):
             # Read-only shards take no new entries, but these are old ones, and nobody else can keep them.
-            members = digested
+            members = self._shards.staying(digested) or digested
         if not members:
             hit("recovery_nobody_left")
             self._stop_phase()

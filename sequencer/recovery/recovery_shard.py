@@ -105,12 +105,17 @@ class RecoveryShards:
         """The shards that came as far as `state`."""
         return [shard for shard, member in self.members.items() if member.state >= state]
 
+    def staying(self, shards: list[ShardId]) -> list[ShardId]:
+        """Without those that have left the cluster file: what they hold is used while they answer, but nothing is kept there any more. Where they
+        stood is not known, so they would even count as domains of their own."""
+        return [shard for shard in shards if self._cluster.in_cluster(shard)]
+
     def enough(self, state: RecoveryShardState) -> FMajority:
         """What the shards that came as far as `state` prove. NONE while it could be more with data that may come back. An INCOMPLETE set that could not also store an entry is as good as NONE: it might
         miss the mutation set of an earlier recovery."""
         shards = self.at_least(state)
         result = self.domains.f_majority(shards)
-        if result is FMajority.INCOMPLETE and not self.domains.can_replicate(shards):
+        if result is FMajority.INCOMPLETE and not self.domains.can_replicate(self.staying(shards)):
             return FMajority.NONE
         if result is FMajority.NON_AUTHORITATIVE and self.hopes:
             hit("recovery_waits_for_lost_shard")

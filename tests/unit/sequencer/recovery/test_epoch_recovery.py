@@ -537,6 +537,19 @@ def test_each_attempt_has_twice_the_time_of_the_one_that_got_stuck() -> None:
         bench.stored()
 
 
+def test_a_shard_that_has_left_the_cluster_keeps_nothing_for_others() -> None:
+    """What would be stored there goes with it, and the others, which purge then, had it."""
+    bench = sealed_bench(4, replication="node:3")
+    bench.missing.add(shard(3))
+    bench.read_only.add(shard(3))
+    for node in (0, 1, 3):
+        bench.digested(node, image(1))
+    bench.advance(SECOND)
+    assert bench.stored() == {}
+    bench.digested(2, image(1))
+    assert {node for kinds in bench.stored().values() for node in kinds} == {0, 1, 2}
+
+
 def test_copies_that_cannot_be_read_and_were_never_acknowledged_are_plugged_also_behind_the_bridge() -> None:
     """A read error may pass: what it hid would come to light in a clean epoch."""
     bench = sealed_bench(2, replication="node:2")
