@@ -45,7 +45,9 @@ from storage_node.log_store.view import StoreView
 _PATIENCE: Final = 0.02
 """Seconds that a patient write waits for a sync that others want."""
 _PIECES_AHEAD: Final = 32
-"""What is brought into the page cache ahead of a reader, in pieces of the size that it asks for: who asks for little takes its time."""
+"""What is brought into the page cache ahead of a reader, in pieces of the size that it asks for: a donor that asks for little takes its time."""
+_AHEAD_MIN: Final = 2 << 20
+"""Readers ask for as much as they have room for, which may be a few bytes, however fast they are."""
 Deliver = Callable[[list[Completion]], None]
 Read = ReadShard | ReadLast | ReadDirectory
 Effect = WriteShard | Read
@@ -359,7 +361,7 @@ class ShardService:
         partition, first, last = self._store.locate(request.log, request.first, request.last)
         family = self._store.family_of(partition)
         # what lies far ahead of a slow reader may be gone from the page cache when its turn comes, and is read once more
-        size = min(self._settings.warm_bytes, _PIECES_AHEAD * request.bytes_max)
+        size = min(self._settings.warm_bytes, max(_AHEAD_MIN, _PIECES_AHEAD * request.bytes_max))
         through = await self._warmer.warm(family, request.log, first, last, size, request.wants)
         self.metrics.warmed += 1
         cold_from = self._cold.get(request.log)

@@ -52,10 +52,13 @@ class RecoverySettings:
         10 * SECOND,
         unit="us",
         lo=MILLISECOND,
-        doc="Mutation and cleaning of an epoch restart after so long without progress. Each attempt that ends so has twice as long as the one before.",
+        doc="Mutation and cleaning of an epoch restart after so long without progress. After each attempt that ends so, the next ones have twice as long.",
     )
     phase_timeout_max_us: int = setting(
-        120 * SECOND, unit="us", lo=MILLISECOND, doc="The longest that an attempt goes on without progress."
+        120 * SECOND,
+        unit="us",
+        lo=MILLISECOND,
+        doc="How long that gets at most; `phase_timeout_us`, where that is longer.",
     )
     mutation_timeout_initial_us: int = setting(
         500 * MILLISECOND, unit="us", lo=MILLISECOND, doc="How long the first wave of a mutation waits."

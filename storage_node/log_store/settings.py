@@ -181,5 +181,5 @@ class LogStoreSettings:
         16 << 20,
         unit="bytes",
         lo=0,
-        doc="How much is brought into the page cache ahead of a reader of cold data, no more than 32 times what it asks for; 0 turns it off.",
+        doc="How much is brought into the page cache ahead of a reader of cold data, no more than 2 MiB or 32 times what it asks for; 0 turns it off.",
     )

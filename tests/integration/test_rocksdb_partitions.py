@@ -27,6 +27,7 @@ from storage_node.log_store.identity import ShardMarker
 from storage_node.log_store.interface import Contents, LogMetadataKind, WriteBatch
 from storage_node.log_store.keys import PARTITION_FIRST
 from storage_node.log_store.rocksdb import RocksLogStore
+from storage_node.log_store.rocksdb.families import BLOBS_MOVED, Families
 from storage_node.log_store.settings import LogStoreSettings
 from tests.unit.storage_node.log_store.images import LOG, SHARD, at, put, read_all
 
@@ -323,6 +324,33 @@ class TestSpace:
         assert read_all(store, OTHER).entries == kept
         assert len(kept) == 39
         assert lsns(store) == [at(1_000)]
+        store.close()
+
+    def test_blobs_move_only_while_a_partition_is_rewritten(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Recovery and rebuilding still write to it, and what they write is merged beside appends."""
+        store, _ = open_store(tmp_path)
+        for esn in range(1, 400):
+            write(store, at(esn), size=6_000)
+        write(store, at(1), log=OTHER)
+        roll(store)
+        write(store, at(1_000))
+        trim(store, at(399))
+        flush, rewrite = store.next_chore(), store.next_chore()
+        assert flush is not None
+        assert rewrite is not None
+        flush()
+        given = []
+        set_options = Families.set_options
+
+        def note(self: Families, partition: int, options: dict[str, str]) -> None:
+            given.append(options)
+            set_options(self, partition, options)
+
+        monkeypatch.setattr(Families, "set_options", note)
+        rewrite()
+        assert given == [{BLOBS_MOVED: "1.0"}, {BLOBS_MOVED: "0.0"}]
         store.close()
 
     def test_a_log_that_comes_to_the_next_partition_meanwhile_keeps_what_it_has(self, tmp_path: Path) -> None:

@@ -403,7 +403,7 @@ class TestService:
         assert shell.service._warmer.starts == 1
         await shell.service.close()
 
-    @pytest.mark.parametrize(("asked", "brought"), [(1000, 32_000), (1 << 20, 16 << 20)])
+    @pytest.mark.parametrize(("asked", "brought"), [(1, 2 << 20), (128 << 10, 4 << 20), (1 << 20, 16 << 20)])
     async def test_who_asks_for_little_is_brought_little_ahead(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: int, brought: int
     ) -> None:

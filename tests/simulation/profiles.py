@@ -41,6 +41,7 @@ class TroubleProfile:
 # What a setting allows must still suffice when nothing goes wrong: the epoch store answers within some 20 ms, a message comes within 500 ms.
 _QUICK_RECOVERY: Mapping[str, tuple[str, ...]] = {
     "phase_timeout_us": ('"500ms"', '"1s"'),
+    "phase_timeout_max_us": ('"4s"', '"15s"'),
     "seal_retry_initial_us": ('"30ms"',),
     "digest_retry_initial_us": ('"5ms"', '"100ms"'),
     "mutation_timeout_initial_us": ('"5ms"', '"30ms"'),

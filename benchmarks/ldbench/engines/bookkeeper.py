@@ -354,7 +354,7 @@ class BookKeeper:
             await _format(jars, uri)
             servers.launch(*names)
             await client.listen(client_port)
-            servers.launch("client")
+            servers.launch("driver")
             await servers.until(client.connected, "the start of BookKeeper's client")
             await servers.until(running.serves, "BookKeeper's start")
         except EngineError:
@@ -389,7 +389,7 @@ def _declare(
     shutil.copyfile(_DRIVER, driver)
     entries = max(1, min(_READ_ENTRIES, _READ_BYTES // options.record_bytes))
     numbers = [client_port, options.copies, _majority(options), entries]
-    servers.declare("client", "client", [*java, *_CLIENT_JVM, str(driver), "serve", uri, *map(str, numbers)])
+    servers.declare("driver", "client", [*java, *_CLIENT_JVM, str(driver), "serve", uri, *map(str, numbers)])
 
 
 async def _format(jars: ServerJars, uri: str) -> None:

@@ -28,6 +28,8 @@ METADATA: Final = "metadata"
 UNPARTITIONED: Final = "unpartitioned"
 DATABASE: Final = "db"
 _DELETING: Final = "deleting"
+BLOBS_MOVED: Final = "blob_garbage_collection_age_cutoff"
+"""Option of a family: of which share of its blob files, the oldest, values are written anew when tables are merged."""
 _SMALL_MEMTABLE: Final = 16 << 20
 _SIZES: Final = ("rocksdb.total-sst-files-size", "rocksdb.total-blob-file-size", "rocksdb.cur-size-all-mem-tables")
 
@@ -51,8 +53,8 @@ class FamilyOptions:
         options.set_min_blob_size(settings.blob_bytes_min)
         options.set_enable_blob_gc(True)
         if name[0].isdigit():
-            # Blobs move when a closed partition is rewritten (`Upkeep`), not whenever RocksDB merges tables of one that is written to: there is hardly
-            # any garbage in it, and by default the oldest quarter of its blob files would be written anew each time.
+            # Blobs move when a partition is closed, half of it dead, and rewritten (`Upkeep`), not whenever RocksDB merges tables of one that is
+            # written to: there is hardly any garbage in it, and by default the oldest quarter of its blob files would be written anew each time.
             options.set_blob_gc_age_cutoff(0.0)
         options.set_compression_type(rocksdict.DBCompressionType.none())
         options.set_level_zero_file_num_compaction_trigger(8)

@@ -25,7 +25,7 @@ from logdevice_py.core.units import Timestamp
 from storage_node.log_store import keys
 from storage_node.log_store.directory import Directory
 from storage_node.log_store.partitions import Partitions
-from storage_node.log_store.rocksdb.families import Families, RocksDBError
+from storage_node.log_store.rocksdb.families import BLOBS_MOVED, Families, RocksDBError
 from storage_node.log_store.rocksdb.flushing import flush_to_files
 from storage_node.log_store.settings import LogStoreSettings
 
@@ -264,6 +264,10 @@ class Upkeep:
         options.ignore_missing_column_families = True
         self._families.database.write(batch, options)
         # blobs of all files, not only of the oldest: the files of a closed partition are rewritten once
-        self._families.set_options(number, {"blob_garbage_collection_age_cutoff": "1.0"})
-        family.compact_range(None, None)
+        self._families.set_options(number, {BLOBS_MOVED: "1.0"})
+        try:
+            family.compact_range(None, None)
+        finally:
+            # recovery and rebuilding still write to it
+            self._families.set_options(number, {BLOBS_MOVED: "0.0"})
         hit("log_store_partition_rewritten")
