@@ -19,7 +19,7 @@ async def test_a_master_that_came_back_and_is_no_replica_yet_is_missed(
     online = {"slave0": {"state": "online"}, "slave1": {"state": "online"}}
     told: dict[int, dict[str, Any]] = {4000: {}, 4001: online}
 
-    class Client:
+    class FakeRedis:
         def __init__(self, *, port: int, **_: Any) -> None:
             self._port = port
 
@@ -32,7 +32,7 @@ async def test_a_master_that_came_back_and_is_no_replica_yet_is_missed(
     async def promoted(self: object, log: str) -> str:
         return "r1"
 
-    monkeypatch.setattr(redis_streams, "Redis", Client)
+    monkeypatch.setattr(redis_streams, "Redis", FakeRedis)
     monkeypatch.setattr(redis_streams.RunningRedis, "leader", promoted)
     options = StartOptions(directory=tmp_path, durability=DurabilityClass.SYNC)
     ports = {f"r{number}": 4000 + number for number in range(4)}
