@@ -280,6 +280,21 @@ def wait_until(condition: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
+def chore_of_rewriting(store: RocksLogStore, size: int) -> Callable[[], None]:
+    """What rewrites a closed partition of which one log of two needs nothing any more."""
+    for esn in range(1, 400):
+        write(store, at(esn), size=size)
+    write(store, at(1), log=OTHER)
+    roll(store)
+    write(store, at(1_000))
+    trim(store, at(399))
+    flush, rewrite = store.next_chore(), store.next_chore()
+    assert flush is not None
+    assert rewrite is not None
+    flush()
+    return rewrite
+
+
 class TestSpace:
     @pytest.mark.parametrize("size", [1_000, 6_000])
     def test_a_drop_gives_the_space_back(self, tmp_path: Path, size: int) -> None:
@@ -331,16 +346,7 @@ class TestSpace:
     ) -> None:
         """Recovery and rebuilding still write to it, and what they write is merged beside appends."""
         store, _ = open_store(tmp_path)
-        for esn in range(1, 400):
-            write(store, at(esn), size=6_000)
-        write(store, at(1), log=OTHER)
-        roll(store)
-        write(store, at(1_000))
-        trim(store, at(399))
-        flush, rewrite = store.next_chore(), store.next_chore()
-        assert flush is not None
-        assert rewrite is not None
-        flush()
+        rewrite = chore_of_rewriting(store, size=6_000)
         given = []
         set_options = Families.set_options
 
@@ -355,16 +361,7 @@ class TestSpace:
 
     def test_a_log_that_comes_to_the_next_partition_meanwhile_keeps_what_it_has(self, tmp_path: Path) -> None:
         store, _ = open_store(tmp_path)
-        for esn in range(1, 400):
-            write(store, at(esn), size=9_000)
-        write(store, at(1), log=OTHER)
-        roll(store)
-        write(store, at(1_000))
-        trim(store, at(399))
-        flush, rewrite = store.next_chore(), store.next_chore()
-        assert flush is not None
-        assert rewrite is not None
-        flush()
+        rewrite = chore_of_rewriting(store, size=9_000)
 
         class Emptied(set[int]):
             def discard(self, partition: int) -> None:

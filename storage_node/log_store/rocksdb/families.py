@@ -47,12 +47,13 @@ class FamilyOptions:
         """Options of a family."""
         settings = self._settings
         options = rocksdict.Options(raw_mode=True)
-        options.set_write_buffer_size(settings.memtable_bytes if name[0].isdigit() else _SMALL_MEMTABLE)
+        is_partition = name[0].isdigit()
+        options.set_write_buffer_size(settings.memtable_bytes if is_partition else _SMALL_MEMTABLE)
         options.set_max_write_buffer_number(settings.memtables_max)
         options.set_enable_blob_files(True)
         options.set_min_blob_size(settings.blob_bytes_min)
         options.set_enable_blob_gc(True)
-        if name[0].isdigit():
+        if is_partition:
             # Blobs move when a partition is closed, half of it dead, and rewritten (`Upkeep`), not whenever RocksDB merges tables of one that is
             # written to: there is hardly any garbage in it, and by default the oldest quarter of its blob files would be written anew each time.
             options.set_blob_gc_age_cutoff(0.0)
