@@ -100,6 +100,12 @@ def one_clean_is_enough(original: Change) -> Any:
     return property(finished)
 
 
+@deliberate("recovery never believes that all shards have on disk that an epoch is clean", (Cleaner, "finished"))
+def never_clean(original: Change) -> Any:
+    """Each attempt gets stuck, and the next one stores the same entries."""
+    return property(lambda self: False)
+
+
 @deliberate("entries that recovery finds behind a bridge are kept", (Plan, "_walk"), likely="handovers")
 def entries_behind_bridge_kept(original: Change) -> Change:
     def walk(self: Plan, digest: EpochDigest, **named: Any) -> None:

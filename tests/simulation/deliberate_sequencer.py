@@ -10,13 +10,14 @@ import sequencer.appender
 from epoch_store.updaters import ToNextEpoch
 from logdevice_py.core.ids import ShardId
 from logdevice_py.core.lsn import Esn, Lsn, compose_lsn
+from logdevice_py.core.units import Micros
 from logdevice_py.placement.copyset import CopysetSelector
 from sequencer.appender import Appender
 from sequencer.epoch_sequencer import EpochSequencer
 from sequencer.metadata_log import MetadataLogState, MetadataLogWrite
 from sequencer.recovery.result import RecoveryOutcome, RecoveryResult
 from sequencer.seq_state import SeqStateService, WaitingSeqState
-from sequencer.sequencer import Sequencer
+from sequencer.sequencer import Sequencer, SequencerPhase
 from sequencer.write_streams import FrameVerdict, KnownWriters
 from tests.simulation.deliberate_fault import deliberate
 
@@ -156,3 +157,24 @@ def tail_not_verified(original: Change) -> Change:
 @deliberate("timestamps follow the wall clock, also back", (Sequencer, "timestamp"))
 def timestamps_go_back(original: Change) -> Change:
     return lambda self: self.context.wall()
+
+
+@deliberate("a sequencer whose epoch could be released takes another one instead", (Sequencer, "_try_release"))
+def epochs_without_end(original: Change) -> Change:
+    """Each recovery stores what none before it did: the bridge of one more epoch."""
+
+    def try_release(self: Sequencer, now: Micros) -> None:
+        if self.recovered is not None:
+            self.activate(now)
+
+    return try_release
+
+
+@deliberate("a sequencer that was preempted takes the log back at once", (Sequencer, "on_sealed"))
+def log_taken_back(original: Change) -> Change:
+    def on_sealed(self: Sequencer, epoch: Any, node: Any, now: Micros) -> None:
+        original(self, epoch, node, now)
+        if self.state is SequencerPhase.PREEMPTED:
+            self.activate(now)
+
+    return on_sealed
