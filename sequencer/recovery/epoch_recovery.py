@@ -196,6 +196,8 @@ class EpochRecovery:
         if hurt and self.state in (EpochRecoveryState.MUTATION, EpochRecoveryState.CLEAN):
             hit("recovery_member_died")
             self._restart(now)
+        else:
+            self._advance(now)  # a shard that is lost counts for what it said until then
 
     def on_cluster_changed(self, now: Micros) -> None:
         """Nodes died, were removed or changed their status."""

@@ -328,6 +328,22 @@ def test_it_waits_for_a_lost_shard_that_may_come_back_with_a_good_one() -> None:
     assert ENTRY in bench.stored()[1].values()
 
 
+def test_a_shard_that_said_something_is_waited_for_no_longer_than_its_connection_lasts() -> None:
+    """Two shards cannot store an entry three times: they suffice only as all that there is. That the third one is lost is known before its connection breaks."""
+    bench = Bench(nodes=4, replication="node:3")
+    bench.lost = {shard(3): Authority.UNAVAILABLE}
+    bench.start()
+    for node in (0, 1, 2):
+        bench.sealed(node)
+    bench.digested(0, image(1))
+    bench.digested(1)
+    bench.lost[shard(2)] = Authority.UNAVAILABLE
+    bench.recoveries.on_cluster_state(bench.now)
+    assert not bench.stored()
+    bench.peer_down(2)
+    assert bench.stored()
+
+
 def test_it_does_not_when_nobody_hopes_for_the_lost_shard() -> None:
     bench = Bench(4)
     bench.lost = {shard(3): Authority.UNDERREPLICATION}
