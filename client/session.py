@@ -490,7 +490,7 @@ class ClientSession:
         self.appends.close()
 
     def alive_nodes(self) -> list[NodeId]:
-        """For the curious: nodes that are alive as far as the client knows."""
+        """Nodes of which a node said that they take part, or all while none has said anything."""
         return [node for node in sorted(self.config.nodes) if self.view.state(node) is NodeState.ALIVE]
 
 

@@ -78,6 +78,17 @@ def cost_of(pid: int) -> ProcessCost | None:
     return ProcessCost(cpu, peak, resident, written, read)
 
 
+def children_of(pid: int) -> list[int]:
+    """Processes that a process has started and that have not ended; none where the kernel does not tell."""
+    found: list[int] = []
+    for thread in Path(f"/proc/{pid}/task").glob("*"):
+        try:
+            found += map(int, (thread / "children").read_text().split())
+        except OSError:  # it has ended meanwhile
+            continue
+    return found
+
+
 def reset_peak(pid: int) -> None:
     """Have the kernel begin anew with the greatest resident memory of a process; in vain where that is not allowed."""
     try:
@@ -138,8 +149,12 @@ class ResourceMeter:
         return sum(cost.resident_bytes for cost in found if cost is not None)
 
     def _pids(self) -> dict[int, tuple[str, str]]:
-        """Names and roles."""
-        found = {process.pid: (process.name, process.role) for process in self._processes()}
+        """Names and roles. What a server has started to help it is a part of its role, under a name of its own: both hold memory at the same time."""
+        found = {}
+        for process in self._processes():
+            found[process.pid] = process.name, process.role
+            for child in children_of(process.pid):
+                found[child] = f"{process.name}'s {child}", process.role
         found[os.getpid()] = CLIENT, CLIENT
         return found
 

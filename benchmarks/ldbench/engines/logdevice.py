@@ -338,8 +338,8 @@ class RunningLogDevice:
         await self.supervisor.start(_node(name))
 
     async def whole(self, log: str) -> bool:
-        """A node that runs takes part."""
-        return True
+        """As `RunningEngine.whole`: the client has heard that all nodes are alive."""
+        return set(self.client.session.alive_nodes()) == set(self.config.nodes)
 
     async def cut_off(self, name: str) -> None:
         """Nothing that a node sends or that is sent to it arrives."""

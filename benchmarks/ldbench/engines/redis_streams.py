@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from collections.abc import Awaitable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final
@@ -44,6 +45,8 @@ _FAILOVER_PATIENCE: Final = 2.0
 """Seconds that a client waits for a master that may be gone."""
 _AGAIN: Final = 0.05
 _BLOCK_MS: Final = 1000
+_SAID_MEANWHILE: Final = 65_536
+"""Bytes that a replica may be behind and still have caught up: Sentinels talk all the time, and replicas say once a second how far they are."""
 _PATIENCE: Final = 3.0
 """Seconds for an orderly stop: a master waits up to 10 s for its replicas."""
 
@@ -191,8 +194,8 @@ class RunningRedis(RunningServers):
             return client
         return Redis(host=LOOPBACK, port=self._ports["r0"], socket_timeout=None, **options)
 
-    async def follows(self, master: str = "r0") -> bool:
-        """Whether all other servers follow the master."""
+    async def follows(self, master: str = "r0", *, within: float = math.inf) -> bool:
+        """Whether all other servers follow the master, so many bytes behind it at most."""
         client = Redis(host=LOOPBACK, port=self._ports[master], socket_timeout=1.0, retry=Retry(NoBackoff(), 0))
         try:
             replication: Mapping[str, Any] = await client.info("replication")
@@ -200,8 +203,11 @@ class RunningRedis(RunningServers):
             return False
         finally:
             await client.aclose()
-        followers = range(len(self._ports) - 1)
-        return all(replication.get(f"slave{number}", {}).get("state") == "online" for number in followers)
+        followers = [replication.get(f"slave{number}", {}) for number in range(len(self._ports) - 1)]
+        return all(
+            follower.get("state") == "online" and replication["master_repl_offset"] - follower["offset"] <= within
+            for follower in followers
+        )
 
     async def watches(self) -> bool:
         """Whether the Sentinels, if there are any, know the servers and one another."""
@@ -256,7 +262,7 @@ class RunningRedis(RunningServers):
 
     async def whole(self, log: str) -> bool:
         """As `RunningEngine.whole`. Sentinels leave a master that comes back alone for some ten seconds before they make a replica of it."""
-        return await self.follows(await self.leader(log))
+        return await self.follows(await self.leader(log), within=_SAID_MEANWHILE)
 
     async def stop(self) -> None:
         """As `RunningEngine.stop`."""

@@ -16,7 +16,8 @@ redis_streams = pytest.importorskip("benchmarks.ldbench.engines.redis_streams", 
 async def test_a_master_that_came_back_and_is_no_replica_yet_is_missed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    online = {"slave0": {"state": "online"}, "slave1": {"state": "online"}}
+    online: dict[str, Any] = {"master_repl_offset": 1_000_000}
+    online |= {f"slave{number}": {"state": "online", "offset": 999_900} for number in (0, 1)}
     told: dict[int, dict[str, Any]] = {4000: {}, 4001: online}
 
     class FakeRedis:
@@ -38,5 +39,7 @@ async def test_a_master_that_came_back_and_is_no_replica_yet_is_missed(
     ports = {f"r{number}": 4000 + number for number in range(4)}
     running = redis_streams.RunningRedis(ServerProcesses(tmp_path), options, ports, [])
     assert not await running.whole("log0")
-    told[4001] = online | {"slave2": {"state": "online"}}
+    told[4001] = online | {"slave2": {"state": "online", "offset": 5_000}}
+    assert not await running.whole("log0"), "it still copies what it missed"
+    told[4001] = online | {"slave2": {"state": "online", "offset": 1_000_000}}
     assert await running.whole("log0")

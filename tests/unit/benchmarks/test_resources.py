@@ -1,5 +1,6 @@
 """What the kernel says of processes."""
 
+import asyncio
 import os
 
 import pytest
@@ -7,7 +8,15 @@ import pytest
 from benchmarks.ldbench import resources
 from benchmarks.ldbench.engine import ServerProcess
 from benchmarks.ldbench.environment import cpu_model, file_system
-from benchmarks.ldbench.resources import ProcessCost, ResourceMeter, cost_of, parse_io, parse_stat, parse_status
+from benchmarks.ldbench.resources import (
+    ProcessCost,
+    ResourceMeter,
+    children_of,
+    cost_of,
+    parse_io,
+    parse_stat,
+    parse_status,
+)
 from benchmarks.ldbench.sampling import self_time
 
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -40,6 +49,7 @@ async def test_a_server_that_was_started_again_does_not_hold_the_memory_of_both_
 ) -> None:
     peaks = {1: 100, 2: 300, 3: 40}
     monkeypatch.setattr(resources, "cost_of", lambda pid: ProcessCost(1.0, peaks.get(pid, 7), 0, 10, 0))
+    monkeypatch.setattr(resources, "children_of", lambda pid: [])
     running = [ServerProcess("N0", "node", 1), ServerProcess("N1", "node", 3)]
     meter = ResourceMeter(lambda: running)
     meter.start()
@@ -47,6 +57,27 @@ async def test_a_server_that_was_started_again_does_not_hold_the_memory_of_both_
     cost = (await meter.stop())["node"]
     assert (cost.processes, cost.peak_bytes) == (3, 340)
     assert (cost.cpu_seconds, cost.written_bytes) == (1.0, 10), "what starts meanwhile counts as a whole"
+
+
+async def test_what_a_server_has_others_do_for_it_is_its_own_cost(monkeypatch: pytest.MonkeyPatch) -> None:
+    helper = await asyncio.create_subprocess_exec("sleep", "60")
+    try:
+        assert helper.pid in children_of(os.getpid())
+        costs = {helper.pid: ProcessCost(2.0, 30), os.getpid(): ProcessCost(1.0, 100)}
+        monkeypatch.setattr(resources, "cost_of", lambda pid: costs.get(pid, ProcessCost()))
+        meter = ResourceMeter(lambda: [ServerProcess("N0", "node", os.getpid())])
+        monkeypatch.setattr(resources, "CLIENT", "node")
+        meter.start()
+        costs[helper.pid] = ProcessCost(5.0, 30)
+        cost = (await meter.stop())["node"]
+        assert (cost.cpu_seconds, cost.peak_bytes) == (3.0, 130)
+    finally:
+        helper.kill()
+        await helper.wait()
+
+
+def test_who_has_ended_has_no_helpers() -> None:
+    assert children_of(2**22 + 1) == []
 
 
 def test_the_processor_has_a_name() -> None:
