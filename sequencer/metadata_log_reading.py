@@ -80,6 +80,11 @@ class MetadataLogReading:
             if reader is not None:
                 reader.on_digested(message, now)
 
+    def on_config(self, now: Micros) -> None:
+        """There is another cluster file."""
+        for reader in list(self._readers.values()):
+            reader.on_config(self._context.config, now)
+
     def on_peer_down(self, node: NodeId, now: Micros) -> None:
         """The connection to a node broke."""
         for reader in list(self._readers.values()):

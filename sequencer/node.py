@@ -223,6 +223,7 @@ class SequencerNode:
         context = self.context
         context.set_config(config)
         context.availability.on_config(config)
+        self._metadata_logs.on_config(now)
         self.recoveries.on_shard_status(now)
         self._reconfiguration.on_config(now)
 

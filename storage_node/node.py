@@ -225,6 +225,7 @@ class StorageNode:
         ids = itertools.count(1) if request_ids is None else request_ids
         self._request_ids = (number | REQUEST_ID_BIT for number in ids)
         reader = self._read_history = self._start_reader if start_reader is None else start_reader
+        self._readers: list[MetadataHistoryReader] = []
         self.shards: dict[ShardId, ShardMachines] = {}
         for contents in shards:
             shard = Shard(contents, config, settings, outbox, timers, rng, tokens, self.metrics)
@@ -405,6 +406,8 @@ class StorageNode:
         for machines in self.shards.values():
             machines.shard.on_config(config)
             machines.removed.on_config()
+        for reader in list(self._readers):
+            reader.on_config(config, now)
 
     def shut_down(self, now: Micros) -> None:
         """Refuse requests from here on and write what is written lazily; the shell closes the stores when the last write is answered."""
@@ -442,6 +445,8 @@ class StorageNode:
             self._request_ids,
             lambda reader, now: done(reader.history, reader.authoritative, now),
         )
+        self._readers = [each for each in self._readers if each.is_reading]
+        self._readers.append(reader)
         reader.start(now)
         return reader
 

@@ -119,7 +119,6 @@ class MetadataHistoryReader:
             generations: what is asked is only what shards stored since they had these; a shard that lost earlier ones can tell that. Without,
                 such a shard cannot tell, and the reading is not authoritative when too many are.
         """
-        nodeset = config.metadata_log.nodeset
         self.log = log
         self.state = ReaderState.IDLE
         self.metadata: EpochMetaData | None = None
@@ -136,9 +135,10 @@ class MetadataHistoryReader:
         self._request_ids = request_ids
         self._done = done
         self._settings = settings or MetadataHistorySettings()
-        self._domains = FailureDomains(nodeset, config.metadata_log.replication, config.location)
+        self._kept_by = config.metadata_log
+        self._domains = self._domains_of(config)
         self._generations = generations or {}
-        self._shards = {shard: _Shard() for shard in nodeset}
+        self._shards = {shard: _Shard() for shard in self._kept_by.nodeset}
         self._pauses = backoff(rng, initial_us=self._settings.retry_us_initial, max_us=self._settings.retry_us_max)
         self._retry: Timer | None = None
         self._grace: Timer | None = None
@@ -179,7 +179,7 @@ class MetadataHistoryReader:
     def on_digested(self, message: Digested, now: Micros) -> None:
         """An answer. Answers to other requests, and late ones, are ignored."""
         shard = self._shards.get(message.shard)
-        if shard is None or not self._reading:
+        if shard is None or not self.is_reading:
             return
         begin = shard.requests.pop(message.request_id, None)
         if begin is None:
@@ -198,6 +198,24 @@ class MetadataHistoryReader:
             if node_peer(shard_id) == peer:
                 shard.requests.clear()
 
+    def on_config(self, config: ClusterConfig, now: Micros) -> None:
+        """A newer cluster file: metadata logs may be kept by others, and those that are asked may be gone for good."""
+        if not self.is_reading or config.metadata_log == self._kept_by:
+            return
+        marks.hit("metadata_log_moved_while_read")
+        self._kept_by = config.metadata_log
+        self._domains = self._domains_of(config)
+        self._shards = {shard: self._shards.get(shard) or _Shard() for shard in self._kept_by.nodeset}
+        self._leave_grace()
+        if self._retry is not None:
+            self._retry.cancel()
+        self._ask_incomplete(now)
+        self._evaluate(now)
+
+    @staticmethod
+    def _domains_of(config: ClusterConfig) -> FailureDomains:
+        return FailureDomains(config.metadata_log.nodeset, config.metadata_log.replication, config.location)
+
     def check(self) -> None:
         """Assert what always holds."""
         assert (self.state is ReaderState.GRACE) == (self._grace is not None and self._grace.pending)
@@ -205,7 +223,8 @@ class MetadataHistoryReader:
             assert len(shard.requests) <= _REQUESTS_PER_SHARD_MAX
 
     @property
-    def _reading(self) -> bool:
+    def is_reading(self) -> bool:
+        """It was started and has not ended."""
         return self.state in (ReaderState.READING, ReaderState.GRACE)
 
     def _ask_incomplete(self, now: Micros) -> None:
@@ -280,7 +299,7 @@ class MetadataHistoryReader:
         return self._domains.f_majority([each for each, shard in self._shards.items() if self._vouches(shard)])
 
     def _evaluate(self, now: Micros) -> None:
-        if not self._reading:
+        if not self.is_reading:
             return
         verdict = self._verdict()
         if verdict is FMajority.NONE:

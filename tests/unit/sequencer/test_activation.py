@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from epoch_store.interface import ReadMetadata, UpdateMetadata
+from logdevice_py.config.cluster import MetadataLogConfig
 from logdevice_py.core.entry import body_of, parse_constituents
 from logdevice_py.core.ids import EVENT_LOG_DELTAS, Generation, LogId, NodeId, PeerId, shard_id
 from logdevice_py.core.lsn import Epoch, compose_lsn
@@ -91,6 +92,22 @@ class TestFirstActivation:
             world.node.on_peer_up(PeerId(node), world.now)
         world._run_digest = answer  # type: ignore[method-assign]
         world.run(3_000_000)
+        assert world.answer_to(request).status is Status.OK
+
+    def test_a_metadata_log_that_moves_meanwhile_is_read_where_it_is(self) -> None:
+        world = World(make_config(8))
+        answer = world._run_digest
+        metadata_log = world.config.metadata_log
+        moved = MetadataLogConfig(metadata_log.nodeset[4:], metadata_log.replication)
+        gone = metadata_log.nodeset[:4]
+        world._run_digest = lambda to, digest: None if digest.shard in gone else answer(to, digest)  # type: ignore[method-assign]
+        world.node.on_config(
+            replace(world.config, version=2, metadata_log=MetadataLogConfig(gone, metadata_log.replication)), world.now
+        )
+        request = world.append()
+        world.run(1_000_000)
+        world.node.on_config(replace(world.config, version=3, metadata_log=moved), world.now)
+        world.run(1_000_000)
         assert world.answer_to(request).status is Status.OK
 
     def test_a_metadata_log_that_shards_have_lost_is_not_read_when_nobody_wants_the_log_any_more(self) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from logdevice_py.config.cluster import MetadataLogConfig
 from logdevice_py.core.ids import Generation, NodeId, metadata_log_of, shard_id
 from logdevice_py.core.lsn import Epoch
 from logdevice_py.core.machine import Outbox, Send, TimerWheel
@@ -105,6 +107,17 @@ def test_a_purge_reads_the_metadata_log_from_its_nodeset() -> None:
     assert [message.shard for message in digests] == list(SHARDS)
     assert all(message.ranges[0][0] == metadata_log_of(SYNC_LOG) for message in digests)
     assert all(message.request_id >= REQUEST_ID_BIT for message in digests)
+
+
+def test_a_metadata_log_that_moves_while_it_is_read_is_read_where_it_is() -> None:
+    node, outbox = two_shards()
+    node.on_message(SEQUENCER, store(lsn(1, 1)), NOW)
+    node.on_message(*release(lsn(2, 1)), NOW)
+    effects(outbox, Digest)
+    config = make_config()
+    moved = MetadataLogConfig(SHARDS[3:], config.metadata_log.replication)
+    node.on_config(replace(config, version=2, metadata_log=moved), NOW)
+    assert [message.shard for message in effects(outbox, Digest)] == list(SHARDS[3:])
 
 
 def test_a_newer_cluster_file_counts_at_once() -> None:

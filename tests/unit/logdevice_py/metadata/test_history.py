@@ -49,7 +49,9 @@ class Reading:
         def no_location(shard: ShardId) -> None:
             return None
 
-        config = SimpleNamespace(metadata_log=SimpleNamespace(nodeset=SHARDS, replication=NODE_3), location=no_location)
+        config = self.config = SimpleNamespace(
+            metadata_log=SimpleNamespace(nodeset=SHARDS, replication=NODE_3), location=no_location
+        )
         self.outbox = Outbox()
         self.timers = TimerWheel()
         self.now = Micros(0)
@@ -336,6 +338,31 @@ def test_what_the_cluster_says_of_a_shard_is_heard() -> None:
         reading.reader.set_authority(SHARDS[node], Authority.AUTHORITATIVE_EMPTY, reading.now)
     reading.advance(100 * MILLISECOND)
     assert reading.finished
+
+
+def test_when_other_shards_keep_the_metadata_log_those_that_answered_and_still_do_count() -> None:
+    reading = Reading()
+    reading.answer(0, image(metadata(1)))
+    reading.answer(1)
+    fewer = SimpleNamespace(
+        metadata_log=SimpleNamespace(nodeset=SHARDS[:4], replication=ReplicationProperty.parse("node:2")),
+        location=lambda shard: None,
+    )
+    reading.reader.on_config(cast(ClusterConfig, fewer), reading.now)
+    assert [digest.shard for digest in reading.collect()] == [SHARDS[2], SHARDS[3]]
+    reading.answer(2)
+    reading.advance(100 * MILLISECOND)
+    assert reading.reader.state is ReaderState.DONE
+    assert reading.reader.history == metadata(1).history
+
+
+def test_a_cluster_file_that_says_the_same_of_the_metadata_log_changes_nothing() -> None:
+    reading = Reading()
+    for node in range(3):
+        reading.answer(node)
+    reading.reader.on_config(cast(ClusterConfig, reading.config), reading.now)
+    assert not reading.collect()
+    assert reading.reader.state is ReaderState.GRACE
 
 
 def test_a_cancelled_reader_asks_nothing_more() -> None:
