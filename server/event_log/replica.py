@@ -31,6 +31,7 @@ from server.event_log.links import NodeLinks
 
 _RETRY_US: Final = SECOND
 _TAIL_CHECK_US: Final = 10 * SECOND
+_STANDSTILL_US: Final = 20 * SECOND
 _APPENDED_AGAIN_US: Final = 5 * SECOND
 _TAKEN_AT_ONCE: Final = 1000
 
@@ -110,6 +111,8 @@ class EventLogReplica:
         self._known_tail: Lsn | None = None
         """Before it was caught up for the first time: what is to be applied for that."""
         self._missed = False
+        self._stood: tuple[ReadStream, Lsn, Micros] | None = None
+        """Where a stream stands of which it is known that more is to come, and since when."""
 
     # Events of the shell
 
@@ -258,8 +261,24 @@ class EventLogReplica:
     def _check_tail(self, now: Micros) -> None:
         """Whether everything is applied; a stream that stands still is opened anew."""
         self._timers.at(now + (_TAIL_CHECK_US if self.caught_up else _RETRY_US), self._check_tail)
-        if self.state is ReplicaState.TAILING:
+        if self._stands_still(now):
+            hit("event_log_read_anew")
+            if self.state is ReplicaState.SNAPSHOT:
+                self._close()  # what it may still bring is no event
+            self._look(now)
+        elif self.state is ReplicaState.TAILING:
             self._ask_tail(now)
+
+    def _stands_still(self, now: Micros) -> bool:
+        """Before it has come to its known end: shards may have forgotten it with a connection that an earlier run of this node had made."""
+        stream = self._stream
+        awaits_tail = self.state is ReplicaState.TAILING and not self.caught_up and self._known_tail is not None
+        if stream is None or not (awaits_tail or self.state is ReplicaState.SNAPSHOT):
+            self._stood = None
+            return False
+        if self._stood is None or self._stood[:2] != (stream, stream.next_lsn):
+            self._stood = stream, stream.next_lsn, now
+        return now - self._stood[2] >= _STANDSTILL_US
 
     def _ask_tail(self, now: Micros) -> None:
         self.session.tail_lsn(EVENT_LOG_DELTAS, _Outcome(self, self._on_tail), now)

@@ -16,7 +16,7 @@ from logdevice_py.core.ids import EVENT_LOG_DELTAS, EVENT_LOG_SNAPSHOTS, Generat
 from logdevice_py.core.lsn import LSN, Lsn
 from logdevice_py.core.machine import Outbox, TimerWheel
 from logdevice_py.core.status import LogDeviceError, Status
-from logdevice_py.core.units import Micros, Timestamp
+from logdevice_py.core.units import SECOND, Micros, Timestamp
 from logdevice_py.event_log.events import RebuildMode, ShardNeedsRebuild
 from logdevice_py.event_log.rebuilding_set import RebuildingSet
 from logdevice_py.event_log.settings import RebuildingMetrics, RebuildingSettings
@@ -187,6 +187,29 @@ class TestCatchingUp:
     def test_so_it_is_when_the_tail_is_told_later(self, bench: Bench, events: Events) -> None:
         bench.replica._on_tail(LSN(50), NOW)
         assert (bench.replica.caught_up, bench.changes) == (True, 1)
+
+    def test_events_that_do_not_come_are_read_anew(self, bench: Bench, events: Events) -> None:
+        replica = bench.replica
+        replica._on_tail(LSN(52), NOW)
+        for second in range(20):
+            replica._check_tail(Micros(NOW + second * SECOND))
+        events.next_lsn = Lsn(52)
+        for second in range(20, 40):
+            replica._check_tail(Micros(NOW + second * SECOND))
+        assert bench.tails == 0, "it has got further meanwhile"
+        replica._check_tail(Micros(NOW + 40 * SECOND))
+        assert (bench.tails, replica.state) == (1, ReplicaState.LOOKING)
+
+    def test_snapshots_that_do_not_come_are_read_anew(self, bench: Bench, events: Events) -> None:
+        replica = bench.replica
+        replica._look(NOW)
+        replica._on_snapshot_tail(LSN(60), NOW)
+        replica._check_tail(NOW)
+        replica._check_tail(Micros(NOW + 19 * SECOND))
+        assert (bench.tails, replica.state) == (1, ReplicaState.SNAPSHOT)
+        replica._check_tail(Micros(NOW + 20 * SECOND))
+        assert (bench.tails, replica.state) == (2, ReplicaState.LOOKING)
+        assert replica._stream is None, "what it may still bring is no event"
 
     def test_a_tail_that_nobody_tells_is_asked_for_again(self, bench: Bench, events: Events) -> None:
         bench.replica._on_tail(LogDeviceError(Status.TIMEDOUT), NOW)
