@@ -482,6 +482,7 @@ class EpochRecovery:
         for member in self._members.values():
             if member.state > RecoveryShardState.SEALED:
                 member.fall_back(RecoveryShardState.SEALED)
+        self._shards.refresh_authority()  # one whose answers do not count any more may be lost
         self._begin_anew()
         self._heard_at = now
         self._advance(now)

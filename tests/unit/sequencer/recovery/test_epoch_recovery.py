@@ -344,6 +344,24 @@ def test_a_shard_that_said_something_is_waited_for_no_longer_than_its_connection
     assert bench.stored()
 
 
+def test_a_lost_shard_that_refuses_what_it_must_store_is_not_waited_for() -> None:
+    """It said what it holds, so that it is lost did not matter until then."""
+    bench = Bench(nodes=4, replication="node:3")
+    bench.lost = {shard(2): Authority.UNAVAILABLE, shard(3): Authority.UNAVAILABLE}
+    bench.start()
+    for node in (0, 1, 2):
+        bench.sealed(node)
+    bench.digested(0, image(1))
+    bench.digested(1)
+    bench.digested(2)
+    assert set(bench.stored()[1]) == {0, 1, 2}
+    refused = next(store for store in bench.stores if store.shard == shard(2))
+    bench.mutated(refused, Status.FAILED)
+    bench.digested(0, image(1))
+    bench.digested(1)
+    assert set(bench.stored()[1]) == {0, 1}
+
+
 def test_it_does_not_when_nobody_hopes_for_the_lost_shard() -> None:
     bench = Bench(4)
     bench.lost = {shard(3): Authority.UNDERREPLICATION}
