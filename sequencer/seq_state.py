@@ -153,6 +153,7 @@ class SeqStateService:
             self._send(None, request.peer, request.request_id, sequencer.log, status, redirect)
         self._counts[is_internal_log(sequencer.log)] -= len(requests.waiting)
         requests.waiting = []
+        requests.asking = None
         self._forget_if_empty(sequencer, requests)
 
     def _answer_if_ready(self, sequencer: Sequencer, request: WaitingSeqState, now: Micros) -> bool:
@@ -274,8 +275,9 @@ class SeqStateService:
         if unsealed:
             for request in served:
                 request.verified = epoch
-            self.on_changed(sequencer, now)
-        # Otherwise those that wait are answered AGAIN at their deadline: asking at once would only repeat the silence.
+        elif sequencer.epoch == epoch:
+            return  # those that wait are answered AGAIN at their deadline: asking at once would only repeat the silence
+        self.on_changed(sequencer, now)
 
     # Answers
 

@@ -257,6 +257,45 @@ class TestTail:
         world.run()
         assert world.state_of(second).status is Status.PREEMPTED
 
+    def test_what_shards_say_of_an_epoch_that_is_over_is_not_waited_out(self) -> None:
+        world = active()
+        world.store.silent = True
+        answer = world._run_check_seal
+        asked: list[tuple[PeerId, CheckSeal]] = []
+        world._run_check_seal = lambda to, message: asked.append((to, message))  # type: ignore[method-assign]
+        first = world.ask_state(TAIL)
+        world.run(1_100_000)
+        assert asked
+        world.store.held.clear()
+        world.sequencer.activate(world.now)
+        world.run()
+        second = world.ask_state(TAIL)
+        world.store.silent = False
+        self.answer_held(world)
+        assert world.state_of(first).epoch == 2
+        for question in asked:
+            answer(*question)
+        world.run()
+        assert world.state_of(second).status is Status.OK
+
+    def test_shards_that_answer_when_the_log_was_given_up_do_no_harm(self) -> None:
+        world = active()
+        world.store.silent = True
+        answer = world._run_check_seal
+        asked: list[tuple[PeerId, CheckSeal]] = []
+        world._run_check_seal = lambda to, message: asked.append((to, message))  # type: ignore[method-assign]
+        first = world.ask_state(TAIL)
+        world.run(1_100_000)
+        assert world.sequencer.deactivate(world.now)
+        for question in asked:
+            answer(*question)
+        world.run()
+        assert world.state_of(first).status is Status.NOSEQUENCER
+        world.store.silent = False
+        second = world.ask_state(TAIL)
+        world.run(1_000_000)
+        assert world.state_of(second).status is Status.OK
+
     def test_too_few_shards_prove_nothing(self) -> None:
         world = active()
         world.store.silent = True
