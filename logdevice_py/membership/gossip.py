@@ -63,7 +63,7 @@ class GossipMachine:
         self.node = node
         self.metrics = MembershipMetrics()
         self.version = 1
-        """Grows whenever `states` would answer differently."""
+        """Grows whenever `state` or `generation` would answer differently."""
         self.config_version = config.version
         """The newest version of the cluster file that any node said to have."""
         self._settings = settings
@@ -153,7 +153,7 @@ class GossipMachine:
             known.flags = (known.flags & flags & _STARTING) | ((known.flags | flags) & _LEAVING)
         if known.generations == generations:
             return
-        known.generations = tuple(
+        latest = tuple(
             max(ours, theirs)
             for ours, theirs in zip(
                 known.generations + (0,) * (len(generations) - len(known.generations)),
@@ -161,6 +161,9 @@ class GossipMachine:
                 strict=True,
             )
         )
+        if latest != known.generations:
+            known.generations = latest
+            self.version += 1  # a run that replaced a disk may be heard of first when it is alive, as the one before was
 
     def _find(self, node: NodeId) -> _Known:
         known = self._known.get(node)

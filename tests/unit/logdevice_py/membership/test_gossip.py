@@ -165,6 +165,21 @@ def test_a_later_run_of_a_node_is_told_apart_from_the_one_that_died() -> None:
     assert net.states(0) == [ALIVE] * 3
 
 
+def test_a_later_run_that_is_heard_of_when_it_has_started_is_noticed_by_its_generations() -> None:
+    net = GossipNetwork(3)
+    net.run(6)
+    before = net.machines[0].version
+    net.cut = lambda sender, receiver: receiver == 0
+    net.die(2)
+    net.boot(2, instance=2, generation=2)
+    net.run(5)
+    net.cut = lambda sender, receiver: False
+    net.run(1)
+    assert net.states(0) == [ALIVE] * 3
+    assert net.machines[0].generation(shard_id(NodeId(2))) == 2
+    assert net.machines[0].version > before
+
+
 def test_a_paused_node_does_not_find_everybody_dead_when_it_wakes_up() -> None:
     net = GossipNetwork(5)
     net.run(6)
