@@ -406,6 +406,8 @@ class StorageNode:
         for machines in self.shards.values():
             machines.shard.on_config(config)
             machines.removed.on_config()
+            if machines.retention is not None:
+                machines.retention.on_config()
         for reader in list(self._readers):
             reader.on_config(config, now)
 

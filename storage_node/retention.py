@@ -137,13 +137,17 @@ class Retention:
         self._space_done = 0
         """Everything up to here was given up for space, as far as it is released."""
         self._incomplete = False
-        """A log was found whose entries are expired and not all released."""
+        """Logs may have expired entries that were left: these were not all released, or logs are to be kept for another time since."""
 
     def start(self, now: Micros) -> None:
         """Begin to look after the logs; harmless when that was done."""
         if not self._started:
             self._started = True
             self._arm(now)
+
+    def on_config(self) -> None:
+        """A newer cluster file."""
+        self._incomplete = True
 
     def _arm(self, now: Micros) -> None:
         self._shard.timers.at(Micros(now + self._shard.settings.retention_interval_us), self._check)

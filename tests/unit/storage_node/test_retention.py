@@ -148,6 +148,21 @@ class TestAge:
         assert driver.trim_point(KEPT_FOR_EVER) == 0
         assert len(driver.store.partitions) < 20
 
+    def test_a_log_that_is_to_be_kept_for_less_is_looked_at_though_nothing_gets_older(self, driver: Aging) -> None:
+        for log in (SYNC_LOG, KEPT_LONG):
+            driver.append(lsn(1, 1), log)
+        driver.pass_time(PART)
+        driver.append(lsn(1, 2))
+        driver.pass_time(2 * BACKLOG)
+        assert (driver.trim_point(), driver.trim_point(KEPT_LONG)) == (lsn(1, 2), 0)
+        logs = LogTree.build(
+            defaults={"replication": THREE_COPIES}, groups=[("/short", 1, 100, {"backlog_us": BACKLOG})]
+        )
+        changed = {**_fields(driver.config), "logs": logs, "version": 2}
+        driver.node.on_config(type(driver.config)(**changed), driver.now)
+        driver.pass_time(3 * MARGIN)
+        assert driver.trim_point(KEPT_LONG) == lsn(1, 1)
+
     def test_readers_are_told_of_what_is_gone(self, driver: Aging) -> None:
         driver.append(lsn(1, 1))
         driver.pass_time(PART)
