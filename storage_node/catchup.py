@@ -200,8 +200,9 @@ class CatchupQueue:
                 continue
             limit = stream.limit
             if stream.position > limit:
-                # It was rewound to where nothing is released, while it stood in line for the disk.
+                # It was rewound to where nothing is released, while it stood in line for the disk. It may be trimmed there.
                 stream.state = ServerStreamState.WAITING
+                self.push(stream)
                 continue
             self._reading += 1
             self._read(stream, limit)

@@ -227,6 +227,15 @@ class TestLife:
         driver.let_go()
         assert told(driver) == [lsn(1, 3)]
 
+    def test_a_rewind_in_line_for_the_disk_to_where_nothing_is_released_is_told_what_is_trimmed(self) -> None:
+        driver = filled(4, StorageSettings(recent_entries_bytes_max=0, catchup_reads_in_flight_max=1))
+        driver.hold = True
+        driver.turn(start(stream=0), start())
+        trim = Trim(request_id=1, log=SYNC_LOG, shard=ME, lsn=lsn(1, 8))
+        driver.turn(start(lsn(1, 6), version=2), (READER, trim))
+        driver.let_go()
+        assert told(driver) == [("TRIM", lsn(1, 6), lsn(1, 8))]
+
     def test_an_older_version_is_ignored_and_the_same_is_only_confirmed(self) -> None:
         driver = filled(2)
         driver.turn(start(version=3))
