@@ -162,8 +162,9 @@ class GossipMachine:
             )
         )
         if latest != known.generations:
+            # also where states are as before: a run with another disk may be heard of first when it is alive, as the one before was
             known.generations = latest
-            self.version += 1  # a run that replaced a disk may be heard of first when it is alive, as the one before was
+            self.version += 1
 
     def _find(self, node: NodeId) -> _Known:
         known = self._known.get(node)

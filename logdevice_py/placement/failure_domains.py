@@ -109,6 +109,10 @@ class FailureDomains:
         self._structure = _structure_at(self.shards, replication, tuple(map(location, self.shards)))
         self._lost = self._empty = self._unavailable = 0
 
+    def relocate(self, location: Callable[[ShardId], Location | None]) -> None:
+        """It is known of more shards where they stand."""
+        self._structure = _structure_at(self.shards, self.replication, tuple(map(location, self.shards)))
+
     def set_authority(self, shard: ShardId, authority: Authority) -> None:
         """Note what a shard's answers are worth. A shard outside the nodeset is ignored."""
         bit = self._structure.bits.get(shard, 0)

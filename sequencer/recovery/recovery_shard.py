@@ -77,7 +77,8 @@ class RecoveryShards:
         self.members = {shard: RecoveryShard(shard, generation) for shard, generation in interval.nodeset}
         self.rebuilding: set[ShardId] = set()
         """Shards that said that they may lack entries of the epoch: what they hold is used, but that they hold nothing proves nothing."""
-        self.domains = FailureDomains(self.members, interval.replication, cluster.location)
+        self._places = {shard: cluster.location(shard) for shard in self.members}
+        self.domains = FailureDomains(self.members, interval.replication, self._places.get)
         self._log = log
         self._cluster = cluster
         self._config_version = interval.config_version
@@ -87,6 +88,7 @@ class RecoveryShards:
 
     def refresh_authority(self) -> None:
         """Work out anew what the silence of each shard proves."""
+        self._find_places()
         self.hopes = False
         for shard, member in self.members.items():
             if shard in self.rebuilding or self._cluster.has_left(shard, self._config_version):
@@ -100,6 +102,15 @@ class RecoveryShards:
                     authority = Authority.UNDERREPLICATION
                     self.hopes = True
             self.domains.set_authority(shard, authority)
+
+    def _find_places(self) -> None:
+        """Of shards that an older cluster file than the nodeset was chosen from did not name."""
+        unknown = [shard for shard, place in self._places.items() if place is None]
+        found = {shard: place for shard in unknown if (place := self._cluster.location(shard)) is not None}
+        if found:
+            hit("recovery_learns_where_shards_stand")
+            self._places.update(found)
+            self.domains.relocate(self._places.get)
 
     def at_least(self, state: RecoveryShardState) -> list[ShardId]:
         """The shards that came as far as `state`."""

@@ -317,6 +317,14 @@ MARKS_ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
         _RULES,
         f"{_REPLICA}::test_the_newest_snapshot_counts_also_when_one_that_was_late_stands_behind_it",
     ),
+    "recovery_learns_where_shards_stand": (
+        "takes a sequencer that recovers by an older cluster file than the one that brought a shard of the nodeset",
+        f"{_RECOVERY}/test_epoch_recovery.py::test_where_a_shard_stands_may_be_learnt_while_it_is_waited_for",
+    ),
+    "metadata_log_moved_while_read": (
+        "takes metadata logs that move in the moment in which a node reads one",
+        f"{_SHARD}/test_node.py::test_a_metadata_log_that_moves_while_it_is_read_is_read_where_it_is",
+    ),
     "event_log_read_anew": (
         _SELDOM,
         f"{_REPLICA}::test_a_stream_that_stands_still_is_opened_anew_from_the_snapshots_on",

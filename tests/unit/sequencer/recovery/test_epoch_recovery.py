@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from logdevice_py.config.location import Location
 from logdevice_py.core.entry import body_of, parse_header
 from logdevice_py.core.lsn import ESN_MAX, compose_lsn
 from logdevice_py.core.status import Status
@@ -360,6 +361,21 @@ def test_a_lost_shard_that_refuses_what_it_must_store_is_not_waited_for() -> Non
     bench.digested(0, image(1))
     bench.digested(1)
     assert set(bench.stored()[1]) == {0, 1}
+
+
+def test_where_a_shard_stands_may_be_learnt_while_it_is_waited_for() -> None:
+    bench = Bench(nodes=4, replication="rack:2")
+    racks = {shard(node): Location.parse(rack) for node, rack in enumerate(("r1", "r2", "r3", "r3"))}
+    bench.location = lambda shard: None if shard in bench.missing else racks[shard]  # type: ignore[method-assign]
+    bench.missing = {shard(3)}
+    bench.start(config_version=2)
+    bench.sealed(0)
+    bench.sealed(1)
+    assert not bench.take(Digest), "N2 and N3 may stand in two racks"
+    bench.missing, bench.config_version = set(), 2
+    bench.recoveries.on_shard_status(bench.now)
+    bench.end_turn()
+    assert [digest.shard for digest in bench.take(Digest)] == [shard(0), shard(1)]
 
 
 def test_it_does_not_when_nobody_hopes_for_the_lost_shard() -> None:
