@@ -150,6 +150,7 @@ class ShardMachines:
         self.removed.start(now)
         self.scrubber.start(now)
         self.healing.start(now)
+        self.purges.on_turn_end(now)
         self.repairs.on_turn_end(now)
         shard.writes.flush(now)
         self.digest.run(now)

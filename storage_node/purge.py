@@ -333,6 +333,11 @@ class PurgeQueue:
         for purge in list(self._running.values()):
             purge.on_peer_up(peer, now)
 
+    def on_turn_end(self, now: Micros) -> None:
+        """Begin what waits, should more be allowed to run than before."""
+        if self._waiting:
+            self._begin(now)
+
     def stop_all(self) -> None:
         """The disk failed."""
         for purge in self._running.values():

@@ -369,6 +369,15 @@ class TestPurge:
         driver.turn(answer(driver.take(GetEpochRecoveryMetadata)[0], {1: 1}))
         assert len(driver.readers) == 2
 
+    def test_more_begin_when_more_may_run(self) -> None:
+        driver = ShardDriver(StorageSettings(purges_max=1))
+        for log in (1, 2):
+            driver.turn(*stores([lsn(1, 1)], log=log))
+        driver.turn(*[release(lsn(2, 1), log=log) for log in (1, 2)])  # type: ignore[arg-type]
+        driver.node.use_settings(StorageSettings(purges_max=2))
+        driver.turn()
+        assert len(driver.readers) == 2
+
     def test_a_failed_disk_ends_purges(self) -> None:
         driver = missed()
         driver.turn(release(lsn(2, 1)))
