@@ -140,6 +140,7 @@ class ShardMachines:
         self.rebuild_store = RebuildStoreHandler(self.shard, self.purges, context.metrics)
         self.donor = ShardDonor(self.shard, self.purges, self.rebuild_store, context)
         self.healing.is_made_good = context.is_made_good
+        self.purges.is_given_up = context.is_given_up
 
     def end_turn(self, now: Micros) -> None:
         """Give writes to the disk, then reads: a read sees every write of its turn."""

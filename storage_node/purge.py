@@ -11,7 +11,7 @@ So nothing is lost by the deletion, only copies beyond what the replication prop
 An epoch in which this shard has nothing stored needs no purging, which makes the common case (a shard that is new to a log) free of messages.
 
 An epoch that is trimmed, as one of them says, is not waited for longer than the others take to answer: how it ended is forgotten with it, and who is
-silent may be gone for good. It is left as it is until this shard hears of the trim, too. So is an epoch of which nobody knows how it ended: that every shard of its nodeset answered without knowing means that no CLEAN of
+silent may be gone for good. It is left as it is until this shard hears of the trim, too. So is an epoch of which nobody knows how it ended: that every shard of its nodeset answered without knowing, or is dead and nobody waits for its data any more, means that no CLEAN of
 it survives, as after a recovery without any mutation set or when all of that set lost their disks. What recovery decided against looks like what was
 acknowledged and has no other copy left then. The latter must not be lost, so the former is read as well, though readers may have been told of a hole or a
 bridge there.
@@ -23,7 +23,7 @@ import enum
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from logdevice_py.core.ids import LogId, PeerId, ShardId, node_of, node_peer
+from logdevice_py.core.ids import Generation, LogId, PeerId, ShardId, node_of, node_peer
 from logdevice_py.core.lsn import ESN_MAX, Epoch, Esn, Lsn, compose_lsn, epoch_of
 from logdevice_py.core.machine import Timer, backoff
 from logdevice_py.core.marks import hit
@@ -54,6 +54,8 @@ class HistoryReader(Protocol):
 
 HistoryResult = Callable[[tuple[EpochInterval, ...], bool, Micros], None]
 """(history, whether it is certainly complete, now)."""
+IsGivenUp = Callable[[ShardId, Generation], bool]
+"""Whether a shard is dead, and nobody waits for what it held in that generation."""
 StartHistoryReader = Callable[[LogId, HistoryResult, Micros], HistoryReader]
 """(data log, called once with the history in a later turn, now). The history may be empty: no metadata entry was found."""
 
@@ -78,6 +80,7 @@ class LogPurge:
         until: Epoch,
         start_reader: StartHistoryReader,
         request_ids: Iterator[int],
+        is_given_up: IsGivenUp,
         finished: Callable[[LogPurge, Micros], None],
     ) -> None:
         self.state = PurgeState.WAITING
@@ -90,6 +93,7 @@ class LogPurge:
         self._shard = shard
         self._start_reader = start_reader
         self._request_ids = request_ids
+        self._is_given_up = is_given_up
         self._finished = finished
         self._timer: Timer | None = None
         self._delays = backoff(
@@ -99,8 +103,8 @@ class LogPurge:
         )
         self._asked: dict[Epoch, set[ShardId]] = {}
         """Whom to ask about each epoch that is still unknown; those that answered without knowing are taken out."""
-        self._config_versions: dict[Epoch, int] = {}
-        """Of the cluster files that the nodesets of those epochs were chosen from."""
+        self._intervals: dict[Epoch, EpochInterval] = {}
+        """Of those epochs, where they are known."""
         self._found: dict[Epoch, RecoveredEpoch] = {}
         self._trimmed: set[Epoch] = set()
         """Epochs that somebody says are trimmed to their end."""
@@ -176,19 +180,25 @@ class LogPurge:
                 return
             elif interval.generation(self._shard.shard) == self._shard.generation:
                 self._asked[epoch] = {shard for shard in interval.shards if shard != self._shard.shard}
-                self._config_versions[epoch] = interval.config_version
+                self._intervals[epoch] = interval
         self.state = PurgeState.ASKING
         self._ask(now)
         self._go_on(now)
 
     def _ask(self, now: Micros, only: PeerId | None = None) -> None:
-        """Ask everybody who has not answered. Shards that are not in the cluster file any more cannot know."""
+        """Ask everybody who has not answered. Shards that are not in the cluster file any more, or were given up, cannot know."""
         config = self._shard.config
         by_shard: dict[ShardId, list[Epoch]] = {}
         for epoch, shards in self._asked.items():
             absent = {shard for shard in shards if node_of(shard) not in config.nodes}
-            if config.version >= self._config_versions.get(epoch, 0):
+            interval = self._intervals.get(epoch)
+            if interval is None or config.version >= interval.config_version:
                 shards -= absent
+            for shard in sorted(shards):
+                generation = None if interval is None else interval.generation(shard)
+                if self._is_given_up(shard, generation or Generation(1)):
+                    hit("purge_without_lost_shard")
+                    shards.discard(shard)
             for shard in shards - absent:
                 by_shard.setdefault(shard, []).append(epoch)
         for shard in sorted(by_shard):
@@ -288,6 +298,7 @@ class PurgeQueue:
         request_ids: Iterator[int],
         clean_moved: Callable[[LogState, Micros], None],
     ) -> None:
+        self.is_given_up: IsGivenUp = _nobody_is_given_up
         self._shard = shard
         self._start_reader = start_reader
         self._request_ids = request_ids
@@ -306,7 +317,13 @@ class PurgeQueue:
         self._shard.metrics.purges_started += 1
         self._shard.metrics.purges_running += 1
         self._waiting[state.log] = LogPurge(
-            self._shard, state, until, self._start_reader, self._request_ids, self._on_finished
+            self._shard,
+            state,
+            until,
+            self._start_reader,
+            self._request_ids,
+            lambda shard, generation: self.is_given_up(shard, generation),
+            self._on_finished,
         )
         self._begin(now)
 
@@ -370,6 +387,11 @@ class PurgeQueue:
         self._shard.metrics.purges_running -= 1
         self._begin(now)
         self._clean_moved(purge.log, now)
+
+
+def _nobody_is_given_up(shard: ShardId, generation: Generation) -> bool:
+    """Without rebuilding the data of a shard may always come back."""
+    return False
 
 
 def answer_epoch_recovery_metadata(shard: Shard, peer: PeerId, message: GetEpochRecoveryMetadata) -> None:

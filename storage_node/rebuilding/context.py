@@ -16,6 +16,7 @@ from logdevice_py.event_log.rebuilding_set import RebuildingSet
 from logdevice_py.event_log.settings import RebuildingMetrics, RebuildingSettings
 from logdevice_py.membership.cluster_view import ClusterView
 from logdevice_py.metadata.epoch_metadata import EpochInterval
+from logdevice_py.placement.failure_domains import Authority
 from logdevice_py.protocol.messages import RebuildStore, RebuildStored
 from storage_node.purge import StartHistoryReader
 from storage_node.rebuilding.pace import AppendPressure
@@ -177,6 +178,11 @@ class DonorContext:
         """Whether all that the shard held in that generation was certainly stored again elsewhere."""
         entry = self.set.find(shard, generation)
         return entry is not None and generation <= entry.restored
+
+    def is_given_up(self, shard: ShardId, generation: Generation) -> bool:
+        """Whether the shard is dead, and nobody waits for what it held in that generation."""
+        is_dead = not self.cluster.is_alive(node_of(shard)) and not self.cluster.isolated()
+        return is_dead and self.set.authority(shard, generation) is not Authority.FULLY_AUTHORITATIVE
 
     def may_hide_records(self, shards: Iterable[tuple[ShardId, Generation]]) -> list[ShardId]:
         """Those among `shards` that are lost in that generation, and whose records have not certainly been stored again: if a copyset fits on these

@@ -321,6 +321,10 @@ MARKS_ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
         "takes a sequencer that recovers by an older cluster file than the one that brought a shard of the nodeset",
         f"{_RECOVERY}/test_epoch_recovery.py::test_where_a_shard_stands_may_be_learnt_while_it_is_waited_for",
     ),
+    "purge_without_lost_shard": (
+        "takes the loss of all shards that know how an epoch ended, and one that missed it",
+        f"{_SHARD}/test_purge.py::TestPurge::test_who_is_given_up_is_not_waited_for",
+    ),
     "metadata_log_moved_while_read": (
         "takes metadata logs that move in the moment in which a node reads one",
         f"{_SHARD}/test_node.py::test_a_metadata_log_that_moves_while_it_is_read_is_read_where_it_is",

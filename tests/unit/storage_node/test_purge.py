@@ -266,6 +266,19 @@ class TestPurge:
         assert driver.log().last_released == lsn(2, 1)
         assert driver.node.metrics.purge_epochs_skipped == 1
 
+    def test_who_is_given_up_is_not_waited_for(self) -> None:
+        driver = missed()
+        driver.turn(release(lsn(2, 1)))
+        driver.tell_history([interval()])
+        lost, *others = driver.take(GetEpochRecoveryMetadata)
+        driver.turn(*[answer(request, {}) for request in others])
+        driver.advance(5_000_000)
+        assert driver.log().last_released < lsn(2, 1)
+        driver.machines.purges.is_given_up = lambda shard, generation: (shard, generation) == (lost.shard, 1)
+        driver.advance(10_000_000)
+        assert driver.log().last_released == lsn(2, 1)
+        assert len(driver.stored()) == 4
+
     def test_a_trimmed_epoch_is_left_as_it_is_without_waiting_for_who_is_silent(self) -> None:
         driver = missed()
         driver.turn(release(lsn(2, 1)))

@@ -10,11 +10,18 @@ import pytest
 
 from logdevice_py.config.logs import LogTree
 from logdevice_py.core.entry import EntryFlags, body_of, encode_header, parse_header
-from logdevice_py.core.ids import Generation, LogId, PeerId, ShardId, metadata_log_of, node_peer
+from logdevice_py.core.ids import Generation, LogId, PeerId, ShardId, metadata_log_of, node_of, node_peer
 from logdevice_py.core.lsn import Epoch, Lsn
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import SECOND
-from logdevice_py.event_log.events import DonorFlags, Event, RebuildMode, ShardIsRebuilt, ShardNeedsRebuild
+from logdevice_py.event_log.events import (
+    DonorFlags,
+    Event,
+    RebuildMode,
+    ShardIsRebuilt,
+    ShardNeedsRebuild,
+    ShardUnrecoverable,
+)
 from logdevice_py.event_log.rebuilding_set import RebuildingSet
 from logdevice_py.event_log.settings import RebuildingMetrics, RebuildingSettings
 from logdevice_py.metadata.epoch_metadata import EpochInterval
@@ -28,6 +35,7 @@ from tests.unit.storage_node.fakes import (
     SHARDS,
     SYNC_LOG,
     THREE_COPIES,
+    EverybodyIsAlive,
     ShardDriver,
     clean,
     image,
@@ -160,6 +168,20 @@ class TestTakingCopies:
         assert driver.machines.purges.is_purging(driver.log())
         driver.turn((PeerId(1), store(lsn(1, 2))))
         assert driver.take(Stored)[-1].status is Status.PREEMPTED
+
+    def test_how_an_epoch_ended_is_not_asked_of_a_dead_shard_whose_data_nobody_waits_for(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        driver = RebuildingDriver()
+        is_given_up = driver.machines.purges.is_given_up
+        driver.lose(LOST)
+        monkeypatch.setattr(EverybodyIsAlive, "is_alive", lambda _, node: node != node_of(LOST))
+        assert not is_given_up(LOST, FIRST), "its data may come back"
+        driver.apply(ShardUnrecoverable(LOST, FIRST))
+        assert is_given_up(LOST, FIRST)
+        assert not is_given_up(LOST, Generation(2))
+        monkeypatch.undo()
+        assert not is_given_up(LOST, FIRST), "it is back"
 
     def test_a_shard_that_never_heard_of_the_log_takes_it_at_the_second_try(self) -> None:
         driver = RebuildingDriver()
