@@ -111,6 +111,20 @@ class TestState:
         assert world.node.sequencers[EVENT_LOG_SNAPSHOTS].activation is not None
 
 
+class HeldSealChecks:
+    """What the sequencer asks shards of seals stays unanswered until the test says so."""
+
+    def __init__(self, world: World) -> None:
+        self._reply = world._run_check_seal
+        self.asked: list[tuple[PeerId, CheckSeal]] = []
+        world._run_check_seal = lambda to, message: self.asked.append((to, message))  # type: ignore[method-assign]
+
+    def answer(self, questions: list[tuple[PeerId, CheckSeal]]) -> None:
+        """The shards answer these."""
+        for question in questions:
+            self._reply(*question)
+
+
 class TestTail:
     def test_it_covers_everything_acknowledged_before(self) -> None:
         world = active()
@@ -236,36 +250,30 @@ class TestTail:
     def test_what_shards_said_when_an_earlier_request_was_checked_does_not_count(self) -> None:
         world = active()
         world.store.silent = True
-        answer = world._run_check_seal
-        asked: list[tuple[PeerId, CheckSeal]] = []
-        world._run_check_seal = lambda to, message: asked.append((to, message))  # type: ignore[method-assign]
+        checks = HeldSealChecks(world)
         first = world.ask_state(TAIL)
         world.run(5_100_000)
         assert world.state_of(first).status is Status.AGAIN
         world.store.silent, world.store.failures = False, [Status.FAILED]
-        early, asked[:] = list(asked), []
+        early, checks.asked = checks.asked, []
         second = world.ask_state(TAIL)
         world.run()
-        assert asked
-        for question in early:
-            answer(*question)
+        assert checks.asked
+        checks.answer(early)
         world.run()
         assert not [state for state in world.states if state.request_id == second]
         world.seals = {shard_id(NodeId(node)): (1, 3) for node in range(4)}
-        for question in asked:
-            answer(*question)
+        checks.answer(checks.asked)
         world.run()
         assert world.state_of(second).status is Status.PREEMPTED
 
     def test_what_shards_say_of_an_epoch_that_is_over_is_not_waited_out(self) -> None:
         world = active()
         world.store.silent = True
-        answer = world._run_check_seal
-        asked: list[tuple[PeerId, CheckSeal]] = []
-        world._run_check_seal = lambda to, message: asked.append((to, message))  # type: ignore[method-assign]
+        checks = HeldSealChecks(world)
         first = world.ask_state(TAIL)
         world.run(1_100_000)
-        assert asked
+        assert checks.asked
         world.store.held.clear()
         world.sequencer.activate(world.now)
         world.run()
@@ -273,22 +281,18 @@ class TestTail:
         world.store.silent = False
         self.answer_held(world)
         assert world.state_of(first).epoch == 2
-        for question in asked:
-            answer(*question)
+        checks.answer(checks.asked)
         world.run()
         assert world.state_of(second).status is Status.OK
 
     def test_shards_that_answer_when_the_log_was_given_up_do_no_harm(self) -> None:
         world = active()
         world.store.silent = True
-        answer = world._run_check_seal
-        asked: list[tuple[PeerId, CheckSeal]] = []
-        world._run_check_seal = lambda to, message: asked.append((to, message))  # type: ignore[method-assign]
+        checks = HeldSealChecks(world)
         first = world.ask_state(TAIL)
         world.run(1_100_000)
         assert world.sequencer.deactivate(world.now)
-        for question in asked:
-            answer(*question)
+        checks.answer(checks.asked)
         world.run()
         assert world.state_of(first).status is Status.NOSEQUENCER
         world.store.silent = False
