@@ -143,11 +143,6 @@ class ResourceMeter:
             roles[name].peak_bytes += peak
         return roles
 
-    def resident_bytes(self) -> int:
-        """Of all servers at this moment."""
-        found = (cost_of(process.pid) for process in self._processes())
-        return sum(cost.resident_bytes for cost in found if cost is not None)
-
     def _pids(self) -> dict[int, tuple[str, str]]:
         """Names and roles. What a server has started to help it is a part of its role, under a name of its own: both hold memory at the same time."""
         found = {}

@@ -125,6 +125,14 @@ class HeldSealChecks:
             self._reply(*question)
 
 
+def tail_in_doubt() -> tuple[World, HeldSealChecks, int]:
+    """While the epoch store is silent, somebody asks for the tail: a log that is active, what shards will be asked of seals, the request."""
+    world = active()
+    world.store.silent = True
+    checks = HeldSealChecks(world)
+    return world, checks, world.ask_state(TAIL)
+
+
 class TestTail:
     def test_it_covers_everything_acknowledged_before(self) -> None:
         world = active()
@@ -248,10 +256,7 @@ class TestTail:
         assert (world.state_of(request).status, world.state_of(request).redirect) == (Status.PREEMPTED, 3)
 
     def test_what_shards_said_when_an_earlier_request_was_checked_does_not_count(self) -> None:
-        world = active()
-        world.store.silent = True
-        checks = HeldSealChecks(world)
-        first = world.ask_state(TAIL)
+        world, checks, first = tail_in_doubt()
         world.run(5_100_000)
         assert world.state_of(first).status is Status.AGAIN
         world.store.silent, world.store.failures = False, [Status.FAILED]
@@ -268,10 +273,7 @@ class TestTail:
         assert world.state_of(second).status is Status.PREEMPTED
 
     def test_what_shards_say_of_an_epoch_that_is_over_is_not_waited_out(self) -> None:
-        world = active()
-        world.store.silent = True
-        checks = HeldSealChecks(world)
-        first = world.ask_state(TAIL)
+        world, checks, first = tail_in_doubt()
         world.run(1_100_000)
         assert checks.asked
         world.store.held.clear()
@@ -286,10 +288,7 @@ class TestTail:
         assert world.state_of(second).status is Status.OK
 
     def test_shards_that_answer_when_the_log_was_given_up_do_no_harm(self) -> None:
-        world = active()
-        world.store.silent = True
-        checks = HeldSealChecks(world)
-        first = world.ask_state(TAIL)
+        world, checks, first = tail_in_doubt()
         world.run(1_100_000)
         assert world.sequencer.deactivate(world.now)
         checks.answer(checks.asked)
