@@ -183,7 +183,10 @@ def _register_shard(
         if operation.incarnation >= stored.incarnation:
             return Result(Status.OK, stored, version)
         marks.hit("shard_was_rolled_back")
-    identity = ShardIdentity(operation.cluster, operation.shard, Generation(registered + 1))
+    if stored is not None and stored.is_awaited_by(operation.birth):
+        marks.hit("shard_registered_again_before_its_first_marker")
+        return Result(Status.OK, stored, version)
+    identity = ShardIdentity(operation.cluster, operation.shard, Generation(registered + 1), birth=operation.birth)
     return _write_shard(identity, version, write)
 
 
@@ -199,7 +202,8 @@ def _note_incarnation(
 
 
 def _write_shard(identity: ShardIdentity, version: int, write: WriteId) -> ConditionalWrite:
-    encoded = msgpack.packb([identity.cluster, identity.shard, identity.generation, identity.incarnation])
+    fields = [identity.cluster, identity.shard, identity.generation, identity.incarnation, identity.birth]
+    encoded = msgpack.packb(fields)
     return ConditionalWrite(version, encode_cell(write, encoded), Result(Status.OK, identity, version + 1))
 
 
@@ -215,14 +219,16 @@ def _decode_last_clean_epoch(payload: bytes | None) -> LastCleanEpoch:
 def _decode_shard(operation: ReadShardIdentity | RegisterShard | NoteIncarnation, payload: bytes) -> ShardIdentity:
     cluster, shard, generation, *later = _unpack(payload, [bytes, int, int], 64)
     incarnation = later[0] if later else 0  # of a version that kept none
+    birth = later[1] if len(later) > 1 else b""
     if (
         len(cluster) != 16
         or shard != operation.shard
         or not 1 <= generation <= _GENERATION_MAX
         or type(incarnation) is not int
+        or type(birth) is not bytes
     ):
         raise CorruptEntryError("this is not the identity of the shard")
-    return ShardIdentity(cluster, operation.shard, Generation(generation), incarnation)
+    return ShardIdentity(cluster, operation.shard, Generation(generation), incarnation, birth)
 
 
 def _unpack(encoded: bytes, kinds: list[type], size_max: int) -> list[Any]:

@@ -55,6 +55,12 @@ class ShardIdentity:
     generation: Generation
     incarnation: int = 0
     """The greatest of the generation that was noted: see `NoteIncarnation`."""
+    birth: bytes = b""
+    """What the disk called itself that the generation was given to; empty: it had a marker, or a version without this registered it."""
+
+    def is_awaited_by(self, birth: bytes) -> bool:
+        """Whether it was given to the disk of this birth, which was not known to have its marker since: nothing was ever served."""
+        return bool(birth) and birth == self.birth and not self.incarnation
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +136,8 @@ class RegisterShard:
     - The marker is missing, of another cluster or shard (pass None), of an older generation, or of this one with a lower incarnation than
       the store has (an older state of the disk was put back): the disk is not the one that the cluster knows. The shard takes the next generation, which the caller must write to its disk durably before it serves anything. Should that
       fail, the next registration takes a further one.
+    - The same, but the generation was given to a disk of this birth and no incarnation of it was noted: OK, nothing changes. The process ended before the disk had its
+      marker, so nothing was ever served, and nothing is missing.
     - The store has none, and the disk neither: OK, generation 1.
     - The store has none or an older one than the disk: FAILED. The store itself was lost or rolled back, so it would also give epochs again
       that it gave before; nothing may run on it until it is restored.
@@ -143,9 +151,12 @@ class RegisterShard:
     """From the marker on disk; None when it is missing, unreadable or names another cluster, node or shard."""
     incarnation: int = 0
     """From the marker on disk."""
+    birth: bytes = b""
+    """Random bytes that a disk without a marker was given, durably, before it is registered; at most 16."""
 
     def __post_init__(self) -> None:
         assert len(self.cluster) == 16, self.cluster
+        assert len(self.birth) <= (16 if self.generation is None else 0), self
         assert self.generation is None or self.generation >= 1, self.generation
 
     @property

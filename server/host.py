@@ -89,6 +89,8 @@ class NodeHost:
         member = config.nodes[node]
         self.address = (member.host, member.port)
         self.shards: dict[ShardId, ShardService] = {}
+        self.store_directories: dict[ShardId, str] = {}
+        """Where the store of each of its shards is, of those that are out of service too."""
         self._registrations: dict[ShardId, ShardRegistration] = {}
         self._loop = asyncio.get_running_loop()
         self._epoch_store: EpochStore | None = None
@@ -160,6 +162,7 @@ class NodeHost:
             shard: ShardRegistration(self._epoch_store, config, self.node_id, shard, directory, accepted)
             for shard in member.shard_ids()
         }
+        self.store_directories = {shard: str(each.directory) for shard, each in registrations.items()}
         for registration in registrations.values():
             await registration.check()
         directory.mkdir(parents=True, exist_ok=True)
@@ -250,8 +253,7 @@ class NodeHost:
             admit=registration.admit,
             give_up_damaged=registration.gives_up,
         )
-        await asyncio.to_thread(registration.finish)
-        await registration.note(self.shards[shard].marker)
+        await registration.finish(self.shards[shard].marker)
         self._registrations[shard] = registration
 
     async def _note_states(self) -> None:
@@ -350,6 +352,9 @@ class NodeHost:
             found.append(MetricSource("recovery", node.sequencer.recovery_metrics))
         if node.storage is not None:
             found.append(MetricSource("storage", node.storage.metrics))
+            now = monotonic_us()
+            for shard, machines in node.storage.shards.items():
+                found.append(MetricSource("scrubber", machines.scrubber.coverage(now), shard & 0xFF))
         if node.rebuilding is not None:
             found.append(MetricSource("rebuilding", node.rebuilding.metrics))
         found += [MetricSource("log store", each.metrics, shard & 0xFF) for shard, each in self.shards.items()]

@@ -22,4 +22,4 @@ def choose_instance(directory: Path) -> InstanceId:
 
 def keep_instance(directory: Path, instance: InstanceId) -> None:
     """Make the id durable. Nobody but the epoch store may hear of it before."""
-    write_durably(directory / _NAME, str(instance))
+    write_durably(directory / _NAME, str(instance), alone=True)

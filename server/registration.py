@@ -6,9 +6,7 @@ Nothing is created or changed before it is certain that the shard may start. See
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-import os
 from functools import partial
 from pathlib import Path
 
@@ -24,7 +22,7 @@ from epoch_store.interface import (
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.core.ids import Generation, NodeId, ShardId, format_shard, shard_index_of
 from logdevice_py.core.status import LogDeviceError, Status
-from logdevice_py.runtime.durable_file import write_durably
+from logdevice_py.runtime.durable_file import remove_written, write_durably
 from storage_node.log_store.identity import AcceptedLoss, IdentityVerdict, Judgement, ShardMarker, why_refused
 
 log = logging.getLogger("logdevice.node")
@@ -52,8 +50,7 @@ class ShardRegistration:
         self._node = node
         self._shard = shard
         self._accepted = accepted
-        self._registered: Generation | None = None
-        self._incarnation = 0
+        self._known: ShardIdentity | None = None
         self._found_incarnation = 0
         self._rolled_back = False
         self._kept = False
@@ -76,12 +73,19 @@ class ShardRegistration:
                     f'the epoch store {self._config.epoch_store} has {format_shard(self._shard)} for another cluster "'
                     f'{self._config.name}": give this one another name, or another place for its epochs',
                 )
-            self._registered = result.value.generation
-            self._incarnation = result.value.incarnation
+            self._known = result.value
         elif result.status is not Status.EMPTY:
             raise self._failed(result)
         if not self.directory.is_dir() or not any(self.directory.iterdir()):
             self._admit(Judgement(IdentityVerdict.START_AFRESH, "there is no store"), missing=True)
+
+    @property
+    def _registered(self) -> Generation | None:
+        return None if self._known is None else self._known.generation
+
+    @property
+    def _incarnation(self) -> int:
+        return 0 if self._known is None else self._known.incarnation
 
     @property
     def gives_up(self) -> bool:
@@ -95,7 +99,7 @@ class ShardRegistration:
         self._found_incarnation = judgement.incarnation
 
     def _admit(self, judgement: Judgement, *, missing: bool) -> None:
-        begun = judgement.verdict is IdentityVerdict.START_AFRESH and self._read_begun() == self._registered
+        begun = judgement.verdict is IdentityVerdict.START_AFRESH and self._was_begun(judgement.birth)
         text = why_refused(
             judgement,
             self._registered,
@@ -109,52 +113,70 @@ class ShardRegistration:
         if text is not None:
             raise LogDeviceError(Status.FAILED, text)
 
-    def _read_begun(self) -> int:
+    def _was_begun(self, birth: bytes) -> bool:
+        """Whether a start that could have gone on took the generation that is registered, and ended before anything was served in it."""
+        if self._known is None or self._known.incarnation:
+            return False
+        if self._known.is_awaited_by(birth):
+            return True
         try:
-            return int(self._begun.read_text())
+            return int(self._begun.read_text()) == self._registered
         except (OSError, ValueError):
-            return 0
+            return False
 
-    async def register(self, found: Generation | None) -> Generation:
+    async def register(self, found: Generation | None, birth: bytes) -> Generation:
         """Which generation the shard has from here on; waits for as long as the epoch store is away.
 
         Args:
             found: of the marker in its store; None: there is none that counts.
+            birth: what the disk calls itself then.
         """
         if self._rolled_back:
             found = None
-        if found != self._registered or found is None:
-            await asyncio.to_thread(write_durably, self._begun, str((self._registered or 0) + 1))
+        if found is None or found != self._registered:
+            again = self._known is not None and self._known.is_awaited_by(birth)
+            begun = str((self._registered or 0) + (not again))
+            await asyncio.to_thread(write_durably, self._begun, begun, alone=True)
         index = shard_index_of(self._shard)
         # the disk's own: what the run before noted of it may arrive after the epoch store was read
-        result = await self._ask(RegisterShard(self._config.uuid, self._node, index, found, self._found_incarnation))
+        operation = RegisterShard(self._config.uuid, self._node, index, found, self._found_incarnation, birth)
+        result = await self._ask(operation)
         if result.status is not Status.OK:
             raise self._failed(result)
         assert isinstance(result.value, ShardIdentity)
-        self._kept = result.value.generation == found
+        self._kept = result.value.generation == self._registered
         return result.value.generation
 
     async def note(self, marker: ShardMarker) -> None:
         """The marker is durable: an older one is noticed from here on. Waits for as long as the epoch store is away."""
-        operation = NoteIncarnation(self._node, shard_index_of(self._shard), marker.generation, marker.incarnation)
-        result = await self._ask(operation)
+        result = await self._note(marker)
         if result.status not in (Status.OK, Status.STALE):
             log.warning(
                 "the state of %s could not be noted in the epoch store: %s", format_shard(self._shard), result.detail
             )
 
-    def finish(self) -> None:
-        """The store has its marker."""
+    async def _note(self, marker: ShardMarker) -> Result:
+        index = shard_index_of(self._shard)
+        return await self._ask(NoteIncarnation(self._node, index, marker.generation, marker.incarnation))
+
+    async def finish(self, marker: ShardMarker) -> None:
+        """The store has its marker, durably. The shard may serve when this returns: from here on nothing else passes for its disk.
+
+        Raises:
+            LogDeviceError: the epoch store did not take note of it. Should the shard serve, its disk could lose all that without anybody noticing.
+        """
+        result = await self._note(marker)
+        if result.status not in (Status.OK, Status.STALE):
+            raise self._failed(result)
         if self._kept:
             for shard, generation in sorted(self._accepted.generations):
                 if shard == self._shard:
                     log.warning(
-                        "--accept-data-loss %s=%d was not needed, the data is there: leave it out from here on",
+                        "--accept-data-loss %s=%d was not needed, nothing is missing: leave it out from here on",
                         format_shard(shard),
                         generation,
                     )
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(self._begun)
+        await asyncio.to_thread(remove_written, self._begun)
 
     def _failed(self, result: Result) -> LogDeviceError:
         where = self._config.epoch_store

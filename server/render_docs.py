@@ -36,7 +36,7 @@ from server.admin.prometheus import prometheus_name
 from server.live_settings import LIVE, LiveSection
 from server.process_metrics import ProcessMetrics
 from storage_node.log_store.metrics import LogStoreMetrics, RocksDBMetrics
-from storage_node.metrics import StorageMetrics
+from storage_node.metrics import ScrubberMetrics, StorageMetrics
 
 __all__ = ["PAGES", "SETTINGS"]
 
@@ -44,6 +44,7 @@ METRICS: dict[str, type[Any]] = {
     "sequencer": SequencerMetrics,
     "recovery": RecoveryMetrics,
     "storage": StorageMetrics,
+    "scrubber": ScrubberMetrics,
     "log store": LogStoreMetrics,
     "rocksdb": RocksDBMetrics,
     "epoch store": EpochStoreMetrics,
@@ -140,7 +141,7 @@ def metrics_page() -> str:
         _NOTE,
         "# Metrics\n",
         "Nodes export them at `/metrics` of their admin API under the names in the last column, in base units: bytes and seconds. "
-        "Those of the log store and of RocksDB carry the label `shard`. Table `stats` of [ldquery](ldquery.md) has them by their own names.\n",
+        "Those of the scrubber, the log store and RocksDB carry the label `shard`. Table `stats` of [ldquery](ldquery.md) has them by their own names.\n",
     ]
     for section, cls in METRICS.items():
         exported = section not in _OF_CLIENTS

@@ -11,7 +11,7 @@ from logdevice_py.core.machine import Rng
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import MILLISECOND
 from server.sim_disk import store_settings
-from storage_node.log_store.identity import IdentityVerdict, ShardMarker, judge
+from storage_node.log_store.identity import NO_GENERATION, IdentityVerdict, ShardMarker, judge
 from storage_node.log_store.memory import MemoryDisk, MemoryLogStore
 
 if TYPE_CHECKING:
@@ -68,7 +68,12 @@ class SimOpening:
             store = MemoryLogStore(disk, self._settings)
         kept = judgement.kept
         index = shard_index_of(shard)
-        operation = RegisterShard(cluster.config.uuid, node.id, index, kept, judgement.incarnation)
+        birth = b"" if kept is not None else judgement.birth or f"{node.name} {node.starts}".encode()
+        if birth != judgement.birth and not self._begin(
+            store, ShardMarker(cluster.config.uuid, shard, NO_GENERATION, birth=birth)
+        ):
+            return
+        operation = RegisterShard(cluster.config.uuid, node.id, index, kept, judgement.incarnation, birth)
 
         def done(results: list[Result]) -> None:
             if not node.is_starting(self._run):
@@ -89,13 +94,18 @@ class SimOpening:
         if kept is not None and generation != kept:
             self._move_aside(disk, f"{format_shard(shard)} had generation {kept} and has {generation} from here on")
             store = MemoryLogStore(disk, self._settings)
-        marker = ShardMarker(self._cluster.config.uuid, shard, generation)
-        if store.adopt(marker, boot=disk.boot, now=node.clock.wall()) is Status.OK:
+        if self._begin(store, ShardMarker(self._cluster.config.uuid, shard, generation)):
             assert store.marker is not None
             index, incarnation = shard_index_of(shard), store.marker.incarnation
             self._note(NoteIncarnation(node.id, index, generation, incarnation), store)
-        else:
-            node.give_up_start("cannot open", format_shard(shard))
+
+    def _begin(self, store: MemoryLogStore, marker: ShardMarker) -> bool:
+        """Leave a marker; the start is given up where that fails."""
+        node = self._node
+        if store.adopt(marker, boot=node.disks[marker.shard].boot, now=node.clock.wall()) is Status.OK:
+            return True
+        node.give_up_start("cannot open", format_shard(marker.shard))
+        return False
 
     def _note(self, operation: NoteIncarnation, store: MemoryLogStore) -> None:
         """Tell the epoch store how far the disk is; the shard is open when it knows."""

@@ -78,3 +78,23 @@ class StorageMetrics:
     retention_trims: int = counter(
         "Trim points that were moved because records are older than their log keeps them.", unit="logs"
     )
+
+
+@dataclass(slots=True)
+class ScrubberMetrics:
+    """How much of one shard is verified, at the moment when it is asked. What earlier runs of the node have verified is not remembered."""
+
+    verified: int = gauge(
+        "1 when the scrubber has gone through the whole shard since the node was started; 0: not yet, and how old the oldest verification "
+        "is cannot be told.",
+        unit="flag",
+    )
+    verification_age: int = gauge(
+        "Nothing that is released was verified longer ago: the time since the last whole pass began. Before a first pass has ended (`verified` "
+        "is 0), the time since the shard was opened. It grows as well while the scrubber is turned off or the disk has failed.",
+        unit="us",
+    )
+    uncompared_ranges: int = gauge(
+        "Ranges of the last whole pass for which not every shard concerned answered: they were read, but copies may be missing.",
+        unit="ranges",
+    )

@@ -27,6 +27,7 @@ from storage_node.log_state import LogState
 from storage_node.log_store.interface import ReadResult
 from storage_node.log_store.wanted import members
 from storage_node.lsn_ranges import overlaps
+from storage_node.metrics import ScrubberMetrics
 from storage_node.purge import HistoryReader, StartHistoryReader
 from storage_node.repair import RepairQueue
 from storage_node.shard import Shard
@@ -69,6 +70,8 @@ class Scrubber:
         """When the pass at work began, by the node's wall clock."""
         self.verified_since = Timestamp(0)
         """When the last complete pass began: everything that was released before was verified since. 0: there was none."""
+        self.verified_at: Micros | None = None
+        """The same by the monotonic clock; when the shard was opened as long as no pass of this run is complete. None: it is not open yet."""
         self.log: LogId | None = None
         """The log at work; those of lower ids are done in this pass."""
         self.position = Lsn(0)
@@ -88,6 +91,7 @@ class Scrubber:
         self._reader: HistoryReader | None = None
         self._timer: Timer | None = None
         self._next_pass = Micros(0)
+        self._began_at = Micros(0)
         self._requests: dict[int, ShardId] = {}
         self._asked_at = Micros(0)
         self._patience = _PATIENCE
@@ -100,6 +104,8 @@ class Scrubber:
 
     def start(self, now: Micros) -> None:
         """Begin to look after the shard; harmless when that was done."""
+        if self.verified_at is None:
+            self.verified_at = now
         if self._started or not self._shard.settings.scrub_bytes_per_s:
             return
         self._started = True
@@ -121,6 +127,14 @@ class Scrubber:
         if self._reader is not None:
             self._reader.cancel()
             self._reader = None
+
+    def coverage(self, now: Micros) -> ScrubberMetrics:
+        """How much of the shard is verified."""
+        return ScrubberMetrics(
+            verified=int(self.passes > 0),
+            verification_age=0 if self.verified_at is None else now - self.verified_at,
+            uncompared_ranges=self.uncompared_before,
+        )
 
     def on_digested(self, message: Digested, now: Micros) -> None:
         """An answer to the reader of a metadata log."""
@@ -149,6 +163,7 @@ class Scrubber:
         if self._shard.status() is not Status.OK:
             return
         self._next_pass = Micros(now + self._shard.settings.scrub_interval_us)
+        self._began_at = now
         self.began = Timestamp(0) if self._wall is None else self._wall()
         self.uncompared = 0
         self._logs = iter(sorted(self._shard.logs))
@@ -176,6 +191,7 @@ class Scrubber:
             self._patience = max(_PATIENCE, self._patience // 2)
         self._slowest = 0
         self.verified_since = self.began
+        self.verified_at = self._began_at
         self._shard.metrics.scrub_passes += 1
         hit("scrub_pass_done")
         self._rest(max(self._next_pass, Micros(now + SECOND)))

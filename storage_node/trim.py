@@ -68,11 +68,11 @@ class TrimHandler:
         state.trim_point = max(state.trim_point, compose_lsn(epoch_of(end), ESN_MAX))
         self._moved[state.log] = state
         self.end_epochs(state)
-        group = self._shard.writes.group(True)
-        group.batch.delete_entries(state.log, LSN_OLDEST, state.trim_point)
+        self.write([state])
+        # with the trim point or after it: what a power cut between the two leaves must not look lost, should the log come back
+        self._shard.writes.group(True).batch.delete_entries(state.log, LSN_OLDEST, state.trim_point)
         if state.recovered is not None:
             self._forget(state, EpochMetadataKind.RECOVERY, state.recovered.forget_before(EPOCH_MAX))
-        self.write([state])
 
     def end_epochs(self, state: LogState) -> None:
         """A log that left the cluster file was given up to the end of an epoch. A sequencer that stood still meanwhile and has not heard of that may not go

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass
 
 from logdevice_py.tables.declare import ColumnKind, TableSource, column, table
@@ -9,6 +10,14 @@ from logdevice_py.tables.declare import ColumnKind, TableSource, column, table
 _INTEGER, _TEXT, _FLAG = ColumnKind.INTEGER, ColumnKind.TEXT, ColumnKind.FLAG
 _LOG, _LSN, _TIME = ColumnKind.LOG, ColumnKind.LSN, ColumnKind.TIME
 _STORAGE = TableSource.STORAGE_NODES
+
+
+class AsideReason(enum.Enum):
+    """Why a store was moved aside; the value says when. Their names, in lower case, are in names of directories: never changed."""
+
+    REPLACED = "It is of a generation of the shard that was given up, or an older state of the shard's disk."
+    FOREIGN = "It is another shard's or another cluster's, or it does not say whose it is."
+    DAMAGED = "It could not be opened, and an operator gave it up by name."
 
 
 @table("shards", _STORAGE)
@@ -36,6 +45,18 @@ class ShardsRow:
     partitions: int = column(_INTEGER, "Partitions of its store, by time.")
     stored_bytes: int = column(_INTEGER, "About how much entries take on disk and in memtables.")
     recent_bytes: int = column(_INTEGER, "Bytes of recent entries that are held in memory.")
+
+
+@table("stores_moved_aside", _STORAGE)
+@dataclass(slots=True)
+class StoresMovedAsideRow:
+    """A store that was found where a shard's own belongs, does not count, and was renamed. It takes space until an operator deletes its
+    directory: no node ever does."""
+
+    shard: int = column(_INTEGER, "Index of the shard within its node; it need not be in service.")
+    directory: str = column(_TEXT, "Where the store lies now.")
+    reason: str = column(_TEXT, "Why it does not count.", words=AsideReason)
+    stored_bytes: int | None = column(_INTEGER, "What its files take on disk; NULL: they cannot be looked at.")
 
 
 @table("partitions", _STORAGE)

@@ -17,6 +17,8 @@ import msgpack
 from logdevice_py.core.ids import Generation, NodeId, ShardId, format_shard, node_of, shard_id, shard_index_of
 
 MARKER_VERSION: Final = 1
+NO_GENERATION: Final = Generation(0)
+"""Of a store that is about to be registered."""
 _ACCEPTED: Final = re.compile(r"N(\d{1,5}):S(\d{1,3})=(\d{1,9})")
 
 
@@ -39,6 +41,8 @@ class ShardMarker:
     incarnation: int = 0
     """Grows, within a generation, whenever the store is opened or closed in order, and now and then in between. The epoch store is told after the
     disk: a marker that is behind it is an older state of the disk."""
+    birth: bytes = b""
+    """Of a disk that has no generation yet (0): random bytes by which the epoch store knows it again."""
 
     @property
     def node(self) -> NodeId:
@@ -56,6 +60,7 @@ class ShardMarker:
             self.clean,
             self.boot,
             self.incarnation,
+            self.birth,
         ]
         packed: bytes = msgpack.packb(fields)
         return packed
@@ -68,19 +73,21 @@ class ShardMarker:
             CorruptMarkerError: they are none.
         """
         try:
-            version, cluster, node, index, generation, clean, boot, *later = msgpack.unpackb(data)[:8]
+            version, cluster, node, index, generation, clean, boot, *later = msgpack.unpackb(data)[:9]
         except (ValueError, TypeError, msgpack.UnpackException) as error:
             raise CorruptMarkerError(f"the marker of the shard cannot be read: {error}") from None
         incarnation = later[0] if later else 0  # of a version that kept none
+        birth = later[1] if len(later) > 1 else b""
         if not (
             version == MARKER_VERSION
             and type(cluster) is bytes
             and all(type(number) is int for number in (node, index, generation, incarnation))
             and type(clean) is bool
             and type(boot) is str
+            and type(birth) is bytes
         ):
             raise CorruptMarkerError(f"the marker of the shard has version {version!r} and unknown content")
-        return cls(cluster, ShardId(node << 8 | index), Generation(generation), clean, boot, incarnation)
+        return cls(cluster, ShardId(node << 8 | index), Generation(generation), clean, boot, incarnation, birth)
 
     def opened(self, boot: str, before: ShardMarker | None = None) -> ShardMarker:
         """The marker while the store is open.
@@ -115,7 +122,7 @@ class IdentityVerdict(enum.Enum):
     """What to do with the store that was found."""
 
     KEEP = "keep"  # it is this shard's: open it in the generation that the epoch store gives for its own
-    START_AFRESH = "start afresh"  # it is empty: take a new generation
+    START_AFRESH = "start afresh"  # it is empty: take the generation that the epoch store gives
     MOVE_ASIDE = "move aside"  # it is not this shard's, or nobody's: rename the directory, start afresh beside it
 
 
@@ -129,6 +136,8 @@ class Judgement:
     """What the marker says; None unless the verdict is KEEP."""
     incarnation: int = 0
     """What the marker says."""
+    birth: bytes = b""
+    """Of an empty store that was about to be registered when the process ended."""
 
     def is_rolled_back(self, registered: Generation | None, incarnation: int) -> bool:
         """Whether it is an older state of the disk than the cluster has seen."""
@@ -150,6 +159,11 @@ def judge(marker: ShardMarker | None, *, empty: bool, cluster: bytes, shard: Sha
             return Judgement(IdentityVerdict.START_AFRESH, f"the store of {name} is empty")
         return Judgement(
             IdentityVerdict.MOVE_ASIDE, f"the store of {name} holds data and no marker that says whose it is"
+        )
+    if marker.generation == NO_GENERATION:
+        ours = marker.cluster == cluster and marker.shard == shard
+        return Judgement(
+            IdentityVerdict.START_AFRESH, f"the store of {name} is empty", birth=marker.birth if ours else b""
         )
     if marker.cluster != cluster:
         return Judgement(
@@ -279,7 +293,7 @@ def judge_stop(marker: ShardMarker | None, *, boot: str, failed: bool) -> Previo
         boot: boot id of the operating system at present; empty: unknown.
         failed: the last run noted that its disk failed. The operating system may then have dropped what it could not write.
     """
-    if marker is None or (marker.clean and not failed):
+    if marker is None or marker.generation == NO_GENERATION or (marker.clean and not failed):
         return PreviousEnd.CLEAN
     if not failed and boot and marker.boot == boot:
         return PreviousEnd.PROCESS_DIED

@@ -216,6 +216,25 @@ class TestShards:
         assert (late.status, late.value) == (Status.STALE, rolled_back.value)
         assert (await run_one(store, NoteIncarnation(NODE, 3, Generation(1), 1))).status is Status.STALE
 
+    async def test_a_disk_whose_process_ended_before_it_had_a_marker_keeps_its_generation(
+        self, open_store: OpenStore
+    ) -> None:
+        store = open_store()
+
+        async def registered(birth: bytes, marker: Generation | None = None) -> Generation:
+            result = await run_one(store, RegisterShard(CLUSTER, NODE, 0, marker, birth=birth))
+            assert isinstance(result.value, ShardIdentity)
+            return result.value.generation
+
+        assert await registered(b"a disk") == 1
+        assert await registered(b"a disk") == 1
+        assert await registered(b"", Generation(1)) == 1
+        assert await registered(b"another") == 2, "nobody knows whether the first one will come back"
+        await run_one(store, NoteIncarnation(NODE, 0, Generation(2), 1))
+        assert await registered(b"another") == 3, "it may have served"
+        assert await registered(b"") == 4
+        assert await registered(b"") == 5
+
     async def test_a_shard_keeps_its_generation_while_its_marker_has_it(self, open_store: OpenStore) -> None:
         store = open_store()
         assert (await run_one(store, ReadShardIdentity(NODE, 0))).status is Status.EMPTY

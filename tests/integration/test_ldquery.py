@@ -34,8 +34,10 @@ NOTHING_TO_TELL = (
     "shard_rebuildings",
     "log_rebuildings",
     "client_read_streams",
+    "stores_moved_aside",
 )
-"""Of a cluster that is well and has just begun. `test_tables_in_trouble.py` makes them have rows; of `under_replicated` see below."""
+"""Of a cluster that is well and has just begun. `test_tables_in_trouble.py` makes them have rows; of `under_replicated` see below, of
+`stores_moved_aside` `test_wrong_disk.py`."""
 
 
 async def one_shot(cluster: ProcessCluster, *arguments: str) -> tuple[int, str, str]:
@@ -153,6 +155,7 @@ async def test_tables_of_live_nodes_and_of_a_cluster_that_lost_one(tmp_path: Pat
         assert "logdevice_storage_stored_bytes_total" in page
         assert {name for name in shown() if f"\n{name}{{" not in page and f"\n{name} " not in page} == set()
         assert 'logdevice_log_store_sync_time_seconds_total{shard="0"}' in page
+        assert 'logdevice_scrubber_verification_age_seconds{shard="0"}' in page
 
         status, out, err = await one_shot(
             cluster, f"SELECT DISTINCT lsn FROM record WHERE log_id = 1 AND lsn = '{format_lsn(last)}'"

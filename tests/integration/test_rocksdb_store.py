@@ -242,7 +242,7 @@ class Shell:
         return {done.token: done.result for batch in self.rounds for done in batch if isinstance(done, ReadDone)}
 
 
-async def keep(generation: Generation | None) -> Generation:
+async def keep(generation: Generation | None, birth: bytes) -> Generation:
     return generation or Generation(1)
 
 
@@ -463,7 +463,7 @@ class TestIdentity:
     async def test_a_shard_keeps_its_generation(self, tmp_path: Path) -> None:
         asked: list[Generation | None] = []
 
-        async def register(generation: Generation | None) -> Generation:
+        async def register(generation: Generation | None, birth: bytes) -> Generation:
             asked.append(generation)
             return generation or Generation(4)
 
@@ -473,13 +473,33 @@ class TestIdentity:
             await shell.service.close()
         assert asked == [None, 4]
 
+    async def test_an_empty_disk_says_who_it_is_until_it_has_a_generation(self, tmp_path: Path) -> None:
+        asked: list[tuple[Generation | None, bytes]] = []
+        failures: list[Status | None] = [Status.TIMEDOUT, None, None]
+
+        async def register(generation: Generation | None, birth: bytes) -> Generation:
+            asked.append((generation, birth))
+            if (status := failures.pop(0)) is not None:
+                raise LogDeviceError(status, "the process ends before it is answered")
+            return Generation(1)
+
+        with pytest.raises(LogDeviceError):
+            await open_service(tmp_path / "shard", register=register)
+        for _ in range(2):
+            shell = await open_service(tmp_path / "shard", register=register)
+            assert shell.service.contents.last_stop is PreviousEnd.CLEAN
+            await shell.service.close()
+        birth = asked[0][1]
+        assert birth
+        assert asked == [(None, birth), (None, birth), (1, b"")]
+
     async def test_an_older_copy_is_moved_aside_and_the_shard_begins_a_new_generation(self, tmp_path: Path) -> None:
         shell = await open_service(tmp_path / "shard")
         shell.run(write_of(1, at(1)))
         await shell.service.close()
         said: list[str] = []
 
-        async def register(generation: Generation | None) -> Generation:
+        async def register(generation: Generation | None, birth: bytes) -> Generation:
             assert generation == 1
             return Generation(3)
 
@@ -518,7 +538,9 @@ class TestIdentity:
             said: list[str] = []
             asked: list[Generation | None] = []
 
-            async def register(generation: Generation | None, asked: list[Generation | None] = asked) -> Generation:
+            async def register(
+                generation: Generation | None, birth: bytes, asked: list[Generation | None] = asked
+            ) -> Generation:
                 asked.append(generation)
                 return Generation(9)
 
@@ -559,7 +581,7 @@ class TestIdentity:
         await shell.service.close()
 
     async def test_a_registration_that_fails_leaves_the_store_as_it_was(self, tmp_path: Path) -> None:
-        async def register(generation: Generation | None) -> Generation:
+        async def register(generation: Generation | None, birth: bytes) -> Generation:
             raise LogDeviceError(Status.FAILED, "the epoch store is gone")
 
         with pytest.raises(LogDeviceError, match="gone"):

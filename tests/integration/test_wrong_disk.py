@@ -7,13 +7,17 @@ import logging
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from client.client import Client
 from logdevice_py.core.ids import NodeId
 from logdevice_py.core.status import LogDeviceError, Status
+from logdevice_py.core.units import Timestamp
+from logdevice_py.tables.constraints import EVERYTHING
 from server import layout
+from server.admin.tables import NodeTables
 from server.dev_cluster import make_config
 from server.host import NodeHost
 from server.local_cluster import LocalCluster
@@ -33,6 +37,16 @@ def cluster(tmp_path: Path) -> Path:
     config = make_config(directory, nodes=2, logs=1, replicate="node:1", racks=1, epoch_store=None)
     write_cluster_file(directory, config)
     return directory
+
+
+async def moved_aside(directory: Path) -> list[tuple[int, str, str]]:
+    """Shard, reason and path of what a node that runs lists."""
+    data = layout.node_directory(directory, NodeId(0))
+    host = await NodeHost.open(layout.cluster_file(directory), NodeId(0), data)
+    rows: Any = NodeTables(host).rows("stores_moved_aside", EVERYTHING)
+    found = [(row.shard, row.reason, row.directory) async for row in rows]
+    await host.close()
+    return found
 
 
 async def run_once(directory: Path, node: int = 0, accepted: AcceptedLoss = LOSS_NOT_ACCEPTED) -> int:
@@ -98,7 +112,11 @@ async def test_a_disk_that_was_replaced_counts_no_more(cluster: Path, caplog: py
     with caplog.at_level(logging.WARNING):
         assert await run_once(cluster, accepted=AcceptedLoss.parse(["N0:S0=2"])) == 3
     assert "counts no more and lies in" in caplog.text
-    assert (cluster / "n0" / "shard0.replaced-1" / "db").is_dir()
+    aside = cluster / "n0" / "shard0.replaced-1"
+    assert (aside / "db").is_dir()
+    assert await moved_aside(cluster) == [(0, "REPLACED", str(aside))]
+    shutil.rmtree(aside)
+    assert await moved_aside(cluster) == []
 
 
 @pytest.mark.parametrize("moment", ["while it ran", "when it was stopped"])
@@ -148,14 +166,22 @@ async def test_a_node_leaves_the_disk_of_another_node_alone(cluster: Path) -> No
     assert await run_once(cluster, 1) == 1
 
 
-async def test_a_first_start_that_ended_half_way_is_no_loss(cluster: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("generation", [0, 1], ids=["before it was registered", "before its marker"])
+async def test_a_first_start_that_ended_half_way_is_no_loss(
+    cluster: Path, monkeypatch: pytest.MonkeyPatch, generation: int
+) -> None:
+    adopt = RocksLogStore.adopt
+
+    def fails(store: RocksLogStore, marker: ShardMarker, *, boot: str, now: Timestamp) -> Status:
+        return Status.FAILED if marker.generation == generation else adopt(store, marker, boot=boot, now=now)
+
     with monkeypatch.context() as patch:
-        patch.setattr(RocksLogStore, "adopt", lambda *_, **__: Status.FAILED)
+        patch.setattr(RocksLogStore, "adopt", fails)
         with pytest.raises(LogDeviceError, match="marker"):
             await run_once(cluster)
-    assert await run_once(cluster) == 2
+    assert await run_once(cluster) == 1
     shutil.rmtree(cluster / "n0" / "shard0")
-    with pytest.raises(LogDeviceError, match="generation 2"):
+    with pytest.raises(LogDeviceError, match="generation 1"):
         await run_once(cluster)
 
 

@@ -1,4 +1,3 @@
 """The store on RocksDB: all that knows of RocksDB, and the process that warms the page cache."""
 
-from storage_node.log_store.rocksdb.files import fsync_directory as fsync_directory
 from storage_node.log_store.rocksdb.store import RocksLogStore as RocksLogStore

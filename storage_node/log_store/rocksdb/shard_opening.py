@@ -6,18 +6,22 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Final
 
 from logdevice_py.core.ids import Generation, ShardId
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import Timestamp
-from storage_node.log_store.identity import IdentityVerdict, Judgement, ShardMarker, judge
+from logdevice_py.tables.storage import AsideReason
+from storage_node.log_store.identity import NO_GENERATION, IdentityVerdict, Judgement, ShardMarker, judge
 from storage_node.log_store.interface import Contents
-from storage_node.log_store.rocksdb.files import fsync_directory
+from storage_node.log_store.rocksdb.moved_aside import move_aside
 from storage_node.log_store.rocksdb.store import RocksLogStore
 from storage_node.log_store.settings import LogStoreSettings
 
-Register = Callable[[Generation | None], Awaitable[Generation]]
-"""Tells the epoch store the generation found on disk (None: none that counts) and returns the one that the shard has from here on."""
+Register = Callable[[Generation | None, bytes], Awaitable[Generation]]
+"""Tells the epoch store the generation found on disk (None: none that counts, and then what the disk calls itself) and returns the one that the shard has
+from here on."""
+_BIRTH_BYTES: Final = 8
 
 
 class DamagedStoreError(LogDeviceError):
@@ -45,17 +49,6 @@ def boot_id() -> str:
         return ""
 
 
-def move_aside(directory: str, name: str) -> str:
-    """Rename a store that does not count here to ``<directory>.<name>-<n>``, durably; returns where it is."""
-    number = 1
-    while os.path.exists(f"{directory}.{name}-{number}"):
-        number += 1
-    aside = f"{directory}.{name}-{number}"
-    os.rename(directory, aside)
-    fsync_directory(os.path.dirname(os.path.abspath(directory)))
-    return aside
-
-
 @dataclass(frozen=True, slots=True)
 class ShardOpening:
     """Which store is opened, for whom, and who has a say in it: see `ShardService.open`."""
@@ -76,7 +69,7 @@ class ShardOpening:
         except DamagedStoreError as error:
             if not give_up_damaged:
                 raise
-            aside = await self._move_aside("damaged")
+            aside = await self._move_aside(AsideReason.DAMAGED)
             self.report(f"{error.detail}; the damaged store is given up and lies in {aside}")
             return await self._open()
 
@@ -89,14 +82,15 @@ class ShardOpening:
             if judgement.verdict is IdentityVerdict.MOVE_ASIDE:
                 report(judgement.reason)
                 store.abandon()
-                report(f"the foreign store lies in {await self._move_aside('foreign')}")
+                report(f"the foreign store lies in {await self._move_aside(AsideReason.FOREIGN)}")
                 store = await self._open_store()
             kept = judgement.kept
-            generation = await self.register(kept)
+            birth = b"" if kept is not None else await self._name_disk(store, judgement.birth)
+            generation = await self.register(kept, birth)
             if kept is not None and generation != kept:
                 # epochs name the generation that they are stored on: no request for what lies here would ever be answered
                 store.abandon()
-                aside = await self._move_aside("replaced")
+                aside = await self._move_aside(AsideReason.REPLACED)
                 report(
                     f"the store in {directory} had generation {kept}, which was given up when a later one began: its data counts "
                     f"no more and lies in {aside}; the shard begins empty as generation {generation}"
@@ -104,10 +98,7 @@ class ShardOpening:
                 store = await self._open_store()
             if judgement.verdict is IdentityVerdict.START_AFRESH and generation > 1:
                 report(f"{judgement.reason}, and was not before: it begins as generation {generation}")
-            marker = ShardMarker(self.cluster, self.shard, generation)
-            status = await asyncio.to_thread(store.adopt, marker, boot=boot_id(), now=self.wall())
-            if status is not Status.OK:
-                raise LogDeviceError(Status.FAILED, f"the marker of the store in {directory} could not be written")
+            await self._adopt(store, ShardMarker(self.cluster, self.shard, generation))
             try:
                 contents = await asyncio.to_thread(store.load)
             except LogDeviceError as error:
@@ -117,8 +108,20 @@ class ShardOpening:
             raise
         return store, contents
 
+    async def _name_disk(self, store: RocksLogStore, birth: bytes) -> bytes:
+        """What an empty store calls itself until it has a generation: should the process end before that, it gets the same one."""
+        if not birth:
+            birth = os.urandom(_BIRTH_BYTES)
+            await self._adopt(store, ShardMarker(self.cluster, self.shard, NO_GENERATION, birth=birth))
+        return birth
+
+    async def _adopt(self, store: RocksLogStore, marker: ShardMarker) -> None:
+        status = await asyncio.to_thread(store.adopt, marker, boot=boot_id(), now=self.wall())
+        if status is not Status.OK:
+            raise LogDeviceError(Status.FAILED, f"the marker of the store in {self.directory} could not be written")
+
     async def _open_store(self) -> RocksLogStore:
         return await asyncio.to_thread(open_store, self.directory, self.settings)
 
-    async def _move_aside(self, name: str) -> str:
-        return await asyncio.to_thread(move_aside, self.directory, name)
+    async def _move_aside(self, reason: AsideReason) -> str:
+        return await asyncio.to_thread(move_aside, self.directory, reason)

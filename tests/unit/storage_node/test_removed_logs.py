@@ -83,6 +83,20 @@ def test_a_removed_log_goes_when_the_grace_period_is_over_and_others_stay(driver
     assert driver.trim_point() == END
 
 
+@pytest.mark.parametrize("batches", range(8))
+def test_a_power_cut_while_it_goes_leaves_nothing_that_looks_lost(driver: Removing, batches: int) -> None:
+    driver.set_logs(50, 100)
+    driver.pass_time(GRACE - PASS)
+    before = driver.disk.unsynced
+    driver.hold = True
+    driver.pass_time(4 * PASS)
+    assert driver.stored() == []
+    driver.hold = False
+    driver.put_logs(1, 100)
+    driver.power_cut(before + batches)
+    assert driver.stored() == [lsn(1, 1), lsn(1, 2)] or driver.trim_point() == END
+
+
 def test_a_log_that_comes_back_counts_from_nothing(driver: Removing) -> None:
     driver.set_logs(50, 100)
     driver.pass_time(GRACE - PASS)

@@ -10,7 +10,7 @@ import pytest
 from logdevice_py.core.ids import ShardId, metadata_log_of, node_peer
 from logdevice_py.core.lsn import Lsn
 from logdevice_py.core.status import Status
-from logdevice_py.core.units import SECOND
+from logdevice_py.core.units import SECOND, Micros
 from logdevice_py.protocol.messages import Compare, Compared, Digested, Fetch, Fetched
 from storage_node.copies import EntriesDigest
 from storage_node.log_store import keys
@@ -245,6 +245,26 @@ class TestScrubber:
         driver.advance(5 * SECOND)
         scrubber = driver.machines.scrubber
         assert (scrubber.passes, scrubber.uncompared_before) == (1, 1)
+
+    def test_the_age_of_a_verification_is_that_of_the_pass_and_before_the_first_that_of_the_run(
+        self, driver: ShardDriver
+    ) -> None:
+        scrubber, opened = driver.machines.scrubber, Micros(1_000_000)
+        asked, began = self.begin(driver), driver.now - SECOND // 10
+        before = scrubber.coverage(driver.now)
+        assert (before.verified, before.verification_age) == (0, driver.now - opened)
+        driver.turn(*(self.compared(asked[shard]) for shard in OTHERS[:-1]))
+        driver.advance(5 * SECOND)
+        assert scrubber.passes == 1
+        after = scrubber.coverage(driver.now)
+        assert (after.verified, after.verification_age, after.uncompared_ranges) == (1, driver.now - began, 1)
+
+    def test_the_age_grows_while_the_scrubber_is_turned_off(self) -> None:
+        driver = filled(replace(SETTINGS, scrub_bytes_per_s=0))
+        age = driver.machines.scrubber.coverage(driver.now).verification_age
+        driver.advance(3600 * SECOND)
+        coverage = driver.machines.scrubber.coverage(driver.now)
+        assert (coverage.verified, coverage.verification_age) == (0, age + 3600 * SECOND)
 
     def answer_after(self, driver: ShardDriver, micros: int) -> bool:
         """A pass in which all answers but one come at once; whether that one was waited for."""

@@ -7,13 +7,14 @@ from dataclasses import replace
 import msgpack
 import pytest
 
-from logdevice_py.core.ids import Generation, LogId, shard_id
+from logdevice_py.core.ids import Generation, LogId, NodeId, shard_id
 from logdevice_py.core.lsn import Lsn
 from logdevice_py.core.units import Timestamp
 from storage_node.log_store.contents import decode_losses, encode_durable, encode_losses
 from storage_node.log_store.directory import Directory
 from storage_node.log_store.identity import (
     LOSS_NOT_ACCEPTED,
+    NO_GENERATION,
     AcceptedLoss,
     CorruptMarkerError,
     IdentityVerdict,
@@ -47,6 +48,16 @@ class TestJudge:
         self, marker: ShardMarker | None, empty: bool, verdict: IdentityVerdict
     ) -> None:
         assert judge(marker, empty=empty, cluster=CLUSTER, shard=SHARD).verdict is verdict
+
+    def test_a_store_that_only_has_a_name_is_empty_and_the_name_counts_for_the_shard_that_gave_it(self) -> None:
+        named = ShardMarker(CLUSTER, SHARD, NO_GENERATION, birth=b"a disk").opened("boot")
+        assert ShardMarker.decode(named.encode()) == named
+        own = judge(named, empty=False, cluster=CLUSTER, shard=SHARD)
+        assert (own.verdict, own.kept, own.birth) == (IdentityVerdict.START_AFRESH, None, b"a disk")
+        for cluster, shard in ((b"x" * 16, SHARD), (CLUSTER, shard_id(NodeId(4)))):
+            others = judge(named, empty=False, cluster=cluster, shard=shard)
+            assert (others.verdict, others.birth) == (IdentityVerdict.START_AFRESH, b"")
+        assert judge_stop(named, boot="another boot", failed=False) is PreviousEnd.CLEAN
 
     def test_the_reason_names_both_sides(self) -> None:
         foreign = ShardMarker(b"x" * 16, SHARD, Generation(2))
@@ -114,7 +125,8 @@ class TestRefusal:
         assert ShardMarker(CLUSTER, SHARD, Generation(3)).opened("boot", first).incarnation == 1
         assert ShardMarker.decode(first.encode()) == first
         without = msgpack.packb(msgpack.unpackb(first.encode())[:7])
-        assert ShardMarker.decode(without).incarnation == 0, "of a version that kept none"
+        older = ShardMarker.decode(without)
+        assert (older.incarnation, older.birth) == (0, b""), "of a version that kept none"
 
     def test_a_new_shard_does_not_push_anothers_data_aside(self) -> None:
         text = refusal(FOREIGN, None, AcceptedLoss.parse(["N3:S0=1"]))
