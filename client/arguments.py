@@ -68,6 +68,13 @@ def timeout_argument(seconds: Any) -> int | None:
     return max(1, round(seconds * 1e6))
 
 
+def flag_argument(name: str, value: Any) -> bool:
+    """A choice. Only True and False name one: of what else is true or not, half would surprise."""
+    if not isinstance(value, bool):
+        raise _refusal(f"{name} is {value!r}, a {_kind(value)}; it must be True or False")
+    return value
+
+
 def count_argument(name: str, value: Any) -> int:
     """A number of things, 1 at least."""
     if not is_integer(value) or value < 1:

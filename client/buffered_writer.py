@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from types import TracebackType
 from typing import Any, Final, Protocol
 
-from client.arguments import key_argument, keys_argument, payload_argument, payloads_argument
+from client.arguments import flag_argument, key_argument, keys_argument, payload_argument, payloads_argument
 from client.metrics import WriterMetrics
 from client.receipt import Receipt, Receipts
 from client.write.ground import RECORD_OVERHEAD
@@ -87,7 +87,12 @@ class BufferedWriter:
         self._owner = streams.owner
 
     def append(
-        self, log: int | str, payload: bytes | bytearray | memoryview, *, key: bytes | None = None
+        self,
+        log: int | str,
+        payload: bytes | bytearray | memoryview,
+        *,
+        key: bytes | None = None,
+        synced: bool = False,
     ) -> Awaitable[Receipt]:
         """Append one record; awaitable for its receipt. A bytearray or memoryview is copied at once.
 
@@ -95,11 +100,12 @@ class BufferedWriter:
             log: id or path.
             payload: the record.
             key: is kept with the record; `Client.find_key` looks for it, in logs whose keys never get smaller.
+            synced: it is acknowledged only when every copy is synced to disk, as with `Client.append`; so are records that share its frame.
 
         Raises:
             LogDeviceError: NOBUFS (await `ready` and call again), TOOBIG, NOTFOUND, SHUTDOWN, INVALID_PARAM; nothing was taken.
         """
-        if key is None and type(payload) is bytes and type(log) in _LOG_NAMES:
+        if key is None and synced is False and type(payload) is bytes and type(log) in _LOG_NAMES:
             # all but the first of a turn: nothing is done for each that has been done for the first
             batch = self._named.get(log)
             if batch is not None:
@@ -114,10 +120,13 @@ class BufferedWriter:
                     owner.room -= length + RECORD_OVERHEAD
                     owner.records += 1
                     return future  # type: ignore[no-any-return]
-        return self._append(log, payload, key)
+        return self._append(log, payload, key, synced)
 
-    def _append(self, log: int | str, payload: bytes | bytearray | memoryview, key: bytes | None) -> Awaitable[Receipt]:
+    def _append(
+        self, log: int | str, payload: bytes | bytearray | memoryview, key: bytes | None, synced: bool
+    ) -> Awaitable[Receipt]:
         streams = self._streams
+        synced = flag_argument("synced", synced)
         if key is not None:
             key = key_argument(key)
         if type(payload) is not bytes:
@@ -126,7 +135,7 @@ class BufferedWriter:
         if not streams.dirty:
             self._wake()
         known: Any = log if type(log) is int else self._shell.log_id(log)
-        batch = streams.append(known, payload, future, self._now(), key)
+        batch = streams.append(known, payload, future, self._now(), key, synced=synced)
         if type(log) in _LOG_NAMES:
             self._named[log] = batch
         return future  # type: ignore[no-any-return]
@@ -137,6 +146,7 @@ class BufferedWriter:
         payloads: Iterable[bytes | bytearray | memoryview],
         *,
         keys: Iterable[bytes | None] | None = None,
+        synced: bool = False,
     ) -> Awaitable[Receipts]:
         """Append records; one awaitable for all their receipts. All are taken, or none.
 
@@ -146,11 +156,13 @@ class BufferedWriter:
             log: id or path.
             payloads: the records.
             keys: their keys, one each, None for one without; None: no record has one.
+            synced: as `append`, of all of them.
 
         Raises:
             LogDeviceError: as `append`.
         """
         streams = self._streams
+        synced = flag_argument("synced", synced)
         future = self._future()
         if not streams.dirty:
             self._wake()
@@ -158,15 +170,15 @@ class BufferedWriter:
         records: Any = payloads if type(payloads) is list else payloads_argument(payloads)
         if keys is not None:
             records = payloads_argument(records)
-            streams.append_many(known, records, future, self._now(), keys_argument(keys, len(records)))
+            streams.append_many(known, records, future, self._now(), keys_argument(keys, len(records)), synced=synced)
             return future  # type: ignore[no-any-return]
         try:
-            streams.append_many(known, records, future, self._now())
+            streams.append_many(known, records, future, self._now(), synced=synced)
         except LogDeviceError as error:
             if error.status is not Status.INVALID_PARAM:
                 raise
             # Some are not bytes. Which, is looked for only here: a look at each record would cost every call.
-            streams.append_many(known, payloads_argument(records), future, self._now())
+            streams.append_many(known, payloads_argument(records), future, self._now(), synced=synced)
         return future  # type: ignore[no-any-return]
 
     def take_over(self, log: int | str, writer: WriterId, view: Epoch) -> None:

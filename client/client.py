@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any, Final
 
 from client.arguments import (
+    flag_argument,
     key_argument,
     log_argument,
     payload_argument,
@@ -334,6 +335,7 @@ class Client(LogQuestions):
         *,
         key: bytes | None = None,
         timeout: float | None = None,
+        synced: bool = False,
     ) -> Awaitable[Receipt]:
         """Append one record; awaitable for its receipt.
 
@@ -345,12 +347,15 @@ class Client(LogQuestions):
             payload: the record; a bytearray or memoryview is copied at once.
             key: is kept with the record; `find_key` looks for it, in logs whose keys never get smaller.
             timeout: seconds, in place of the client's append timeout.
+            synced: it is acknowledged only when every copy is synced to disk, also where the log is ``async``; so are records that share
+                its entry. The receipt's `durability` says so. It promises no more than the log does where that is not known: when recovery
+                completed the append, or a sequencer took it that is too old to be asked.
 
         Raises:
             LogDeviceError: NOTFOUND, TOOBIG, INVALID_PARAM at once; others when awaited. `maybe_applied` tells whether the record may be
                 in the log although no receipt came.
         """
-        if timeout is None and key is None and type(payload) is bytes and type(log) in _LOG_NAMES:
+        if timeout is None and key is None and synced is False and type(payload) is bytes and type(log) in _LOG_NAMES:
             # all but the first of a turn: nothing is done for each that has been done for the first
             taken = self._named.get(log)
             if taken is not None and len(payload) <= taken.payload_max and self.running_loop() is self._loop:
@@ -358,10 +363,15 @@ class Client(LogQuestions):
                 taken.payloads.append(payload)
                 taken.promises.append(future)
                 return future
-        return self._append(log, payload, timeout, key)
+        return self._append(log, payload, timeout, key, synced)
 
     def _append(
-        self, log: int | str, payload: bytes | bytearray | memoryview, timeout: float | None, key: bytes | None
+        self,
+        log: int | str,
+        payload: bytes | bytearray | memoryview,
+        timeout: float | None,
+        key: bytes | None,
+        synced: bool,
     ) -> Awaitable[Receipt]:
         future = self.future()
         if type(payload) is not bytes:
@@ -369,7 +379,8 @@ class Client(LogQuestions):
         if key is not None:
             key = key_argument(key)
         timeout_us = timeout_argument(timeout)
-        taken = self.session.append(self.log_id(log), payload, future, timeout_us, key)
+        synced = flag_argument("synced", synced)
+        taken = self.session.append(self.log_id(log), payload, future, timeout_us, key, synced=synced)
         if timeout_us is None and type(log) in _LOG_NAMES:
             self._named[log] = taken
         self.wake()

@@ -26,7 +26,7 @@ class Receipt(NamedTuple):
     copyset: tuple[int, ...]
     """The shards that hold a copy of this record's entry (node << 8 | shard index); empty when only the position is known."""
     durability: Durability
-    """SYNC: every copy was synced to disk before the acknowledgement."""
+    """SYNC: every copy was synced to disk before the acknowledgement; ASYNC: that is not promised."""
 
     def __str__(self) -> str:
         shards = ", ".join(format_shard(ShardId(shard)) for shard in self.copyset)

@@ -359,10 +359,19 @@ class ClientSession:
     # Operations
 
     def append(
-        self, log: LogId, payload: bytes, promise: Promise, timeout_us: int | None = None, key: bytes | None = None
+        self,
+        log: LogId,
+        payload: bytes,
+        promise: Promise,
+        timeout_us: int | None = None,
+        key: bytes | None = None,
+        *,
+        synced: bool = False,
     ) -> OpenAppends:
         """Append one record; the promise gets its `Receipt`. Its time counts from the end of the turn.
 
+        Args:
+            log, payload, promise, timeout_us, key, synced: as `AppendRequests.append`; None: the client's append timeout, no key.
         Returns:
             what others of the same turn and timeout may join.
         Raises:
@@ -375,7 +384,7 @@ class ClientSession:
         if size > attributes.max_payload_bytes:
             raise LogDeviceError(Status.TOOBIG, f"{size} bytes; the log takes {attributes.max_payload_bytes}")
         timeout = self.settings.append_timeout_us if timeout_us is None else timeout_us
-        return self.appends.append(log, payload, promise, attributes.max_payload_bytes, timeout, key)
+        return self.appends.append(log, payload, promise, attributes.max_payload_bytes, timeout, key, synced=synced)
 
     def tail_lsn(self, log: LogId, promise: Promise, now: Micros, timeout_us: int | None = None) -> None:
         """The last LSN that can be read at present, `LSN`: nothing acknowledged before this call lies above it."""

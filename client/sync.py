@@ -138,11 +138,12 @@ class SyncClient:
         *,
         key: bytes | None = None,
         timeout: float | None = None,
+        synced: bool = False,
     ) -> Receipt:
         """Append one record and wait for its receipt."""
 
         async def work() -> Receipt:
-            return await self._client.append(log, payload, key=key, timeout=timeout)
+            return await self._client.append(log, payload, key=key, timeout=timeout, synced=synced)
 
         return _background.run(work())
 
@@ -231,10 +232,15 @@ class SyncBufferedWriter:
         self._client = client  # who holds a writer holds its client: it is not forgotten
 
     def append(
-        self, log: int | str, payload: bytes | bytearray | memoryview, *, key: bytes | None = None
+        self,
+        log: int | str,
+        payload: bytes | bytearray | memoryview,
+        *,
+        key: bytes | None = None,
+        synced: bool = False,
     ) -> Future[Receipt]:
         """Take one record; the future's ``result()`` waits for its receipt. `append_many` is far faster."""
-        return self._take(lambda: self._writer.append(log, payload, key=key))
+        return self._take(lambda: self._writer.append(log, payload, key=key, synced=synced))
 
     def append_many(
         self,
@@ -242,12 +248,13 @@ class SyncBufferedWriter:
         payloads: Iterable[bytes | bytearray | memoryview],
         *,
         keys: Iterable[bytes | None] | None = None,
+        synced: bool = False,
     ) -> Future[Receipts]:
         """Take records; the future's ``result()`` waits for all their receipts."""
         # What a caller's iterator does is done in the caller's thread: it may take its time.
         records: Any = payloads if type(payloads) is list else payloads_argument(payloads)
         known = None if keys is None else list(keys)
-        return self._take(lambda: self._writer.append_many(log, records, keys=known))
+        return self._take(lambda: self._writer.append_many(log, records, keys=known, synced=synced))
 
     def _take(self, append: Callable[[], Awaitable[T]]) -> Future[T]:
         outcome: Future[T] = Future()

@@ -67,7 +67,7 @@ class AppenderOwner(Protocol):
     generations: Mapping[ShardId, Generation]
     """By shard, as the epoch's metadata lists them."""
     store_flags: int
-    """StoreFlags of every STORE."""
+    """StoreFlags of every STORE of every entry."""
 
     @property
     def lng(self) -> Esn:
@@ -117,6 +117,7 @@ class Appender:
         "records",
         "size",
         "state",
+        "store_flags",
         "stored",
         "synced",
         "timestamp",
@@ -132,6 +133,7 @@ class Appender:
         records: int,
         flags: int,
         size: int,
+        store_flags: int = 0,
     ) -> None:
         self.owner = owner
         self.context = owner.context
@@ -142,6 +144,8 @@ class Appender:
         self.flags = flags
         self.size = size
         """Bytes that it counts for in windows."""
+        self.store_flags = store_flags
+        """StoreFlags of every STORE of this entry, beside the owner's."""
         self.state = AppenderState.STORING
         self.image = b""
         """Of the latest wave; empty when the appender came to its end."""
@@ -366,7 +370,8 @@ class Appender:
 
     def _send(self, copyset: tuple[ShardId, ...], body: bytes, length: int, crc: int, now: Micros) -> None:
         owner = self.owner
-        context, log, lsn, flags = self.context, owner.log, self.lsn, owner.store_flags
+        context, log, lsn = self.context, owner.log, self.lsn
+        flags = owner.store_flags | self.store_flags
         wave = self.wave = self.wave + 1
         self.state = _STORING
         self.copyset = copyset

@@ -66,7 +66,16 @@ def split(frame: Frame) -> list[Frame]:
     records = decode_batch(payload, frame.records)
     group = SplitAppend(len(records))
     frames = [
-        Frame(record, 1, crc32c(record), 0, peer=frame.peer, request_id=frame.request_id, split=group)
+        Frame(
+            record,
+            1,
+            crc32c(record),
+            0,
+            peer=frame.peer,
+            request_id=frame.request_id,
+            split=group,
+            store_flags=frame.store_flags,
+        )
         for record in records
     ]
     for part, key in zip(frames, keys or (), strict=keys is not None):

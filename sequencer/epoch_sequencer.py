@@ -203,18 +203,19 @@ class EpochSequencer:
         assert window is not None
         esn = window.next_esn
         lsn = Lsn(self.epoch << 32 | esn)
-        offset = kinds = 0
+        offset = kinds = wanted = 0
         for frame in frames:
             frame.offset = offset
             offset += frame.records
             kinds |= frame.flags
+            wanted |= frame.store_flags
             if stream:
                 frame.lsn = lsn
         body = encode_body(frames)
         for frame in frames:
             frame.payload = b""
         flags = (_STREAM_ENTRY if stream else 0) | (_EPOCH_BEGIN if esn == 1 else 0) | (_KEYED if kinds & _KEYS else 0)
-        appender = Appender(self, lsn, timestamp, frames, records, flags, size)
+        appender = Appender(self, lsn, timestamp, frames, records, flags, size, wanted)
         if not len(window):
             self.context.busy[self] = None
         window.grow(appender)
@@ -344,7 +345,7 @@ class EpochSequencer:
         if esn > self.acknowledged:
             self.acknowledged = Esn(esn)
         copyset: list[int] = list(appender.copyset)
-        # As it was stored: the log's durability may have changed since.
+        # As it was stored: the log's durability may have changed since, and a frame may have asked for more.
         durability = Durability.SYNC if appender.synced else Durability.ASYNC
         acknowledge = self._answers.acknowledge
         for frame in appender.frames:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from logdevice_py.core import marks
-from logdevice_py.core.entry import Constituent, ConstituentFlags
+from logdevice_py.core.entry import NO_WRITER, Constituent, ConstituentFlags
 from logdevice_py.core.ids import LogId, NodeId, PeerId, WriterId
 from logdevice_py.core.lsn import LSN_INVALID, Lsn
 from logdevice_py.core.machine import Outbox
@@ -19,6 +19,7 @@ from logdevice_py.protocol.messages import (
     AppendedFlags,
     AppendFlags,
     Durability,
+    StoreFlags,
 )
 from sequencer.metrics import SequencerMetrics
 
@@ -28,6 +29,8 @@ NO_TIMESTAMP = Timestamp(0)
 _BATCH = int(AppendFlags.BATCH)
 _WRITE_STREAM = int(AppendFlags.WRITE_STREAM)
 _KEYS = int(AppendFlags.KEYS)
+_SYNC = int(AppendFlags.SYNC)
+_STORE_SYNC = int(StoreFlags.SYNC)
 _PART_BATCH = int(ConstituentFlags.BATCH)
 _PART_STREAM = int(ConstituentFlags.WRITE_STREAM)
 _PART_KEYS = int(ConstituentFlags.KEYS)
@@ -101,6 +104,8 @@ class Frame(Constituent):
     offset: int = 0
     """Of the first record within the LSN."""
     split: SplitAppend | None = None
+    store_flags: int = 0
+    """StoreFlags that it wants for its entry."""
     lsn: Lsn = LSN_INVALID
     """Write streams only: the position, once it is known."""
     timestamp: Timestamp = NO_TIMESTAMP
@@ -115,20 +120,14 @@ def frame_of(peer: PeerId, append: Append) -> Frame:
     """The frame of a request that was checked."""
     flags = append.flags
     part = (_PART_BATCH if flags & _BATCH else 0) | (_PART_KEYS if flags & _KEYS else 0)
+    writer, sequence = NO_WRITER, 0
     if flags & _WRITE_STREAM:
         part |= _PART_STREAM
         writer, sequence = WriterId(append.writer), append.sequence
-        return Frame(append.payload, append.records, append.crc, part, writer, sequence, peer, append.request_id)
-    return Frame(
-        append.payload,
-        append.records,
-        append.crc,
-        part,
-        WriterId(b""),
-        0,
-        peer,
-        append.request_id,
-    )
+    frame = Frame(append.payload, append.records, append.crc, part, writer, sequence, peer, append.request_id)
+    if flags & _SYNC:
+        frame.store_flags = _STORE_SYNC
+    return frame
 
 
 class Answers:

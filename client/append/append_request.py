@@ -41,6 +41,7 @@ from logdevice_py.protocol.messages import (
 )
 
 _NOT_REPLICATED = int(AppendedFlags.NOT_REPLICATED)
+_SYNC = int(AppendFlags.SYNC)
 _ROUTING = int(AppendFlags.NO_REDIRECT | AppendFlags.REACTIVATE_IF_PREEMPTED)
 _PROBES_MAX = 1000
 _WAITING_MAX = 1000
@@ -120,6 +121,8 @@ class AppendRequests:
         payload_max: int,
         timeout_us: int,
         key: bytes | None = None,
+        *,
+        synced: bool = False,
     ) -> OpenAppends:
         """Take one record; it leaves at the end of the turn, or when few frames are on their way. The promise gets its `Receipt`.
 
@@ -130,6 +133,7 @@ class AppendRequests:
             payload_max: the longest record that the log takes.
             timeout_us: from when it leaves on.
             key: of the record.
+            synced: it is acknowledged only when all its copies are synced, whatever the log's durability.
         Returns:
             what others of the same turn and about the same timeout may join.
         """
@@ -148,6 +152,8 @@ class AppendRequests:
                 appends.open.append(taken)
         if key is not None:
             taken.keys[len(taken.payloads)] = key
+        if synced:
+            taken.synced.append(len(taken.payloads))
         taken.payloads.append(payload)
         taken.promises.append(promise)
         return taken
@@ -176,7 +182,7 @@ class AppendRequests:
                     message = Append(
                         request_id=next(self._ids),
                         log=log,
-                        flags=flags,
+                        flags=flags | _SYNC if taken.asks_for_sync(first, last) else flags,
                         records=last - first,
                         crc=crc,
                         seen_epoch=self._routes.epoch(log),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+
 from client.promise import Promise
 from logdevice_py.core.units import Micros
 
@@ -13,7 +15,7 @@ class OpenAppends:
     record of a turn.
     """
 
-    __slots__ = ("keys", "leave_at", "payload_max", "payloads", "promises", "timeout_us")
+    __slots__ = ("keys", "leave_at", "payload_max", "payloads", "promises", "synced", "timeout_us")
 
     def __init__(self, payload_max: int, timeout_us: int) -> None:
         self.payload_max = payload_max
@@ -26,3 +28,9 @@ class OpenAppends:
         self.promises: list[Promise] = []
         self.keys: dict[int, bytes] = {}
         """By index, of the records that have one."""
+        self.synced: list[int] = []
+        """Indexes of the records that are to be synced whatever the log's durability, in order."""
+
+    def asks_for_sync(self, first: int, last: int) -> bool:
+        """Whether any record from `first` on, before `last`, is to be synced: then all that share its frame are."""
+        return bool(self.synced) and bisect_left(self.synced, first) < bisect_left(self.synced, last)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from client.cli.input_lines import InputLines
 from client.cli.program import EXIT_FAILED, InputError, exit_status
 from logdevice_py.core.status import LogDeviceError, Status
+from logdevice_py.protocol.messages import Durability
 
 if TYPE_CHECKING:
     from client.buffered_writer import BufferedWriter
@@ -26,7 +27,7 @@ class WriteAccount:
     """What was done so far."""
 
     def __init__(self) -> None:
-        self.records = self.bytes = self.acknowledged = self.in_doubt = 0
+        self.records = self.bytes = self.acknowledged = self.unsynced = self.in_doubt = 0
         self.first: str | None = None
         self.last: str | None = None
         self.error = ""
@@ -53,6 +54,7 @@ class WriteAccount:
     def acknowledge(self, count: int, receipts: Receipts) -> None:
         """Neighbouring lines are stored."""
         self.acknowledged += count
+        self.unsynced += sum(run.count for run in receipts.runs if run.durability is not Durability.SYNC)
         self.first = self.first or str(receipts[0].lsn)
         self.last = str(receipts[-1].lsn)
 
@@ -62,6 +64,7 @@ class WriteAccount:
             "records": self.records,
             "bytes": self.bytes,
             "acknowledged": self.acknowledged,
+            "synced": self.acknowledged - self.unsynced,
             "failed": self.records - self.acknowledged,
             "in_doubt": self.in_doubt,
             "seconds": round(self.seconds, 6),
@@ -76,8 +79,12 @@ class LineWriter:
     It stops at the first line that fails: lines behind it must not be stored without it.
     """
 
-    def __init__(self, client: Client, log: LogId, writer: BufferedWriter, account: WriteAccount) -> None:
+    def __init__(
+        self, client: Client, log: LogId, writer: BufferedWriter, account: WriteAccount, *, synced: bool = False
+    ) -> None:
+        """`synced`: lines are acknowledged when all copies are synced, also where the log is ``async``."""
         self._client = client
+        self._synced = synced
         self._log = log
         self._writer = writer
         self._account = account
@@ -143,7 +150,7 @@ class LineWriter:
                 raise self._too_big(batch, error) from None
 
     def _append(self, batch: list[bytes]) -> None:
-        outcome = self._writer.append_many(self._log, batch)
+        outcome = self._writer.append_many(self._log, batch, synced=self._synced)
         self._account.records += len(batch)
         self._account.bytes += sum(map(len, batch))
         self._pending.put_nowait((len(batch), outcome))

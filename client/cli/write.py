@@ -70,7 +70,7 @@ async def run(arguments: argparse.Namespace) -> int:
         descriptor = standard_input()
         options = {} if arguments.timeout is None else {"give_up_us": round(arguments.timeout * 1e6)}
         writer = client.buffered_writer(compression=arguments.compression, **options)
-        lines = LineWriter(client, log, writer, account)
+        lines = LineWriter(client, log, writer, account, synced=arguments.synced)
 
         def interrupt() -> None:
             interrupted.set()
@@ -116,6 +116,8 @@ def report(account: WriteAccount, arguments: argparse.Namespace, *, interrupted:
             f"{account.acknowledged} of {account.records} records acknowledged in {account.seconds:.3f} s "
             f"({account.rate:,.0f}/s){place}",
         )
+        if arguments.synced and account.unsynced:
+            say("ldwrite", f"{account.unsynced} of those acknowledged may not be synced on all their shards")
         if account.in_doubt:
             say("ldwrite", f"{account.in_doubt} of the others may be stored although nobody acknowledged them")
     if account.error:
@@ -140,6 +142,11 @@ def parser() -> argparse.ArgumentParser:
     common_options(options, timeout="default: 2min, or as [settings.client] says")
     options.add_argument(
         "--compression", choices=("none", "lz4", "zstd"), default="none", help="of batches (default: none)"
+    )
+    options.add_argument(
+        "--synced",
+        action="store_true",
+        help="have lines acknowledged only when all their copies are synced to disk, also where the log is async",
     )
     options.add_argument(
         "--json", action="store_true", help="print one JSON object about the outcome on standard output"

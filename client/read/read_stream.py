@@ -352,7 +352,7 @@ class ReadStream:
             sender.next_lsn = Lsn(last + 1)
 
     def _on_violation(self, sender: Sender, now: Micros) -> None:
-        """A shard sent what it must not send."""
+        """A shard sent what it must not send, or what it sent before is lost: its node could not reach this one a moment ago."""
         self._read_set.violated(sender, now)
         self._fail_over.failed(sender)
 

@@ -19,6 +19,7 @@ from logdevice_py.protocol.messages import AppendFlags
 
 _STREAM = int(AppendFlags.WRITE_STREAM)
 _KEYS = int(AppendFlags.KEYS)
+_SYNC = int(AppendFlags.SYNC)
 _STREAM_BATCH = int(AppendFlags.WRITE_STREAM | AppendFlags.BATCH)
 COMPRESSIONS = {"none": Compression.NONE, "lz4": Compression.LZ4, "zstd": Compression.ZSTD}
 
@@ -29,7 +30,7 @@ class OpenBatch:
     `BufferedWriter.append` puts records into it without a call, as `add` does, where they leave some room.
     """
 
-    __slots__ = ("_compression", "_full", "_max", "_size_trigger", "keys", "records", "room", "spans")
+    __slots__ = ("_compression", "_full", "_max", "_size_trigger", "keys", "records", "room", "spans", "synced")
 
     def __init__(self, settings: WriterSettings, payload_max: int) -> None:
         self._compression = COMPRESSIONS[settings.compression]
@@ -38,6 +39,8 @@ class OpenBatch:
         self.spans: list[Span] = []
         self.keys: dict[int, bytes] = {}
         """By index, of the records that have one."""
+        self.synced = False
+        """Some record is to be synced whatever the log's durability; its whole frame is."""
         self.use_limit(payload_max)
 
     def use_limit(self, payload_max: int) -> None:
@@ -113,6 +116,9 @@ class OpenBatch:
             batch = encode_batch(records, self._compression)
             if len(records) > 1 or len(batch) < len(payload):
                 payload, flags = batch, _STREAM_BATCH
+        if self.synced:
+            self.synced = False
+            flags |= _SYNC
         if keys:
             self.keys = {}
             payload, flags = encode_keys(list(map(keys.get, range(len(records))))) + payload, flags | _KEYS

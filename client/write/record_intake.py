@@ -51,19 +51,28 @@ class RecordIntake:
     def __bool__(self) -> bool:
         return bool(self.batch)
 
-    def append(self, payload: bytes, promise: Promise, now: Micros, key: bytes | None = None) -> None:
+    def append(
+        self, payload: bytes, promise: Promise, now: Micros, key: bytes | None = None, *, synced: bool = False
+    ) -> None:
         """Take one record. The promise gets its `Receipt`."""
         batch = self.batch
         size = len(payload) if key is None else len(payload) + len(key) + KEY_OVERHEAD
         if not batch.fits(size):
             self.cut(now)
         batch.add(payload, promise, key)
+        batch.synced = batch.synced or synced
         self._owner.take(1, size)
         if batch.full:
             self.cut(now)
 
     def append_many(
-        self, payloads: Sequence[bytes], promise: Promise, now: Micros, keys: Sequence[bytes | None] | None = None
+        self,
+        payloads: Sequence[bytes],
+        promise: Promise,
+        now: Micros,
+        keys: Sequence[bytes | None] | None = None,
+        *,
+        synced: bool = False,
     ) -> None:
         """Take many records, one at least. The promise gets their `Receipts`."""
         batch = self.batch
@@ -72,6 +81,8 @@ class RecordIntake:
         start = 0
         while start < len(payloads):
             taken = batch.add_many(payloads, start, ends, collector, keys)
+            if taken:
+                batch.synced = batch.synced or synced
             start += taken
             if not taken or batch.full or start < len(payloads):
                 self.cut(now)

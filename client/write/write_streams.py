@@ -93,8 +93,17 @@ class WriteStreams:
             raise LogDeviceError(Status.NOTFOUND, f"log {log} is not in the cluster file")
         return int(attributes.max_payload_bytes)
 
-    def append(self, log: LogId, payload: bytes, promise: Promise, now: Micros, key: bytes | None = None) -> OpenBatch:
-        """Take one record; the promise gets its `Receipt`.
+    def append(
+        self,
+        log: LogId,
+        payload: bytes,
+        promise: Promise,
+        now: Micros,
+        key: bytes | None = None,
+        *,
+        synced: bool = False,
+    ) -> OpenBatch:
+        """Take one record; the promise gets its `Receipt`. `synced`: only when all copies are synced, whatever the log's durability.
 
         Returns:
             what others of the same turn may join.
@@ -109,7 +118,7 @@ class WriteStreams:
         size = len(payload) + (0 if key is None else len(key) + KEYS_HEAD + KEY_OVERHEAD)
         if size > intake.payload_max:
             raise LogDeviceError(Status.TOOBIG, f"{size} bytes; the log takes {intake.payload_max}")
-        intake.append(payload, promise, now, key)
+        intake.append(payload, promise, now, key, synced=synced)
         return intake.batch
 
     def append_many(
@@ -119,8 +128,10 @@ class WriteStreams:
         promise: Promise,
         now: Micros,
         keys: Sequence[bytes | None] | None = None,
+        *,
+        synced: bool = False,
     ) -> None:
-        """Take many records; the promise gets their `Receipts`. They are taken all or none.
+        """Take many records; the promise gets their `Receipts`. They are taken all or none. `synced`: as `append`, of all of them.
 
         Raises:
             LogDeviceError: as `append`.
@@ -140,7 +151,7 @@ class WriteStreams:
             )
         if longest > intake.payload_max:
             raise LogDeviceError(Status.TOOBIG, f"{longest} bytes; the log takes {intake.payload_max}")
-        intake.append_many(payloads, promise, now, keys)
+        intake.append_many(payloads, promise, now, keys, synced=synced)
 
     def _refuse(self) -> None:
         if self._closed:

@@ -39,7 +39,7 @@ class LogAttributes:
     durability: Durability = setting(  # noqa: RUF009  (fields that `setting` makes)
         Durability.SYNC,
         unit="text",
-        doc='When a copy counts as stored: "sync" after it is on disk, "async" after the operating system has it.',
+        doc='When a copy counts as stored: "sync" after it is on disk, "async" after the operating system has it, unless its writer asks for a sync.',
     )
     sequencer_batching: bool = setting(
         True, unit="flag", doc="Put appends that reach the sequencer together into one entry with one LSN."

@@ -152,6 +152,7 @@ class AppendFlags(enum.IntFlag):
     EXCLUSIVE = (
         64  # with RESUME: refused when a frame of the write stream was taken in this epoch before, or may have been
     )
+    SYNC = 128  # acknowledge it once all copies are synced, whatever the log's durability; APPENDED says if they were
 
 
 @message(MessageType.APPEND)
@@ -242,7 +243,7 @@ class StoredFlags(enum.IntFlag):
 
 @message(MessageType.STORED)
 class Stored:
-    """Answer to STORE. OK (durable as the log asks), PREEMPTED (sealed; by whom), DISABLED, NOSPC, OVERLOADED, REBUILDING (other
+    """Answer to STORE. OK (durable as the log or the STORE asks), PREEMPTED (sealed; by whom), DISABLED, NOSPC, OVERLOADED, REBUILDING (other
     generation), NOTSTORAGE, BADPAYLOAD (checksum), SHUTDOWN, FAILED (disk)."""
 
     log: Log

@@ -161,8 +161,10 @@ class TestWriteAndRead:
 
     def test_the_outcome_of_writing_as_json(self, cluster: Cluster, log: str) -> None:
         outcome = written(cluster, log, b"a", b"bc")
-        assert set(outcome) == {"records", "bytes", "acknowledged", "failed", "in_doubt", "seconds", "first", "last"}
+        keys = {"records", "bytes", "acknowledged", "synced", "failed", "in_doubt", "seconds", "first", "last"}
+        assert set(outcome) == keys
         assert (outcome["records"], outcome["acknowledged"], outcome["failed"], outcome["bytes"]) == (2, 2, 0, 3)
+        assert outcome["synced"] == 2
 
     def test_a_range_ends_with_until_included(self, cluster: Cluster, log: str) -> None:
         positions = [written(cluster, log, b"%d" % number)["last"] for number in range(3)]

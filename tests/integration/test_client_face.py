@@ -41,6 +41,7 @@ WRONG: list[Call] = [
     lambda client: client.append(1, b"x", timeout=float("nan")),
     lambda client: client.append(1, b"x", timeout="1s"),  # type: ignore[arg-type]
     lambda client: client.append(1, b"x", timeout=0),
+    lambda client: client.append(1, b"x", synced=0),  # type: ignore[arg-type]
     lambda client: client.tail_lsn(1, timeout=-1),
     lambda client: client.sequencer(1, timeout=True),
     lambda client: client.reader(1, start=datetime(2026, 1, 1, tzinfo=UTC)),  # type: ignore[arg-type]
@@ -61,6 +62,8 @@ WRONG: list[Call] = [
     lambda client: client.buffered_writer().append_many(1, b"xyz"),  # type: ignore[arg-type]
     lambda client: client.buffered_writer().append_many(1, [b"x", "y"]),  # type: ignore[list-item]
     lambda client: client.buffered_writer().append_many(1, 7),  # type: ignore[arg-type]
+    lambda client: client.buffered_writer().append(1, b"x", synced=None),  # type: ignore[arg-type]
+    lambda client: client.buffered_writer().append_many(1, [b"x"], synced=1),  # type: ignore[arg-type]
     lambda client: Client(7),  # type: ignore[arg-type]
 ]
 

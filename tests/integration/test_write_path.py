@@ -11,6 +11,7 @@ from client.client import Client
 from client.sync import SyncClient
 from logdevice_py.core.ids import PeerId
 from logdevice_py.core.status import LogDeviceError, Status
+from logdevice_py.protocol.messages import Durability
 from server.local_cluster import LocalCluster
 
 LOG = 1
@@ -59,6 +60,29 @@ async def test_what_is_appended_directly_is_at_the_position_of_its_receipt_and_t
             await client.trim(LOG, tail + 1)
         assert caught.value.status is Status.TOOBIG
         await client.trim(LOG, tail)
+
+
+async def test_records_of_a_log_that_does_not_sync_are_synced_where_their_writer_asks_for_it() -> None:
+    async with LocalCluster(nodes=3, durability="async") as cluster, cluster.client() as client:
+        for synced in (False, True):
+            expected = Durability.SYNC if synced else Durability.ASYNC
+            receipt = await client.append(LOG, b"direct", synced=synced)
+            assert receipt.durability is expected
+            async with client.buffered_writer() as writer:
+                one = await writer.append(LOG, b"one", synced=synced)
+                many = await writer.append_many(LOG, [b"two", b"three"], synced=synced)
+                keyed = await writer.append_many(LOG, [b"four"], keys=[b"key"], synced=synced)
+            assert {each.durability for each in (one, *many, *keyed)} == {expected}
+        together = await asyncio.gather(*(client.append(LOG, b"x", synced=number == 5) for number in range(10)))
+        assert {receipt.durability for receipt in together} == {Durability.SYNC}
+
+        def script() -> set[Durability]:
+            with SyncClient(cluster.config_file) as blocking, blocking.buffered_writer() as writer:
+                direct = blocking.append(LOG, b"x", synced=True)
+                one, many = writer.append(LOG, b"y", synced=True), writer.append_many(LOG, [b"z"], synced=True)
+                return {each.durability for each in (direct, one.result(), *many.result())}
+
+        assert await asyncio.to_thread(script) == {Durability.SYNC}
 
 
 async def test_the_blocking_twin_writes_and_reads_from_another_thread() -> None:

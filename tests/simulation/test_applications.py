@@ -152,6 +152,33 @@ class TestNodes:
         assert epochs == sorted(epochs)
         assert len(set(epochs)) >= 4
 
+    @pytest.mark.parametrize("buffered", [False, True])
+    @pytest.mark.parametrize("synced", [False, True])
+    def test_a_record_of_a_log_that_does_not_sync_outlives_every_machine_if_its_writer_asks_for_it(
+        self, simulate: Callable[..., Any], synced: bool, buffered: bool
+    ) -> None:
+        async def application(cluster: SimCluster) -> list[bytes]:
+            async with cluster.client() as client, client.buffered_writer() as writer:
+                append: Callable[..., Any] = writer.append if buffered else client.append
+                await append(1, b"first")
+                await asyncio.sleep(2)  # from then on copies are answered before they are synced
+                receipt = await append(1, b"record", synced=synced)
+                assert (receipt.durability.name == "SYNC") is synced
+            for node in cluster.machines.nodes.values():
+                node.crash(machine=False)
+                for disk in node.disks.values():
+                    disk.crash(surviving=0)
+            for index in list(cluster.machines.nodes):
+                cluster.node(index).start()
+            await asyncio.sleep(30)
+            async with cluster.client() as client:
+                last = await client.append(1, b"last")
+                async with client.reader(1, until=last.lsn) as reader:
+                    return [item.payload async for item in reader if isinstance(item, Record)]
+
+        read = simulate(application, nodes=3, durability="async")
+        assert read == ([b"first", b"record", b"last"] if synced else [b"first", b"last"])
+
     def test_a_node_that_comes_back_costs_logs_of_other_nodes_nothing(self, simulate: Callable[..., Any]) -> None:
         """It has heard of nobody at first; taken at its word, all others would be dead, and what they were sent in doubt."""
         logs = range(1, 9)

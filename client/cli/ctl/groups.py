@@ -104,7 +104,7 @@ def _write(path: Path, change: Change, arguments: argparse.Namespace) -> Cluster
         change(edit, arguments)
         text = edit.finish()
         try:
-            write_durably(path, text)
+            write_durably(path, text, alone=True)
         except OSError as error:
             raise LogDeviceError(Status.FAILED, f"{path} cannot be written: {error.strerror}") from None
     return LogTreeEdit(text).config

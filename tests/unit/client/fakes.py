@@ -164,6 +164,7 @@ def appended(
     flags: int = 0,
     redirect: int = -1,
     split: Sequence[tuple[int, int, int, list[int]]] = (),
+    durability: int = 0,
 ) -> Appended:
     """An answer to APPEND."""
     return Appended(
@@ -175,7 +176,7 @@ def appended(
         batch_offset=offset,
         timestamp=Timestamp(1234),
         redirect=NodeId(redirect),
-        durability=0,
+        durability=durability,
         copyset=[0, 256, 512],
         split=list(split),
     )

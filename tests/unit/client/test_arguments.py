@@ -8,6 +8,7 @@ import pytest
 
 from client.arguments import (
     count_argument,
+    flag_argument,
     log_argument,
     lsn_argument,
     payload_argument,
@@ -19,6 +20,7 @@ from client.arguments import (
 from client.settings import WriterSettings
 from logdevice_py.core.lsn import LSN
 from logdevice_py.core.status import LogDeviceError, Status
+from logdevice_py.protocol.messages import Durability
 
 
 def refused(check: Callable[..., Any], *arguments: Any) -> str:
@@ -33,6 +35,16 @@ def refused(check: Callable[..., Any], *arguments: Any) -> str:
 @pytest.mark.parametrize("log", [True, 1.0, None, b"/a", 0, -1, 1 << 62, object()])
 def test_a_log_is_an_id_or_a_path(log: Any) -> None:
     assert repr(log) in refused(log_argument, log)
+
+
+@pytest.mark.parametrize("value", [0, 1, None, "sync", Durability.SYNC, Durability.ASYNC])
+def test_a_choice_is_true_or_false_and_not_a_thing_that_may_be_taken_for_it(value: Any) -> None:
+    assert "synced" in refused(flag_argument, "synced", value)
+
+
+def test_choices_pass() -> None:
+    assert flag_argument("synced", True)
+    assert not flag_argument("synced", False)
 
 
 def test_logs_that_are_named_right_pass() -> None:

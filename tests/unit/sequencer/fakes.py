@@ -269,6 +269,7 @@ class World:
         epoch: int = 1,
         resume: bool = False,
         exclusive: bool = False,
+        synced: bool = False,
         writer: bytes = b"w" * 16,
         payload: bytes = b"s",
     ) -> int:
@@ -276,6 +277,7 @@ class World:
         self._request_ids += 1
         flags = AppendFlags.WRITE_STREAM | (AppendFlags.RESUME if resume or exclusive else AppendFlags.NONE)
         flags |= AppendFlags.EXCLUSIVE if exclusive else AppendFlags.NONE
+        flags |= AppendFlags.SYNC if synced else AppendFlags.NONE
         message = Append(
             request_id=self._request_ids,
             log=LOG,

@@ -14,7 +14,7 @@ from logdevice_py.core.machine import Outbox, Send
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Timestamp
 from logdevice_py.protocol.framing import encode_frame
-from logdevice_py.protocol.messages import Appended, AppendedFlags, AppendFlags, Store
+from logdevice_py.protocol.messages import Appended, AppendedFlags, AppendFlags, Store, StoreFlags
 from sequencer.batching import is_batched, split
 from sequencer.frames import Answers, Frame, SplitAppend
 from sequencer.metrics import SequencerMetrics
@@ -23,6 +23,7 @@ from sequencer.settings import SequencerSettings
 from tests.unit.sequencer.fakes import LOG, World, active, make_config
 
 BATCH = int(AppendFlags.BATCH)
+SYNC = int(AppendFlags.SYNC)
 
 
 class TestChecks:
@@ -100,6 +101,33 @@ class TestBatchingOfATurn:
         assert [world.answer_to(request).batch_offset for request in requests] == [0, 0]
         assert world.answer_to(requests[1]).lsn == world.answer_to(requests[0]).lsn + 1
 
+    def test_an_entry_is_synced_as_a_whole_when_one_of_its_frames_asks_for_it(self) -> None:
+        world = active(config=make_config(durability=Durability.ASYNC))
+        requests = [world.append(b"a"), world.append(b"b", flags=SYNC), world.append(b"c")]
+        world.run()
+        later = world.append(b"d")
+        world.run()
+        answers = [world.answer_to(request) for request in requests]
+        assert len({answer.lsn for answer in answers}) == 1
+        assert {answer.durability for answer in answers} == {Durability.SYNC}
+        assert {store.flags for store in world.stores if store.lsn == answers[0].lsn} == {StoreFlags.SYNC}
+        assert world.answer_to(later).durability == Durability.ASYNC
+        _, parts = world.entries()[answers[0].lsn]
+        assert {part.flags for part in parts} == {0}  # it is nothing that is stored
+
+    def test_a_large_frame_that_asks_for_a_sync_does_not_ask_for_the_others(self) -> None:
+        world = active(config=make_config(durability=Durability.ASYNC))
+        before, large = world.append(b"small"), world.append(b"x" * 4096, flags=SYNC)
+        world.run()
+        assert world.answer_to(before).durability == Durability.ASYNC
+        assert world.answer_to(large).durability == Durability.SYNC
+
+    def test_flags_that_are_not_known_are_ignored(self) -> None:
+        world = active()
+        request = world.append(flags=1 << 31)
+        world.run()
+        assert world.answer_to(request).status is Status.OK
+
     def test_internal_logs_are_never_batched(self) -> None:
         attributes = make_config().log(LOG)
         assert attributes is not None
@@ -142,6 +170,15 @@ class TestWithoutBatching:
         assert world.answer_to(request).lsn == compose_lsn(1, 2)
         entries = world.entries()
         assert [entries[compose_lsn(1, esn)][1][0].payload for esn in (2, 3, 4)] == [b"a", b"b", b"c"]
+
+    def test_each_record_of_a_batch_that_asks_for_a_sync_is_synced(self) -> None:
+        world = active(config=make_config(sequencer_batching=False, durability=Durability.ASYNC))
+        request = world.append(encode_batch([b"a", b"b"]), flags=BATCH | SYNC, records=2)
+        plain = world.append(b"c")
+        world.run()
+        assert [run[2] for run in world.answer_to(request).split] == [Durability.SYNC]
+        assert {store.lsn & 0xFF for store in world.stores if store.flags & StoreFlags.SYNC} == {2, 3}
+        assert world.answer_to(plain).durability == Durability.ASYNC
 
     def test_the_answer_to_a_batch_tells_where_each_record_is(self) -> None:
         world = active(config=make_config(sequencer_batching=False, sticky_copysets=False))
@@ -355,9 +392,10 @@ class TestAppendsThatMayHaveAnLsn:
         self.finish(world)
         assert world.is_answered(request)
 
-    def test_an_answer_for_an_earlier_position_promises_no_sync_that_the_log_does_not_ask_for(self) -> None:
+    @pytest.mark.parametrize("flags", [0, SYNC])
+    def test_an_answer_for_an_earlier_position_promises_no_sync_that_the_log_does_not_ask_for(self, flags: int) -> None:
         world = active(config=make_config(durability=Durability.ASYNC))
-        request = world.append(previous_lsn=compose_lsn(1, 1))
+        request = world.append(previous_lsn=compose_lsn(1, 1), flags=flags)
         world.run()
         assert (world.answer_to(request).status, world.answer_to(request).durability) == (Status.OK, Durability.ASYNC)
 
@@ -375,6 +413,16 @@ class TestAppendsThatMayHaveAnLsn:
         request = world.append(previous_lsn=compose_lsn(1, esn))
         self.finish(world)
         assert (world.answer_to(request).status, world.answer_to(request).lsn) == (Status.OK, compose_lsn(2, 1))
+
+    def test_what_is_appended_again_is_synced_if_it_asks_for_it(self) -> None:
+        world = active(config=make_config(durability=Durability.ASYNC))
+        world.recoveries.held = True
+        world.sequencer.activate(world.now)
+        world.run()
+        request = world.append(previous_lsn=compose_lsn(1, 4), flags=SYNC)
+        self.finish(world)
+        assert world.answer_to(request).durability == Durability.SYNC
+        assert {store.flags for store in world.stores} == {StoreFlags.SYNC}
 
     def test_without_authority_nothing_is_certain(self) -> None:
         world = self.recovering()
@@ -443,6 +491,17 @@ class TestWriteStreams:
         header, parts = world.entries()[compose_lsn(1, 2)]
         assert header.flags & EntryFlags.WRITE_STREAM
         assert [(part.writer, part.sequence) for part in parts] == [(b"w" * 16, number) for number in (1, 2, 3)]
+
+    def test_a_frame_may_ask_for_a_sync_and_its_repetition_is_answered_like_it(self) -> None:
+        world = active(config=make_config(durability=Durability.ASYNC))
+        asking = world.stream_append(1, resume=True, synced=True)
+        world.run()
+        plain = world.stream_append(2)
+        world.run()
+        again = [world.stream_append(1, synced=True), world.stream_append(2, synced=True)]
+        world.run()
+        told = [world.answer_to(request).durability for request in (asking, plain, *again)]
+        assert told == [Durability.SYNC, Durability.ASYNC] * 2
 
     @pytest.mark.parametrize(("epoch", "status"), [(0, Status.STALE), (2, Status.STALE), (1, Status.OK)])
     def test_only_frames_for_this_very_epoch_are_taken(self, epoch: int, status: Status) -> None:

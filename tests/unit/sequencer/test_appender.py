@@ -7,7 +7,15 @@ from logdevice_py.core.entry import EntryFlags, parse_header
 from logdevice_py.core.ids import Generation, NodeId, PeerId, ShardId, shard_id
 from logdevice_py.core.lsn import compose_lsn
 from logdevice_py.core.status import Status
-from logdevice_py.protocol.messages import AppendedFlags, CheckSeal, NodeState, Store, StoredFlags
+from logdevice_py.protocol.messages import (
+    AppendedFlags,
+    AppendFlags,
+    CheckSeal,
+    NodeState,
+    Store,
+    StoredFlags,
+    StoreFlags,
+)
 from sequencer.sequencer import SequencerPhase
 from sequencer.settings import SequencerSettings
 from sequencer.store_availability import Reason
@@ -528,3 +536,54 @@ class TestDurability:
         later = world.append()
         world.run()
         assert world.answer_to(later).durability == Durability.SYNC
+
+    def test_an_append_may_ask_for_a_sync_that_its_log_does_not_ask_for(self) -> None:
+        world = active(config=make_config(durability=Durability.ASYNC))
+        plain = world.append()
+        world.run()
+        asking = world.append(flags=int(AppendFlags.SYNC))
+        world.run()
+        assert [store.flags for store in world.stores] == [0] * 3 + [StoreFlags.SYNC] * 3
+        assert world.answer_to(plain).durability == Durability.ASYNC
+        assert world.answer_to(asking).durability == Durability.SYNC
+
+    def test_it_changes_nothing_for_a_log_that_syncs(self) -> None:
+        world = active()
+        plain = world.append()
+        world.run()
+        asking = world.append(flags=int(AppendFlags.SYNC))
+        world.run()
+        assert {store.flags for store in world.stores} == {StoreFlags.SYNC}
+        assert world.answer_to(plain).durability == world.answer_to(asking).durability == Durability.SYNC
+
+    def test_later_waves_ask_for_the_sync_too_with_and_without_the_body(self) -> None:
+        world = active(config=make_config(durability=Durability.ASYNC))
+        world.answer = lambda store: None
+        request = world.append(flags=int(AppendFlags.SYNC))
+        world.run()
+        first, second, third = world.held_stores
+        world.held_stores = []
+        world.reply(first)
+        world.reply(second)
+        world.reply(third, Status.NOSPC)
+        world.run()
+        later = [store for store in world.stores if store.wave == 2]
+        assert {parse_header(store.image).is_amend for store in later} == {True, False}
+        assert {store.flags for store in later} == {StoreFlags.SYNC}
+        world.reply_to_held()
+        assert world.answer_to(request).durability == Durability.SYNC
+
+    def test_it_is_kept_when_the_epoch_drains_and_when_the_log_changes(self) -> None:
+        world = active(config=make_config(durability=Durability.SYNC))
+        world.answer = lambda store: None
+        request = world.append(flags=int(AppendFlags.SYNC))
+        world.run()
+        world.node.on_config(make_config(version=2, durability=Durability.ASYNC), world.now)
+        world.sequencer.activate(world.now)
+        world.run()
+        world.reply(world.held_stores.pop(), Status.NOSPC)
+        world.run()
+        later = {store.flags for store in world.stores if store.wave == 2}
+        assert later == {StoreFlags.SYNC | StoreFlags.DRAINING}
+        world.reply_to_held()
+        assert world.answer_to(request).durability == Durability.SYNC

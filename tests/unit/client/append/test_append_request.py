@@ -18,9 +18,9 @@ from logdevice_py.protocol.messages import AppendedFlags, AppendFlags, Durabilit
 from tests.unit.client.fakes import LOG, Bench, FakePromise, appended, cluster, seq_state
 
 
-def append(bench: Bench, payload: bytes = b"x", timeout_us: int | None = None) -> FakePromise:
+def append(bench: Bench, payload: bytes = b"x", timeout_us: int | None = None, *, synced: bool = False) -> FakePromise:
     promise = FakePromise()
-    bench.session.append(LOG, payload, promise, timeout_us)
+    bench.session.append(LOG, payload, promise, timeout_us, synced=synced)
     return promise
 
 
@@ -71,6 +71,24 @@ class TestCoalescing:
         frames = [message for _, message in bench.taken()]
         assert [message.records for message in frames] == [2, 1, 1]
         assert frames[1].payload == b"L" * 5000
+
+    def test_a_frame_asks_for_a_sync_when_one_of_its_records_does(self) -> None:
+        bench = Bench(settings=ClientSettings(coalesce_wait_us=0))
+        for payload in (b"a", b"b", b"L" * 5000, b"c"):
+            append(bench, payload, synced=payload == b"b")
+        append(bench, b"d", timeout_us=200_000)
+        frames = [message for _, message in bench.taken()]
+        assert [frame.records for frame in frames] == [2, 1, 1, 1]
+        assert [frame.flags for frame in frames] == [AppendFlags.BATCH | AppendFlags.SYNC, 0, 0, 0]
+        append(bench)
+        assert not bench.one()[1].flags
+
+    def test_without_batching_each_record_asks_for_itself(self) -> None:
+        bench = Bench()
+        bench.session.set_config(cluster(version=2, defaults="sequencer_batching = false"), bench.now)
+        for synced in (False, True, False, True):
+            append(bench, synced=synced)
+        assert [message.flags for _, message in bench.taken()] == [0, AppendFlags.SYNC] * 2
 
     def test_frames_stay_within_their_size(self) -> None:
         bench = Bench(settings=ClientSettings(coalesced_frame_bytes=100))
@@ -230,6 +248,19 @@ class TestRedirects:
         assert (target, again.previous_lsn) == (other, lsn)
         bench.answer(target, appended(again, lsn=lsn))
         assert (promise.result.lsn, promise.result.batch_offset) == (lsn, 3)
+
+    def test_every_try_asks_for_the_sync_and_the_receipt_says_what_came_of_it(self) -> None:
+        bench = Bench()
+        promise = append(bench, synced=True)
+        node, message = bench.one()
+        bench.answer(node, appended(message, Status.REDIRECTED, redirect=others(node)[0]))
+        node, again = bench.one()
+        bench.answer(node, appended(again, Status.SEQNOBUFS))
+        bench.pass_time(10_000)
+        node, last = bench.one()
+        assert [each.flags for each in (message, again, last)] == [AppendFlags.SYNC] * 3
+        bench.answer(node, appended(last, durability=Durability.ASYNC))  # one that does not know the flag
+        assert promise.result.durability is Durability.ASYNC
 
     def test_a_refusal_on_the_way_does_not_lose_what_is_known_of_the_position(self) -> None:
         bench = Bench()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
 from client.cli.line_writer import LineWriter, WriteAccount
 from client.reach import Reach
 from client.receipt import ReceiptRun, Receipts
@@ -23,15 +25,17 @@ class FakeWriter:
     def __init__(self) -> None:
         self.outcomes: list[asyncio.Future[Receipts]] = []
         self.taken: list[list[bytes]] = []
+        self.asked: list[bool] = []
         self.called = asyncio.Event()
 
     async def ready(self) -> None:
         """There is always room."""
 
-    def append_many(self, log: int, payloads: list[bytes]) -> asyncio.Future[Receipts]:
+    def append_many(self, log: int, payloads: list[bytes], *, synced: bool) -> asyncio.Future[Receipts]:
         if max(map(len, payloads)) > 1 << 20:
             raise LogDeviceError(Status.TOOBIG, "too long")
         self.taken.append(payloads)
+        self.asked.append(synced)
         self.called.set()
         self.outcomes.append(asyncio.get_running_loop().create_future())
         return self.outcomes[-1]
@@ -41,8 +45,8 @@ class FakeWriter:
             if not outcome.done():
                 outcome.set_exception(LogDeviceError(Status.SHUTDOWN, "closed", maybe_applied=True))
 
-    def acknowledge(self, index: int, esn: int) -> None:
-        run = ReceiptRun(len(self.taken[index]), LSN(1 << 32 | esn), 0, Timestamp(0), (), Durability.SYNC)
+    def acknowledge(self, index: int, esn: int, durability: Durability = Durability.SYNC) -> None:
+        run = ReceiptRun(len(self.taken[index]), LSN(1 << 32 | esn), 0, Timestamp(0), (), durability)
         self.outcomes[index].set_result(Receipts([run]))
 
 
@@ -65,11 +69,11 @@ class FakeClient:
 
 
 class WritingBench:
-    def __init__(self, *batches: list[bytes] | None) -> None:
+    def __init__(self, *batches: list[bytes] | None, synced: bool = False) -> None:
         self.writer, self.lines, self.account = FakeWriter(), FakeLines(), WriteAccount()
         client: Any = FakeClient()
         writer: Any = self.writer
-        self.machine = LineWriter(client, LOG, writer, self.account)
+        self.machine = LineWriter(client, LOG, writer, self.account, synced=synced)
         for batch in batches:
             self.lines.queue.put_nowait(batch)
 
@@ -133,3 +137,14 @@ async def test_a_line_that_is_too_long_is_named_and_nothing_behind_it_is_written
     assert writing.numbers() == (3, 2, 0)
     assert writing.account.error == "TOOBIG: line 3: too long"
     assert writing.account.status == 1
+
+
+@pytest.mark.parametrize("synced", [False, True])
+async def test_every_line_asks_for_a_sync_or_none_and_how_many_are_synced_is_counted(synced: bool) -> None:
+    writing = WritingBench([b"a"], [b"b", b"c"], None, synced=synced)
+    await writing.start(batches=2)
+    writing.writer.acknowledge(0, 1)
+    writing.writer.acknowledge(1, 2, Durability.ASYNC)
+    await writing.task
+    assert writing.writer.asked == [synced] * 2
+    assert (writing.account.acknowledged, writing.account.summary()["synced"]) == (3, 1)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from client.cli.input_lines import split_lines
-from client.cli.write import main
+from client.cli.line_writer import WriteAccount
+from client.cli.write import main, parser, report
 
 
 def records(*chunks: bytes) -> list[bytes]:
@@ -42,3 +43,14 @@ def test_without_a_log_it_explains_itself(capsys: pytest.CaptureFixture[str]) ->
 def test_a_cluster_file_that_is_not_there_is_said_so(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["-c", "/nowhere/cluster.toml", "7"]) == 2
     assert "/nowhere/cluster.toml" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("options", "told"), [([], False), (["--synced"], True), (["--synced", "--json"], False)])
+def test_lines_that_were_to_be_synced_and_may_not_be_are_told(
+    options: list[str], told: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    account = WriteAccount()
+    account.records = account.acknowledged = 3
+    account.unsynced = 2
+    assert report(account, parser().parse_args(["-c", "c.toml", "7", *options]), interrupted=False) == 0
+    assert ("2 of those acknowledged may not be synced" in capsys.readouterr().err) is told

@@ -29,6 +29,7 @@ from tests.unit.client.fakes import LOG, Bench, FakePromise, appended, cluster, 
 STREAM = int(AppendFlags.WRITE_STREAM)
 BATCH = int(AppendFlags.BATCH)
 RESUME = int(AppendFlags.RESUME)
+SYNC = int(AppendFlags.SYNC)
 
 
 class WritingClient:
@@ -53,14 +54,14 @@ class WritingClient:
         """What the one search waits for."""
         return "e3n1 from N1:S0"
 
-    def append(self, payload: bytes = b"x") -> FakePromise:
+    def append(self, payload: bytes = b"x", *, synced: bool = False) -> FakePromise:
         promise = FakePromise()
-        self.writer.append(LOG, payload, promise, self.bench.now)
+        self.writer.append(LOG, payload, promise, self.bench.now, synced=synced)
         return promise
 
-    def append_many(self, payloads: list[bytes]) -> FakePromise:
+    def append_many(self, payloads: list[bytes], *, synced: bool = False) -> FakePromise:
         promise = FakePromise()
-        self.writer.append_many(LOG, payloads, promise, self.bench.now)
+        self.writer.append_many(LOG, payloads, promise, self.bench.now, synced=synced)
         return promise
 
     def frames(self) -> list[Append]:
@@ -137,6 +138,33 @@ class TestFrames:
         w.answer(frames[-1], esn=4)
         assert [lsn & 0xFFFF for lsn in many.result.lsns()] == [1, 1, 1, 2, 2, 2, 3, 3, 3, 4]
         assert many.result[-1].lsn == compose_lsn(3, 4)
+
+    def test_a_frame_asks_for_a_sync_when_one_of_its_records_does(self) -> None:
+        w = WritingClient(time_trigger_us=0)
+        w.append(b"a")
+        w.append(b"b", synced=True)
+        (first,) = w.located()
+        w.append(b"c")
+        (second,) = w.frames()
+        assert (first.flags, second.flags) == (STREAM | BATCH | RESUME | SYNC, STREAM)
+
+    def test_so_do_all_frames_over_which_a_call_is_spread_and_no_others(self) -> None:
+        w = WritingClient(time_trigger_us=0, size_trigger_bytes=50)
+        w.append_many([b"x" * 50])
+        w.append_many([b"x" * 50] * 2, synced=True)
+        w.append_many([b"x" * 50])
+        assert [frame.flags & SYNC for frame in w.located()] == [0, SYNC, SYNC, 0]
+
+    def test_a_frame_that_is_sent_again_in_another_epoch_asks_again(self) -> None:
+        w = WritingClient(time_trigger_us=0)
+        promise = w.append(synced=True)
+        (frame,) = w.located(epoch=3)
+        w.answer(frame, Status.STALE, lsn=compose_lsn(5, 0), flags=int(AppendedFlags.NOT_REPLICATED))
+        w.epoch = 5
+        (again,) = w.frames()
+        assert (again.flags, again.stream_epoch) == (STREAM | RESUME | SYNC, 5)
+        w.answer(again, esn=1, durability=Durability.ASYNC)
+        assert promise.result.durability is Durability.ASYNC
 
     def test_a_record_that_does_not_fit_begins_the_next_frame(self) -> None:
         w = WritingClient(time_trigger_us=0)
