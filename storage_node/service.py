@@ -211,7 +211,8 @@ class ShardService:
             self.metrics.refused_overloaded += 1
         elif status is Status.NOSPC:
             self.metrics.refused_no_space += 1
-            self.metrics.no_space = 1
+            self.metrics.no_space = int(self._store.refusing_for_space)
+            self.metrics.no_space_for_rebuilding = 1
         else:
             self.metrics.failed_batches += 1
             self.metrics.failed = 1

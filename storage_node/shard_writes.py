@@ -18,12 +18,12 @@ from logdevice_py.core.units import Micros
 from logdevice_py.protocol.messages import Store
 from storage_node.append_delay import AppendDelay
 from storage_node.log_state import LogState
-from storage_node.log_store.interface import EpochMetadataKind, LogMetadataKind, WriteBatch, WriteShard
+from storage_node.log_store.interface import EpochMetadataKind, LogMetadataKind, Purpose, WriteBatch, WriteShard
 from storage_node.metrics import StorageMetrics
 from storage_node.stored_metadata import SoftSealValue, encode_lng
 
 _UNSYNCED: Final = 0
-_PATIENT: Final = 2
+_REBUILDING: Final = 2
 """Kinds of groups, in the order in which those of a turn are written; between them: synced."""
 _NO_GROUPS: Final = [None, None, None]
 Done = Callable[[Status, Micros], None]
@@ -105,7 +105,7 @@ class ShardWrites:
         self._in_flight: dict[int, WriteGroup] = {}
         self._owed: dict[tuple[LogId, Epoch], LogState] = {}
         self.refused_for_space = False
-        """The last entries that are not essential were: the two kinds lie in groups of their own."""
+        """The last usual entries were: those that are essential lie in groups of their own."""
         self.bytes_in_flight = 0
         """Images accepted and not yet answered by the disk."""
 
@@ -117,20 +117,31 @@ class ShardWrites:
         """The open group of a durability."""
         return self._group(int(sync))
 
-    def group_where_space_is_short(self, sync: bool, essential: bool) -> WriteGroup:
-        """The open group of a durability, for entries that are essential or for such that are not."""
+    def group_where_space_is_short(self, sync: bool, purpose: Purpose) -> WriteGroup:
+        """The open group of a durability, for entries of one purpose."""
         group = self.group(sync)
-        if group.batch.entries and group.batch.essential is not essential:
+        if group.batch.entries and group.batch.purpose is not purpose:
             self.close()
             group = self.group(sync)
-        group.batch.essential = essential
-        if essential:
+        group.batch.purpose = purpose
+        if purpose is Purpose.ESSENTIAL:
             hit("essential_store_where_space_is_short")
         return group
 
-    def patient_group(self) -> WriteGroup:
-        """The open group of what is synced with what others want synced, or a moment later."""
-        return self._group(_PATIENT)
+    def group_for_donors(self, purpose: Purpose, *, patient: bool) -> WriteGroup:
+        """The open group for what donors bring, of one purpose: it is refused without anything else, or taken. It is synced.
+
+        Args:
+            patient: with what others want synced, or a moment later.
+        """
+        group = self._group(_REBUILDING)
+        if group.batch.purpose is not purpose:
+            if not group.empty:
+                self.close()
+                group = self._group(_REBUILDING)
+            group.batch.purpose = purpose
+        group.patient = group.patient and patient
+        return group
 
     def _group(self, kind: int) -> WriteGroup:
         group = self._groups[kind]
@@ -138,14 +149,13 @@ class ShardWrites:
             return group
         if group is not None:
             self._close(group)
-        group = self._groups[kind] = WriteGroup(kind != _UNSYNCED, kind == _PATIENT)
+        group = self._groups[kind] = WriteGroup(kind != _UNSYNCED, kind == _REBUILDING)
         return group
 
     def last_group(self) -> WriteGroup:
-        """The open group that is written last."""
-        return self._group(
-            max((kind for kind, group in enumerate(self._groups) if group is not None), default=_UNSYNCED)
-        )
+        """The open group that is written last, but for what donors bring."""
+        own = self._groups[:_REBUILDING]
+        return self._group(max((kind for kind, group in enumerate(own) if group is not None), default=_UNSYNCED))
 
     def close(self) -> None:
         """Barrier: whatever is put into a group from here on is written after all that was put in before."""
@@ -186,7 +196,7 @@ class ShardWrites:
         elif status is not Status.FAILED:
             # A later batch tries again; without it, a crash would hide that the epochs have something stored.
             self._owed.update(group.epochs)
-        if group.stores and not group.batch.essential and status in (Status.OK, Status.NOSPC):
+        if group.stores and group.batch.purpose is Purpose.USUAL and status in (Status.OK, Status.NOSPC):
             self.refused_for_space = status is Status.NOSPC
         if group.stores and self._on_stores is not None:
             self._delay.note(now - group.given_at, now)

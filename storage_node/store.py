@@ -34,7 +34,7 @@ from logdevice_py.core.status import CorruptEntryError, Status
 from logdevice_py.core.units import Micros
 from logdevice_py.protocol.messages import Mutated, Store, Stored, StoredFlags, StoreFlags
 from storage_node.log_state import NO_NODE, LogState, ReleaseSubscriber
-from storage_node.log_store.interface import ReadResult
+from storage_node.log_store.interface import Purpose, ReadResult
 from storage_node.recent_entries import RecentLogEntries
 from storage_node.repair import RepairQueue
 from storage_node.shard import Shard
@@ -142,6 +142,7 @@ class StoreHandler:
                 self._preempt(peer, message, sealed, state.sealed_by, _NONE)
             return True
         if epoch <= state.soft_epoch and not message.flags & _DRAINING:
+            hit("store_refused_by_soft_seal")
             self._preempt(peer, message, state.soft_epoch, state.soft_node, _SOFT_ONLY)
             return True
         return False
@@ -199,7 +200,8 @@ class StoreHandler:
         if shard.writes.refused_for_space:
             # Recovery and the logs that the cluster keeps for itself end what keeps disks full: nothing is given up that is not released.
             essential = bool(message.flags & _RECOVERY) or is_metadata_log(log) or is_internal_log(log)
-            group = shard.writes.group_where_space_is_short(synced or soft_seal, essential)
+            purpose = Purpose.ESSENTIAL if essential else Purpose.USUAL
+            group = shard.writes.group_where_space_is_short(synced or soft_seal, purpose)
         else:
             group = shard.writes.group(synced or soft_seal)
         if soft_seal:

@@ -42,7 +42,7 @@ class ShardRebuildingsRow:
 @table("log_rebuildings", TableSource.STORAGE_NODES)
 @dataclass(slots=True)
 class LogRebuildingsRow:
-    """A log on which a donor works; those that wait for their turn are counted."""
+    """A log on which a donor works, or that waits for space; those that wait for their turn are counted."""
 
     shard: int = column(_INTEGER, "Index of the donor within its node.")
     log_id: int = column(_LOG, "The log.")

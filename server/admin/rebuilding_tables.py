@@ -47,3 +47,11 @@ def log_rebuildings_rows(node: Node) -> Iterator[LogRebuildingsRow]:
                 status=each.explain(),
                 logs_left=donor.logs_left,
             )
+        for log in donor.lacking_space:
+            yield LogRebuildingsRow(
+                shard=shard_index_of(shard),
+                log_id=log,
+                round=donor.round,
+                status="waiting until shards have space",
+                logs_left=donor.logs_left,
+            )

@@ -39,22 +39,66 @@ NO_RECORD: Final = Timestamp(-1)
 
 
 class LogMetadataKind(enum.IntEnum):
-    """What is kept per log. The numbers are the first byte of keys on disk: never reused. Values are opaque to the store."""
+    """What is kept per log. The numbers are the first byte of keys on disk: never reused. Values are opaque to the store.
+
+    Each says when it is written. *Synced*: a `WriteShard` with sync, and nobody is answered who relies on it before that is. *Lazily*: without
+    a sync of its own, so that a power cut may take it, with all that was written after it. The death of the process alone takes nothing that
+    was written.
+    """
 
     LAST_RELEASED = 0x6D  # 'm'
+    """The release pointer. Lazily, every `last_released_persist_interval_us` and when the node stops; synced with a trim that deletes entries,
+    since these told of the LNG. Lost: an earlier one stands, which is as true. Readers get less from here until the next RELEASE,
+    recovery digests more, and of a log that was answered before a sync more is marked `DIRTY`."""
     TRIM_POINT = 0x74  # 't'
+    """Synced, before TRIMMED; also where nobody is answered, when another shard, retention or the removal of the log moves it. What it covers
+    is deleted, as far as it is released, in its batch or a later one; of a log that is given up also what is not released. It holds in
+    memory at once: readers may be told TRIM before it is durable. Lost, which nobody was told of as done: what was deleted with it is there again
+    and is served, until the TRIM is repeated, or another shard or retention moves it again."""
     SEAL = 0x73  # 's'
+    """Synced, before SEALED, by each SEAL that is accepted, also a repeated one; and before the trim point at the end of a removed log's
+    epoch. STOREs are refused from its acceptance on. Lost, which no recovery counts on: STOREs of the sealed epochs are accepted again
+    until the SEAL is repeated."""
     SOFT_SEAL = 0x69  # 'i'
+    """Synced, in the batch of the first STORE of a sequencer that raises it, and before any that a sequencer sends of such an epoch is
+    answered. With it lies whether STOREs may have been answered before a sync: durable before the first that is. Both bound what a
+    power cut marks `DIRTY`. STOREs are refused from its acceptance on. Lost, with the STORE that brought it and was not answered:
+    earlier sequencers are accepted again, until a STORE raises it again or a SEAL comes."""
     LAST_CLEAN = 0x63  # 'c'
+    """Synced, in one batch with how the epochs ended (`EpochMetadataKind.RECOVERY`), of a purge also with what is deleted; before CLEANED, and
+    before it counts in memory. Lost, which nobody was told of: recovery repeats its CLEAN, or a RELEASE or CLEAN of a later epoch has
+    the epochs purged."""
     REMOVED = 0x65  # 'e'
+    """For how long the log was seen not to be in the cluster file. Lazily, each `removed_logs_interval_us`, and as 0 when it is back. Lost:
+    the count goes on from an earlier value, so that the log is given up later. A 0 is written again at the start; only of a log that is
+    gone from the file again by then the count from before goes on."""
     DIRTY = 0x44  # 'D'
+    """Where a power cut may have taken entries. Synced, before anything else that the shard writes after it; until the last of these batches
+    is durable the store itself says that marks are missing (`WriteBatch.settle_loss`), and the next start makes them again. Narrower
+    ones: synced, in one batch with the copies that heal the range, before they count in memory; but lazily where the sequencer's next
+    LSN ends it, and not at all where it is trimmed. Lost: the wider range stands, and is healed again."""
 
 
 class EpochMetadataKind(enum.IntEnum):
-    """What is kept per log and epoch. The numbers are the first byte of keys on disk: never reused. Values are opaque to the store."""
+    """What is kept per log and epoch. The numbers are the first byte of keys on disk: never reused. Values are opaque to the store. *Synced*
+    and *lazily* as in `LogMetadataKind`."""
 
     RECOVERY = 0x56  # 'V'
+    """How the recovery of the epoch ended. Synced, in one batch with the `LAST_CLEAN` that covers it, with which it would be lost. Deleted
+    synced, with a trim that reaches a later epoch."""
     MUTABLE = 0x57  # 'W'
+    """The LNG; that there is one says that the epoch has something stored. In the batch of the STOREs that told of it: synced where one of
+    these is, else lazily; after a batch that was refused, with the next one or lazily. Lost, with those entries: an earlier one stands,
+    and recovery digests more; the first of an epoch lies in the batch of its first entry. Deleted lazily when the epoch is clean,
+    synced with a trim: one that is back is of a clean epoch, and nobody looks at it."""
+
+
+class Purpose(enum.Enum):
+    """What the entries of a batch are stored for: it decides how much free space they must leave. See `SpaceGuard`."""
+
+    ESSENTIAL = enum.auto()  # without it no space becomes free: of recovery, of the cluster's own logs
+    USUAL = enum.auto()  # what is appended
+    REBUILDING = enum.auto()  # copies that donors bring: another shard may take them, or they wait
 
 
 class WriteBatch:
@@ -66,10 +110,10 @@ class WriteBatch:
         "entries",
         "epoch_deletes",
         "epoch_metadata",
-        "essential",
         "headers",
         "log_metadata",
         "must_pass",
+        "purpose",
         "repaired",
         "restored",
         "settles_loss",
@@ -91,8 +135,8 @@ class WriteBatch:
         """Which of the entries are copies that are stored again."""
         self.must_pass = False
         """It is never answered OVERLOADED: the store waits until it can write."""
-        self.essential = False
-        """Its entries may use half of the space that is kept free. See `SpaceGuard`."""
+        self.purpose = Purpose.USUAL
+        """Of its entries."""
         self.settles_loss = False
         """With it, all is marked that may be missing since the machine stopped: later starts need not hear of that stop again."""
         self.size = 0
@@ -180,7 +224,7 @@ class WriteShard:
 
     OK means: with `sync` after a sync that covers the batch, without it as soon as the operating system has it. OVERLOADED: the disk
     does not keep up, try later; not of a batch that must pass. NOSPC: only batches that hold entries are refused for lack of space,
-    and those that are essential later than others.
+    as their purpose says sooner or later.
     """
 
     token: int

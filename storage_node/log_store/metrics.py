@@ -51,6 +51,9 @@ class LogStoreMetrics:
         "1 while the oldest partitions are given up because the disk runs full.", unit="flag"
     )
     no_space: int = gauge("1 while entries are refused for lack of space.", unit="flag")
+    no_space_for_rebuilding: int = gauge(
+        "1 while copies that rebuilding brings are refused for lack of space.", unit="flag"
+    )
 
 
 @dataclass(slots=True)

@@ -37,6 +37,14 @@ class LogStoreSettings:
         hi=1000,
         doc="Entries are taken again when free space reaches this multiple of the limit.",
     )
+    free_space_rebuilding_percent: int = setting(
+        200,
+        unit="percent",
+        lo=100,
+        hi=1000,
+        doc="Copies that rebuilding brings are refused below this multiple of the limit, so that they leave room for appends, and are taken again "
+        "at free_space_resume_percent of that.",
+    )
     free_space_check_bytes: int = setting(
         16 << 20, unit="bytes", lo=4096, doc="Free space is measured after this much was written."
     )
@@ -46,7 +54,7 @@ class LogStoreSettings:
         lo=0,
         hi=90,
         doc="When less than this share of the file system is free, the oldest partitions are given up, of all logs, whatever their backlog; 0: never. "
-        "It should be well above free_space_min_percent, so that no entry is refused meanwhile.",
+        "It should be well above free_space_rebuilding_percent of free_space_min_percent, so that no entry is refused meanwhile.",
     )
     upkeep_interval_us: int = setting(
         1_000_000,

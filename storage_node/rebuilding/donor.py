@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
+from typing import Final
 
 from logdevice_py.core.ids import LogId, PeerId, data_log_of, is_metadata_log
 from logdevice_py.core.lsn import EPOCH_INVALID, LSN_INVALID, LSN_OLDEST, Lsn
+from logdevice_py.core.machine import Timer, backoff
 from logdevice_py.core.marks import hit
 from logdevice_py.core.status import Status
-from logdevice_py.core.units import Micros
+from logdevice_py.core.units import SECOND, Micros
 from logdevice_py.event_log.events import DonorFlags, RebuildMode
 from logdevice_py.event_log.rebuilding_set import RebuildingSet
 from logdevice_py.placement.failure_domains import FailureDomains
@@ -22,6 +25,9 @@ from storage_node.rebuilding.receiver import RebuildStoreHandler
 from storage_node.release import PurgeStarter
 from storage_node.shard import Shard
 
+_SPACE_PAUSE_US_MIN: Final = 5 * SECOND
+_SPACE_PAUSE_US_MAX: Final = 30 * SECOND
+
 
 class ShardDonor:
     """One shard as donor. A new round begins from the start; what has its copies is skipped."""
@@ -33,6 +39,8 @@ class ShardDonor:
         """The round that it works for, or has finished; 0: none."""
         self.result: DonorFlags | None = None
         """How the round ended here; None: it is under way, or there is none."""
+        self.lacking_space: list[LogId] = []
+        """Logs of which entries have no place until shards have space again. They are looked through once more when all others are done."""
         self.running: dict[LogId, LogRebuilding] = {}
         self._shard = shard
         self._purges = purges
@@ -46,11 +54,13 @@ class ShardDonor:
         self._seen: set[LogId] = set()
         self._metadata = 0
         self._flags = DonorFlags.NONE
+        self._space_timer: Timer | None = None
+        self._space_pauses = self._new_space_pauses()
 
     @property
     def logs_left(self) -> int:
         """How many logs are not done."""
-        return len(self.running) + len(self._waiting) + self._metadata
+        return len(self.running) + len(self._waiting) + len(self.lacking_space) + self._metadata
 
     def on_set(self, state: RebuildingSet, now: Micros) -> None:
         """The event log says something else than before."""
@@ -78,6 +88,10 @@ class ShardDonor:
         self._metadata = 0
         self._flags = DonorFlags.NONE
         self._patience = Patience(self._context.settings.tries_max)
+        self.lacking_space.clear()
+        if self._space_timer is not None:
+            self._space_timer.cancel()
+        self._space_pauses = self._new_space_pauses()
         self.result = None
         self.round = LSN_INVALID
 
@@ -109,7 +123,10 @@ class ShardDonor:
         self._seen.update(found)
         self._waiting.extend(found)
         if not found:
-            if self._awaits_emptied():
+            if self.lacking_space:
+                hit("donor_awaits_space")
+                self._space_timer = self._context.timers.at(now + next(self._space_pauses), self._try_again)
+            elif self._awaits_emptied():
                 hit("donor_awaits_emptied_shard")
             else:
                 self.result = self._flags
@@ -120,6 +137,15 @@ class ShardDonor:
         state = self._context.set
         emptied = {entry.shard for entry in state.open_shards if entry.mode is RebuildMode.RELOCATE}
         return self._shard.shard not in emptied and any(map(state.awaits, emptied))
+
+    def _new_space_pauses(self) -> Iterator[int]:
+        return backoff(self._context.rng, initial_us=_SPACE_PAUSE_US_MIN, max_us=_SPACE_PAUSE_US_MAX)
+
+    def _try_again(self, now: Micros) -> None:
+        """Look through the logs again of which entries had no place. Nothing else makes good what a full disk refused."""
+        self._waiting.extend(self.lacking_space)
+        self.lacking_space.clear()
+        self._go_on(now)
 
     def _begin(self, now: Micros) -> None:
         while self._waiting and len(self.running) + self._metadata < self._context.settings.logs_in_flight:
@@ -142,7 +168,10 @@ class ShardDonor:
     def _on_finished(self, log: LogRebuilding, now: Micros) -> None:
         if self.running.get(log.log) is log:
             del self.running[log.log]
-            self._flags |= log.flags
+            if log.lacks_space:
+                self.lacking_space.append(log.log)
+            else:
+                self._flags |= log.flags
             self._go_on(now)
 
     def _go_on(self, now: Micros) -> None:

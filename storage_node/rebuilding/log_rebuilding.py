@@ -80,6 +80,8 @@ class LogRebuilding:
         self.log = log
         self.state = LogRebuildingState.HISTORY
         self.flags = DonorFlags.NONE
+        self.lacks_space = False
+        """Some entries have no place as long as shards lack space: the log is to be looked through again."""
         self.reader: HistoryReader | None = None
         self._shard = shard
         self._purges = purges
@@ -96,7 +98,8 @@ class LogRebuilding:
         self._last = Epoch(0)
         self._position = Lsn(0)
         self._selector: CopysetSelector | None = None
-        self._avoided: dict[ShardId, Micros] = {}
+        self._avoided: dict[ShardId, tuple[Micros, Status]] = {}
+        """Shards that did not store what they should: until when they are left alone, and what they said."""
         self._targets: dict[tuple[ShardId, ...], tuple[ShardId, ...]] = {}
         self._block_bytes = 0
         self._entries: list[tuple[Lsn, bytes]] = []
@@ -215,6 +218,10 @@ class LogRebuilding:
         self.state = LogRebuildingState.SCANNING
         self._next_range(now)
 
+    def _leave_range(self, now: Micros) -> None:
+        del self._ranges[0]
+        self._next_range(now)
+
     def _next_range(self, now: Micros) -> None:
         self._ranges = [each for each in self._ranges if each.first <= self._last]
         if not self._ranges:
@@ -252,8 +259,7 @@ class LogRebuilding:
         if state is not None:
             self._position = max(self._position, Lsn(state.trim_point + 1))
         if state is None or self._position > min(end, state.highest):
-            del self._ranges[0]
-            self._next_range(now)
+            self._leave_range(now)
             return
         self._pace.admit(0, lambda at: self._read_now(end, at), now)
 
@@ -288,7 +294,7 @@ class LogRebuilding:
 
     def _store(self, now: Micros) -> None:
         """Work on the entries that were read."""
-        self._avoided = {shard: until for shard, until in self._avoided.items() if until > now}
+        self._avoided = {shard: avoided for shard, avoided in self._avoided.items() if avoided[0] > now}
         work: list[EntryWork] = []
         unplaced = 0
         for _, image in self._entries:
@@ -298,11 +304,19 @@ class LogRebuilding:
                 unplaced += 1
             elif todo:
                 work.append(todo[0])
-        if unplaced and not self._out_of_tries():
+        lacks_space = any(status is Status.NOSPC for _, status in self._avoided.values())
+        if unplaced and not lacks_space and not self._out_of_tries():
             # some shard may be away for a moment only
             self._later(self._store, now)
             return
-        if unplaced:
+        if unplaced and lacks_space:
+            # that may take long: neither other logs nor other nodesets need wait for it
+            self.lacks_space = True
+            if not work:
+                self._entries = []
+                self._leave_range(now)
+                return
+        elif unplaced:
             hit("rebuilding_record_unplaced")
             self.flags |= DonorFlags.UNPLACED
             self._context.metrics.records_unplaced += unplaced
@@ -366,8 +380,11 @@ class LogRebuilding:
         hit("rebuilding_chunk_failed")
         for shard, status in failed.items():
             if status is not Status.AGAIN and shard != self._shard.shard:
-                self._avoided[shard] = Micros(now + _AVOIDED_US)
+                self._avoided[shard] = Micros(now + _AVOIDED_US), status
         self._targets = {}
+        if all(status is Status.NOSPC and shard in self._avoided for shard, status in failed.items()):
+            self._store(now)  # on others, of which there are fewer each time
+            return
         self._tries += 1
         self._later(self._store, now)
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from logdevice_py.core.entry import EntryFlags, EntryHeader, check_body, encode_header, merged_header, parse_header
-from logdevice_py.core.ids import LogId, PeerId, is_metadata_log
+from logdevice_py.core.ids import LogId, PeerId, is_internal_log, is_metadata_log
 from logdevice_py.core.lsn import Epoch, Lsn, epoch_of
 from logdevice_py.core.marks import hit
 from logdevice_py.core.status import CorruptEntryError, Status
@@ -19,7 +19,7 @@ from logdevice_py.core.units import Micros
 from logdevice_py.event_log.settings import RebuildingMetrics
 from logdevice_py.protocol.messages import RebuildStore, RebuildStored
 from storage_node.log_state import LogState
-from storage_node.log_store.interface import ReadResult
+from storage_node.log_store.interface import Purpose, ReadResult
 from storage_node.log_store.precedence import is_header_of_same_body
 from storage_node.log_store.wanted import no_body
 from storage_node.recent_entries import RecentLogEntries
@@ -155,8 +155,7 @@ class RebuildStoreHandler:
         if whole:
             shard.given.note(log, whole[0], whole[-1], now)
         shard.append_delay.note_rebuilding(now)
-        writes = shard.writes
-        group = writes.patient_group() if shard.append_delay.percent(now) else writes.group(True)
+        group = shard.writes.group_for_donors(_purpose(log, copies), patient=shard.append_delay.percent(now) > 0)
         if copies[-1][0].lsn > state.highest:
             if state.recent is None:
                 state.recent = RecentLogEntries(Lsn(state.highest + 1))
@@ -207,6 +206,14 @@ class RebuildStoreHandler:
             self.store(log, here, lacking, done, now)
 
         read(copies[0][0].lsn)
+
+
+def _purpose(log: LogId, copies: list[Copy]) -> Purpose:
+    """What the copies are stored for. Those without a body take as little room as AMENDs, and may be those that are here under another header."""
+    if is_metadata_log(log) or is_internal_log(log):
+        return Purpose.ESSENTIAL
+    brings_bodies = any(header.body_length and not header.flags & _AMEND for header, _ in copies)
+    return Purpose.REBUILDING if brings_bodies else Purpose.ESSENTIAL
 
 
 def _speaks_for(amend: EntryHeader, held: EntryHeader | None) -> bool:

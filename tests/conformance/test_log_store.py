@@ -16,7 +16,7 @@ from logdevice_py.core.lsn import Epoch, Lsn
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Timestamp
 from storage_node.log_store.identity import PreviousEnd, ShardMarker
-from storage_node.log_store.interface import Contents, EpochMetadataKind, LogMetadataKind, WriteBatch
+from storage_node.log_store.interface import Contents, EpochMetadataKind, LogMetadataKind, Purpose, WriteBatch
 from storage_node.log_store.memory import MemoryDisk, MemoryLogStore
 from storage_node.log_store.rocksdb import RocksLogStore
 from storage_node.log_store.settings import LogStoreSettings
@@ -324,6 +324,38 @@ class TestDeletes:
         second.delete_entries(LOG, at(1), at(9))
         write(harness, first, second)
         assert [parse_header(image).wave for _, image in read_all(harness.store).entries] == [1]
+
+
+class TestSpace:
+    @pytest.fixture(params=["memory", "rocksdb"])
+    def short(self, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Harness]:
+        """A store with room for what is appended and none for what rebuilding brings."""
+        of_memory = request.param == "memory"
+        measured = os.statvfs(tmp_path)
+        free = MemoryDisk().free if of_memory else measured.f_bavail * measured.f_frsize
+        settings = replace(
+            SETTINGS, free_space_min=free * 2 // 3, free_space_min_percent=90, free_space_rebuilding_percent=200
+        )
+        harness = Harness(None if of_memory else tmp_path, settings)
+        harness.open()
+        yield harness
+        harness.close()
+
+    def test_what_a_batch_is_for_decides_whether_it_is_refused(self, short: Harness) -> None:
+        batches = {purpose: WriteBatch() for purpose in Purpose}
+        for esn, (purpose, batch) in enumerate(batches.items(), 1):
+            batch.purpose = purpose
+            put(batch, at(esn))
+        assert short.store.write(list(batches.values())) == [Status.OK, Status.OK, Status.NOSPC]
+        assert [lsn for lsn, _ in read_all(short.store).entries] == [at(1), at(2)]
+        assert short.store.write([batches[Purpose.REBUILDING]]) == [Status.NOSPC]
+        assert short.store.write([batches[Purpose.USUAL]]) == [Status.OK]
+
+    def test_what_holds_no_entries_is_never_refused(self, short: Harness) -> None:
+        seal = WriteBatch()
+        seal.purpose = Purpose.REBUILDING
+        seal.put_log_metadata(LOG, LogMetadataKind.SEAL, b"seal")
+        write(short, seal)
 
 
 class TestReopen:

@@ -224,7 +224,7 @@ class RocksLogStore:
 
     def write(self, batches: Sequence[WriteBatch]) -> list[Status]:
         """Apply batches in order, in groups, without sync."""
-        if len(batches) == 1 and not self._space.refusing:
+        if len(batches) == 1 and not self._space.scarce:
             return self._write_group(batches)
         statuses: list[Status] = []
         group: list[WriteBatch] = []
@@ -468,6 +468,7 @@ class RocksLogStore:
     def report(self, metrics: LogStoreMetrics) -> None:
         """Set the gauges."""
         metrics.no_space = int(self._space.refusing)
+        metrics.no_space_for_rebuilding = int(self._space.scarce)
         metrics.giving_up_for_space = int(self.giving_up)
         metrics.partitions = len(self._partitions)
         metrics.partitions_to_drop = self._upkeep.to_drop

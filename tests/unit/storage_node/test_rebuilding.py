@@ -10,7 +10,16 @@ import pytest
 
 from logdevice_py.config.logs import LogTree
 from logdevice_py.core.entry import EntryFlags, body_of, encode_header, parse_header
-from logdevice_py.core.ids import Generation, LogId, PeerId, ShardId, metadata_log_of, node_of, node_peer
+from logdevice_py.core.ids import (
+    EVENT_LOG_DELTAS,
+    Generation,
+    LogId,
+    PeerId,
+    ShardId,
+    metadata_log_of,
+    node_of,
+    node_peer,
+)
 from logdevice_py.core.lsn import Epoch, Lsn
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import SECOND
@@ -121,13 +130,15 @@ def history(*epochs: tuple[int, Sequence[ShardId]]) -> list[EpochInterval]:
 WITHOUT_IT = history((1, SHARDS), (2, SHARDS[:4]))
 
 
-def rebuild_store(images: Sequence[bytes], *, generation: int = 1, shard: ShardId = ME) -> tuple[PeerId, RebuildStore]:
+def rebuild_store(
+    images: Sequence[bytes], *, generation: int = 1, shard: ShardId = ME, log: LogId = SYNC_LOG
+) -> tuple[PeerId, RebuildStore]:
     entries = [(int(parse_header(each).lsn), len(each)) for each in images]
     message = RebuildStore(
         request_id=7,
         shard=shard,
         generation=Generation(generation),
-        log=SYNC_LOG,
+        log=log,
         entries=entries,
         images=b"".join(images),
     )
@@ -137,6 +148,10 @@ def rebuild_store(images: Sequence[bytes], *, generation: int = 1, shard: ShardI
 def amend(whole: bytes, copyset: Sequence[ShardId]) -> bytes:
     header = parse_header(whole)
     return encode_header(replace(header, copyset=tuple(copyset), flags=header.flags | EntryFlags.AMEND))
+
+
+def is_amend(message: RebuildStore) -> bool:
+    return all(parse_header(each).is_amend for each in images_of(message))
 
 
 def images_of(message: RebuildStore) -> list[bytes]:
@@ -288,6 +303,39 @@ class TestTakingCopies:
         driver.turn(rebuild_store([image(lsn(1, 5))]))
         assert driver.take_one(RebuildStored).append_percent > 300
 
+    def test_a_copy_is_refused_while_there_is_still_room_for_appends(self) -> None:
+        driver = RebuildingDriver()
+        driver.turn(clean(1, 5))
+        driver.disk.free = driver.store_settings.free_space_min * 3 // 2
+        driver.turn(*stores([lsn(6, 1)]), rebuild_store([image(lsn(1, 3))]), *stores([lsn(6, 2)]))
+        assert driver.take_one(RebuildStored).status is Status.NOSPC
+        assert [message.status for message in driver.take(Stored)] == [Status.OK, Status.OK]
+        assert driver.stored() == [lsn(6, 1), lsn(6, 2)]
+        driver.disk.free = driver.disk.total // 2
+        driver.turn(rebuild_store([image(lsn(1, 3))]))
+        assert driver.take_one(RebuildStored).status is Status.OK
+
+    @pytest.mark.parametrize("log", [metadata_log_of(SYNC_LOG), EVENT_LOG_DELTAS])
+    def test_copies_of_what_the_cluster_keeps_for_itself_are_taken_as_long_as_they_can_be(self, log: LogId) -> None:
+        driver = RebuildingDriver()
+        driver.turn(clean(1, 5), clean(1, 5, log=log))
+        for free, told in ((3 / 2, Status.OK), (3 / 4, Status.OK), (1 / 4, Status.NOSPC)):
+            driver.disk.free = int(driver.store_settings.free_space_min * free)
+            driver.turn(rebuild_store([image(lsn(1, 3))]), rebuild_store([image(lsn(1, 3), log=log)], log=log))
+            answers = {answer.log: answer.status for answer in driver.take(RebuildStored)}
+            assert answers == {SYNC_LOG: Status.NOSPC, log: told}
+
+    def test_what_takes_no_room_is_not_refused_with_what_does(self) -> None:
+        driver = RebuildingDriver()
+        whole, bridge = image(lsn(1, 1)), image(lsn(1, 2), flags=int(EntryFlags.HOLE))
+        driver.turn((PeerId(1), store(lsn(1, 1))), clean(1, 5, lng=1))
+        driver.disk.free = driver.store_settings.free_space_min * 3 // 2
+        driver.turn(
+            rebuild_store([amend(whole, SHARDS[:2])]), rebuild_store([image(lsn(1, 3))]), rebuild_store([bridge])
+        )
+        assert [answer.status for answer in driver.take(RebuildStored)] == [Status.NOSPC, Status.OK, Status.OK]
+        assert driver.copyset(lsn(1, 1)) == SHARDS[:2]
+
     def test_readers_get_it_also_from_memory(self) -> None:
         driver = RebuildingDriver()
         driver.turn((PeerId(1), store(lsn(1, 1))), clean(1, 5, lng=3), release(lsn(2, 1)))
@@ -401,6 +449,66 @@ class TestGiving:
         driver.answer(first, Status.NOSPC)
         driver.advance(1_000_000)
         assert driver.take_one(RebuildStore).shard == ({SHARDS[2], SHARDS[3]} - {first.shard}).pop()
+
+    def test_when_all_shards_are_full_the_donor_comes_back_until_they_have_space(self) -> None:
+        driver = self.stored((ME, SHARDS[1], LOST))
+        driver.lose(LOST)
+        driver.tell_history(WITHOUT_IT)
+        asked = []
+        while refused := driver.take(RebuildStore):
+            asked += [message.shard for message in refused]
+            for message in refused:
+                driver.answer(message, Status.NOSPC)
+        assert sorted(asked) == [SHARDS[2], SHARDS[3]], "each once"
+        assert driver.donor.lacking_space == [SYNC_LOG]
+        assert driver.donor.logs_left == 1
+        for _ in range(30):
+            driver.advance(60 * SECOND)
+            driver.tell_history(WITHOUT_IT)
+            sent = 0
+            while refused := driver.take(RebuildStore):
+                sent += len(refused)
+                for message in refused:
+                    driver.answer(message, Status.NOSPC)
+            assert sent <= 2
+        assert driver.donor.result is None
+        assert driver.metrics.records_unplaced == 0
+        driver.advance(80 * SECOND)
+        driver.tell_history(WITHOUT_IT)
+        for _ in ("stored", "amended"):
+            driver.answer(driver.take_one(RebuildStore))
+        assert driver.donor.result is DonorFlags.NONE
+        assert driver.donor.logs_left == 0
+
+    def test_a_full_shard_does_not_hold_up_what_has_a_place(self) -> None:
+        driver = self.stored((ME, SHARDS[1], LOST), (ME, SHARDS[2], LOST))
+        driver.lose(LOST)
+        driver.tell_history(history((1, (ME, SHARDS[1], SHARDS[2], LOST)), (2, SHARDS[:4])))
+        for _ in range(6):
+            for message in driver.take(RebuildStore):
+                driver.answer(
+                    message, Status.NOSPC if message.shard == SHARDS[2] and not is_amend(message) else Status.OK
+                )
+        assert driver.copyset(lsn(1, 1)) == (ME, SHARDS[1], LOST)
+        assert driver.copyset(lsn(1, 2)) == (ME, SHARDS[2], SHARDS[1])
+        assert driver.donor.lacking_space == [SYNC_LOG]
+
+    def test_a_new_round_does_not_wait_for_the_space_that_one_before_lacked(self) -> None:
+        driver = self.stored((ME, SHARDS[1], LOST))
+        driver.lose(LOST)
+        driver.tell_history(WITHOUT_IT)
+        while refused := driver.take(RebuildStore):
+            for message in refused:
+                driver.answer(message, Status.NOSPC)
+        driver.lose(SHARDS[3])
+        assert driver.donor.lacking_space == []
+        driver.tell_history(history((1, SHARDS), (2, SHARDS[:3])))
+        for _ in ("stored", "amended"):
+            driver.answer(driver.take_one(RebuildStore))
+        assert driver.donor.result is DonorFlags.NONE
+        driver.advance(600 * SECOND)
+        assert not driver.take(RebuildStore)
+        assert not driver.donor.running
 
     def test_a_donor_gives_way_where_a_shard_says_that_appends_take_long(self) -> None:
         driver = self.stored((ME, SHARDS[1], LOST))

@@ -24,7 +24,7 @@ from storage_node.log_store.identity import (
     judge_stop,
     why_refused,
 )
-from storage_node.log_store.interface import LogMetadataKind, WriteBatch
+from storage_node.log_store.interface import LogMetadataKind, Purpose, WriteBatch
 from storage_node.log_store.space import SpaceGuard
 
 CLUSTER = b"c" * 16
@@ -216,7 +216,7 @@ class TestSpaceGuard:
         ordinary, essential, seal = WriteBatch(), WriteBatch(), WriteBatch()
         for batch in (ordinary, essential):
             batch.put_entry(LogId(1), Lsn(1), by_recovery=False, wave=1, image=b"image")
-        essential.essential = True
+        essential.purpose = Purpose.ESSENTIAL
         seal.put_log_metadata(LogId(1), LogMetadataKind.SEAL, b"seal")
         refused = []
         for free in (1_000, 999, 500, 499, 500, 1_200):
@@ -224,6 +224,41 @@ class TestSpaceGuard:
             refused.append((guard.refuses(ordinary), guard.refuses(essential), guard.refuses(seal)))
         yes, no = True, False
         assert refused == [(no, no, no), (yes, no, no), (yes, no, no), (yes, yes, no), (yes, no, no), (no, no, no)]
+
+    def test_what_rebuilding_brings_is_refused_earlier_and_taken_again_later(self) -> None:
+        guard = SpaceGuard(free_min=1_000, free_min_percent=50, resume_percent=120, rebuilding_percent=200)
+        appended, brought, seal = WriteBatch(), WriteBatch(), WriteBatch()
+        for batch in (appended, brought):
+            batch.put_entry(LogId(1), Lsn(1), by_recovery=False, wave=1, image=b"image")
+        brought.purpose = seal.purpose = Purpose.REBUILDING
+        seal.put_log_metadata(LogId(1), LogMetadataKind.SEAL, b"seal")
+        refused = {}
+        for free in (2_000, 1_999, 1_000, 2_399, 2_400, 999, 1_199, 1_200, 2_401):
+            guard.update(free, 10_000)
+            refused[free] = (guard.refuses(appended), guard.refuses(brought))
+            assert not guard.refuses(seal)
+        yes, no = True, False
+        assert refused == {
+            2_000: (no, no),
+            1_999: (no, yes),
+            1_000: (no, yes),
+            2_399: (no, yes),
+            2_400: (no, no),
+            999: (yes, yes),
+            1_199: (yes, yes),
+            1_200: (no, yes),
+            2_401: (no, no),
+        }
+
+    def test_as_long_as_appends_are_refused_so_is_what_rebuilding_brings(self) -> None:
+        guard = SpaceGuard(free_min=1_000, free_min_percent=50, resume_percent=300, rebuilding_percent=110)
+        for free in (999, 2_999):
+            assert guard.update(free, 10_000)
+            assert guard.scarce
+        assert not guard.update(3_000, 10_000)
+        assert guard.scarce
+        guard.update(3_300, 10_000)
+        assert not guard.scarce
 
     def test_a_small_disk_has_the_smaller_limit(self) -> None:
         guard = SpaceGuard(free_min=1_000, free_min_percent=5, resume_percent=120)
