@@ -54,14 +54,14 @@ def directory(tmp_path: Path) -> Path:
 
 
 def files_of(cluster: LocalCluster) -> list[Path]:
-    """What RocksDB keeps of the victim, but for what it writes for people, locks, and tables of other rows than entries: what is damaged of
-    those is noticed when the shard is opened next."""
+    """What RocksDB keeps of the victim, but for what it writes for people, locks, and tables of other rows than entries and their bodies: what is
+    damaged of those is noticed when the shard is opened next."""
     database = layout.node_directory(cluster.directory, NodeId(VICTIM)) / "shard0" / "db"
     [service] = cluster.hosts[VICTIM].shards.values()
     others = {
         str(each["name"]).lstrip("/")
         for each in service._store._db.live_files()  # type: ignore[attr-defined]
-        if each["start_key"][:1] != b"d"  # of the key of an entry
+        if each["start_key"][:1] not in (b"b", b"d")  # of the key of a body, of a copy
     }
     names = sorted(name for name in os.listdir(database) if not name.startswith(("LOG", "LOCK", "rocksdict")))
     names = [name for name in names if name not in others]

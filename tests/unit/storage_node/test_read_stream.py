@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import tracemalloc
+from collections import Counter
+
 import pytest
 
 from logdevice_py.core.entry import EntryFlags, parse_header
@@ -197,6 +200,33 @@ class TestFlowControl:
         driver.let_go()
         for stream in range(5):
             assert told(driver, stream=stream) == [lsn(1, esn) for esn in range(1, 5)]
+
+    def test_thousands_of_streams_take_turns_at_a_few_reads(self) -> None:
+        size, streams = len(image(lsn(1, 1))), 2_000
+        settings = StorageSettings(
+            recent_entries_bytes_max=0,
+            catchup_reads_in_flight_max=4,
+            read_bytes_max=2 * size,
+            read_bytes_per_turn_max=8 * size,
+        )
+        driver = filled(6, settings)
+        driver.hold = True
+        tracemalloc.start()
+        driver.turn(*[start(stream=stream, peer=PeerId(-1 - stream % 100)) for stream in range(streams)])
+        driver.sent.clear()
+        assert tracemalloc.get_traced_memory()[0] < streams * 4096
+        tracemalloc.stop()
+        pieces: Counter[int] = Counter()
+        while any(pieces[stream] < 3 for stream in range(streams)):
+            assert 0 < len(driver.held) <= 4
+            driver.complete()
+            sent = driver.take(Records)
+            assert sum(len(message.images) for message in sent) <= 8 * size
+            pieces.update(message.stream for message in sent)
+            assert len(pieces) == streams or max(pieces.values(), default=1) == 1, (
+                "nobody gets more before all have something"
+            )
+        assert set(pieces.values()) == {3}
 
     def test_a_congested_connection_pauses_its_streams_only(self) -> None:
         driver = filled(2)
