@@ -475,7 +475,10 @@ class EpochRecovery:
     def _restart(self, now: Micros) -> None:
         """Learn anew what the sealed shards hold. Answers to what was asked before do not count any more."""
         assert self.state in (EpochRecoveryState.MUTATION, EpochRecoveryState.CLEAN), self.state
-        hit(f"recovery_restart_in_{self.state.name.lower()}")
+        if self.state is EpochRecoveryState.MUTATION:
+            hit("recovery_restart_in_mutation")
+        else:
+            hit("recovery_restart_in_clean")
         self._context.metrics.epoch_restarts += 1
         self.recovery_id = self._context.rng.getrandbits(63)
         self._stop_phase()

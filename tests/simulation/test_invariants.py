@@ -24,8 +24,9 @@ from logdevice_py.placement.failure_domains import FailureDomains
 from logdevice_py.protocol.messages import Digest, Digested, Stored
 from server.sim_machines import SimMachines
 from storage_node.log_store import keys
-from storage_node.log_store.interface import WriteBatch, WriteShard
+from storage_node.log_store.interface import LogMetadataKind, WriteBatch, WriteShard
 from storage_node.log_store.memory import MemoryDisk, MemoryLogStore
+from storage_node.stored_metadata import encode_epoch
 from tests.history.stage import LOG, config_text
 from tests.simulation.history import LogHistory, Violation
 from tests.simulation.holding_invariants import HoldingInvariants
@@ -176,6 +177,17 @@ class TestDigests:
     def test_nor_what_a_recovery_has_decided(self) -> None:
         self.model.clean = 3
         self.show()
+
+    def test_nor_what_it_has_purged_itself_since_it_was_asked(self) -> None:
+        for epoch, purged in ((2, False), (3, True)):
+            batch = WriteBatch()
+            batch.put_log_metadata(LOG, LogMetadataKind.LAST_CLEAN, encode_epoch(Epoch(epoch)))
+            MemoryLogStore(self.disk).write([batch])
+            if purged:
+                self.show()
+            else:
+                with pytest.raises(Violation, match="without e3n58, for which it answered"):
+                    self.show()
 
     def test_nor_what_a_fault_took(self) -> None:
         self.disk.destroyed.add((LOG, SOUND))
