@@ -285,8 +285,8 @@ class ShardService:
         self._turn_scheduled = False
         if self._closed and self._deliver is None:
             return
-        budget = self._settings.turn_read_bytes_max
-        while self._reads and budget > 0:
+        budget, until = self._settings.turn_read_bytes_max, self._turn_end()
+        while self._reads and budget > 0 and time.monotonic_ns() < until:
             request = self._reads.popleft()
             if isinstance(request, ReadDirectory):
                 self._done.append(DirectoryRead(request.token, request.shard, self._store.read_directory(request)))
@@ -294,7 +294,7 @@ class ShardService:
             elif self._is_cold(request):
                 self._warm(request)
             else:
-                budget -= self._read(request)
+                budget -= self._read(request, until)
         if self._reads:
             self._schedule_turn()
         done, self._done = self._done, []
@@ -302,8 +302,12 @@ class ShardService:
             assert self._deliver is not None, "an effect was executed that nobody emitted"
             self._deliver(done)
 
-    def _read(self, request: ReadShard | ReadLast) -> int:
-        """Execute a read; returns what it cost of the turn's budget, in bytes."""
+    def _turn_end(self) -> int:
+        """When the reads of a turn that begins here have had their time."""
+        return time.monotonic_ns() + self._settings.turn_read_us_max * 1000
+
+    def _read(self, request: ReadShard | ReadLast, until: int) -> int:
+        """Execute a read, which ends early when its time is over; returns what it cost of the turn's budget, in bytes."""
         began = time.monotonic_ns()
         if isinstance(request, ReadShard):
             limit = min(request.bytes_max, self._settings.disk_read_bytes_max)
@@ -318,7 +322,7 @@ class ShardService:
                 request.onward,
                 request.wants,
             )
-            result = self._store.read(bounded)
+            result = self._store.read(bounded, lambda: time.monotonic_ns() > until)
         else:
             result = self._store.read_last(request)
         took = (time.monotonic_ns() - began) // 1000
@@ -370,7 +374,7 @@ class ShardService:
             del self._cold[request.log]
         elif cold_from is not None and through is not None:
             self._cold[request.log] = max(cold_from, Lsn(through + 1))
-        self._read(request)
+        self._read(request, self._turn_end())
         self._schedule_turn()
 
     # ---- looking

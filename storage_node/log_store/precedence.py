@@ -29,6 +29,8 @@ from storage_node.log_store.wanted import Wants
 
 _AMEND: Final = int(EntryFlags.AMEND)
 _HEADER_SIZE_USUAL: Final = 128
+_LATE_ENTRIES: Final = 8
+"""It is looked after so many entries whether the answer is late."""
 _HEADER_COST: Final = 256
 """What a header whose body is passed over counts for of the bytes that a read may return: it takes as long as a small entry."""
 Bodies = Callable[[Lsn, int], bytes | None]
@@ -167,9 +169,13 @@ class _NoRoomError(Exception):
 class PrecedenceCollector:
     """Makes a `ReadResult` from copies that come by ascending (lsn, rank)."""
 
-    __slots__ = ("_bodies", "_bytes_left", "_copies", "_entries_left", "_log", "_lsn", "_wants", "result")
+    __slots__ = ("_bodies", "_bytes_left", "_copies", "_entries_left", "_is_late", "_log", "_lsn", "_wants", "result")
 
-    def __init__(self, request: ReadShard, bodies: Bodies) -> None:
+    def __init__(self, request: ReadShard, bodies: Bodies, is_late: Callable[[], bool] | None = None) -> None:
+        """
+        Args:
+            is_late: asked now and then; whether the answer shall end with what it has, one entry at least.
+        """
         self.result = ReadResult(Status.OK, request.last)
         self._log = request.log
         self._lsn = Lsn(-1)
@@ -177,6 +183,7 @@ class PrecedenceCollector:
         self._bytes_left = request.bytes_max
         self._entries_left = request.entries_max
         self._bodies = bodies
+        self._is_late = is_late
         self._wants = request.wants
 
     def add(self, lsn: Lsn, rank: int, image: bytes) -> bool:
@@ -237,6 +244,8 @@ class PrecedenceCollector:
             size = len(found)
             self._bytes_left -= _HEADER_COST if size < _HEADER_SIZE_USUAL and lacks_body(found) else size
             self._entries_left -= 1
+            if self._is_late is not None and not len(result.entries) % _LATE_ENTRIES and self._is_late():
+                self._entries_left = 0
         return True
 
     def _body(self, lsn: Lsn, rank: int) -> bytes | None:

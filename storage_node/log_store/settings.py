@@ -179,6 +179,12 @@ class LogStoreSettings:
         lo=4096,
         doc="After this much was read in a turn, the other reads wait for the next one.",
     )
+    turn_read_us_max: int = setting(
+        1_000,
+        unit="us",
+        lo=100,
+        doc="After so long a read ends with what it has, one entry at least, and the other reads wait for the next turn: small entries take their time, however few bytes they are.",
+    )
     slow_read_us: int = setting(
         5_000,
         unit="us",

@@ -38,6 +38,7 @@ from storage_node.log_store.interface import (
 from storage_node.log_store.rocksdb import RocksLogStore
 from storage_node.log_store.rocksdb.warmer import STARTS_MAX, Warmer
 from storage_node.log_store.settings import LogStoreSettings
+from storage_node.log_store.wanted import Wants, no_body
 from storage_node.service import ShardService
 from tests.unit.storage_node.log_store.images import LAST, LOG, SHARD, at, put, read_all, read_last
 
@@ -401,6 +402,36 @@ class TestService:
                 shell.service._cold[LOG] = position
         assert shell.service.metrics.warmed >= 1
         assert shell.service._warmer.starts == 1
+        await shell.service.close()
+
+    @pytest.mark.parametrize("wants", [None, no_body])
+    async def test_reads_of_small_entries_end_when_their_time_in_a_turn_is_over(
+        self, tmp_path: Path, wants: Wants | None
+    ) -> None:
+        """They hold up the event loop: of entries of 10 bytes a read of 256 KiB would do so for 10 to 40 ms."""
+        settings = LogStoreSettings(free_space_min=0, turn_read_us_max=100)
+        shell = await open_service(tmp_path / "shard", settings)
+        batch = WriteBatch()
+        lsns = [at(esn) for esn in range(1, 3001)]
+        for lsn in lsns:
+            put(batch, lsn, b"0123456789")
+        shell.run(WriteShard(0, SHARD, batch, True))
+        await shell.until(1)
+        found: list[Lsn] = []
+        position, token = lsns[0], 1
+        while position <= lsns[-1]:
+            # of two reads the second one has its turn later, and is not forgotten
+            for each in (token, token + 1):
+                shell.run(ReadShard(each, SHARD, LOG, position, lsns[-1], 1 << 20, wants=wants))
+            await shell.until(token + 2)
+            results = [shell.results[each] for each in (token, token + 1)]
+            assert results[0].entries
+            assert results[1].entries[0] == results[0].entries[0]
+            assert results[0].entries[-1][0] == results[0].through
+            found += [lsn for lsn, _ in results[0].entries]
+            position, token = Lsn(results[0].through + 1), token + 2
+        assert found == lsns
+        assert token > 10, "all at once"
         await shell.service.close()
 
     @pytest.mark.parametrize(("asked", "brought"), [(1, 2 << 20), (128 << 10, 4 << 20), (1 << 20, 16 << 20)])

@@ -91,10 +91,10 @@ class RangeReader:
         """The image that counts among copies (rank, row) of one LSN, with its body."""
         return resolve(log, lsn, copies, partial(self._body_of, log))
 
-    def read(self, request: ReadShard) -> ReadResult:
-        """Execute a `ReadShard`."""
+    def read(self, request: ReadShard, is_late: Callable[[], bool] | None = None) -> ReadResult:
+        """Execute a `ReadShard`; the answer ends with what it has, one entry at least, when it is late."""
         log = request.log
-        collector = PrecedenceCollector(request, partial(self._body_of, log))
+        collector = PrecedenceCollector(request, partial(self._body_of, log), is_late)
         for span in self._spans(log, request.first, request.last):
             if not self._read_span(collector, log, *span):
                 return collector.result

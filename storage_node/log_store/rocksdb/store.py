@@ -371,9 +371,13 @@ class RocksLogStore:
         options.set_iterate_upper_bound(end)
         return self._families.reader(partition).iter(options)
 
-    def read(self, request: ReadShard) -> ReadResult:
-        """Execute a `ReadShard`."""
-        return ReadResult(Status.FAILED, request.last) if self._failed else self._ranges.read(request)
+    def read(self, request: ReadShard, is_late: Callable[[], bool] | None = None) -> ReadResult:
+        """Execute a `ReadShard`.
+
+        Args:
+            is_late: asked now and then; whether the answer shall end with what it has, one entry at least.
+        """
+        return ReadResult(Status.FAILED, request.last) if self._failed else self._ranges.read(request, is_late)
 
     def read_last(self, request: ReadLast) -> ReadResult:
         """Execute a `ReadLast`."""
