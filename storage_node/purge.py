@@ -8,6 +8,11 @@ The copies deleted may be good ones. A shard that stored all that recovery sent 
 that ended the recovery: every member of that set answered CLEANED, and the entries above the LNG were brought to full copysets within it.
 So nothing is lost by the deletion, only copies beyond what the replication property asks for.
 
+Several recoveries of an epoch may have ended on some shards: one that dies before the epoch store knows of it is done again by the next. That one may rely on
+a higher LNG, of which it was told where the first had not been heard, and so on copies above the first one's. The purge goes by the last recovery that the
+answers tell of, when so many shards have answered that one of them took part in the one that ended everywhere: that has the end of its epoch on an
+f-majority that can hold a copyset, so an f-majority of answers meets it. Later ones, unfinished, agree with it and lie no lower.
+
 An epoch in which this shard has nothing stored needs no purging, which makes the common case (a shard that is new to a log) free of messages.
 
 An epoch that is trimmed, as one of them says, is not waited for longer than the others take to answer: how it ended is forgotten with it, and who is
@@ -30,6 +35,7 @@ from logdevice_py.core.marks import hit
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros, Timestamp
 from logdevice_py.metadata.epoch_metadata import EpochInterval, interval_at
+from logdevice_py.placement.failure_domains import Authority, FailureDomains, FMajority
 from logdevice_py.protocol.messages import Digested, EpochRecoveryMetadata, GetEpochRecoveryMetadata
 from storage_node.log_state import LogState
 from storage_node.log_store.interface import EpochMetadataKind, LogMetadataKind
@@ -106,6 +112,7 @@ class LogPurge:
         self._intervals: dict[Epoch, EpochInterval] = {}
         """Of those epochs, where they are known."""
         self._found: dict[Epoch, RecoveredEpoch] = {}
+        """How epochs ended, by the last recovery that somebody told of."""
         self._trimmed: set[Epoch] = set()
         """Epochs that somebody says are trimmed to their end."""
 
@@ -127,15 +134,16 @@ class LogPurge:
             peers = self._asked.get(Epoch(epoch))
             if peers is None:
                 continue
+            peers.discard(message.shard)
             if status == Status.OK:
-                del self._asked[Epoch(epoch)]
-                self._found[Epoch(epoch)] = RecoveredEpoch(
-                    Epoch(seal), Esn(lng), Esn(last), Lsn(tail), Timestamp(timestamp), bool(authoritative)
+                self._note(
+                    Epoch(epoch),
+                    RecoveredEpoch(
+                        Epoch(seal), Esn(lng), Esn(last), Lsn(tail), Timestamp(timestamp), bool(authoritative)
+                    ),
                 )
-            else:
-                peers.discard(message.shard)
-                if status == Status.EMPTY:
-                    self._trimmed.add(Epoch(epoch))
+            elif status == Status.EMPTY:
+                self._trimmed.add(Epoch(epoch))
         self._go_on(now)
 
     def on_peer_up(self, peer: PeerId, now: Micros) -> None:
@@ -143,8 +151,15 @@ class LogPurge:
         if self.state is PurgeState.ASKING and any(node_peer(s) == peer for p in self._asked.values() for s in p):
             self._ask(now, only=peer)
 
+    def _note(self, epoch: Epoch, ended: RecoveredEpoch) -> None:
+        found = self._found.get(epoch)
+        if found is not None and found.seal_epoch != ended.seal_epoch:
+            hit("purge_of_epoch_recovered_twice")
+        if found is None or found.seal_epoch < ended.seal_epoch:
+            self._found[epoch] = ended
+
     def unanswered(self) -> dict[Epoch, frozenset[ShardId]]:
-        """The epochs of which nobody has said how they ended, and who may still know, to look at."""
+        """The epochs of which too few have said how they ended, and who may still know, to look at."""
         return {epoch: frozenset(shards) for epoch, shards in self._asked.items()}
 
     def stop(self) -> None:
@@ -187,20 +202,13 @@ class LogPurge:
 
     def _ask(self, now: Micros, only: PeerId | None = None) -> None:
         """Ask everybody who has not answered. Shards that are not in the cluster file any more, or were given up, cannot know."""
-        config = self._shard.config
         by_shard: dict[ShardId, list[Epoch]] = {}
         for epoch, shards in self._asked.items():
-            absent = {shard for shard in shards if node_of(shard) not in config.nodes}
             interval = self._intervals.get(epoch)
-            if interval is None or config.version >= interval.config_version:
-                shards -= absent
-            for shard in sorted(shards):
-                generation = None if interval is None else interval.generation(shard)
-                if self._is_given_up(shard, generation or Generation(1)):
-                    hit("purge_without_lost_shard")
-                    shards.discard(shard)
-            for shard in shards - absent:
-                by_shard.setdefault(shard, []).append(epoch)
+            shards -= {shard for shard in shards if self._cannot_know(shard, interval)}
+            for shard in shards:
+                if node_of(shard) in self._shard.config.nodes:
+                    by_shard.setdefault(shard, []).append(epoch)
         for shard in sorted(by_shard):
             if only is not None and node_peer(shard) != only:
                 continue
@@ -220,6 +228,32 @@ class LogPurge:
         if only is None:
             self._timer = self._shard.timers.at(now + next(self._delays), self._on_retry)
 
+    def _cannot_know(self, shard: ShardId, interval: EpochInterval | None) -> bool:
+        """Whether the shard has left the cluster or was given up."""
+        config = self._shard.config
+        if node_of(shard) not in config.nodes:
+            return interval is None or config.version >= interval.config_version
+        generation = None if interval is None else interval.generation(shard)
+        if self._is_given_up(shard, generation or Generation(1)):
+            hit("purge_without_lost_shard")
+            return True
+        return False
+
+    def _is_certain(self, epoch: Epoch) -> bool:
+        """Whether the last recovery of which the answers tell is that which ended everywhere, or a later one; or nobody else can tell."""
+        if epoch not in self._found:
+            return False
+        interval = self._intervals.get(epoch)
+        if interval is None:
+            return True
+        domains = FailureDomains(interval.shards, interval.replication, self._shard.config.location)
+        for shard in interval.shards:
+            if shard != self._shard.shard and self._cannot_know(shard, interval):
+                domains.set_authority(shard, Authority.UNDERREPLICATION)
+        silent = self._asked[epoch]
+        # this shard has an answer, too: it took part in none that ended
+        return domains.f_majority([shard for shard in interval.shards if shard not in silent]) is not FMajority.NONE
+
     def _on_retry(self, now: Micros) -> None:
         if self.state is PurgeState.ASKING:
             for epoch in self._trimmed.intersection(self._asked):
@@ -230,9 +264,10 @@ class LogPurge:
 
     def _go_on(self, now: Micros) -> None:
         """Write when every epoch is settled."""
-        for epoch in [epoch for epoch, shards in self._asked.items() if not shards]:
-            hit("purge_skips_unknown_epoch")
-            self._shard.metrics.purge_epochs_skipped += 1
+        for epoch in [epoch for epoch, silent in self._asked.items() if not silent or self._is_certain(epoch)]:
+            if epoch not in self._found:
+                hit("purge_skips_unknown_epoch")
+                self._shard.metrics.purge_epochs_skipped += 1
             del self._asked[epoch]
         if not self._asked:
             self._write(now)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from logdevice_py.core.entry import EntryFlags
 from logdevice_py.core.ids import PeerId, ShardId
 from logdevice_py.core.lsn import Epoch, Lsn
@@ -55,6 +57,11 @@ def answer(
     return (PeerId(request.shard >> 8), message)
 
 
+def answers(driver: ShardDriver, known: dict[int, int]) -> list[tuple[PeerId, EpochRecoveryMetadata]]:
+    """What all who were asked answer."""
+    return [answer(request, known) for request in driver.take(GetEpochRecoveryMetadata)]
+
+
 def missed(epochs: tuple[int, ...] = (1,), settings: StorageSettings | None = None) -> ShardDriver:
     """A shard with e*n1 to e*n4 of some epochs, whose recovery it missed."""
     driver = ShardDriver(settings)
@@ -93,7 +100,7 @@ class TestRelease:
         requests = driver.take(GetEpochRecoveryMetadata)
         assert [request.shard for request in requests] == list(SHARDS[1:])
         assert {(request.first, request.last) for request in requests} == {(1, 1)}
-        driver.turn(answer(requests[0], {1: 2}))
+        driver.turn(answer(requests[0], {1: 2}), answer(requests[1], {1: 2}))
         assert driver.stored() == [lsn(1, 1), lsn(1, 2)]
         assert driver.log().last_released == lsn(2, 1)
         assert told(driver) == [lsn(1, 1), lsn(1, 2), ("NO_RECORDS", lsn(1, 3), lsn(2, 1))]
@@ -174,7 +181,7 @@ class TestClean:
         driver.turn(clean(2, 2, lng=4, last=5))
         assert cleaned(driver) == []
         driver.tell_history([interval()])
-        driver.turn(answer(driver.take(GetEpochRecoveryMetadata)[0], {1: 1}))
+        driver.turn(*answers(driver, {1: 1}))
         assert cleaned(driver) == [(2, Status.OK)]
         assert driver.stored() == [lsn(1, 1), *(lsn(2, esn) for esn in range(1, 5))]
 
@@ -256,6 +263,46 @@ class TestPurge:
         assert again.shard == first[3].shard
         driver.turn(answer(again, {1: 3}))
         assert len(driver.stored()) == 3
+
+    @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+    def test_of_two_recoveries_that_ended_the_last_one_counts(self, order: tuple[int, int]) -> None:
+        """The first ended on some shards only; the last relies on what lies below its higher LNG, here as well."""
+        driver = missed()
+        driver.turn(release(lsn(2, 1)))
+        driver.tell_history([interval()])
+        requests = driver.take(GetEpochRecoveryMetadata)
+        told = [answer(requests[0], {1: 1}, seal_epoch=1), answer(requests[1], {1: 3}, seal_epoch=4)]
+        first, last = (told[at] for at in order)
+        driver.turn(first)
+        assert len(driver.stored()) == 4, "others may know of a later recovery"
+        assert driver.log().last_released < lsn(2, 1)
+        driver.turn(last)
+        assert driver.stored() == [lsn(1, 1), lsn(1, 2), lsn(1, 3)]
+        assert driver.log().last_released == lsn(2, 1)
+
+    def test_who_does_not_know_how_an_epoch_ended_has_answered_as_well(self) -> None:
+        driver = missed()
+        driver.turn(release(lsn(2, 1)))
+        driver.tell_history([interval()])
+        requests = driver.take(GetEpochRecoveryMetadata)
+        driver.turn(answer(requests[0], {1: 2}))
+        driver.advance(5_000_000)
+        assert len(driver.stored()) == 4
+        driver.turn(answer(requests[1], {}))
+        assert driver.stored() == [lsn(1, 1), lsn(1, 2)]
+
+    def test_who_is_given_up_does_not_count_as_having_answered(self) -> None:
+        driver = missed()
+        lost = SHARDS[2:4]
+        driver.machines.purges.is_given_up = lambda shard, generation: shard in lost
+        driver.turn(release(lsn(2, 1)))
+        driver.tell_history([interval()])
+        known, other = driver.take(GetEpochRecoveryMetadata)
+        assert {known.shard, other.shard} == {SHARDS[1], SHARDS[4]}
+        driver.turn(answer(known, {1: 2}))
+        assert len(driver.stored()) == 4
+        driver.turn(answer(other, {}))
+        assert driver.stored() == [lsn(1, 1), lsn(1, 2)]
 
     def test_an_epoch_that_nobody_knows_is_left_as_it_is(self) -> None:
         driver = missed()
@@ -339,7 +386,7 @@ class TestPurge:
         driver.turn(release(lsn(3, 1)))
         for lng in (1, 2):
             driver.tell_history([interval()])
-            driver.turn(answer(driver.take(GetEpochRecoveryMetadata)[0], {1: lng, 2: lng}))
+            driver.turn(*answers(driver, {1: lng, 2: lng}))
         assert driver.stored() == [lsn(1, 1), lsn(2, 1), lsn(2, 2)]
         assert driver.log().last_released == lsn(3, 1)
 
@@ -347,7 +394,7 @@ class TestPurge:
         driver = missed()
         driver.turn(release(lsn(2, 1)))
         driver.tell_history([interval()])
-        driver.turn(answer(driver.take(GetEpochRecoveryMetadata)[0], {1: 2}))
+        driver.turn(*answers(driver, {1: 2}))
         assert [at for at, _ in driver.log().recent.between(lsn(1, 1), lsn(1, 9))] == [lsn(1, 1), lsn(1, 2)]
         driver.power_cut()
         assert driver.stored() == [lsn(1, 1), lsn(1, 2)]
@@ -357,8 +404,7 @@ class TestPurge:
         driver = missed()
         driver.turn(release(lsn(2, 1)))
         driver.tell_history([interval()])
-        request = driver.take(GetEpochRecoveryMetadata)[0]
-        driver.turn((SEQUENCER, recovery_store(lsn(1, 9), 7)), answer(request, {1: 2}))
+        driver.turn((SEQUENCER, recovery_store(lsn(1, 9), 7)), *answers(driver, {1: 2}))
         assert driver.stored() == [lsn(1, 1), lsn(1, 2)]
 
     def test_a_refused_write_is_tried_again(self) -> None:
@@ -366,7 +412,7 @@ class TestPurge:
         driver.turn(release(lsn(2, 1)))
         driver.tell_history([interval()])
         driver.disk.overloaded = True
-        driver.turn(answer(driver.take(GetEpochRecoveryMetadata)[0], {1: 2}))
+        driver.turn(*answers(driver, {1: 2}))
         assert driver.log().last_released == 0
         driver.disk.overloaded = False
         driver.advance(1_000_000)
@@ -379,7 +425,7 @@ class TestPurge:
         driver.turn(*[release(lsn(2, 1), log=log) for log in (1, 2)])  # type: ignore[arg-type]
         assert len(driver.readers) == 1
         driver.tell_history([interval()])
-        driver.turn(answer(driver.take(GetEpochRecoveryMetadata)[0], {1: 1}))
+        driver.turn(*answers(driver, {1: 1}))
         assert len(driver.readers) == 2
 
     def test_more_begin_when_more_may_run(self) -> None:
@@ -405,7 +451,7 @@ class TestPurge:
         driver = missed()
         driver.turn(release(lsn(2, 1)))
         driver.tell_history([interval()])
-        driver.turn(answer(driver.take(GetEpochRecoveryMetadata)[0], {1: 2}))
+        driver.turn(*answers(driver, {1: 2}))
         question = GetEpochRecoveryMetadata(request_id=3, shard=ME, log=SYNC_LOG, first=Epoch(1), last=Epoch(2))
         driver.turn((PeerId(3), question))
         assert driver.take_one(EpochRecoveryMetadata).epochs == [
