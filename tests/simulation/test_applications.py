@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from logdevice_py import LogDeviceError, Record, SimCluster, SimulationFailed
+from logdevice_py.core.ids import NodeId
 
 SEEDS = range(6)
 
@@ -178,6 +179,41 @@ class TestNodes:
 
         read = simulate(application, nodes=3, durability="async")
         assert read == ([b"first", b"record", b"last"] if synced else [b"first", b"last"])
+
+    @pytest.mark.parametrize("seed", range(4))
+    def test_appends_go_round_a_disk_that_is_a_hundred_times_as_slow_as_the_others(
+        self, simulate: Callable[..., Any], seed: int
+    ) -> None:
+        usual, slow, count = 2_000, 200_000, 400
+
+        async def application(cluster: SimCluster) -> tuple[list[float], list[float], set[int]]:
+            nodes = cluster.machines.nodes
+            for node in nodes.values():
+                node.disk_settings.sync_min = node.disk_settings.sync_max = usual
+            async with cluster.client() as client:
+
+                async def latencies() -> list[float]:
+                    loop, taken = asyncio.get_running_loop(), []
+                    for _ in range(count):
+                        begun = loop.time()
+                        receipt = await client.append(1, b"x")
+                        taken.append(loop.time() - begun)
+                    copysets.append(receipt.copyset)
+                    return sorted(taken)
+
+                copysets: list[tuple[int, ...]] = []
+                before = await latencies()
+                home = (await client.sequencer(1)).node
+                holder = next(shard >> 8 for shard in copysets[0] if shard >> 8 != home)
+                node = nodes[NodeId(holder)]
+                node.disk_settings.sync_min = node.disk_settings.sync_max = slow
+                during = await latencies()
+                return before, during, {shard >> 8 for shard in copysets[1]} & {holder}
+
+        before, during, kept = simulate(application, seed=seed, nodes=5, replicate="node:3")
+        assert not kept
+        assert during[count * 99 // 100] < 2 * before[count * 99 // 100]
+        assert during[-1] < slow / 1e6, "even the first ones go elsewhere when a store takes too long"
 
     def test_a_node_that_comes_back_costs_logs_of_other_nodes_nothing(self, simulate: Callable[..., Any]) -> None:
         """It has heard of nobody at first; taken at its word, all others would be dead, and what they were sent in doubt."""
