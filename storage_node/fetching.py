@@ -23,6 +23,8 @@ ANSWER_TIMEOUT: Final = 2 * SECOND
 _FETCH_BYTES: Final = 256 << 10
 
 Nodeset = tuple[tuple[ShardId, Generation], ...]
+IsMadeGood = Callable[[ShardId, Generation], bool]
+"""Whether all that a shard held in a generation was certainly stored again elsewhere."""
 FoundCopies = dict[Lsn, tuple[EntryHeader, bytes, ShardId]]
 """By LSN: a copy and whose it is."""
 
@@ -45,6 +47,11 @@ class FetchAnswer:
 
 
 Answers = Mapping[ShardId, FetchAnswer]
+
+
+def nothing_is_made_good(shard: ShardId, generation: Generation) -> bool:
+    """Without rebuilding."""
+    return False
 
 
 class CopyFetcher:

@@ -10,13 +10,14 @@ from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
 from typing import Final
 
-from logdevice_py.core.ids import Generation, LogId, PeerId, ShardId, format_shard
+from logdevice_py.core.ids import LogId, PeerId, format_shard
 from logdevice_py.core.lsn import Lsn
 from logdevice_py.core.machine import Timer
 from logdevice_py.core.units import MILLISECOND, SECOND, Micros
 from logdevice_py.membership.cluster_view import ClusterView
 from logdevice_py.protocol.messages import Digested, Fetched, SeqState
-from storage_node.log_healing import IsMadeGood, LogHealing
+from storage_node.fetching import IsMadeGood, nothing_is_made_good
+from storage_node.log_healing import LogHealing
 from storage_node.log_state import LogState
 from storage_node.log_store.interface import ReadResult
 from storage_node.lsn_ranges import format_ranges
@@ -57,7 +58,7 @@ class HealingQueue:
         Args:
             found_damage: gets reads that met damage.
         """
-        self.is_made_good: IsMadeGood = _nothing_is_made_good
+        self.is_made_good: IsMadeGood = nothing_is_made_good
         self._shard = shard
         self._cluster = cluster
         self._start_reader = start_reader
@@ -231,8 +232,3 @@ class HealingQueue:
 
     def _say(self, kind: str, text: str) -> None:
         self._shard.out.emit(Notice(self._shard.shard, kind, text))
-
-
-def _nothing_is_made_good(shard: ShardId, generation: Generation) -> bool:
-    """Without rebuilding nobody stores again what a shard lost."""
-    return False

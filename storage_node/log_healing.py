@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from logdevice_py.core.entry import parse_header
-from logdevice_py.core.ids import Generation, PeerId, ShardId
+from logdevice_py.core.ids import PeerId, ShardId
 from logdevice_py.core.lsn import ESN_MAX, Lsn, epoch_of, esn_of
 from logdevice_py.core.machine import Timer
 from logdevice_py.core.marks import hit
@@ -36,7 +36,7 @@ from logdevice_py.metadata.epoch_metadata import EpochInterval
 from logdevice_py.placement.failure_domains import Authority, FailureDomains
 from logdevice_py.protocol.messages import Digested, Fetched, SeqState
 from storage_node.copies import settled_until
-from storage_node.fetching import Answers, CopyFetcher, FoundCopies, best_copies, put_again, remember, spans
+from storage_node.fetching import Answers, CopyFetcher, FoundCopies, IsMadeGood, best_copies, put_again, remember, spans
 from storage_node.log_state import LogState
 from storage_node.log_store.interface import LogMetadataKind, ReadResult
 from storage_node.lsn_ranges import Range, add_range, overlaps, remove_range
@@ -50,9 +50,6 @@ _READ_BYTES: Final = 1 << 20
 _ENTRIES_MAX: Final = 4000
 _QUESTION_COST: Final = 4096
 """What a range without entries costs of the rate, in bytes."""
-
-IsMadeGood = Callable[[ShardId, Generation], bool]
-"""Whether all that the shard lost in that generation was stored again elsewhere."""
 
 
 class HealingState(enum.Enum):

@@ -4,7 +4,7 @@ The metadata history of the log says who else may have the copies; each of those
 What is stored at released LSNs never changes, so any sound copy is as good as the one that was lost.
 
 A range in which something is stored that cannot be read is only replaced when those that answered are an f-majority: then no copy that should
-be there can be missed. And as long as nobody has anything to put there, what is there stays: damage is no reason to delete.
+be there can be missed. A shard that was lost and rebuilt is left out of account: what it held others have. And as long as nobody has anything to put there, what is there stays: damage is no reason to delete.
 """
 
 from __future__ import annotations
@@ -19,10 +19,20 @@ from logdevice_py.core.marks import hit
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros
 from logdevice_py.metadata.epoch_metadata import EpochInterval
-from logdevice_py.placement.failure_domains import FailureDomains
+from logdevice_py.placement.failure_domains import Authority, FailureDomains
 from logdevice_py.protocol.messages import Fetched
 from storage_node.copies import settled_until
-from storage_node.fetching import Answers, CopyFetcher, FoundCopies, Nodeset, best_copies, put_again, remember, spans
+from storage_node.fetching import (
+    Answers,
+    CopyFetcher,
+    FoundCopies,
+    IsMadeGood,
+    Nodeset,
+    best_copies,
+    put_again,
+    remember,
+    spans,
+)
 from storage_node.log_damage import LogDamage
 from storage_node.lsn_ranges import Range, format_range, remove_range
 from storage_node.notices import Notice
@@ -60,6 +70,7 @@ class LogRepair:
         damage: LogDamage,
         start_reader: StartHistoryReader,
         request_ids: Iterator[int],
+        is_made_good: IsMadeGood,
         finished: Callable[[LogRepair, bool, Micros], None],
     ) -> None:
         """
@@ -74,6 +85,7 @@ class LogRepair:
         """What was known to be missing when it was planned; what is noted later is for the next attempt."""
         self._shard = shard
         self._start_reader = start_reader
+        self._is_made_good = is_made_good
         self._finished = finished
         self._parts: list[_Part] = []
         self._part: _Part | None = None
@@ -171,8 +183,15 @@ class LogRepair:
         vouching = {shard: answer for shard, answer in answers.items() if answer.vouches}
         through = min([part.last, *(answer.through for answer in vouching.values())])
         found = best_copies(self.damage.state, self._shard.shard, answers, part.first, through)
+        asked = {shard for shard, _ in part.nodeset if shard != self._shard.shard}
+        for shard, generation in part.nodeset:
+            # of metadata logs generations are not known
+            if generation and shard in asked - vouching.keys() and self._is_made_good(shard, generation):
+                hit("repair_beside_rebuilt_shard")
+                part.domains.set_authority(shard, Authority.AUTHORITATIVE_EMPTY)
+                asked.discard(shard)
         complete = part.domains.f_majority(list(vouching)).is_authoritative
-        everybody = len(vouching) == len(part.nodeset) - 1
+        everybody = asked <= vouching.keys()
         if part.damaged:
             settled = complete and through >= part.first and (found or (everybody and part.first < part.last))
         else:

@@ -138,8 +138,8 @@ class ShardMachines:
     def enable_rebuilding(self, context: DonorContext) -> None:
         """Take copies from donors, and be one."""
         self.rebuild_store = RebuildStoreHandler(self.shard, self.purges, context.metrics)
-        self.donor = ShardDonor(self.shard, self.purges, self.rebuild_store, context)
-        self.healing.is_made_good = context.is_made_good
+        self.donor = ShardDonor(self.shard, self.purges, self.rebuild_store, context, self.repairs.found_damage)
+        self.healing.is_made_good = self.repairs.is_made_good = context.is_made_good
         self.purges.is_given_up = context.is_given_up
 
     def end_turn(self, now: Micros) -> None:

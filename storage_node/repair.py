@@ -14,6 +14,7 @@ from logdevice_py.core.machine import Timer
 from logdevice_py.core.units import SECOND, Micros
 from logdevice_py.protocol.messages import Digested, Fetched
 from storage_node.copies import settled_until
+from storage_node.fetching import IsMadeGood, nothing_is_made_good
 from storage_node.log_damage import RETRY_FIRST, LogDamage
 from storage_node.log_repair import LogRepair
 from storage_node.log_state import LogState
@@ -33,6 +34,7 @@ class RepairQueue:
 
     def __init__(self, shard: Shard, start_reader: StartHistoryReader, request_ids: Iterator[int]) -> None:
         self._shard = shard
+        self.is_made_good: IsMadeGood = nothing_is_made_good
         self._start_reader = start_reader
         self._request_ids = request_ids
         self._damaged: dict[LogId, LogDamage] = {}
@@ -159,7 +161,9 @@ class RepairQueue:
                 self._timer.cancel()
             self._timer = self._shard.timers.at(damage.not_before, self._begin)
             return
-        self._running = LogRepair(self._shard, damage, self._start_reader, self._request_ids, self._on_finished)
+        self._running = LogRepair(
+            self._shard, damage, self._start_reader, self._request_ids, self.is_made_good, self._on_finished
+        )
         self._running.start(now)
 
     def _tidy(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from logdevice_py.core.ids import LogId, PeerId, data_log_of, is_metadata_log
@@ -16,6 +16,7 @@ from logdevice_py.event_log.events import DonorFlags, RebuildMode
 from logdevice_py.event_log.rebuilding_set import RebuildingSet
 from logdevice_py.placement.failure_domains import FailureDomains
 from logdevice_py.protocol.messages import Digested
+from storage_node.log_state import LogState
 from storage_node.log_store.interface import ReadResult
 from storage_node.log_store.wanted import members
 from storage_node.rebuilding.context import DonorContext, Patience, SequencerAnswered
@@ -33,8 +34,17 @@ class ShardDonor:
     """One shard as donor. A new round begins from the start; what has its copies is skipped."""
 
     def __init__(
-        self, shard: Shard, purges: PurgeStarter, own_store: RebuildStoreHandler, context: DonorContext
+        self,
+        shard: Shard,
+        purges: PurgeStarter,
+        own_store: RebuildStoreHandler,
+        context: DonorContext,
+        found_damage: Callable[[LogState, ReadResult], None],
     ) -> None:
+        """
+        Args:
+            found_damage: gets reads that met damage.
+        """
         self.round: Lsn = LSN_INVALID
         """The round that it works for, or has finished; 0: none."""
         self.result: DonorFlags | None = None
@@ -46,6 +56,7 @@ class ShardDonor:
         self._purges = purges
         self._own_store = own_store
         self._context = context
+        self._found_damage = found_damage
         self.pace = DonorPace(
             shard.shard, shard.append_delay.percent, context.pressure, context.settings, context.timers
         )
@@ -161,6 +172,7 @@ class ShardDonor:
                 self._context,
                 self.pace,
                 self._patience,
+                self._found_damage,
                 self._on_finished,
             )
             each.start(now)
@@ -185,10 +197,24 @@ class ShardDonor:
         """The latest record tells everything that the ones before it do: have that one stored again where a lost shard held it."""
         round_, state = self.round, self._shard.logs[log]
         self._metadata += 1
+        tries = 0
+
+        def look(now: Micros) -> None:
+            if self.round == round_ and not self._shard.failed:
+                self._shard.reads.read_last_header(log, LSN_OLDEST, state.highest, read)
 
         def read(result: ReadResult, now: Micros) -> None:
+            nonlocal tries
             if self.round != round_ or self._shard.failed:
                 return
+            if result.corrupt:
+                hit("donor_meets_damaged_metadata")
+                self._found_damage(state, result)
+                tries += 1
+                if not self._patience.is_over(tries):
+                    self._context.timers.at(now + self._context.settings.retry_us_max, look)
+                    return
+                self._flags |= DonorFlags.UNPLACED
             open_shards = {entry.shard for entry in self._context.set.open_shards}
             for _, image in result.entries:
                 copyset = members(image)

@@ -18,6 +18,7 @@ from logdevice_py.event_log.events import DonorFlags, RebuildMode
 from logdevice_py.metadata.epoch_metadata import EpochInterval
 from logdevice_py.placement.copyset import CopysetSelector
 from logdevice_py.placement.failure_domains import FailureDomains
+from storage_node.log_state import LogState
 from storage_node.log_store.interface import ReadResult
 from storage_node.log_store.wanted import members
 from storage_node.purge import HistoryReader
@@ -75,8 +76,13 @@ class LogRebuilding:
         context: DonorContext,
         pace: DonorPace,
         patience: Patience,
+        found_damage: Callable[[LogState, ReadResult], None],
         finished: Callable[[LogRebuilding, Micros], None],
     ) -> None:
+        """
+        Args:
+            found_damage: gets reads that met damage.
+        """
         self.log = log
         self.state = LogRebuildingState.HISTORY
         self.flags = DonorFlags.NONE
@@ -89,6 +95,7 @@ class LogRebuilding:
         self._context = context
         self._pace = pace
         self._patience = patience
+        self._found_damage = found_damage
         self._finished = finished
         self._timer: Timer | None = None
         self._pauses = self._new_pauses()
@@ -286,6 +293,14 @@ class LogRebuilding:
             self.stop()
             return
         if result.corrupt or result.bodiless:
+            state = self._shard.find(self.log)
+            assert state is not None
+            self._found_damage(state, result)
+            if not self._out_of_tries():
+                hit("rebuilding_waits_for_repair")
+                # the repair waits two seconds for who is silent, as lost shards are
+                self._timer = self._context.timers.at(now + self._context.settings.retry_us_max, self._read)
+                return
             hit("rebuilding_meets_damage")
             self.flags |= DonorFlags.UNPLACED
         self._entries, self._through = result.entries, result.through

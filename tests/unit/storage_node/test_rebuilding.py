@@ -602,6 +602,38 @@ class TestGiving:
             assert driver.now < 10_000_000_000
         assert driver.donor.running[SYNC_LOG].flags is DonorFlags.UNPLACED
 
+    def damaged(self) -> RebuildingDriver:
+        """A donor that begins to scan what it has to give, and cannot read it."""
+        driver = self.stored((ME, SHARDS[1], LOST), (ME, SHARDS[1], LOST))
+        driver.turn(release(lsn(1, 2)))
+        driver.disk.corrupt(SYNC_LOG, lsn(1, 1))
+        driver.lose(LOST)
+        driver.tell_history(WITHOUT_IT)
+        assert not driver.take(RebuildStore)
+        return driver
+
+    def test_a_copy_that_a_donor_cannot_read_is_repaired_and_then_given(self) -> None:
+        driver = self.damaged()
+        assert [notice.kind for notice in driver.notices] == ["damage"]
+        driver.tell_history(WITHOUT_IT)
+        asked = {fetch.shard: fetch for fetch in driver.take(Fetch)}
+        whole = image(lsn(1, 1), copyset=(ME, SHARDS[1], LOST))
+        for shard in SHARDS[1:4]:
+            peer, answer = fetched(asked[shard], *([lsn(1, 1)] if shard == SHARDS[1] else []))
+            if answer.entries:
+                answer = replace(answer, entries=[(int(lsn(1, 1)), len(whole))], images=whole)
+            driver.turn((peer, answer))
+        driver.advance(10 * SECOND)
+        assert [notice.kind for notice in driver.notices] == ["damage", "repaired"]
+        assert [int(position) for position, _ in driver.take_one(RebuildStore).entries] == [lsn(1, 1), lsn(1, 2)]
+        assert not driver.donor.running[SYNC_LOG].flags
+
+    def test_a_donor_gives_the_rest_and_says_so_when_a_copy_cannot_be_repaired(self) -> None:
+        driver = self.damaged()
+        driver.advance(60 * SECOND)
+        assert [int(position) for position, _ in driver.take(RebuildStore)[0].entries] == [lsn(1, 2)]
+        assert driver.donor.running[SYNC_LOG].flags is DonorFlags.UNPLACED
+
     def test_a_donor_that_may_have_lost_entries_in_a_crash_says_so(self) -> None:
         driver = self.stored((SHARDS[1], ME, LOST))
         driver.log().dirty = [(lsn(1, 0), lsn(1, 9))]

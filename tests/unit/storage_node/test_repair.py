@@ -101,6 +101,17 @@ class TestDamagedCopies:
         driver.tell_history([interval()])
         assert len(driver.take(Fetch)) == len(OTHERS), "they are asked again"
 
+    def test_shards_that_were_lost_and_rebuilt_are_left_out_of_account(self) -> None:
+        """They vouch for nothing, for good; without that, damage would stay where two disks were replaced one after the other."""
+        driver = filled(replace(SETTINGS, scrub_bytes_per_s=0))
+        driver.machines.repairs.is_made_good = lambda shard, generation: shard in OTHERS[2:] and generation == 1
+        asked = find_damage(driver, 4)
+        driver.turn(*(fetched(asked[shard], status=Status.REBUILDING, through=0) for shard in OTHERS[2:]))
+        driver.turn(*(fetched(asked[shard], lsn(1, 4)) for shard in OTHERS[:2]))
+        driver.advance(3 * SECOND)
+        assert [notice.kind for notice in driver.notices] == ["damage", "repaired"]
+        assert driver.stored() == [lsn(1, esn) for esn in range(1, 11)]
+
     def test_what_nobody_has_stays_as_it_is(self, driver: ShardDriver) -> None:
         before = len(driver.disk.rows)
         asked = find_damage(driver, 4)
