@@ -31,6 +31,7 @@ from logdevice_py.runtime.transport import Identity, Transport, bind
 from sequencer.effects import EpochStoreRequest, LogNotice
 from sequencer.node import SequencerNode
 from server.cluster_file import ClusterFile, read_cluster_file
+from server.event_log.notices import EventLogNotice
 from server.instance import choose_instance, keep_instance
 from server.live_settings import LiveSettings, live_settings_of
 from server.node import Node
@@ -206,6 +207,7 @@ class NodeHost:
                 ReadDirectory: self._run_shards,
                 Notice: self._say,
                 LogNotice: self._say_of_logs,
+                EventLogNotice: self._say_of_event_log,
             },
             own_peer=PeerId(self.node_id),
             on_crash=self._on_crash,
@@ -274,6 +276,10 @@ class NodeHost:
         now = monotonic_us()
         for notice in notices:
             self._complaints.warn(notice.kind, notice.text, now)
+
+    def _say_of_event_log(self, notices: list[EventLogNotice]) -> None:
+        for notice in notices:
+            log.log(logging.WARNING if notice.alarm else logging.INFO, "%s", notice.text)
 
     def _run_shards(self, effects: list[Any]) -> None:
         if len(self.shards) == 1:

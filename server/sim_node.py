@@ -16,6 +16,7 @@ from logdevice_py.core.units import MILLISECOND
 from logdevice_py.simulation.clock import SimClock
 from logdevice_py.simulation.process import Process
 from sequencer.effects import EpochStoreRequest, LogNotice
+from server.event_log.notices import EventLogNotice
 from server.node import Node
 from server.node_settings import NodeSettings
 from server.sim_disk import DiskSettings, SimShard
@@ -210,6 +211,7 @@ class SimNode:
                 ReadDirectory: self._run_shards,
                 Notice: self._say,
                 LogNotice: self._say,
+                EventLogNotice: self._say,
             },
             network=cluster.network,
             clock=self.clock,

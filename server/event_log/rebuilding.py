@@ -14,12 +14,14 @@ from logdevice_py.core.lsn import Epoch
 from logdevice_py.core.machine import Outbox, Rng, TimerWheel
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import SECOND, Micros
+from logdevice_py.event_log.changes import ToldShards, changes, summary
 from logdevice_py.event_log.rebuilding_set import RebuildingSet
 from logdevice_py.event_log.settings import RebuildingMetrics, RebuildingSettings
 from logdevice_py.membership.gossip import GossipMachine
 from logdevice_py.protocol import messages as m
 from sequencer.node import SequencerNode
 from server.event_log.exclusion import excluded_shards
+from server.event_log.notices import EventLogNotice
 from server.event_log.replica import EventLogReplica
 from server.event_log.supervisor import RebuildingSupervisor
 from storage_node.node import StorageNode
@@ -64,12 +66,15 @@ class NodeRebuilding:
         self._config = config
         self._settings = settings
         self._gossip = gossip
+        self._outbox = outbox
         self._timers = timers
         self._sequencer = sequencer
         self._storage = storage
         self._on_exclusion = on_exclusion
         self._on_status = on_status
         self._seen = (0, -1)
+        self._told: ToldShards | None = None
+        """What the node's log says of the event log."""
         ids = (number | 1 << 63 for number in request_ids)
         self.replica = EventLogReplica(
             config, settings, self.metrics, outbox, timers, rng, ids, lambda now: self._apply(now)
@@ -148,6 +153,20 @@ class NodeRebuilding:
             self._storage.on_rebuilding_set(state, now)
         self.replica.session.on_message(PeerId(self._node), self.status_message(), now)
         self._on_status()
+        self._tell()
+
+    def _tell(self) -> None:
+        """Of what happened before it is caught up only what has come of it: each start would say it again."""
+        if not self.replica.caught_up:
+            return
+        if self._told is None:
+            first = summary(self.set)
+            lines = [] if first is None else [first]
+        else:
+            lines = changes(self._told, self.set)
+        self._told = ToldShards.of(self.set)
+        for line in lines:
+            self._outbox.emit(EventLogNotice(line.text, line.alarm))
 
     def _tell_recovery(self, now: Micros) -> None:
         if self._sequencer is None:

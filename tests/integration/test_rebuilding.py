@@ -116,6 +116,11 @@ async def test_a_node_that_is_lost_for_good_is_rebuilt_without_anybody_doing_any
         for log, journal in zip((1, 2, 3), journals, strict=True):
             check_copies(copies, log, journal.acknowledged, 2, {SHARDS[4]})
 
+        for node in range(4):
+            said = (cluster.directory / f"n{node}.log").read_text()
+            assert said.count("WARNING N4:S0 is taken for lost in generation 1 (N4 was dead for ") == 1, said
+            assert said.count("INFO rebuilding of N4:S0 begins: ") == 1, said
+            assert said.count("INFO N4:S0 is rebuilt: ") == 1, said
 
 async def test_two_nodes_one_after_the_other_while_the_first_is_being_rebuilt(tmp_path: Path) -> None:
     settings = rebuilding(rate_limit_bytes="600KiB", chunk_bytes="20KiB")
