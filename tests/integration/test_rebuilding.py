@@ -8,6 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from client.cli.ctl.main import parser, run
+from client.cli.program import EXIT_UNANSWERED
 from client.cli.rebuilding import (
     mark_unrecoverable,
     read_rebuilding_set,
@@ -112,15 +116,15 @@ async def test_a_node_that_is_lost_for_good_is_rebuilt_without_anybody_doing_any
         for log, journal in zip((1, 2, 3), journals, strict=True):
             compare(await read_all(client, log), journal)
         await cluster.supervisor.stop_all()
-        copies = await asyncio.to_thread(copies_of, cluster, range(4))
-        for log, journal in zip((1, 2, 3), journals, strict=True):
-            check_copies(copies, log, journal.acknowledged, 2, {SHARDS[4]})
-
         for node in range(4):
             said = (cluster.directory / f"n{node}.log").read_text()
             assert said.count("WARNING N4:S0 is taken for lost in generation 1 (N4 was dead for ") == 1, said
             assert said.count("INFO rebuilding of N4:S0 begins: ") == 1, said
             assert said.count("INFO N4:S0 is rebuilt: ") == 1, said
+        copies = await asyncio.to_thread(copies_of, cluster, range(4))
+        for log, journal in zip((1, 2, 3), journals, strict=True):
+            check_copies(copies, log, journal.acknowledged, 2, {SHARDS[4]})
+
 
 async def test_two_nodes_one_after_the_other_while_the_first_is_being_rebuilt(tmp_path: Path) -> None:
     settings = rebuilding(rate_limit_bytes="600KiB", chunk_bytes="20KiB")
@@ -201,7 +205,9 @@ async def test_a_node_that_comes_back_with_its_data_is_used_again(tmp_path: Path
         compare(await read_all(client, 1), journal)
 
 
-async def test_more_nodes_than_replication_allows_cost_exactly_what_only_they_held(tmp_path: Path) -> None:
+async def test_more_nodes_than_replication_allows_cost_exactly_what_only_they_held(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     settings = rebuilding(self_initiated_grace_period_us="0s")
     async with (
         process_cluster(
@@ -228,6 +234,10 @@ async def test_more_nodes_than_replication_allows_cost_exactly_what_only_they_he
             for shard in SHARDS[3:]:
                 await wait_until_rebuilt(client, shard)
             reading = await read_all(client, 1, timeout=60)
+            assert await run(parser().parse_args(["-c", cluster.file, "status"])) == EXIT_UNANSWERED
+        said = capsys.readouterr().err
+        for node in (3, 4):
+            assert f"N{node}: S0 is lost, and rebuilding it ended uncertain" in said
         lost = {lsn for lsn, copyset in acknowledged.items() if set(copyset) <= set(SHARDS[3:])}
         found = {lsn for lsn, _ in reading.records}
         losses = [(lo, hi) for kind, lo, hi in reading.gaps if kind == "dataloss"]

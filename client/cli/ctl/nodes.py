@@ -10,9 +10,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from client.cli.ctl.lost_shards import generations, unfinished, without_vouchers
 from client.cli.ctl.verb import PROGRAM, Verb, show, show_rows
 from client.cli.program import EXIT_FAILED, EXIT_OK, EXIT_UNANSWERED, exit_status, say
-from logdevice_py.core.ids import NODE_ID_MAX, NodeId
+from logdevice_py.core.ids import NODE_ID_MAX, NodeId, format_shard
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.tables.catalog import TABLES
 from logdevice_py.tables.constraints import EVERYTHING
@@ -84,11 +85,15 @@ async def _status(client: Client, arguments: argparse.Namespace) -> int:
     nodes = list(client.config.nodes)
     try:
         found, silent = await _tables(
-            asker, nodes, ("info", "cluster_state", "sequencers", "shards", "waits"), arguments.timeout or _SECONDS
+            asker,
+            nodes,
+            ("info", "cluster_state", "sequencers", "shards", "waits", "shard_rebuildings"),
+            arguments.timeout or _SECONDS,
         )
     finally:
         await asker.close()
     rows = [_node_row(client, node, found, silent) for node in nodes]
+    elsewhere = _add_lost_shards(client, rows, found)
     if not arguments.json:
         config = client.config
         say_plain = f"cluster {config.name}, version {config.version} of its file: {len(nodes)} nodes, {len(silent)} of which do not answer"
@@ -97,7 +102,31 @@ async def _status(client: Client, arguments: argparse.Namespace) -> int:
     for row in rows:
         for trouble in row["troubles"]:
             say(PROGRAM, f"{row['node']}: {trouble}", alarm=True)
+    for trouble in elsewhere:
+        say(PROGRAM, trouble, alarm=True)
     return EXIT_UNANSWERED if silent else EXIT_OK
+
+
+def _add_lost_shards(client: Client, rows: Sequence[Mapping[str, Any]], found: Mapping[str, Found]) -> list[str]:
+    """What is the matter with lost and drained shards goes to the troubles of their nodes; of nodes that left the cluster file it is given
+    back."""
+
+    def all_of(name: str) -> list[dict[str, Any]]:
+        return [row for each in found[name].values() for row in each]
+
+    troubles: dict[str, list[str]] = {row["node"]: row["troubles"] for row in rows}
+    elsewhere = []
+    for shard, text in unfinished(all_of("shard_rebuildings")).items():
+        node, _, index = shard.partition(":")
+        if node in troubles:
+            troubles[node].append(f"{index} {text}")
+        else:
+            elsewhere.append(f"{shard} {text}")
+    afresh, what_follows = without_vouchers(client.config, generations(all_of("cluster_state")))
+    for each in afresh:
+        node, _, index = format_shard(each).partition(":")
+        troubles[node].append(f"{index} {what_follows}")
+    return elsewhere
 
 
 def _node_row(client: Client, node: NodeId, found: Mapping[str, Found], silent: Mapping[NodeId, str]) -> dict[str, Any]:
@@ -326,7 +355,7 @@ VERBS: tuple[Verb, ...] = (
         "status",
         "nodes, their health and their shards at a glance",
         "Print each node: whether it takes requests, what the others think of it, for how long it has run, how many logs it sequences and how "
-        "its shards are. What is wrong is told on standard error.",
+        "its shards are. What is wrong is told on standard error, also which shards are lost or being drained.",
         lambda options: None,
         _status,
     ),

@@ -1,0 +1,74 @@
+"""What ``ldctl status`` says of shards that are lost, drained, or began afresh; the nodes told it from memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from logdevice_py.config.cluster import ClusterConfig
+from logdevice_py.core.ids import Generation, NodeId, ShardId, format_shard, shard_id
+from logdevice_py.event_log.changes import standing
+from logdevice_py.event_log.events import RebuildMode
+from logdevice_py.placement.failure_domains import Authority, FailureDomains, FMajority
+
+_NAMED_MAX: Final = 8
+
+
+def unfinished(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """Shards that are not rebuilt, or not as they should be, and what is the matter with each.
+
+    Args:
+        rows: of table `shard_rebuildings`, of any nodes. Those of the node that is ahead count.
+    """
+    rows = list(rows)
+    newest = max((row["version"] for row in rows), default=0)
+    return {
+        row["rebuilding_shard"]: _told(row) for row in rows if row["version"] == newest and row["status"] != "rebuilt"
+    }
+
+
+def _told(row: Mapping[str, Any]) -> str:
+    text = standing(RebuildMode[row["mode"]], row["status"])
+    if row["status"] != "rebuilding":
+        return f"{text}; its silence counts as {row['authoritative_status']}"
+    left = row["donors_left"]
+    return f"{text}; waits for {left}" if left else text
+
+
+def generations(rows: Iterable[Mapping[str, Any]]) -> dict[ShardId, Generation]:
+    """The latest of each shard that any node heard of.
+
+    Args:
+        rows: of table `cluster_state`.
+    """
+    found: dict[ShardId, Generation] = {}
+    for row in rows:
+        for index, text in enumerate(row["generations"].split(", ")):
+            if text.isdecimal():
+                shard = shard_id(NodeId(row["observed_node_id"]), index)
+                found[shard] = Generation(max(int(text), found.get(shard, 0)))
+    return found
+
+
+def without_vouchers(config: ClusterConfig, known: Mapping[ShardId, Generation]) -> tuple[list[ShardId], str]:
+    """Shards that began afresh and so cannot vouch for what metadata logs held before, when no more than those may be silent, and what follows
+    from that. Empty: others may be away, or there are no such shards."""
+    kept_by = config.metadata_log
+    lost = [shard for shard in kept_by.nodeset if known.get(shard, 0) > 1]
+    domains = FailureDomains(kept_by.nodeset, kept_by.replication, config.location)
+    for shard in lost:
+        domains.set_authority(shard, Authority.UNDERREPLICATION)
+    awaited = [
+        shard
+        for shard in kept_by.nodeset
+        if shard not in lost
+        and domains.f_majority([other for other in kept_by.nodeset if other != shard]) is FMajority.NONE
+    ]
+    if not lost or not awaited:
+        return [], ""
+    names = [format_shard(shard) for shard in awaited]
+    away = ", ".join(names) if len(names) <= _NAMED_MAX else f"{len(names)} others"
+    return lost, (
+        "began afresh and cannot vouch for what it held of metadata logs: who has to read one (readers, the event log, rebuilding) waits while one "
+        f"of these is away: {away}"
+    )
