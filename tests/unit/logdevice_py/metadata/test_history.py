@@ -264,6 +264,25 @@ def test_a_silent_shard_that_lost_its_data_is_waited_for_longer() -> None:
     assert reading.finished
 
 
+def test_beside_two_of_five_that_began_afresh_a_further_one_that_is_away_is_waited_for_until_it_leaves_the_file() -> (
+    None
+):
+    """As docs/decisions/0005-rebuilding.md says, with three copies."""
+    reading = Reading()
+    for node in (0, 1):
+        reading.answer(node, status=Status.REBUILDING)
+    for node in (2, 3):
+        reading.answer(node, image(metadata(1)))
+    reading.advance(60 * SECOND)
+    assert not reading.finished
+    fewer = SimpleNamespace(
+        metadata_log=SimpleNamespace(nodeset=SHARDS[:4], replication=NODE_3), location=lambda shard: None
+    )
+    reading.reader.on_config(cast(ClusterConfig, fewer), reading.now)
+    assert reading.finished
+    assert (reading.reader.history, reading.reader.authoritative) == (metadata(1).history, True)
+
+
 def test_what_a_shard_that_lost_data_still_has_is_read_to_its_end() -> None:
     reading = Reading()
     lsn, _ = image(metadata(1))
