@@ -12,7 +12,7 @@ from typing import Any, Final
 import apsw
 
 from logdevice_py.core.ids import SHARD_INDEX_MAX, LogId
-from logdevice_py.core.lsn import LSN_MAX, Lsn
+from logdevice_py.core.lsn import LSN_MAX, LSN_OLDEST, Lsn
 from logdevice_py.tables.constraints import EVERYTHING, Constraints
 from logdevice_py.tables.declare import TableDeclaration, TableSource
 
@@ -100,9 +100,9 @@ def _with_term(found: Wanted, name: str, sign: str, value: int) -> Wanted:
             nothing=found.nothing or other or not 0 <= value <= SHARD_INDEX_MAX,
         )
     lo, hi = constraints.lsn_min, constraints.lsn_max
+    # Nothing lies at 0 or at the largest LSN, which stand for open ends: an end that is given beyond what lies anywhere is one all the same.
     if sign in ("=", ">", ">="):
-        lo = Lsn(max(lo, value + (sign == ">")))
+        lo = Lsn(max(lo, value + (sign == ">"), LSN_OLDEST))
     if sign in ("=", "<", "<="):
-        hi = Lsn(min(hi, value - (sign == "<")))
-    hi = min(hi, LSN_MAX)
+        hi = Lsn(min(hi, value - (sign == "<"), LSN_MAX - 1))
     return replace(found, constraints=replace(constraints, lsn_min=lo, lsn_max=hi), nothing=found.nothing or lo > hi)

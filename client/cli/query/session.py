@@ -216,7 +216,8 @@ class LDQuery:
         if missing:
             raise LogDeviceError(
                 Status.INVALID_PARAM,
-                f"table {table.name} is read by {' and '.join(table.required)} only: give log_id, and lsn as one value or with both ends",
+                f"table {table.name} is read by {' and '.join(table.required)} only: give log_id, and lsn as one value or with both ends, "
+                "like log_id = 1 AND lsn BETWEEN 'e1n1' AND 'e3n17'",
             )
         key = (table.name, wanted)
         rows = self._fetched.get(key)

@@ -74,6 +74,10 @@ def test_equality_of_log_shard_and_node_is_pushed_down(where: str, expected: Wan
         ("lsn >= 7 AND lsn > 7 AND lsn <= 20", 8, 20),
         ("lsn >= 7", 7, LSN_MAX),
         ("lsn < 9", 0, 8),
+        ("lsn BETWEEN 0 AND 9", 1, 9),
+        ("lsn > -1 AND lsn < 9", 1, 8),
+        (f"lsn BETWEEN 0 AND {LSN_MAX}", 1, LSN_MAX - 1),
+        (f"lsn >= 7 AND lsn <= {LSN_MAX - 1}", 7, LSN_MAX - 1),
     ],
 )
 def test_ranges_of_lsns_are_pushed_down(where: str, lo: int, hi: int) -> None:
@@ -83,7 +87,16 @@ def test_ranges_of_lsns_are_pushed_down(where: str, lo: int, hi: int) -> None:
     assert (constraints.lsn_min, constraints.lsn_max) == (lo, hi)
 
 
-@pytest.mark.parametrize("where", ["lsn > 9 AND lsn < 7", "lsn = NULL", "log_id = NULL", "log_id = -1", "shard = 1000"])
+@pytest.mark.parametrize("ends", ["BETWEEN 0 AND 9", f"BETWEEN 0 AND {LSN_MAX}", f"BETWEEN 7 AND {LSN_MAX}"])
+def test_ends_that_leave_nothing_out_are_ends(ends: str) -> None:
+    source = Source()
+    source.run(f"SELECT * FROM record WHERE log_id = 1 AND lsn {ends}")
+    assert source.only().constraints.constrained == {"log_id", "lsn"}
+
+
+@pytest.mark.parametrize(
+    "where", ["lsn > 9 AND lsn < 7", "lsn = 0", "lsn = NULL", "log_id = NULL", "log_id = -1", "shard = 1000"]
+)
 def test_what_no_row_can_satisfy_asks_nobody(where: str) -> None:
     source = Source()
     rows = source.run(f"SELECT * FROM record WHERE {where}")

@@ -62,6 +62,7 @@ def test_errors_say_what_would_be_right(session: LDQuery) -> None:
     assert "there are nodes, log_groups" in refusal(session, "SELECT * FROM node")
     assert "lsn as one value or with both ends" in refusal(session, "SELECT * FROM record WHERE log_id = 1")
     assert "lsn as one value or with both ends" in refusal(session, "SELECT * FROM record WHERE log_id = 1 AND lsn > 5")
+    assert "lsn BETWEEN 'e1n1' AND 'e3n17'" in refusal(session, "SELECT * FROM record")
     assert "log_idd" in refusal(session, "SELECT log_idd FROM sequencers")
 
 
