@@ -178,8 +178,8 @@ def _is_taken(event: ShardNeedsRebuild, since: Lsn, state: RebuildingSet) -> boo
     return done or not state.says_something_new(event)
 
 
-async def call_off(client: Client, shard: ShardId) -> None:
-    """The shard is to be used again: nothing is emptied, or the rebuilt one is back.
+async def call_off(client: Client, shard: ShardId) -> RebuildingShard | None:
+    """The shard is to be used again: nothing is emptied, or the rebuilt one is back. What is so of it then, if it was lost again meanwhile.
 
     Raises:
         LogDeviceError: NOTFOUND: the event log has nothing of the shard.
@@ -191,6 +191,7 @@ async def call_off(client: Client, shard: ShardId) -> None:
         # one that was lost while it was drained is drained further
         event = ShardAbortRebuild(shard, entry.generation, entry.mode)
         entry = (await _append(client, event, partial(_is_no_more, entry))).shards.get(shard)
+    return None if entry is None or entry.generation < first.generation else entry
 
 
 def _is_called_off(first: RebuildingShard, entry: RebuildingShard) -> bool:
@@ -204,8 +205,9 @@ def _is_no_more(before: RebuildingShard, state: RebuildingSet) -> bool:
     return entry is None or entry.since != before.since
 
 
-async def mark_unrecoverable(client: Client, shard: ShardId) -> None:
-    """Nobody is to wait any more for what a lost shard held. Readers report as lost what nobody else has.
+async def mark_unrecoverable(client: Client, shard: ShardId) -> RebuildingShard | None:
+    """Nobody is to wait any more for what a lost shard held. Readers report as lost what nobody else has. What is so of the shard then; None: it is
+    used again.
 
     Raises:
         LogDeviceError: NOTFOUND: the event log has nothing of the shard.
@@ -213,11 +215,12 @@ async def mark_unrecoverable(client: Client, shard: ShardId) -> None:
     entry = (await read_rebuilding_set(client)).shards.get(shard)
     if entry is None:
         raise LogDeviceError(Status.NOTFOUND, f"{format_shard(shard)} is not lost")
-    await _append(
+    state = await _append(
         client,
         ShardUnrecoverable(shard, entry.generation),
         lambda state: shard not in state.shards or not state.shards[shard].recoverable,
     )
+    return state.shards.get(shard)
 
 
 async def wait_until_rebuilt(client: Client, shard: ShardId, *, pause: float = _PAUSE) -> RebuildingShard | None:

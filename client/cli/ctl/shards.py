@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from client.client import Client
     from logdevice_py.event_log.rebuilding_set import RebuildingSet, RebuildingShard
 
-ShardWork = Callable[["Client", ShardId], Awaitable[None]]
+ShardWork = Callable[["Client", ShardId], Awaitable[tuple["RebuildingShard | None", bool]]]
+"""Returns what the event log says of the shard then (None: the shard is used), and whether it said so before."""
+_BUT = {"unplaced": ", but some records have copies less", "uncertain": ", but records may be gone"}
 
 
 def parse_shard_argument(text: str) -> ShardId:
@@ -69,48 +71,87 @@ def why_not_done(entry: RebuildingShard | None, mode: RebuildMode) -> str | None
     return entry.status if entry is not None and entry.flags else None
 
 
+def what_is_so(shard: ShardId, entry: RebuildingShard | None, *, already: bool = False) -> str:
+    """What the event log says of a shard, in a sentence. `already`: before it was asked for, too."""
+    name = format_shard(shard)
+    if entry is None:
+        return f"{name} is used again"
+    done = "drained" if entry.mode is RebuildMode.RELOCATE else "rebuilt"
+    text = f"{name} is {'' if entry.rebuilt else 'being '}{done}{' already' if already else ''}{_BUT.get(entry.status, '')}"
+    return f"{text}; it is to be drained when it is back" if entry.drained else text
+
+
+def what_is_given_up(shard: ShardId, entry: RebuildingShard | None, *, already: bool = False) -> str:
+    """As `what_is_so`, of a shard for whose data nobody is to wait."""
+    if entry is None:
+        return what_is_so(shard, entry)
+    return f"{format_shard(shard)} is given up{' already' if already else ''}: nobody waits for what only it held"
+
+
 def _attended(
-    work: ShardWork, what: str, mode: RebuildMode = RebuildMode.RESTORE
+    work: ShardWork,
+    what: str,
+    mode: RebuildMode = RebuildMode.RESTORE,
+    sentence: Callable[..., str] = what_is_so,
 ) -> Callable[[Client, argparse.Namespace], Awaitable[int]]:
     async def run(client: Client, arguments: argparse.Namespace) -> int:
         from client.cli.rebuilding import wait_until_rebuilt
 
         attendant = Attendant(PROGRAM, client, EVENT_LOG_DELTAS, timeout=arguments.timeout or 10.0)
         attendant.waits_for = lambda: what
-        await attendant.attend(work(client, arguments.shard))
-        if not getattr(arguments, "wait", False):
-            return EXIT_OK
-        say(PROGRAM, f"waiting until {format_shard(arguments.shard)} is rebuilt")
-        problem = why_not_done(await wait_until_rebuilt(client, arguments.shard), mode)
+        shard: ShardId = arguments.shard
+        entry, already = await attendant.attend(work(client, shard))
+        problem = None
+        if getattr(arguments, "wait", False):
+            say(PROGRAM, f"waiting until {format_shard(shard)} is rebuilt")
+            begun, entry = entry, await wait_until_rebuilt(client, shard)
+            already = already and entry == begun
+            problem = why_not_done(entry, mode)
+        show(
+            arguments,
+            {
+                "shard": format_shard(shard),
+                "mode": None if entry is None else entry.mode.name,
+                "status": None if entry is None else entry.status,
+                "already": already,
+            },
+            plain=sentence(shard, entry, already=already),
+        )
         if problem is not None:
-            say(PROGRAM, f"{format_shard(arguments.shard)}: {problem}", alarm=True)
+            say(PROGRAM, f"{format_shard(shard)}: {problem}", alarm=True)
         return EXIT_OK if problem is None else EXIT_FAILED
 
     return run
 
 
-async def _rebuild(client: Client, shard: ShardId) -> None:
-    from client.cli.rebuilding import start_rebuilding
+async def _start(client: Client, shard: ShardId, mode: RebuildMode) -> tuple[RebuildingShard | None, bool]:
+    from client.cli.rebuilding import read_rebuilding_set, start_rebuilding
 
-    await start_rebuilding(client, shard, RebuildMode.RESTORE)
-
-
-async def _drain(client: Client, shard: ShardId) -> None:
-    from client.cli.rebuilding import start_rebuilding
-
-    await start_rebuilding(client, shard, RebuildMode.RELOCATE)
+    before = (await read_rebuilding_set(client)).shards.get(shard)
+    entry = (await start_rebuilding(client, shard, mode)).shards.get(shard)
+    return entry, entry == before
 
 
-async def _undrain(client: Client, shard: ShardId) -> None:
+async def _rebuild(client: Client, shard: ShardId) -> tuple[RebuildingShard | None, bool]:
+    return await _start(client, shard, RebuildMode.RESTORE)
+
+
+async def _drain(client: Client, shard: ShardId) -> tuple[RebuildingShard | None, bool]:
+    return await _start(client, shard, RebuildMode.RELOCATE)
+
+
+async def _undrain(client: Client, shard: ShardId) -> tuple[RebuildingShard | None, bool]:
     from client.cli.rebuilding import call_off
 
-    await call_off(client, shard)
+    return await call_off(client, shard), False
 
 
-async def _unrecoverable(client: Client, shard: ShardId) -> None:
-    from client.cli.rebuilding import mark_unrecoverable
+async def _unrecoverable(client: Client, shard: ShardId) -> tuple[RebuildingShard | None, bool]:
+    from client.cli.rebuilding import mark_unrecoverable, read_rebuilding_set
 
-    await mark_unrecoverable(client, shard)
+    before = (await read_rebuilding_set(client)).shards.get(shard)
+    entry = await mark_unrecoverable(client, shard)
+    return entry, entry is not None and entry == before
 
 
 async def _rebuildings(client: Client, arguments: argparse.Namespace) -> int:
@@ -151,7 +192,7 @@ VERBS: tuple[Verb, ...] = (
         "Nobody waits any more for the data of a lost shard. Readers report as lost what no other shard has. Only needed when so many shards are lost "
         "together that some records may have had no other copy.",
         _shard,
-        _attended(_unrecoverable, "the event log to take it"),
+        _attended(_unrecoverable, "the event log to take it", sentence=what_is_given_up),
     ),
     Verb(
         "rebuildings",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any, cast
@@ -9,11 +10,12 @@ from typing import Any, cast
 import pytest
 
 from client.cli import rebuilding
-from client.cli.ctl.shards import why_not_done
+from client.cli.ctl.main import parser
+from client.cli.ctl.shards import what_is_so, why_not_done
 from client.cli.rebuilding import call_off, read_rebuilding_set, start_rebuilding
 from client.client import Client
 from client.read.items import Gap, GapKind, Record
-from logdevice_py.core.ids import EVENT_LOG_DELTAS, EVENT_LOG_SNAPSHOTS, Generation, LogId, ShardId
+from logdevice_py.core.ids import EVENT_LOG_DELTAS, EVENT_LOG_SNAPSHOTS, Generation, LogId, ShardId, format_shard
 from logdevice_py.core.lsn import LSN, Lsn
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import Timestamp
@@ -231,3 +233,36 @@ def test_how_waiting_ended_is_said() -> None:
     lost = replace(state.shards[DRAINED], rebuilt=True)
     assert why_not_done(lost, RebuildMode.RELOCATE) == "was lost (rebuilt), and is drained when it is back"
     assert why_not_done(replace(lost, flags=DonorFlags.UNPLACED), RebuildMode.RESTORE) == "unplaced"
+
+
+async def test_what_is_so_after_a_verb_is_said(client: FakeClient, capsys: pytest.CaptureFixture[str]) -> None:
+    async def types(verb: str, shard: ShardId, *options: str) -> str:
+        client.appended.clear()
+        arguments = parser().parse_args(["-c", "-", *options, verb, format_shard(shard)])
+        assert await arguments.run(client.as_client(), arguments) == 0
+        return capsys.readouterr().out
+
+    name, lost = format_shard(DRAINED), format_shard(LOST)
+    assert await types("drain", DRAINED) == f"{name} is being drained\n"
+    assert await types("drain", DRAINED) == f"{name} is being drained already\n"
+    client.finish()
+    for verb in ("drain", "rebuild"):
+        assert await types(verb, DRAINED) == f"{name} is drained already\n"
+    assert json.loads(await types("drain", DRAINED, "--json")) == {
+        "shard": name,
+        "mode": "RELOCATE",
+        "status": "rebuilt",
+        "already": True,
+    }
+    assert await types("undrain", DRAINED) == f"{name} is used again\n"
+    assert await types("rebuild", LOST) == f"{lost} is being rebuilt\n"
+    given_up = f"{lost} is given up{{}}: nobody waits for what only it held\n"
+    assert await types("unrecoverable", LOST) == given_up.format("")
+    assert await types("unrecoverable", LOST) == given_up.format(" already")
+    assert await types("drain", LOST) == f"{lost} is being rebuilt; it is to be drained when it is back\n"
+    assert json.loads(await types("undrain", LOST, "--json"))["status"] is None
+    client.add(needs(DRAINED, RebuildMode.RESTORE))
+    client.finish(DonorFlags.UNPLACED)
+    assert (
+        what_is_so(DRAINED, client.state().shards[DRAINED]) == f"{name} is rebuilt, but some records have copies less"
+    )
