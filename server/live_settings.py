@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, Final
 
 from logdevice_py.config.admin import AdminSettings
+from logdevice_py.config.cluster import SETTINGS_SECTIONS
 from logdevice_py.core.declare import render_value, settings_from, written_value
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.membership.settings import MembershipSettings
@@ -101,6 +102,11 @@ class LiveSettings:
         live = LIVE.get(section)
         if live is None or section not in self._users:
             can = ", ".join(each for each in LIVE if each in self._users)
+            if section.removeprefix("settings.") not in SETTINGS_SECTIONS:
+                raise LogDeviceError(
+                    Status.INVALID_PARAM,
+                    f"there is no section {section[:50]}; those with settings that can be changed while the node runs: {can}",
+                )
             raise LogDeviceError(
                 Status.INVALID_PARAM, f"{section[:50]}: cannot be changed while the node runs; these can: {can}"
             )
