@@ -45,7 +45,7 @@ from storage_node.log_store.interface import (
     ReadShard,
     WriteShard,
 )
-from storage_node.log_store.rocksdb.shard_opening import DamagedStoreError
+from storage_node.log_store.rocksdb.shard_opening import DamagedStoreError, refuse_in_use
 from storage_node.log_store.settings import LogStoreSettings
 from storage_node.notices import Notice
 from storage_node.service import ShardService
@@ -164,8 +164,10 @@ class NodeHost:
             for shard in member.shard_ids()
         }
         self.store_directories = {shard: str(each.directory) for shard, each in registrations.items()}
-        for registration in registrations.values():
+        for shard, registration in registrations.items():
             await registration.check()
+            # Before the instance is kept: it would be left in the directory of another node.
+            await asyncio.to_thread(refuse_in_use, str(registration.directory), shard)
         directory.mkdir(parents=True, exist_ok=True)
         await asyncio.to_thread(keep_instance, directory, self.instance)
         for shard, registration in registrations.items():

@@ -133,7 +133,8 @@ class ShardService:
             give_up_damaged: a store that cannot be opened is moved to ``<directory>.damaged-<n>``, and the shard begins afresh.
 
         Raises:
-            LogDeviceError: `DamagedStoreError`: the store cannot be opened; or what `admit` or `register` raised.
+            LogDeviceError: `DamagedStoreError`: the store cannot be opened; `StoreInUseError`: it is open already; or what `admit` or
+                `register` raised.
         """
         opening = ShardOpening(directory, shard, cluster, settings, register, wall, report, admit)
         store, contents = await opening.open(give_up_damaged=give_up_damaged)

@@ -35,7 +35,8 @@ from storage_node.log_store.interface import (
     WriteShard,
     Written,
 )
-from storage_node.log_store.rocksdb import RocksLogStore
+from storage_node.log_store.rocksdb import RocksLogStore, shard_opening
+from storage_node.log_store.rocksdb.shard_opening import StoreInUseError
 from storage_node.log_store.rocksdb.warmer import STARTS_MAX, Warmer
 from storage_node.log_store.settings import LogStoreSettings
 from storage_node.log_store.wanted import Wants, no_body
@@ -605,11 +606,18 @@ class TestIdentity:
         await shell.service.close()
         assert (tmp_path / "shard.foreign-1" / "db").is_dir()
 
-    async def test_a_store_that_is_open_elsewhere_cannot_be_opened(self, tmp_path: Path) -> None:
+    async def test_a_store_that_is_open_elsewhere_cannot_be_opened_nor_given_up(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         shell = await open_service(tmp_path / "shard")
-        with pytest.raises(LogDeviceError, match="cannot be opened"):
-            await open_service(tmp_path / "shard")
+        with pytest.raises(StoreInUseError, match=r"this process has the store there open\. Nothing was changed"):
+            await open_service(tmp_path / "shard", give_up_damaged=True)
+        with monkeypatch.context() as patch:
+            patch.setattr(shard_opening, "find_user", lambda directory: None)
+            with pytest.raises(StoreInUseError, match="another process has the store there open"):
+                await open_service(tmp_path / "shard", give_up_damaged=True)
         await shell.service.close()
+        assert [path.name for path in tmp_path.iterdir()] == ["shard"]
 
     async def test_a_registration_that_fails_leaves_the_store_as_it_was(self, tmp_path: Path) -> None:
         async def register(generation: Generation | None, birth: bytes) -> Generation:

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
-from logdevice_py.core.ids import Generation, ShardId
+from logdevice_py.core.ids import Generation, ShardId, format_shard
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import Timestamp
 from logdevice_py.tables.storage import AsideReason
@@ -16,6 +16,7 @@ from storage_node.log_store.identity import NO_GENERATION, IdentityVerdict, Judg
 from storage_node.log_store.interface import Contents
 from storage_node.log_store.rocksdb.moved_aside import move_aside
 from storage_node.log_store.rocksdb.store import RocksLogStore
+from storage_node.log_store.rocksdb.store_lock import find_user, says_locked
 from storage_node.log_store.settings import LogStoreSettings
 
 Register = Callable[[Generation | None, bytes], Awaitable[Generation]]
@@ -28,15 +29,40 @@ class DamagedStoreError(LogDeviceError):
     """The files of a store cannot be read, so that its shard cannot serve; nothing was changed."""
 
 
-def open_store(directory: str, settings: LogStoreSettings) -> RocksLogStore:
+class StoreInUseError(LogDeviceError):
+    """A store is open already. It is not damaged, and must not be moved from under whoever has it."""
+
+
+def refuse_in_use(directory: str, shard: ShardId) -> None:
+    """Raises StoreInUseError where a process has the store in a directory open. Nothing is changed, not even names of its files."""
+    user = find_user(directory)
+    if user is not None:
+        raise _in_use(directory, shard, user)
+
+
+def _in_use(directory: str, shard: ShardId, user: str) -> StoreInUseError:
+    return StoreInUseError(
+        Status.FAILED,
+        f"{format_shard(shard)} cannot use {directory}: {user} has the store there open. Nothing was changed.\n"
+        "  If that is another node: give each a directory of its own (--data, or data_dir in the cluster file).\n"
+        "  If it is an earlier process of this node: wait until it has ended, and start again.",
+    )
+
+
+def open_store(directory: str, settings: LogStoreSettings, shard: ShardId) -> RocksLogStore:
     """Open a store, or make one.
 
     Raises:
+        StoreInUseError: it is open already.
         DamagedStoreError: it cannot be opened.
     """
+    refuse_in_use(directory, shard)
     try:
         return RocksLogStore(directory, settings, boot=boot_id())
     except LogDeviceError as error:
+        if says_locked(error.detail):
+            # somebody was faster, or it cannot be told who it is
+            raise _in_use(directory, shard, find_user(directory) or "another process") from None
         raise DamagedStoreError(error.status, error.detail) from None
 
 
@@ -121,7 +147,7 @@ class ShardOpening:
             raise LogDeviceError(Status.FAILED, f"the marker of the store in {self.directory} could not be written")
 
     async def _open_store(self) -> RocksLogStore:
-        return await asyncio.to_thread(open_store, self.directory, self.settings)
+        return await asyncio.to_thread(open_store, self.directory, self.settings, self.shard)
 
     async def _move_aside(self, reason: AsideReason) -> str:
         return await asyncio.to_thread(move_aside, self.directory, reason)
