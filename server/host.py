@@ -174,14 +174,10 @@ class NodeHost:
             try:
                 await self._open_shard(shard, registration, settings.log_store)
             except DamagedStoreError as error:
+                text = registration.explain_damage(error.detail)
                 if len(registrations) == 1:
-                    raise
-                log.error(
-                    "%s is out of service, the other shards of the node serve: %s. If its disk cannot be mended, start the node once with "
-                    "--accept-data-loss and the shard's generation: it begins with an empty store then, and what is there is moved aside",
-                    format_shard(shard),
-                    error.detail,
-                )
+                    raise DamagedStoreError(error.status, text) from None
+                log.error("%s is out of service, the other shards of the node serve: %s", format_shard(shard), text)
         if registrations and not self.shards:
             raise LogDeviceError(Status.FAILED, "no shard of the node can serve")
         rng = random.Random(secrets.randbits(64))

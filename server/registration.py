@@ -23,7 +23,14 @@ from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.core.ids import Generation, NodeId, ShardId, format_shard, shard_index_of
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.runtime.durable_file import remove_written, write_durably
-from storage_node.log_store.identity import AcceptedLoss, IdentityVerdict, Judgement, ShardMarker, why_refused
+from storage_node.log_store.identity import (
+    AcceptedLoss,
+    IdentityVerdict,
+    Judgement,
+    ShardMarker,
+    why_damaged,
+    why_refused,
+)
 
 log = logging.getLogger("logdevice.node")
 
@@ -90,7 +97,18 @@ class ShardRegistration:
     @property
     def gives_up(self) -> bool:
         """Whether the operator gave up this generation of the shard by name."""
-        return self._registered is not None and (self._shard, self._registered) in self._accepted.generations
+        return self._accepted.names(self._shard, self._registered)
+
+    def explain_damage(self, trouble: str) -> str:
+        """What to tell the operator of a store that cannot be opened."""
+        return why_damaged(
+            trouble,
+            self._registered,
+            self._accepted,
+            cluster=self._config.name,
+            shard=self._shard,
+            directory=str(self.directory),
+        )
 
     def admit(self, judgement: Judgement) -> None:
         """Raises LogDeviceError when the shard must not start on what was found."""

@@ -193,7 +193,19 @@ class AcceptedLoss:
 
     def covers(self, shard: ShardId, generation: Generation | None) -> bool:
         """Whether that generation (None: the shard has none yet) is given up."""
-        return self.everything or (generation is not None and (shard, generation) in self.generations)
+        return self.everything or self.names(shard, generation)
+
+    def names(self, shard: ShardId, generation: Generation | None) -> bool:
+        """Whether that generation is given up by name."""
+        return generation is not None and (shard, generation) in self.generations
+
+    def misses(self, shard: ShardId, generation: Generation) -> str:
+        """A line for an operator who named other generations of the shard; empty: he did not."""
+        name = format_shard(shard)
+        others = ", ".join(f"{name}={each}" for other, each in sorted(self.generations) if other == shard)
+        if not others or self.names(shard, generation):
+            return ""
+        return f"\n  --accept-data-loss {others} gives nothing up: the generation is {generation}."
 
     @classmethod
     def parse(cls, texts: Iterable[str]) -> AcceptedLoss:
@@ -271,17 +283,52 @@ def why_refused(
             "  If the directory is the wrong one: name the right one (--data, or data_dir in the cluster file).\n"
             "  If it is right: move what is in it elsewhere first."
         )
-    begin = (
-        "an empty store"
-        if missing or judgement.verdict is IdentityVerdict.START_AFRESH
-        else "an empty store in its place"
-    )
-    kept = "" if begin == "an empty store" else "; what lies there is moved aside, not deleted"
+    nothing_there = missing or judgement.verdict is IdentityVerdict.START_AFRESH
     return (
         f'{name} of cluster "{cluster}" should have generation {registered}, but {found}.\n'
         f"  If its data is elsewhere (a disk that is not mounted, another --data): put it in place and start again.\n"
+        f"{_how_to_give_up(name, registered, nothing_there=nothing_there)}{accepted.misses(shard, registered)}"
+    )
+
+
+def _how_to_give_up(name: str, registered: Generation, *, nothing_there: bool) -> str:
+    begin = "an empty store"
+    if not nothing_there:
+        begin += " in its place; what lies there is moved aside, not deleted"
+    return (
         f"  If its data is lost: start it once with --accept-data-loss {name}={registered}. It begins as generation "
-        f"{registered + 1} with {begin}{kept}; records that it held have one copy less from then on."
+        f"{registered + 1} with {begin}; records that it held have one copy less from then on."
+    )
+
+
+def why_damaged(
+    trouble: str,
+    registered: Generation | None,
+    accepted: AcceptedLoss,
+    *,
+    cluster: str,
+    shard: ShardId,
+    directory: str,
+) -> str:
+    """Why a shard cannot serve whose store cannot be opened, and the ways out, for the operator. Arguments as of `why_refused`.
+
+    Args:
+        trouble: what is wrong with the store.
+    """
+    name = format_shard(shard)
+    said = f'{name} of cluster "{cluster}" cannot use its store: {trouble.rstrip(".")}.\n'
+    if registered is None:
+        return (
+            f"{said}  If the shard is new: move what is in {directory} elsewhere and start again.\n"
+            "  If it is not: the epoch store does not know it, and is another one than before. Put that right first."
+        )
+    everything = ""
+    if accepted.everything:
+        everything = "\n  --accept-data-loss all gives up no store that is there and cannot be opened: name it."
+    return (
+        f"{said}  If the files are whole and something else is wrong (rights, a full disk): mend that and start again.\n"
+        "  If there is a copy of the files, made after the node last stopped: put it in place and start again. An older one is refused.\n"
+        f"{_how_to_give_up(name, registered, nothing_there=False)} What other shards hold stays.{accepted.misses(shard, registered)}{everything}"
     )
 
 

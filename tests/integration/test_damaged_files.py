@@ -17,6 +17,7 @@ from client.client import Client
 from logdevice_py.core.entry import parse_header
 from logdevice_py.core.ids import LogId, NodeId, ShardId, shard_id
 from logdevice_py.core.lsn import LSN_MAX, Lsn
+from logdevice_py.core.status import LogDeviceError
 from server import layout
 from server.dev_cluster import make_config
 from server.host import NodeHost
@@ -215,7 +216,7 @@ def shard_files(cluster: Path, index: int, pattern: str) -> list[Path]:
     return sorted((layout.node_directory(cluster, NodeId(0)) / f"shard{index}" / "db").glob(pattern))
 
 
-@pytest.mark.parametrize("pattern", ["MANIFEST-*", "*.log"])
+@pytest.mark.parametrize("pattern", ["MANIFEST-*", "*.log", "*.sst"])
 async def test_a_file_that_cannot_be_opened_takes_one_shard_out(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, pattern: str
 ) -> None:
@@ -247,12 +248,32 @@ async def test_a_file_that_cannot_be_opened_takes_one_shard_out(
         content = bytearray(victim.read_bytes())
         content[20] ^= 1
         victim.write_bytes(content)
-        with caplog.at_level(logging.WARNING):
-            assert await opened() == {1: 1}
-        assert "N0:S0 is out of service, the other shards of the node serve" in caplog.text
+        for accepted, hint in ((LOSS_NOT_ACCEPTED, ""), (AcceptedLoss.parse(["N0:S0=2"]), "the generation is 1.")):
+            caplog.clear()
+            with caplog.at_level(logging.WARNING):
+                assert await opened(accepted) == {1: 1}
+            assert "N0:S0 is out of service, the other shards of the node serve" in caplog.text
+            assert "start it once with --accept-data-loss N0:S0=1." in caplog.text
+            assert hint in caplog.text
         assert victim.read_bytes() == content, "nothing is changed"
         assert await opened(AcceptedLoss.parse(["N0:S0=1"])) == {0: 2, 1: 1}
         assert (directory / "shard0.damaged-1" / "db").is_dir()
+
+
+async def test_a_node_whose_only_store_is_damaged_says_the_ways_out(tmp_path: Path) -> None:
+    config = make_config(tmp_path, nodes=1, logs=1, replicate="node:1", racks=1, epoch_store=None)
+    write_cluster_file(tmp_path, config)
+    file, directory = layout.cluster_file(tmp_path), layout.node_directory(tmp_path, NodeId(0))
+    await (await NodeHost.open(file, NodeId(0), directory)).close()
+    manifest = max(shard_files(tmp_path, 0, "MANIFEST-*"), key=os.path.getsize)
+    content = bytearray(manifest.read_bytes())
+    content[20] ^= 1
+    manifest.write_bytes(content)
+    for accepted, hint in ((LOSS_NOT_ACCEPTED, ""), (AcceptedLoss.parse(["N0:S0=7"]), "N0:S0=7 gives nothing up")):
+        with pytest.raises(LogDeviceError) as refused:
+            await NodeHost.open(file, NodeId(0), directory, accepted)
+        for part in ('N0:S0 of cluster "dev"', "MANIFEST", "a copy of the files", "--accept-data-loss N0:S0=1.", hint):
+            assert part in refused.value.detail
 
 
 async def test_current_is_written_again(tmp_path: Path) -> None:

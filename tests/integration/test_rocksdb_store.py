@@ -36,7 +36,7 @@ from storage_node.log_store.interface import (
     Written,
 )
 from storage_node.log_store.rocksdb import RocksLogStore, shard_opening
-from storage_node.log_store.rocksdb.shard_opening import StoreInUseError
+from storage_node.log_store.rocksdb.shard_opening import DamagedStoreError, StoreInUseError
 from storage_node.log_store.rocksdb.warmer import STARTS_MAX, Warmer
 from storage_node.log_store.settings import LogStoreSettings
 from storage_node.log_store.wanted import Wants, no_body
@@ -618,6 +618,23 @@ class TestIdentity:
                 await open_service(tmp_path / "shard", give_up_damaged=True)
         await shell.service.close()
         assert [path.name for path in tmp_path.iterdir()] == ["shard"]
+
+    async def test_a_store_that_can_be_opened_and_not_read_is_damaged(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        await (await open_service(tmp_path / "shard")).service.close()
+
+        def found(store: RocksLogStore) -> ShardMarker | None:
+            if not (tmp_path / "shard.damaged-1").exists():
+                raise LogDeviceError(Status.FAILED, "the store cannot be read")
+            return None
+
+        monkeypatch.setattr(RocksLogStore, "found", property(found))
+        with pytest.raises(DamagedStoreError, match="cannot be read"):
+            await open_service(tmp_path / "shard")
+        shell = await open_service(tmp_path / "shard", give_up_damaged=True)
+        assert shell.service.contents.highest == []
+        await shell.service.close()
 
     async def test_a_registration_that_fails_leaves_the_store_as_it_was(self, tmp_path: Path) -> None:
         async def register(generation: Generation | None, birth: bytes) -> Generation:

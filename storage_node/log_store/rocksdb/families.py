@@ -161,8 +161,17 @@ class Families:
                     # the old family of a partition that was copied, or a new one that was not finished
                     self.database.drop_column_family(name)
         except RocksDBError as error:
+            self._let_go()
             raise LogDeviceError(Status.FAILED, f"the database in {path} cannot be opened: {error}") from None
         self._deletion = GradualDeletion(path, os.path.join(os.path.dirname(path), _DELETING))
+
+    def _let_go(self) -> None:
+        """Of a database that was opened and cannot be used: whoever handles the error keeps this object alive, and it would keep the lock."""
+        self.handles.clear()
+        self._readers.clear()
+        for name in ("metadata", "metadata_handle", "database"):
+            with suppress(AttributeError):
+                delattr(self, name)
 
     def __contains__(self, partition: int) -> bool:
         return partition in self.handles

@@ -103,7 +103,7 @@ class ShardOpening:
         report, directory = self.report, self.directory
         store = await self._open_store()
         try:
-            judgement = judge(store.found, empty=store.empty, cluster=self.cluster, shard=self.shard)
+            judgement = self._judge(store)
             self.admit(judgement)
             if judgement.verdict is IdentityVerdict.MOVE_ASIDE:
                 report(judgement.reason)
@@ -133,6 +133,12 @@ class ShardOpening:
             store.abandon()
             raise
         return store, contents
+
+    def _judge(self, store: RocksLogStore) -> Judgement:
+        try:
+            return judge(store.found, empty=store.empty, cluster=self.cluster, shard=self.shard)
+        except LogDeviceError as error:
+            raise DamagedStoreError(error.status, error.detail) from None
 
     async def _name_disk(self, store: RocksLogStore, birth: bytes) -> bytes:
         """What an empty store calls itself until it has a generation: should the process end before that, it gets the same one."""

@@ -22,6 +22,7 @@ from storage_node.log_store.identity import (
     ShardMarker,
     judge,
     judge_stop,
+    why_damaged,
     why_refused,
 )
 from storage_node.log_store.interface import LogMetadataKind, Purpose, WriteBatch
@@ -99,7 +100,9 @@ class TestRefusal:
         assert text is not None
         for part in ("N3:S0", "generation 2", "/data/shard0", says, "--accept-data-loss N3:S0=2"):
             assert part in text
-        assert refusal(found, 2, AcceptedLoss.parse(["N3:S0=1", "N4:S0=2"]), empty=empty) == text
+        assert refusal(found, 2, AcceptedLoss.parse(["N4:S0=2"]), empty=empty) == text
+        wrong = refusal(found, 2, AcceptedLoss.parse(["N3:S0=1", "N3:S0=3", "N4:S0=2"]), empty=empty)
+        assert wrong == text + "\n  --accept-data-loss N3:S0=1, N3:S0=3 gives nothing up: the generation is 2."
         assert refusal(found, 2, AcceptedLoss.parse(["N3:S0=2"]), empty=empty) is None
         assert refusal(found, 2, AcceptedLoss.parse(["all"]), empty=empty) is None
 
@@ -137,6 +140,27 @@ class TestRefusal:
     def test_a_store_that_is_newer_than_the_epoch_store_is_the_epoch_stores_to_judge(self) -> None:
         assert refusal(MARKER, 1) is None
         assert refusal(MARKER, None) is None
+
+    def test_a_store_that_is_damaged_names_the_ways_out(self) -> None:
+        def told(registered: int | None, *accepted: str) -> str:
+            generation = None if registered is None else Generation(registered)
+            consent = AcceptedLoss.parse(accepted)
+            return why_damaged("it is torn.", generation, consent, cluster="c", shard=SHARD, directory="/d")
+
+        text = told(2)
+        assert text.startswith('N3:S0 of cluster "c" cannot use its store: it is torn.\n')
+        for part in (
+            "a copy of the files",
+            "--accept-data-loss N3:S0=2",
+            "as generation 3",
+            "moved aside, not deleted",
+        ):
+            assert part in text
+        assert told(2, "N4:S0=1") == text
+        assert told(2, "N3:S0=1") == text + "\n  --accept-data-loss N3:S0=1 gives nothing up: the generation is 2."
+        assert "all gives up no store" in told(2, "all")
+        assert "--accept-data-loss" not in told(None, "N3:S0=1")
+        assert "move what is in /d elsewhere" in told(None)
 
     @pytest.mark.parametrize("text", ["", "N3", "N3:S0", "N3:S0=", "N3:S0=0", "N3:S256=1", "3=1", "N3:S0=x", "ALL"])
     def test_a_consent_names_a_generation_or_everything(self, text: str) -> None:
