@@ -66,16 +66,17 @@ def changes(told: ToldShards, state: RebuildingSet) -> list[ShardNews]:
     for shard in sorted(told.shards.keys() | state.shards.keys()):
         lines.extend(_of_shard(shard, told.shards.get(shard), state.shards.get(shard)))
     if state.round != told.round and state.open_shards:
-        open_shards = _names(entry.shard for entry in state.open_shards)
+        open_shards = named(entry.shard for entry in state.open_shards)
         lines.append(
-            ShardNews(f"rebuilding of {open_shards} begins: {_names(state.donors)} look through what they hold")
+            ShardNews(f"rebuilding of {open_shards} begins: {named(state.donors)} look through what they hold")
         )
     return lines
 
 
-def _names(shards: Iterable[ShardId]) -> str:
+def named(shards: Iterable[ShardId], many: str = "shards") -> str:
+    """Their names, of many only how many they are."""
     names = [format_shard(shard) for shard in shards]
-    return ", ".join(names) if len(names) <= _NAMED_MAX else f"{len(names)} shards"
+    return ", ".join(names) if len(names) <= _NAMED_MAX else f"{len(names)} {many}"
 
 
 def _of_shard(shard: ShardId, before: RebuildingShard | None, after: RebuildingShard | None) -> Iterator[ShardNews]:

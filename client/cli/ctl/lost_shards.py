@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Any
 
 from logdevice_py.config.cluster import ClusterConfig
-from logdevice_py.core.ids import Generation, NodeId, ShardId, format_shard, shard_id
-from logdevice_py.event_log.changes import standing
+from logdevice_py.core.ids import Generation, NodeId, ShardId, shard_id
+from logdevice_py.event_log.changes import named, standing
 from logdevice_py.event_log.events import RebuildMode
 from logdevice_py.placement.failure_domains import Authority, FailureDomains, FMajority
-
-_NAMED_MAX: Final = 8
 
 
 def unfinished(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
@@ -66,9 +64,7 @@ def without_vouchers(config: ClusterConfig, known: Mapping[ShardId, Generation])
     ]
     if not lost or not awaited:
         return [], ""
-    names = [format_shard(shard) for shard in awaited]
-    away = ", ".join(names) if len(names) <= _NAMED_MAX else f"{len(names)} others"
     return lost, (
         "began afresh and cannot vouch for what it held of metadata logs: who has to read one (readers, the event log, rebuilding) waits while one "
-        f"of these is away: {away}"
+        f"of these is away: {named(awaited, 'others')}"
     )
