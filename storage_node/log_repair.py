@@ -4,7 +4,9 @@ The metadata history of the log says who else may have the copies; each of those
 What is stored at released LSNs never changes, so any sound copy is as good as the one that was lost.
 
 A range in which something is stored that cannot be read is only replaced when those that answered are an f-majority: then no copy that should
-be there can be missed. A shard that was lost and rebuilt is left out of account: what it held others have. And as long as nobody has anything to put there, what is there stays: damage is no reason to delete.
+be there can be missed. A shard that was lost and rebuilt is left out of account: what it held others have. And as long as nobody has anything to
+put there, what is there stays: damage is no reason to delete. For the same reason the range is read again before it is replaced, and what can be read
+of it by then is put back: a copy beside the damage, or one that could not be read for a while, which no other shard has to know of.
 """
 
 from __future__ import annotations
@@ -12,7 +14,9 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Final
 
+from logdevice_py.core.entry import parse_header
 from logdevice_py.core.ids import Generation, PeerId, format_shard, is_metadata_log
 from logdevice_py.core.lsn import Epoch, Lsn
 from logdevice_py.core.marks import hit
@@ -34,10 +38,14 @@ from storage_node.fetching import (
     spans,
 )
 from storage_node.log_damage import LogDamage
+from storage_node.log_store.interface import ReadResult
 from storage_node.lsn_ranges import Range, format_range, remove_range
 from storage_node.notices import Notice
 from storage_node.purge import HistoryReader, StartHistoryReader
 from storage_node.shard import Shard
+
+_READ_BYTES: Final = 1 << 20
+_ENTRIES_MAX: Final = 4000
 
 
 class RepairState(enum.Enum):
@@ -45,6 +53,7 @@ class RepairState(enum.Enum):
 
     READING_HISTORY = "reading history"  # which shards may have the copies?
     FETCHING = "fetching"  # what do they have?
+    READING = "reading"  # what of the range that is to be replaced can be read after all?
     WRITING = "writing"  # what they sent is with the disk
     DONE = "done"  # terminal
 
@@ -199,8 +208,31 @@ class LogRepair:
         if not settled:
             hit("repair_finds_no_copy")
             self._next_part(now)
-            return
-        self._write(part, through, found)
+        elif part.damaged:
+            self._read(part, through, found)
+        else:
+            self._write(part, through, found)
+
+    def _read(self, part: _Part, through: Lsn, found: FoundCopies) -> None:
+        self.state = RepairState.READING
+        state = self.damage.state
+
+        def done(result: ReadResult, now: Micros) -> None:
+            if self.state is not RepairState.READING:
+                return
+            if result.status is not Status.OK:
+                self.stop()
+                return
+            replaced = min(through, result.through)
+            best = {lsn: copy for lsn, copy in found.items() if state.trim_point < lsn <= replaced}
+            for lsn, image in result.entries:
+                header = parse_header(image)
+                if lsn > state.trim_point and (lsn not in best or header.rank >= best[lsn][0].rank):
+                    hit("repair_keeps_what_it_can_read")
+                    best[lsn] = header, image, self._shard.shard
+            self._write(part, replaced, best)
+
+        self._shard.reads.read(state.log, part.first, through, _READ_BYTES, _ENTRIES_MAX, done)
 
     def _write(self, part: _Part, through: Lsn, found: FoundCopies) -> None:
         self.state = RepairState.WRITING
@@ -235,12 +267,15 @@ class LogRepair:
         self.progress = True
         remember(shard, state, [(lsn, found[lsn][1]) for lsn in sorted(found)])
         remove_range(damage.unreadable if part.damaged else damage.missing, part.first, through)
-        shard.metrics.copies_restored += len(found)
-        if found:
+        origins = [origin for _, _, origin in found.values() if origin != shard.shard]
+        shard.metrics.copies_restored += len(origins)
+        if origins:
             hit("repair_of_unreadable" if part.damaged else "repair_of_missing")
-        sources = ", ".join(format_shard(each) for each in sorted({origin for _, _, origin in found.values()}))
+        sources = ", ".join(format_shard(each) for each in sorted(set(origins)))
         what = "could not be read" if part.damaged else "were missing"
-        done = f"{len(found)} stored again from {sources}" if found else "nothing else belongs there"
+        done = f"{len(origins)} stored again from {sources}" if origins else "nothing else belongs there"
+        if len(found) > len(origins):
+            done += f"; {len(found) - len(origins)} can be read, and stay"
         self._say("repaired", f"log {state.log}: copies from {format_range(part.first, through)} {what}: {done}")
         if through < part.last:
             part.first = Lsn(through + 1)

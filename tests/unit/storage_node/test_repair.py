@@ -119,6 +119,19 @@ class TestDamagedCopies:
         assert SYNC_LOG in driver.machines.repairs.damaged
         assert len(driver.disk.rows) >= before, "damage is no reason to delete"
 
+    def test_what_can_be_read_after_all_is_kept_though_nobody_else_knows_of_it(self) -> None:
+        driver = filled(replace(SETTINGS, scrub_bytes_per_s=0))
+        unreadable = {keys.data_key(SYNC_LOG, lsn(1, esn), False, 1) for esn in (4, 5)}
+        driver.disk.unreadable.update(unreadable)
+        assert unreadable <= driver.disk.rows.keys()
+        asked = find_damage(driver)
+        assert {(fetch.first, fetch.last) for fetch in asked.values()} == {(lsn(1, 3), lsn(1, 5))}
+        driver.disk.unreadable.clear()
+        driver.turn(*(fetched(asked[shard], lsn(1, 5)) for shard in OTHERS))
+        assert driver.stored() == [lsn(1, esn) for esn in range(1, 11)]
+        assert not driver.machines.repairs.damaged
+        assert "3 can be read, and stay" in driver.notices[-1].text
+
     def test_nothing_is_replaced_as_long_as_it_is_not_certain_who_may_have_copies(self) -> None:
         driver = filled(replace(SETTINGS, scrub_bytes_per_s=0))
         driver.disk.corrupt(SYNC_LOG, lsn(1, 4))
