@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from logdevice_py.core.ids import LogId, PeerId, data_log_of, is_metadata_log
-from logdevice_py.core.lsn import EPOCH_INVALID, LSN_INVALID, LSN_OLDEST, Lsn
+from logdevice_py.core.lsn import EPOCH_INVALID, EPOCH_MAX, LSN_INVALID, LSN_OLDEST, Epoch, Lsn, epoch_of
 from logdevice_py.core.machine import Timer, backoff
 from logdevice_py.core.marks import hit
 from logdevice_py.core.status import Status
@@ -26,6 +26,7 @@ from storage_node.rebuilding.receiver import RebuildStoreHandler
 from storage_node.release import PurgeStarter
 from storage_node.shard import Shard
 
+_NEVER_TAKEN_UP: Final = Epoch(-1)
 _SPACE_PAUSE_US_MIN: Final = 5 * SECOND
 _SPACE_PAUSE_US_MAX: Final = 30 * SECOND
 
@@ -62,7 +63,8 @@ class ShardDonor:
         )
         self._patience = Patience(context.settings.tries_max)
         self._waiting: deque[LogId] = deque()
-        self._seen: set[LogId] = set()
+        self._seen: dict[LogId, Epoch] = {}
+        """Logs that were taken up, and up to which epoch: beyond it there may be more to give."""
         self._metadata = 0
         self._flags = DonorFlags.NONE
         self._space_timer: Timer | None = None
@@ -129,15 +131,22 @@ class ShardDonor:
 
     def _look_for_logs(self, now: Micros) -> None:
         """Take up the logs that were not met before; when there are none, the round is done here. Not as long as a shard that is being emptied
-        gives: it may get records until the epochs of its logs have ended, and this shard the other copies, also of logs that it never met."""
-        found = sorted(log for log in self._shard.logs if log not in self._seen)
-        self._seen.update(found)
+        gives: it may get records until the epochs of its logs have ended, and this shard the other copies, also of logs that it never met, or in
+        epochs later than those that it has looked at."""
+        logs, awaits_emptied = self._shard.logs, self._awaits_emptied()
+        found = sorted(
+            log for log, state in logs.items() if self._seen.get(log, _NEVER_TAKEN_UP) < epoch_of(state.highest)
+        )
+        for log in found:
+            if log in self._seen:
+                hit("donor_looks_again")
+            self._seen[log] = epoch_of(logs[log].highest) if awaits_emptied else EPOCH_MAX
         self._waiting.extend(found)
         if not found:
             if self.lacking_space:
                 hit("donor_awaits_space")
                 self._space_timer = self._context.timers.at(now + next(self._space_pauses), self._try_again)
-            elif self._awaits_emptied():
+            elif awaits_emptied:
                 hit("donor_awaits_emptied_shard")
             else:
                 self.result = self._flags

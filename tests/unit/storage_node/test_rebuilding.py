@@ -675,6 +675,21 @@ class TestGiving:
         assert LOST not in driver.copyset(lsn(1, 1))
         assert driver.donor.result is DonorFlags.NONE
 
+    def test_so_is_what_they_get_in_an_epoch_later_than_those_that_were_looked_at(self) -> None:
+        driver = self.stored((ME, SHARDS[1], SHARDS[2]))
+        driver.lose(LOST, mode=RebuildMode.RELOCATE)
+        driver.tell_history(history((1, SHARDS[:4])))
+        assert (driver.donor.logs_left, driver.donor.result) == (0, None)
+        # a sequencer that has not heard of the drain takes the log over
+        driver.turn((PeerId(1), store(lsn(3, 1), copyset=(ME, SHARDS[1], LOST))), clean(3, 5, lng=1))
+        driver.apply(ShardIsRebuilt(LOST, FIRST, driver.set.round))
+        driver.advance(_LOG_BEGUN_US)
+        driver.tell_history(history((1, SHARDS[:4]), (3, SHARDS), (4, SHARDS[:4])))
+        for _ in ("stored", "amended"):
+            driver.answer(driver.take_one(RebuildStore))
+        assert LOST not in driver.copyset(lsn(3, 1))
+        assert driver.donor.result is DonorFlags.NONE
+
     def test_a_new_round_begins_from_the_start(self) -> None:
         driver = self.stored((ME, SHARDS[1], LOST))
         driver.lose(LOST)
