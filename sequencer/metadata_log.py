@@ -2,6 +2,10 @@
 
 Nothing of the epoch is released before. Any copy of the entry that was ever stored tells the truth, acknowledged or not, because the epoch
 store had its content before; so the entry needs no recovery, and repeating the write is harmless.
+
+When every shard of the copyset has answered, each is asked once more whether it has its copy. So there was an instant at which all had it. Without
+that one may have answered and then lost its disk before another one stored its copy: a shard that gets back what its earlier generation held, by
+asking the others (`storage_node/metadata_regaining.py`), would miss the entry.
 """
 
 from __future__ import annotations
@@ -9,7 +13,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Protocol
+from typing import Final, Protocol
 
 from google_crc32c import value as crc32c
 
@@ -17,22 +21,27 @@ from epoch_store.interface import Result, UpdateMetadata
 from epoch_store.updaters import ToWritten
 from logdevice_py.core import marks
 from logdevice_py.core.entry import Constituent, EntryFlags, encode_body
-from logdevice_py.core.ids import Generation, LogId, NodeId, ShardId, data_log_of, metadata_log_of
+from logdevice_py.core.ids import Generation, LogId, NodeId, ShardId, data_log_of, metadata_log_of, node_of, node_peer
 from logdevice_py.core.lsn import ESN_INVALID, ESN_MIN, LSN_INVALID, Epoch, Esn, Lsn, compose_lsn
 from logdevice_py.core.machine import Timer, backoff
 from logdevice_py.core.status import Status
-from logdevice_py.core.units import Micros, Timestamp
+from logdevice_py.core.units import MILLISECOND, Micros, Timestamp
 from logdevice_py.metadata.epoch_metadata import EpochMetaData
-from logdevice_py.protocol.messages import Stored, StoreFlags
+from logdevice_py.protocol.messages import Digest, Digested, Stored, StoreFlags
 from sequencer.appender import Appender
 from sequencer.context import SequencerContext
 from sequencer.copyset_sticky import select
+
+_ANSWER_TIMEOUT: Final = 500 * MILLISECOND
+_QUESTIONS_MAX: Final = 3
+"""How often the shards are asked whether they have the entry, before it is stored again."""
 
 
 class MetadataLogState(enum.Enum):
     """Where the write is."""
 
     STORING = enum.auto()  # the entry is being replicated, or waits for a copyset
+    CONFIRMING = enum.auto()  # every shard has stored it; is it still there?
     NOTING = enum.auto()  # the entry is stored; the epoch store is told
     DONE = enum.auto()  # the epoch store knows
     STOPPED = enum.auto()  # a later sequencer took over, or the owner stopped it
@@ -60,7 +69,9 @@ class MetadataLogWrite:
         "_epoch",
         "_metadata",
         "_owner",
+        "_questions",
         "_timer",
+        "_unconfirmed",
         "began",
         "context",
         "generations",
@@ -82,6 +93,10 @@ class MetadataLogWrite:
         self._appender: Appender | None = None
         self._timer: Timer | None = None
         self._delays = self._fresh_delays()
+        self._unconfirmed: dict[ShardId, int] = {}
+        """Shards that have stored the entry and have not shown it again, and the request in which they were asked."""
+        self._questions = 0
+        """How often they were asked."""
 
     @property
     def lng(self) -> Esn:
@@ -98,6 +113,15 @@ class MetadataLogWrite:
         """Of the entry, while it is being stored; None while there is no copyset for it. To look at."""
         return self._appender
 
+    @property
+    def unconfirmed(self) -> tuple[ShardId, ...]:
+        """The shards that are asked whether they still have the entry, to look at."""
+        return tuple(self._unconfirmed)
+
+    @property
+    def _lsn(self) -> Lsn:
+        return compose_lsn(self._epoch, ESN_MIN)
+
     def start(self, now: Micros) -> None:
         """Store the entry (epoch, 1) of the metadata log."""
         self._timer = None
@@ -113,9 +137,8 @@ class MetadataLogWrite:
         # whether it is the first time or not, copies of one LSN are the same
         encoded = replace(self._metadata, written=False).encode()
         body = encode_body([Constituent(encoded, 1, crc32c(encoded))])
-        lsn = compose_lsn(self._epoch, ESN_MIN)
         flags = int(EntryFlags.METADATA | EntryFlags.EPOCH_BEGIN)
-        self._appender = Appender(self, lsn, Timestamp(self.context.wall()), (), 1, flags, len(body))
+        self._appender = Appender(self, self._lsn, Timestamp(self.context.wall()), (), 1, flags, len(body))
         self.context.busy[self] = None
         self._appender.start(copyset, body, crc32c(body), now)
 
@@ -124,8 +147,7 @@ class MetadataLogWrite:
         if self.state in (MetadataLogState.DONE, MetadataLogState.STOPPED):
             return
         self.state = MetadataLogState.STOPPED
-        if self._timer is not None:
-            self._timer.cancel()
+        self._end_questions()
         if self._appender is not None:
             self._appender.abort(now)
 
@@ -134,10 +156,23 @@ class MetadataLogWrite:
         if self._appender is not None and message.lsn == self._appender.lsn:
             self._appender.on_stored(message, now)
 
+    def on_digested(self, message: Digested, now: Micros) -> None:
+        """A shard says what it has of the entry, if it was asked."""
+        if self._unconfirmed.get(message.shard) != message.request_id:
+            return
+        if any(log == self.log and lsn == self._lsn and length for log, lsn, length in message.entries):
+            del self._unconfirmed[message.shard]
+            if not self._unconfirmed:
+                self._confirmed(now)
+        elif all(status in (Status.OK, Status.REBUILDING) for _, status, _ in message.ranges):
+            self._store_anew(now)
+
     def on_peer_down(self, node: NodeId, now: Micros) -> None:
         """The connection to a node broke."""
         if self._appender is not None:
             self._appender.on_peer_down(node, now)
+        elif any(node_of(shard) == node for shard in self._unconfirmed):
+            self._store_anew(now)
 
     def on_shard_slow(self, shard: ShardId, now: Micros) -> None:
         """A shard came onto the graylist."""
@@ -154,12 +189,47 @@ class MetadataLogWrite:
         return copyset
 
     def on_replicated(self, appender: Appender, now: Micros) -> None:
-        """The entry is on a full copyset."""
-        self.context.metrics.metadata_entries_written += 1
+        """Every shard of a copyset has answered that it has the entry."""
         self._appender = None
-        self.context.busy.pop(self, None)
         if self.state is not MetadataLogState.STORING:
+            self.context.busy.pop(self, None)
             return
+        self.state = MetadataLogState.CONFIRMING
+        self._unconfirmed = dict.fromkeys(appender.copyset, 0)
+        self._questions = 0
+        self._ask(now)
+
+    def _ask(self, now: Micros) -> None:
+        self._timer = None
+        if self._questions >= _QUESTIONS_MAX:
+            self._store_anew(now)
+            return
+        self._questions += 1
+        context, lsn = self.context, int(self._lsn)
+        for shard in self._unconfirmed:
+            request = self._unconfirmed[shard] = next(context.request_ids)
+            ranges = [(int(self.log), lsn, lsn, int(self.generations.get(shard, 0)))]
+            context.outbox.send(node_peer(shard), Digest(request_id=request, shard=shard, bytes_max=1, ranges=ranges))
+        self._timer = context.timers.at(now + _ANSWER_TIMEOUT, self._ask)
+
+    def _store_anew(self, now: Micros) -> None:
+        """A shard has lost the entry, or nobody knows whether it has."""
+        marks.hit("metadata_copy_not_confirmed")
+        self._end_questions()
+        self.state = MetadataLogState.STORING
+        self._timer = self.context.timers.at(now + next(self._delays), self.start)
+
+    def _end_questions(self) -> None:
+        self.context.busy.pop(self, None)
+        self._unconfirmed.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _confirmed(self, now: Micros) -> None:
+        """The entry is on a full copyset."""
+        self._end_questions()
+        self.context.metrics.metadata_entries_written += 1
         if self._metadata.written:
             self.state = MetadataLogState.DONE
             self._owner.on_metadata_written(now)

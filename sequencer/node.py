@@ -336,6 +336,9 @@ class SequencerNode:
             return
         if message.ranges and is_metadata_log(LogId(message.ranges[0][0])):
             self._metadata_logs.on_digested(message, now)
+            sequencer = self.sequencers.get(data_log_of(LogId(message.ranges[0][0])))
+            if sequencer is not None:
+                sequencer.on_metadata_digested(message, now)
         else:
             self.recoveries.on_message(peer, message, now)
 

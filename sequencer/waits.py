@@ -285,6 +285,12 @@ class _Explainer:
     def _of_metadata(self, sequencer: Sequencer, write: MetadataLogWrite) -> WaitsRow:
         if write.state is MetadataLogState.NOTING:
             explanation: Explanation = (WaitCause.EPOCH_STORE, (), "the entry is stored, and it is told so")
+        elif write.state is MetadataLogState.CONFIRMING:
+            explanation = (
+                WaitCause.STORES,
+                write.unconfirmed,
+                "the entry is stored; they are asked whether they still have it",
+            )
         elif write.appender is None:
             explanation = self._no_metadata_copyset()
         else:

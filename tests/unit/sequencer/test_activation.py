@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from epoch_store.interface import ReadMetadata, UpdateMetadata
 from logdevice_py.config.cluster import MetadataLogConfig
 from logdevice_py.core.entry import body_of, parse_constituents
@@ -144,6 +146,7 @@ class TestFirstActivation:
             request = world.append()
             world.run(150_000)
             assert world.answer_to(request).status is Status.NOSEQUENCER
+        world._run_digest = answer  # type: ignore[method-assign]
         for to, digest in asked:
             answer(to, digest)
         world.run()
@@ -458,6 +461,7 @@ class TestMetadataLog:
             if store.log == LOG:
                 real(store)
             else:
+                world.metadata_stores.append(store)
                 world.held_stores.append(store)
 
         world._run_store = without_metadata  # type: ignore[method-assign]
@@ -467,6 +471,70 @@ class TestMetadataLog:
         assert world.sequencer.last_released == 0
         world.reply_to_held()
         assert world.sequencer.last_released == compose_lsn(1, 1)
+
+    @pytest.mark.parametrize("by", ["an answer", "a broken connection", "silence"])
+    def test_a_copy_that_is_lost_before_the_last_one_is_stored_is_stored_anew(self, by: str) -> None:
+        """Else the record could be on two shards alone while the third, with another disk, has asked them already what it had."""
+        world = World()
+        answer, asked = world._run_digest, []
+
+        def hold(to: PeerId, digest: Digest) -> None:
+            if digest.ranges[0][2] == digest.ranges[0][1] == compose_lsn(1, 1):
+                asked.append((to, digest))
+            else:
+                answer(to, digest)
+
+        world._run_digest = hold  # type: ignore[method-assign]
+        world.append()
+        world.run(100_000)
+        assert not world.sequencer.is_released
+        copyset = [store.shard for store in world.metadata_stores]
+        assert [digest.shard for _, digest in asked] == copyset
+        assert all(digest.ranges[0][3] == 1 for _, digest in asked), "another generation has another disk"
+        lost = asked.pop()
+        for to, digest in asked:
+            answer(to, digest)
+        assert not world.sequencer.is_released
+        world._run_digest = answer  # type: ignore[method-assign]
+        if by == "an answer":
+            world.metadata_stores.pop()
+            answer(*lost)
+        elif by == "a broken connection":
+            world.node.on_peer_down(PeerId(lost[0]), world.now)
+        else:
+            world._run_digest = lambda to, digest: None  # type: ignore[method-assign]
+            world.run(1_000_000)
+            world._run_digest = answer  # type: ignore[method-assign]
+        stored = len(world.metadata_stores)
+        world.run(1_000_000)
+        assert world.sequencer.is_released
+        assert len(world.metadata_stores) == stored + len(copyset)
+
+    def test_a_shard_that_has_too_much_to_do_is_asked_again_whether_it_has_its_copy(self) -> None:
+        world = World()
+        answer = world._run_digest
+        refused: list[Digest] = []
+
+        def refuse(to: PeerId, digest: Digest) -> None:
+            if digest.ranges[0][1] == compose_lsn(1, 1) and not refused:
+                refused.append(digest)
+                log, first, _, _ = digest.ranges[0]
+                ranges = [(log, int(Status.OVERLOADED), first - 1)]
+                message = Digested(
+                    request_id=digest.request_id, shard=digest.shard, ranges=ranges, entries=[], images=b""
+                )
+                world.node.on_message(to, message, world.now)
+            else:
+                answer(to, digest)
+
+        world._run_digest = refuse  # type: ignore[method-assign]
+        world.append()
+        world.run(100_000)
+        assert refused
+        assert not world.sequencer.is_released
+        world.run(600_000)
+        assert world.sequencer.is_released
+        assert len(world.metadata_stores) == 3
 
     def test_the_mark_in_the_epoch_store_is_repeated_until_it_is_there(self) -> None:
         world = World()
