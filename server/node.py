@@ -61,6 +61,8 @@ TO_STORAGE: frozenset[type] = frozenset(
         m.Compared,
         m.Fetch,
         m.Fetched,
+        m.FetchMetadata,
+        m.MetadataFetched,
         m.RebuildStore,
         m.RebuildStored,
         m.Digested,

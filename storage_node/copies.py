@@ -170,7 +170,7 @@ class CopiesHandler:
         if result.corrupt or result.bodiless or state.is_dirty(first, last):
             return True
         # an earlier generation may have held copies
-        return is_metadata_log(state.log) and self._shard.generation > 1 and not generation
+        return is_metadata_log(state.log) and not self._shard.vouches_for_metadata and not generation
 
     def _examine(self, state: LogState, result: ReadResult) -> None:
         if result.corrupt or result.bodiless:

@@ -28,8 +28,10 @@ from logdevice_py.protocol.messages import (
     EpochRecoveryMetadata,
     Fetch,
     Fetched,
+    FetchMetadata,
     FindKey,
     GetEpochRecoveryMetadata,
+    MetadataFetched,
     RebuildStore,
     RebuildStored,
     Release,
@@ -52,6 +54,8 @@ from storage_node.healing import HealingQueue
 from storage_node.log_state import NO_NODE, LogState
 from storage_node.log_store.interface import Contents, DamageFound, DirectoryResult, ReadResult
 from storage_node.look_up import LookUpHandler, find_answer, size_answer
+from storage_node.metadata_copies import MetadataCopiesHandler
+from storage_node.metadata_regaining import MetadataRegaining
 from storage_node.metrics import StorageMetrics
 from storage_node.purge import (
     HistoryReader,
@@ -92,6 +96,8 @@ class ShardMachines:
         "donor",
         "healing",
         "look_up",
+        "metadata_copies",
+        "metadata_regaining",
         "purges",
         "rebuild_store",
         "release",
@@ -124,6 +130,8 @@ class ShardMachines:
         self.store = StoreHandler(shard, self.release.release, self.repairs)
         self.scrubber = Scrubber(shard, self.repairs, start_reader, request_ids, wall)
         self.copies = CopiesHandler(shard, self.repairs.found_damage)
+        self.metadata_copies = MetadataCopiesHandler(shard, self.repairs.found_damage)
+        self.metadata_regaining = MetadataRegaining(shard, request_ids)
         self.digest = DigestHandler(shard, self.repairs.found_damage)
         self.catchup = CatchupQueue(shard, self.repairs.found_damage)
         self.trim = TrimHandler(shard)
@@ -151,6 +159,7 @@ class ShardMachines:
         self.removed.start(now)
         self.scrubber.start(now)
         self.healing.start(now)
+        self.metadata_regaining.start(now)
         self.purges.on_turn_end(now)
         self.repairs.on_turn_end(now)
         shard.writes.flush(now)
@@ -168,6 +177,7 @@ class ShardMachines:
         self.purges.stop_all()
         self.repairs.stop_all()
         self.healing.stop_all()
+        self.metadata_regaining.stop()
         self.scrubber.stop()
         self.catchup.fail_all()
         for state in self.shard.logs.values():
@@ -244,6 +254,7 @@ class StorageNode:
             Stop: lambda m, peer, message, now: m.catchup.on_stop(peer, message),
             Compare: lambda m, peer, message, now: m.copies.on_compare(peer, message, now),
             Fetch: lambda m, peer, message, now: m.copies.on_fetch(peer, message, now),
+            FetchMetadata: lambda m, peer, message, now: m.metadata_copies.on_fetch_metadata(peer, message, now),
             Trim: lambda m, peer, message, now: m.trim.on_trim(peer, message, now),
             FindKey: lambda m, peer, message, now: m.look_up.on_find(peer, message, now),
             DataSize: lambda m, peer, message, now: m.look_up.on_data_size(peer, message, now),
@@ -295,7 +306,17 @@ class StorageNode:
     def message_types(self) -> frozenset[type[Any]]:
         """The messages that `on_message` takes."""
         return frozenset(
-            (*self._handlers, Digested, EpochRecoveryMetadata, Compared, Fetched, SeqState, RebuildStore, RebuildStored)
+            (
+                *self._handlers,
+                Digested,
+                EpochRecoveryMetadata,
+                Compared,
+                Fetched,
+                MetadataFetched,
+                SeqState,
+                RebuildStore,
+                RebuildStored,
+            )
         )
 
     def on_message(self, peer: PeerId, message: Any, now: Micros) -> None:
@@ -322,6 +343,9 @@ class StorageNode:
             for machines in self.shards.values():
                 machines.repairs.on_fetched(message, now)
                 machines.healing.on_fetched(message, now)
+        elif type(message) is MetadataFetched:
+            for machines in self.shards.values():
+                machines.metadata_regaining.on_metadata_fetched(message, now)
         elif type(message) is SeqState:
             for machines in self.shards.values():
                 machines.healing.on_seq_state(message, now)
@@ -349,6 +373,7 @@ class StorageNode:
             machines.repairs.on_peer_down(peer, now)
             machines.healing.on_peer_down(peer, now)
             machines.scrubber.on_peer_down(peer, now)
+            machines.metadata_regaining.on_peer_down(peer, now)
             if machines.donor is not None:
                 machines.donor.on_peer_down(peer, now)
         if self.rebuilding is not None:
@@ -359,6 +384,7 @@ class StorageNode:
         for machines in self.shards.values():
             machines.purges.on_peer_up(peer, now)
             machines.healing.on_peer_up(now)
+            machines.metadata_regaining.on_peer_up(peer, now)
 
     def on_peer_congested(self, peer: PeerId, now: Micros) -> None:
         """The connection's send buffer is full: read streams pause until `on_peer_drained`."""

@@ -57,6 +57,8 @@ class Shard:
     ) -> None:
         self.shard: Final[ShardId] = contents.marker.shard
         self.generation: Final[Generation] = contents.marker.generation
+        self.vouches_for_metadata = self.generation <= 1 or contents.has_regained_metadata
+        """It has what it ever was to keep of metadata logs, earlier generations included."""
         self.config = config
         self.settings = settings
         """Those in force; machines look here whenever they need one."""

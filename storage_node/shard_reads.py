@@ -60,6 +60,11 @@ class ShardReads:
             (ReadShard(next(self._tokens), self._shard, log, first, last, bytes_max, entries_max, False, wants), done)
         )
 
+    def read_last(self, log: LogId, first: Lsn, last: Lsn, done: ReadHandler) -> None:
+        """Read the last entry of a range; `done` is called in a later turn."""
+        assert 0 < first <= last, (log, first, last)
+        self._waiting.append((ReadLast(next(self._tokens), self._shard, log, first, last), done))
+
     def read_last_header(self, log: LogId, first: Lsn, last: Lsn, done: ReadHandler) -> None:
         """Read the last entry of a range, perhaps without its body; `done` is called in a later turn."""
         assert 0 < first <= last, (log, first, last)

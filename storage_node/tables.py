@@ -82,6 +82,9 @@ def shards_rows(
             scrubbing_log=machines.scrubber.log,
             damaged_ranges=machines.repairs.damaged_ranges,
             dirty_logs=machines.healing.dirty_logs,
+            metadata_awaited=None
+            if shard.vouches_for_metadata
+            else ", ".join(map(format_shard, machines.metadata_regaining.waits_for)),
             logs=len(shard.logs),
             read_streams=machines.catchup.stream_count(),
             partitions=len(view(shard.shard).partitions),

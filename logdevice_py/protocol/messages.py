@@ -106,6 +106,8 @@ class MessageType(enum.IntEnum):
     COMPARED = 171
     FETCH = 172
     FETCHED = 173
+    FETCH_METADATA = 174
+    METADATA_FETCHED = 175
     REBUILD_STORE = 190
     REBUILD_STORED = 191
     SHARD_STATUS = 192
@@ -741,6 +743,33 @@ class Fetched:
     entries: Annotated[list[tuple[int, int]], list_of(tuple_of(LSN, U32K), 4096)]  # (lsn, length of its image)
     images: Payload
     lossy: Bool = False
+
+
+@message(MessageType.FETCH_METADATA)
+class FetchMetadata:
+    """Send the last record of each metadata log of which something is here, to a shard that lost what it had of them. Answer: METADATA_FETCHED,
+    which may cover a part."""
+
+    request_id: U64
+    shard: Shard  # who is asked
+    after: Log  # logs with greater ids are asked for; 0: all
+    bytes_max: U32  # about how many bytes of images are wanted; those of one log at least are sent
+
+
+@message(MessageType.METADATA_FETCHED)
+class MetadataFetched:
+    """Answer to FETCH_METADATA: OK; REBUILDING: the shard lost data itself, or cannot read some, so there may have been more; FAILED, SHUTDOWN,
+    OVERLOADED. The images follow each other."""
+
+    request_id: U64
+    shard: Shard
+    status: StatusField
+    through: Log  # all metadata logs up to this one were looked at
+    ended: Bool  # there are no more
+    entries: Annotated[
+        list[tuple[int, int, int]], list_of(tuple_of(LOG, LSN, U32K), 512)
+    ]  # (log, lsn, length of its image)
+    images: Payload
 
 
 @message(MessageType.REBUILD_STORE)

@@ -40,6 +40,10 @@ class ShardsRow:
     dirty_logs: int = column(
         _INTEGER, "Logs that may lack records because the machine went down; they are fetched from other shards."
     )
+    metadata_awaited: str | None = column(
+        _TEXT,
+        "It began afresh and is getting back what it held of metadata logs: the shards that have not told everything; NULL: it has all of it.",
+    )
     logs: int = column(_INTEGER, "Logs that it has met, metadata logs included.")
     read_streams: int = column(_INTEGER, "Read streams open.")
     partitions: int = column(_INTEGER, "Partitions of its store, by time.")

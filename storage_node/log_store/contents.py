@@ -54,6 +54,8 @@ class ContentsBuilder:
             self.directory.setdefault(log, []).append((first, partition, highest, size))
         elif prefix == PARTITION_PREFIX and len(key) == 9:
             self.partitions.append((keys.split_partition_key(key), value))
+        elif key == keys.REGAINED_KEY:
+            self.contents.has_regained_metadata = True
         elif prefix != 0:
             raise UnknownRowError(f"the metadata holds a row of unknown kind: {key.hex()}")
 

@@ -114,6 +114,7 @@ class WriteBatch:
         "log_metadata",
         "must_pass",
         "purpose",
+        "regains_metadata",
         "repaired",
         "restored",
         "settles_loss",
@@ -139,6 +140,8 @@ class WriteBatch:
         """Of its entries."""
         self.settles_loss = False
         """With it, all is marked that may be missing since the machine stopped: later starts need not hear of that stop again."""
+        self.regains_metadata = False
+        """With it, and what was written before, the shard has what earlier generations of it may have held of metadata logs."""
         self.size = 0
         """About how many bytes the batch takes on disk."""
 
@@ -206,6 +209,11 @@ class WriteBatch:
     def looks(self) -> bool:
         """Whether what it does depends on what is stored."""
         return bool(self.consolidations or self.headers)
+
+    def regain_metadata(self) -> None:
+        """See `regains_metadata`."""
+        self.regains_metadata = self.must_pass = True
+        self.size += PER_ENTRY_BYTES
 
     @property
     def full(self) -> bool:
@@ -395,6 +403,8 @@ class Contents:
     """By ascending log and epoch within each kind."""
     highest: list[tuple[LogId, Lsn]] = field(default_factory=list)
     """Per log with data, metadata logs included: the greatest LSN stored, of any rank and state."""
+    has_regained_metadata: bool = False
+    """A batch was applied that said so (`WriteBatch.regains_metadata`)."""
 
 
 class LogStore(Protocol):

@@ -225,6 +225,8 @@ class MemoryLogStore:
             changes[keys.epoch_metadata_key(log, epoch, epoch_kind)] = value
         if batch.settles_loss:
             changes[keys.UNMARKED_KEY] = None
+        if batch.regains_metadata:
+            changes[keys.REGAINED_KEY] = b""
         if self._durable is not None:
             changes[keys.DURABLE_KEY] = encode_durable(self._durable)
             self._durable = None

@@ -444,6 +444,22 @@ class TestReopen:
         harness.die()
         assert harness.open(boot="boot 2").last_stop is PreviousEnd.PROCESS_DIED
 
+    def test_that_metadata_was_regained_is_known_as_soon_as_it_is_written(self, harness: Harness) -> None:
+        batch = WriteBatch()
+        put(batch, at(1))
+        write(harness, batch)
+        harness.close()
+        assert not harness.open().has_regained_metadata
+        batch = WriteBatch()
+        batch.regain_metadata()
+        write(harness, batch)
+        assert harness.store.sync() is Status.OK
+        harness.die()
+        assert harness.open(boot="boot 2").has_regained_metadata
+        harness.close()
+        contents = harness.open(boot="boot 2")
+        assert (contents.has_regained_metadata, contents.highest) == (True, [(LOG, at(1))])
+
     def test_an_unknown_boot_counts_as_a_machine_that_died(self, harness: Harness) -> None:
         harness.die()
         assert harness.open(boot="").last_stop is PreviousEnd.MACHINE_DIED

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from logdevice_py.config.cluster import ClusterConfig
-from logdevice_py.core.ids import Generation, NodeId, ShardId, shard_id
+from logdevice_py.core.ids import NodeId, ShardId, shard_id
 from logdevice_py.event_log.changes import named, standing
 from logdevice_py.event_log.events import RebuildMode
 from logdevice_py.placement.failure_domains import Authority, FailureDomains, FMajority
@@ -33,26 +33,20 @@ def _told(row: Mapping[str, Any]) -> str:
     return f"{text}; waits for {left}" if left else text
 
 
-def generations(rows: Iterable[Mapping[str, Any]]) -> dict[ShardId, Generation]:
-    """The latest of each shard that any node heard of.
+def lacking_metadata(rows: Iterable[Mapping[str, Any]]) -> set[ShardId]:
+    """Shards that began afresh and cannot vouch for what they held of metadata logs, until they have got it back.
 
     Args:
-        rows: of table `cluster_state`.
+        rows: of table `shards`.
     """
-    found: dict[ShardId, Generation] = {}
-    for row in rows:
-        for index, text in enumerate(row["generations"].split(", ")):
-            if text.isdecimal():
-                shard = shard_id(NodeId(row["observed_node_id"]), index)
-                found[shard] = Generation(max(int(text), found.get(shard, 0)))
-    return found
+    return {shard_id(NodeId(row["node_id"]), row["shard"]) for row in rows if row["metadata_awaited"] is not None}
 
 
-def without_vouchers(config: ClusterConfig, known: Mapping[ShardId, Generation]) -> tuple[list[ShardId], str]:
-    """Shards that began afresh and so cannot vouch for what metadata logs held before, when no more than those may be silent, and what follows
-    from that. Empty: others may be away, or there are no such shards."""
+def without_vouchers(config: ClusterConfig, lacking: Collection[ShardId]) -> tuple[list[ShardId], str]:
+    """Shards that cannot vouch for metadata logs, when no more than those may be silent, and what follows from that. Empty: others may be away,
+    or there are no such shards."""
     kept_by = config.metadata_log
-    lost = [shard for shard in kept_by.nodeset if known.get(shard, 0) > 1]
+    lost = [shard for shard in kept_by.nodeset if shard in lacking]
     domains = FailureDomains(kept_by.nodeset, kept_by.replication, config.location)
     for shard in lost:
         domains.set_authority(shard, Authority.UNDERREPLICATION)
@@ -65,6 +59,6 @@ def without_vouchers(config: ClusterConfig, known: Mapping[ShardId, Generation])
     if not lost or not awaited:
         return [], ""
     return lost, (
-        "began afresh and cannot vouch for what it held of metadata logs: who has to read one (readers, the event log, rebuilding) waits while one "
-        f"of these is away: {named(awaited, 'others')}"
+        "began afresh and has not got back yet what it held of metadata logs: that, and who has to read one (readers, the event log, rebuilding), "
+        f"waits while one of these is away: {named(awaited, 'others')}"
     )

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from client.cli.ctl.lost_shards import generations, unfinished, without_vouchers
+from client.cli.ctl.lost_shards import lacking_metadata, unfinished, without_vouchers
 from client.cli.ctl.verb import PROGRAM, Verb, show, show_rows
 from client.cli.program import EXIT_FAILED, EXIT_OK, EXIT_UNANSWERED, exit_status, say
 from logdevice_py.core.ids import NODE_ID_MAX, NodeId, format_shard
@@ -122,7 +122,7 @@ def _add_lost_shards(client: Client, rows: Sequence[Mapping[str, Any]], found: M
             troubles[node].append(f"{index} {text}")
         else:
             elsewhere.append(f"{shard} {text}")
-    afresh, what_follows = without_vouchers(client.config, generations(all_of("cluster_state")))
+    afresh, what_follows = without_vouchers(client.config, lacking_metadata(all_of("shards")))
     for each in afresh:
         node, _, index = format_shard(each).partition(":")
         troubles[node].append(f"{index} {what_follows}")

@@ -83,6 +83,8 @@ class GroupFiller:
             put(keys.epoch_metadata_key(log, epoch, epoch_kind), value, metadata)
         if batch.settles_loss:
             group.delete(keys.UNMARKED_KEY, metadata)
+        if batch.regains_metadata:
+            put(keys.REGAINED_KEY, b"", metadata)
 
     def _put_header(self, group: Any, log: LogId, lsn: Lsn, key: bytes, header: bytes) -> None:
         for partition, _, _ in self._directory.overlapping(log, lsn, lsn):

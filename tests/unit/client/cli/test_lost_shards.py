@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from client.cli.ctl.lost_shards import generations, unfinished, without_vouchers
+from client.cli.ctl.lost_shards import lacking_metadata, unfinished, without_vouchers
 from logdevice_py.config.parse import load_cluster
-from logdevice_py.core.ids import Generation, NodeId, shard_id
+from logdevice_py.core.ids import NodeId, shard_id
 from tests.simulation.cluster_plan import ClusterPlan, NodePlan
 
 SHARDS = [shard_id(NodeId(node)) for node in range(5)]
@@ -41,14 +41,13 @@ def test_the_node_that_is_ahead_counts() -> None:
     assert unfinished([*behind, row("N4:S0", "RESTORE", "rebuilt"), row("N4:S0", "RESTORE", "rebuilt")]) == {}
 
 
-def test_the_latest_generation_that_anybody_heard_of_counts() -> None:
+def test_who_waits_for_somebody_or_is_about_to_end_has_not_got_its_metadata_back() -> None:
     rows = [
-        {"observed_node_id": 0, "generations": "1"},
-        {"observed_node_id": 1, "generations": "?, 3"},
-        {"observed_node_id": 0, "generations": "2"},
-        {"observed_node_id": 0, "generations": "1"},
+        {"node_id": 0, "shard": 0, "metadata_awaited": None},
+        {"node_id": 0, "shard": 1, "metadata_awaited": "N1:S0, N2:S0"},
+        {"node_id": 3, "shard": 0, "metadata_awaited": ""},
     ]
-    assert generations(rows) == {SHARDS[0]: 2, shard_id(NodeId(1), 1): 3}
+    assert lacking_metadata(rows) == {shard_id(NodeId(0), 1), SHARDS[3]}
 
 
 @pytest.mark.parametrize(
@@ -67,7 +66,6 @@ def test_metadata_logs_stand_still_without_which_shards(
 ) -> None:
     nodes = {node: NodePlan(["sequencer", "storage"], node % racks) for node in range(5)}
     config = load_cluster(ClusterPlan(replicate=replicate, racks=racks, attributes={}, nodes=nodes).render())
-    known = {shard: Generation(2 if node in afresh else 1) for node, shard in enumerate(SHARDS)}
-    lost, text = without_vouchers(config, known)
+    lost, text = without_vouchers(config, [SHARDS[node] for node in afresh])
     assert lost == ([] if awaited is None else [SHARDS[node] for node in afresh])
     assert text == "" if awaited is None else text.endswith(f": {awaited}")

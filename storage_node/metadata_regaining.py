@@ -1,0 +1,262 @@
+"""A shard that began afresh gets back what earlier generations of it held of metadata logs, and then vouches for them like any other.
+
+Metadata logs have no recovery that would end their epochs, and no rebuilding. All that anybody needs of one is its last record that was fully stored,
+or a later one: each tells everything that the ones before it do. So the shard asks the others that keep metadata logs for the last record of
+every such log (FETCH_METADATA), and stores those that are later than its own, whether their copysets name it or not. When those that have told all and
+vouch for it are an f-majority, in which this shard itself counts as one that lost its data, it has for every log such a record:
+
+  - A record that was fully stored before the shard lost its disk was on all shards of its copyset at one time (the sequencer asks them after the last
+    has answered, see `sequencer/metadata_log.py`). One of these is in the f-majority, and still has it or a later one.
+  - Of one that was stored later, with this shard in its copyset, the copy came here.
+
+Then a mark is written with the store. It goes with the store, so the next generation begins again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from logdevice_py.config.cluster import MetadataLogConfig
+from logdevice_py.core.entry import EntryFlags, EntryHeader, check_body, parse_header
+from logdevice_py.core.ids import LogId, PeerId, ShardId, format_shard, is_metadata_log, node_peer
+from logdevice_py.core.lsn import LSN_INVALID, Lsn
+from logdevice_py.core.machine import Timer
+from logdevice_py.core.marks import hit
+from logdevice_py.core.status import CorruptEntryError, Status
+from logdevice_py.core.units import MILLISECOND, SECOND, Micros
+from logdevice_py.placement.failure_domains import Authority, FailureDomains
+from logdevice_py.protocol.messages import FetchMetadata, MetadataFetched
+from storage_node.fetching import ANSWER_TIMEOUT
+from storage_node.log_store.interface import Purpose
+from storage_node.notices import Notice
+from storage_node.shard import Shard
+from storage_node.throttle import Throttle
+
+_FETCH_BYTES: Final = 256 << 10
+_QUESTION_COST: Final = 4096
+"""What a question costs of the rate, in bytes."""
+_RETRY_FIRST: Final = 500 * MILLISECOND
+_RETRY_MAX: Final = 30 * SECOND
+
+
+class _Source:
+    """A shard that is asked, log after log."""
+
+    __slots__ = ("after", "complete", "delay", "pause", "request", "shard", "timer", "vouches")
+
+    def __init__(self, shard: ShardId) -> None:
+        self.shard = shard
+        self.after = LogId(0)
+        """It has told of all logs up to this one."""
+        self.request: int | None = None
+        self.timer: Timer | None = None
+        """When it is asked next, or is waited for no longer."""
+        self.delay = _RETRY_FIRST
+        """Before it is asked again that did not answer."""
+        self.pause = _RETRY_FIRST
+        """Before it is asked for everything again."""
+        self.vouches = True
+        """So far, for what it has told since it was asked for the first log."""
+        self.complete = False
+        """It told everything, and vouches for it."""
+
+    def cancel(self) -> None:
+        """It is not asked any more."""
+        self.request = None
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+
+
+class MetadataRegaining:
+    """Of one shard. Nothing happens unless it began afresh and keeps metadata logs."""
+
+    def __init__(self, shard: Shard, request_ids: Iterator[int]) -> None:
+        self._shard = shard
+        self._request_ids = request_ids
+        self._throttle = Throttle(shard.settings.healing_bytes_per_s)
+        self._sources: dict[ShardId, _Source] = {}
+        self._writes = 0
+        """Batches whose outcome is not known."""
+        self._latest: dict[LogId, Lsn] = {}
+        """What was stored, or is on its way to the disk."""
+        self._kept_by: MetadataLogConfig | None = None
+        """Who is asked goes by this."""
+        self._marking = False
+        """The mark is on its way to the disk."""
+        self._regained = 0
+
+    @property
+    def waits_for(self) -> list[ShardId]:
+        """Who has not told everything, or does not vouch for it; empty when nothing is to be got back."""
+        return [] if self._is_over else [each.shard for each in self._sources.values() if not each.complete]
+
+    def start(self, now: Micros) -> None:
+        """Begin, or go on with who keeps metadata logs by now; harmless when that was done."""
+        shard = self._shard
+        if self._is_over:
+            return
+        metadata = shard.config.metadata_log
+        if metadata is self._kept_by:
+            return
+        self._kept_by = metadata
+        others = set(metadata.nodeset) - {shard.shard} if shard.shard in metadata.nodeset else set()
+        for gone in self._sources.keys() - others:
+            self._sources.pop(gone).cancel()
+        for each in sorted(others - self._sources.keys()):
+            source = self._sources[each] = _Source(each)
+            self._ask(source, now)
+        self._evaluate(now)
+
+    def stop(self) -> None:
+        """The disk failed."""
+        for source in self._sources.values():
+            source.cancel()
+        self._sources.clear()
+        self._latest.clear()
+
+    def on_metadata_fetched(self, message: MetadataFetched, now: Micros) -> None:
+        """What a shard has."""
+        source = self._sources.get(message.shard)
+        if source is None or source.request != message.request_id:
+            return
+        source.cancel()
+        if message.status not in (Status.OK, Status.REBUILDING) or message.through < source.after:
+            self._ask_later(source, now)
+            return
+        source.delay = _RETRY_FIRST
+        if message.status is not Status.OK:
+            source.vouches = False
+        self._take(source, message)
+        source.after = message.through
+        if not message.ended:
+            source.timer = self._shard.timers.at(
+                self._throttle.reserve(len(message.images) + _QUESTION_COST, now), lambda at: self._ask(source, at)
+            )
+        elif source.vouches:
+            source.complete = True
+            self._evaluate(now)
+        else:
+            hit("metadata_source_does_not_vouch")
+            self._begin_anew(source, now)
+
+    def on_peer_down(self, peer: PeerId, now: Micros) -> None:
+        """The question to it may be lost."""
+        for source in self._sources.values():
+            if node_peer(source.shard) == peer and source.request is not None:
+                source.cancel()
+                self._ask_later(source, now)
+
+    def on_peer_up(self, peer: PeerId, now: Micros) -> None:
+        """What was waited for may be there: do not wait for the retry."""
+        for source in self._sources.values():
+            if node_peer(source.shard) == peer and source.request is None and not source.complete:
+                source.cancel()
+                source.delay = source.pause = _RETRY_FIRST
+                self._ask_later(source, now)
+
+    @property
+    def _is_over(self) -> bool:
+        return self._shard.vouches_for_metadata or self._shard.failed
+
+    def _ask(self, source: _Source, now: Micros) -> None:
+        source.request = next(self._request_ids)
+        self._shard.out.send(
+            node_peer(source.shard),
+            FetchMetadata(request_id=source.request, shard=source.shard, after=source.after, bytes_max=_FETCH_BYTES),
+        )
+        source.timer = self._shard.timers.at(now + ANSWER_TIMEOUT, lambda at: self._on_silence(source, at))
+
+    def _on_silence(self, source: _Source, now: Micros) -> None:
+        source.cancel()
+        self._ask_later(source, now)
+
+    def _ask_later(self, source: _Source, now: Micros) -> None:
+        source.timer = self._shard.timers.at(now + source.delay, lambda at: self._ask(source, at))
+        source.delay = min(2 * source.delay, _RETRY_MAX)
+
+    def _begin_anew(self, source: _Source, now: Micros) -> None:
+        source.cancel()
+        source.after, source.vouches, source.complete = LogId(0), True, False
+        source.timer = self._shard.timers.at(now + source.pause, lambda at: self._ask(source, at))
+        source.pause = min(2 * source.pause, _RETRY_MAX)
+
+    def _take(self, source: _Source, message: MetadataFetched) -> None:
+        """Store what is later than what is here."""
+        shard, at = self._shard, 0
+        taken: list[tuple[EntryHeader, bytes]] = []
+        for number, lsn, length in message.entries:
+            image = message.images[at : at + length]
+            at += length
+            log = LogId(number)
+            try:
+                header = parse_header(image)
+                check_body(image, header)
+            except CorruptEntryError:
+                source.vouches = False
+                continue
+            is_record = is_metadata_log(log) and header.flags & EntryFlags.METADATA and not header.is_amend
+            if not is_record or header.log != log or header.lsn != lsn:
+                source.vouches = False
+                continue
+            if lsn > max(self._latest.get(log, LSN_INVALID), shard.log(log).trim_point):
+                self._latest[log] = header.lsn
+                taken.append((header, image))
+        if not taken:
+            return
+        hit("metadata_regained")
+        group = shard.writes.group_where_space_is_short(True, Purpose.ESSENTIAL)
+        for header, image in taken:
+            by_recovery, wave = header.rank
+            group.batch.put_again(header.log, header.lsn, by_recovery=bool(by_recovery), wave=wave, image=image)
+            state = shard.log(header.log)
+            state.highest = max(state.highest, header.lsn)
+        self._writes += 1
+        group.done.append(lambda status, now: self._on_written(len(taken), status, now))
+        shard.writes.close()
+
+    def _on_written(self, taken: int, status: Status, now: Micros) -> None:
+        self._writes -= 1
+        if self._is_over:
+            return
+        if status is Status.OK:
+            self._regained += taken
+            self._shard.metrics.copies_restored += taken
+            self._evaluate(now)
+            return
+        hit("metadata_regaining_write_refused")
+        self._latest.clear()
+        for source in self._sources.values():
+            self._begin_anew(source, now)
+
+    def _evaluate(self, now: Micros) -> None:
+        """Whether what is here by now is all that was lost."""
+        shard = self._shard
+        if self._writes or self._marking or self._is_over:
+            return
+        metadata = shard.config.metadata_log
+        domains = FailureDomains(metadata.nodeset, metadata.replication, shard.config.location)
+        domains.set_authority(shard.shard, Authority.UNDERREPLICATION)
+        complete = [source.shard for source in self._sources.values() if source.complete]
+        if not domains.f_majority(complete).is_authoritative:
+            return
+        self._marking = True
+        shard.writes.close()
+        group = shard.writes.group(True)
+        group.batch.regain_metadata()
+        group.done.append(lambda status, now: self._on_marked(complete, status))
+
+    def _on_marked(self, told: list[ShardId], status: Status) -> None:
+        self._marking = False
+        if status is not Status.OK:
+            return  # the disk failed
+        hit("metadata_is_whole_again")
+        self.stop()
+        shard = self._shard
+        shard.vouches_for_metadata = True
+        text = (
+            f"{self._regained} records of metadata logs came back from {', '.join(map(format_shard, sorted(told)))}: all that was here before "
+            "the shard began afresh, and readers can rely on it again"
+        )
+        shard.out.emit(Notice(shard.shard, "metadata regained", text))

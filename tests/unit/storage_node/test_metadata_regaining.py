@@ -1,0 +1,274 @@
+"""A shard that began afresh gets the records of metadata logs back, and vouches for them again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from logdevice_py.config.cluster import MetadataLogConfig
+from logdevice_py.core.entry import EntryFlags
+from logdevice_py.core.ids import LogId, PeerId, ShardId, metadata_log_of, node_peer
+from logdevice_py.core.lsn import LSN_MAX, Lsn
+from logdevice_py.core.status import Status
+from logdevice_py.core.units import SECOND
+from logdevice_py.protocol.messages import Digested, FetchMetadata, MetadataFetched
+from storage_node.log_store import keys
+from tests.unit.storage_node.fakes import (
+    ME,
+    SHARDS,
+    SYNC_LOG,
+    THREE_COPIES,
+    ShardDriver,
+    digest,
+    image,
+    lsn,
+    store,
+)
+
+OTHERS = SHARDS[1:]
+LOG = metadata_log_of(SYNC_LOG)
+MANY = [metadata_log_of(LogId(number)) for number in range(1, 101)]
+METADATA = int(EntryFlags.METADATA)
+
+
+def record(position: Lsn, log: LogId = LOG) -> bytes:
+    """A record of a metadata log."""
+    return image(position, log=log, flags=METADATA)
+
+
+def answer(
+    request: FetchMetadata,
+    *records: bytes,
+    at: Lsn | None = None,
+    log: LogId = LOG,
+    status: Status = Status.OK,
+    ended: bool = True,
+) -> tuple[PeerId, MetadataFetched]:
+    """The answer to a FETCH_METADATA, with records of one log."""
+    position = lsn(1, 1) if at is None else at
+    message = MetadataFetched(
+        request_id=request.request_id,
+        shard=request.shard,
+        status=status,
+        through=log,
+        ended=ended,
+        entries=[(int(log), int(position), len(each)) for each in records],
+        images=b"".join(records),
+    )
+    return node_peer(request.shard), message
+
+
+def asked(driver: ShardDriver) -> dict[ShardId, FetchMetadata]:
+    """What other shards are asked for."""
+    return {message.shard: message for message in driver.take(FetchMetadata)}
+
+
+def vouches(driver: ShardDriver) -> bool:
+    """Whether it says of a metadata log that it has told everything."""
+    driver.turn(digest(Lsn(1), LSN_MAX, log=LOG, generation=0))
+    [(_, status, _)] = driver.take_one(Digested).ranges
+    assert status in (Status.OK, Status.REBUILDING)
+    return status == Status.OK
+
+
+class TestAsking:
+    def test_it_vouches_when_an_f_majority_of_the_others_has_told_everything(self) -> None:
+        driver = ShardDriver(generation=2)
+        requests = asked(driver)
+        assert sorted(requests) == sorted(OTHERS)
+        assert all(request.after == 0 for request in requests.values())
+        driver.turn(answer(requests[OTHERS[0]], record(lsn(1, 1))))
+        driver.turn(answer(requests[OTHERS[1]]))
+        assert not vouches(driver), "the other two may have had a record together with this one"
+        driver.turn(answer(requests[OTHERS[2]], record(lsn(3, 1)), at=lsn(3, 1)))
+        assert vouches(driver)
+        assert driver.stored(LOG) == [lsn(1, 1), lsn(3, 1)]
+        assert driver.notices[-1].kind == "metadata regained"
+        assert not asked(driver)
+
+    def test_that_is_known_after_a_restart(self) -> None:
+        driver = ShardDriver(generation=2)
+        driver.turn(*(answer(request) for request in asked(driver).values()))
+        driver.restart()
+        assert vouches(driver)
+        driver.power_cut()
+        assert vouches(driver)
+        assert not asked(driver)
+
+    def test_who_never_lost_anything_asks_nobody(self) -> None:
+        driver = ShardDriver()
+        assert vouches(driver)
+        assert not asked(driver)
+
+    def test_nor_does_who_keeps_no_metadata_logs_until_it_does(self) -> None:
+        driver = ShardDriver(generation=2)
+        driver.config = replace(driver.config, metadata_log=MetadataLogConfig(OTHERS, THREE_COPIES))
+        driver.open()
+        assert not asked(driver)
+        assert not vouches(driver)
+        config = replace(driver.config, version=2, metadata_log=MetadataLogConfig(SHARDS[:4], THREE_COPIES))
+        driver.node.on_config(config, driver.now)
+        driver.turn()
+        requests = asked(driver)
+        assert sorted(requests) == sorted(OTHERS[:3])
+        driver.turn(*(answer(requests[shard]) for shard in OTHERS[:2]))
+        assert vouches(driver), "three copies fit on no two shards"
+
+    @pytest.mark.parametrize("status", [Status.REBUILDING, Status.OK], ids=["lost data", "sent a damaged record"])
+    def test_who_does_not_vouch_is_asked_for_everything_again(self, status: Status) -> None:
+        driver = ShardDriver(generation=2)
+        requests = asked(driver)
+        bad = record(lsn(1, 1))
+        if status is Status.OK:
+            bad = bad[:-1] + bytes([bad[-1] ^ 1])
+        driver.turn(answer(requests[OTHERS[0]], bad, status=status))
+        driver.turn(*(answer(requests[shard]) for shard in OTHERS[1:3]))
+        assert not vouches(driver)
+        assert driver.stored(LOG) == ([lsn(1, 1)] if status is Status.REBUILDING else [])
+        driver.advance(SECOND)
+        again = asked(driver)
+        assert again[OTHERS[0]].after == 0
+        driver.turn(answer(again[OTHERS[0]], record(lsn(1, 1))))
+        assert vouches(driver)
+        assert driver.stored(LOG) == [lsn(1, 1)]
+
+    def test_what_does_not_fit_into_an_answer_is_asked_for_from_there_on(self) -> None:
+        driver = ShardDriver(generation=2)
+        requests = asked(driver)
+        driver.turn(answer(requests[OTHERS[0]], record(lsn(1, 1)), ended=False))
+        driver.advance(SECOND)
+        more = asked(driver)[OTHERS[0]]
+        assert more.after == LOG
+        later = metadata_log_of(LogId(SYNC_LOG + 1))
+        driver.turn(answer(more, record(lsn(2, 1), later), at=lsn(2, 1), log=later))
+        assert driver.stored(LOG) == [lsn(1, 1)]
+        assert driver.stored(later) == [lsn(2, 1)]
+        driver.turn(*(answer(requests[shard]) for shard in OTHERS[1:3]))
+        assert vouches(driver)
+
+    @pytest.mark.parametrize("broken", [True, False], ids=["broken connection", "silence"])
+    def test_who_does_not_answer_is_asked_again(self, broken: bool) -> None:
+        driver = ShardDriver(generation=2)
+        requests = asked(driver)
+        driver.turn(*(answer(requests[shard]) for shard in OTHERS[:2]))
+        if broken:
+            driver.node.on_peer_down(node_peer(OTHERS[2]), driver.now)
+            driver.advance(SECOND)
+        else:
+            driver.advance(3 * SECOND)
+        again = asked(driver)
+        assert set(again) >= {OTHERS[2]}
+        driver.turn(answer(requests[OTHERS[2]]))
+        assert not vouches(driver), "that is an answer to the first question"
+        driver.turn(answer(again[OTHERS[2]]))
+        assert vouches(driver)
+
+    def test_who_is_back_is_asked_at_once(self) -> None:
+        driver = ShardDriver(generation=2)
+        driver.turn(*(answer(request) for shard, request in asked(driver).items() if shard in OTHERS[:2]))
+        driver.advance(100 * SECOND)
+        asked(driver)
+        for shard in OTHERS[2:]:
+            driver.node.on_peer_down(node_peer(shard), driver.now)
+        driver.node.on_peer_up(node_peer(OTHERS[2]), driver.now)
+        driver.advance(SECOND)
+        assert OTHERS[2] in asked(driver)
+
+    def test_what_the_disk_refuses_is_asked_for_again(self) -> None:
+        driver = ShardDriver(generation=2)
+        requests = asked(driver)
+        driver.disk.overloaded = True
+        driver.turn(answer(requests[OTHERS[0]], record(lsn(1, 1))))
+        driver.disk.overloaded = False
+        driver.turn(*(answer(requests[shard]) for shard in OTHERS[1:]))
+        assert not vouches(driver)
+        driver.advance(SECOND)
+        again = asked(driver)
+        assert all(request.after == 0 for request in again.values())
+        driver.turn(*(answer(request, record(lsn(1, 1))) for request in again.values()))
+        assert vouches(driver)
+        assert driver.stored(LOG) == [lsn(1, 1)]
+
+    def test_a_later_record_that_was_refused_hides_no_earlier_one(self) -> None:
+        driver = ShardDriver(generation=2)
+        requests = asked(driver)
+        driver.disk.overloaded = True
+        driver.turn((PeerId(1), store(lsn(5, 1), log=LOG, flags=METADATA, generation=2)))
+        driver.disk.overloaded = False
+        driver.turn(*(answer(requests[shard], record(lsn(1, 1))) for shard in OTHERS))
+        assert driver.stored(LOG) == [lsn(1, 1)]
+
+
+class TestAnswering:
+    @staticmethod
+    def filled(driver: ShardDriver, logs: list[LogId]) -> None:
+        for log in logs:
+            driver.turn(*((PeerId(1), store(lsn(epoch, 1), log=log, flags=METADATA)) for epoch in (1, 2)))
+        driver.sent.clear()
+
+    @staticmethod
+    def fetch(driver: ShardDriver, after: LogId = LogId(0), bytes_max: int = 1 << 20) -> MetadataFetched:
+        request = FetchMetadata(request_id=1, shard=ME, after=after, bytes_max=bytes_max)
+        driver.turn((PeerId(2), request))
+        return driver.take_one(MetadataFetched)
+
+    def test_the_last_record_of_each_metadata_log_is_sent_in_pieces(self) -> None:
+        driver = ShardDriver()
+        self.filled(driver, MANY)
+        driver.turn((PeerId(1), store(lsn(1, 1))))
+        driver.sent.clear()
+        found: list[tuple[int, int]] = []
+        message = self.fetch(driver)
+        pieces = 1
+        while True:
+            assert message.status is Status.OK
+            found += [(log, position) for log, position, _ in message.entries]
+            if message.ended:
+                break
+            message = self.fetch(driver, message.through)
+            pieces += 1
+        assert found == [(log, lsn(2, 1)) for log in MANY]
+        assert pieces == 2
+        message = self.fetch(driver, bytes_max=1)
+        assert ([log for log, _, _ in message.entries], message.ended) == ([MANY[0]], False)
+
+    def test_where_nothing_is_the_end_is_told_at_once(self) -> None:
+        message = self.fetch(ShardDriver())
+        assert (message.status, message.entries, message.ended) == (Status.OK, [], True)
+
+    def test_what_cannot_be_read_is_not_vouched_for(self) -> None:
+        driver = ShardDriver()
+        self.filled(driver, MANY[:3])
+        driver.disk.unreadable.add(keys.data_key(MANY[1], lsn(2, 1), False, 1))
+        message = self.fetch(driver)
+        assert message.status is Status.REBUILDING
+        assert [log for log, _, _ in message.entries] == [MANY[0], MANY[2]]
+
+    def test_nor_does_who_lost_data_vouch(self) -> None:
+        driver = ShardDriver(generation=2)
+        assert self.fetch(driver).status is Status.REBUILDING
+
+    def test_what_is_trimmed_is_left_out(self) -> None:
+        driver = ShardDriver()
+        self.filled(driver, MANY[:2])
+        driver.machines.shard.logs[MANY[0]].trim_point = lsn(2, 1)
+        assert [log for log, _, _ in self.fetch(driver).entries] == [MANY[1]]
+
+    def test_no_more_is_worked_on_than_a_few_at_a_time(self) -> None:
+        driver = ShardDriver()
+        self.filled(driver, MANY[:2])
+        driver.hold = True
+        request = FetchMetadata(request_id=1, shard=ME, after=LogId(0), bytes_max=1)
+        for _ in range(5):
+            driver.turn((PeerId(2), request))
+        assert driver.take_one(MetadataFetched).status is Status.OVERLOADED
+        driver.let_go()
+        assert len(driver.take(MetadataFetched)) == 4
+
+    def test_a_disk_that_fails_is_told_of(self) -> None:
+        driver = ShardDriver()
+        self.filled(driver, MANY[:2])
+        driver.machines.shard.fail()
+        message = self.fetch(driver)
+        assert (message.status, message.ended) == (Status.FAILED, False)
