@@ -22,6 +22,7 @@ from logdevice_py.protocol.messages import GapReason, Seal, Store, StoreFlags
 from storage_node import recent_entries
 from storage_node.log_state import LogState
 from storage_node.log_store.memory import MemoryLogStore
+from storage_node.metadata_regaining import MetadataRegaining
 from storage_node.purge import LogPurge
 from storage_node.read_stream import ServerReadStream
 from storage_node.recent_entries import RecentEntries
@@ -281,3 +282,14 @@ def removed_log_given_up_at_once(original: Change) -> Change:
 )
 def removed_log_not_sealed(original: Change) -> Change:
     return lambda self, state: None
+
+
+@deliberate(
+    "a shard that began afresh vouches for metadata logs before it has their records back",
+    (MetadataRegaining, "start"),
+)
+def metadata_not_regained(original: Change) -> Change:
+    def start(self: MetadataRegaining, now: Any) -> None:
+        self._shard.vouches_for_metadata = True
+
+    return start

@@ -309,6 +309,10 @@ MARKS_ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
         _SELDOM,
         f"{_GIVING}::test_a_nodeset_that_cannot_do_without_the_shard_is_said_to_be_short_of_places",
     ),
+    "too_many_metadata_fetches": (
+        "takes more shards that lost their disks at once than there are",
+        f"{_SHARD}/test_metadata_regaining.py::TestAnswering::test_no_more_is_worked_on_than_a_few_at_a_time",
+    ),
     "repair_waits_for_donors": (
         _SELDOM,
         f"{_SHARD}/test_rebuilding.py::TestTakingCopies"

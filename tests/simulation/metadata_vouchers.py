@@ -1,0 +1,67 @@
+"""What is written to a metadata log can be found by everybody who reads it: no f-majority of shards that vouch lacks it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from epoch_store.cells import decode_cell
+from logdevice_py.core.ids import LogId, ShardId, format_shard, metadata_log_of, node_of
+from logdevice_py.core.lsn import LSN_MAX, Epoch, compose_lsn
+from logdevice_py.metadata.epoch_metadata import EpochMetaData
+from logdevice_py.placement.failure_domains import Authority, FailureDomains
+from server.sim_machines import SimMachines
+from storage_node.log_store import keys
+from tests.simulation.history import Violation
+from tests.simulation.repairs import running_shards
+
+if TYPE_CHECKING:
+    from storage_node.log_store.memory import MemoryDisk
+
+
+class MetadataVouchers:
+    """Looks at the disks of shards that run, as long as the same shards keep metadata logs: sequencers store again what goes with others."""
+
+    def __init__(self, cluster: SimMachines, logs: Iterable[LogId]) -> None:
+        self._cluster = cluster
+        self._logs = list(logs)
+        self._kept_by = cluster.config.metadata_log
+
+    def check(self) -> None:
+        """As it is at this moment.
+
+        Raises:
+            Violation: a reader that hears all the shards that lack a record, and nobody else, takes the one before it for the last.
+        """
+        cluster, kept_by = self._cluster, self._kept_by
+        if cluster.config.metadata_log != kept_by:
+            return
+        domains = FailureDomains(kept_by.nodeset, kept_by.replication, cluster.config.location)
+        vouching: list[tuple[ShardId, MemoryDisk]] = []
+        for shard, machines in running_shards(cluster):
+            if machines.shard.vouches_for_metadata:
+                vouching.append((shard, cluster.nodes[node_of(shard)].disks[shard]))
+            else:
+                domains.set_authority(shard, Authority.UNDERREPLICATION)
+        for log in self._logs:
+            since = self._written(log)
+            lacking = [shard for shard, disk in vouching if since and not _holds(disk, log, since)]
+            if domains.f_majority(lacking).is_authoritative:
+                names = [format_shard(shard) for shard in lacking]
+                raise Violation(
+                    f"log {log}: {names} vouch for its metadata log without what was written of epoch {since}"
+                )
+
+    def _written(self, log: LogId) -> Epoch:
+        """Since which epoch the last nodeset holds that is in the metadata log; 0: there is none."""
+        cell = self._cluster.cells.cells.get(f"logs/{log}/sequencer")
+        if cell is None:
+            return Epoch(0)
+        metadata = EpochMetaData.decode(decode_cell(cell.content)[1])
+        written = metadata.history if metadata.written else metadata.history[:-1]
+        return written[-1].since if written else Epoch(0)
+
+
+def _holds(disk: MemoryDisk, log: LogId, since: Epoch) -> bool:
+    begin, end = keys.data_bounds(metadata_log_of(log), compose_lsn(since, 0), LSN_MAX)
+    return any(True for _ in disk.rows.irange(begin, end, inclusive=(True, False)))
