@@ -155,6 +155,34 @@ async def test_two_nodes_one_after_the_other_while_the_first_is_being_rebuilt(tm
             check_copies(copies, log, journal.acknowledged, 3, {SHARDS[3], SHARDS[4]})
 
 
+async def test_disks_that_are_replaced_one_after_the_other_use_up_nothing(tmp_path: Path) -> None:
+    """Under the same node ids. Who knows nothing of the logs yet reads them though a third node is away, and that is rebuilt as well."""
+    async with process_cluster(tmp_path, replicate="node:3", racks=1, settings=rebuilding()) as cluster:
+        async with Client(cluster.file) as client:
+            streams = [StreamWorkload(client, log, size=500) for log in (1, 2, 3)]
+            for stream in streams:
+                await stream.more(100)
+            for node in (4, 3):
+                await cluster.kill(node)
+                await cluster.wipe(node)
+                await cluster.start(node)
+                said = cluster.directory / f"n{node}.log"
+                async with asyncio.timeout(SECONDS):
+                    while "records of metadata logs came back" not in await asyncio.to_thread(said.read_text):
+                        await asyncio.sleep(0.1)
+                    await until(client, lambda state, node=node: SHARDS[node] in state.shards)  # type: ignore[misc]
+                    await wait_until_rebuilt(client, SHARDS[node])
+            journals = [await stream.finish() for stream in streams]
+        await cluster.kill(0)
+        async with Client(cluster.file) as stranger:
+            for log, journal in zip((1, 2, 3), journals, strict=True):
+                compare(await read_all(stranger, log), journal)
+            async with asyncio.timeout(SECONDS):
+                await until(stranger, lambda state: SHARDS[0] in state.shards)
+                await wait_until_rebuilt(stranger, SHARDS[0])
+            await stranger.append(1, b"and so on")
+
+
 async def test_a_drained_node_is_taken_out_and_no_record_is_short_of_copies(tmp_path: Path) -> None:
     async with (
         process_cluster(tmp_path, replicate="node:2", racks=1, settings=rebuilding()) as cluster,
