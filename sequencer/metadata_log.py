@@ -25,14 +25,15 @@ from logdevice_py.core.ids import Generation, LogId, NodeId, ShardId, data_log_o
 from logdevice_py.core.lsn import ESN_INVALID, ESN_MIN, LSN_INVALID, Epoch, Esn, Lsn, compose_lsn
 from logdevice_py.core.machine import Timer, backoff
 from logdevice_py.core.status import Status
-from logdevice_py.core.units import MILLISECOND, Micros, Timestamp
+from logdevice_py.core.units import MILLISECOND, SECOND, Micros, Timestamp
 from logdevice_py.metadata.epoch_metadata import EpochMetaData
 from logdevice_py.protocol.messages import Digest, Digested, Stored, StoreFlags
 from sequencer.appender import Appender
 from sequencer.context import SequencerContext
 from sequencer.copyset_sticky import select
 
-_ANSWER_TIMEOUT: Final = 500 * MILLISECOND
+_ANSWER_TIMEOUT_MIN: Final = 500 * MILLISECOND
+_ANSWER_TIMEOUT_MAX: Final = 10 * SECOND
 _QUESTIONS_MAX: Final = 3
 """How often the shards are asked whether they have the entry, before it is stored again."""
 
@@ -64,6 +65,7 @@ class MetadataLogWrite:
     """
 
     __slots__ = (
+        "_answer_timeout",
         "_appender",
         "_delays",
         "_epoch",
@@ -97,6 +99,8 @@ class MetadataLogWrite:
         """Shards that have stored the entry and have not shown it again, and the request in which they were asked."""
         self._questions = 0
         """How often they were asked."""
+        self._answer_timeout = _ANSWER_TIMEOUT_MIN
+        """Twice as long after each question: where answers take long, the write ends all the same."""
 
     @property
     def lng(self) -> Esn:
@@ -195,7 +199,7 @@ class MetadataLogWrite:
             self.context.busy.pop(self, None)
             return
         self.state = MetadataLogState.CONFIRMING
-        self._unconfirmed = dict.fromkeys(appender.copyset, 0)
+        self._unconfirmed = {shard: next(self.context.request_ids) for shard in appender.copyset}
         self._questions = 0
         self._ask(now)
 
@@ -206,11 +210,12 @@ class MetadataLogWrite:
             return
         self._questions += 1
         context, lsn = self.context, int(self._lsn)
-        for shard in self._unconfirmed:
-            request = self._unconfirmed[shard] = next(context.request_ids)
+        for shard, request in self._unconfirmed.items():
+            # a late answer is as good: the same question has the same id
             ranges = [(int(self.log), lsn, lsn, int(self.generations.get(shard, 0)))]
             context.outbox.send(node_peer(shard), Digest(request_id=request, shard=shard, bytes_max=1, ranges=ranges))
-        self._timer = context.timers.at(now + _ANSWER_TIMEOUT, self._ask)
+        self._timer = context.timers.at(now + self._answer_timeout, self._ask)
+        self._answer_timeout = min(2 * self._answer_timeout, _ANSWER_TIMEOUT_MAX)
 
     def _store_anew(self, now: Micros) -> None:
         """A shard has lost the entry, or nobody knows whether it has."""

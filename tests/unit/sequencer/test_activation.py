@@ -503,12 +503,33 @@ class TestMetadataLog:
             world.node.on_peer_down(PeerId(lost[0]), world.now)
         else:
             world._run_digest = lambda to, digest: None  # type: ignore[method-assign]
-            world.run(1_000_000)
+            world.run(2_000_000)
             world._run_digest = answer  # type: ignore[method-assign]
         stored = len(world.metadata_stores)
-        world.run(1_000_000)
+        world.run(3_000_000)
         assert world.sequencer.is_released
         assert len(world.metadata_stores) == stored + len(copyset)
+
+    def test_a_late_answer_is_as_good_and_where_all_are_late_the_record_is_written_all_the_same(self) -> None:
+        world = World()
+        answer, late = world._run_digest, []
+
+        def delay(to: PeerId, digest: Digest) -> None:
+            if digest.ranges[0][1] == compose_lsn(1, 1):
+                late.append((world.now + 700_000, to, digest))
+            else:
+                answer(to, digest)
+
+        world._run_digest = delay  # type: ignore[method-assign]
+        world.append()
+        for _ in range(50):
+            world.run(100_000)
+            due = [each for each in late if each[0] <= world.now]
+            late[:] = [each for each in late if each[0] > world.now]
+            for _, to, digest in due:
+                answer(to, digest)
+        assert world.sequencer.is_released
+        assert len(world.metadata_stores) == 3
 
     def test_a_shard_that_has_too_much_to_do_is_asked_again_whether_it_has_its_copy(self) -> None:
         world = World()
