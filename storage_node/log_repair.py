@@ -90,6 +90,8 @@ class LogRepair:
         self.damage = damage
         self.reader: HistoryReader | None = None
         self.progress = False
+        self.overtaken = False
+        """Something was stored in the log since the others were asked: what was read before does not show it."""
         self.looked_for: list[Range] = []
         """What was known to be missing when it was planned; what is noted later is for the next attempt."""
         self._shard = shard
@@ -179,6 +181,7 @@ class LogRepair:
         part = self._part
         assert part is not None
         self.state = RepairState.FETCHING
+        self.overtaken = False
         self.damage.state.replaced = (part.first, part.last) if part.damaged else None
         # one copy is as good as several, where nothing has to be replaced
         one_is_enough = not part.damaged and part.first == part.last
@@ -200,6 +203,10 @@ class LogRepair:
                 part.domains.set_authority(shard, Authority.AUTHORITATIVE_EMPTY)
                 asked.discard(shard)
         complete = part.domains.f_majority(list(vouching)).is_authoritative
+        if found and part.damaged and not complete and is_metadata_log(self.damage.state.log):
+            # a record tells everything that the ones before it do: with a sound one nothing below it is missed
+            hit("repair_by_one_metadata_record")
+            complete, through = True, max(found)
         everybody = asked <= vouching.keys()
         if part.damaged:
             settled = complete and through >= part.first and (found or (everybody and part.first < part.last))
@@ -222,6 +229,10 @@ class LogRepair:
                 return
             if result.status is not Status.OK:
                 self.stop()
+                return
+            if self.overtaken:
+                hit("repair_is_overtaken_by_a_store")
+                self._ask(now)
                 return
             replaced = min(through, result.through)
             best = {lsn: copy for lsn, copy in found.items() if state.trim_point < lsn <= replaced}

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from logdevice_py.core.ids import LogId, PeerId
-from logdevice_py.core.lsn import Lsn
+from logdevice_py.core.lsn import EPOCH_MIN, Lsn, compose_lsn
 from logdevice_py.core.machine import Timer
 from logdevice_py.core.units import SECOND, Micros
 from logdevice_py.protocol.messages import Digested, Fetched
@@ -69,6 +69,11 @@ class RepairQueue:
         damage = self._damaged.get(log)
         return damage is not None and overlaps(damage.unreadable, lsn, lsn)
 
+    def store_begins(self, log: LogId) -> None:
+        """A sequencer stores a record of a metadata log where something is known to be unreadable."""
+        if self._running is not None and self._running.damage.state.log == log:
+            self._running.overtaken = True
+
     def stored_again(self, log: LogId, lsn: Lsn) -> None:
         """What could not be read at the LSN was replaced."""
         damage = self._damaged.get(log)
@@ -78,7 +83,7 @@ class RepairQueue:
 
     def note_unreadable(self, state: LogState, first: Lsn, last: Lsn) -> None:
         """Something in the range cannot be read."""
-        first = max(first, Lsn(state.trim_point + 1))
+        first = max(first, Lsn(state.trim_point + 1), compose_lsn(EPOCH_MIN, 0))
         if first > last or self._shard.failed:
             return
         damage = self._of(state)

@@ -189,6 +189,7 @@ class StoreHandler:
         soft_seal = False
         mends = is_metadata_log(log) and not message.flags & _RECOVERY and self._repairs.is_unreadable(log, lsn)
         if mends:
+            self._repairs.store_begins(log)
             shard.writes.close()  # within a batch puts win over deletes: what came before must lie in an earlier one
         if not message.flags & _RECOVERY:
             if not synced and not state.unsynced_durable:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from logdevice_py.core.entry import EntryFlags
 from logdevice_py.core.ids import ShardId, metadata_log_of, node_peer
 from logdevice_py.core.lsn import Lsn
 from logdevice_py.core.status import Status
@@ -362,6 +363,71 @@ class TestAnswers:
         assert answer.status == Status.REBUILDING
         assert int(lsn(1, 3)) not in answer.lsns
         assert SYNC_LOG in driver.machines.repairs.damaged
+
+
+class TestMetadataLogs:
+    LOG = metadata_log_of(SYNC_LOG)
+
+    def damaged(self, *epochs: int) -> tuple[ShardDriver, dict[ShardId, Fetch]]:
+        """A shard that cannot read a range with the records of these epochs for a while, and what it asks the others."""
+        driver = ShardDriver(replace(SETTINGS, scrub_bytes_per_s=0))
+        metadata = int(EntryFlags.METADATA)
+        for epoch in epochs:
+            driver.turn((SEQUENCER, store(lsn(epoch, 1), log=self.LOG, flags=metadata)))
+        driver.disk.unreadable.update(keys.data_key(self.LOG, lsn(epoch, 1), False, 1) for epoch in epochs)
+        state = driver.machines.shard.logs[self.LOG]
+        driver.machines.repairs.note_unreadable(state, Lsn(1), lsn(epochs[-1], 1))
+        driver.turn()
+        return driver, {fetch.shard: fetch for fetch in driver.take(Fetch)}
+
+    def record(self, position: Lsn) -> bytes:
+        return image(position, log=self.LOG, flags=int(EntryFlags.METADATA))
+
+    def answer(self, fetch: Fetch, *positions: Lsn, status: Status = Status.OK) -> tuple[int, Fetched]:
+        images = [self.record(position) for position in positions]
+        message = Fetched(
+            request_id=fetch.request_id,
+            shard=fetch.shard,
+            log=fetch.log,
+            status=status,
+            through=fetch.last,
+            entries=[(int(position), len(each)) for position, each in zip(positions, images, strict=True)],
+            images=b"".join(images),
+        )
+        return node_peer(fetch.shard), message
+
+    def test_one_sound_record_is_enough_though_most_lost_theirs(self) -> None:
+        """They get theirs back only when this one vouches again: each would wait for the other."""
+        driver, asked = self.damaged(1, 2)
+        answers = [self.answer(asked[shard], status=Status.REBUILDING) for shard in OTHERS[:3]]
+        driver.turn(*answers, self.answer(asked[OTHERS[3]], lsn(2, 1)))
+        assert driver.stored(self.LOG) == [lsn(2, 1)]
+        assert driver.machines.repairs.damaged_ranges == 0, "nothing is below epoch 1"
+
+    def test_what_lies_above_it_is_not_replaced(self) -> None:
+        driver, asked = self.damaged(1, 2, 3)
+        answers = [self.answer(asked[shard], status=Status.REBUILDING) for shard in OTHERS[:3]]
+        driver.turn(*answers, self.answer(asked[OTHERS[3]], lsn(2, 1)))
+        driver.disk.unreadable.clear()
+        assert driver.stored(self.LOG) == [lsn(2, 1), lsn(3, 1)]
+        assert driver.machines.repairs.damaged_ranges == 1
+
+    def test_without_any_it_takes_the_word_of_an_f_majority(self) -> None:
+        driver, asked = self.damaged(1, 2)
+        driver.turn(*(self.answer(asked[shard], status=Status.REBUILDING) for shard in OTHERS))
+        assert driver.machines.repairs.damaged_ranges == 1
+
+    def test_what_a_sequencer_stores_while_the_range_is_read_again_stays(self) -> None:
+        driver, asked = self.damaged(1, 2)
+        driver.hold = True
+        driver.turn(*(self.answer(asked[shard]) for shard in OTHERS))
+        assert len(driver.held) == 1, "the range is read once more"
+        driver.disk.unreadable.clear()
+        driver.turn((SEQUENCER, store(lsn(2, 1), log=self.LOG, flags=int(EntryFlags.METADATA), wave=2)))
+        driver.let_go()
+        asked = {fetch.shard: fetch for fetch in driver.take(Fetch)}
+        driver.turn(*(self.answer(asked[shard]) for shard in OTHERS))
+        assert lsn(2, 1) in driver.stored(self.LOG)
 
 
 def test_ranges_are_merged_and_cut() -> None:
