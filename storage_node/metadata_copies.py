@@ -45,8 +45,10 @@ class MetadataCopiesHandler:
         """
         self._shard = shard
         self._found_damage = found_damage
-        self._logs: list[LogId] | None = None
+        self._logs: list[LogId] = []
         """The metadata logs that were here when somebody began to ask last."""
+        self._count = 0
+        """Of how many logs of all these are the metadata logs. Logs are only added."""
         self._under_way = 0
 
     def on_fetch_metadata(self, peer: PeerId, message: FetchMetadata, now: Micros) -> None:
@@ -55,12 +57,15 @@ class MetadataCopiesHandler:
         if status is Status.OK and self._under_way >= _UNDER_WAY_MAX:
             hit("too_many_metadata_fetches")
             status = Status.OVERLOADED
+        if status is Status.OK and not self._shard.vouches_for_metadata:
+            status = Status.REBUILDING  # what it has proves nothing
         if status is not Status.OK:
-            self._send(peer, message, status, message.after, [], ended=False)
+            self._send(peer, message, status, message.after, [], ended=status is Status.REBUILDING)
             return
         logs = self._logs
-        if logs is None or not message.after:
+        if self._count != len(self._shard.logs) and not (message.after and logs):
             # What comes in later was stored when the asker was there to take its own copy.
+            self._count = len(self._shard.logs)
             logs = self._logs = sorted(filter(is_metadata_log, self._shard.logs))
         begin = bisect_right(logs, message.after)
         chosen = logs[begin : begin + _LOGS_MAX]
@@ -73,7 +78,7 @@ class MetadataCopiesHandler:
 
     def _read(self, answer: _Answer, log: LogId) -> None:
         state = self._shard.find(log)
-        if state is None or state.highest <= state.trim_point or state.highest < LSN_OLDEST:
+        if state is None or state.highest < LSN_OLDEST:
             answer.missing -= 1
             return
 
@@ -90,13 +95,11 @@ class MetadataCopiesHandler:
             if not answer.missing:
                 self._finish(answer)
 
-        self._shard.reads.read_last(log, Lsn(state.trim_point + 1), state.highest, done)
+        self._shard.reads.read_last(log, LSN_OLDEST, state.highest, done)
 
     def _finish(self, answer: _Answer) -> None:
         self._under_way -= 1
         message, status = answer.message, answer.status
-        if status is Status.OK and not self._shard.vouches_for_metadata:
-            status = Status.REBUILDING
         through, ended = message.after, answer.ended
         sent: list[tuple[LogId, Lsn, bytes]] = []
         size = 0

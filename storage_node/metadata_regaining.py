@@ -2,19 +2,21 @@
 
 Metadata logs have no recovery that would end their epochs, and no rebuilding. All that anybody needs of one is its last record that was fully stored,
 or a later one: each tells everything that the ones before it do. So the shard asks the others that keep metadata logs for the last record of
-every such log (FETCH_METADATA), and stores those that are later than its own, whether their copysets name it or not. When those that have told all and
-vouch for it are an f-majority, in which this shard itself counts as one that lost its data, it has for every log such a record:
+every such log (FETCH_METADATA), and stores it, whether its copyset names this shard or not. When those that have told all and vouch for it are an
+f-majority, in which this shard itself counts as one that lost its data, it has for every log such a record:
 
   - A record that was fully stored before the shard lost its disk was on all shards of its copyset at one time (the sequencer asks them after the last
     has answered, see `sequencer/metadata_log.py`). One of these is in the f-majority, and still has it or a later one.
   - Of one that was stored later, with this shard in its copyset, the copy came here.
 
-Then a mark is written with the store. It goes with the store, so the next generation begins again.
+Then a mark is written with the store that says which shards have told. It goes with the store, so the next generation begins again. The mark is true
+for ever; what it proves is judged by the nodeset that keeps metadata logs at the time. When shards join it that have not told (one may have been put
+back that was away), and those that have are no f-majority any more, the shard vouches again when they have told as well.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Final
 
 from logdevice_py.config.cluster import MetadataLogConfig
@@ -25,6 +27,7 @@ from logdevice_py.core.machine import Timer
 from logdevice_py.core.marks import hit
 from logdevice_py.core.status import CorruptEntryError, Status
 from logdevice_py.core.units import MILLISECOND, SECOND, Micros
+from logdevice_py.membership.cluster_view import ClusterView
 from logdevice_py.placement.failure_domains import Authority, FailureDomains
 from logdevice_py.protocol.messages import FetchMetadata, MetadataFetched
 from storage_node.fetching import ANSWER_TIMEOUT
@@ -72,36 +75,48 @@ class _Source:
 class MetadataRegaining:
     """Of one shard. Nothing happens unless it began afresh and keeps metadata logs."""
 
-    def __init__(self, shard: Shard, request_ids: Iterator[int]) -> None:
+    def __init__(self, shard: Shard, request_ids: Iterator[int], cluster: ClusterView) -> None:
         self._shard = shard
         self._request_ids = request_ids
+        self._cluster = cluster
         self._throttle = Throttle(shard.settings.healing_bytes_per_s)
         self._sources: dict[ShardId, _Source] = {}
+        """The shards that are asked; who told everything in an earlier run of the node is not."""
         self._writes = 0
         """Batches whose outcome is not known."""
         self._latest: dict[LogId, Lsn] = {}
         """What was stored, or is on its way to the disk."""
         self._kept_by: MetadataLogConfig | None = None
-        """Who is asked goes by this."""
+        """Who is asked, and what the answers prove, goes by this."""
+        self._file_is_old = False
+        """Another node knows a newer cluster file: others may keep metadata logs."""
         self._marking = False
         """The mark is on its way to the disk."""
         self._regained = 0
+        shard.vouches_for_metadata = shard.generation <= 1 or self._proves(shard.metadata_told_by)
 
     @property
     def waits_for(self) -> list[ShardId]:
         """Who has not told everything, or does not vouch for it; empty when nothing is to be got back."""
-        return [] if self._is_over else [each.shard for each in self._sources.values() if not each.complete]
+        if self._shard.vouches_for_metadata:
+            return []
+        return [each.shard for each in self._sources.values() if not each.complete]
 
     def start(self, now: Micros) -> None:
         """Begin, or go on with who keeps metadata logs by now; harmless when that was done."""
         shard = self._shard
-        if self._is_over:
+        if shard.generation <= 1 or shard.failed:
             return
-        metadata = shard.config.metadata_log
-        if metadata is self._kept_by:
+        metadata, file_is_old = shard.config.metadata_log, self._cluster.config_version > shard.config.version
+        if metadata is self._kept_by and file_is_old == self._file_is_old:
             return
-        self._kept_by = metadata
-        others = set(metadata.nodeset) - {shard.shard} if shard.shard in metadata.nodeset else set()
+        self._kept_by, self._file_is_old = metadata, file_is_old
+        shard.vouches_for_metadata = self._proves(shard.metadata_told_by)
+        if file_is_old:
+            return
+        others = set(metadata.nodeset) - shard.metadata_told_by - {shard.shard}
+        if shard.vouches_for_metadata or shard.shard not in metadata.nodeset:
+            others = set()
         for gone in self._sources.keys() - others:
             self._sources.pop(gone).cancel()
         for each in sorted(others - self._sources.keys()):
@@ -109,8 +124,18 @@ class MetadataRegaining:
             self._ask(source, now)
         self._evaluate(now)
 
+    def _proves(self, told: Collection[ShardId]) -> bool:
+        """Whether nothing that this shard lost can have been on it and on shards alone that have not told."""
+        config = self._shard.config
+        metadata = config.metadata_log
+        if self._file_is_old or self._shard.shard not in metadata.nodeset:
+            return False
+        domains = FailureDomains(metadata.nodeset, metadata.replication, config.location)
+        domains.set_authority(self._shard.shard, Authority.UNDERREPLICATION)
+        return domains.f_majority(told).is_authoritative
+
     def stop(self) -> None:
-        """The disk failed."""
+        """The disk failed, or everything is here."""
         for source in self._sources.values():
             source.cancel()
         self._sources.clear()
@@ -200,13 +225,15 @@ class MetadataRegaining:
             if not is_record or header.log != log or header.lsn != lsn:
                 source.vouches = False
                 continue
-            if lsn > max(self._latest.get(log, LSN_INVALID), shard.log(log).trim_point):
+            if lsn > self._latest.get(log, LSN_INVALID):
                 self._latest[log] = header.lsn
                 taken.append((header, image))
         if not taken:
             return
         hit("metadata_regained")
-        group = shard.writes.group_where_space_is_short(True, Purpose.ESSENTIAL)
+        shard.writes.close()
+        group = shard.writes.group(True)
+        group.batch.purpose = Purpose.ESSENTIAL
         for header, image in taken:
             by_recovery, wave = header.rank
             group.batch.put_again(header.log, header.lsn, by_recovery=bool(by_recovery), wave=wave, image=image)
@@ -235,26 +262,28 @@ class MetadataRegaining:
         shard = self._shard
         if self._writes or self._marking or self._is_over:
             return
-        metadata = shard.config.metadata_log
-        domains = FailureDomains(metadata.nodeset, metadata.replication, shard.config.location)
-        domains.set_authority(shard.shard, Authority.UNDERREPLICATION)
-        complete = [source.shard for source in self._sources.values() if source.complete]
-        if not domains.f_majority(complete).is_authoritative:
+        told = shard.metadata_told_by | {source.shard for source in self._sources.values() if source.complete}
+        if not self._proves(told):
             return
         self._marking = True
         shard.writes.close()
         group = shard.writes.group(True)
-        group.batch.regain_metadata()
-        group.done.append(lambda status, now: self._on_marked(complete, status))
+        group.batch.note_metadata_told_by(sorted(told))
+        group.done.append(lambda status, now: self._on_marked(told, status, now))
+        shard.writes.close()  # what is refused for lack of space would take the mark along
 
-    def _on_marked(self, told: list[ShardId], status: Status) -> None:
+    def _on_marked(self, told: frozenset[ShardId], status: Status, now: Micros) -> None:
         self._marking = False
+        shard = self._shard
         if status is not Status.OK:
-            return  # the disk failed
+            return  # the disk failed; a mark alone is refused for nothing else
+        shard.metadata_told_by = told
+        shard.vouches_for_metadata = self._proves(told)
+        if not shard.vouches_for_metadata:
+            self._evaluate(now)  # there is another cluster file
+            return
         hit("metadata_is_whole_again")
         self.stop()
-        shard = self._shard
-        shard.vouches_for_metadata = True
         text = (
             f"{self._regained} records of metadata logs came back from {', '.join(map(format_shard, sorted(told)))}: all that was here before "
             "the shard began afresh, and readers can rely on it again"

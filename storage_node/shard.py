@@ -57,8 +57,10 @@ class Shard:
     ) -> None:
         self.shard: Final[ShardId] = contents.marker.shard
         self.generation: Final[Generation] = contents.marker.generation
-        self.vouches_for_metadata = self.generation <= 1 or contents.has_regained_metadata
-        """It has what it ever was to keep of metadata logs, earlier generations included."""
+        self.metadata_told_by = contents.metadata_told_by
+        """Of these it has the last record of each metadata log, as they had it after it began afresh."""
+        self.vouches_for_metadata = self.generation <= 1
+        """It has what it ever was to keep of metadata logs, earlier generations included: see `MetadataRegaining`."""
         self.config = config
         self.settings = settings
         """Those in force; machines look here whenever they need one."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import msgpack
 
-from logdevice_py.core.ids import LogId
+from logdevice_py.core.ids import LogId, ShardId
 from logdevice_py.core.lsn import Lsn
 from logdevice_py.core.units import Timestamp
 from storage_node.log_store import keys
@@ -54,8 +55,8 @@ class ContentsBuilder:
             self.directory.setdefault(log, []).append((first, partition, highest, size))
         elif prefix == PARTITION_PREFIX and len(key) == 9:
             self.partitions.append((keys.split_partition_key(key), value))
-        elif key == keys.REGAINED_KEY:
-            self.contents.has_regained_metadata = True
+        elif key == keys.TOLD_BY_KEY:
+            self.contents.metadata_told_by = frozenset(map(ShardId, msgpack.unpackb(value)))
         elif prefix != 0:
             raise UnknownRowError(f"the metadata holds a row of unknown kind: {key.hex()}")
 
@@ -63,6 +64,12 @@ class ContentsBuilder:
 def encode_durable(until: Timestamp) -> bytes:
     """Value of `keys.DURABLE_KEY`."""
     packed: bytes = msgpack.packb(until)
+    return packed
+
+
+def encode_told_by(shards: Sequence[ShardId]) -> bytes:
+    """Value of `keys.TOLD_BY_KEY`."""
+    packed: bytes = msgpack.packb([int(shard) for shard in shards])
     return packed
 
 

@@ -112,9 +112,9 @@ class WriteBatch:
         "epoch_metadata",
         "headers",
         "log_metadata",
+        "metadata_told_by",
         "must_pass",
         "purpose",
-        "regains_metadata",
         "repaired",
         "restored",
         "settles_loss",
@@ -140,8 +140,8 @@ class WriteBatch:
         """Of its entries."""
         self.settles_loss = False
         """With it, all is marked that may be missing since the machine stopped: later starts need not hear of that stop again."""
-        self.regains_metadata = False
-        """With it, and what was written before, the shard has what earlier generations of it may have held of metadata logs."""
+        self.metadata_told_by: Sequence[ShardId] | None = None
+        """With what was written before it, the shard has the last record of each metadata log that these held after it began afresh."""
         self.size = 0
         """About how many bytes the batch takes on disk."""
 
@@ -210,9 +210,10 @@ class WriteBatch:
         """Whether what it does depends on what is stored."""
         return bool(self.consolidations or self.headers)
 
-    def regain_metadata(self) -> None:
-        """See `regains_metadata`."""
-        self.regains_metadata = self.must_pass = True
+    def note_metadata_told_by(self, shards: Sequence[ShardId]) -> None:
+        """See `metadata_told_by`. It takes the place of what was noted before."""
+        self.metadata_told_by = shards
+        self.must_pass = True
         self.size += PER_ENTRY_BYTES
 
     @property
@@ -403,8 +404,8 @@ class Contents:
     """By ascending log and epoch within each kind."""
     highest: list[tuple[LogId, Lsn]] = field(default_factory=list)
     """Per log with data, metadata logs included: the greatest LSN stored, of any rank and state."""
-    has_regained_metadata: bool = False
-    """A batch was applied that said so (`WriteBatch.regains_metadata`)."""
+    metadata_told_by: frozenset[ShardId] = frozenset()
+    """As the last batch said that said anything (`WriteBatch.metadata_told_by`)."""
 
 
 class LogStore(Protocol):

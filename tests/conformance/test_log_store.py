@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from logdevice_py.core.entry import EntryFlags, body_of, parse_header
-from logdevice_py.core.ids import USER_LOG_ID_MAX, Generation, LogId, metadata_log_of
+from logdevice_py.core.ids import USER_LOG_ID_MAX, Generation, LogId, ShardId, metadata_log_of
 from logdevice_py.core.lsn import Epoch, Lsn
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Timestamp
@@ -444,21 +444,21 @@ class TestReopen:
         harness.die()
         assert harness.open(boot="boot 2").last_stop is PreviousEnd.PROCESS_DIED
 
-    def test_that_metadata_was_regained_is_known_as_soon_as_it_is_written(self, harness: Harness) -> None:
+    def test_who_told_of_metadata_logs_is_known_as_soon_as_it_is_written(self, harness: Harness) -> None:
         batch = WriteBatch()
         put(batch, at(1))
         write(harness, batch)
         harness.close()
-        assert not harness.open().has_regained_metadata
+        assert not harness.open().metadata_told_by
         batch = WriteBatch()
-        batch.regain_metadata()
+        batch.note_metadata_told_by([ShardId(256), ShardId(512)])
         write(harness, batch)
         assert harness.store.sync() is Status.OK
         harness.die()
-        assert harness.open(boot="boot 2").has_regained_metadata
+        assert harness.open(boot="boot 2").metadata_told_by == {256, 512}
         harness.close()
         contents = harness.open(boot="boot 2")
-        assert (contents.has_regained_metadata, contents.highest) == (True, [(LOG, at(1))])
+        assert (contents.metadata_told_by, contents.highest) == ({256, 512}, [(LOG, at(1))])
 
     def test_an_unknown_boot_counts_as_a_machine_that_died(self, harness: Harness) -> None:
         harness.die()

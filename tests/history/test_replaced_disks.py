@@ -72,7 +72,7 @@ def test_the_schedule_notices_shards_that_never_vouch_again(monkeypatch: pytest.
 
 
 def test_a_shard_vouches_for_nothing_before_those_are_back_that_may_have_what_it_lost() -> None:
-    """Three disks at once are more than three copies tolerate."""
+    """Two disks are lost while a third node is away: a record may be on that one alone."""
     stage = Stage(nodes=5, replicate="node:3", extra=_SETTINGS)
     stage.acknowledged(stage.client())
     for node in (0, 1):

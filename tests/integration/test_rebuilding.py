@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -60,6 +61,14 @@ async def until(client: Client, holds: Callable[[RebuildingSet], bool]) -> None:
         if holds(await read_rebuilding_set(client)):
             return
         await asyncio.sleep(0.2)
+
+
+def wait_for_words(file: Path, words: str) -> None:
+    """Until they are in a node's log."""
+    end = time.monotonic() + SECONDS
+    while words not in file.read_text():
+        assert time.monotonic() < end, f"{file} does not say: {words}"
+        time.sleep(0.1)
 
 
 def copies_of(cluster: ProcessCluster, nodes: Iterable[int]) -> Copies:
@@ -167,9 +176,8 @@ async def test_disks_that_are_replaced_one_after_the_other_use_up_nothing(tmp_pa
                 await cluster.wipe(node)
                 await cluster.start(node)
                 said = cluster.directory / f"n{node}.log"
+                await asyncio.to_thread(wait_for_words, said, "records of metadata logs came back")
                 async with asyncio.timeout(SECONDS):
-                    while "records of metadata logs came back" not in await asyncio.to_thread(said.read_text):
-                        await asyncio.sleep(0.1)
                     await until(client, lambda state, node=node: SHARDS[node] in state.shards)  # type: ignore[misc]
                     await wait_until_rebuilt(client, SHARDS[node])
             journals = [await stream.finish() for stream in streams]

@@ -12,7 +12,7 @@ from logdevice_py.core.ids import LogId, PeerId, ShardId, metadata_log_of, node_
 from logdevice_py.core.lsn import LSN_MAX, Lsn
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import SECOND
-from logdevice_py.protocol.messages import Digested, FetchMetadata, MetadataFetched
+from logdevice_py.protocol.messages import Digested, FetchMetadata, MetadataFetched, Stored
 from storage_node.log_store import keys
 from tests.unit.storage_node.fakes import (
     ME,
@@ -190,6 +190,17 @@ class TestAsking:
         assert vouches(driver)
         assert driver.stored(LOG) == [lsn(1, 1)]
 
+    def test_a_mark_is_not_refused_with_what_others_want_stored(self) -> None:
+        """No disk is too full for it."""
+        driver = ShardDriver(generation=2)
+        requests = asked(driver)
+        driver.turn(*(answer(requests[shard]) for shard in OTHERS[:2]))
+        driver.disk.free = 0
+        message = store(lsn(1, 1), generation=2)
+        driver.turn(answer(requests[OTHERS[2]]), (PeerId(1), message))
+        assert driver.take_one(Stored).status is Status.NOSPC
+        assert vouches(driver)
+
     def test_a_later_record_that_was_refused_hides_no_earlier_one(self) -> None:
         driver = ShardDriver(generation=2)
         requests = asked(driver)
@@ -198,6 +209,46 @@ class TestAsking:
         driver.disk.overloaded = False
         driver.turn(*(answer(requests[shard], record(lsn(1, 1))) for shard in OTHERS))
         assert driver.stored(LOG) == [lsn(1, 1)]
+
+
+class TestAnotherClusterFile:
+    @staticmethod
+    def publish(driver: ShardDriver, *nodeset: ShardId) -> None:
+        metadata = MetadataLogConfig(nodeset, THREE_COPIES)
+        driver.config = replace(driver.config, version=driver.config.version + 1, metadata_log=metadata)
+        driver.node.on_config(driver.config, driver.now)
+        driver.turn()
+
+    def test_who_is_put_back_has_to_tell_what_it_has_before_the_shard_vouches_again(self) -> None:
+        """It was away, and taken out, when a record was on it and on two shards that lost their disks."""
+        driver = ShardDriver(generation=2)
+        self.publish(driver, *SHARDS[:4])
+        requests = asked(driver)
+        driver.turn(*(answer(requests[shard]) for shard in SHARDS[1:3]))
+        assert vouches(driver)
+        driver.restart()
+        assert vouches(driver)
+        self.publish(driver, *SHARDS)
+        assert not vouches(driver), "it, one that was not heard, and this one are three"
+        requests = asked(driver)
+        assert sorted(requests) == sorted(SHARDS[3:]), "the others have told"
+        driver.turn(answer(requests[SHARDS[4]], record(lsn(1, 1))))
+        assert vouches(driver)
+        assert driver.stored(LOG) == [lsn(1, 1)]
+        self.publish(driver, *SHARDS[:4])
+        self.publish(driver, *SHARDS)
+        assert vouches(driver)
+
+    def test_it_does_not_vouch_by_a_file_that_is_older_than_that_of_others(self) -> None:
+        driver = ShardDriver(generation=2)
+        driver.turn(*(answer(request) for request in asked(driver).values()))
+        assert vouches(driver)
+        driver.view.config_version = driver.config.version + 1
+        driver.turn()
+        assert not vouches(driver)
+        assert not asked(driver)
+        self.publish(driver, *SHARDS)
+        assert vouches(driver)
 
 
 class TestAnswering:
@@ -245,15 +296,21 @@ class TestAnswering:
         assert message.status is Status.REBUILDING
         assert [log for log, _, _ in message.entries] == [MANY[0], MANY[2]]
 
-    def test_nor_does_who_lost_data_vouch(self) -> None:
+    def test_what_a_shard_has_that_lost_data_proves_nothing_and_is_not_read(self) -> None:
         driver = ShardDriver(generation=2)
-        assert self.fetch(driver).status is Status.REBUILDING
+        driver.turn((PeerId(1), store(lsn(1, 1), log=MANY[0], flags=METADATA, generation=2)))
+        driver.sent.clear()
+        reads = driver.reads
+        message = self.fetch(driver)
+        assert (message.status, message.entries, message.ended) == (Status.REBUILDING, [], True)
+        assert driver.reads == reads
 
-    def test_what_is_trimmed_is_left_out(self) -> None:
+    def test_what_was_stored_since_somebody_asked_before_is_sent_too(self) -> None:
         driver = ShardDriver()
-        self.filled(driver, MANY[:2])
-        driver.machines.shard.logs[MANY[0]].trim_point = lsn(2, 1)
-        assert [log for log, _, _ in self.fetch(driver).entries] == [MANY[1]]
+        self.filled(driver, MANY[:1])
+        assert [log for log, _, _ in self.fetch(driver).entries] == MANY[:1]
+        self.filled(driver, MANY[1:2])
+        assert [log for log, _, _ in self.fetch(driver).entries] == MANY[:2]
 
     def test_no_more_is_worked_on_than_a_few_at_a_time(self) -> None:
         driver = ShardDriver()
