@@ -34,7 +34,7 @@ class MetadataVouchers:
             Violation: a reader that hears all the shards that lack a record, and nobody else, takes the one before it for the last.
         """
         cluster, kept_by = self._cluster, self._kept_by
-        if cluster.config.metadata_log != kept_by:
+        if cluster.config.metadata_log != kept_by or self._joined():
             return
         domains = FailureDomains(kept_by.nodeset, kept_by.replication, cluster.config.location)
         vouching: list[tuple[ShardId, MemoryDisk]] = []
@@ -51,6 +51,11 @@ class MetadataVouchers:
                 raise Violation(
                     f"log {log}: {names} vouch for its metadata log without what was written of epoch {since}"
                 )
+
+    def _joined(self) -> bool:
+        """Whether others have kept metadata logs in between: what is stored again for them takes a while."""
+        shards = {f"shards/{format_shard(shard)}" for shard in self._kept_by.nodeset}
+        return any(key.startswith("shards/") and key not in shards for key in self._cluster.cells.cells)
 
     def _written(self, log: LogId) -> Epoch:
         """Since which epoch the last nodeset holds that is in the metadata log; 0: there is none."""
