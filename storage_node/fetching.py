@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from logdevice_py.core.entry import EntryHeader, check_body, parse_header
-from logdevice_py.core.ids import Generation, LogId, PeerId, ShardId, node_of, node_peer
+from logdevice_py.core.ids import Generation, LogId, PeerId, ShardId, is_metadata_log, node_of, node_peer
 from logdevice_py.core.lsn import EPOCH_MAX, ESN_MAX, Epoch, Lsn, compose_lsn
 from logdevice_py.core.machine import Timer
 from logdevice_py.core.marks import hit
@@ -149,13 +149,15 @@ class CopyFetcher:
 
 
 def best_copies(state: LogState, holder: ShardId, answers: Answers, first: Lsn, through: Lsn) -> FoundCopies:
-    """Per LSN of the range that is not trimmed, the sound copy of highest rank that names `holder`."""
+    """Per LSN of the range that is not trimmed, the sound copy of highest rank that names `holder`; of metadata logs any."""
     found: FoundCopies = {}
     for shard in sorted(answers):
         for lsn, header, image in answers[shard].images:
             if not max(first, state.trim_point + 1) <= lsn <= through:
                 continue
-            if header.log != state.log or header.lsn != lsn or holder not in header.copyset or header.is_amend:
+            if header.log != state.log or header.lsn != lsn or header.is_amend:
+                continue
+            if holder not in header.copyset and not is_metadata_log(state.log):
                 continue
             if lsn not in found or header.rank > found[lsn][0].rank:
                 found[lsn] = header, image, shard

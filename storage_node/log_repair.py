@@ -236,6 +236,8 @@ class LogRepair:
                 return
             replaced = min(through, result.through)
             best = {lsn: copy for lsn, copy in found.items() if state.trim_point < lsn <= replaced}
+            if found and is_metadata_log(state.log):
+                best[max(found)] = found[max(found)]  # what stands for all below it is not left for later
             for lsn, image in result.entries:
                 header = parse_header(image)
                 if lsn > state.trim_point and (lsn not in best or header.rank >= best[lsn][0].rank):

@@ -100,6 +100,8 @@ class MetadataCopiesHandler:
     def _finish(self, answer: _Answer) -> None:
         self._under_way -= 1
         message, status = answer.message, answer.status
+        if status is Status.OK and not self._shard.vouches_for_metadata:
+            status = Status.REBUILDING  # there is another cluster file since it was asked
         through, ended = message.after, answer.ended
         sent: list[tuple[LogId, Lsn, bytes]] = []
         size = 0
@@ -133,6 +135,7 @@ class MetadataCopiesHandler:
                 status=status,
                 through=through,
                 ended=ended,
+                config_version=self._shard.config.version,
                 entries=[(int(log), int(lsn), len(image)) for log, lsn, image in sent],
                 images=b"".join([image for _, _, image in sent]),
             ),

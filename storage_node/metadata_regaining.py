@@ -9,14 +9,15 @@ f-majority, in which this shard itself counts as one that lost its data, it has 
     has answered, see `sequencer/metadata_log.py`). One of these is in the f-majority, and still has it or a later one.
   - Of one that was stored later, with this shard in its copyset, the copy came here.
 
-Then a mark is written with the store that says which shards have told. It goes with the store, so the next generation begins again. The mark is true
-for ever; what it proves is judged by the nodeset that keeps metadata logs at the time. When shards join it that have not told (one may have been put
-back that was away), and those that have are no f-majority any more, the shard vouches again when they have told as well.
+Then a mark is written with the store: nothing is missing that had its copyset among the shards that keep metadata logs at this time. It goes with the
+store, so the next generation begins again. When others join these (one may have been put back that was away, and may have the only copy that is
+left), the shard does not vouch until each of them has told, or an f-majority has once more; the mark is widened then. Everybody that tells
+goes by the same cluster file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Final
 
 from logdevice_py.config.cluster import MetadataLogConfig
@@ -75,15 +76,26 @@ class _Source:
 class MetadataRegaining:
     """Of one shard. Nothing happens unless it began afresh and keeps metadata logs."""
 
-    def __init__(self, shard: Shard, request_ids: Iterator[int], cluster: ClusterView) -> None:
+    def __init__(
+        self,
+        shard: Shard,
+        request_ids: Iterator[int],
+        cluster: ClusterView,
+        store_begins: Callable[[LogId], None],
+    ) -> None:
+        """
+        Args:
+            store_begins: told of each metadata log of which a record is about to be stored.
+        """
         self._shard = shard
         self._request_ids = request_ids
         self._cluster = cluster
         self._throttle = Throttle(shard.settings.healing_bytes_per_s)
         self._sources: dict[ShardId, _Source] = {}
-        """The shards that are asked; who told everything in an earlier run of the node is not."""
+        """The shards that are asked."""
         self._writes = 0
         """Batches whose outcome is not known."""
+        self._store_begins = store_begins
         self._latest: dict[LogId, Lsn] = {}
         """What was stored, or is on its way to the disk."""
         self._kept_by: MetadataLogConfig | None = None
@@ -93,7 +105,7 @@ class MetadataRegaining:
         self._marking = False
         """The mark is on its way to the disk."""
         self._regained = 0
-        shard.vouches_for_metadata = shard.generation <= 1 or self._proves(shard.metadata_told_by)
+        shard.vouches_for_metadata = self._is_whole()
 
     @property
     def waits_for(self) -> list[ShardId]:
@@ -111,28 +123,33 @@ class MetadataRegaining:
         if metadata is self._kept_by and file_is_old == self._file_is_old:
             return
         self._kept_by, self._file_is_old = metadata, file_is_old
-        shard.vouches_for_metadata = self._proves(shard.metadata_told_by)
-        if file_is_old:
+        self.stop()
+        shard.vouches_for_metadata = self._is_whole()
+        if shard.vouches_for_metadata or file_is_old or shard.shard not in metadata.nodeset:
             return
-        others = set(metadata.nodeset) - shard.metadata_told_by - {shard.shard}
-        if shard.vouches_for_metadata or shard.shard not in metadata.nodeset:
-            others = set()
-        for gone in self._sources.keys() - others:
-            self._sources.pop(gone).cancel()
-        for each in sorted(others - self._sources.keys()):
+        for each in sorted(set(metadata.nodeset) - {shard.shard}):
             source = self._sources[each] = _Source(each)
             self._ask(source, now)
         self._evaluate(now)
 
+    def _is_whole(self) -> bool:
+        """It has whatever it ever was to keep, as far as it can have been on shards that keep metadata logs."""
+        shard = self._shard
+        nodeset = shard.config.metadata_log.nodeset
+        covered = shard.shard in nodeset and shard.metadata_whole_for.issuperset(nodeset)
+        return shard.generation <= 1 or (covered and not self._file_is_old)
+
     def _proves(self, told: Collection[ShardId]) -> bool:
         """Whether nothing that this shard lost can have been on it and on shards alone that have not told."""
-        config = self._shard.config
+        config, whole_for = self._shard.config, self._shard.metadata_whole_for
         metadata = config.metadata_log
         if self._file_is_old or self._shard.shard not in metadata.nodeset:
             return False
         domains = FailureDomains(metadata.nodeset, metadata.replication, config.location)
         domains.set_authority(self._shard.shard, Authority.UNDERREPLICATION)
-        return domains.f_majority(told).is_authoritative
+        if domains.f_majority(told).is_authoritative:
+            return True
+        return bool(whole_for) and set(metadata.nodeset) - whole_for - {self._shard.shard} <= set(told)
 
     def stop(self) -> None:
         """The disk failed, or everything is here."""
@@ -151,7 +168,7 @@ class MetadataRegaining:
             self._ask_later(source, now)
             return
         source.delay = _RETRY_FIRST
-        if message.status is not Status.OK:
+        if message.status is not Status.OK or message.config_version != self._shard.config.version:
             source.vouches = False
         self._take(source, message)
         source.after = message.through
@@ -236,6 +253,7 @@ class MetadataRegaining:
         group.batch.purpose = Purpose.ESSENTIAL
         for header, image in taken:
             by_recovery, wave = header.rank
+            self._store_begins(header.log)
             group.batch.put_again(header.log, header.lsn, by_recovery=bool(by_recovery), wave=wave, image=image)
             state = shard.log(header.log)
             state.highest = max(state.highest, header.lsn)
@@ -245,8 +263,6 @@ class MetadataRegaining:
 
     def _on_written(self, taken: int, status: Status, now: Micros) -> None:
         self._writes -= 1
-        if self._is_over:
-            return
         if status is Status.OK:
             self._regained += taken
             self._shard.metrics.copies_restored += taken
@@ -262,23 +278,24 @@ class MetadataRegaining:
         shard = self._shard
         if self._writes or self._marking or self._is_over:
             return
-        told = shard.metadata_told_by | {source.shard for source in self._sources.values() if source.complete}
+        told = [source.shard for source in self._sources.values() if source.complete]
         if not self._proves(told):
             return
         self._marking = True
+        whole_for = shard.metadata_whole_for.union(shard.config.metadata_log.nodeset)
         shard.writes.close()
         group = shard.writes.group(True)
-        group.batch.note_metadata_told_by(sorted(told))
-        group.done.append(lambda status, now: self._on_marked(told, status, now))
+        group.batch.note_metadata_whole_for(sorted(whole_for))
+        group.done.append(lambda status, now: self._on_marked(told, whole_for, status, now))
         shard.writes.close()  # what is refused for lack of space would take the mark along
 
-    def _on_marked(self, told: frozenset[ShardId], status: Status, now: Micros) -> None:
+    def _on_marked(self, told: Collection[ShardId], whole_for: frozenset[ShardId], status: Status, now: Micros) -> None:
         self._marking = False
         shard = self._shard
         if status is not Status.OK:
             return  # the disk failed; a mark alone is refused for nothing else
-        shard.metadata_told_by = told
-        shard.vouches_for_metadata = self._proves(told)
+        shard.metadata_whole_for = whole_for
+        shard.vouches_for_metadata = self._is_whole()
         if not shard.vouches_for_metadata:
             self._evaluate(now)  # there is another cluster file
             return

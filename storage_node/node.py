@@ -131,7 +131,7 @@ class ShardMachines:
         self.scrubber = Scrubber(shard, self.repairs, start_reader, request_ids, wall)
         self.copies = CopiesHandler(shard, self.repairs.found_damage)
         self.metadata_copies = MetadataCopiesHandler(shard, self.repairs.found_damage)
-        self.metadata_regaining = MetadataRegaining(shard, request_ids, cluster)
+        self.metadata_regaining = MetadataRegaining(shard, request_ids, cluster, self.repairs.store_begins)
         self.digest = DigestHandler(shard, self.repairs.found_damage)
         self.catchup = CatchupQueue(shard, self.repairs.found_damage)
         self.trim = TrimHandler(shard)

@@ -70,7 +70,7 @@ class RepairQueue:
         return damage is not None and overlaps(damage.unreadable, lsn, lsn)
 
     def store_begins(self, log: LogId) -> None:
-        """A sequencer stores a record of a metadata log where something is known to be unreadable."""
+        """A record of a metadata log is about to be stored, perhaps where something cannot be read."""
         if self._running is not None and self._running.damage.state.log == log:
             self._running.overtaken = True
 

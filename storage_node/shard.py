@@ -57,8 +57,8 @@ class Shard:
     ) -> None:
         self.shard: Final[ShardId] = contents.marker.shard
         self.generation: Final[Generation] = contents.marker.generation
-        self.metadata_told_by = contents.metadata_told_by
-        """Of these it has the last record of each metadata log, as they had it after it began afresh."""
+        self.metadata_whole_for = contents.metadata_whole_for
+        """What it lost of metadata logs, with copysets among these shards, it has got back."""
         self.vouches_for_metadata = self.generation <= 1
         """It has what it ever was to keep of metadata logs, earlier generations included: see `MetadataRegaining`."""
         self.config = config

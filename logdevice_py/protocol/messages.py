@@ -766,6 +766,7 @@ class MetadataFetched:
     status: StatusField
     through: Log  # all metadata logs up to this one were looked at
     ended: Bool  # there are no more
+    config_version: U64  # of the cluster file by which the shard vouches
     entries: Annotated[
         list[tuple[int, int, int]], list_of(tuple_of(LOG, LSN, U32K), 512)
     ]  # (log, lsn, length of its image)

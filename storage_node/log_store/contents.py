@@ -55,8 +55,8 @@ class ContentsBuilder:
             self.directory.setdefault(log, []).append((first, partition, highest, size))
         elif prefix == PARTITION_PREFIX and len(key) == 9:
             self.partitions.append((keys.split_partition_key(key), value))
-        elif key == keys.TOLD_BY_KEY:
-            self.contents.metadata_told_by = frozenset(map(ShardId, msgpack.unpackb(value)))
+        elif key == keys.WHOLE_FOR_KEY:
+            self.contents.metadata_whole_for = frozenset(map(ShardId, msgpack.unpackb(value)))
         elif prefix != 0:
             raise UnknownRowError(f"the metadata holds a row of unknown kind: {key.hex()}")
 
@@ -67,8 +67,8 @@ def encode_durable(until: Timestamp) -> bytes:
     return packed
 
 
-def encode_told_by(shards: Sequence[ShardId]) -> bytes:
-    """Value of `keys.TOLD_BY_KEY`."""
+def encode_whole_for(shards: Sequence[ShardId]) -> bytes:
+    """Value of `keys.WHOLE_FOR_KEY`."""
     packed: bytes = msgpack.packb([int(shard) for shard in shards])
     return packed
 

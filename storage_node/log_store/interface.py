@@ -112,7 +112,7 @@ class WriteBatch:
         "epoch_metadata",
         "headers",
         "log_metadata",
-        "metadata_told_by",
+        "metadata_whole_for",
         "must_pass",
         "purpose",
         "repaired",
@@ -140,8 +140,9 @@ class WriteBatch:
         """Of its entries."""
         self.settles_loss = False
         """With it, all is marked that may be missing since the machine stopped: later starts need not hear of that stop again."""
-        self.metadata_told_by: Sequence[ShardId] | None = None
-        """With what was written before it, the shard has the last record of each metadata log that these held after it began afresh."""
+        self.metadata_whole_for: Sequence[ShardId] | None = None
+        """With what was written before it, the shard has a record of each metadata log that is no older than any that was fully stored on a copyset of these
+        shards before it began afresh."""
         self.size = 0
         """About how many bytes the batch takes on disk."""
 
@@ -210,9 +211,9 @@ class WriteBatch:
         """Whether what it does depends on what is stored."""
         return bool(self.consolidations or self.headers)
 
-    def note_metadata_told_by(self, shards: Sequence[ShardId]) -> None:
-        """See `metadata_told_by`. It takes the place of what was noted before."""
-        self.metadata_told_by = shards
+    def note_metadata_whole_for(self, shards: Sequence[ShardId]) -> None:
+        """See `metadata_whole_for`. It takes the place of what was noted before."""
+        self.metadata_whole_for = shards
         self.must_pass = True
         self.size += PER_ENTRY_BYTES
 
@@ -404,8 +405,8 @@ class Contents:
     """By ascending log and epoch within each kind."""
     highest: list[tuple[LogId, Lsn]] = field(default_factory=list)
     """Per log with data, metadata logs included: the greatest LSN stored, of any rank and state."""
-    metadata_told_by: frozenset[ShardId] = frozenset()
-    """As the last batch said that said anything (`WriteBatch.metadata_told_by`)."""
+    metadata_whole_for: frozenset[ShardId] = frozenset()
+    """As the last batch said that said anything (`WriteBatch.metadata_whole_for`)."""
 
 
 class LogStore(Protocol):

@@ -7,7 +7,7 @@
 ``kind, log u64, epoch u32``               metadata of an epoch (`EpochMetadataKind`)
 ``'p' log u64, first lsn u64, partition u64``     directory: what a partition holds of a log -> greatest lsn, flags, bytes
 ``'P' partition u64``                      a partition -> state, when it was begun, bounds of its records' timestamps
-``0x00 name``                              of the whole store: marker, durable, losses, unmarked, families, told by
+``0x00 name``                              of the whole store: marker, durable, losses, unmarked, families, whole for
 =========================================  =================================================================================
 """
 
@@ -34,8 +34,8 @@ DURABLE_KEY: Final = b"\x00durable"
 LOSSES_KEY: Final = b"\x00losses"
 UNMARKED_KEY: Final = b"\x00unmarked"
 """There from the start after a stop of the machine until what may be missing since is marked."""
-TOLD_BY_KEY: Final = b"\x00told by"
-"""Of which shards the shard, since it began afresh, got the last record of each metadata log."""
+WHOLE_FOR_KEY: Final = b"\x00whole for"
+"""Of the nodesets of metadata logs for which the shard got back, since it began afresh, what it had lost."""
 FAMILIES_KEY: Final = b"\x00families"
 DATA_KEY_SIZE: Final = _DATA.size
 TIMESTAMP: Final = slice(24, 32)

@@ -449,16 +449,16 @@ class TestReopen:
         put(batch, at(1))
         write(harness, batch)
         harness.close()
-        assert not harness.open().metadata_told_by
+        assert not harness.open().metadata_whole_for
         batch = WriteBatch()
-        batch.note_metadata_told_by([ShardId(256), ShardId(512)])
+        batch.note_metadata_whole_for([ShardId(256), ShardId(512)])
         write(harness, batch)
         assert harness.store.sync() is Status.OK
         harness.die()
-        assert harness.open(boot="boot 2").metadata_told_by == {256, 512}
+        assert harness.open(boot="boot 2").metadata_whole_for == {256, 512}
         harness.close()
         contents = harness.open(boot="boot 2")
-        assert (contents.metadata_told_by, contents.highest) == ({256, 512}, [(LOG, at(1))])
+        assert (contents.metadata_whole_for, contents.highest) == ({256, 512}, [(LOG, at(1))])
 
     def test_an_unknown_boot_counts_as_a_machine_that_died(self, harness: Harness) -> None:
         harness.die()

@@ -15,6 +15,7 @@ from logdevice_py.core.units import SECOND, Micros
 from logdevice_py.protocol.messages import Compare, Compared, Digested, Fetch, Fetched
 from storage_node.copies import EntriesDigest
 from storage_node.log_store import keys
+from storage_node.log_store.interface import WriteShard
 from storage_node.lsn_ranges import add_range, remove_range
 from storage_node.settings import StorageSettings
 from tests.unit.storage_node.fakes import (
@@ -403,6 +404,38 @@ class TestMetadataLogs:
         driver.turn(*answers, self.answer(asked[OTHERS[3]], lsn(2, 1)))
         assert driver.stored(self.LOG) == [lsn(2, 1)]
         assert driver.machines.repairs.damaged_ranges == 0, "nothing is below epoch 1"
+
+    def test_its_copyset_need_not_name_the_shard_which_may_have_got_it_back(self) -> None:
+        driver, asked = self.damaged(1)
+        others = self.answer(asked[OTHERS[0]], lsn(1, 1))
+        held = image(lsn(1, 1), log=self.LOG, flags=int(EntryFlags.METADATA), copyset=SHARDS[1:4])
+        others[1].images, others[1].entries = held, [(int(lsn(1, 1)), len(held))]
+        driver.turn(others, *(self.answer(asked[shard], status=Status.REBUILDING) for shard in OTHERS[1:]))
+        driver.disk.unreadable.clear()
+        assert driver.stored(self.LOG) == [lsn(1, 1)]
+        assert driver.machines.repairs.damaged_ranges == 0
+
+    def test_it_is_stored_before_anything_below_it_goes(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Its shard may be gone when the rest of the range is taken up."""
+        monkeypatch.setattr("storage_node.log_repair._ENTRIES_MAX", 1)
+        driver, asked = self.damaged(1, 2, 3)
+        driver.disk.unreadable.discard(keys.data_key(self.LOG, lsn(1, 1), False, 1))
+        driver.hold = True
+        answers = [self.answer(asked[shard], status=Status.REBUILDING) for shard in OTHERS[:3]]
+        driver.turn(*answers, self.answer(asked[OTHERS[3]], lsn(3, 1)))
+        driver.complete()
+        assert isinstance(driver.held[0][0], WriteShard)
+        assert lsn(3, 1) in driver.stored(self.LOG)
+
+    def test_what_comes_back_meanwhile_is_not_taken_away(self) -> None:
+        driver, asked = self.damaged(1, 2)
+        driver.hold = True
+        driver.turn(*(self.answer(asked[shard]) for shard in OTHERS))
+        driver.disk.unreadable.clear()
+        driver.machines.repairs.store_begins(self.LOG)  # as who gets back what the disk held says
+        driver.let_go()
+        assert driver.take(Fetch), "the others are asked anew"
+        assert driver.stored(self.LOG) == [lsn(1, 1), lsn(2, 1)]
 
     def test_what_lies_above_it_is_not_replaced(self) -> None:
         driver, asked = self.damaged(1, 2, 3)
