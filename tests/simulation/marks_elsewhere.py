@@ -313,10 +313,6 @@ MARKS_ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
         "takes more shards that lost their disks at once than there are",
         f"{_SHARD}/test_metadata_regaining.py::TestAnswering::test_no_more_is_worked_on_than_a_few_at_a_time",
     ),
-    "repair_is_overtaken_by_a_store": (
-        "takes a sequencer that stores a metadata record again within the milliseconds in which a damaged range is read",
-        f"{_SHARD}/test_repair.py::TestMetadataLogs::test_what_a_sequencer_stores_while_the_range_is_read_again_stays",
-    ),
     "repair_waits_for_donors": (
         _SELDOM,
         f"{_SHARD}/test_rebuilding.py::TestTakingCopies"
