@@ -130,7 +130,6 @@ class MetadataRegaining:
         for each in sorted(set(metadata.nodeset) - {shard.shard}):
             source = self._sources[each] = _Source(each)
             self._ask(source, now)
-        self._evaluate(now)
 
     def _is_whole(self) -> bool:
         """It has whatever it ever was to keep, as far as it can have been on shards that keep metadata logs."""
