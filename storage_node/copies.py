@@ -79,7 +79,9 @@ class CopiesHandler:
             return Status.REBUILDING
         if shard.find(log) is None:
             # it was never here: a metadata log is known from its first entry on, of others everything may lie ahead
-            return Status.OK if is_metadata_log(log) else Status.AGAIN
+            if not is_metadata_log(log):
+                return Status.AGAIN
+            return Status.REBUILDING if self._may_have_lost(log, generation) else Status.OK
         return Status.OVERLOADED if self._under_way >= _UNDER_WAY_MAX else Status.OK
 
     def on_compare(self, peer: PeerId, message: Compare, now: Micros) -> None:
@@ -170,8 +172,11 @@ class CopiesHandler:
         """Whether the shard may have lost something of the range, or cannot read it."""
         if result.corrupt or result.bodiless or state.is_dirty(first, last):
             return True
-        # an earlier generation may have held copies
-        return is_metadata_log(state.log) and not self._shard.vouches_for_metadata and not generation
+        return self._may_have_lost(state.log, generation)
+
+    def _may_have_lost(self, log: LogId, generation: int) -> bool:
+        """Whether an earlier generation may have held copies."""
+        return is_metadata_log(log) and not self._shard.vouches_for_metadata and not generation
 
     def _examine(self, state: LogState, result: ReadResult) -> None:
         if result.corrupt or result.bodiless:

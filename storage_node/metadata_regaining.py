@@ -11,8 +11,9 @@ f-majority, in which this shard itself counts as one that lost its data, it has 
 
 Then a mark is written with the store: nothing is missing that had its copyset among the shards that keep metadata logs at this time. It goes with the
 store, so the next generation begins again. When others join these (one may have been put back that was away, and may have the only copy that is
-left), the shard does not vouch until each of them has told, or an f-majority has once more; the mark is widened then. Everybody that tells
-goes by the same cluster file.
+left), the shard does not vouch until each of them has told, or an f-majority has once more; then the mark is for those that keep metadata logs by that
+time, and for no others: of a copyset with a shard of each of two nodesets nobody may have told, though both are proved. Everybody that tells goes by
+the same cluster file.
 """
 
 from __future__ import annotations
@@ -108,10 +109,10 @@ class MetadataRegaining:
         shard.vouches_for_metadata = self._is_whole()
 
     @property
-    def waits_for(self) -> list[ShardId]:
-        """Who has not told everything, or does not vouch for it; empty when nothing is to be got back."""
-        if self._shard.vouches_for_metadata:
-            return []
+    def waits_for(self) -> list[ShardId] | None:
+        """Who has not told everything, or does not vouch for it; empty while a newer cluster file is on its way. None: nothing is to be got back."""
+        if self._shard.vouches_for_metadata or self._shard.shard not in self._shard.config.metadata_log.nodeset:
+            return None
         return [each.shard for each in self._sources.values() if not each.complete]
 
     def start(self, now: Micros) -> None:
@@ -281,7 +282,7 @@ class MetadataRegaining:
         if not self._proves(told):
             return
         self._marking = True
-        whole_for = shard.metadata_whole_for.union(shard.config.metadata_log.nodeset)
+        whole_for = frozenset(shard.config.metadata_log.nodeset)
         shard.writes.close()
         group = shard.writes.group(True)
         group.batch.note_metadata_whole_for(sorted(whole_for))
@@ -301,7 +302,7 @@ class MetadataRegaining:
         hit("metadata_is_whole_again")
         self.stop()
         text = (
-            f"{self._regained} records of metadata logs came back from {', '.join(map(format_shard, sorted(told)))}: all that was here before "
-            "the shard began afresh, and readers can rely on it again"
+            f"{self._regained} records of metadata logs came back from {', '.join(map(format_shard, sorted(told)))}: readers can rely again "
+            "on what this shard, which began afresh, has of metadata logs"
         )
         shard.out.emit(Notice(shard.shard, "metadata regained", text))

@@ -433,6 +433,7 @@ class StorageNode:
             self.rebuilding.config = config
         for machines in self.shards.values():
             machines.shard.on_config(config)
+            machines.metadata_regaining.start(now)  # what has come before proves nothing by this file
             machines.removed.on_config()
             if machines.retention is not None:
                 machines.retention.on_config()

@@ -68,7 +68,7 @@ def shards_rows(
 ) -> Iterator[ShardsRow]:
     """Table `shards`; what the disk says comes from the functions."""
     for index, machines in _shards(node, constraints):
-        shard = machines.shard
+        shard, awaited = machines.shard, machines.metadata_regaining.waits_for
         status = shard.status()
         yield ShardsRow(
             shard=index,
@@ -82,9 +82,7 @@ def shards_rows(
             scrubbing_log=machines.scrubber.log,
             damaged_ranges=machines.repairs.damaged_ranges,
             dirty_logs=machines.healing.dirty_logs,
-            metadata_awaited=None
-            if shard.vouches_for_metadata
-            else ", ".join(map(format_shard, machines.metadata_regaining.waits_for)),
+            metadata_awaited=None if awaited is None else ", ".join(map(format_shard, awaited)),
             logs=len(shard.logs),
             read_streams=machines.catchup.stream_count(),
             partitions=len(view(shard.shard).partitions),

@@ -42,7 +42,8 @@ class ShardsRow:
     )
     metadata_awaited: str | None = column(
         _TEXT,
-        "It began afresh and is getting back what it held of metadata logs: the shards that have not told everything; NULL: it has all of it.",
+        "It began afresh and is getting back what it held of metadata logs: the shards that have not told everything; none: a newer cluster file is on "
+        "its way; NULL: it has all of it, or keeps none.",
     )
     logs: int = column(_INTEGER, "Logs that it has met, metadata logs included.")
     read_streams: int = column(_INTEGER, "Read streams open.")

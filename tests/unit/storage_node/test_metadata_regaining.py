@@ -8,11 +8,11 @@ import pytest
 
 from logdevice_py.config.cluster import MetadataLogConfig
 from logdevice_py.core.entry import EntryFlags
-from logdevice_py.core.ids import LogId, PeerId, ShardId, metadata_log_of, node_peer
+from logdevice_py.core.ids import Generation, LogId, PeerId, ShardId, metadata_log_of, node_peer
 from logdevice_py.core.lsn import LSN_MAX, Lsn
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import SECOND
-from logdevice_py.protocol.messages import Digested, FetchMetadata, MetadataFetched, Stored
+from logdevice_py.protocol.messages import Digested, Fetch, Fetched, FetchMetadata, MetadataFetched, Stored
 from storage_node.log_store import keys
 from tests.unit.storage_node.fakes import (
     ME,
@@ -260,6 +260,42 @@ class TestAnotherClusterFile:
         driver.turn(answer(requests[SHARDS[4]], version=3))
         assert vouches(driver)
 
+    def test_what_is_proved_of_two_nodesets_is_not_proved_of_both_together(self) -> None:
+        """A record that this shard lost may be on one that left before the second of them, and one that joined with it."""
+        driver = ShardDriver(generation=2)
+        here, first, second, leaves, joins = SHARDS
+        self.publish(driver, here, first, second, leaves)
+        requests = asked(driver)
+        driver.turn(*(answer(requests[shard], version=2) for shard in (first, second)))
+        assert vouches(driver)
+        self.publish(driver, here, first, second, joins)
+        requests = asked(driver)
+        driver.turn(*(answer(requests[shard], version=3) for shard in (first, second)))
+        assert vouches(driver)
+        self.publish(driver, *SHARDS)
+        assert not vouches(driver), "neither of the two others has told anything"
+        requests = asked(driver)
+        driver.turn(*(answer(requests[shard], version=4) for shard in (first, second)))
+        assert not vouches(driver)
+        driver.turn(answer(requests[leaves], record(lsn(1, 1)), version=4))
+        assert vouches(driver)
+        assert driver.stored(LOG) == [lsn(1, 1)]
+
+    def test_what_was_told_by_the_file_before_proves_nothing_by_the_next_one(self) -> None:
+        """Not even in the turn in which that comes: who told, and had lost data itself, had not asked whom it adds."""
+        driver = ShardDriver(generation=2)
+        self.publish(driver, *SHARDS[:4])
+        requests = asked(driver)
+        driver.hold = True
+        driver.turn(*(answer(requests[shard], record(lsn(1, 1)), version=2) for shard in SHARDS[1:4]))
+        metadata = MetadataLogConfig(SHARDS, THREE_COPIES)
+        driver.config = replace(driver.config, version=3, metadata_log=metadata)
+        driver.node.on_config(driver.config, driver.now)
+        driver.complete()
+        driver.let_go()
+        assert driver.stored(LOG) == [lsn(1, 1)]
+        assert not vouches(driver)
+
     def test_what_was_refused_is_not_taken_for_stored_when_another_file_comes_in_between(self) -> None:
         driver = ShardDriver(generation=2)
         requests = asked(driver)
@@ -339,6 +375,29 @@ class TestAnswering:
         message = self.fetch(driver)
         assert (message.status, message.entries, message.ended) == (Status.REBUILDING, [], True)
         assert driver.reads == reads
+
+    def test_nor_does_it_say_that_there_is_nothing_of_a_log_that_it_has_not_met_since(self) -> None:
+        """Whoever repairs a damaged record would take its word that there is no later one."""
+        driver = ShardDriver(generation=2)
+        requests = asked(driver)
+        fetch = Fetch(
+            request_id=1,
+            shard=ME,
+            generation=Generation(0),
+            holder=SHARDS[1],
+            log=LOG,
+            first=Lsn(1),
+            last=lsn(9, 1),
+            bytes_max=1 << 20,
+        )
+        driver.turn((PeerId(1), fetch))
+        assert driver.take_one(Fetched).status == Status.REBUILDING
+        driver.turn((PeerId(1), replace(fetch, generation=Generation(2))))
+        assert driver.take_one(Fetched).status == Status.OK
+        driver.turn(*(answer(request) for request in requests.values()))
+        driver.turn((PeerId(1), fetch))
+        message = driver.take_one(Fetched)
+        assert (message.status, message.through) == (Status.OK, lsn(9, 1))
 
     def test_what_was_stored_since_somebody_asked_before_is_sent_too(self) -> None:
         driver = ShardDriver()
