@@ -15,6 +15,7 @@ from client.read.gap_detection import GapDetector, GapVerdict
 from client.read.items import DataLoss
 from client.read.named_timers import NamedTimers
 from client.read.read_set import ReadPosition, ReadRequest, ReadSet
+from client.read.sender_state import Sender
 from client.read.settings import ReadSettings
 from logdevice_py.core.lsn import LSN_INVALID, Lsn, compose_lsn, epoch_of, esn_of
 from logdevice_py.core.marks import hit
@@ -52,15 +53,23 @@ class MissingEntries:
         """The shards begin anew: what they said does not count any more."""
         self._grace = None
 
-    def note_before(self, lsn: Lsn, image: bytes) -> None:
+    def note_before(self, sender: Sender, lsn: Lsn, image: bytes) -> None:
         """An entry before the first LSN: after a bridge its epoch holds nothing, after any other entry no bridge lies before it."""
         if epoch_of(lsn) == epoch_of(self._request.first):
             try:
                 header = verify_image(self._request.log, lsn, image)
             except CorruptEntryError:
+                self.note_unable(sender, lsn)
                 return
             self._entry_before = True
             self.begins_behind_bridge = self.begins_behind_bridge or header.is_bridge
+
+    def note_unable(self, sender: Sender, last: Lsn) -> None:
+        """A shard lost, or cannot read, what it had up to an LSN. What lies before the first one may have been the bridge of the epoch: that it has nothing
+        from there on does not count either."""
+        if self._position.look_back:
+            last = Lsn(max(last, self._position.next))
+        sender.under_replicated_until = Lsn(max(sender.under_replicated_until, last + 1))
 
     def find_loss(
         self,

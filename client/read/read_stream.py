@@ -301,7 +301,7 @@ class ReadStream:
             if lsn < position.next:
                 metrics.duplicate_copies += 1
                 if position.look_back:
-                    self._missing.note_before(Lsn(lsn), image)
+                    self._missing.note_before(sender, Lsn(lsn), image)
             else:
                 self._take_copy(sender, Lsn(lsn), image)
 
@@ -315,7 +315,7 @@ class ReadStream:
         except CorruptEntryError:
             hit("read_corrupt_copy")
             self._metrics.corrupt_copies += 1
-            sender.under_replicated_until = Lsn(lsn + 1)
+            self._missing.note_unable(sender, lsn)
             self._fail_over.failed(sender)
             return
         copy = self._buffer.hold(header, image, sender)
@@ -345,7 +345,7 @@ class ReadStream:
         if trimmed:
             self._trim_point = Lsn(max(self._trim_point, last))
         elif message.reason in (GapReason.UNDER_REPLICATED, GapReason.CHECKSUM_FAIL):
-            sender.under_replicated_until = Lsn(max(sender.under_replicated_until, last + 1))
+            self._missing.note_unable(sender, last)
             if message.reason == GapReason.CHECKSUM_FAIL:
                 self._fail_over.failed(sender)
         if last >= sender.next_lsn:

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from client.read.items import DataLoss, Gap, GapKind
 from client.read.settings import ReadSettings
 from logdevice_py.core.lsn import LSN, LSN_MAX, compose_lsn
@@ -115,6 +117,35 @@ class TestDelivery:
             h.history()
             h.advance(100_000)
             h.restarted()
+        assert text(h.take()) == ["BRIDGE e1n1000-e2n0"]
+
+    @pytest.mark.parametrize("damage", [GapReason.CHECKSUM_FAIL, GapReason.UNDER_REPLICATED, None])
+    def test_a_copy_before_the_first_lsn_that_cannot_be_read_may_be_the_bridge(self, damage: GapReason | None) -> None:
+        """Its holder does not count among those that have nothing while the others that may have it are away."""
+        h = Harness(first=lsn(1, 1000), single_copy=False).begin()
+        h.down(2)
+        for _ in range(30):
+            for node in (0, 1):
+                first = h.starts[shard(node)].first
+                if node == 1 and first <= lsn(1, 5):
+                    h.gap(1, first, lsn(1, 4))
+                    if damage is None:
+                        at, image = bridge(1, 5)
+                        h.records(1, (at, damaged(image)))
+                    else:
+                        h.gap(1, lsn(1, 5), lsn(1, 5), damage)
+                    first = lsn(1, 6)
+                h.gap(node, first, lsn(2, 0) - 1)
+            h.advance(SECOND)
+            h.history()
+            for node in (0, 1):
+                h.started(shard(node))
+        assert h.starts[shard(0)].first == lsn(1, 1)
+        assert not h.stream.ready
+        h.up(2)
+        h.started(shard(2))
+        h.records(2, bridge(1, 5))
+        h.gap(2, lsn(1, 6), lsn(2, 0) - 1)
         assert text(h.take()) == ["BRIDGE e1n1000-e2n0"]
 
     def test_a_bridge_is_cut_at_until(self) -> None:
