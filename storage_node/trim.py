@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from logdevice_py.core.ids import LogId, PeerId, is_metadata_log
-from logdevice_py.core.lsn import EPOCH_MAX, ESN_MAX, LSN_MAX, LSN_OLDEST, Epoch, compose_lsn, epoch_of, esn_of
+from logdevice_py.core.lsn import EPOCH_MAX, ESN_MAX, LSN_MAX, LSN_OLDEST, Epoch, compose_lsn, epoch_of
 from logdevice_py.core.marks import hit
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros
@@ -67,22 +67,21 @@ class TrimHandler:
         # the whole rest of the epoch with it: without its bridge it would look lost, should the log come back
         state.trim_point = max(state.trim_point, compose_lsn(epoch_of(end), ESN_MAX))
         self._moved[state.log] = state
-        self.end_epochs(state)
+        self.end_epochs(state, epoch_of(end))
         self.write([state])
         # with the trim point or after it: what a power cut between the two leaves must not look lost, should the log come back
         self._shard.writes.group(True).batch.delete_entries(state.log, LSN_OLDEST, state.trim_point)
         if state.recovered is not None:
             self._forget(state, EpochMetadataKind.RECOVERY, state.recovered.forget_before(EPOCH_MAX))
 
-    def end_epochs(self, state: LogState) -> None:
-        """A log that left the cluster file was given up to the end of an epoch. A sequencer that stood still meanwhile and has not heard of that may not go
+    def end_epochs(self, state: LogState, last: Epoch) -> None:
+        """A log that left the cluster file is given up to the end of an epoch. A sequencer that stood still meanwhile and has not heard of that may not go
         on with the epoch should the log come back: what it got stored would be trimmed."""
-        ended = epoch_of(state.trim_point)
-        if esn_of(state.trim_point) == ESN_MAX and state.seal_epoch < ended:
+        if state.seal_epoch < last:
             hit("removed_log_sealed")
-            state.seal_epoch, state.seal_node = ended, NO_NODE
+            state.seal_epoch, state.seal_node = last, NO_NODE
             batch = self._shard.writes.group(True).batch
-            batch.put_log_metadata(state.log, LogMetadataKind.SEAL, encode_seal(ended, NO_NODE))
+            batch.put_log_metadata(state.log, LogMetadataKind.SEAL, encode_seal(last, NO_NODE))
 
     def write(self, states: Sequence[LogState]) -> None:
         """Write the trim points of logs, which were moved. What the disk refuses is written again after a while."""

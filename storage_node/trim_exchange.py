@@ -11,7 +11,7 @@ so a shard that was down learns what it missed. Each message tells the sender's 
 from __future__ import annotations
 
 from logdevice_py.core.ids import LogId, ShardId, is_metadata_log, node_of, node_peer
-from logdevice_py.core.lsn import LSN_INVALID, LSN_MAX, Lsn
+from logdevice_py.core.lsn import ESN_MAX, LSN_INVALID, LSN_MAX, Lsn, epoch_of, esn_of
 from logdevice_py.core.marks import hit
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros
@@ -90,8 +90,8 @@ class TrimExchange:
             if lsn > state.trim_point:
                 state.trim_point = Lsn(lsn)
                 moved.append(state)
-                if not shard.is_configured(state.log):
-                    self._trim.end_epochs(state)
+                if not shard.is_configured(state.log) and esn_of(Lsn(lsn)) == ESN_MAX:
+                    self._trim.end_epochs(state, epoch_of(Lsn(lsn)))
             elif state.trim_point > lsn:
                 ahead.append(state)
         if moved:

@@ -15,9 +15,9 @@ import storage_node.seal
 import storage_node.store
 from epoch_store import cells
 from epoch_store.interface import RegisterShard, Result
-from logdevice_py.core.lsn import EPOCH_INVALID, ESN_INVALID, LSN_INVALID, Epoch, Lsn
+from logdevice_py.core.lsn import EPOCH_INVALID, ESN_INVALID, LSN_INVALID, Epoch, Lsn, epoch_of
 from logdevice_py.core.status import Status
-from logdevice_py.core.units import SECOND, Timestamp
+from logdevice_py.core.units import SECOND, Micros, Timestamp
 from logdevice_py.protocol.messages import GapReason, Seal, Store, StoreFlags
 from storage_node import recent_entries
 from storage_node.log_state import LogState
@@ -268,9 +268,10 @@ def too_much_given_up_for_space(original: Change) -> Change:
 
 @deliberate("a log that left the cluster file is given up at once", (RemovedLogs, "_count"), likely="logs that leave")
 def removed_log_given_up_at_once(original: Change) -> Change:
-    def count(self: RemovedLogs, state: LogState) -> None:
+    def count(self: RemovedLogs, state: LogState, now: Micros) -> None:
         self._counted[state.log] = 1 << 60
-        original(self, state)
+        self._ended[state.log] = epoch_of(max(state.highest, state.last_released)), Micros(-1 << 60)
+        original(self, state, now)
 
     return count
 
@@ -281,7 +282,7 @@ def removed_log_given_up_at_once(original: Change) -> Change:
     likely="logs that leave",
 )
 def removed_log_not_sealed(original: Change) -> Change:
-    return lambda self, state: None
+    return lambda self, state, last: None
 
 
 @deliberate(

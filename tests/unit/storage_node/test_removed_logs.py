@@ -133,6 +133,35 @@ def test_a_file_that_is_older_than_the_one_of_another_node_says_nothing_about_lo
     assert driver.stored() == []
 
 
+def test_a_log_that_came_back_elsewhere_just_before_its_time_was_over_keeps_what_it_got_meanwhile(
+    driver: Removing,
+) -> None:
+    """This node hears of the file a moment later, from another one."""
+    driver.set_logs(50, 100)
+    while not driver.log(SYNC_LOG).seal_epoch:
+        driver.pass_time(PASS)
+    driver.view.config_version = driver.config.version + 1
+    driver.pass_time(2 * PASS)
+    assert len(driver.stored()) == 2
+    driver.view.config_version = driver.config.version
+    driver.set_logs(1, 100)
+    driver.pass_time(GRACE + 4 * PASS)
+    assert len(driver.stored()) == 2
+    assert driver.trim_point() == LSN_INVALID
+
+
+def test_what_a_log_gets_in_a_later_epoch_while_it_is_about_to_go_is_ended_first_as_well(driver: Removing) -> None:
+    driver.set_logs(50, 100)
+    while not driver.log(SYNC_LOG).seal_epoch:
+        driver.pass_time(PASS)
+    driver.append(lsn(2, 1), released=False)
+    driver.pass_time(PASS)
+    assert len(driver.stored()) == 3
+    driver.pass_time(2 * PASS)
+    assert driver.stored() == []
+    assert driver.trim_point() == lsn(2, ESN_MAX)
+
+
 def test_who_does_not_hear_most_others_cannot_know_whether_its_file_is_old(driver: Removing) -> None:
     driver.set_logs(50, 100)
     driver.view.is_isolated = True
