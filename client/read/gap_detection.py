@@ -52,7 +52,7 @@ class GapDetector:
         under_replicated: list[ShardId] = []
         for sender in senders:
             if sender.next_lsn > lsn:
-                (under_replicated if sender.under_replicated_until > lsn else gap).append(sender.shard)
+                (under_replicated if sender.is_unable(lsn) else gap).append(sender.shard)
         question = (lsn, tuple(gap), tuple(under_replicated))
         if question != self._last:
             self._last = question

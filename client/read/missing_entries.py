@@ -59,17 +59,17 @@ class MissingEntries:
             try:
                 header = verify_image(self._request.log, lsn, image)
             except CorruptEntryError:
-                self.note_unable(sender, lsn)
+                self.note_unable(sender, lsn, lsn)
                 return
             self._entry_before = True
             self.begins_behind_bridge = self.begins_behind_bridge or header.is_bridge
 
-    def note_unable(self, sender: Sender, last: Lsn) -> None:
-        """A shard lost, or cannot read, what it had up to an LSN. What lies before the first one may have been the bridge of the epoch: that it has nothing
-        from there on does not count either."""
+    def note_unable(self, sender: Sender, first: Lsn, last: Lsn) -> None:
+        """A shard lost, or cannot read, what it may have had there. Before the first LSN of the stream that may have been the bridge of the epoch: then that it
+        has nothing at the first LSN does not count either."""
         if self._position.look_back:
             last = Lsn(max(last, self._position.next))
-        sender.under_replicated_until = Lsn(max(sender.under_replicated_until, last + 1))
+        sender.note_unable(first, last)
 
     def find_loss(
         self,
@@ -118,7 +118,8 @@ class MissingEntries:
             return None
         if self._looks_further_back():
             return None
-        last = min(min(passed) - 1, certain_end)
+        elsewhere = [each[0] for sender in senders for each in sender.unable if each[0] > lsn]
+        last = min([each - 1 for each in (*passed, *elsewhere)] + [certain_end])
         if buffered is not None:
             last = min(last, buffered - 1)
         return Lsn(last), DataLoss(detector.authoritative, read_set.unable_to_tell(lsn))

@@ -178,9 +178,7 @@ class ReadSet:
 
     def unable_to_tell(self, lsn: Lsn) -> tuple[ShardId, ...]:
         """Those whose silence about an LSN says nothing: they lost data, left the cluster file, or have a copy that cannot be read."""
-        return tuple(
-            shard for shard, sender in self.senders.items() if sender.lost or sender.under_replicated_until > lsn
-        )
+        return tuple(shard for shard, sender in self.senders.items() if sender.lost or sender.is_unable(lsn))
 
     # Starting and stopping
 
@@ -193,7 +191,7 @@ class ReadSet:
         for sender in self.senders.values():
             # What it sent is forgotten, so what it said must be too, even if it cannot be asked again yet.
             sender.next_lsn = self._position.first
-            sender.under_replicated_until = LSN_INVALID
+            sender.unable.clear()
             if sender.status not in (SenderStatus.WAITING, SenderStatus.ABSENT):
                 self.start(sender, now)
 
@@ -205,7 +203,7 @@ class ReadSet:
         sender.status = SenderStatus.STARTING
         sender.version = self._version
         sender.next_lsn = position.first
-        sender.under_replicated_until = LSN_INVALID
+        sender.unable.clear()
         sender.received = 0
         sender.granted = self._room(sender)
         sender.window_high = position.window_high(self._settings.window_lsns)

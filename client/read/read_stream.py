@@ -315,7 +315,7 @@ class ReadStream:
         except CorruptEntryError:
             hit("read_corrupt_copy")
             self._metrics.corrupt_copies += 1
-            self._missing.note_unable(sender, lsn)
+            self._missing.note_unable(sender, lsn, lsn)
             self._fail_over.failed(sender)
             return
         copy = self._buffer.hold(header, image, sender)
@@ -345,7 +345,7 @@ class ReadStream:
         if trimmed:
             self._trim_point = Lsn(max(self._trim_point, last))
         elif message.reason in (GapReason.UNDER_REPLICATED, GapReason.CHECKSUM_FAIL):
-            self._missing.note_unable(sender, last)
+            self._missing.note_unable(sender, message.first, last)
             if message.reason == GapReason.CHECKSUM_FAIL:
                 self._fail_over.failed(sender)
         if last >= sender.next_lsn:

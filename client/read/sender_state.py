@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import enum
+from collections import deque
 from typing import Final
 
 from logdevice_py.core.ids import Generation, PeerId, ShardId, node_peer
 from logdevice_py.core.lsn import LSN_INVALID, Lsn
 from logdevice_py.core.machine import Timer
 
+_UNABLE_MAX: Final = 1000
+"""Of more ranges that a shard cannot tell of, the last are taken for one with what lies between them."""
 ENTRY_WORK: Final = 100
 """An entry takes a shard as much work as so many bytes, beside its own."""
 
@@ -40,7 +43,7 @@ class Sender:
         "slow",
         "status",
         "timer",
-        "under_replicated_until",
+        "unable",
         "version",
         "window_high",
         "work",
@@ -62,8 +65,8 @@ class Sender:
         """It counts as lost because the cluster says so, not it itself."""
         self.next_lsn: Lsn = LSN_INVALID
         """It has sent, or said that it does not send, everything below."""
-        self.under_replicated_until: Lsn = LSN_INVALID
-        """That it has nothing below this LSN does not count: it may have lost it."""
+        self.unable: deque[tuple[Lsn, Lsn]] = deque()
+        """Ranges, first to last LSN, ascending by the latter: that it has nothing there does not count, it may have lost it."""
         self.version = 0
         """Filter version of its last START."""
         self.window_high: Lsn = LSN_INVALID
@@ -83,6 +86,21 @@ class Sender:
     def excused(self) -> bool:
         """With single-copy delivery others send what would be its own."""
         return self.down or self.slow or self.lost
+
+    def note_unable(self, first: Lsn, last: Lsn) -> None:
+        """It lost, or cannot read, what it may have had from one LSN to another."""
+        unable = self.unable
+        while unable and (first <= unable[-1][1] + 1 or len(unable) >= _UNABLE_MAX):
+            before = unable.pop()
+            first, last = min(first, before[0]), max(last, before[1])
+        unable.append((first, last))
+
+    def is_unable(self, lsn: Lsn) -> bool:
+        """Whether its silence about an LSN says nothing. What was noted of lower ones is forgotten."""
+        unable = self.unable
+        while unable and unable[0][1] < lsn:
+            unable.popleft()
+        return bool(unable) and unable[0][0] <= lsn
 
     @property
     def has_credit(self) -> bool:

@@ -129,6 +129,10 @@ class ModelShard:
                 continue
             if stream.start.flags & StartFlags.SINGLE_COPY and not copy.is_hole and not self._ships(stream, copy):
                 continue
+            if self.forgetful and at > stream.position:
+                # what it may have forgotten is not told by silence
+                flush()
+                out.append(self._gap(stream, at - 1, GapReason.NO_RECORDS))
             entries.append((at, len(copy.image)))
             images.append(copy.image)
             stream.sent += len(copy.image)

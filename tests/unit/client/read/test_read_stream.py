@@ -148,6 +148,59 @@ class TestDelivery:
         h.gap(2, lsn(1, 6), lsn(2, 0) - 1)
         assert text(h.take()) == ["BRIDGE e1n1000-e2n0"]
 
+    def test_what_cannot_be_read_far_ahead_says_nothing_of_what_lies_before(self) -> None:
+        """Otherwise a stream that looks for a bridge would wait for the node that is away for ever."""
+        h = Harness(nodes=4, copies=2, first=lsn(1, 6), single_copy=False).begin()
+        h.down(3)
+        for _ in range(10):
+            for node in range(3):
+                first = h.starts[shard(node)].first
+                if node != 1 and first <= lsn(1, 2):
+                    h.records(node, bridge(1, 2))
+                    first = lsn(1, 3)
+                h.gap(node, first, lsn(2, 0))
+                h.gap(node, lsn(2, 1), lsn(2, 1), GapReason.CHECKSUM_FAIL)
+                h.gap(node, lsn(2, 2), lsn(3, 0) - 1)
+            h.advance(SECOND)
+            h.history()
+            for node in range(3):
+                h.started(shard(node))
+        assert text(h.take()) == ["BRIDGE e1n6-e2n0"]
+
+    def test_of_several_stretches_that_cannot_be_read_each_counts_where_it_is(self) -> None:
+        h = at_first_epoch(single_copy=False)
+        said = [
+            (1, 2, GapReason.UNDER_REPLICATED),
+            (3, 4, GapReason.NO_RECORDS),
+            (5, 5, GapReason.CHECKSUM_FAIL),
+            (6, 9, GapReason.NO_RECORDS),
+        ]
+
+        heard: dict[int, int] = {}
+
+        def let_speak(*of_third: int) -> list[str]:
+            """Two shards have nothing, as far as they can tell; the third one sends these entries and says nothing else."""
+            for _ in range(4):
+                for node in (0, 1):
+                    first, version = h.starts[shard(node)].first, h.version(node)
+                    if heard.get(node) != version:
+                        heard[node] = version
+                        h.started(shard(node))
+                        for low, high, reason in said:
+                            if lsn(1, high) >= first:
+                                h.gap(node, max(first, lsn(1, low)), lsn(1, high), reason)
+                if h.version(2) != heard.get(2) or of_third:
+                    heard[2] = h.version(2)
+                    h.started(shard(2))
+                    h.records(2, *(entry(1, esn) for esn in of_third if lsn(1, esn) >= h.starts[shard(2)].first))
+                    of_third = ()
+                h.advance(SECOND)
+            return text(h.take())
+
+        assert let_speak() == [], "the third may have e1n1"
+        assert let_speak(1, 2) == ["e1n1:x", "e1n2:x", "DATALOSS e1n3-e1n4"], "it may have e1n5"
+        assert let_speak(5) == ["e1n5:x", "DATALOSS e1n6-e1n9"]
+
     def test_a_bridge_is_cut_at_until(self) -> None:
         h = Harness(first=lsn(1, 1), until=lsn(1, 10)).begin()
         h.records(0, bridge(1, 1))
