@@ -74,20 +74,24 @@ class RemovedLogs:
     def _begin(self, now: Micros) -> None:
         if self._shard.status() is not Status.OK:
             return
-        if self._cluster.config_version > self._shard.config.version or self._cluster.isolated():
-            hit("removed_logs_by_an_old_file")
-            self._began = None
-            self._ended.clear()
-            self._arm(now)
-            return
         self._elapsed = 0 if self._began is None else now - self._began
         self._began = now
         self._logs = iter(list(self._shard.logs.values()))
         self._go_on(now)
 
+    def _may_be_old(self, now: Micros) -> bool:
+        """Whether this node's file may be old: then nothing follows from it, and it is looked again later."""
+        if self._cluster.config_version <= self._shard.config.version and not self._cluster.isolated():
+            return False
+        hit("removed_logs_by_an_old_file")
+        self._began = None
+        self._ended.clear()
+        self._arm(now)
+        return True
+
     def _go_on(self, now: Micros) -> None:
         """The next logs; other work comes between."""
-        if self._shard.status() is not Status.OK:
+        if self._shard.status() is not Status.OK or self._may_be_old(now):
             return
         left = self._shard.settings.retention_logs_per_turn
         for state in self._logs:

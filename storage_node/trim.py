@@ -111,8 +111,11 @@ class TrimHandler:
             self.write(list(owed.values()))
 
     def _write(self, state: LogState) -> None:
-        group = self._shard.writes.group(True)
-        group.batch.put_log_metadata(state.log, LogMetadataKind.TRIM_POINT, encode_lsn(state.trim_point))
+        batch = self._shard.writes.group(True).batch
+        if state.seal_epoch and state.seal_node == NO_NODE:
+            # a trim point that ends an epoch is not to outlive the seal of that epoch, which the disk may have refused
+            batch.put_log_metadata(state.log, LogMetadataKind.SEAL, encode_seal(state.seal_epoch, NO_NODE))
+        batch.put_log_metadata(state.log, LogMetadataKind.TRIM_POINT, encode_lsn(state.trim_point))
         self._delete(state)
         if state.streams is not None:
             for stream in state.streams:

@@ -118,10 +118,14 @@ class MissingEntries:
             return None
         if self._looks_further_back():
             return None
-        elsewhere = [each[0] for sender in senders for each in sender.unable if each[0] > lsn]
-        last = min([each - 1 for each in (*passed, *elsewhere)] + [certain_end])
+        last = min(min(passed) - 1, certain_end)
         if buffered is not None:
             last = min(last, buffered - 1)
+        unable = [first for sender in senders if (first := sender.unable_after(lsn))]
+        if unable and min(unable) <= last:
+            last = min(unable) - 1
+            if self._grace is not None and self._grace[0] == lsn:
+                self._grace = Lsn(last + 1), self._grace[1]  # the silent ones have had their time
         return Lsn(last), DataLoss(detector.authoritative, read_set.unable_to_tell(lsn))
 
     def _lost_nodeset(self, lsn: Lsn, last: Lsn) -> tuple[Lsn, DataLoss] | None:

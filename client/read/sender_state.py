@@ -102,6 +102,10 @@ class Sender:
             unable.popleft()
         return bool(unable) and unable[0][0] <= lsn
 
+    def unable_after(self, lsn: Lsn) -> Lsn:
+        """Where the next range begins of which its silence says nothing; 0: nowhere."""
+        return next((first for first, _ in self.unable if first > lsn), LSN_INVALID)
+
     @property
     def has_credit(self) -> bool:
         """It may send another entry, as far as bytes go."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -160,6 +161,37 @@ def test_what_a_log_gets_in_a_later_epoch_while_it_is_about_to_go_is_ended_first
     driver.pass_time(2 * PASS)
     assert driver.stored() == []
     assert driver.trim_point() == lsn(2, ESN_MAX)
+
+
+def test_what_is_given_up_stays_ended_though_the_disk_refused_the_seal_first(driver: Removing) -> None:
+    driver.set_logs(50, 100)
+    while not driver.log(SYNC_LOG).seal_epoch:
+        driver.disk.overloaded = True
+        driver.pass_time(PASS)
+    driver.disk.overloaded = False
+    while driver.stored():
+        driver.pass_time(PASS)
+    driver.pass_time(PASS)
+    driver.power_cut()
+    assert driver.trim_point() == END
+    driver.set_logs(1, 100)
+    driver.sent.clear()
+    driver.append(lsn(1, 3), released=False)
+    assert driver.take_one(Stored).status is Status.PREEMPTED
+
+
+def test_news_of_a_newer_file_ends_the_pass_that_is_under_way(driver: Removing) -> None:
+    driver.settings = replace(driver.settings, retention_logs_per_turn=1)
+    driver.restart()
+    driver.set_logs(200, 300)
+    logs = (SYNC_LOG, KEPT_FOR_EVER)
+    while not all(driver.log(log).seal_epoch for log in logs):
+        driver.pass_time(PASS)
+    while all(driver.stored(log) for log in logs):
+        driver.advance(100)
+    driver.view.config_version = driver.config.version + 1
+    driver.pass_time(PASS)
+    assert sum(bool(driver.stored(log)) for log in logs) == 1
 
 
 def test_who_does_not_hear_most_others_cannot_know_whether_its_file_is_old(driver: Removing) -> None:

@@ -201,6 +201,21 @@ class TestDelivery:
         assert let_speak(1, 2) == ["e1n1:x", "e1n2:x", "DATALOSS e1n3-e1n4"], "it may have e1n5"
         assert let_speak(5) == ["e1n5:x", "DATALOSS e1n6-e1n9"]
 
+    def test_who_is_silent_is_given_time_once_however_often_others_cannot_tell(self) -> None:
+        h = Harness(nodes=5, copies=3, first=lsn(1, 1), until=lsn(1, 40), single_copy=False).begin()
+        h.down(4)
+        heard: dict[int, int] = {}
+        for _ in range(4):
+            for node in range(4):
+                if heard.get(node) != h.version(node):
+                    heard[node] = h.version(node)
+                    h.started(shard(node))
+                    for esn in range(1, 41):
+                        reason = GapReason.NO_RECORDS if node or esn % 4 else GapReason.CHECKSUM_FAIL
+                        h.gap(node, lsn(1, esn), lsn(1, esn), reason)
+            h.advance(SECOND)
+        assert text(h.take()) == ["DATALOSS e1n1-e1n40"]
+
     def test_a_bridge_is_cut_at_until(self) -> None:
         h = Harness(first=lsn(1, 1), until=lsn(1, 10)).begin()
         h.records(0, bridge(1, 1))
