@@ -80,8 +80,11 @@ class TrimHandler:
         if state.seal_epoch < last:
             hit("removed_log_sealed")
             state.seal_epoch, state.seal_node = last, NO_NODE
-            batch = self._shard.writes.group(True).batch
-            batch.put_log_metadata(state.log, LogMetadataKind.SEAL, encode_seal(last, NO_NODE))
+            self._write_seal(state)
+
+    def _write_seal(self, state: LogState) -> None:
+        batch = self._shard.writes.group(True).batch
+        batch.put_log_metadata(state.log, LogMetadataKind.SEAL, encode_seal(state.seal_epoch, state.seal_node))
 
     def write(self, states: Sequence[LogState]) -> None:
         """Write the trim points of logs, which were moved. What the disk refuses is written again after a while."""
@@ -111,10 +114,10 @@ class TrimHandler:
             self.write(list(owed.values()))
 
     def _write(self, state: LogState) -> None:
-        batch = self._shard.writes.group(True).batch
         if state.seal_epoch and state.seal_node == NO_NODE:
             # a trim point that ends an epoch is not to outlive the seal of that epoch, which the disk may have refused
-            batch.put_log_metadata(state.log, LogMetadataKind.SEAL, encode_seal(state.seal_epoch, NO_NODE))
+            self._write_seal(state)
+        batch = self._shard.writes.group(True).batch
         batch.put_log_metadata(state.log, LogMetadataKind.TRIM_POINT, encode_lsn(state.trim_point))
         self._delete(state)
         if state.streams is not None:

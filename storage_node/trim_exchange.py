@@ -90,8 +90,8 @@ class TrimExchange:
             if lsn > state.trim_point:
                 state.trim_point = Lsn(lsn)
                 moved.append(state)
-                if not shard.is_configured(state.log) and esn_of(Lsn(lsn)) == ESN_MAX:
-                    self._trim.end_epochs(state, epoch_of(Lsn(lsn)))
+                if not shard.is_configured(state.log) and esn_of(state.trim_point) == ESN_MAX:
+                    self._trim.end_epochs(state, epoch_of(state.trim_point))
             elif state.trim_point > lsn:
                 ahead.append(state)
         if moved:

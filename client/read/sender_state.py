@@ -66,7 +66,7 @@ class Sender:
         self.next_lsn: Lsn = LSN_INVALID
         """It has sent, or said that it does not send, everything below."""
         self.unable: deque[tuple[Lsn, Lsn]] = deque()
-        """Ranges, first to last LSN, ascending by the latter: that it has nothing there does not count, it may have lost it."""
+        """Ranges, first to last LSN, ascending and apart: that it has nothing there does not count, it may have lost it."""
         self.version = 0
         """Filter version of its last START."""
         self.window_high: Lsn = LSN_INVALID
