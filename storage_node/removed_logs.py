@@ -126,7 +126,7 @@ class RemovedLogs:
             hit("removed_log_given_up")
             self._shard.metrics.removed_logs += 1
             del self._ended[state.log]
-            self._trim.give_up(state)
+            self._trim.give_up(state, last)
 
     def _forget(self, log: LogId) -> None:
         hit("removed_log_came_back")

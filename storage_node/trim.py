@@ -61,13 +61,15 @@ class TrimHandler:
         self._moved.update((state.log, state) for state in states)
         self.write(states)
 
-    def give_up(self, state: LogState) -> None:
-        """Trim all of a log that nobody will read or recover any more, released or not."""
-        end = max(state.highest, state.last_released)
+    def give_up(self, state: LogState, last: Epoch) -> None:
+        """Trim all of a log that nobody will read or recover any more, released or not.
+
+        Args:
+            last: of what is here; it was ended with `end_epochs`.
+        """
         # the whole rest of the epoch with it: without its bridge it would look lost, should the log come back
-        state.trim_point = max(state.trim_point, compose_lsn(epoch_of(end), ESN_MAX))
+        state.trim_point = compose_lsn(last, ESN_MAX)
         self._moved[state.log] = state
-        self.end_epochs(state, epoch_of(end))
         self.write([state])
         # with the trim point or after it: what a power cut between the two leaves must not look lost, should the log come back
         self._shard.writes.group(True).batch.delete_entries(state.log, LSN_OLDEST, state.trim_point)
