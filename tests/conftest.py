@@ -7,6 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 import uvloop
+from hypothesis import HealthCheck, settings
+
+# the same examples in every run, so that a failure is met again; no deadline, because machines differ
+settings.register_profile(
+    "repeatable", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
+)
+settings.load_profile("repeatable")
 
 
 def pytest_configure() -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from tests.chaos.cluster import ChaosCluster
 from tests.chaos.machines import off_loop
 
-Fault = Callable[[], Awaitable[None]]
+Fault = Callable[[], Coroutine[Any, Any, None]]
 WIPES_MAX = 1
 """Lost disks are not rebuilt, and the replication property allows for the loss of so many."""
 
@@ -27,6 +28,7 @@ class ChaosNemesis:
         self._rng = rng
         self._interval = interval
         self._wipes = 0
+        self._causing: asyncio.Task[None] | None = None
         self._mending: set[asyncio.Task[None]] = set()
         self.caused: Counter[str] = Counter()
         self.story: list[str] = []
@@ -60,10 +62,13 @@ class ChaosNemesis:
             name = self._rng.choice(sorted(faults))
             self.story.append(f"{loop.time() - began:7.2f} s  {name}")
             self.caused[name] += 1
-            await faults[name]()
+            self._causing = asyncio.create_task(faults[name]())
+            await asyncio.shield(self._causing)
 
     async def calm(self) -> None:
-        """Mend everything."""
+        """Mend everything, once the fault that was begun last is known to have happened."""
+        if self._causing is not None:
+            await self._causing
         for task in list(self._mending):
             task.cancel()
         await asyncio.gather(*self._mending, return_exceptions=True)

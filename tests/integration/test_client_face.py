@@ -176,8 +176,11 @@ async def test_a_cluster_that_is_another_one_is_an_error_that_is_not_retriable()
 
 
 FORGETFUL = """
-import sys
-from logdevice_py import LSN, SyncClient
+import logging, sys
+from client import sync
+from logdevice_py import SyncClient
+logging.getLogger("asyncio").setLevel(logging.ERROR)  # that a step took 100 ms says that the machine is busy
+sync.LAST_FLUSH = 50  # so it may be slow
 client = SyncClient(sys.argv[1])
 client.append(1, b"first")
 writer = client.buffered_writer()

@@ -85,7 +85,9 @@ async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Targ
         Client(cluster.file) as client,
     ):
         rng = random.Random(1)
-        await asyncio.gather(*(client.append(LogId(BIG), rng.randbytes(BIG_SIZE)) for _ in range(BIG_RECORDS)))
+        await asyncio.gather(
+            *(client.append(LogId(BIG), rng.randbytes(BIG_SIZE), timeout=60) for _ in range(BIG_RECORDS))
+        )
         followed: dict[tuple[int, int], bytes] = {}
         follower = asyncio.create_task(_follow(client, followed))
         stream = StreamWorkload(client, HONEST)
@@ -152,7 +154,8 @@ async def _connected_to_the_sequencer(target: Target) -> AsyncIterator[Callable[
             await peer.say(append)
             answer = await peer.wait_for(m.Appended)
             assert isinstance(answer, m.Appended), append
-            if answer.status not in (Status.REDIRECTED, Status.NOSEQUENCER):
+            moved = answer.status in (Status.REDIRECTED, Status.NOSEQUENCER, Status.PREEMPTED)
+            if not moved or not answer.flags & m.AppendedFlags.NOT_REPLICATED:
                 return answer
             peer = None
 

@@ -21,7 +21,8 @@ from tests.integration.process_cluster import ProcessCluster, process_cluster
 from tests.unit.server.admin.test_dashboard import shown
 
 PAYLOADS = [f"record {number}".encode() for number in range(40)]
-
+SILENT_NODE_DEADLINE = 12
+"""Seconds. A quarter of it is for the second table of a join when a node is silent: much more than others need, also on a machine that is busy."""
 
 NOTHING_TO_TELL = (
     "recoveries",
@@ -48,6 +49,8 @@ async def one_shot(cluster: ProcessCluster, *arguments: str) -> tuple[int, str, 
         "client.cli.query.main",
         "-c",
         cluster.file,
+        "--timeout",
+        "60s",
         *arguments,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
@@ -85,14 +88,15 @@ def constraints_touch_what_they_name(session: LDQuery, log: int, lsn: int) -> No
     of_one = session.query(f"SELECT * FROM stored_logs WHERE log_id = {log} AND node_id = 1")
     assert (everything.requests, of_one.requests) == (3, 1)
     assert of_one.rows_fetched == 1 < everything.rows_fetched
-    record = session.query(f"SELECT node_id, lsn, copyset FROM record WHERE log_id = {log} AND lsn = {lsn}")
+    record = session.query(f"SELECT node_id, lsn, is_current FROM record WHERE log_id = {log} AND lsn = {lsn}")
     assert {row[1] for row in record.rows} == {lsn}
-    assert record.rows_fetched == len(record.rows) == 3, "every copy, and nothing else, was got"
+    assert sorted(row[0] for row in record.rows if row[2]) == [0, 1, 2]
+    assert record.rows_fetched == len(record.rows), "every copy, and nothing else, was got"
 
 
 def what_an_index_of_copysets_would_show_is_that_of_the_records(session: LDQuery, log: int, lsn: int) -> None:
     columns = "node_id, shard, lsn, is_current, wave, recovery_epoch, copyset, flags"
-    where = f"log_id = {log} AND lsn BETWEEN 'e1n1' AND {lsn} ORDER BY 1, 3"
+    where = f"log_id = {log} AND lsn BETWEEN 'e1n1' AND {lsn} ORDER BY 1, 3, 5"
     index = session.query(f"SELECT {columns} FROM record_csi WHERE {where}")
     assert index.rows == session.query(f"SELECT {columns} FROM record WHERE {where}").rows
     assert len(index.rows) >= 3
@@ -114,7 +118,7 @@ def copies_are_counted_where_they_lie(session: LDQuery, log: int, last: int) -> 
 def statements_combine_tables(session: LDQuery, log: int) -> None:
     joined = session.query(
         "SELECT s.log_id, r.node_id, r.payload FROM sequencers s JOIN record r ON r.log_id = s.log_id AND r.lsn = s.last_released "
-        f"WHERE s.state = 'ACTIVE' AND s.log_id = {log}"
+        f"WHERE r.is_current AND s.state = 'ACTIVE' AND s.log_id = {log}"
     )
     assert [json.loads(row[2])[-1] for row in joined.rows] == [PAYLOADS[-1].decode()] * 3
     windowed = session.query(
@@ -179,7 +183,7 @@ async def test_tables_of_live_nodes_and_of_a_cluster_that_lost_one(tmp_path: Pat
         cluster.supervisor.children[NodeId(1)].process.send_signal(19)  # SIGSTOP
         try:
             # half of it is for the first table: much more than N0 needs, also where the machine is busy
-            with LDQuery(cluster.file, deadline=6) as session:
+            with LDQuery(cluster.file, deadline=SILENT_NODE_DEADLINE) as session:
                 result: Any = await asyncio.to_thread(session.query, "SELECT node_id FROM info")
         finally:
             cluster.supervisor.children[NodeId(1)].process.send_signal(18)  # SIGCONT
@@ -188,10 +192,10 @@ async def test_tables_of_live_nodes_and_of_a_cluster_that_lost_one(tmp_path: Pat
             (1, Status.TIMEDOUT),
             (2, Status.CONNFAILED),
         ]
-        assert result.seconds < 6
+        assert result.seconds < SILENT_NODE_DEADLINE
         cluster.supervisor.children[NodeId(1)].process.send_signal(19)
         try:
-            with LDQuery(cluster.file, deadline=6) as session:
+            with LDQuery(cluster.file, deadline=SILENT_NODE_DEADLINE) as session:
                 joined: Any = await asyncio.to_thread(
                     session.query, "SELECT i.node_id, count(*) FROM info i JOIN shards s USING (node_id) GROUP BY 1"
                 )
@@ -199,4 +203,4 @@ async def test_tables_of_live_nodes_and_of_a_cluster_that_lost_one(tmp_path: Pat
             cluster.supervisor.children[NodeId(1)].process.send_signal(18)
         assert joined.rows == [(0, 1)], "one that is silent does not take the time of the others"
         assert [failure.node for failure in joined.failures] == [1, 2]
-        assert joined.seconds < 6
+        assert joined.seconds < SILENT_NODE_DEADLINE

@@ -86,7 +86,7 @@ async def test_what_a_power_cut_took_is_fetched_from_the_others(
                 async with client.reader(log, until=tail) as reader:
                     read = [item.payload async for item in reader if hasattr(item, "payload")]
                 assert read == payloads[log]
-        session = LDQuery(cluster.file)
+        session = LDQuery(cluster.file, deadline=60)
         try:
             sql = f"SELECT previous_stop, dirty_logs FROM shards WHERE node_id = {VICTIM}"
             result = await asyncio.to_thread(session.query, sql)

@@ -24,6 +24,7 @@ from logdevice_py.config.replication import ReplicationProperty
 from logdevice_py.core.entry import parse_header
 from logdevice_py.core.ids import USER_LOG_ID_MAX, LogId, NodeId, ShardId, shard_id
 from logdevice_py.core.lsn import LSN_OLDEST, Lsn
+from logdevice_py.core.status import LogDeviceError
 from logdevice_py.core.units import Timestamp
 from logdevice_py.event_log.events import DonorFlags, RebuildMode
 from logdevice_py.event_log.rebuilding_set import RebuildingSet
@@ -56,10 +57,14 @@ def rebuilding(**options: Any) -> dict[str, dict[str, Any]]:
 
 
 async def until(client: Client, holds: Callable[[RebuildingSet], bool]) -> None:
-    """Wait until the event log says so."""
+    """Wait until the event log says so; it may have to be recovered first."""
     while True:
-        if holds(await read_rebuilding_set(client)):
-            return
+        try:
+            if holds(await read_rebuilding_set(client)):
+                return
+        except LogDeviceError as error:
+            if not error.retriable:
+                raise
         await asyncio.sleep(0.2)
 
 
@@ -124,6 +129,8 @@ async def test_a_node_that_is_lost_for_good_is_rebuilt_without_anybody_doing_any
         journals = [await stream.finish() for stream in streams]
         for log, journal in zip((1, 2, 3), journals, strict=True):
             compare(await read_all(client, log), journal)
+        for node in range(4):
+            await asyncio.to_thread(wait_for_words, cluster.directory / f"n{node}.log", "INFO N4:S0 is rebuilt: ")
         await cluster.supervisor.stop_all()
         for node in range(4):
             said = (cluster.directory / f"n{node}.log").read_text()
@@ -262,9 +269,10 @@ async def test_more_nodes_than_replication_allows_cost_exactly_what_only_they_he
         await cluster.kill(3, 4)
         await cluster.wipe(3)
         await cluster.wipe(4)
-        for shard in SHARDS[3:]:
-            await start_rebuilding(client, shard, RebuildMode.RESTORE)
         async with asyncio.timeout(SECONDS):
+            await until(client, lambda state: True)
+            for shard in SHARDS[3:]:
+                await start_rebuilding(client, shard, RebuildMode.RESTORE)
             for shard in SHARDS[3:]:
                 await mark_unrecoverable(client, shard)
             for shard in SHARDS[3:]:

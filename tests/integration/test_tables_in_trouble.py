@@ -178,7 +178,7 @@ async def test_a_client_that_blocks_its_loop_or_is_closed_is_told_and_one_withou
             with (
                 SyncClient(cluster.config_file, name="sync") as blocking,
                 blocking.reader(LOG),
-                LDQuery(cluster.config_file, clients=[blocking]) as session,
+                LDQuery(cluster.config_file, clients=[blocking], deadline=60) as session,
             ):
                 return session.query(f"{sql} WHERE log_id = {LOG}").rows
 

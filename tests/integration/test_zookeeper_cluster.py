@@ -13,7 +13,7 @@ from client.client import Client
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.lsn import Lsn, epoch_of
 from server.zookeeper_server import ZooKeeperServer, why_no_zookeeper
-from tests.integration.process_cluster import StreamWorkload, compare, process_cluster, read_all
+from tests.integration.process_cluster import StreamWorkload, compare, process_cluster, read_all, tail_of
 
 LOGS = (1, 2, 3, 4, 5, 6)
 AWAY_SECONDS = 10.0
@@ -35,7 +35,7 @@ async def settled(client: Client, stream: StreamWorkload) -> None:
     """Until the log is recovered where it is sequenced, and what the writer has under way is all of its epoch there."""
     async with asyncio.timeout(60):
         while True:
-            await client.tail_lsn(stream.log)  # answered when all earlier epochs are recovered
+            await tail_of(client, stream.log)  # answered when all earlier epochs are recovered
             epoch = (await client.sequencer(stream.log)).epoch
             await stream.more(1)
             lsn, _ = stream.journal.order[-1]

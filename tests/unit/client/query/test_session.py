@@ -89,12 +89,16 @@ def test_a_statement_that_does_not_end_can_be_interrupted(session: LDQuery) -> N
     count = "WITH RECURSIVE n (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n WHERE x < {}) SELECT count(*) FROM n"
     before = signal.signal(signal.SIGALRM, signal.default_int_handler)
     watchdog = threading.Timer(20, session._connection.interrupt)
+
+    def interrupted_soon() -> None:
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+        session.query(count.format(1 << 60))
+
     watchdog.start()
     began = time.monotonic()
     try:
-        signal.setitimer(signal.ITIMER_REAL, 0.1)
         with pytest.raises(KeyboardInterrupt):
-            session.query(count.format(1 << 60))
+            interrupted_soon()
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
