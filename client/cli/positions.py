@@ -53,7 +53,7 @@ def parse_position(text: str) -> NamedPosition:
         raise argparse.ArgumentTypeError(f"{text!r} is no position: write {HELP}") from None
     if when.tzinfo is None:
         raise argparse.ArgumentTypeError(
-            f"{text!r} has no time zone: write {text.strip()}Z for UTC, or +02:00 and the like"
+            f"{text!r} has no time zone: write {when.isoformat()}Z for UTC, or +02:00 and the like"
         )
     return NamedPosition(Anchor.TIME, (when - _EPOCH) // datetime.timedelta(microseconds=1))
 

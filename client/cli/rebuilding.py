@@ -223,8 +223,21 @@ async def mark_unrecoverable(client: Client, shard: ShardId) -> RebuildingShard 
     return state.shards.get(shard)
 
 
-async def wait_until_rebuilt(client: Client, shard: ShardId, *, pause: float = _PAUSE) -> RebuildingShard | None:
-    """Until what the shard held was stored again, or it is back (None)."""
+def _lost_more_before(begun: RebuildingShard | None) -> bool:
+    """Whether earlier generations of a lost shard were lost as well, and had not been stored again."""
+    return begun is not None and begun.mode is RebuildMode.RESTORE and begun.restored_before < begun.generation - 1
+
+
+async def wait_until_rebuilt(
+    client: Client, shard: ShardId, begun: RebuildingShard | None = None, *, pause: float = _PAUSE
+) -> RebuildingShard | None:
+    """Until what the shard held was stored again, or it is back with all of that (None).
+
+    Args:
+        begun: what the event log said when waiting began. A shard that is back in that generation has not got back what it lost in earlier ones:
+            whoever leads declares these anew when they were not stored again.
+        pause: seconds between two looks.
+    """
     while True:
         try:
             entry = (await read_rebuilding_set(client)).shards.get(shard)
@@ -232,6 +245,6 @@ async def wait_until_rebuilt(client: Client, shard: ShardId, *, pause: float = _
             if not error.retriable:
                 raise
         else:
-            if entry is None or entry.rebuilt:
+            if (entry is not None and entry.rebuilt) or (entry is None and not _lost_more_before(begun)):
                 return entry
         await asyncio.sleep(pause)

@@ -104,7 +104,7 @@ def _attended(
         problem = None
         if getattr(arguments, "wait", False):
             say(PROGRAM, f"waiting until {format_shard(shard)} is rebuilt")
-            begun, entry = entry, await wait_until_rebuilt(client, shard)
+            begun, entry = entry, await wait_until_rebuilt(client, shard, entry)
             already = already and entry == begun
             problem = why_not_done(entry, mode)
         show(

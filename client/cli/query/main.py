@@ -34,7 +34,12 @@ def parser() -> argparse.ArgumentParser:
     """The options."""
     options = argparse.ArgumentParser(prog=NAME, description=__doc__, epilog=_EPILOG)
     options.add_argument("-c", "--config", required=True, metavar="FILE", help="the cluster file")
-    options.add_argument("sql", nargs="?", metavar="SQL", help="one SELECT; without it statements are asked for")
+    options.add_argument(
+        "sql",
+        nargs="?",
+        metavar="SQL",
+        help="one SELECT; without it, a terminal is asked for statements, and of a pipe or file everything is one",
+    )
     options.add_argument("--format", choices=list(FORMATS), default="table", help="how rows are printed")
     options.add_argument(
         "--lsn", choices=LSN_CHOICES, help="LSNs like e3n17, or as integers (default: text in tables and lines)"

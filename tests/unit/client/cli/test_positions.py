@@ -23,9 +23,13 @@ def test_a_position_is_an_lsn_a_word_or_a_time(text: str, position: NamedPositio
     assert parse_position(text) == position
 
 
-def test_a_time_without_zone_is_refused_and_told_how_to_write_it() -> None:
-    with pytest.raises(argparse.ArgumentTypeError, match="2026-01-31T12:00:00Z"):
-        parse_position("2026-01-31T12:00:00")
+@pytest.mark.parametrize(
+    ("text", "advice"), [("2026-01-31T12:00:00", "2026-01-31T12:00:00Z"), ("2026-01-31", "2026-01-31T00:00:00Z")]
+)
+def test_a_time_without_zone_is_refused_and_told_how_to_write_it(text: str, advice: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match=f"write {advice} for UTC"):
+        parse_position(text)
+    assert parse_position(advice).anchor is Anchor.TIME
 
 
 @pytest.mark.parametrize("text", ["", "e3", "now", "-5", "e99999999999n1", "e3n4294967296", str(1 << 64)])

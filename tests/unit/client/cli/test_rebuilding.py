@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
@@ -12,7 +13,7 @@ import pytest
 from client.cli import rebuilding
 from client.cli.ctl.main import parser
 from client.cli.ctl.shards import what_is_so, why_not_done
-from client.cli.rebuilding import call_off, read_rebuilding_set, start_rebuilding
+from client.cli.rebuilding import call_off, read_rebuilding_set, start_rebuilding, wait_until_rebuilt
 from client.client import Client
 from client.read.items import Gap, GapKind, Record
 from logdevice_py.core.ids import EVENT_LOG_DELTAS, EVENT_LOG_SNAPSHOTS, Generation, LogId, ShardId, format_shard
@@ -23,6 +24,7 @@ from logdevice_py.event_log.events import (
     DonorFlags,
     Event,
     RebuildMode,
+    ShardAbortRebuild,
     ShardIsRebuilt,
     ShardNeedsRebuild,
     ShardUnrecoverable,
@@ -222,6 +224,41 @@ async def test_what_is_called_off_leaves_that_an_earlier_generation_was_rebuilt(
     (entry,) = client.state().shards.values()
     assert (entry.generation, entry.rebuilt) == (FIRST, True)
     assert why_not_done(entry, RebuildMode.RELOCATE) == "is used again, nobody drains it any more"
+
+
+@pytest.mark.parametrize("flags", [DonorFlags.NONE, DonorFlags.UNPLACED])
+async def test_a_shard_that_is_back_without_what_it_lost_before_is_waited_for(
+    client: FakeClient, flags: DonorFlags
+) -> None:
+    client.add(needs(LOST, RebuildMode.RESTORE), needs(LOST, RebuildMode.RESTORE, 2))
+    begun = client.state().shards[LOST]
+    waiting = asyncio.create_task(wait_until_rebuilt(client.as_client(), LOST, begun, pause=0))
+    for event in (
+        ShardAbortRebuild(LOST, Generation(2), RebuildMode.RESTORE),
+        needs(LOST, RebuildMode.RESTORE),
+    ):
+        client.add(event)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not waiting.done(), "nothing was stored again"
+    client.finish(flags)
+    entry = await waiting
+    assert entry is not None
+    assert (entry.generation, entry.flags) == (FIRST, flags)
+
+
+@pytest.mark.parametrize("restored", [False, True])
+async def test_a_shard_that_is_back_with_all_that_it_had_is_not_waited_for(client: FakeClient, restored: bool) -> None:
+    if restored:
+        client.add(needs(LOST, RebuildMode.RESTORE))
+        client.finish()
+    generation = 2 if restored else 1
+    client.add(needs(LOST, RebuildMode.RESTORE, generation))
+    begun = client.state().shards[LOST]
+    client.add(ShardAbortRebuild(LOST, Generation(generation), RebuildMode.RESTORE))
+    entry = await wait_until_rebuilt(client.as_client(), LOST, begun, pause=0)
+    assert entry == client.state().shards.get(LOST)
+    assert (entry is not None) is restored
 
 
 def test_how_waiting_ended_is_said() -> None:
