@@ -223,11 +223,6 @@ async def mark_unrecoverable(client: Client, shard: ShardId) -> RebuildingShard 
     return state.shards.get(shard)
 
 
-def _lost_more_before(begun: RebuildingShard | None) -> bool:
-    """Whether earlier generations of a lost shard were lost as well, and had not been stored again."""
-    return begun is not None and begun.mode is RebuildMode.RESTORE and begun.restored_before < begun.generation - 1
-
-
 async def wait_until_rebuilt(
     client: Client, shard: ShardId, begun: RebuildingShard | None = None, *, pause: float = _PAUSE
 ) -> RebuildingShard | None:
@@ -238,6 +233,7 @@ async def wait_until_rebuilt(
             whoever leads declares these anew when they were not stored again.
         pause: seconds between two looks.
     """
+    lost = begun.generation - 1 if begun is not None and begun.mode is RebuildMode.RESTORE else 0
     while True:
         try:
             entry = (await read_rebuilding_set(client)).shards.get(shard)
@@ -245,6 +241,7 @@ async def wait_until_rebuilt(
             if not error.retriable:
                 raise
         else:
-            if (entry is not None and entry.rebuilt) or (entry is None and not _lost_more_before(begun)):
+            stored_again = 0 if entry is None else entry.generation
+            if (entry is None or entry.rebuilt) and stored_again >= lost:
                 return entry
         await asyncio.sleep(pause)

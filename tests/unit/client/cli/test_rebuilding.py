@@ -227,16 +227,18 @@ async def test_what_is_called_off_leaves_that_an_earlier_generation_was_rebuilt(
 
 
 @pytest.mark.parametrize("flags", [DonorFlags.NONE, DonorFlags.UNPLACED])
+@pytest.mark.parametrize("generation", [2, 3])
 async def test_a_shard_that_is_back_without_what_it_lost_before_is_waited_for(
-    client: FakeClient, flags: DonorFlags
+    client: FakeClient, generation: int, flags: DonorFlags
 ) -> None:
-    client.add(needs(LOST, RebuildMode.RESTORE), needs(LOST, RebuildMode.RESTORE, 2))
+    for restored in range(1, generation - 1):
+        client.add(needs(LOST, RebuildMode.RESTORE, restored))
+        client.finish()
+    lost_before = needs(LOST, RebuildMode.RESTORE, generation - 1)
+    client.add(lost_before, needs(LOST, RebuildMode.RESTORE, generation))
     begun = client.state().shards[LOST]
     waiting = asyncio.create_task(wait_until_rebuilt(client.as_client(), LOST, begun, pause=0))
-    for event in (
-        ShardAbortRebuild(LOST, Generation(2), RebuildMode.RESTORE),
-        needs(LOST, RebuildMode.RESTORE),
-    ):
+    for event in (ShardAbortRebuild(LOST, Generation(generation), RebuildMode.RESTORE), lost_before):
         client.add(event)
         for _ in range(20):
             await asyncio.sleep(0)
@@ -244,7 +246,7 @@ async def test_a_shard_that_is_back_without_what_it_lost_before_is_waited_for(
     client.finish(flags)
     entry = await waiting
     assert entry is not None
-    assert (entry.generation, entry.flags) == (FIRST, flags)
+    assert (entry.generation, entry.flags) == (generation - 1, flags)
 
 
 @pytest.mark.parametrize("restored", [False, True])
