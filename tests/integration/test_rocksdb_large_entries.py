@@ -22,7 +22,7 @@ from storage_node.log_store.rocksdb import RocksLogStore
 from storage_node.log_store.rocksdb.warmer import Warmer
 from storage_node.log_store.wanted import SingleCopy, Wants, no_body
 from tests.integration.test_rocksdb_mending import flip, mend, restore
-from tests.integration.test_rocksdb_store import open_store
+from tests.integration.test_rocksdb_store import apply, open_store
 from tests.unit.storage_node.log_store.images import LAST, LOG, SHARD, at, image_of, read_all
 
 OTHERS = (ShardId(2 << 8), ShardId(1 << 8))
@@ -49,9 +49,7 @@ def fill(store: RocksLogStore, count: int = COUNT, size: int = SIZE, first: int 
         batch = WriteBatch()
         images[at(esn)] = image_of(at(esn), os.urandom(size), copyset=copyset_of(esn))
         batch.put_entry(LOG, at(esn), by_recovery=False, wave=1, image=images[at(esn)])
-        while (status := store.write([batch])) == [Status.OVERLOADED]:
-            pass
-        assert status == [Status.OK]
+        apply(store, batch)
     family(store).flush()
     return images
 

@@ -29,6 +29,7 @@ from storage_node.log_store.keys import PARTITION_FIRST
 from storage_node.log_store.rocksdb import RocksLogStore
 from storage_node.log_store.rocksdb.families import BLOBS_MOVED, Families
 from storage_node.log_store.settings import LogStoreSettings
+from tests.integration.test_rocksdb_store import apply
 from tests.unit.storage_node.log_store.images import LOG, SHARD, at, put, read_all
 
 MARKER = ShardMarker(b"c" * 16, SHARD, Generation(1))
@@ -59,13 +60,6 @@ def write(store: RocksLogStore, *lsns: Lsn, log: LogId = LOG, size: int = 100) -
     for lsn in lsns:
         put(batch, lsn, os.urandom(size), log=log, timestamp=START)
     apply(store, batch)
-
-
-def apply(store: RocksLogStore, batch: WriteBatch) -> None:
-    # a disk that does not keep up refuses batches, which then have no effect
-    while (status := store.write([batch])) == [Status.OVERLOADED]:
-        time.sleep(0.001)
-    assert status == [Status.OK]
 
 
 def trim(store: RocksLogStore, last: Lsn, log: LogId = LOG) -> None:

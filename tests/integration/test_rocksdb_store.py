@@ -49,11 +49,10 @@ SETTINGS = LogStoreSettings(free_space_min=0, memtable_bytes=1 << 20)
 LOGS = (LogId(1), LogId(2), LogId(1 << 62 | 1))
 
 WRITER = """
-import itertools, sys, time
+import itertools, sys
 from logdevice_py.core.ids import LogId
-from logdevice_py.core.status import Status
 from storage_node.log_store.interface import LogMetadataKind, WriteBatch
-from tests.integration.test_rocksdb_store import LOGS, open_store
+from tests.integration.test_rocksdb_store import LOGS, apply, open_store
 from tests.unit.storage_node.log_store.images import at, put
 
 store, _ = open_store(sys.argv[1])
@@ -62,10 +61,7 @@ for number in itertools.count(1):
     for log in LOGS:
         put(batch, at(number), bytes([number % 256]) * (200 if number % 3 else 9000), log=log)
     batch.put_log_metadata(LogId(1), LogMetadataKind.SEAL, str(number).encode())
-    # a disk that does not keep up refuses batches, which then have no effect
-    while (status := store.write([batch])) == [Status.OVERLOADED]:
-        time.sleep(0.001)
-    assert status == [Status.OK]
+    apply(store, batch)
     if number % 4 == 0:
         store.sync()
         print(number, flush=True)
@@ -76,6 +72,13 @@ def open_store(directory: str | Path) -> tuple[RocksLogStore, Contents]:
     store = RocksLogStore(str(directory), SETTINGS)
     assert store.adopt(MARKER, boot="boot 1", now=Timestamp(1)) is Status.OK
     return store, store.load()
+
+
+def apply(store: RocksLogStore, batch: WriteBatch) -> None:
+    # a disk that does not keep up refuses batches, which then have no effect
+    while (status := store.write([batch])) == [Status.OVERLOADED]:
+        time.sleep(0.001)
+    assert status == [Status.OK]
 
 
 def prefix_of(store: RocksLogStore, contents: Contents) -> int:
@@ -194,10 +197,7 @@ def test_a_hundred_thousand_logs_load_in_seconds(tmp_path: Path) -> None:
             put(batch, at(3), log=LogId(log))
             for kind in LogMetadataKind:
                 batch.put_log_metadata(LogId(log), kind, b"0123456789abcdef")
-        # a disk that does not keep up refuses batches, which then have no effect
-        while (status := store.write([batch])) == [Status.OVERLOADED]:
-            time.sleep(0.001)
-        assert status == [Status.OK]
+        apply(store, batch)
     store.close()
     began = time.process_time()
     store, contents = open_store(tmp_path)
