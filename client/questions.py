@@ -7,10 +7,10 @@ from datetime import datetime
 from typing import Any
 
 from client.arguments import key_argument, lsn_argument, time_argument, timeout_argument
-from client.look_up.answers import LogHead, LogTail
+from client.look_up.answers import LogHead, LogTail, TrimPreview
 from client.look_up.find_request import NO_TIMESTAMP, FindTarget, FoundPlace
 from client.look_up.survey import LogParts
-from client.read.items import GapKind
+from client.read.items import Gap, GapKind
 from client.reader import Reader
 from client.sequencer_state import SequencerState
 from client.session import ClientSession
@@ -224,18 +224,16 @@ class LogQuestions:
     # Trimming
 
     async def trim(self, log: int | str, lsn: int, *, timeout: float | None = None) -> None:
-        """Give up everything up to `lsn`, inclusive; done when every shard has made it durable.
+        """Trim everything up to `lsn`, inclusive, for good; done when every shard has made it durable.
 
         Raises:
-            LogDeviceError: TOOBIG (above the tail), PARTIAL (some shards did not answer: trim again, it is harmless).
+            LogDeviceError: TOOBIG (above the tail, or behind the end of its epoch), PARTIAL (some shards did not answer: trim again, it is
+                harmless).
         """
         log_id, lsn = self.log_id(log), lsn_argument("lsn", lsn)
         timeout_us = timeout_argument(timeout)
         deadline = None if timeout_us is None else self.now() + timeout_us
-        tail = await self.tail_lsn(log_id, timeout=timeout)
-        if lsn > tail:
-            raise LogDeviceError(Status.TOOBIG, f"{LSN(lsn)} lies above the tail of the log")
-        lsn = await self._beside_bridge(log_id, lsn, tail, deadline)
+        lsn = await self._trim_point_for(log_id, lsn, deadline)
         if lsn <= 0:
             return
         left = None if deadline is None else max(0, deadline - self.now())
@@ -245,18 +243,62 @@ class LogQuestions:
         self.wake()
         await self._outcome(future)
 
+    async def trim_preview(self, log: int | str, lsn: int, *, timeout: float | None = None) -> TrimPreview:
+        """What `trim` would take; nothing is changed. All of it is read, so this takes as long as reading it.
+
+        Raises:
+            LogDeviceError: as `trim` does.
+        """
+        log_id, lsn = self.log_id(log), lsn_argument("lsn", lsn)
+        timeout_us = timeout_argument(timeout)
+        deadline = None if timeout_us is None else self.now() + timeout_us
+        point = await self._trim_point_for(log_id, lsn, deadline)
+        head = await self.head(log_id, timeout=self._left(deadline))
+        first = LSN(head.trim_point + 1)
+        if point < first:
+            return TrimPreview(head.trim_point, 0, 0)
+        records = size = 0
+        async with self.reader(log_id, first, min(LSN(lsn), LSN(point))) as reader:
+            while batch := await reader.read(timeout=self._left(deadline)):
+                records += len(batch)
+                size += sum(len(payload or b"") for payload in batch.payloads)
+        return TrimPreview(LSN(point), records, size)
+
+    def _left(self, deadline: int | None) -> float | None:
+        return None if deadline is None else max(1, deadline - self.now()) / 1e6
+
+    async def _trim_point_for(self, log: LogId, lsn: int, deadline: int | None) -> int:
+        """Where the trim point goes when everything up to `lsn` is trimmed; TOOBIG when that may be a mistake."""
+        tail = await self.tail_lsn(log, timeout=self._left(deadline))
+        if lsn > tail:
+            raise LogDeviceError(Status.TOOBIG, f"{LSN(lsn)} lies above the tail of the log, {tail}")
+        return await self._beside_bridge(log, lsn, tail, deadline)
+
     async def _beside_bridge(self, log: LogId, lsn: int, tail: LSN, deadline: int | None) -> int:
         """Where to trim so that the end of an epoch stays explained: the rest of an epoch whose bridge is gone would look lost.
 
-        From a bridge on, the whole rest of the epoch goes with it, or the bridge stays when it is the tail.
+        From a bridge on, the whole rest of the epoch goes with it, or the bridge stays when it is the tail. Who names an LSN behind the bridge does not
+        know where the epoch ended, and may not mean to trim all of it.
         """
-        if lsn & ESN_MAX == 0:
+        esn = lsn & ESN_MAX
+        if esn == 0:
             return lsn - 1
-        left = None if deadline is None else max(1, deadline - self.now()) / 1e6
-        async with self.reader(log, lsn, lsn) as reader:
-            bridged = any(gap.kind is GapKind.BRIDGE for gap in (await reader.read(timeout=left)).gaps)
-        if not bridged:
+        if esn == ESN_MAX:
             return lsn
+        first = max(lsn - 1, lsn - esn + 1)
+        bridges: list[Gap] = []
+        async with self.reader(log, first, lsn) as reader:
+            while batch := await reader.read(timeout=self._left(deadline)):
+                bridges += (gap for gap in batch.gaps if gap.kind is GapKind.BRIDGE)
+        if not any(gap.lo <= lsn <= gap.hi for gap in bridges):
+            return lsn
+        if first < lsn and any(gap.lo <= first for gap in bridges):
+            epoch = LSN(lsn).epoch
+            everything = LSN(lsn - esn + (1 << 32))
+            raise LogDeviceError(
+                Status.TOOBIG,
+                f"{LSN(lsn)} lies behind the end of epoch {epoch}; {everything} trims all of that epoch, and everything before it",
+            )
         return lsn | ESN_MAX if LSN(lsn).epoch < tail.epoch else lsn - 1
 
     async def _shards_of(self, log: LogId, left: int | None) -> list[ShardId]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from epoch_store.interface import UpdateMetadata
+from logdevice_py.config.location import Location
 from logdevice_py.core import marks
-from logdevice_py.core.ids import LogId, NodeId
+from logdevice_py.core.ids import LogId, NodeId, ShardId
 from logdevice_py.core.lsn import EPOCH_MAX, EPOCH_MIN, Epoch
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Timestamp
@@ -32,6 +34,9 @@ class ToNextEpoch:
     """Create the metadata of a log that has none, with epoch 1."""
     timestamp: Timestamp = TIMESTAMP_UNKNOWN
     """When; only shown to people."""
+    location: Callable[[ShardId], Location | None] | None = None
+    """By which intervals without labels get them, for good; the current one as well, which thereby does not become another one. None: they stay
+    without."""
 
     def __post_init__(self) -> None:
         assert not self.provision or self.interval is not None, "a log cannot be provisioned without a nodeset"
@@ -51,7 +56,11 @@ class ToNextEpoch:
         if epoch >= EPOCH_MAX:
             return Status.TOOBIG
         taken = replace(current, epoch=Epoch(epoch + 1), epoch_given_at=self.timestamp)
-        if self.interval is None or self.interval.same_placement(current.current):
+        if self.location is not None and any(interval.labels is None for interval in current.history):
+            marks.hit("older_epochs_get_labels")
+            history = tuple([interval.labelled(self.location) for interval in current.history])
+            taken = replace(taken, history=history, written=False)
+        if self.interval is None or self.interval.same_placement(taken.current):
             return taken
         if self.interval.config_version < current.current.config_version:
             marks.hit(
@@ -64,7 +73,7 @@ class ToNextEpoch:
         if len(current.history) >= HISTORY_MAX:
             marks.hit("metadata_history_is_full")
             return taken
-        history = (*current.history, self._interval(self.interval, epoch))
+        history = (*taken.history, self._interval(self.interval, epoch))
         return replace(taken, history=history, written=False, replication_changed_at=self.timestamp)
 
     @staticmethod

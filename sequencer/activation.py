@@ -10,6 +10,7 @@ from typing import Final, Protocol
 from epoch_store.interface import Result, UpdateMetadata
 from epoch_store.updaters import ToNextEpoch
 from logdevice_py.config.attributes import LogAttributes
+from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.config.location import Location
 from logdevice_py.config.replication import ReplicationProperty
 from logdevice_py.core import marks
@@ -19,7 +20,6 @@ from logdevice_py.core.machine import Timer, backoff
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros, Timestamp
 from logdevice_py.metadata.epoch_metadata import EpochInterval, EpochMetaData
-from logdevice_py.placement.failure_domains import FailureDomains
 from sequencer.context import SequencerContext
 
 _LOOK_AGAIN_US: Final = 20_000
@@ -65,13 +65,13 @@ class WantedPlacement:
             generation = max(self.generations.get(shard, Generation(0)), before or Generation(0))
             if generation:
                 nodeset.append((shard, generation))
-        members = [shard for shard, _ in nodeset]
-        if not members:
+        if not nodeset:
             return None
-        domains = FailureDomains(members, self.replication, self.location)
-        if not domains.can_replicate([shard for shard in members if shard in self.writable]):
+        wanted = EpochInterval(EPOCH_MIN, tuple(nodeset), self.replication, self.config_version)
+        wanted = wanted.labelled(self.location)
+        if not wanted.domains(self.location).can_replicate([shard for shard, _ in nodeset if shard in self.writable]):
             return None
-        return EpochInterval(EPOCH_MIN, tuple(nodeset), self.replication, self.config_version)
+        return wanted
 
 
 def wanted_placement(log: LogId, attributes: LogAttributes, context: SequencerContext) -> WantedPlacement | None:
@@ -100,6 +100,8 @@ class TakeEpoch:
     acceptable_epoch: Epoch | None
     provision: bool
     timestamp: Timestamp
+    config: ClusterConfig
+    """Says how intervals without labels get theirs, unless a later file decided the current one."""
 
     def __call__(self, current: EpochMetaData | None) -> EpochMetaData | Status:
         interval = None
@@ -108,7 +110,9 @@ class TakeEpoch:
         provision = self.provision and interval is not None
         if current is None and self.provision and not provision:
             return Status.AGAIN
-        return ToNextEpoch(interval, self.acceptable_epoch, provision, self.timestamp)(current)
+        is_latest = current is None or self.config.version >= current.current.config_version
+        location = self.config.location if is_latest else None
+        return ToNextEpoch(interval, self.acceptable_epoch, provision, self.timestamp, location)(current)
 
 
 class ActivationState(enum.Enum):
@@ -208,7 +212,7 @@ class Activation:
             return
         self.state = ActivationState.ASKING
         acceptable = EPOCH_MIN if self._provision else self._acceptable
-        updater = TakeEpoch(placement, acceptable, self._provision, Timestamp(context.wall()))
+        updater = TakeEpoch(placement, acceptable, self._provision, Timestamp(context.wall()), context.config)
         self._token = context.epoch_store.submit(UpdateMetadata(owner.log, updater, context.node), self._on_answer, now)
 
     def _awaited(self, placement: WantedPlacement, now: Micros) -> ActivationState | None:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final, Protocol
 
 from logdevice_py.config.attributes import LogAttributes
 from logdevice_py.config.cluster import ClusterConfig
-from logdevice_py.config.location import Location
-from logdevice_py.config.replication import ReplicationProperty
+from logdevice_py.config.location import Scope
 from logdevice_py.core import marks
-from logdevice_py.core.ids import Generation, LogId, NodeId, ShardId
+from logdevice_py.core.ids import Generation, LogId, NodeId, ShardId, node_of
 from logdevice_py.core.lsn import Epoch
 from logdevice_py.core.machine import Outbox, Rng, TimerWheel
 from logdevice_py.core.status import LogDeviceError
@@ -19,6 +18,7 @@ from logdevice_py.core.units import Micros, Timestamp
 from logdevice_py.membership.cluster_view import ClusterView
 from logdevice_py.metadata.epoch_metadata import EpochInterval, EpochMetaData
 from logdevice_py.placement.copyset import CopysetSelector
+from logdevice_py.placement.failure_domains import FailureDomains
 from logdevice_py.placement.nodeset import select_nodeset
 from sequencer.epoch_store_calls import EpochStoreCalls
 from sequencer.frames import Answers
@@ -132,7 +132,7 @@ class SequencerContext:
         """Grows with every change of cluster state or configuration: what it decided must be decided again."""
         self.metadata_moves = 0
         """How often shards were taken out of the nodeset of metadata logs: what was written before has copies less."""
-        self._selectors: dict[tuple[tuple[ShardId, ...], ReplicationProperty], CopysetSelector] = {}
+        self._selectors: dict[Hashable, CopysetSelector] = {}
         self._intervals: dict[tuple[tuple[ShardId, Generation], ...], Mapping[ShardId, Generation]] = {}
         self._histories: dict[tuple[EpochInterval, ...], tuple[EpochInterval, ...]] = {}
         self._empty_epochs: dict[tuple[EpochContents, ...], tuple[EpochContents, ...]] = {}
@@ -155,28 +155,27 @@ class SequencerContext:
         self.epoch_store.use_settings(settings)
         self.releases.use_settings(settings)
 
-    def selector(self, shards: tuple[ShardId, ...], replication: ReplicationProperty) -> CopysetSelector:
-        """The copyset selector of a nodeset; logs of the same nodeset share one."""
-        key = (shards, replication)
+    def selector(self, domains: FailureDomains) -> CopysetSelector:
+        """The copyset selector of a nodeset; logs of the same nodeset and domains share one."""
+        key = domains.key
         selector = self._selectors.get(key)
         if selector is None:
             if len(self._selectors) >= _INTERNED_MAX:
                 self._selectors.clear()
             config = self.config
+            is_near = self._nearness(domains.replication.factors[0][0])
             selector = self._selectors[key] = CopysetSelector(
-                shards,
-                replication,
-                location=config.location,
-                weight=config.storage_capacity,
-                local=self.local(),
-                rng=self.rng,
+                domains, weight=config.storage_capacity, is_near=is_near, rng=self.rng
             )
         return selector
 
-    def local(self) -> Location | None:
-        """Where this node stands."""
-        node = self.config.nodes.get(self.node)
-        return None if node is None else node.location
+    def _nearness(self, scope: Scope) -> Callable[[ShardId], bool] | None:
+        """Which shards stand in the domain of this node at a scope, by the cluster file: a wish, not a promise. None: the node is not in it."""
+        here = self.config.nodes.get(self.node)
+        if here is None:
+            return None
+        location, domain = self.config.location, here.location.domain(scope, self.node)
+        return lambda shard: (place := location(shard)) is not None and place.domain(scope, node_of(shard)) == domain
 
     def generations(self, interval: EpochInterval) -> Mapping[ShardId, Generation]:
         """The generation of each shard of an interval; equal nodesets share one mapping."""

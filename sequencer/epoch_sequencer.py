@@ -239,7 +239,7 @@ class EpochSequencer:
         context = self.context
         selector = self._selector
         if selector is None or self._selector_version != context.placement_version:
-            selector = self._selector = context.selector(self.interval.shards, self.interval.replication)
+            selector = self._selector = context.selector(self.interval.domains(context.config.location))
             self._selector_version = context.placement_version
         sticky = self._sticky
         if sticky is None:

@@ -27,6 +27,7 @@ from logdevice_py.core.machine import Timer, backoff
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import MILLISECOND, SECOND, Micros, Timestamp
 from logdevice_py.metadata.epoch_metadata import EpochMetaData
+from logdevice_py.placement.failure_domains import FailureDomains
 from logdevice_py.protocol.messages import Digest, Digested, Stored, StoreFlags
 from sequencer.appender import Appender
 from sequencer.context import SequencerContext
@@ -185,8 +186,9 @@ class MetadataLogWrite:
 
     def pick_copyset(self, size: int, tried: tuple[ShardId, ...] | None, now: Micros) -> tuple[ShardId, ...] | None:
         """From the nodeset of all metadata logs; its generations are the present ones."""
-        metadata_log, cluster = self.context.config.metadata_log, self.context.cluster
-        selector = self.context.selector(metadata_log.nodeset, metadata_log.replication)
+        config, cluster = self.context.config, self.context.cluster
+        kept_by = config.metadata_log
+        selector = self.context.selector(FailureDomains.by_file(kept_by.nodeset, kept_by.replication, config.location))
         copyset = select(selector, self.context.availability)
         if copyset is not None:
             self.generations = {shard: cluster.generation(shard) for shard in copyset}

@@ -1,7 +1,9 @@
 """Asking shards whether a later sequencer has stored anything of a log: the check of a tail while the epoch store is silent.
 
 A later sequencer's first STOREs leave soft seals on their copyset. Its nodeset may be another than ours, so all storage shards of the
-cluster are asked, and the answers must meet every copyset that the replication property allows.
+cluster are asked, and the answers must meet every copyset that the replication property allows. Which failure domains its epoch has is not known either:
+the file may have moved nodes to other racks since. So only nodes are counted, and as many of them silent as there are copies prove nothing, whatever
+rack they stand in.
 """
 
 from __future__ import annotations
@@ -9,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from logdevice_py.config.location import Scope
+from logdevice_py.config.replication import ReplicationProperty
 from logdevice_py.core import marks
 from logdevice_py.core.ids import LogId, NodeId, ShardId, node_peer
 from logdevice_py.core.lsn import Epoch
@@ -85,9 +89,6 @@ class SealChecks:
         config, metadata = self._context.config, check.sequencer.metadata
         if metadata is None:
             return False  # the log was given up meanwhile
-        shards = config.storage_shards()
-        for replication in {check.sequencer.attributes.replication, metadata.current.replication}:
-            domains = FailureDomains(shards, replication, config.location)
-            if domains.f_majority(check.answered) not in _GOOD:
-                return False
-        return True
+        copies = min(check.sequencer.attributes.replication.copies, metadata.current.replication.copies)
+        domains = FailureDomains(config.storage_shards(), ReplicationProperty.of({Scope.NODE: copies}), ())
+        return domains.f_majority(check.answered) in _GOOD

@@ -11,7 +11,7 @@ from logdevice_py.core.ids import LogId, ShardId, format_shard, node_of
 from logdevice_py.core.lsn import Lsn, compose_lsn
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros
-from logdevice_py.placement.failure_domains import FailureDomains, FMajority
+from logdevice_py.placement.failure_domains import FMajority, Labels
 from logdevice_py.tables.constraints import Constraints
 from logdevice_py.tables.waits import WaitCause, WaitKind, WaitsRow
 from sequencer.activation import ActivationState, wanted_placement
@@ -65,7 +65,7 @@ class _Explainer:
         self._node = node
         self._context: SequencerContext = node.context
         self._now = now
-        self._refusals: dict[tuple[tuple[ShardId, ...], ReplicationProperty], Explanation | None] = {}
+        self._refusals: dict[tuple[tuple[ShardId, ...], ReplicationProperty, Labels | None], Explanation | None] = {}
 
     def of_log(self, sequencer: Sequencer) -> Iterator[WaitsRow]:
         """What a sequencer waits for, but for its recovery."""
@@ -182,7 +182,8 @@ class _Explainer:
         """Why an append would find no copyset; None when there is one. Shards on the graylist are taken when nothing else is left."""
         if epoch.lost:
             return self._judged(epoch)
-        key = (epoch.interval.shards, epoch.interval.replication)
+        interval = epoch.interval
+        key = (interval.shards, interval.replication, interval.labels)
         if key not in self._refusals:
             self._refusals[key] = self._judged(epoch)
         return self._refusals[key]
@@ -196,7 +197,7 @@ class _Explainer:
             if shard not in epoch.lost and (availability.is_available(shard) or self._is_only(shard, slow))
         ]
         interval = epoch.interval
-        domains = FailureDomains(interval.shards, interval.replication, self._context.config.location)
+        domains = interval.domains(self._context.config.location)
         return None if domains.can_replicate(usable) else self._no_copyset(epoch)
 
     def _is_only(self, shard: ShardId, reasons: Collection[Reason]) -> bool:

@@ -14,6 +14,8 @@ import sys
 import uuid
 from pathlib import Path
 
+from client.cli.ctl.health import cluster_health
+from client.cli.program import EXIT_OK, EXIT_UNHEALTHY
 from logdevice_py.config.cluster import ClusterConfig, MetadataLogConfig, NodeConfig, default_metadata_nodeset
 from logdevice_py.config.location import Location
 from logdevice_py.config.logs import Durability, LogTree
@@ -29,6 +31,8 @@ from server.supervisor import CommandError, Supervisor, ask, write_cluster_file
 
 READY_TIMEOUT = 120.0
 """Seconds that all logs together get to become writable."""
+HEALTH_TIMEOUT = 5.0
+"""Seconds that nodes get to say how they are."""
 NODES = 5
 LOGS = 8
 RACKS = 3
@@ -127,7 +131,9 @@ def _parser() -> argparse.ArgumentParser:
     add = commands.add_parser("add", help="a further node")
     add.add_argument("--dir", type=Path, required=True)
     add.add_argument("--location", help="region.datacenter.cluster.row.rack (default: where fewest nodes are)")
-    status = commands.add_parser("status", help="the nodes and their processes")
+    status = commands.add_parser(
+        "status", help="the nodes, their processes and what is wrong; exit status as of ldctl status"
+    )
     status.add_argument("--dir", type=Path, required=True)
     status.add_argument("--json", action="store_true", help="one JSON array")
     return parser
@@ -141,14 +147,7 @@ def main(argv: list[str] | None = None) -> int:
         if arguments.command == "up":
             return asyncio.run(_up(arguments))
         if arguments.command == "status":
-            rows = ask(directory, "status")
-            if arguments.json:
-                print(json.dumps(rows))
-            else:
-                for row in rows:
-                    process = f"process {row['process']}" if row["process"] else ""
-                    print(f"N{row['node']:<3} {row['state']:<20} {row['address']:<22} {row['location']:<28} {process}")
-            return 0
+            return _status(directory, as_json=arguments.json)
         if arguments.command == "add":
             print(ask(directory, "add", location=arguments.location))
         else:
@@ -168,6 +167,28 @@ def main(argv: list[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
+
+
+def _status(directory: Path, *, as_json: bool) -> int:
+    """Print the processes, and what is wrong with the cluster: not healthy, too, while a node does not run."""
+    rows = ask(directory, "status")
+    running = [NodeId(row["node"]) for row in rows if row["state"] == "running"]
+    config = read_cluster_file(layout.cluster_file(directory))
+    health = asyncio.run(cluster_health(config, HEALTH_TIMEOUT, [node for node in running if node in config.nodes]))
+    troubles = {row["node"]: row["troubles"] for row in health.rows}
+    for row in rows:
+        row["troubles"] = troubles.get(f"N{row['node']}", [])
+    if as_json:
+        print(json.dumps(rows))
+    else:
+        for row in rows:
+            process = f"process {row['process']}" if row["process"] else ""
+            print(f"N{row['node']:<3} {row['state']:<20} {row['address']:<22} {row['location']:<28} {process}")
+    for text in health.told():
+        print(f"ld-dev-cluster: {text}", file=sys.stderr)
+    if health.exit_status == EXIT_OK and len(running) < len(rows):
+        return EXIT_UNHEALTHY
+    return health.exit_status
 
 
 def _new_config(directory: Path, arguments: argparse.Namespace) -> ClusterConfig:

@@ -20,7 +20,7 @@ from epoch_store.interface import EpochStore, Operation, Result, WriterIdentity
 from epoch_store.opening import open_epoch_store
 from logdevice_py.config.admin import admin_endpoint, admin_settings
 from logdevice_py.config.cluster import ClusterConfig
-from logdevice_py.core.ids import InstanceId, NodeId, PeerId, ShardId, format_shard
+from logdevice_py.core.ids import InstanceId, NodeId, PeerId, ShardId, format_shard, shard_index_of
 from logdevice_py.core.machine import Outbox, TimerWheel
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import Timestamp
@@ -31,6 +31,7 @@ from logdevice_py.runtime.transport import Identity, Transport, bind
 from sequencer.effects import EpochStoreRequest, LogNotice
 from sequencer.node import SequencerNode
 from server.cluster_file import ClusterFile, read_cluster_file
+from server.copy_review import CopyReview
 from server.event_log.notices import EventLogNotice
 from server.instance import choose_instance, keep_instance
 from server.live_settings import LiveSettings, live_settings_of
@@ -102,6 +103,8 @@ class NodeHost:
         self._sock: socket.socket | None = None
         self._admin: AdminListener | None = None
         self._complaints = Complaints(log)
+        self.copy_review = CopyReview(self)
+        """Which of its logs are short of copies."""
         self.serving_since = Timestamp(0)
         """When the node began to serve; 0 before."""
         self.driver: Driver
@@ -228,6 +231,7 @@ class NodeHost:
         self.live_settings = live_settings_of(self.node, self.driver, self.started_with.settings, admin)
         if self.shards:
             self._tasks.append(self._loop.create_task(self._note_states(), name=f"N{self.node_id} states"))
+            self._tasks.append(self._loop.create_task(self.copy_review.run(), name=f"N{self.node_id} copies"))
         self.serving_since = wall_us()
 
     def _address_of(self, node: NodeId) -> tuple[str, int] | None:
@@ -341,6 +345,22 @@ class NodeHost:
             return Status.NOTREADY
         return Status.ISOLATED if self.node.gossip.isolated() else Status.OK
 
+    def health(self) -> dict[str, Any]:
+        """What whoever watches the node may want to know beside that it answers: nothing of it is a reason to stop or to avoid the node."""
+        copies = self.copy_review.metrics()
+        return {
+            "shards": {
+                f"S{shard_index_of(shard)}": {
+                    "status": "FAILED" if service.failed else "OK",
+                    "generation": service.marker.generation,
+                }
+                for shard, service in self.shards.items()
+            },
+            "copies_reviewed": bool(copies.reviewed),
+            "under_replicated_logs": copies.under_replicated_logs,
+            "logs_with_lost_records": copies.logs_with_lost_records,
+        }
+
     def metric_sources(self) -> list[MetricSource]:
         """Everything that counts in a node that serves."""
         from server.admin.prometheus import MetricSource
@@ -359,6 +379,7 @@ class NodeHost:
             now = monotonic_us()
             for shard, machines in node.storage.shards.items():
                 found.append(MetricSource("scrubber", machines.scrubber.coverage(now), shard & 0xFF))
+            found.append(MetricSource("copies", self.copy_review.metrics()))
         if node.rebuilding is not None:
             found.append(MetricSource("rebuilding", node.rebuilding.metrics))
         found += [MetricSource("log store", each.metrics, shard & 0xFF) for shard, each in self.shards.items()]

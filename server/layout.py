@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from logdevice_py.core.ids import NodeId
+from logdevice_py.core.ids import NodeId, ShardId, node_of, shard_index_of
 
 NODE_PORT = 4440
 ADMIN_PORT = 4441
@@ -52,6 +52,11 @@ def cluster_file(directory: Path) -> Path:
 def node_directory(directory: Path, node: NodeId) -> Path:
     """The data of a node."""
     return directory / f"n{node}"
+
+
+def store_directory(directory: Path, shard: ShardId) -> Path:
+    """The store of a shard."""
+    return node_directory(directory, node_of(shard)) / f"shard{shard_index_of(shard)}"
 
 
 def node_log(directory: Path, node: NodeId) -> Path:

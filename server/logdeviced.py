@@ -15,8 +15,11 @@ import uvloop
 
 from logdevice_py.core.ids import NodeId
 from logdevice_py.core.status import LogDeviceError
+from server.cluster_file import read_cluster_file
 from server.die_with_parent import die_with_parent
 from server.host import NodeHost
+from server.node_settings import NodeSettings
+from server.open_files import allow_open_files, files_needed
 from server.os_errors import explain
 from storage_node.log_store.identity import AcceptedLoss
 
@@ -74,11 +77,19 @@ def main(argv: list[str] | None = None) -> int:
         return 1
 
 
+def _allow_open_files(path: Path, node: NodeId) -> None:
+    config = read_cluster_file(path)
+    if node in config.nodes:  # that it is not is said when it is opened
+        shards = len(config.nodes[node].shard_ids())
+        allow_open_files(files_needed(NodeSettings.of(config.settings), shards, len(config.nodes)))
+
+
 async def _serve(config: Path, node: NodeId, data: Path | None, accepted: AcceptedLoss) -> int:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
+    _allow_open_files(config, node)
     stopping = asyncio.create_task(stop.wait())
     opening = asyncio.create_task(NodeHost.open(config, node, data, accepted))
     await asyncio.wait([opening, stopping], return_when=asyncio.FIRST_COMPLETED)

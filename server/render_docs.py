@@ -33,6 +33,7 @@ from server.admin.actions import ACTIONS
 from server.admin.metrics import AdminMetrics
 from server.admin.node_tables import SETTINGS
 from server.admin.prometheus import prometheus_name
+from server.copy_review import CopyReviewMetrics
 from server.live_settings import LIVE, LiveSection
 from server.process_metrics import ProcessMetrics
 from storage_node.log_store.metrics import LogStoreMetrics, RocksDBMetrics
@@ -45,6 +46,7 @@ METRICS: dict[str, type[Any]] = {
     "recovery": RecoveryMetrics,
     "storage": StorageMetrics,
     "scrubber": ScrubberMetrics,
+    "copies": CopyReviewMetrics,
     "log store": LogStoreMetrics,
     "rocksdb": RocksDBMetrics,
     "epoch store": EpochStoreMetrics,

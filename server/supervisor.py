@@ -24,7 +24,7 @@ from logdevice_py.config.location import Location
 from logdevice_py.config.logs import LogTree
 from logdevice_py.config.parse import load_cluster, render_cluster
 from logdevice_py.config.replication import ReplicationProperty
-from logdevice_py.core.ids import NodeId
+from logdevice_py.core.ids import NodeId, format_shard
 from logdevice_py.core.status import LogDeviceError
 from logdevice_py.runtime.durable_file import write_durably
 from server import layout
@@ -125,8 +125,7 @@ class Supervisor:
         child = self.children.get(known)
         if child is not None and child.process.returncode is None:
             raise CommandError(f"node {node} is running already (process {child.process.pid})")
-        ran_before = layout.node_log(self.directory, known).exists()
-        lost = ran_before and not layout.node_directory(self.directory, known).exists()
+        lost = self._lost_shards(known)
         with open(layout.node_log(self.directory, known), "ab") as output:
             process = await asyncio.create_subprocess_exec(
                 *self.command(known),
@@ -139,8 +138,24 @@ class Supervisor:
         task = asyncio.create_task(self._watch(known, child))
         self._watchers.add(task)
         task.add_done_callback(self._watchers.discard)
-        begins = "; its data is gone: it begins empty, as a new generation" if lost else ""
+        begins = (
+            f"; the data of {', '.join(lost)} is gone: it begins empty, as a new generation; ld-dev-cluster status says what is "
+            "short of copies"
+            if lost
+            else ""
+        )
         return f"N{node} started (process {process.pid}){begins}"
+
+    def _lost_shards(self, node: NodeId) -> list[str]:
+        """The shards of a node that ran before whose stores are not there any more."""
+        if not layout.node_log(self.directory, node).exists():
+            return []
+        stores = {shard: layout.store_directory(self.directory, shard) for shard in self.config.nodes[node].shard_ids()}
+        return [
+            format_shard(shard)
+            for shard, store in stores.items()
+            if not any(path.is_file() for path in store.rglob("*"))
+        ]
 
     def command(self, node: NodeId) -> list[str]:
         """What starts a node's process."""

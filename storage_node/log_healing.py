@@ -33,7 +33,7 @@ from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros
 from logdevice_py.membership.cluster_view import ClusterView
 from logdevice_py.metadata.epoch_metadata import EpochInterval
-from logdevice_py.placement.failure_domains import Authority, FailureDomains
+from logdevice_py.placement.failure_domains import Authority
 from logdevice_py.protocol.messages import Digested, Fetched, SeqState
 from storage_node.copies import settled_until
 from storage_node.fetching import Answers, CopyFetcher, FoundCopies, IsMadeGood, best_copies, put_again, remember, spans
@@ -272,7 +272,7 @@ class LogHealing:
             if (answer.vouches or answer.lossy) and answer.through >= part.first
         }
         through = min([part.last, *(answer.through for answer in told.values())])
-        domains = FailureDomains(interval.shards, interval.replication, self._shard.config.location)
+        domains = interval.domains(self._shard.config.location)
         waits_for = set(interval.shards) - {self._shard.shard, *told}
         for shard, generation in interval.nodeset:
             if shard in waits_for and self._is_made_good(shard, generation):

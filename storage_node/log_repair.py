@@ -154,7 +154,7 @@ class LogRepair:
             high = min(high, settled_until(damage.state))
             if generation is None or (generation and generation != shard.generation):
                 continue
-            domains = FailureDomains(interval.shards, interval.replication, shard.config.location)
+            domains = interval.domains(shard.config.location)
             for ranges, unreadable in wrong:
                 for first, last in ranges:
                     first, last = max(first, low), min(last, high)

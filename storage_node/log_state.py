@@ -105,6 +105,11 @@ class LogState:
         self.recovered.put(epoch, value)
 
     @property
+    def known_released(self) -> Lsn:
+        """Everything up to here is fully replicated and of recovered epochs, as a sequencer said; this shard may still have to purge before it shows it."""
+        return max(self.last_released, self.held_release)
+
+    @property
     def sealed(self) -> Epoch:
         """The epoch up to which STOREs of sequencers are refused, soft seals aside."""
         return self.seal_epoch if self.seal_epoch > self.fence else self.fence

@@ -145,7 +145,7 @@ class MetadataRegaining:
         metadata = config.metadata_log
         if self._file_is_old or self._shard.shard not in metadata.nodeset:
             return False
-        domains = FailureDomains(metadata.nodeset, metadata.replication, config.location)
+        domains = FailureDomains.by_file(metadata.nodeset, metadata.replication, config.location)
         domains.set_authority(self._shard.shard, Authority.UNDERREPLICATION)
         if domains.f_majority(told).is_authoritative:
             return True

@@ -146,6 +146,8 @@ class ShardMachines:
     def enable_rebuilding(self, context: DonorContext) -> None:
         """Take copies from donors, and be one."""
         self.rebuild_store = RebuildStoreHandler(self.shard, self.purges, context.metrics)
+        self.shard.drain_mark.is_obeyed = True
+        self.shard.judge_writable()
         self.donor = ShardDonor(self.shard, self.purges, self.rebuild_store, context, self.repairs.found_damage)
         self.healing.is_made_good = self.repairs.is_made_good = context.is_made_good
         self.purges.is_given_up = context.is_given_up
@@ -433,6 +435,8 @@ class StorageNode:
             self.rebuilding.config = config
         for machines in self.shards.values():
             machines.shard.on_config(config)
+            if machines.donor is not None:
+                machines.donor.judge_mark()
             machines.metadata_regaining.start(now)  # what has come before proves nothing by this file
             machines.removed.on_config()
             if machines.retention is not None:

@@ -35,7 +35,7 @@ from logdevice_py.core.marks import hit
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros, Timestamp
 from logdevice_py.metadata.epoch_metadata import EpochInterval, interval_at
-from logdevice_py.placement.failure_domains import Authority, FailureDomains, FMajority
+from logdevice_py.placement.failure_domains import Authority, FMajority
 from logdevice_py.protocol.messages import Digested, EpochRecoveryMetadata, GetEpochRecoveryMetadata
 from storage_node.log_state import LogState
 from storage_node.log_store.interface import EpochMetadataKind, LogMetadataKind
@@ -246,7 +246,7 @@ class LogPurge:
         interval = self._intervals.get(epoch)
         if interval is None:
             return True
-        domains = FailureDomains(interval.shards, interval.replication, self._shard.config.location)
+        domains = interval.domains(self._shard.config.location)
         for shard in interval.shards:
             if shard != self._shard.shard and self._cannot_know(shard, interval):
                 domains.set_authority(shard, Authority.UNDERREPLICATION)

@@ -14,6 +14,7 @@ from logdevice_py.core.marks import hit
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros
 from storage_node.append_delay import AppendDelay
+from storage_node.drain_mark import DrainMark
 from storage_node.given_copies import GivenCopies
 from storage_node.log_state import LogState
 from storage_node.log_store.identity import PreviousEnd
@@ -72,11 +73,12 @@ class Shard:
         """A write, sync or read has failed: for good, until the shard is opened again."""
         self.stopping = False
         self.writable = config.is_writable(self.shard)
-        """The cluster file lets the shard take STOREs."""
+        """The cluster file, the event log and its own mark let the shard take STOREs."""
         self.recent: Final = RecentEntries(settings.recent_entries_bytes_max, metrics)
         self.reads: Final = ShardReads(self.shard, outbox, tokens, settings.reads_in_flight_max, metrics)
         self.append_delay: Final = AppendDelay()
         self.writes: Final = ShardWrites(self.shard, outbox, tokens, metrics, self.append_delay)
+        self.drain_mark: Final = DrainMark(contents.drain, self.writes)
         self.recovery_stores: Final = RecoveryStores()
         self.given: Final = GivenCopies()
         self.logs: Final[dict[LogId, LogState]] = {}
@@ -125,8 +127,12 @@ class Shard:
     def on_config(self, config: ClusterConfig) -> None:
         """A newer cluster file."""
         self.config = config
-        self.writable = config.is_writable(self.shard)
+        self.judge_writable()
         self._is_sync.clear()
+
+    def judge_writable(self) -> None:
+        """The cluster file, or the mark of a drain, is another one."""
+        self.writable = self.config.is_writable(self.shard) and not self.drain_mark.refuses
 
     def release_moved(self, state: LogState, now: Micros) -> None:
         """Write the release pointer some time soon."""

@@ -6,6 +6,7 @@ Seals:
   - A sequencer's STORE is refused when its epoch is at or below the normal seal, the soft seal, or the fence (epochs known to be recovered).
     A sequencer that drains its epoch passes soft seals.
   - Recovery's STORE is refused when its seal epoch is below the normal seal or the fence: a later recovery has taken over, or has ended.
+  - A shard that is drained refuses STOREs of sequencers until it is used again: see `DrainMark`.
   - The first STORE of a later epoch leaves a soft seal of the epoch before, in the same synced batch: from then on older sequencers are
     refused even if recovery has not come by. Until that batch is answered every STORE of the epoch is synced, so a soft seal is durable
     before anything of its epoch is answered.
@@ -185,6 +186,10 @@ class StoreHandler:
         shard = self._shard
         log, lsn = message.log, message.lsn
         epoch = epoch_of(lsn)
+        if shard.drain_mark.noted and not header.is_hole:
+            hit("drained_shard_stores_a_record")
+            shard.drain_mark.clear()
+            shard.judge_writable()
         synced = bool(message.flags & _SYNCED_ALWAYS) or shard.is_sync(log)
         soft_seal = False
         mends = is_metadata_log(log) and not message.flags & _RECOVERY and self._repairs.is_unreadable(log, lsn)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from logdevice_py.core.ids import LogId, PeerId, is_metadata_log
-from logdevice_py.core.lsn import EPOCH_MAX, ESN_MAX, LSN_MAX, LSN_OLDEST, Epoch, compose_lsn, epoch_of
+from logdevice_py.core.lsn import EPOCH_MAX, ESN_MAX, LSN_MAX, LSN_OLDEST, Epoch, Lsn, compose_lsn, epoch_of
 from logdevice_py.core.marks import hit
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros
@@ -15,6 +15,21 @@ from storage_node.log_state import NO_NODE, LogState
 from storage_node.log_store.interface import EpochMetadataKind, LogMetadataKind
 from storage_node.shard import Shard
 from storage_node.stored_metadata import encode_lsn, encode_seal
+
+
+def judge(state: LogState, lsn: Lsn) -> Status:
+    """Whether a log may be trimmed up to an LSN.
+
+    A trim point never shrinks, so one beyond what is released would take what is acknowledged later. Whatever is released is told to all shards of
+    all nodesets of a log again and again: a shard that is behind can judge after a while.
+
+    Returns:
+        OK, or AGAIN: it is not known here that the log is released so far.
+    """
+    if lsn > max(state.trim_point, state.known_released):
+        hit("trim_beyond_release")
+        return Status.AGAIN
+    return Status.OK
 
 
 class TrimHandler:
@@ -47,6 +62,10 @@ class TrimHandler:
             self._answer(peer, message, status)
             return
         state = shard.log(message.log)
+        status = judge(state, message.lsn)
+        if status is not Status.OK:
+            self._answer(peer, message, status)
+            return
         if message.lsn > state.trim_point:
             state.trim_point = message.lsn
             shard.metrics.trims += 1

@@ -2,7 +2,7 @@
 
 A TRIM may not reach every shard, and retention moves trim points of each shard by itself. A trim point that one shard has holds for the log,
 whatever becomes of that shard: it was asked for by somebody who may, or what lies below it is older than the log keeps it. The others
-take it over.
+take it over, as soon as they know themselves that the log is released so far.
 
 What moved is told to every other shard with the next round, in which also some logs of all, in turn, are told to one shard picked at random:
 so a shard that was down learns what it missed. Each message tells the sender's clock as well, for retention by time. Only shards that know a log take its trim point; those that have a greater one answer.
@@ -11,7 +11,7 @@ so a shard that was down learns what it missed. Each message tells the sender's 
 from __future__ import annotations
 
 from logdevice_py.core.ids import LogId, ShardId, is_metadata_log, node_of, node_peer
-from logdevice_py.core.lsn import ESN_MAX, LSN_INVALID, LSN_MAX, Lsn, epoch_of, esn_of
+from logdevice_py.core.lsn import ESN_MAX, LSN_INVALID, LSN_MAX, Epoch, Lsn, compose_lsn, epoch_of, esn_of
 from logdevice_py.core.marks import hit
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros
@@ -88,6 +88,10 @@ class TrimExchange:
             if state is None or is_metadata_log(LogId(log)) or not LSN_INVALID < lsn < LSN_MAX:
                 continue
             if lsn > state.trim_point:
+                if lsn > self._believable(state):
+                    # Whoever says so is told again, and tells again: by then it may be known here how far the log is released.
+                    hit("trim_point_not_believed")
+                    continue
                 state.trim_point = Lsn(lsn)
                 moved.append(state)
                 if not shard.is_configured(state.log) and esn_of(state.trim_point) == ESN_MAX:
@@ -100,3 +104,12 @@ class TrimExchange:
             self._trim.write(moved)
         if ahead:
             self._send(message.sender, ahead)
+
+    def _believable(self, state: LogState) -> Lsn:
+        """The greatest trim point of a log that another shard may tell. Of a log that was removed, which nobody releases any more, the end of the last
+        epoch that was seen here."""
+        released = state.known_released
+        if self._shard.is_configured(state.log):
+            return released
+        seen = max(epoch_of(max(released, state.highest)), state.sealed, Epoch(state.soft_epoch + 1))
+        return compose_lsn(seen, ESN_MAX)

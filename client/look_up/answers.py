@@ -21,6 +21,18 @@ class LogHead:
 
 
 @dataclass(frozen=True, slots=True)
+class TrimPreview:
+    """What a trim would take."""
+
+    trim_point: LSN
+    """Everything up to here would be trimmed."""
+    records: int
+    """That can be read now and could not be then."""
+    bytes: int
+    """Of these records."""
+
+
+@dataclass(frozen=True, slots=True)
 class LogTail:
     """Where a log ends."""
 

@@ -55,7 +55,7 @@ class LogParts:
             if compose_lsn(interval.since, 0) > last:
                 break
             end = LSN_MAX if index + 1 == len(intervals) else Lsn(compose_lsn(intervals[index + 1].since, 0) - 1)
-            domains = FailureDomains(interval.shards, interval.replication, config.location)
+            domains = interval.domains(config.location)
             self._parts.append((interval, min(end, last), domains))
             wanted.update(interval.shards)
         self.present = sorted(wanted & known)

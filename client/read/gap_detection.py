@@ -10,7 +10,7 @@ from logdevice_py.config.location import Location
 from logdevice_py.core.ids import ShardId
 from logdevice_py.core.lsn import Lsn
 from logdevice_py.metadata.epoch_metadata import EpochInterval
-from logdevice_py.placement.failure_domains import Authority, FailureDomains, FMajority
+from logdevice_py.placement.failure_domains import Authority, FMajority
 
 
 class GapVerdict(enum.Enum):
@@ -27,7 +27,11 @@ class GapDetector:
     __slots__ = ("_domains", "_last", "_verdict", "authoritative")
 
     def __init__(self, interval: EpochInterval, location: Callable[[ShardId], Location | None]) -> None:
-        self._domains = FailureDomains(interval.shards, interval.replication, location)
+        """
+        Args:
+            location: as in `EpochInterval.domains`.
+        """
+        self._domains = interval.domains(location)
         self._last: tuple[Lsn, tuple[ShardId, ...], tuple[ShardId, ...]] | None = None
         self._verdict = GapVerdict.WAIT
         self.authoritative = True

@@ -19,6 +19,7 @@ from google_crc32c import value as crc32c
 from logdevice_py.core.entry import BODY_SIZE_MAX, Constituent, ConstituentFlags
 from logdevice_py.core.record_keys import split_keys
 from logdevice_py.core.status import CorruptEntryError
+from logdevice_py.core.unpacking import unpack_flat
 
 BYTES_PER_RECORD: Final = 6
 """What a batch adds to a record at most, beside its key."""
@@ -80,14 +81,9 @@ def decode_batch(payload: bytes, records: int) -> list[bytes]:
             raise CorruptEntryError(f"batch codec {codec} is not known")
         if len(array) != size:
             raise CorruptEntryError(f"a batch unpacks to {len(array)} bytes, it declares {size}")
-        unpacked = msgpack.unpackb(
-            array, raw=True, max_array_len=records, max_bin_len=size, max_str_len=0, max_map_len=0, max_ext_len=0
-        )
+        return unpack_flat(array, records, _BYTES, bin_size_max=size)
     except (struct.error, ValueError, lz4.block.LZ4BlockError, zstandard.ZstdError, msgpack.UnpackException) as error:
-        raise CorruptEntryError(f"a batch cannot be unpacked: {error}") from None
-    if type(unpacked) is not list or len(unpacked) != records or not set(map(type, unpacked)) <= _BYTES:
-        raise CorruptEntryError(f"a batch declared {records} records and holds something else")
-    return unpacked
+        raise CorruptEntryError(f"a batch declared {records} records and cannot be unpacked: {error}") from None
 
 
 def constituent_records(part: Constituent) -> list[bytes | None]:

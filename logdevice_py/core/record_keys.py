@@ -14,6 +14,7 @@ import msgpack
 
 from logdevice_py.core.entry import Constituent, ConstituentFlags, parse_constituents
 from logdevice_py.core.status import CorruptEntryError
+from logdevice_py.core.unpacking import unpack_flat
 
 KEY_BYTES_MAX: Final = 4096
 """Of one key."""
@@ -23,7 +24,7 @@ KEYS_HEAD: Final = 9
 """Bytes that keys take at most beside each key's."""
 _LENGTH: Final = struct.Struct(">I")
 _KEYS: Final = int(ConstituentFlags.KEYS)
-_KINDS: Final = {bytes, type(None)}
+_KINDS: Final[set[type]] = {bytes, type(None)}
 
 
 def encode_keys(keys: Sequence[bytes | None]) -> bytes:
@@ -43,19 +44,9 @@ def split_keys(payload: bytes, records: int) -> tuple[list[bytes | None], bytes]
         begin = _LENGTH.size
         if length > len(payload) - begin:
             raise CorruptEntryError("the keys are longer than their payload")
-        keys = msgpack.unpackb(
-            payload[begin : begin + length],
-            raw=True,
-            max_array_len=records,
-            max_bin_len=KEY_BYTES_MAX,
-            max_str_len=0,
-            max_map_len=0,
-            max_ext_len=0,
-        )
+        keys = unpack_flat(payload[begin : begin + length], records, _KINDS, bin_size_max=KEY_BYTES_MAX)
     except (struct.error, ValueError, msgpack.UnpackException) as error:
-        raise CorruptEntryError(f"the keys cannot be unpacked: {error}") from None
-    if type(keys) is not list or len(keys) != records or not set(map(type, keys)) <= _KINDS:
-        raise CorruptEntryError(f"{records} records do not have a key or nil each")
+        raise CorruptEntryError(f"{records} records do not have a key or nil each: {error}") from None
     return keys, payload[begin + length :]
 
 

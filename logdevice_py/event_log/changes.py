@@ -109,8 +109,7 @@ def _begun(before: RebuildingShard | None, after: RebuildingShard) -> ShardNews 
     because = f" ({source})" if source else ""
     if before is not None and before.generation == after.generation:
         if before.mode is after.mode:
-            once_more = f"{name} is {'rebuilt' if is_lost else 'drained'} once more{because}"
-            return None if before.status == "rebuilt" else ShardNews(once_more)
+            return ShardNews(f"{name} is {'rebuilt' if is_lost else 'drained'} once more{because}")
         if not is_lost:
             return ShardNews(f"{name} is back with its data, and goes on to be drained")
     if is_lost:

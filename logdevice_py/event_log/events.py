@@ -11,6 +11,7 @@ import msgpack
 from logdevice_py.core.ids import NODE_ID_MAX, SHARD_INDEX_MAX, Generation, ShardId
 from logdevice_py.core.lsn import LSN_MAX, Lsn
 from logdevice_py.core.status import CorruptEntryError
+from logdevice_py.core.unpacking import check_complete
 
 SOURCE_MAX: Final = 256
 """Characters of a text that says who asked, and why."""
@@ -80,12 +81,23 @@ class ShardUnrecoverable:
     generation: Generation
 
 
-Event: TypeAlias = ShardNeedsRebuild | ShardIsRebuilt | ShardAbortRebuild | ShardUnrecoverable
+@dataclass(frozen=True, slots=True)
+class ShardTookRecords:
+    """A drained shard took records, or cannot tell that it took none: it is emptied once more."""
+
+    shard: ShardId
+    generation: Generation
+    since: Lsn
+    """The event that began the drain of which this is said."""
+
+
+Event: TypeAlias = ShardNeedsRebuild | ShardIsRebuilt | ShardAbortRebuild | ShardUnrecoverable | ShardTookRecords
 
 _NEEDS_REBUILD: Final = 1
 _IS_REBUILT: Final = 2
 _ABORT_REBUILD: Final = 3
 _UNRECOVERABLE: Final = 4
+_TOOK_RECORDS: Final = 5
 
 
 def encode_event(event: Event) -> bytes:
@@ -105,6 +117,8 @@ def encode_event(event: Event) -> bytes:
         fields = [_IS_REBUILT, event.donor, event.generation, event.round, int(event.flags)]
     elif isinstance(event, ShardAbortRebuild):
         fields = [_ABORT_REBUILD, event.shard, event.generation, *([] if event.mode is None else [int(event.mode)])]
+    elif isinstance(event, ShardTookRecords):
+        fields = [_TOOK_RECORDS, event.shard, event.generation, event.since]
     else:
         fields = [_UNRECOVERABLE, event.shard, event.generation]
     encoded: bytes = msgpack.packb(fields)
@@ -140,6 +154,9 @@ def decode_event(data: bytes) -> Event | None:
             return ShardAbortRebuild(shard_field(fields[1]), generation_field(fields[2]), mode)
         if kind == _UNRECOVERABLE:
             return ShardUnrecoverable(shard_field(fields[1]), generation_field(fields[2]))
+        if kind == _TOOK_RECORDS:
+            since = Lsn(whole(fields[3], 1, LSN_MAX))
+            return ShardTookRecords(shard_field(fields[1]), generation_field(fields[2]), since)
     except (ValueError, IndexError, msgpack.UnpackException) as error:
         raise CorruptEntryError(f"this is no event: {error}") from None
     return None
@@ -153,6 +170,7 @@ def unpack_bounded(data: bytes) -> list[Any]:
     """
     if len(data) > ENCODED_MAX:
         raise ValueError(f"{len(data)} bytes are over the limit")
+    check_complete(data)
     fields = msgpack.unpackb(
         data, max_array_len=DONORS_MAX, max_str_len=4 * SOURCE_MAX, max_bin_len=0, max_map_len=0, max_ext_len=0
     )

@@ -23,6 +23,7 @@ from logdevice_py.event_log.events import (
     ShardAbortRebuild,
     ShardIsRebuilt,
     ShardNeedsRebuild,
+    ShardTookRecords,
     candidates_field,
     generation_field,
     shard_field,
@@ -33,6 +34,7 @@ from logdevice_py.placement.failure_domains import Authority
 
 _SNAPSHOT_VERSION: Final = 2
 _NO_GENERATION: Final = Generation(0)
+_TOOK_RECORDS: Final = "it took records after it was drained"
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +169,8 @@ class RebuildingSet:
             return self._is_rebuilt(event)
         if isinstance(event, ShardAbortRebuild):
             return self._abort(event)
+        if isinstance(event, ShardTookRecords):
+            return self._took_records(event)
         entry = self.shards.get(event.shard)
         if entry is None or entry.generation != event.generation or not entry.recoverable:
             return False
@@ -266,6 +270,26 @@ class RebuildingSet:
             del self.shards[event.shard]
         self._returned(event)
         self._look_again()
+        return True
+
+    def _took_records(self, event: ShardTookRecords) -> bool:
+        entry = self.shards.get(event.shard)
+        if entry is None or (entry.generation, entry.since) != (event.generation, event.since):
+            return False
+        if entry.mode is not RebuildMode.RELOCATE or not entry.rebuilt:
+            return False  # it is being emptied
+        hit("drained_shard_is_drained_once_more")
+        before = entry.restored_earlier
+        self.shards[event.shard] = replace(
+            entry,
+            since=self.version,
+            rebuilt=False,
+            flags=DonorFlags.NONE,
+            restored_before=before,
+            source=_TOOK_RECORDS,
+        )
+        self.candidates[event.shard] = max(self.candidates.get(event.shard, _NO_GENERATION), event.generation)
+        self._begin_round()
         return True
 
     def _look_again(self) -> None:

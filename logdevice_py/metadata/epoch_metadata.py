@@ -1,25 +1,29 @@
 """Epoch metadata: the next epoch of a log, and the nodeset and replication property of every epoch so far.
 
 One record of it stands in the epoch store; the same bytes are appended to the metadata log whenever the nodeset or the replication property
-changes. Each record carries the whole history, so the latest one alone tells where every entry of the log is.
+changes. Each record carries the whole history, so the latest one alone tells where every entry of the log is, and which shards were one failure domain
+when it was stored.
 """
 
 from __future__ import annotations
 
 import itertools
 from bisect import bisect_right
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final
 
 import msgpack
 
+from logdevice_py.config.location import Location, Scope
 from logdevice_py.config.replication import ReplicationProperty
 from logdevice_py.core.ids import NODE_ID_MAX, NODESET_SIZE_MAX, SHARD_INDEX_MAX, Generation, NodeId, ShardId
 from logdevice_py.core.lsn import EPOCH_MAX, EPOCH_MIN, Epoch, Lsn
 from logdevice_py.core.status import CorruptEntryError
 from logdevice_py.core.units import Timestamp
+from logdevice_py.core.unpacking import check_complete
+from logdevice_py.placement.failure_domains import FailureDomains, Labels, labelled_scopes, labels_by_file
 
 METADATA_VERSION: Final = 1
 TIMESTAMP_UNKNOWN: Final = Timestamp(0)
@@ -33,6 +37,7 @@ _CONFIG_VERSION_MAX: Final = 2**63 - 1
 _SHARD_MAX: Final = NODE_ID_MAX << 8 | SHARD_INDEX_MAX
 _TIMESTAMP_MAX: Final = 2**63 - 1
 _FIELDS: Final = 8
+"""Without labels, which records of older versions do not have, and their readers pass over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +59,26 @@ class EpochInterval:
     config_version: int = 0
     """The version of the cluster file that the nodeset was chosen from; 0 if not known. A node or client with an older file cannot tell
     a shard that it does not find there from one that was added since."""
+    labels: Labels | None = None
+    """The failure domains of the shards, for as long as the interval is in the history: whoever moves a node to another rack changes nothing about
+    where older entries may be. None: a version of the software that kept none decided the interval; the cluster file holds."""
+
+    def domains(self, location: Callable[[ShardId], Location | None]) -> FailureDomains:
+        """What every proof and every judgement of copysets about these epochs goes by. The only way to get it.
+
+        Args:
+            location: of the cluster file; counts for an interval without labels only.
+        """
+        labels = self.labels
+        if labels is None:
+            labels = labels_by_file(self.shards, self.replication, location)
+        return FailureDomains(self.shards, self.replication, labels)
+
+    def labelled(self, location: Callable[[ShardId], Location | None]) -> EpochInterval:
+        """The same with labels; those of the cluster file if it has none."""
+        if self.labels is not None:
+            return self
+        return replace(self, labels=labels_by_file(self.shards, self.replication, location))
 
     @property
     def shards(self) -> tuple[ShardId, ...]:
@@ -68,8 +93,12 @@ class EpochInterval:
         return None
 
     def same_placement(self, other: EpochInterval) -> bool:
-        """Whether both ask for the same shards, generations and replication; the order of shards does not matter."""
-        return self.replication == other.replication and sorted(self.nodeset) == sorted(other.nodeset)
+        """Whether both ask for the same shards, generations, failure domains and replication; the order of shards does not matter."""
+        return (
+            self.replication == other.replication
+            and self.labels == other.labels
+            and sorted(self.nodeset) == sorted(other.nodeset)
+        )
 
 
 def interval_at(history: Sequence[EpochInterval], epoch: Epoch) -> EpochInterval | None:
@@ -130,6 +159,9 @@ class EpochMetaData:
         for interval in self.history:
             assert 1 <= len(interval.nodeset) <= NODESET_SIZE_MAX, len(interval.nodeset)
             assert len(set(interval.shards)) == len(interval.nodeset), "a shard is listed twice"
+            if interval.labels is not None:
+                assert len(interval.labels) == len(labelled_scopes(interval.replication)), interval
+                assert all(len(level) == len(interval.nodeset) for level in interval.labels), interval
 
     def encode(self) -> bytes:
         """The bytes in the epoch store and in the metadata log."""
@@ -153,6 +185,7 @@ class EpochMetaData:
                 self.writer,
                 self.replication_changed_at,
                 self.epoch_given_at,
+                [interval.labels for interval in self.history],
             ]
         )
         assert len(encoded) <= ENCODED_SIZE_MAX, len(encoded)
@@ -168,6 +201,7 @@ class EpochMetaData:
         if len(encoded) > ENCODED_SIZE_MAX:
             raise CorruptEntryError(f"epoch metadata of {len(encoded)} bytes is over the limit of {ENCODED_SIZE_MAX}")
         try:
+            check_complete(encoded)
             fields = msgpack.unpackb(
                 encoded,
                 max_array_len=max(HISTORY_MAX, 2 * NODESET_SIZE_MAX),
@@ -189,7 +223,11 @@ def _metadata(fields: Any) -> EpochMetaData:
     if len(fields) < _FIELDS:
         raise ValueError(f"{len(fields)} fields instead of {_FIELDS}")
     epoch = _integer(fields[1], "epoch", EPOCH_MIN, EPOCH_MAX)
-    history = tuple(_interval(item) for item in _list(fields[2], "history", HISTORY_MAX))
+    intervals = _list(fields[2], "history", HISTORY_MAX)
+    labels = _list(fields[_FIELDS], "labels", HISTORY_MAX) if len(fields) > _FIELDS else [None] * len(intervals)
+    if len(labels) != len(intervals):
+        raise ValueError(f"labels of {len(labels)} intervals for {len(intervals)}")
+    history = tuple(map(_interval, intervals, labels))
     if not history or history[-1].since >= epoch or any(a.since >= b.since for a, b in itertools.pairwise(history)):
         raise ValueError("the intervals do not ascend up to the epoch")
     if type(fields[3]) is not bool or type(fields[4]) is not bool:
@@ -205,7 +243,7 @@ def _metadata(fields: Any) -> EpochMetaData:
     )
 
 
-def _interval(raw: Any) -> EpochInterval:
+def _interval(raw: Any, labels: Any) -> EpochInterval:
     fields = len(_list(raw, "interval", 4))
     if fields < 3:
         raise ValueError("an interval has three or four fields")
@@ -213,7 +251,13 @@ def _interval(raw: Any) -> EpochInterval:
     nodeset = _nodeset(_integers(raw[1], "nodeset", 2 * NODESET_SIZE_MAX))
     factors = tuple(_integers(pair, "factor", 2) for pair in _list(raw[2], "replication", 16))
     version = _integer(raw[3], "config_version", 0, _CONFIG_VERSION_MAX) if fields == 4 else 0
-    return EpochInterval(Epoch(since), nodeset, _replication(factors), version)
+    replication = _replication(factors)
+    if labels is not None:
+        levels = _list(labels, "labels", len(Scope))
+        labels = _labels(tuple(_integers(level, "labels", NODESET_SIZE_MAX) for level in levels))
+        if len(labels) != len(labelled_scopes(replication)) or any(len(level) != len(nodeset) for level in labels):
+            raise ValueError("labels: a number for each shard at each scope above node expected")
+    return EpochInterval(Epoch(since), nodeset, replication, version, labels)
 
 
 # Cached, so that the logs of a node that have equal nodesets share them in memory.
@@ -231,6 +275,17 @@ def _nodeset(flat: tuple[int, ...]) -> tuple[tuple[ShardId, Generation], ...]:
     if len({shard for shard, _ in nodeset}) != len(nodeset):
         raise ValueError("a shard is twice in a nodeset")
     return nodeset
+
+
+@lru_cache(maxsize=8192)
+def _labels(levels: Labels) -> Labels:
+    for level in levels:
+        if list(dict.fromkeys(level)) != list(range(len(set(level)))):
+            raise ValueError("labels: domains are numbered in the order of their first shard")
+    for larger, smaller in itertools.pairwise(levels):
+        if len(set(zip(larger, smaller, strict=True))) != len(set(smaller)):
+            raise ValueError("labels: a domain lies in two larger ones")
+    return levels
 
 
 @lru_cache(maxsize=256)

@@ -136,6 +136,7 @@ class MetadataHistoryReader:
         self._done = done
         self._settings = settings or MetadataHistorySettings()
         self._kept_by = config.metadata_log
+        self._location = config.location
         self._domains = self._domains_of(config)
         self._generations = generations or {}
         self._shards = {shard: _Shard() for shard in self._kept_by.nodeset}
@@ -145,8 +146,11 @@ class MetadataHistoryReader:
 
     @property
     def history(self) -> tuple[EpochInterval, ...]:
-        """The intervals, ascending; empty when the metadata log has none."""
-        return () if self.metadata is None else self.metadata.history
+        """The intervals, ascending; empty when the metadata log has none. Those without labels have the ones of the cluster file as it is now: whoever keeps
+        them goes by these, although nodes may be moved later."""
+        if self.metadata is None:
+            return ()
+        return tuple([interval.labelled(self._location) for interval in self.metadata.history])
 
     @property
     def unreadable_from(self) -> Epoch | None:
@@ -200,6 +204,7 @@ class MetadataHistoryReader:
 
     def on_config(self, config: ClusterConfig, now: Micros) -> None:
         """A newer cluster file: metadata logs may be kept by others, and those that are asked may be gone for good."""
+        self._location = config.location
         if not self.is_reading or config.metadata_log == self._kept_by:
             return
         marks.hit("metadata_log_moved_while_read")
@@ -214,7 +219,7 @@ class MetadataHistoryReader:
 
     @staticmethod
     def _domains_of(config: ClusterConfig) -> FailureDomains:
-        return FailureDomains(config.metadata_log.nodeset, config.metadata_log.replication, config.location)
+        return FailureDomains.by_file(config.metadata_log.nodeset, config.metadata_log.replication, config.location)
 
     def check(self) -> None:
         """Assert what always holds."""

@@ -13,12 +13,11 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from logdevice_py.config.location import Location, Scope
-from logdevice_py.config.replication import ReplicationProperty
+from logdevice_py.config.location import Scope
 from logdevice_py.core.ids import ShardId
 from logdevice_py.core.machine import Rng
 from logdevice_py.core.marks import hit
-from logdevice_py.placement.failure_domains import domain_labels
+from logdevice_py.placement.failure_domains import FailureDomains
 
 _THROWS: Final = 16
 _THROWS_PER_ORDER: Final = 8
@@ -98,36 +97,30 @@ class CopysetSelector:
     """Chooses copysets within one nodeset.
 
     Args:
-        nodeset: the shards of the epoch.
-        replication: that of the epoch.
-        location: None for a shard whose node is not in the cluster file.
+        domains: those of the epoch.
         weight: how many of the records a shard should get relative to the others; one of weight 0 is chosen only when there is no other way.
-        local: where copies beyond what other domains must hold should be, such as the sequencer's own location; None spreads them.
+        is_near: where copies beyond what other domains must hold should be, such as near the sequencer; None spreads them, and so does a property of
+            nodes alone.
         rng: where the choices come from.
     """
 
     def __init__(
         self,
-        nodeset: Sequence[ShardId],
-        replication: ReplicationProperty,
+        domains: FailureDomains,
         *,
-        location: Callable[[ShardId], Location | None],
         weight: Callable[[ShardId], float],
-        local: Location | None = None,
+        is_near: Callable[[ShardId], bool] | None = None,
         rng: Rng,
     ) -> None:
-        self.nodeset = tuple(sorted(set(nodeset)))
-        self.replication = replication
-        self._location = location
+        self.nodeset = domains.shards
+        self.replication = domains.replication
         self._rng = rng
-        self._labels = {shard: domain_labels(shard, replication, location) for shard in self.nodeset}
+        self._labels = domains.by_shard
         heaviest = max((weight(shard) for shard in self.nodeset), default=0.0) or 1.0
         self._weights = {shard: max(weight(shard) / heaviest, _NEGLIGIBLE) for shard in self.nodeset}
-        biggest = replication.factors[0][0]
-        if local is not None and biggest is not Scope.NODE:
+        if is_near is not None and self.replication.factors[0][0] is not Scope.NODE:
             for shard in self.nodeset:
-                place = location(shard)
-                if place is not None and place.labels[: 6 - biggest] == local.labels[: 6 - biggest]:
+                if is_near(shard):
                     self._weights[shard] *= _LOCAL_PREFERENCE
         self._lines: dict[int, _Line | None] = {}
 
@@ -157,15 +150,17 @@ class CopysetSelector:
     def augment(self, existing: Sequence[ShardId], available: Callable[[ShardId], bool]) -> tuple[ShardId, ...] | None:
         """`existing`, then as few available shards as make the whole satisfy the property; None when they cannot.
 
-        Shards of `existing` count whether they are available or not, and may lie outside the nodeset.
+        Shards of `existing` count whether they are available or not. Those outside the nodeset do not count: nobody asks them when it is to be
+        proven that there is no entry.
         """
         kept = list(dict.fromkeys(existing))
         added = self._extend(kept, [shard for shard in self.nodeset if shard not in kept and available(shard)])
         return None if added is None else (*kept, *added)
 
     def satisfied_by(self, shards: Iterable[ShardId]) -> bool:
-        """Whether these shards hold enough copies far enough apart. There may be more of them than copies are asked for."""
-        labels = [self._labels_of(shard) for shard in shards]
+        """Whether these shards hold enough copies far enough apart. There may be more of them than copies are asked for; those outside the nodeset
+        do not count."""
+        labels = self._labels_of(shards)
         return all(
             len({names[level] for names in labels}) >= factor
             for level, (_, factor) in enumerate(self.replication.factors)
@@ -175,8 +170,8 @@ class CopysetSelector:
         # The smallest scope has as many domains as there are copies, so no shard is there twice.
         return len(chosen) == self.replication.copies and self.satisfied_by(chosen)
 
-    def _labels_of(self, shard: ShardId) -> tuple[str, ...]:
-        return self._labels.get(shard) or domain_labels(shard, self.replication, self._location)
+    def _labels_of(self, shards: Iterable[ShardId]) -> list[tuple[int, ...]]:
+        return [self._labels[shard] for shard in shards if shard in self._labels]
 
     def _of_mask(self, mask: int) -> list[ShardId]:
         return [shard for index, shard in enumerate(self.nodeset) if mask >> index & 1]
@@ -200,7 +195,7 @@ class CopysetSelector:
         def grow(members: list[ShardId], level: int) -> list[_Domain]:
             if level == len(factors):
                 return [_Domain([], 1.0, shard=shard, weight=self._weights[shard]) for shard in members]
-            by_label: dict[str, list[ShardId]] = {}
+            by_label: dict[int, list[ShardId]] = {}
             for shard in members:
                 by_label.setdefault(self._labels[shard][level], []).append(shard)
             # Each of the other domains that the scope asks for must be left a copy.
@@ -219,7 +214,7 @@ class CopysetSelector:
         """
         added: list[ShardId] = []
         for level, (_, factor) in enumerate(self.replication.factors):
-            touched = {self._labels_of(shard)[level] for shard in (*kept, *added)}
+            touched = {labels[level] for labels in self._labels_of((*kept, *added))}
             while len(touched) < factor:
                 untouched = [shard for shard in candidates if self._labels[shard][level] not in touched]
                 if not untouched:

@@ -3,16 +3,21 @@
 An f-majority is a set of shards that meets every possible copyset. For one scope with factor r a copyset touches r domains, so a set that
 lacks part of at most r - 1 domains meets it. One such scope suffices. A copyset, on the other hand, must satisfy every scope.
 
-Besides the scopes of the replication property there is that of single shards, with the factor of the smallest scope.
+Besides the scopes of the replication property there is that of single shards, with the factor of the smallest scope. A scope with fewer domains
+than its factor proves nothing: no set of domains could be missing from it then.
+
+The domains of an epoch are what its metadata says (`EpochInterval.domains`), whatever the cluster file says by now: a proof must be about the copysets
+that were allowed when entries were stored. Only what has no epoch metadata goes by the cluster file (`FailureDomains.by_file`).
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from functools import lru_cache
+from typing import TypeAlias
 
-from logdevice_py.config.location import Location
+from logdevice_py.config.location import Location, Scope
 from logdevice_py.config.replication import ReplicationProperty
 from logdevice_py.core.ids import ShardId, node_of
 
@@ -55,35 +60,77 @@ def domain_labels(
     return tuple(place.domain(scope, node) for scope, _ in replication.factors)
 
 
-class _Structure:
-    """The domains of a nodeset as bit masks over its shards; shared by all logs with the same nodeset."""
-
-    __slots__ = ("bits", "scopes")
-
-    def __init__(self, shards: tuple[ShardId, ...], labels: tuple[tuple[str, ...], ...], factors: tuple[int, ...]):
-        self.bits = {shard: 1 << index for index, shard in enumerate(shards)}
-        scopes: list[tuple[int, tuple[int, ...]]] = [(factors[-1], tuple(self.bits.values()))]
-        for position, factor in enumerate(factors):
-            masks: dict[str, int] = {}
-            for shard, names in zip(shards, labels, strict=True):
-                masks[names[position]] = masks.get(names[position], 0) | self.bits[shard]
-            # Domains that are single shards say the same as the scope of shards.
-            if len(masks) < len(shards) or factor != factors[-1]:
-                scopes.append((factor, tuple(masks.values())))
-        self.scopes = tuple(scopes)
+Labels: TypeAlias = tuple[tuple[int, ...], ...]
+"""In which domains the shards of a nodeset lie: for each scope above NODE that the replication property names, large to small, a number for each shard,
+in ascending order of shards. Shards of one domain have the same number; domains are numbered in the order of their first shard, so that equal
+groups of shards have equal labels, whatever the domains are called."""
 
 
-_structure = lru_cache(maxsize=8192)(_Structure)
+def labelled_scopes(replication: ReplicationProperty) -> tuple[Scope, ...]:
+    """The scopes of a replication property that labels tell of, large to small. Nodes follow from the shards themselves."""
+    return tuple(scope for scope, _ in replication.factors if scope is not Scope.NODE)
+
+
+def labels_by_file(
+    shards: Iterable[ShardId], replication: ReplicationProperty, location: Callable[[ShardId], Location | None]
+) -> Labels:
+    """The labels of shards as the cluster file says.
+
+    Args:
+        location: None for a shard whose node is not in the cluster file. Such a node counts as a domain of its own at every scope: splitting a
+            domain never makes an f-majority that is none.
+    """
+    ordered = tuple(sorted(set(shards)))
+    return _labels_at(ordered, replication, tuple(map(location, ordered)))
 
 
 # Looked up for every log that is activated: without this, making the labels takes most of the time.
 @lru_cache(maxsize=1024)
-def _structure_at(
+def _labels_at(
     shards: tuple[ShardId, ...], replication: ReplicationProperty, places: tuple[Location | None, ...]
-) -> _Structure:
+) -> Labels:
     location = dict(zip(shards, places, strict=True)).__getitem__
-    labels = tuple(domain_labels(shard, replication, location) for shard in shards)
-    return _structure(shards, labels, tuple(factor for _, factor in replication.factors))
+    names = [domain_labels(shard, replication, location) for shard in shards]
+    levels = range(len(labelled_scopes(replication)))
+    return tuple(_numbered([each[level] for each in names]) for level in levels)
+
+
+def _numbered(names: Sequence[str]) -> tuple[int, ...]:
+    numbers: dict[str, int] = {}
+    return tuple([numbers.setdefault(name, len(numbers)) for name in names])
+
+
+class _Structure:
+    """The domains of a nodeset as bit masks over its shards; shared by all logs with the same nodeset and the same domains."""
+
+    __slots__ = ("bits", "harmless", "levels", "proving", "scopes")
+
+    def __init__(self, shards: tuple[ShardId, ...], replication: ReplicationProperty, labels: Labels):
+        assert len(labels) == len(labelled_scopes(replication)), (labels, replication)
+        self.bits = {shard: 1 << index for index, shard in enumerate(shards)}
+        nodes = tuple(map(node_of, shards))
+        self.levels: tuple[tuple[int, ...], ...] = labels
+        """The domain of each shard at each scope of the property, large to small."""
+        if replication.factors[-1][0] is Scope.NODE:
+            self.levels = (*labels, nodes)
+        copies = replication.copies
+        scopes: list[tuple[int, tuple[int, ...]]] = [(copies, tuple(self.bits.values()))]
+        for (_, factor), level in zip(replication.factors, self.levels, strict=True):
+            masks: dict[int, int] = {}
+            for shard, domain in zip(shards, level, strict=True):
+                masks[domain] = masks.get(domain, 0) | self.bits[shard]
+            # Domains that are single shards say the same as the scope of shards.
+            if len(masks) < len(shards) or factor != copies:
+                scopes.append((factor, tuple(masks.values())))
+        self.scopes = tuple(scopes)
+        self.proving = tuple((factor, masks) for factor, masks in scopes if len(masks) >= factor)
+        """Those that a copyset can satisfy."""
+        self.harmless = copies if len(shards) >= copies else 1
+        """Fewer shards than this hide nothing, whichever they are."""
+
+
+# Found for every log that is activated, as are labels.
+_structure = lru_cache(maxsize=8192)(_Structure)
 
 
 class FailureDomains:
@@ -92,26 +139,46 @@ class FailureDomains:
     Args:
         shards: the nodeset.
         replication: that of the epoch.
-        location: None for a shard whose node is not in the cluster file. Such a node counts as a domain of its own at every scope: splitting a
-            domain never makes an f-majority that is none.
+        labels: that of the epoch.
     """
 
     __slots__ = ("_empty", "_lost", "_structure", "_unavailable", "replication", "shards")
 
-    def __init__(
-        self,
+    def __init__(self, shards: Iterable[ShardId], replication: ReplicationProperty, labels: Labels) -> None:
+        self.shards = tuple(sorted(set(shards)))
+        self.replication = replication
+        self._structure = _structure(self.shards, replication, labels)
+        self._lost = self._empty = self._unavailable = 0
+
+    @classmethod
+    def by_file(
+        cls,
         shards: Iterable[ShardId],
         replication: ReplicationProperty,
         location: Callable[[ShardId], Location | None],
-    ) -> None:
-        self.shards = tuple(sorted(set(shards)))
-        self.replication = replication
-        self._structure = _structure_at(self.shards, replication, tuple(map(location, self.shards)))
-        self._lost = self._empty = self._unavailable = 0
+    ) -> FailureDomains:
+        """The domains as the cluster file says: for what has no epoch metadata, such as nodesets to come and metadata logs.
+
+        Args:
+            location: as in `labels_by_file`.
+        """
+        shards = tuple(shards)
+        return cls(shards, replication, labels_by_file(shards, replication, location))
 
     def relocate(self, location: Callable[[ShardId], Location | None]) -> None:
-        """It is known of more shards where they stand."""
-        self._structure = _structure_at(self.shards, self.replication, tuple(map(location, self.shards)))
+        """The cluster file says of more shards where they stand."""
+        labels = labels_by_file(self.shards, self.replication, location)
+        self._structure = _structure(self.shards, self.replication, labels)
+
+    @property
+    def key(self) -> Hashable:
+        """Equal for equal domains, whatever is known of the shards' authority."""
+        return self.shards, self.replication, self._structure.levels
+
+    @property
+    def by_shard(self) -> dict[ShardId, tuple[int, ...]]:
+        """The domain of each shard at each scope of the replication property, large to small."""
+        return dict(zip(self.shards, zip(*self._structure.levels, strict=True), strict=True))
 
     def set_authority(self, shard: ShardId, authority: Authority) -> None:
         """Note what a shard's answers are worth. A shard outside the nodeset is ignored."""
@@ -140,9 +207,9 @@ class FailureDomains:
         missing = self._everything() & ~self._empty & ~self._mask(shards)
         # A shard that lost data keeps its domain from being complete, whether it answers or not.
         blocked = missing | self._lost
-        # Fewer shards than copies touch fewer domains than any scope of single shards asks for.
-        met = blocked.bit_count() < self.replication.copies or any(
-            self._touched(masks, blocked) < factor for factor, masks in self._structure.scopes
+        structure = self._structure
+        met = blocked.bit_count() < structure.harmless or any(
+            self._touched(masks, blocked) < factor for factor, masks in structure.proving
         )
         if missing & ~self._lost == 0:
             return FMajority.COMPLETE if met else FMajority.NON_AUTHORITATIVE

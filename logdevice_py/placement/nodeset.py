@@ -77,7 +77,7 @@ def _whole(config: ClusterConfig, target: int) -> tuple[ShardId, ...]:
 
 def _can_replicate(picked: set[ShardId], config: ClusterConfig, replication: ReplicationProperty) -> bool:
     writable = [shard for shard in picked if config.is_writable(shard)]
-    return FailureDomains(writable, replication, config.location).can_replicate(writable)
+    return FailureDomains.by_file(writable, replication, config.location).can_replicate(writable)
 
 
 def _candidate(key: int, node: NodeConfig) -> tuple[float, ShardId]:

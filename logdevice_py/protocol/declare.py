@@ -24,12 +24,31 @@ from logdevice_py.core.units import Timestamp
 T = TypeVar("T")
 
 
+FIELDS_SIZE_MAX: Final = 65_535
+"""Bytes that the fields of any message take at most."""
+_INTEGER_SIZE: Final = 9
+_HEAD_SIZE: Final = 5
+"""Bytes before the content of a text, of bytes or of an array, at most."""
+_LATER_FIELDS_SIZE: Final = 4096
+"""Bytes that fields may take which a later version adds to a message."""
+_LATER_FIELDS: Final = 64
+"""How many fields a later version may add, and how long an array in them may be where no array was before."""
+
+
 class FieldKind(Protocol):
     """How one field looks on the wire, for the checker and for the docs."""
 
     @property
     def name(self) -> str:
         """How the kind is called in docs and errors."""
+
+    @property
+    def size_max(self) -> int:
+        """Bytes that a value takes on the wire at most."""
+
+    @property
+    def array_len_max(self) -> int:
+        """Elements of the longest array in a value; 0 when it has none."""
 
     def check(self, value: Any) -> Any:
         """The value that the message holds; ValueError when the wire value is not allowed."""
@@ -42,6 +61,14 @@ class IntKind:
     name: str
     lo: int
     hi: int
+
+    @property
+    def size_max(self) -> int:
+        return _INTEGER_SIZE
+
+    @property
+    def array_len_max(self) -> int:
+        return 0
 
     def check(self, value: Any) -> int:
         if type(value) is not int or not self.lo <= value <= self.hi:
@@ -56,6 +83,14 @@ class BytesKind:
     name: str
     hi: int
 
+    @property
+    def size_max(self) -> int:
+        return _HEAD_SIZE + self.hi
+
+    @property
+    def array_len_max(self) -> int:
+        return 0
+
     def check(self, value: Any) -> bytes:
         if type(value) is not bytes or len(value) > self.hi:
             raise ValueError(f"{self.name} expected")
@@ -64,10 +99,18 @@ class BytesKind:
 
 @dataclass(frozen=True)
 class TextKind:
-    """UTF-8 text up to a number of bytes."""
+    """UTF-8 text up to a number of characters."""
 
     name: str
     hi: int
+
+    @property
+    def size_max(self) -> int:
+        return _HEAD_SIZE + 4 * self.hi
+
+    @property
+    def array_len_max(self) -> int:
+        return 0
 
     def check(self, value: Any) -> str:
         if type(value) is not str or len(value) > self.hi:
@@ -80,6 +123,14 @@ class BoolKind:
     """True or false."""
 
     name: str = "bool"
+
+    @property
+    def size_max(self) -> int:
+        return 1
+
+    @property
+    def array_len_max(self) -> int:
+        return 0
 
     def check(self, value: Any) -> bool:
         if type(value) is not bool:
@@ -95,6 +146,14 @@ class StatusKind:
     """A status code; one that this version does not know is read as INTERNAL."""
 
     name: str = "status"
+
+    @property
+    def size_max(self) -> int:
+        return _INTEGER_SIZE
+
+    @property
+    def array_len_max(self) -> int:
+        return 0
 
     def check(self, value: Any) -> Status:
         if type(value) is not int:
@@ -114,6 +173,14 @@ class ListKind:
         element = self.element
         object.__setattr__(self, "_check", element._check if isinstance(element, TupleKind) else element.check)  # type: ignore[attr-defined]
 
+    @property
+    def size_max(self) -> int:
+        return _HEAD_SIZE + self.hi * self.element.size_max
+
+    @property
+    def array_len_max(self) -> int:
+        return max(self.hi, self.element.array_len_max)
+
     def check(self, value: Any) -> list[Any]:
         if type(value) is not list or len(value) > self.hi:
             raise ValueError(f"{self.name} expected")
@@ -131,6 +198,14 @@ class TupleKind:
     def __post_init__(self) -> None:
         # lists of tuples are most of what large messages hold: straight-line code is three times as fast as a loop over the elements
         object.__setattr__(self, "_check", _tuple_checker(self.name, self.elements))
+
+    @property
+    def size_max(self) -> int:
+        return _HEAD_SIZE + sum(kind.size_max for kind in self.elements)
+
+    @property
+    def array_len_max(self) -> int:
+        return max(len(self.elements), *(kind.array_len_max for kind in self.elements))
 
     def check(self, value: Any) -> tuple[Any, ...]:
         checked: tuple[Any, ...] = self._check(value)  # type: ignore[attr-defined]
@@ -163,6 +238,14 @@ class PayloadKind:
     """The raw bytes behind the fields; at most one a message, not part of the array."""
 
     name: str = "payload"
+
+    @property
+    def size_max(self) -> int:
+        return 0
+
+    @property
+    def array_len_max(self) -> int:
+        return 0
 
     def check(self, value: Any) -> bytes:
         raise AssertionError("payloads do not pass through the array")
@@ -221,6 +304,10 @@ class MessageCodec:
     cls: type[Any]
     fields: tuple[tuple[str, FieldKind], ...]
     payload: str | None
+    fields_size_max: int
+    """Bytes that its fields may take: what the declaration allows, and room for what later versions add."""
+    array_len_max: int
+    """Elements that an array in its fields may have, likewise."""
     pack: Callable[[Any], bytes]
     """Fields of a message as a msgpack array."""
     unpack: Callable[[Any, bytes], Any]
@@ -252,8 +339,17 @@ def _codec(number: int, cls: type[Any]) -> MessageCodec:
     payload = next((name for name, kind in kinds if isinstance(kind, PayloadKind)), None)
     wire = [(name, kind) for name, kind in kinds if not isinstance(kind, PayloadKind)]
     required = sum(1 for field in dataclasses.fields(cls) if _is_required(field) and field.name != payload)
+    size_max = _HEAD_SIZE + sum(kind.size_max for _, kind in wire) + _LATER_FIELDS_SIZE
     return MessageCodec(
-        number, cls.__name__, cls, tuple(wire), payload, _packer(wire), _unpacker(cls, wire, payload, required)
+        number,
+        cls.__name__,
+        cls,
+        tuple(wire),
+        payload,
+        min(size_max, FIELDS_SIZE_MAX),
+        max(len(wire) + _LATER_FIELDS, *(kind.array_len_max for _, kind in wire)),
+        _packer(wire),
+        _unpacker(cls, wire, payload, required),
     )
 
 

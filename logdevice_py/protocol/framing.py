@@ -10,6 +10,7 @@ nobody else notices.
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from typing import Any, Final, NoReturn
 
 import msgpack
@@ -18,7 +19,8 @@ from msgpack import unpackb
 
 from logdevice_py.core.entry import BODY_SIZE_MAX
 from logdevice_py.core.status import ProtocolError
-from logdevice_py.protocol.declare import CODEC_OF, CODECS
+from logdevice_py.core.unpacking import UNCHECKED_SIZE, check_complete
+from logdevice_py.protocol.declare import CODEC_OF, CODECS, FIELDS_SIZE_MAX
 
 _HEAD: Final = struct.Struct(">IHBB")
 _CRC: Final = struct.Struct(">I")
@@ -30,12 +32,13 @@ FRAME_SIZE_MAX: Final = BODY_SIZE_MAX + (1 << 20)
 """Of any frame, length field included."""
 FRAME_SIZE_MAX_BEFORE_HELLO: Final = 4096
 """Of a frame from a peer that has not introduced itself."""
-FIELDS_SIZE_MAX: Final = 65_535
 _JOINED_PAYLOAD_MAX: Final = 4096
 """One piece costs less than two up to here."""
 _BUFFER_SIZE: Final = 1 << 18
-_BUFFER_SIZE_BUSY: Final = 1 << 21
-"""Of a connection that carries large frames: with less room most of them arrive in pieces that have to be moved."""
+_BEGUN_SIZE: Final = 4096
+"""Bytes that a begun frame gets at first, if it declares as many."""
+_SMALL_LENGTH_MAX: Final = _LENGTH_MIN + FIELDS_SIZE_MAX
+"""Of what lies behind the length field of a message without payload."""
 
 
 def encode_frame(message: Any) -> list[bytes]:
@@ -65,84 +68,132 @@ def decode_frame(frame: bytes) -> Any:
     return messages[0]
 
 
-class FrameReader:
-    """Cuts a byte stream into messages. Memory is bounded by the frame limit in force.
+class InputMemory:
+    """What the frames that are begun on all connections of a process take, bounded together.
 
-    Use: fill a part of `get_buffer()`, then call `received` with the number of bytes filled; or call `feed`.
+    When they need more, the frame that was begun longest ago makes way: honest frames are begun and complete, those that nobody means to complete stay.
     """
 
-    __slots__ = ("_buffer", "_read", "_sound_crc", "_write", "frame_size_max")
+    __slots__ = ("_holders", "limit", "used")
 
-    def __init__(self, frame_size_max: int = FRAME_SIZE_MAX, *, buffer_size: int = _BUFFER_SIZE) -> None:
+    def __init__(self, limit: int) -> None:
         """
         Args:
-            buffer_size: bytes of the buffer at first; it grows for what needs more.
+            limit: bytes.
+        """
+        self.limit = limit
+        self.used = 0
+        self._holders: dict[FrameReader, int] = {}
+        """In the order in which their frames were begun."""
+
+    def take(self, reader: FrameReader, size: int) -> None:
+        """A reader holds so many bytes from here on. Others, or itself, may be told to make way."""
+        self.used += size - self._holders.get(reader, 0)
+        self._holders[reader] = size
+        while self.used > self.limit:
+            oldest = next((each for each in self._holders if each.makes_way is not None), None)
+            if oldest is None:
+                return
+            self.give_back(oldest)
+            assert oldest.makes_way is not None
+            oldest.makes_way()
+
+    def give_back(self, reader: FrameReader) -> None:
+        """A reader holds nothing any more."""
+        self.used -= self._holders.pop(reader, 0)
+
+
+class FrameReader:
+    """Cuts a byte stream into messages.
+
+    Use: fill a part of `get_buffer()`, then call `received` with the number of bytes filled; or call `feed`. Bytes come into a buffer that many
+    readers share. Only a frame that is begun and not complete has memory of its own, which grows with what arrives of it.
+    """
+
+    __slots__ = (
+        "_memory",
+        "_own",
+        "_shared",
+        "_sound_crc",
+        "_write",
+        "completed",
+        "frame_size_max",
+        "large_types",
+        "makes_way",
+        "received_bytes",
+    )
+
+    def __init__(
+        self,
+        frame_size_max: int = FRAME_SIZE_MAX,
+        *,
+        shared: bytearray | None = None,
+        memory: InputMemory | None = None,
+    ) -> None:
+        """
+        Args:
+            shared: where bytes come that continue no frame; whoever fills it calls `received` before anybody else fills it. None: one of its own.
+            memory: where begun frames are accounted for.
         """
         self.frame_size_max = frame_size_max
-        self._buffer = bytearray(min(buffer_size, 2 * frame_size_max))
-        self._read = 0
+        self.large_types: frozenset[int] | None = None
+        """Numbers of the messages that may have a payload of any size; None: all that are declared with one."""
+        self.makes_way: Callable[[], None] | None = None
+        """Ends the connection when begun frames take too much memory; None: this one's may."""
+        self.received_bytes = 0
+        self.completed = 0
+        """Messages so far."""
+        self._shared = bytearray(_BUFFER_SIZE) if shared is None else shared
+        self._memory = memory
+        self._own: bytearray | None = None
         self._write = 0
+        """Bytes of the begun frame that are there, in its own buffer."""
         self._sound_crc = -1
         """Checksum of the frame begun, when its head and fields match it and only its payload is not complete."""
 
     @property
     def pending(self) -> int:
         """Bytes received that are no complete frame yet."""
-        return self._write - self._read
+        return self._write
 
     def feed(self, data: bytes) -> list[Any]:
         """The messages completed by these bytes."""
-        count, write = len(data), self._write
-        if write + count <= len(self._buffer):
-            self._buffer[write : write + count] = data
-            return self.received(count)
         messages: list[Any] = []
-        at = 0
+        at, count = 0, len(data)
         while at < count:
             view = self.get_buffer()
             size = min(len(view), count - at)
             view[:size] = data[at : at + size]
-            del view  # the buffer cannot grow while somebody looks at it
-            messages += self.received(size)
+            view.release()
             at += size
+            messages += self.received(size)
         return messages
 
     def get_buffer(self, _hint: int = -1) -> memoryview:
-        """Where the next bytes go."""
-        free = len(self._buffer) - self._write
-        wanted = self._wanted()
-        if free < wanted:
-            self._make_room(wanted)
-        return memoryview(self._buffer)[self._write :]
-
-    def _wanted(self) -> int:
-        """How many bytes would be useful: what the frame begun still lacks, and some more."""
-        if self._write - self._read >= 4:
-            length = int.from_bytes(self._buffer[self._read : self._read + 4], "big")
-            return max(length + 4 - (self._write - self._read), 16384)
-        return 16384
-
-    def _make_room(self, wanted: int) -> None:
-        """Move what is pending to the front; grow only for a frame that is within the limit."""
-        pending = bytes(memoryview(self._buffer)[self._read : self._write])
-        needed = len(pending) + wanted
-        size = max(_BUFFER_SIZE_BUSY if needed > _BUFFER_SIZE // 4 else _BUFFER_SIZE, needed)
-        if size > len(self._buffer) or len(self._buffer) > 4 * size:
-            self._buffer = bytearray(size)
-        self._buffer[: len(pending)] = pending
-        self._read, self._write = 0, len(pending)
+        """Where the next bytes go; never empty."""
+        if self._own is None:
+            return memoryview(self._shared)
+        return memoryview(self._own)[self._write :]
 
     def received(self, count: int) -> list[Any]:
-        """The messages completed by `count` further bytes."""
-        write = self._write = self._write + count
+        """The messages completed by `count` further bytes.
+
+        Raises:
+            ProtocolError: the bytes are no messages. Nothing can be read from here on.
+        """
+        self.received_bytes += count
+        buffer = self._shared if self._own is None else self._own
+        read, write = 0, self._write + count
         messages: list[Any] = []
-        read, largest = self._read, self.frame_size_max - 4
-        view = memoryview(self._buffer)
+        largest = self.frame_size_max - 4
+        view = memoryview(buffer)
         try:
             while write - read >= HEAD_SIZE:
                 length, fields_length, type_, flags, crc = _FRAME_HEAD.unpack_from(view, read)
                 if not _LENGTH_MIN <= length <= largest:
                     self._refuse(length)
+                if length > _SMALL_LENGTH_MAX:
+                    self._check_large(length, type_)
                 end = read + 4 + length
                 at = read + HEAD_SIZE + fields_length
                 if at > end:
@@ -167,10 +218,43 @@ class FrameReader:
                         self._refuse(length)
         finally:
             view.release()
-            if read == write:
-                read = self._write = 0
-            self._read = read
+        self.completed += len(messages)
+        self._keep(buffer, read, write)
         return messages
+
+    def close(self) -> None:
+        """Nothing more is read: give back what the begun frame holds."""
+        self._own = None
+        self._write = 0
+        if self._memory is not None:
+            self._memory.give_back(self)
+
+    def _keep(self, buffer: bytearray, read: int, write: int) -> None:
+        """Keep what is begun in a buffer of its own, with room for more of it."""
+        begun = self._write = write - read
+        if not begun:
+            if self._own is not None:
+                self.close()
+            return
+        if self._own is not None and read == 0 and write < len(buffer):
+            return
+        # As much as the frame needs, so that what follows comes into the shared buffer again, but at most as much again as is there:
+        # four bytes that declare a frame cost no more than its head.
+        size = int.from_bytes(buffer[read : read + 4], "big") + 4 if begun >= 4 else HEAD_SIZE
+        own = bytearray(min(size, max(2 * begun, _BEGUN_SIZE)))
+        own[:begun] = memoryview(buffer)[read:write]
+        self._own = own
+        if self._memory is not None:
+            if read and buffer is not self._shared:
+                self._memory.give_back(self)  # another frame, begun later
+            self._memory.take(self, len(own))
+
+    def _check_large(self, length: int, type_: int) -> None:
+        codec = CODECS.get(type_)
+        allowed = self.large_types
+        if codec is None or codec.payload is None or (allowed is not None and type_ not in allowed):
+            name = f"message type {type_}" if codec is None else codec.name
+            raise ProtocolError(f"a frame of {length + 4} bytes; {name} may have {_SMALL_LENGTH_MAX + 4} here")
 
     def _refuse(self, length: int) -> NoReturn:
         raise ProtocolError(f"a frame of {length + 4} bytes; {HEAD_SIZE} to {self.frame_size_max} are allowed")
@@ -182,8 +266,12 @@ def _decode(type_: int, flags: int, fields: bytes, payload: bytes) -> Any:
     codec = CODECS.get(type_)
     if codec is None:
         raise ProtocolError(f"message type {type_} is not known")
+    if len(fields) > codec.fields_size_max:
+        raise ProtocolError(f"{codec.name}: {len(fields)} bytes of fields, at most {codec.fields_size_max} are allowed")
     try:
-        array = unpackb(fields, max_map_len=0, max_ext_len=0)
+        if len(fields) > UNCHECKED_SIZE:
+            check_complete(fields)
+        array = unpackb(fields, max_array_len=codec.array_len_max, max_map_len=0, max_ext_len=0)
     except (ValueError, msgpack.UnpackException, RecursionError) as error:
         raise ProtocolError(f"{codec.name}: fields cannot be unpacked: {error}") from None
     if type(array) is not list:

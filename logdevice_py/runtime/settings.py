@@ -36,8 +36,48 @@ class RuntimeSettings:
         lo=64 << 10,
         doc="Read streams of a peer pause while more than this waits unread, until a quarter of it is left.",
     )
+    output_bytes_total_max: int = setting(
+        1 << 30,
+        unit="bytes",
+        lo=1 << 20,
+        doc="While more than this waits to be sent to all peers together, the client for which most waits is disconnected.",
+    )
+    input_bytes_max: int = setting(
+        256 << 20,
+        unit="bytes",
+        lo=1 << 20,
+        doc="Memory for frames of which only a part has come, on all connections together. When it is used up the client's frame that was begun "
+        "longest ago is refused, and its connection closed. Nodes count but are not refused.",
+    )
+    frame_timeout_us: int = setting(
+        10_000_000,
+        unit="us",
+        lo=100_000,
+        doc="A connection on which a frame is begun and hardly goes on for this long is closed: less than 6 KiB of it a second.",
+    )
     connections_max: int = setting(
-        10_000, unit="connections", lo=1, doc="Further incoming connections are refused while this many are open."
+        10_000,
+        unit="connections",
+        lo=1,
+        doc="Further clients are refused while this many are connected. Nodes have places beside these.",
+    )
+    connections_per_address_max: int = setting(
+        5_000,
+        unit="connections",
+        lo=1,
+        doc="Further connections from an address are refused while it has this many, introduced as clients or not at all.",
+    )
+    connections_introducing_max: int = setting(
+        1_000,
+        unit="connections",
+        lo=1,
+        doc="While more connections than this have not introduced themselves, the one that has waited longest is closed.",
+    )
+    connections_per_node_max: int = setting(
+        16,
+        unit="connections",
+        lo=1,
+        doc="Further connections that introduce themselves as a certain node are refused while this many are open.",
     )
     user_timeout_us: int = setting(
         20_000_000,
@@ -53,7 +93,16 @@ class TransportMetrics:
 
     connections: int = gauge("Connections that stand or are being made.", unit="connections")
     connections_accepted: int = counter("Incoming connections accepted.", unit="connections")
-    connections_refused: int = counter("Incoming connections turned away at the limit.", unit="connections")
+    connections_refused: int = counter("Incoming connections turned away at a limit.", unit="connections")
+    frames_abandoned: int = counter(
+        "Connections closed because a frame that was begun did not go on, or took memory that others needed.",
+        unit="connections",
+    )
+    input_bytes: int = gauge("Memory of frames of which only a part has come.", unit="bytes")
+    messages_dropped: int = counter(
+        "Messages that were not sent: nobody is connected, or too much waits for the peer. Who sent them hears that the peer is down.",
+        unit="messages",
+    )
     dials: int = counter("Outgoing connections tried.", unit="connections")
     dials_failed: int = counter("Outgoing connections that were refused or timed out.", unit="connections")
     protocol_errors: int = counter("Connections closed because of bytes that are no message.", unit="connections")

@@ -20,8 +20,15 @@ from typing import Any, Final, Protocol, cast
 from logdevice_py.core.ids import InstanceId, NodeId, PeerId, format_peer
 from logdevice_py.core.machine import Rng, backoff
 from logdevice_py.core.status import TRAITS, LogDeviceError, ProtocolError, Status
-from logdevice_py.protocol.framing import FRAME_SIZE_MAX, FRAME_SIZE_MAX_BEFORE_HELLO, FrameReader, encode_frame
-from logdevice_py.protocol.messages import PROTOCOL_VERSION_MAX, PROTOCOL_VERSION_MIN, Ack, Hello, says
+from logdevice_py.protocol.framing import (
+    FRAME_SIZE_MAX,
+    FRAME_SIZE_MAX_BEFORE_HELLO,
+    FrameReader,
+    InputMemory,
+    encode_frame,
+)
+from logdevice_py.protocol.messages import PROTOCOL_VERSION_MAX, PROTOCOL_VERSION_MIN, Ack, Hello, MessageType, says
+from logdevice_py.runtime.admission import Admission
 from logdevice_py.runtime.clock import monotonic_us
 from logdevice_py.runtime.complaints import Complaints
 from logdevice_py.runtime.settings import RuntimeSettings, TransportMetrics
@@ -35,6 +42,14 @@ PATIENCE_US: Final = 1_000
 """How long a patient message waits for another one to the same peer, where such have come lately. uvloop's timers tick in milliseconds."""
 _JOINED_MAX: Final = 32 << 10
 """Writes up to this size are joined: copying is cheaper than a list of pieces."""
+_READ_SIZE: Final = 256 << 10
+"""Bytes that are taken from a connection at a time at most."""
+_LARGE_FROM_CLIENTS: Final = frozenset({int(MessageType.APPEND)})
+_LOOKS: Final = 4
+"""How often a begun frame is looked at within `frame_timeout_us`. It is given up when it has hardly moved between any two: a process that was stopped
+for a while looks once then, not several times."""
+_BEGUN_PROGRESS: Final = 6 << 10
+"""Bytes a second that a begun frame gets at least."""
 
 
 @dataclass(slots=True)
@@ -91,13 +106,16 @@ class _Connection(asyncio.BufferedProtocol):
         "_alone_at",
         "_company",
         "_deaf",
+        "_looks",
         "_owner",
         "_reader",
+        "_seen",
         "_timer",
         "_waiting",
         "_waits_since",
         "dialled",
         "out",
+        "output_bytes",
         "peer",
         "transport",
         "trouble",
@@ -106,7 +124,15 @@ class _Connection(asyncio.BufferedProtocol):
 
     def __init__(self, owner: Transport, peer: PeerId | None) -> None:
         self._owner = owner
-        self._reader = FrameReader(FRAME_SIZE_MAX if peer is not None else FRAME_SIZE_MAX_BEFORE_HELLO)
+        self._reader = FrameReader(
+            FRAME_SIZE_MAX if peer is not None else FRAME_SIZE_MAX_BEFORE_HELLO,
+            shared=owner.read_into,
+            memory=owner.input_memory,
+        )
+        self._seen = (0, 0)
+        """Messages and bytes at the last look."""
+        self._looks = 0
+        """How many looks in a row have found the same frame, hardly longer."""
         self._timer: asyncio.TimerHandle | None = None
         self._deaf = False
         """Its requests are left unread until it has read the answers to earlier ones."""
@@ -117,6 +143,8 @@ class _Connection(asyncio.BufferedProtocol):
         """Why the connection ends, should it end before it is up."""
         self.up = False
         self.out: list[bytes] = []
+        self.output_bytes = 0
+        """What waited to be sent when something was sent last."""
         self._company = False
         """The last patient message was followed by another message within the time that it may wait."""
         self._alone_at = 0
@@ -172,6 +200,9 @@ class _Connection(asyncio.BufferedProtocol):
                 f"{'ACK' if self.dialled else 'HELLO'} expected, {type(first).__name__.upper()} came first"
             )
         self._reader.frame_size_max = FRAME_SIZE_MAX
+        if self.peer is not None and self.peer < 0:
+            self._reader.large_types = _LARGE_FROM_CLIENTS
+            self._reader.makes_way = self._make_way
         return messages[1:] if self.up else []
 
     def _silent(self) -> None:
@@ -181,6 +212,19 @@ class _Connection(asyncio.BufferedProtocol):
             "no introduction", f"{self.describe()}: no introduction within {seconds:.1f} s; connection closed"
         )
         self.abort()
+
+    def _make_way(self) -> None:
+        self._owner.abandon(self, "began a frame and did not complete it while the memory for such frames is used up")
+
+    def look_at_begun(self, least: int) -> bool:
+        """Whether a frame is begun and has got less than `least` bytes between any two of the last looks."""
+        reader = self._reader
+        seen, self._seen = self._seen, (reader.completed, reader.received_bytes)
+        if not reader.pending or self._deaf or seen[0] != reader.completed or reader.received_bytes - seen[1] >= least:
+            self._looks = 0
+        else:
+            self._looks += 1
+        return self._looks >= _LOOKS
 
     def pause_writing(self) -> None:
         if self.up and self.peer is not None:
@@ -199,6 +243,8 @@ class _Connection(asyncio.BufferedProtocol):
         self.transport = None
         self.out.clear()
         self._waiting.clear()
+        self._reader.makes_way = None
+        self._reader.close()
         self._owner.disconnected(self)
 
     def queue(self, message: Any) -> None:
@@ -259,12 +305,17 @@ class _Connection(asyncio.BufferedProtocol):
         else:
             transport.writelines(out)
         waiting = transport.get_write_buffer_size()
+        if waiting != self.output_bytes:
+            self._owner.output_bytes += waiting - self.output_bytes
+            self.output_bytes = waiting
         if waiting > self._owner.settings.output_bytes_max:
             self._owner.metrics.slow_peers_closed += 1
             self._owner.complain(
                 "does not read", f"{self.describe()} does not read: {waiting} bytes wait for it; connection closed"
             )
             self.abort()
+        elif self._owner.output_bytes > self._owner.settings.output_bytes_total_max:
+            self._owner.relieve()
         elif waiting > _DEAF_FACTOR * self._owner.settings.output_bytes_congested and not (self.dialled or self._deaf):
             self._deaf = True
             self._owner.metrics.reading_paused += 1
@@ -282,6 +333,11 @@ class _Connection(asyncio.BufferedProtocol):
         pending = transport.get_write_buffer_size() if transport is not None else 0
         return ConnectionState(self.peer, address, self.dialled, self.up, pending, self._deaf)
 
+    def address(self) -> str:
+        """The host at the other end; empty when the connection is gone."""
+        found = self.transport.get_extra_info("peername") if self.transport is not None else None
+        return str(found[0]) if found else ""
+
     def describe(self) -> str:
         """For log lines."""
         address = self.transport.get_extra_info("peername") if self.transport is not None else None
@@ -295,8 +351,10 @@ class _Route:
 
     connection: _Connection | None
     dialling: asyncio.Task[None] | None
-    waiting: list[Any]
+    waiting: list[bytes]
+    """Frames, in pieces."""
     waiting_bytes: int
+    waiting_messages: int
     pauses: Iterator[int] | None
     not_before: int
     refused: bool
@@ -327,6 +385,13 @@ class Transport:
         self._routes: dict[PeerId, _Route] = {}
         self._clients: dict[PeerId, _Connection] = {}
         self._connections: set[_Connection] = set()
+        self.admission = Admission(settings)
+        self.read_into = bytearray(_READ_SIZE)
+        """Where bytes of all connections come, one connection at a time."""
+        self.input_memory = InputMemory(settings.input_bytes_max)
+        self.output_bytes = 0
+        """What waits to be sent, as of when something was sent last to each."""
+        self._look: asyncio.TimerHandle | None = None
         self._dirty: dict[_Connection, None] = {}
         self._patient: dict[_Connection, None] = {}
         self._patience: asyncio.TimerHandle | None = None
@@ -355,6 +420,7 @@ class Transport:
                 self._wait(to, message)
                 return
         if connection is None:
+            self.metrics.messages_dropped += 1
             return
         if not patient or connection in self._dirty:
             connection.queue(message)
@@ -409,10 +475,6 @@ class Transport:
         for connection in list(self._connections):
             yield connection.state()
 
-    def inbound(self) -> int:
-        """Number of open accepted connections."""
-        return sum(1 for connection in self._connections if not connection.dialled)
-
     def troubles(self) -> dict[PeerId, LogDeviceError]:
         """Nodes that the last try did not reach, and why: CONNFAILED, or the status with which the node refused us."""
         return {
@@ -428,8 +490,9 @@ class Transport:
         if self._server is not None:
             self._server.close()
         self.flush()
-        if self._patience is not None:
-            self._patience.cancel()
+        for timer in (self._patience, self._look):
+            if timer is not None:
+                timer.cancel()
         for connection in self._patient:
             connection.send_waiting()
         tasks = [route.dialling for route in self._routes.values() if route.dialling is not None]
@@ -452,18 +515,77 @@ class Transport:
     def _route(self, peer: PeerId) -> _Route:
         route = self._routes.get(peer)
         if route is None:
-            route = self._routes[peer] = _Route(None, None, [], 0, None, 0, False, None)
+            route = self._routes[peer] = _Route(None, None, [], 0, 0, None, 0, False, None)
         return route
 
     def _wait(self, peer: PeerId, message: Any) -> None:
         route = self._route(peer)
         now = monotonic_us()
         if route.dialling is None and now < route.not_before:
+            self.metrics.messages_dropped += 1
             return  # it was refused a moment ago and the loss was reported then
-        if len(route.waiting) < 10_000:
-            route.waiting.append(message)
+        pieces = encode_frame(message)
+        route.waiting += pieces
+        route.waiting_messages += 1
+        size = sum(map(len, pieces))
+        route.waiting_bytes += size
+        self.output_bytes += size
+        settings = self.settings
+        if route.waiting_bytes > settings.output_bytes_max or self.output_bytes > settings.output_bytes_total_max:
+            self._drop_waiting(route)
+            # an event of its own: this may be called within a turn
+            self.loop.call_soon(self._tell_dropped, peer)
         if route.dialling is None:
             self._dial(peer, route)
+
+    def _tell_dropped(self, peer: PeerId) -> None:
+        if not self._closing:
+            self.events.on_peer_down(peer, refused=False)
+
+    def _drop_waiting(self, route: _Route) -> None:
+        """What waits for a connection is not sent."""
+        self.metrics.messages_dropped += route.waiting_messages
+        self._take_waiting(route)
+
+    def _take_waiting(self, route: _Route) -> list[bytes]:
+        waiting, route.waiting = route.waiting, []
+        self.output_bytes -= route.waiting_bytes
+        route.waiting_bytes = route.waiting_messages = 0
+        return waiting
+
+    def relieve(self) -> None:
+        """Much waits for all peers together: the client for which most waits is disconnected, if it is still so much."""
+        for each in self._connections:
+            waiting = each.transport.get_write_buffer_size() if each.transport is not None else 0
+            self.output_bytes += waiting - each.output_bytes
+            each.output_bytes = waiting
+        if self.output_bytes > self.settings.output_bytes_total_max:
+            worst = max(self._clients.values(), key=lambda each: each.output_bytes, default=None)
+            if worst is not None and worst.output_bytes:
+                self.metrics.slow_peers_closed += 1
+                self.complain(
+                    "does not read",
+                    f"{worst.describe()} does not read: {worst.output_bytes} bytes wait for it, {self.output_bytes} for all; connection closed",
+                )
+                worst.abort()
+
+    # Begun frames
+
+    def abandon(self, connection: _Connection, what: str) -> None:
+        """Close a connection because of a frame that is not completed."""
+        self.metrics.frames_abandoned += 1
+        self.complain("begun frame", f"{connection.describe()} {what}; connection closed")
+        connection.abort()
+
+    def _look_at_begun(self) -> None:
+        """Close connections on which a begun frame does not go on."""
+        pause = self.settings.frame_timeout_us / 1e6 / (_LOOKS + 1)
+        least = max(1, int(_BEGUN_PROGRESS * pause))
+        for connection in list(self._connections):
+            if connection.look_at_begun(least):
+                self.abandon(connection, "began a frame and does not go on with it")
+        self.metrics.input_bytes = self.input_memory.used
+        self._look = self.loop.call_later(pause, self._look_at_begun) if self._connections else None
 
     def _dial(self, peer: PeerId, route: _Route) -> None:
         if self._closing:
@@ -499,7 +621,7 @@ class Transport:
                 self._rng, initial_us=self.settings.redial_us_min, max_us=self.settings.redial_us_max
             )
         route.not_before = monotonic_us() + next(route.pauses)
-        route.waiting = []
+        self._drop_waiting(route)
         if not self._closing:
             self.events.on_peer_down(peer, refused=refused)
 
@@ -507,6 +629,8 @@ class Transport:
 
     def connected(self, connection: _Connection) -> None:
         self._connections.add(connection)
+        if self._look is None and not self._closing:
+            self._look = self.loop.call_later(0, self._look_at_begun)
         if connection.dialled:
             me = self.identity
             assert connection.peer is not None
@@ -524,13 +648,21 @@ class Transport:
                 )
             )
             connection.flush()
-        elif self.inbound() > self.settings.connections_max:
+            return
+        refusal = self.admission.arrived(connection, connection.address())
+        if refusal is not None:
             self.metrics.connections_refused += 1
-            others = self.inbound() - 1
-            self.complain("too many connections", f"{connection.describe()} refused: {others} connections are open")
+            self.complain("too many connections", f"{connection.describe()} refused: {refusal}")
             connection.abort()
-        else:
-            self.metrics.connections_accepted += 1
+            return
+        self.metrics.connections_accepted += 1
+        displaced = self.admission.displaced()
+        if displaced is not None:
+            assert isinstance(displaced, _Connection)
+            self.metrics.connections_refused += 1
+            self.complain("too many connections", f"{displaced.describe()} has not introduced itself and makes way")
+            self.admission.gone(displaced)
+            displaced.abort()
 
     def acknowledged(self, connection: _Connection, ack: Ack) -> None:
         """The dialled side: the peer answered HELLO."""
@@ -542,25 +674,29 @@ class Transport:
         connection.up = True
         route.connection, route.dialling, route.trouble = connection, None, None
         route.pauses, route.not_before = None, 0
-        waiting, route.waiting = route.waiting, []
+        waiting = self._take_waiting(route)
         self.events.on_config_version(ack.config_version)
         self.events.on_peer_up(connection.peer)
-        for message in waiting:
-            connection.queue(message)
+        connection.out += waiting
         connection.flush()
 
     def greeted(self, connection: _Connection, hello: Hello) -> None:
         """The accepting side: the peer introduced itself."""
         me = self.identity
         status, detail = self._judge(hello)
+        if status is Status.OK and (full := self.admission.introduced(connection, int(hello.node))) is not None:
+            self.metrics.connections_refused += 1
+            status, detail = Status.OVERLOADED, full
+        welcome = status is Status.OK
         connection.queue(
             Ack(
                 status=status,
                 protocol=min(hello.protocol_max, PROTOCOL_VERSION_MAX),
-                cluster_uuid=me.cluster_uuid,
-                node=me.node,
-                instance=me.instance,
-                config_version=me.config_version,
+                # a stranger does not learn from a refusal whose node this is
+                cluster_uuid=me.cluster_uuid if welcome else b"",
+                node=me.node if welcome else NodeId(-1),
+                instance=me.instance if welcome else InstanceId(0),
+                config_version=me.config_version if welcome else 0,
                 detail=detail,
             )
         )
@@ -590,7 +726,7 @@ class Transport:
                 f"{PROTOCOL_VERSION_MIN} to {PROTOCOL_VERSION_MAX} spoken here",
             )
         if hello.cluster_name != me.cluster_name or (hello.cluster_uuid and hello.cluster_uuid != me.cluster_uuid):
-            return Status.INVALID_CLUSTER, f"this is a node of cluster {me.cluster_name} ({me.cluster_uuid.hex()})"
+            return Status.INVALID_CLUSTER, "a node of another cluster than the cluster file describes answers"
         if hello.destination not in (-1, me.node):
             return Status.NOTINCONFIG, f"this is N{me.node}, not N{hello.destination}"
         if hello.node >= 0:
@@ -605,6 +741,9 @@ class Transport:
 
     def disconnected(self, connection: _Connection) -> None:
         self._connections.discard(connection)
+        self.admission.gone(connection)
+        self.output_bytes -= connection.output_bytes
+        connection.output_bytes = 0
         self._dirty.pop(connection, None)
         self._patient.pop(connection, None)
         peer = connection.peer

@@ -18,8 +18,8 @@ from logdevice_py.simulation.connection import End, Host, Listener, Power
 from logdevice_py.simulation.links import LinkFault, flip_bit
 from logdevice_py.simulation.scheduler import Scheduler
 
-_READER_BUFFER = 1 << 16
-"""There are many connections, and most carry little: clearing a large buffer for each of them takes longer than using it."""
+_READ_SIZE = 1 << 16
+"""Bytes that a connection hands over at a time at most."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -65,7 +65,7 @@ class Network:
         self._blocked: dict[tuple[int, int], list[str]] = {}
         self._blocks = 0
         self._block_of: dict[tuple[int, int], int] = {}
-        self._readers: list[FrameReader] = []
+        self._read_into = bytearray(_READ_SIZE)
 
     def host(self, address: int) -> Host:
         """The machine of that address."""
@@ -87,13 +87,8 @@ class Network:
     # Processes
 
     def reader(self) -> FrameReader:
-        """For a connection; its buffer may have served another one."""
-        return self._readers.pop() if self._readers else FrameReader(buffer_size=_READER_BUFFER)
-
-    def give_back(self, reader: FrameReader) -> None:
-        """The connection is gone."""
-        if not reader.pending:
-            self._readers.append(reader)
+        """For a connection."""
+        return FrameReader(shared=self._read_into)
 
     def listen(self, address: int, listener: Listener) -> None:
         """A process is there."""
@@ -328,9 +323,20 @@ class Network:
 
     # Dialling
 
-    def dial(self, source: int, target: int, outcome: Callable[[End | None, bool], None]) -> None:
-        """Connect two machines; `outcome` gets the own end, or None and whether it was refused."""
-        attempt = _Attempt(self, source, target, outcome)
+    def dial(
+        self,
+        source: int,
+        target: int,
+        outcome: Callable[[End | None, bool], None],
+        *,
+        introduced_as: int | None = None,
+    ) -> None:
+        """Connect two machines; `outcome` gets the own end, or None and whether it was refused.
+
+        Args:
+            introduced_as: who the dialler says it is; None: the machine of that address.
+        """
+        attempt = _Attempt(self, source, target, outcome, source if introduced_as is None else introduced_as)
         self.scheduler.after(self.settings.dial_timeout, attempt.timeout)
         if not self.is_blocked(source, target):
             self.scheduler.after(self.delay(), attempt.reach)
@@ -341,10 +347,18 @@ class Network:
 class _Attempt:
     """One dial."""
 
-    __slots__ = ("_dialler", "_network", "_outcome", "_source", "_target", "end", "reached")
+    __slots__ = ("_dialler", "_introduced_as", "_network", "_outcome", "_source", "_target", "end", "reached")
 
-    def __init__(self, network: Network, source: int, target: int, outcome: Callable[[End | None, bool], None]) -> None:
+    def __init__(
+        self,
+        network: Network,
+        source: int,
+        target: int,
+        outcome: Callable[[End | None, bool], None],
+        introduced_as: int,
+    ) -> None:
         self._network = network
+        self._introduced_as = introduced_as
         self._source = source
         self._target = target
         self._outcome: Callable[[End | None, bool], None] | None = outcome
@@ -379,7 +393,7 @@ class _Attempt:
 
     def _introduce(self, other: End) -> None:
         if other.listener is not None:
-            other.listener.accepted(other, self._source)
+            other.listener.accepted(other, self._introduced_as)
 
     def _acknowledged(self) -> None:
         assert self.end is not None

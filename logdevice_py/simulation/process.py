@@ -417,9 +417,7 @@ class Process:
 
     def _lost(self, end: End) -> None:
         peer = self._peers.pop(end, None)
-        reader = self._readers.pop(end, None)
-        if reader is not None:
-            self._network.give_back(reader)
+        self._readers.pop(end, None)
         self._out.pop(end, None)
         if peer is None:
             return

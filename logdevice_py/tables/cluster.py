@@ -63,6 +63,9 @@ class InfoRow:
     protocol_max: int = column(_INTEGER, "The newest protocol that it speaks.")
     roles: str = column(_TEXT, "sequencer, storage, or both.")
     readiness: str = column(_TEXT, "OK, or the status that says why it should get no requests.")
+    copies_reviewed: int = column(
+        _FLAG, "Table `under_replicated_logs` of the node says all that follows from what it has heard of the shards."
+    )
 
 
 @table("settings", TableSource.EVERY_NODE)
@@ -151,3 +154,8 @@ class HistoricalMetadataRow:
     replication: str | None = column(_TEXT, "Replication property.")
     storage_set_size: int | None = column(_INTEGER, "Shards in the nodeset.")
     storage_set: str | None = column(_TEXT, "The nodeset; N2:S0=3 is generation 3 of that shard.")
+    failure_domains: str | None = column(
+        _TEXT,
+        "Which shards count as one rack, row and so on in these epochs, whatever the cluster file says by now: rack=N0:S0 N1:S0|N2:S0. "
+        "Empty: only nodes matter. NULL: not kept; the cluster file holds.",
+    )

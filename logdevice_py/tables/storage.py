@@ -20,6 +20,13 @@ class AsideReason(enum.Enum):
     DAMAGED = "It could not be opened, and an operator gave it up by name."
 
 
+class CopiesState(enum.Enum):
+    """What is known of the copies that lost shards held of some epochs of a log; the value says what it means."""
+
+    SHORT = "Entries are readable that have fewer copies than the log asks for."
+    GONE = "Lost shards suffice for a copyset: there may be records without any copy left."
+
+
 @table("shards", _STORAGE)
 @dataclass(slots=True)
 class ShardsRow:
@@ -218,6 +225,23 @@ class CopysetDistributionRow:
     entries: int = column(_INTEGER, "How many.")
     records: int = column(_INTEGER, "Records in them.")
     body_bytes: int = column(_INTEGER, "Bytes of their bodies.")
+
+
+@table("under_replicated_logs", _STORAGE)
+@dataclass(slots=True)
+class UnderReplicatedLogsRow:
+    """Epochs of a log that are short of copies because shards of their nodeset began as new generations or left the cluster file, and what
+    they held was not stored again. Nodes find this out in the background; column `copies_reviewed` of table `info` says whether they have."""
+
+    shard: int = column(_INTEGER, "Index of the shard that tells this within its node.")
+    log_id: int = column(_LOG, "The data log.")
+    state: str = column(_TEXT, "How bad it is.", words=CopiesState)
+    since_epoch: int = column(_INTEGER, "The first of the epochs.")
+    until_epoch: int = column(_INTEGER, "The last of the epochs.")
+    first_lsn: int | None = column(_LSN, "SHORT: the first entry here that is short of a copy.")
+    lost_shards: str = column(
+        _TEXT, "The shards that have lost what they held, each with the generation of these epochs."
+    )
 
 
 @table("under_replicated", TableSource.COMPARISON, required=("log_id", "lsn"))

@@ -12,7 +12,7 @@ from logdevice_py.core.marks import hit
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Timestamp
 from logdevice_py.metadata.epoch_metadata import EpochInterval
-from logdevice_py.placement.failure_domains import Authority, FailureDomains, FMajority
+from logdevice_py.placement.failure_domains import Authority, FMajority
 from sequencer.recovery.context import RecoveryCluster
 
 
@@ -78,7 +78,9 @@ class RecoveryShards:
         self.rebuilding: set[ShardId] = set()
         """Shards that said that they may lack entries of the epoch: what they hold is used, but that they hold nothing proves nothing."""
         self._places = {shard: cluster.location(shard) for shard in self.members}
-        self.domains = FailureDomains(self.members, interval.replication, self._places.get)
+        """By the cluster file; asked only of an interval without labels."""
+        self.domains = interval.domains(self._places.get)
+        self._has_labels = interval.labels is not None
         self._log = log
         self._cluster = cluster
         self._config_version = interval.config_version
@@ -105,6 +107,8 @@ class RecoveryShards:
 
     def _find_places(self) -> None:
         """Of shards that an older cluster file than the nodeset was chosen from did not name."""
+        if self._has_labels:
+            return
         unknown = [shard for shard, place in self._places.items() if place is None]
         found = {shard: place for shard in unknown if (place := self._cluster.location(shard)) is not None}
         if found:

@@ -10,7 +10,7 @@ import logging
 import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
@@ -235,11 +235,15 @@ class AdminListener:
         return scheme.lower() == "bearer" and hmac.compare_digest(given.strip().encode(), self._token)
 
     async def _health(self, request: web.Request) -> web.StreamResponse:
-        return answer({"status": "OK", "node": self._host.node_id})
+        """The process answers; what else is known of its health stands beside that, and is no reason to end it."""
+        return answer({"status": "OK", "node": self._host.node_id, **self._facts()})
 
     async def _ready(self, request: web.Request) -> web.StreamResponse:
         status = self._host.readiness()
-        return answer({"status": status.name}) if status is Status.OK else refusal(status)
+        return answer({"status": status.name, **self._facts()}) if status is Status.OK else refusal(status)
+
+    def _facts(self) -> dict[str, Any]:
+        return self._host.health() if self._host.is_open else {}
 
     async def _node(self, request: web.Request) -> web.StreamResponse:
         self._must_serve()

@@ -23,6 +23,7 @@ from logdevice_py.core.status import Status
 from logdevice_py.event_log.settings import RebuildingSettings
 from logdevice_py.membership.settings import MembershipSettings
 from logdevice_py.metadata.epoch_metadata import EpochInterval, EpochMetaData
+from logdevice_py.placement.failure_domains import labelled_scopes
 from logdevice_py.protocol.messages import PROTOCOL_VERSION_MAX, PROTOCOL_VERSION_MIN
 from logdevice_py.runtime.clock import wall_us
 from logdevice_py.runtime.settings import RuntimeSettings
@@ -90,6 +91,7 @@ def info_rows(host: NodeHost) -> Iterator[InfoRow]:
         if host.node_id in host.config.nodes
         else "",
         readiness=host.readiness().name,
+        copies_reviewed=int(host.copy_review.done),
     )
 
 
@@ -187,7 +189,7 @@ def historical_metadata_rows(
 ) -> Iterator[HistoricalMetadataRow]:
     """Rows of table `historical_metadata`."""
     if metadata is None:
-        yield HistoricalMetadataRow(log, status.name, None, None, None, None, None)
+        yield HistoricalMetadataRow(log, status.name, None, None, None, None, None, None)
         return
     history = metadata.history
     for position, interval in enumerate(history):
@@ -200,7 +202,20 @@ def historical_metadata_rows(
             replication=str(interval.replication),
             storage_set_size=len(interval.nodeset),
             storage_set=_nodeset(interval),
+            failure_domains=_failure_domains(interval),
         )
+
+
+def _failure_domains(interval: EpochInterval) -> str | None:
+    if interval.labels is None:
+        return None
+    parts = []
+    for scope, level in zip(labelled_scopes(interval.replication), interval.labels, strict=True):
+        domains: dict[int, list[str]] = {}
+        for shard, label in zip(sorted(interval.shards), level, strict=True):
+            domains.setdefault(label, []).append(format_shard(shard))
+        parts.append(f"{scope.name.lower()}={'|'.join(map(' '.join, domains.values()))}")
+    return ", ".join(parts)
 
 
 def _nodeset(interval: EpochInterval) -> str:

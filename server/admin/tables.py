@@ -70,6 +70,7 @@ class NodeTables:
             "readers": lambda constraints: self._of_shards(storing.readers_rows, constraints),
             "shard_rebuildings": lambda constraints: rebuilding_tables.shard_rebuildings_rows(host.node),
             "log_rebuildings": lambda constraints: rebuilding_tables.log_rebuildings_rows(host.node),
+            "under_replicated_logs": self._under_replicated_logs,
             "record": self._record,
             "record_csi": self._record_csi,
             "client_read_streams": lambda constraints: (
@@ -117,6 +118,11 @@ class NodeTables:
             lambda shard: host.shards[shard].view,
             lambda shard: bool(host.shards[shard].metrics.no_space),
         )
+
+    def _under_replicated_logs(self, constraints: Constraints) -> Iterator[Any]:
+        for row in self._host.copy_review.rows():
+            if constraints.wants_shard(row.shard) and constraints.log_id in (None, row.log_id):
+                yield row
 
     async def _stores_moved_aside(self, constraints: Constraints) -> AsyncIterator[Any]:
         """Their files are looked at in a thread: there may be many, on a disk that is slow."""

@@ -199,12 +199,13 @@ class NodeRebuilding:
         if not self.replica.caught_up:
             return
         results = {
-            each.shard.shard: (int(each.donor.round), each.donor.result)
+            each.shard.shard: (int(each.donor.round), result)
             for each in machines
-            if each.donor is not None and each.donor.result is not None
+            if each.donor is not None and (result := each.donor.outcome(now)) is not None
         }
         failed = frozenset(each.shard.shard for each in machines if each.shard.failed)
-        self.supervisor.tick(self._config, self.set, results, failed, now)
+        drains = {each.shard.shard: each.shard.drain_mark.durable for each in machines}
+        self.supervisor.tick(self._config, self.set, results, failed, drains, now)
         if self.supervisor.leads(self._config):
             self.replica.write_snapshot_if_due(now)
 

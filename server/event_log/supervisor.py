@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.core.ids import Generation, NodeId, ShardId, format_shard, node_of
+from logdevice_py.core.lsn import Lsn
 from logdevice_py.core.marks import hit
 from logdevice_py.core.units import Micros
 from logdevice_py.event_log.events import (
@@ -18,9 +19,10 @@ from logdevice_py.event_log.events import (
     ShardAbortRebuild,
     ShardIsRebuilt,
     ShardNeedsRebuild,
+    ShardTookRecords,
     ShardUnrecoverable,
 )
-from logdevice_py.event_log.rebuilding_set import RebuildingSet
+from logdevice_py.event_log.rebuilding_set import RebuildingSet, RebuildingShard
 from logdevice_py.event_log.settings import RebuildingSettings
 from logdevice_py.membership.cluster_view import ClusterView
 
@@ -65,6 +67,7 @@ class RebuildingSupervisor:
         state: RebuildingSet,
         results: Mapping[ShardId, tuple[int, DonorFlags]],
         failed: frozenset[ShardId],
+        drains: Mapping[ShardId, Lsn],
         now: Micros,
     ) -> None:
         """Write what is missing in the event log, all of which was read.
@@ -72,6 +75,7 @@ class RebuildingSupervisor:
         Args:
             results: the rounds that donors of this node have done, and how.
             failed: own shards whose disk failed: they are not back.
+            drains: the drain that each own shard has done its part of, and since which it took no record; 0: none.
         """
         for donor, (round_, flags) in sorted(results.items()):
             generation = self._own[donor]
@@ -83,11 +87,20 @@ class RebuildingSupervisor:
             if back and shard not in failed:
                 hit("lost_shard_is_back")
                 self._append(ShardAbortRebuild(shard, generation, RebuildMode.RESTORE), now)
+            if entry is not None and shard not in failed and self._took_records(entry, generation, drains):
+                hit("drained_shard_took_records")
+                self._append(ShardTookRecords(shard, generation, entry.since), now)
         # Candidates, and who left, are those of the cluster file: with an older one living donors would be left out.
         if self.leads(config) and self._view.config_version <= config.version:
             self._declare_replaced(config, state, now)
             self._declare_dead(config, state, now)
             self._finish_for_removed(config, state, now)
+
+    @staticmethod
+    def _took_records(entry: RebuildingShard, generation: Generation, drains: Mapping[ShardId, Lsn]) -> bool:
+        """Whether an own shard that counts as empty may not be."""
+        is_emptied = entry.mode is RebuildMode.RELOCATE and entry.generation == generation == entry.restored
+        return is_emptied and drains[entry.shard] != entry.since
 
     def given_up(self, now: Micros) -> frozenset[NodeId]:
         """Nodes that were dead for the grace period, as far as this node sees."""

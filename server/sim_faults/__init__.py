@@ -3,6 +3,7 @@ them in this order."""
 
 from server.sim_faults import disks as disks
 from server.sim_faults import handovers as handovers
+from server.sim_faults import hostile as hostile
 from server.sim_faults import moments as moments
 from server.sim_faults import network as network
 from server.sim_faults import processes as processes

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from logdevice_py.core.ids import LogId
 from logdevice_py.core.units import MILLISECOND, SECOND
 from server.sim_damage import DamageBudget
 from server.sim_machines import SimMachines, SimNode, SimNodeState
@@ -26,6 +27,8 @@ class FaultKind:
     """Under which name `SimMachines.fault_effects` counts what it did to somebody."""
     minutes: bool
     """It only means something in a run that lasts minutes."""
+    hostile: bool
+    """Somebody sends what no process of the cluster sends. Which runs have such a peer is drawn apart from all else."""
 
 
 CATALOG: dict[str, FaultKind] = {}
@@ -33,14 +36,20 @@ CATALOG: dict[str, FaultKind] = {}
 
 
 def fault(
-    text: str, *, destroys: bool = False, silent: bool = False, minutes: bool = False, counted_as: str = ""
+    text: str,
+    *,
+    destroys: bool = False,
+    silent: bool = False,
+    minutes: bool = False,
+    hostile: bool = False,
+    counted_as: str = "",
 ) -> Callable[[Callable[[FaultInstance], None]], Callable[[FaultInstance], None]]:
     """Make a function a kind of fault; its name is the kind's."""
 
     def register(cause: Callable[[FaultInstance], None]) -> Callable[[FaultInstance], None]:
         name = cause.__name__
         assert name not in CATALOG, name
-        CATALOG[name] = FaultKind(name, text, cause, destroys, silent, counted_as or name, minutes)
+        CATALOG[name] = FaultKind(name, text, cause, destroys, silent, counted_as or name, minutes, hostile)
         return cause
 
     return register
@@ -59,6 +68,8 @@ class FaultInstance:
     kill_client: Callable[[], None]
     """Kill a client process of the applications, and let another one begin."""
     budget: DamageBudget
+    logs: Sequence[LogId]
+    """Those in use."""
     is_over: Callable[[], bool]
     """The part of the run with faults has ended."""
     is_resting: Callable[[], bool] = lambda: False

@@ -141,6 +141,7 @@ class Nemesis:
             self._cluster,
             self._kill_client,
             self.budget,
+            self._schedule.logs,
             lambda: self._stopped,
             lambda: self._schedule.is_rest(self._cluster.scheduler.now, self._began),
         )

@@ -57,6 +57,8 @@ class ContentsBuilder:
             self.partitions.append((keys.split_partition_key(key), value))
         elif key == keys.WHOLE_FOR_KEY:
             self.contents.metadata_whole_for = frozenset(map(ShardId, msgpack.unpackb(value)))
+        elif key == keys.DRAIN_KEY:
+            self.contents.drain = Lsn(msgpack.unpackb(value))
         elif prefix != 0:
             raise UnknownRowError(f"the metadata holds a row of unknown kind: {key.hex()}")
 
@@ -64,6 +66,12 @@ class ContentsBuilder:
 def encode_durable(until: Timestamp) -> bytes:
     """Value of `keys.DURABLE_KEY`."""
     packed: bytes = msgpack.packb(until)
+    return packed
+
+
+def encode_drain(drain: Lsn) -> bytes:
+    """Value of `keys.DRAIN_KEY`."""
+    packed: bytes = msgpack.packb(int(drain))
     return packed
 
 

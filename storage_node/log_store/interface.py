@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 
 from logdevice_py.core.ids import LogId, ShardId
-from logdevice_py.core.lsn import Epoch, Lsn
+from logdevice_py.core.lsn import LSN_INVALID, Epoch, Lsn
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Timestamp
 from storage_node.log_store.identity import PreviousEnd as PreviousEnd
@@ -107,6 +107,7 @@ class WriteBatch:
     __slots__ = (
         "consolidations",
         "deletes",
+        "drain",
         "entries",
         "epoch_deletes",
         "epoch_metadata",
@@ -143,6 +144,8 @@ class WriteBatch:
         self.metadata_whole_for: Sequence[ShardId] | None = None
         """With what was written before it, the shard has a record of each metadata log that is no older than any that was fully stored on a copyset of these
         shards before it began afresh."""
+        self.drain: Lsn | None = None
+        """The drain (`RebuildingShard.since`) that the shard has done its part of; 0: it takes records. None: nothing is said."""
         self.size = 0
         """About how many bytes the batch takes on disk."""
 
@@ -214,6 +217,12 @@ class WriteBatch:
     def note_metadata_whole_for(self, shards: Sequence[ShardId]) -> None:
         """See `metadata_whole_for`. It takes the place of what was noted before."""
         self.metadata_whole_for = shards
+        self.must_pass = True
+        self.size += PER_ENTRY_BYTES
+
+    def note_drain(self, drain: Lsn) -> None:
+        """See `drain`. It takes the place of what was noted before."""
+        self.drain = drain
         self.must_pass = True
         self.size += PER_ENTRY_BYTES
 
@@ -407,6 +416,8 @@ class Contents:
     """Per log with data, metadata logs included: the greatest LSN stored, of any rank and state."""
     metadata_whole_for: frozenset[ShardId] = frozenset()
     """As the last batch said that said anything (`WriteBatch.metadata_whole_for`)."""
+    drain: Lsn = LSN_INVALID
+    """As the last batch said that said anything (`WriteBatch.drain`)."""
 
 
 class LogStore(Protocol):

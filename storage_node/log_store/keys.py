@@ -36,6 +36,8 @@ UNMARKED_KEY: Final = b"\x00unmarked"
 """There from the start after a stop of the machine until what may be missing since is marked."""
 WHOLE_FOR_KEY: Final = b"\x00whole for"
 """Of the nodesets of metadata logs for which the shard got back, since it began afresh, what it had lost."""
+DRAIN_KEY: Final = b"\x00drain"
+"""The drain that the shard has done its part of: see `WriteBatch.drain`."""
 FAMILIES_KEY: Final = b"\x00families"
 DATA_KEY_SIZE: Final = _DATA.size
 TIMESTAMP: Final = slice(24, 32)

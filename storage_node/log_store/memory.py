@@ -14,7 +14,7 @@ from logdevice_py.core.lsn import LSN_MAX, LSN_OLDEST, Lsn
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Timestamp
 from storage_node.log_store import keys
-from storage_node.log_store.contents import ContentsBuilder, encode_durable, encode_whole_for
+from storage_node.log_store.contents import ContentsBuilder, encode_drain, encode_durable, encode_whole_for
 from storage_node.log_store.directory import Directory
 from storage_node.log_store.directory_answers import answer_directory, last_to_give_up
 from storage_node.log_store.identity import CorruptMarkerError, ShardMarker
@@ -227,6 +227,8 @@ class MemoryLogStore:
             changes[keys.UNMARKED_KEY] = None
         if batch.metadata_whole_for is not None:
             changes[keys.WHOLE_FOR_KEY] = encode_whole_for(batch.metadata_whole_for)
+        if batch.drain is not None:
+            changes[keys.DRAIN_KEY] = encode_drain(batch.drain)
         if self._durable is not None:
             changes[keys.DURABLE_KEY] = encode_durable(self._durable)
             self._durable = None

@@ -13,7 +13,7 @@ from logdevice_py.core.marks import hit
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import SECOND, Micros
 from logdevice_py.event_log.events import DonorFlags, RebuildMode
-from logdevice_py.event_log.rebuilding_set import RebuildingSet
+from logdevice_py.event_log.rebuilding_set import RebuildingSet, RebuildingShard
 from logdevice_py.placement.failure_domains import FailureDomains
 from logdevice_py.protocol.messages import Digested
 from storage_node.log_state import LogState
@@ -68,6 +68,10 @@ class ShardDonor:
         self._metadata = 0
         self._flags = DonorFlags.NONE
         self._space_timer: Timer | None = None
+        self._is_needed_timer: Timer | None = None
+        """Runs while too few others live to do without this shard, which is being emptied."""
+        self._needed_tries = 0
+        """How often that was seen in this round."""
         self._space_pauses = self._new_space_pauses()
 
     @property
@@ -77,6 +81,7 @@ class ShardDonor:
 
     def on_set(self, state: RebuildingSet, now: Micros) -> None:
         """The event log says something else than before."""
+        self.judge_mark()
         wanted = state.round if state.awaits(self._shard.shard) else LSN_INVALID
         if wanted == self.round:
             if wanted != LSN_INVALID and not self.logs_left and self.result is None and not self._shard.failed:
@@ -89,6 +94,37 @@ class ShardDonor:
             if self._is_uncertain():
                 self._flags |= DonorFlags.UNCERTAIN
             self._look_for_logs(now)
+
+    def judge_mark(self) -> None:
+        """What the event log says, or whom it leaves out, may be something else than before: does the shard's mark hold?"""
+        shard, state = self._shard, self._context.set
+        mark = shard.drain_mark
+        if not mark.noted or state.version < mark.noted:
+            return  # what was read so far is older than the mark
+        entry = state.shards.get(shard.shard)
+        if entry is None or entry.since != mark.noted or entry.flags:
+            mark.clear()
+        else:
+            mark.is_needed = shard.shard not in shard.config.excluded
+        shard.judge_writable()
+
+    def outcome(self, now: Micros) -> DonorFlags | None:
+        """As `result`, at this moment: a shard that took records after it was done is not."""
+        if self.result is not None and self._lacks_mark():
+            hit("emptied_shard_took_records")
+            self.result = None
+            self._look_for_logs(now)
+        return self.result
+
+    def _own_drain(self) -> RebuildingShard | None:
+        """The entry of this shard when it is being emptied."""
+        entry = self._context.set.shards.get(self._shard.shard)
+        return None if entry is None or entry.rebuilt or entry.mode is not RebuildMode.RELOCATE else entry
+
+    def _lacks_mark(self) -> bool:
+        """Whether it is being emptied, and may take records as yet. One that cannot be emptied goes on to take them."""
+        own = self._own_drain()
+        return own is not None and not self._flags and self._shard.drain_mark.durable != own.since
 
     def stop(self) -> None:
         """Do nothing more for the round."""
@@ -104,6 +140,10 @@ class ShardDonor:
         self.lacking_space.clear()
         if self._space_timer is not None:
             self._space_timer.cancel()
+        if self._is_needed_timer is not None:
+            self._is_needed_timer.cancel()
+            self._is_needed_timer = None
+        self._needed_tries = 0
         self._space_pauses = self._new_space_pauses()
         self.result = None
         self.round = LSN_INVALID
@@ -125,7 +165,7 @@ class ShardDonor:
         context = self._context
         lost = context.may_hide_records((shard, entry.lost) for shard, entry in context.set.shards.items())
         return any(
-            FailureDomains(lost, group.attributes.replication, context.config.location).can_replicate(lost)
+            FailureDomains.by_file(lost, group.attributes.replication, context.config.location).can_replicate(lost)
             for group in context.config.logs.groups
         )
 
@@ -134,13 +174,14 @@ class ShardDonor:
         gives: it may get records until the epochs of its logs have ended, and this shard the other copies, also of logs that it never met, or in
         epochs later than those that it has looked at."""
         logs, awaits_emptied = self._shard.logs, self._awaits_emptied()
+        goes_on = awaits_emptied or self._own_drain() is not None
         found = sorted(
             log for log, state in logs.items() if self._seen.get(log, _NEVER_TAKEN_UP) < epoch_of(state.highest)
         )
         for log in found:
             if log in self._seen:
                 hit("donor_looks_again")
-            self._seen[log] = epoch_of(logs[log].highest) if awaits_emptied else EPOCH_MAX
+            self._seen[log] = epoch_of(logs[log].highest) if goes_on else EPOCH_MAX
         self._waiting.extend(found)
         if not found:
             if self.lacking_space:
@@ -148,10 +189,37 @@ class ShardDonor:
                 self._space_timer = self._context.timers.at(now + next(self._space_pauses), self._try_again)
             elif awaits_emptied:
                 hit("donor_awaits_emptied_shard")
+            elif self._lacks_mark():
+                self._mark(now)
             else:
                 self.result = self._flags
             return
         self._go_on(now)
+
+    def _mark(self, now: Micros) -> None:
+        """Take no records from here on, durably; then look for those that came before."""
+        own, shard = self._own_drain(), self._shard
+        assert own is not None
+        if shard.drain_mark.noted == own.since or self._is_needed_timer is not None:
+            return  # it is being written, or waits
+        if shard.shard in shard.config.excluded:
+            shard.drain_mark.note(own.since, self._look_once_more)
+            shard.judge_writable()
+            return
+        self._needed_tries += 1
+        if self._needed_tries > self._context.settings.tries_max:
+            hit("emptied_shard_stays_needed")
+            self._flags |= DonorFlags.UNPLACED
+            self._look_for_logs(now)
+        else:
+            hit("emptied_shard_is_needed")
+            again = now + self._context.settings.retry_us_max
+            self._is_needed_timer = self._context.timers.at(again, self._look_once_more)
+
+    def _look_once_more(self, now: Micros) -> None:
+        self._is_needed_timer = None
+        if self.round != LSN_INVALID and self.result is None and not self.logs_left and not self._shard.failed:
+            self._look_for_logs(now)
 
     def _awaits_emptied(self) -> bool:
         state = self._context.set

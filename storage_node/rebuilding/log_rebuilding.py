@@ -17,7 +17,6 @@ from logdevice_py.core.units import SECOND, Micros
 from logdevice_py.event_log.events import DonorFlags, RebuildMode
 from logdevice_py.metadata.epoch_metadata import EpochInterval
 from logdevice_py.placement.copyset import CopysetSelector
-from logdevice_py.placement.failure_domains import FailureDomains
 from storage_node.log_state import LogState
 from storage_node.log_store.interface import ReadResult
 from storage_node.log_store.wanted import members
@@ -161,7 +160,7 @@ class LogRebuilding:
             last = Epoch(history[at + 1].since - 1) if at + 1 < len(history) else EPOCH_MAX
             if affected:
                 self._ranges.append(_Range(interval, affected, interval.since, last))
-                domains = FailureDomains(interval.shards, interval.replication, context.config.location)
+                domains = interval.domains(context.config.location)
                 if domains.can_replicate(context.may_hide_records(interval.nodeset)):
                     self.flags |= DonorFlags.UNCERTAIN
         if not self._ranges:
@@ -248,9 +247,7 @@ class LogRebuilding:
             self.flags |= DonorFlags.UNPLACED
         config = self._context.config
         self._selector = CopysetSelector(
-            interval.shards,
-            interval.replication,
-            location=config.location,
+            interval.domains(config.location),
             weight=config.storage_capacity,
             rng=self._context.rng,
         )

@@ -87,6 +87,9 @@ class RebuildStoreHandler:
             return status
         if message.generation != shard.generation:
             return Status.REBUILDING
+        if shard.drain_mark.noted:
+            hit("drained_shard_takes_no_copies")
+            return Status.DISABLED  # the donor has not heard of the drain
         if shard.writes.bytes_in_flight >= shard.settings.write_bytes_in_flight_max:
             return Status.OVERLOADED
         return Status.OK

@@ -460,6 +460,17 @@ class TestReopen:
         contents = harness.open(boot="boot 2")
         assert (contents.metadata_whole_for, contents.highest) == ({256, 512}, [(LOG, at(1))])
 
+    def test_the_drain_that_a_shard_has_done_its_part_of_is_known_until_it_is_taken_back(
+        self, harness: Harness
+    ) -> None:
+        for drain in (Lsn(1 << 40), Lsn(0)):
+            batch = WriteBatch()
+            batch.note_drain(drain)
+            write(harness, batch)
+            assert harness.store.sync() is Status.OK
+            harness.die()
+            assert harness.open(boot=f"boot {drain}").drain == drain
+
     def test_an_unknown_boot_counts_as_a_machine_that_died(self, harness: Harness) -> None:
         harness.die()
         assert harness.open(boot="").last_stop is PreviousEnd.MACHINE_DIED

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from functools import partial
 
 from client.settings import WriterSettings
 from client.write.write_streams import WriteStreams
+from logdevice_py.config.cluster import default_metadata_nodeset
 from logdevice_py.config.parse import load_cluster
 from logdevice_py.core.ids import LogId, NodeId, node_of
 from logdevice_py.core.lsn import LSN_OLDEST
@@ -15,13 +18,14 @@ from logdevice_py.simulation.network import NetworkSettings
 from sequencer.sequencer import SequencerPhase
 from server.sim_machines import SimClient, SimMachines, SimNode, SimPromise, SimReader
 from tests.simulation.history import Attempt, AttemptFate, LogHistory, Observation, Violation
+from tests.simulation.operators import give_to_node
 
 LOG = LogId(1)
 PATIENCE = 120 * SECOND
 """Virtual time within which what must happen happens."""
 
 
-def config_text(nodes: int, replicate: str, extra: str) -> str:
+def config_text(nodes: int, replicate: str, extra: str, only_sequencing: Collection[int] = ()) -> str:
     lines = [
         'name = "history"',
         "version = 1",
@@ -38,15 +42,25 @@ def config_text(nodes: int, replicate: str, extra: str) -> str:
     ]
     for node in range(nodes):
         lines += [f"[nodes.N{node}]", f'host = "127.0.0.{node + 1}"', "port = 7000"]
+        if node in only_sequencing:
+            lines.append('roles = ["sequencer"]')
     return "\n".join(lines)
 
 
 class Stage:
     """Plays on one log. Everything that applications see is checked as it comes; `finish` checks the rest."""
 
-    def __init__(self, *, nodes: int = 3, replicate: str = "node:2", seed: int = 1, extra: str = "") -> None:
+    def __init__(
+        self,
+        *,
+        nodes: int = 3,
+        replicate: str = "node:2",
+        seed: int = 1,
+        extra: str = "",
+        only_sequencing: Collection[int] = (),
+    ) -> None:
         self.cluster = SimMachines(
-            load_cluster(config_text(nodes, replicate, extra)),
+            load_cluster(config_text(nodes, replicate, extra, only_sequencing)),
             seed,
             network=NetworkSettings(delay_max=200, slow_probability=0.0),
         )
@@ -88,6 +102,20 @@ class Stage:
                 found.append((int(log.epoch), node))
         assert found, "nobody sequences the log"
         return max(found, key=lambda item: item[0])[1]
+
+    def take_out(self, node: SimNode) -> None:
+        """Take a node out of the cluster file, which everybody has at once, and end it. What it holds is gone."""
+        cluster = self.cluster
+        left = {id_: each for id_, each in cluster.config.nodes.items() if id_ != node.id}
+        kept_by = replace(cluster.config.metadata_log, nodeset=default_metadata_nodeset(left))
+        config = replace(cluster.config, version=cluster.config.version + 1, nodes=left, metadata_log=kept_by)
+        cluster.config = config
+        cluster.retire(node.id)
+        for each in cluster.nodes.values():
+            give_to_node(cluster, each, config)
+        for client in cluster.clients:
+            client.event(partial(client.session.set_config, config))
+        node.crash(machine=True)
 
     def others(self, *nodes: SimNode) -> list[SimNode]:
         """All nodes but these."""

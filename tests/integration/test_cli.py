@@ -62,8 +62,10 @@ class Cluster:
     def status(self) -> dict[int, dict[str, Any]]:
         """Rows by node."""
         got = self.command("status", "--json", "--dir", str(self.directory))
-        assert got.returncode == 0, got.stderr
-        return {row["node"]: row for row in json.loads(got.stdout)}
+        rows = {row["node"]: row for row in json.loads(got.stdout)}
+        well = all(row["state"] == "running" and not row["troubles"] for row in rows.values())
+        assert (got.returncode == 0) == (well and not got.stderr), got.stderr
+        return rows
 
     def processes(self) -> list[int]:
         """Of the nodes."""

@@ -52,18 +52,25 @@ async def test_verbs_answer_and_act() -> None:
         assert (status, out) == (0, f"{LSN(tail + 1)}\n")
         assert "the log ends at" in err
         assert int((await ldctl(cluster, "data-size", "1"))[1]) >= 1000
-        assert (await ldctl(cluster, "trim", "1", str(receipts[3].lsn)))[:2] == (0, f"{receipts[3].lsn}\n")
+        point = receipts[3].lsn
+        status, out, err = await ldctl(cluster, "trim", "1", str(point))
+        assert (status, out) == (2, "")
+        assert "give --yes" in err
+        status, out, err = await ldctl(cluster, "--json", "trim", "--dry-run", "1", str(point))
+        assert json.loads(out) == {"trim point": str(point), "records": 4, "bytes": 400}
+        assert (await client.head(1)).lsn == receipts[0].lsn
+        assert (await ldctl(cluster, "trim", "--yes", "1", str(receipts[3].lsn)))[:2] == (0, f"{receipts[3].lsn}\n")
         assert (await client.head(1)).lsn == receipts[4].lsn
-        assert "nothing to trim" in (await ldctl(cluster, "trim", "1", str(receipts[2].lsn)))[2]
+        assert "nothing to trim" in (await ldctl(cluster, "trim", "--yes", "1", str(receipts[2].lsn)))[2]
         assert (await ldctl(cluster, "is-empty", "1"))[1] == "no\n"
-        assert (await ldctl(cluster, "trim", "1", "tail"))[0] == 0
+        assert (await ldctl(cluster, "trim", "--yes", "1", "tail"))[0] == 0
         assert (await ldctl(cluster, "is-empty", "1"))[1] == "yes\n"
 
 
 @pytest.mark.parametrize(
     ("arguments", "status", "words"),
     [
-        (["trim", "1", "e9n9"], 1, "above the tail"),
+        (["trim", "--yes", "1", "e9n9"], 1, "above the tail"),
         (["head", "99"], 2, "99"),
         (["head", "/no/such"], 2, "/no/such"),
     ],

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from logdevice_py.core.ids import InstanceId, LogId, NodeId, PeerId, ShardId
+from logdevice_py.core.lsn import LSN_INVALID, Epoch
 from logdevice_py.protocol.framing import encode_frame
-from logdevice_py.protocol.messages import Hello, Release
+from logdevice_py.protocol.messages import Append, Hello, Release
 from logdevice_py.runtime.settings import RuntimeSettings
 from logdevice_py.runtime.transport import Identity, Transport
 
@@ -261,7 +262,104 @@ async def test_more_connections_than_allowed_are_turned_away() -> None:
         for _, writer in first:
             writer.write(hello())
         await seen.until(lambda: len(seen.up) == 2)
-        assert await raw(addresses[0], hello()) == b""
+        assert b"2 clients are here already" in await raw(addresses[0], hello())
         assert node.metrics.connections_refused == 1
+        async with process(7, addresses) as (member, _):  # nodes have places of their own
+            member.send(PeerId(0), release(1))
+            await seen.until(lambda: seen.messages == [(PeerId(7), release(1))])
         for _, writer in first:
             writer.close()
+
+
+async def test_connections_that_do_not_introduce_themselves_make_way() -> None:
+    addresses: dict[int, tuple[str, int]] = {}
+    async with process(0, addresses, connections_introducing_max=3) as (node, seen):
+        strangers = [await asyncio.open_connection(*addresses[0]) for _ in range(6)]
+        for reader, _ in strangers[:3]:
+            assert await reader.read() == b""
+        strangers[5][1].write(hello())
+        await seen.until(lambda: len(seen.up) == 1)
+        assert node.metrics.connections_refused == 3
+        for _, writer in strangers:
+            writer.close()
+
+
+async def test_an_address_with_many_connections_gets_no_more() -> None:
+    addresses: dict[int, tuple[str, int]] = {}
+    async with process(0, addresses, connections_per_address_max=2) as (_, seen):
+        first = [await asyncio.open_connection(*addresses[0]) for _ in range(2)]
+        assert await raw(addresses[0], hello()) == b""
+        first[0][1].close()
+        first[1][1].write(hello())
+        await seen.until(lambda: len(seen.up) == 1)
+        first[1][1].close()
+
+
+async def test_a_refused_stranger_learns_nothing_of_the_cluster() -> None:
+    addresses: dict[int, tuple[str, int]] = {}
+    async with process(0, addresses, cluster="secret name"):
+        answer = await raw(addresses[0], hello())
+        assert answer
+        assert b"secret name" not in answer
+        assert UUID not in answer
+
+
+async def test_a_begun_frame_that_does_not_go_on_ends_its_connection_and_no_other() -> None:
+    addresses: dict[int, tuple[str, int]] = {}
+    async with process(0, addresses, frame_timeout_us=200_000) as (node, seen):
+        idle = await asyncio.open_connection(*addresses[0])
+        idle[1].write(hello())
+        reader, writer = await asyncio.open_connection(*addresses[0])
+        writer.write(hello())
+        await reader.readexactly(12)
+        writer.write((1 << 20).to_bytes(4, "big"))
+        await seen.until(lambda: len(seen.down) == 1)
+        assert node.metrics.frames_abandoned == 1
+        idle[1].write(b"".join(encode_frame(release(2))))
+        await seen.until(lambda: len(seen.messages) == 1)
+        idle[1].close()
+        writer.close()
+
+
+async def test_the_client_whose_frame_was_begun_first_makes_way_when_memory_for_frames_is_used_up() -> None:
+    addresses: dict[int, tuple[str, int]] = {}
+    async with process(0, addresses, input_bytes_max=1 << 20) as (node, seen):
+        append = b"".join(encode_frame(an_append(b"x" * 900_000)))
+        first = await asyncio.open_connection(*addresses[0])
+        second = await asyncio.open_connection(*addresses[0])
+        for peer, sent in ((first, append[:700_000]), (second, append)):
+            peer[1].write(hello())
+            await peer[0].readexactly(12)
+            peer[1].write(sent)
+            await seen.until(lambda: len(seen.up) == 1 or bool(seen.messages))
+        await seen.until(lambda: len(seen.messages) == 1)
+        assert seen.down == [(seen.up[0], False)]
+        assert node.metrics.frames_abandoned == 1
+        assert not node.input_memory.used
+        for _, writer in (first, second):
+            writer.close()
+
+
+async def test_what_does_not_fit_while_a_node_is_dialled_is_counted_and_told() -> None:
+    addresses: dict[int, tuple[str, int]] = {1: (HOST, 1)}
+    async with process(0, addresses, output_bytes_max=1 << 20) as (node, seen):
+        for _ in range(3):
+            node.send(PeerId(1), an_append(b"x" * 400_000))
+        assert node.metrics.messages_dropped == 3
+        await seen.until(lambda: (PeerId(1), False) in seen.down)
+
+
+def an_append(payload: bytes) -> Append:
+    return Append(
+        request_id=1,
+        log=LogId(1),
+        flags=0,
+        records=1,
+        crc=0,
+        seen_epoch=Epoch(0),
+        previous_lsn=LSN_INVALID,
+        writer=b"",
+        sequence=0,
+        stream_epoch=Epoch(0),
+        payload=payload,
+    )

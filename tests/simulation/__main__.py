@@ -7,6 +7,7 @@ import sys
 import traceback
 from collections import Counter
 
+from server.sim_faults.attacks import ATTACKS
 from server.sim_faults.nemesis import CATALOG
 from tests.simulation.campaign import fault_lines
 from tests.simulation.campaign_run import run_campaign
@@ -125,6 +126,9 @@ def _print_marks(results: list[SeedResult]) -> None:
         for kind in CATALOG.values()
     )
     print("\n".join(fault_lines(rows)))
+    for attack in ATTACKS.values():
+        tried = sum(result.effects.get(attack.counted_as, 0) > 0 for result in results)
+        print(f"{tried:8} {attack.counted_as}")
 
 
 if __name__ == "__main__":

@@ -13,13 +13,16 @@ import storage_node.log_store.precedence
 import storage_node.look_up
 import storage_node.seal
 import storage_node.store
+import storage_node.trim
 from epoch_store import cells
 from epoch_store.interface import RegisterShard, Result
-from logdevice_py.core.lsn import EPOCH_INVALID, ESN_INVALID, LSN_INVALID, Epoch, Lsn, epoch_of
+from logdevice_py.core.lsn import EPOCH_INVALID, ESN_INVALID, LSN_INVALID, LSN_MAX, Epoch, Lsn, epoch_of
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import SECOND, Micros, Timestamp
 from logdevice_py.protocol.messages import GapReason, Seal, Store, StoreFlags
+from server.event_log.supervisor import RebuildingSupervisor
 from storage_node import recent_entries
+from storage_node.drain_mark import DrainMark
 from storage_node.log_state import LogState
 from storage_node.log_store.memory import MemoryLogStore
 from storage_node.metadata_regaining import MetadataRegaining
@@ -35,6 +38,7 @@ from storage_node.shard_writes import ShardWrites
 from storage_node.store import StoreHandler
 from storage_node.stored_metadata import RecoveredEpoch
 from storage_node.trim import TrimHandler
+from storage_node.trim_exchange import TrimExchange
 from tests.simulation.deliberate_fault import deliberate
 from tests.simulation.run_mode import RunMode
 
@@ -53,6 +57,16 @@ def soft_seal_ignored(original: Change) -> Change:
         return original(self, peer, lenient, state, epoch)
 
     return is_preempted
+
+
+@deliberate("a shard trims as far as anybody asks, beyond what is released", (storage_node.trim, "judge"))
+def trim_unchecked(original: Change) -> Change:
+    return lambda state, lsn: Status.OK
+
+
+@deliberate("a shard takes over any trim point that another one tells", (TrimExchange, "_believable"))
+def told_trim_points_unchecked(original: Change) -> Change:
+    return lambda self, state: Lsn(LSN_MAX - 1)
 
 
 @deliberate("a SEAL is answered but seals nothing: recovery reads an epoch that goes on", (SealHandler, "on_seal"))
@@ -294,3 +308,23 @@ def metadata_not_regained(original: Change) -> Change:
         self._shard.vouches_for_metadata = True
 
     return start
+
+
+@deliberate(
+    "a drained shard takes records as soon as it has not read the event log",
+    (DrainMark, "refuses"),
+    (DrainMark, "clear"),
+    mode=RunMode.REBUILDING,
+)
+def drained_shard_takes_records(original: Any) -> Any:
+    return property(lambda self: False) if isinstance(original, property) else lambda self: None
+
+
+@deliberate(
+    "a drained shard refuses records until it is started anew, and cannot tell that it took some",
+    (storage_node.log_store.memory, "encode_drain"),
+    (RebuildingSupervisor, "_took_records"),
+    mode=RunMode.REBUILDING,
+)
+def drain_mark_not_written(original: Any) -> Any:
+    return lambda *arguments: original(LSN_INVALID) if len(arguments) == 1 else False

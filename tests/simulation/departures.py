@@ -9,7 +9,6 @@ from typing import Final
 
 from logdevice_py.config.replication import ReplicationProperty
 from logdevice_py.core.ids import EVENT_LOG_DELTAS, Generation, ShardId, format_shard
-from logdevice_py.core.marks import HITS
 from logdevice_py.core.units import SECOND, Micros
 from logdevice_py.event_log.events import RebuildMode, ShardNeedsRebuild, encode_event
 from logdevice_py.event_log.rebuilding_set import RebuildingSet
@@ -18,7 +17,6 @@ from server.sim_damage import DamageBudget
 from server.sim_machines import SimMachines, SimNode, SimNodeState, SimPromise
 from tests.simulation.scenario import Scenario
 
-_USED_AGAIN: Final = "drained_shard_takes_records"
 _WATCH_US: Final = 50_000
 """Shorter than it takes to declare a loss and its end: the shard says that it is back once a second."""
 
@@ -30,7 +28,7 @@ class CopiesOfDeparted:
     rebuilt: Mapping[ShardId, Generation]
     """Shards whose losses were made good, up to these generations."""
     emptied: frozenset[ShardId]
-    """Those that are empty, though they serve; none when drained shards were used again because there were too few others."""
+    """Those that are empty, though they serve."""
     once_lost: frozenset[ShardId]
     """Those that some node took for lost at some time: what recovery stored then may have done without them."""
 
@@ -46,7 +44,6 @@ class Departures:
         self._gone: set[ShardId] = set()
         self._drained: set[ShardId] = set()
         self._once_lost: set[ShardId] = set()
-        self._used_again = HITS[_USED_AGAIN]
 
     def start(self) -> None:
         """Plan who leaves when."""
@@ -95,7 +92,7 @@ class Departures:
         config = self._cluster.config
         left = set(config.storage_shards()) - self._gone - self._drained - set(node.disks)
         replication = self._scenario.plan.replicate
-        domains = FailureDomains(left, ReplicationProperty.parse(replication), config.location)
+        domains = FailureDomains.by_file(left, ReplicationProperty.parse(replication), config.location)
         sequencers = {each for each in config.sequencer_nodes() if not self._cluster.nodes[each].retired} - {node.id}
         return domains.can_replicate(left) and bool(sequencers)
 
@@ -201,8 +198,5 @@ class Departures:
         """What became of the copies of those that left."""
         state = self._sets()[0]
         whole = [entry for entry in state.shards.values() if entry.rebuilt and not entry.flags]
-        if HITS[_USED_AGAIN] > self._used_again:
-            # what drained shards got then lies there only: it counts where it is held, and where it was destroyed
-            whole = [entry for entry in whole if entry.mode is not RebuildMode.RELOCATE]
         emptied = frozenset(entry.shard for entry in whole if entry.mode is RebuildMode.RELOCATE)
         return CopiesOfDeparted({entry.shard: entry.generation for entry in whole}, emptied, frozenset(self._once_lost))

@@ -369,7 +369,9 @@ class Invariants:
         assert interval is not None
         if epoch >= metadata.epoch:
             self.fail(f"N{node.id} uses epoch {epoch} of log {model.log}, which was not given yet")
-        domains = FailureDomains(interval.shards, interval.replication, self._location)
+        labels = interval.labels
+        assert labels is not None, "every interval of this version has labels"
+        domains = FailureDomains(interval.shards, interval.replication, labels)
         model.epochs[epoch] = made = EpochModel((node.id, node.starts), interval, domains)
         return made
 

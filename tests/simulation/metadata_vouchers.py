@@ -36,7 +36,7 @@ class MetadataVouchers:
         cluster, kept_by = self._cluster, self._kept_by
         if cluster.config.metadata_log != kept_by or self._joined():
             return
-        domains = FailureDomains(kept_by.nodeset, kept_by.replication, cluster.config.location)
+        domains = FailureDomains.by_file(kept_by.nodeset, kept_by.replication, cluster.config.location)
         vouching: list[tuple[ShardId, MemoryDisk]] = []
         for shard, machines in running_shards(cluster):
             if machines.shard.vouches_for_metadata:

@@ -30,6 +30,8 @@ _GOSSIP = (
 and shows little more than rare gossip does."""
 
 
+_HOSTILE_SHARE = 0.15
+"""Of the runs that have peers which send what they made up."""
 _PROFILE_SHARE = 0.5
 """Of the runs that are devoted to one kind of trouble."""
 
@@ -114,6 +116,8 @@ def draw(seed: int, mode: RunMode = RunMode.USUAL) -> Scenario:
         # what destroys is what runs with losses are for; each kind has the same chance as often as it stands there
         beside = faults if loses else rng.sample(faults, min(len(faults), rng.randrange(3)))
         faults = [*beside, *(rng.sample(profile.faults, 3) if loses else profile.faults)]
+    if faults and random.Random(f"hostile {seed}").random() < _HOSTILE_SHARE:
+        faults += [kind.name for kind in CATALOG.values() if kind.hostile]
     asynchronous = rng.random() < 0.12
     nodes = max(rng.choice([3, 3, 4, 5, 5]), 0 if profile is None else profile.nodes)
     if rebuilds:
@@ -248,7 +252,7 @@ def _faults(rng: random.Random) -> list[str]:
     if rng.random() < 0.05:
         return []
     share = rng.choice([0.05, 0.15, 0.3])
-    kinds = [kind for kind in CATALOG.values() if not kind.silent]
+    kinds = [kind for kind in CATALOG.values() if not kind.silent and not kind.hostile]
     return [kind.name for kind in kinds if rng.random() < (share / 10 if kind.minutes else share)]
 
 
@@ -256,7 +260,7 @@ def _loss_faults(rng: random.Random) -> list[str]:
     """Kinds that destroy, and a few others. Those of which the shards do not know are rare: little can be checked afterwards."""
     silent = rng.random() < 0.2
     destructive = [kind.name for kind in CATALOG.values() if kind.destroys and kind.silent is silent]
-    others = [kind.name for kind in CATALOG.values() if not kind.destroys and not kind.minutes]
+    others = [kind.name for kind in CATALOG.values() if not (kind.destroys or kind.minutes or kind.hostile)]
     return rng.sample(destructive, rng.randrange(1, 3)) + rng.sample(others, rng.randrange(3))
 
 

@@ -7,10 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from logdevice_py.core import marks
 from logdevice_py.core.ids import Generation, NodeId, shard_id
 from logdevice_py.core.lsn import Lsn
-from logdevice_py.event_log.events import DonorFlags, RebuildMode, ShardIsRebuilt, ShardNeedsRebuild
+from logdevice_py.event_log.events import DonorFlags, RebuildMode, ShardIsRebuilt, ShardNeedsRebuild, ShardTookRecords
 from logdevice_py.event_log.rebuilding_set import RebuildingSet
 from tests.simulation.departures import Departures
 
@@ -28,6 +27,6 @@ def test_what_a_drained_shard_got_when_it_was_used_again_counts(is_used_again: b
     departures = Departures(SimpleNamespace(), SimpleNamespace(rng=random.Random(1)), SimpleNamespace())  # type: ignore[arg-type]
     departures._sets = lambda: [state]  # type: ignore[method-assign]
     if is_used_again:
-        marks.hit("drained_shard_takes_records")
+        state.apply(ShardTookRecords(DRAINED, ONE, state.shards[DRAINED].since), Lsn(state.version + 1))
     came = departures.came_to()
     assert (came.rebuilt, came.emptied) == (({}, frozenset()) if is_used_again else ({DRAINED: ONE}, {DRAINED}))

@@ -20,7 +20,6 @@ from logdevice_py.core.lsn import EPOCH_INVALID, ESN_MAX, LSN, Epoch, Esn, Lsn, 
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import SECOND, Timestamp
 from logdevice_py.metadata.epoch_metadata import EpochInterval
-from logdevice_py.placement.failure_domains import FailureDomains
 from logdevice_py.protocol.messages import Digest, Digested, Stored
 from server.sim_machines import SimMachines
 from storage_node.log_store import keys
@@ -214,7 +213,7 @@ class TestEmptyLogs:
         interval = EpochInterval(
             Epoch(3), tuple((shard, Generation(1)) for shard in (FIRST, OWN)), ReplicationProperty.parse("node:2")
         )
-        domains = FailureDomains(interval.shards, interval.replication, self.cluster.config.location)
+        domains = interval.domains(self.cluster.config.location)
         self.model.epochs[3] = EpochModel((0, 1), interval, domains)
         self.model.acknowledged.add(SOUND)
 

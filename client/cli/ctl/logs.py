@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
+import sys
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from client.cli.ctl.verb import PROGRAM, Verb, parse_instant, parse_trim_position, show
 from client.cli.positions import Anchor
-from client.cli.program import EXIT_OK, Attendant, say
+from client.cli.program import EXIT_FAILED, EXIT_OK, Attendant, say
 from logdevice_py.core.lsn import LSN
+from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import Micros
 
 if TYPE_CHECKING:
@@ -113,25 +116,66 @@ def _trim_options(options: argparse.ArgumentParser) -> None:
         "to",
         metavar="POSITION",
         type=parse_trim_position,
-        help="the last LSN to give up, like e3n17 or an integer; tail: all records; or a time with its zone: everything older",
+        help="the last LSN to trim, like e3n17 or an integer; tail: all records; or a time with its zone: everything older",
     )
+    options.add_argument("--dry-run", action="store_true", help="only say what would go; all of that is read")
+    options.add_argument("--yes", action="store_true", help="do it without asking")
+
+
+async def _trim_with_consent(client: Client, arguments: argparse.Namespace) -> int:
+    """Trim, or say what would go; a person at a terminal is asked in between."""
+    if not (arguments.yes or arguments.dry_run):
+        if not sys.stdin.isatty():
+            raise LogDeviceError(
+                Status.INVALID_PARAM,
+                "what is trimmed is gone for good: see with --dry-run what that is, and give --yes to do it",
+            )
+        await _on_log(_preview_trim, "the shards")(client, arguments)
+        if not await _consent(f"{PROGRAM}: trim this? [y/N] "):
+            say(PROGRAM, "nothing was trimmed")
+            return EXIT_FAILED
+    return await _on_log(_preview_trim if arguments.dry_run else _trim, "the shards")(client, arguments)
+
+
+async def _consent(question: str) -> bool:
+    """Ask the person at the terminal. An interrupt ends it as it ends everything else."""
+    print(question, end="", file=sys.stderr, flush=True)
+    loop = asyncio.get_running_loop()
+    answered = asyncio.Event()
+    loop.add_reader(sys.stdin, answered.set)
+    try:
+        await answered.wait()
+    finally:
+        loop.remove_reader(sys.stdin)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+async def _preview_trim(client: Client, log: LogId, arguments: argparse.Namespace) -> None:
+    lsn = await _trim_lsn(client, log, arguments)
+    preview = await client.trim_preview(log, lsn, timeout=arguments.timeout)
+    show(arguments, {"trim point": str(preview.trim_point), "records": preview.records, "bytes": preview.bytes})
+
+
+async def _trim_lsn(client: Client, log: LogId, arguments: argparse.Namespace) -> LSN:
+    """The LSN that the position names."""
+    position = arguments.to
+    if position.anchor is Anchor.TAIL:
+        return await client.tail_lsn(log, timeout=arguments.timeout)
+    if position.anchor is Anchor.TIME:
+        return LSN(await client.find_time(log, position.value, timeout=arguments.timeout) - 1)
+    return LSN(position.value)
 
 
 async def _trim(client: Client, log: LogId, arguments: argparse.Namespace) -> None:
-    position = arguments.to
-    if position.anchor is Anchor.TAIL:
-        lsn = await client.tail_lsn(log, timeout=arguments.timeout)
-    elif position.anchor is Anchor.TIME:
-        lsn = LSN(await client.find_time(log, position.value, timeout=arguments.timeout) - 1)
-    else:
-        lsn = LSN(position.value)
+    lsn = await _trim_lsn(client, log, arguments)
     head = await client.head(log, timeout=arguments.timeout)
     if lsn <= head.trim_point or not lsn:
         say(PROGRAM, f"nothing to trim: the trim point of log {log} is {head.trim_point}")
         show(arguments, {"trim point": _lsn(head.trim_point or None)}, plain=str(head.trim_point))
         return
     await client.trim(log, lsn, timeout=arguments.timeout)
-    show(arguments, {"trim point": str(lsn)}, plain=str(lsn))
+    point = (await client.head(log, timeout=arguments.timeout)).trim_point
+    show(arguments, {"trim point": str(point)}, plain=str(point))
 
 
 async def _recovery(client: Client, log: LogId, arguments: argparse.Namespace) -> None:
@@ -198,11 +242,12 @@ VERBS = (
     ),
     Verb(
         "trim",
-        "give up the oldest part of a log",
-        "Give up everything up to POSITION, for good, and print the LSN up to which that was done. Done when every shard has made "
-        "it durable; with exit status 4 some did not answer: they learn it from the others, or trim again, which is harmless.",
+        "delete the oldest part of a log",
+        "Trim everything up to POSITION, for good, and print the trim point that holds then. Asks first, with what would go; --yes for scripts. Done when "
+        "every shard has made it durable; with exit status 4 some did not answer: they learn it from the others, or trim again, which is "
+        "harmless. An LSN above the tail, or behind the end of its epoch, is refused.",
         _trim_options,
-        _on_log(_trim, "the shards"),
+        _trim_with_consent,
     ),
     Verb(
         "recovery",

@@ -25,6 +25,19 @@ def unfinished(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     }
 
 
+def drains(rows: Iterable[Mapping[str, Any]]) -> set[str]:
+    """Shards that are being emptied as somebody asked: nothing is lost.
+
+    Args:
+        rows: as of `unfinished`.
+    """
+    return {
+        row["rebuilding_shard"]
+        for row in rows
+        if row["mode"] == RebuildMode.RELOCATE.name and row["status"] == "rebuilding"
+    }
+
+
 def _told(row: Mapping[str, Any]) -> str:
     text = standing(RebuildMode[row["mode"]], row["status"])
     if row["status"] != "rebuilding":
@@ -47,7 +60,7 @@ def without_vouchers(config: ClusterConfig, lacking: Collection[ShardId]) -> tup
     or there are no such shards."""
     kept_by = config.metadata_log
     lost = [shard for shard in kept_by.nodeset if shard in lacking]
-    domains = FailureDomains(kept_by.nodeset, kept_by.replication, config.location)
+    domains = FailureDomains.by_file(kept_by.nodeset, kept_by.replication, config.location)
     for shard in lost:
         domains.set_authority(shard, Authority.UNDERREPLICATION)
     awaited = [

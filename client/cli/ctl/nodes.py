@@ -6,14 +6,12 @@ import argparse
 import asyncio
 import re
 import time
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from client.cli.ctl.lost_shards import lacking_metadata, unfinished, without_vouchers
 from client.cli.ctl.verb import PROGRAM, Verb, show, show_rows
 from client.cli.program import EXIT_FAILED, EXIT_OK, EXIT_UNANSWERED, exit_status, say
-from logdevice_py.core.ids import NODE_ID_MAX, NodeId, format_shard
+from logdevice_py.core.ids import NODE_ID_MAX, NodeId
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.tables.catalog import TABLES
 from logdevice_py.tables.constraints import EVERYTHING
@@ -27,8 +25,6 @@ _STOP_SECONDS: Final = 30.0
 _LOOK_AGAIN: Final = 0.1
 _NODE: Final = re.compile(r"N?(0|[1-9][0-9]{0,4})")
 _SHOWN: Final = ("node", "address", "roles", "readiness", "seen as", "up", "logs", "shards")
-Found = dict[NodeId, list[dict[str, Any]]]
-"""Rows of a table, by the node that gave them."""
 
 
 def parse_node(text: str) -> NodeId:
@@ -59,156 +55,26 @@ def _chosen(client: Client, node: NodeId | None) -> list[NodeId]:
     return [node]
 
 
-async def _tables(
-    asker: NodeAsker, nodes: Sequence[NodeId], names: Sequence[str], seconds: float
-) -> tuple[dict[str, Found], dict[NodeId, str]]:
-    """The rows of some tables at all these nodes, and why those that did not answer for one did not."""
-    from client.cli.query.fetch import as_dicts
-
-    answers = await asyncio.gather(*(asker.ask_each(TABLES[name], nodes, EVERYTHING, None, seconds) for name in names))
-    found: dict[str, Found] = {}
-    silent: dict[NodeId, str] = {}
-    for name, (rows, failures) in zip(names, answers, strict=True):
-        by_node = found[name] = {node: [] for node in nodes}
-        for cells in as_dicts(TABLES[name], rows):
-            by_node[NodeId(int(cells["node_id"] or 0))].append(cells)
-        for failure in failures:
-            silent.setdefault(failure.node, f"{failure.status.name}: {failure.detail}")
-    return found, silent
-
-
 # status
 
 
 async def _status(client: Client, arguments: argparse.Namespace) -> int:
-    asker = _asker(client)
-    nodes = list(client.config.nodes)
-    try:
-        found, silent = await _tables(
-            asker,
-            nodes,
-            ("info", "cluster_state", "sequencers", "shards", "waits", "shard_rebuildings"),
-            arguments.timeout or _SECONDS,
-        )
-    finally:
-        await asker.close()
-    rows = [_node_row(client, node, found, silent) for node in nodes]
-    elsewhere = _add_lost_shards(client, rows, found)
+    from client.cli.ctl.health import cluster_health
+
+    health = await cluster_health(client.config, arguments.timeout or _SECONDS)
     if not arguments.json:
-        config = client.config
-        say_plain = f"cluster {config.name}, version {config.version} of its file: {len(nodes)} nodes, {len(silent)} of which do not answer"
-        show(arguments, {}, plain=say_plain)
-    show_rows(arguments, rows, _SHOWN)
-    for row in rows:
-        for trouble in row["troubles"]:
-            say(PROGRAM, f"{row['node']}: {trouble}", alarm=True)
-    for trouble in elsewhere:
-        say(PROGRAM, trouble, alarm=True)
-    return EXIT_UNANSWERED if silent else EXIT_OK
-
-
-def _add_lost_shards(client: Client, rows: Sequence[Mapping[str, Any]], found: Mapping[str, Found]) -> list[str]:
-    """What is the matter with lost and drained shards goes to the troubles of their nodes; of nodes that left the cluster file it is given
-    back."""
-
-    def all_of(name: str) -> list[dict[str, Any]]:
-        return [row for each in found[name].values() for row in each]
-
-    troubles: dict[str, list[str]] = {row["node"]: row["troubles"] for row in rows}
-    elsewhere = []
-    for shard, text in unfinished(all_of("shard_rebuildings")).items():
-        node, _, index = shard.partition(":")
-        if node in troubles:
-            troubles[node].append(f"{index} {text}")
-        else:
-            elsewhere.append(f"{shard} {text}")
-    afresh, what_follows = without_vouchers(client.config, lacking_metadata(all_of("shards")))
-    for each in afresh:
-        node, _, index = format_shard(each).partition(":")
-        troubles[node].append(f"{index} {what_follows}")
-    return elsewhere
-
-
-def _node_row(client: Client, node: NodeId, found: Mapping[str, Found], silent: Mapping[NodeId, str]) -> dict[str, Any]:
-    member = client.config.nodes[node]
-    info = next(iter(found["info"][node]), None)
-    others = [
-        row["state"]
-        for observer, rows in found["cluster_state"].items()
-        for row in rows
-        if observer != node and row["observed_node_id"] == node
-    ]
-    seen_as = ", ".join(f"{state} by {count}" for state, count in Counter(others).most_common())
-    if len(set(others)) == 1:
-        seen_as = others[0]
-    shards = found["shards"][node]
-    active = [row for row in found["sequencers"][node] if row["state"] == "ACTIVE"]
-    troubles = [] if node not in silent else [f"it does not answer: {silent[node]}"]
-    if info is not None:
-        troubles += _troubles(client, info, shards)
-    waiting = Counter((row["kind"], row["cause"]) for row in found["waits"][node] if row["cause"] not in _QUIET)
-    troubles += [
-        f"{kind} waits for {cause} ({count} rows in table waits of ldquery)"
-        for (kind, cause), count in waiting.most_common()
-    ]
-    return {
-        "node": f"N{node}",
-        "address": f"{member.host}:{member.port}",
-        "roles": [str(role.name).lower() for role in member.roles],
-        "location": str(member.location),
-        "readiness": None if info is None else info["readiness"],
-        "seen as": seen_as or None,
-        "up": None if info is None else _age(info["uptime_seconds"]),
-        "uptime seconds": None if info is None else info["uptime_seconds"],
-        "config version": None if info is None else info["config_version"],
-        "logs": None if info is None else len(active),
-        "shards": [f"S{row['shard']} {row['status']} {_size(row['stored_bytes'])}" for row in shards],
-        "stored bytes": sum(row["stored_bytes"] for row in shards),
-        "troubles": troubles,
-    }
-
-
-_QUIET: Final = frozenset({"TAIL", "STORES", "BATCH", "EARLIER_ENTRY", "READER_WINDOW", "READER_CREDIT", "TURN"})
-"""Causes of waiting that are part of a healthy cluster's work."""
-
-
-def _troubles(client: Client, info: Mapping[str, Any], shards: Sequence[Mapping[str, Any]]) -> list[str]:
-    found = []
-    if info["readiness"] != "OK":
-        found.append(f"it takes no requests: {info['readiness']}")
-    if info["config_version"] != client.config.version:
-        found.append(
-            f"it uses version {info['config_version']} of the cluster file, this one is {client.config.version}"
+        config, silent = client.config, len(health.silent)
+        say_plain = (
+            f"cluster {config.name}, version {config.version} of its file: {len(health.rows)} nodes, "
+            f"{silent} of which do not answer"
         )
-    for row in shards:
-        name = f"S{row['shard']}"
-        if row["status"] != "OK":
-            found.append(f"{name}: {row['status']}")
-        elif row["no_space"]:
-            found.append(f"{name}: refuses records for lack of space")
-        elif not row["accepting_writes"]:
-            found.append(f"{name}: takes no records")
-        if row["damaged_ranges"]:
-            found.append(f"{name}: {row['damaged_ranges']} damaged ranges are not repaired yet")
-    return found
-
-
-def _age(seconds: float) -> str:
-    minutes, rest = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    days, hours = divmod(hours, 24)
-    if days:
-        return f"{days}d{hours:02}h"
-    return f"{hours}h{minutes:02}m" if hours else f"{minutes}m{rest:02}s"
-
-
-def _size(count: int) -> str:
-    amount = float(count)
-    for unit in ("B", "kB", "MB", "GB"):
-        if amount < 1000:
-            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
-        amount /= 1000
-    return f"{amount:.1f} TB"
+        show(arguments, {}, plain=say_plain)
+    show_rows(arguments, health.rows, _SHOWN)
+    for text in health.notes:
+        say(PROGRAM, text)
+    for text in health.told():
+        say(PROGRAM, text, alarm=True)
+    return health.exit_status
 
 
 # stop
@@ -271,10 +137,12 @@ def _show_options(options: argparse.ArgumentParser) -> None:
 
 
 async def _show_settings(client: Client, arguments: argparse.Namespace) -> int:
+    from client.cli.ctl.health import ask_tables
+
     nodes = _chosen(client, arguments.node)
     asker = _asker(client)
     try:
-        found, silent = await _tables(asker, nodes, ("settings",), arguments.timeout or _SECONDS)
+        found, silent = await ask_tables(asker, nodes, ("settings",), arguments.timeout or _SECONDS)
     finally:
         await asker.close()
     section = None if arguments.section is None else "settings." + arguments.section.removeprefix("settings.")

@@ -9,7 +9,7 @@ from typing import Any
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.config.replication import ReplicationProperty
 from logdevice_py.core.ids import LogId, NodeId, ShardId, format_shard, node_of, parse_shard, shard_id
-from logdevice_py.placement.failure_domains import FailureDomains
+from logdevice_py.placement.failure_domains import FailureDomains, labelled_scopes
 from logdevice_py.tables.storage import UnderReplicatedRow
 
 Row = Mapping[str, Any]
@@ -38,18 +38,35 @@ def compare_copies(
             by_lsn[row["lsn"]].append(row)
     found = []
     for lsn in sorted(by_lsn):
-        replication = _replication(metadata, lsn >> 32)
-        if replication is not None:
-            lacking = _compare(config, log, lsn, by_lsn[lsn], replication, silent)
+        interval = _interval(metadata, lsn >> 32)
+        if interval is not None:
+            lacking = _compare(config, log, lsn, by_lsn[lsn], interval, silent)
             if lacking is not None:
                 found.append(lacking)
     return found
 
 
-def _replication(metadata: Sequence[Row], epoch: int) -> ReplicationProperty | None:
-    """That of the last nodeset that began at the epoch or before; None: the log has none that is known."""
+def _interval(metadata: Sequence[Row], epoch: int) -> Row | None:
+    """The last nodeset that began at the epoch or before; None: the log has none that is known."""
     began = [row for row in metadata if row["since"] is not None and row["since"] <= epoch]
-    return ReplicationProperty.parse(max(began, key=lambda row: int(row["since"]))["replication"]) if began else None
+    return max(began, key=lambda row: int(row["since"])) if began else None
+
+
+def _suffice(config: ClusterConfig, stored: Sequence[ShardId], replication: ReplicationProperty, interval: Row) -> bool:
+    """Whether copies on these shards are enough, and far enough apart, by the failure domains of the epoch."""
+    if interval["failure_domains"] is None:
+        return FailureDomains.by_file(stored, replication, config.location).can_replicate(stored)
+    listed = [parse_shard(text.partition("=")[0]) for text in interval["storage_set"].split(", ")]
+    domain_of = {
+        (scope, parse_shard(text)): number
+        for part in interval["failure_domains"].split(", ")
+        for scope, _, domains in [part.partition("=")]
+        for number, domain in enumerate(domains.split("|"))
+        for text in domain.split()
+    }
+    scopes = [scope.name.lower() for scope in labelled_scopes(replication)]
+    labels = tuple(tuple(domain_of[scope, shard] for shard in sorted(listed)) for scope in scopes)
+    return FailureDomains(listed, replication, labels).can_replicate(stored)
 
 
 def _compare(
@@ -57,7 +74,7 @@ def _compare(
     log: LogId,
     lsn: int,
     copies: Sequence[Row],
-    replication: ReplicationProperty,
+    interval: Row,
     silent: Collection[NodeId],
 ) -> UnderReplicatedRow | None:
     """What recovery stored replaces all that sequencers stored; waves of a sequencer have the same content."""
@@ -66,7 +83,8 @@ def _compare(
     recovered = [row for row in sound if row["recovery_epoch"] is not None]
     counted = recovered or sound
     stored = sorted({_shard(row) for row in counted})
-    if stored and FailureDomains(stored, replication, config.location).can_replicate(stored):
+    replication = ReplicationProperty.parse(interval["replication"])
+    if stored and _suffice(config, stored, replication, interval):
         return None
     best = max(counted, key=lambda row: int(row["recovery_epoch"] or row["wave"] or 0), default=None)
     copyset = [] if best is None else [parse_shard(text) for text in best["copyset"].split(", ")]

@@ -8,7 +8,7 @@ from logdevice_py.core.entry import lacks_body
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.lsn import Lsn
 from storage_node.log_store import keys
-from storage_node.log_store.contents import encode_whole_for
+from storage_node.log_store.contents import encode_drain, encode_whole_for
 from storage_node.log_store.directory import Directory
 from storage_node.log_store.interface import PER_ENTRY_BYTES, WriteBatch
 from storage_node.log_store.partitions import Partitions
@@ -86,6 +86,8 @@ class GroupFiller:
             group.delete(keys.UNMARKED_KEY, metadata)
         if batch.metadata_whole_for is not None:
             put(keys.WHOLE_FOR_KEY, encode_whole_for(batch.metadata_whole_for), metadata)
+        if batch.drain is not None:
+            put(keys.DRAIN_KEY, encode_drain(batch.drain), metadata)
 
     def _put_header(self, group: Any, log: LogId, lsn: Lsn, key: bytes, header: bytes) -> None:
         for partition, _, _ in self._directory.overlapping(log, lsn, lsn):

@@ -8,7 +8,9 @@ import pytest
 
 from epoch_store.interface import UpdateMetadata
 from epoch_store.updaters import SetDisabled, ToNextEpoch, ToWritten
-from logdevice_py.core.ids import NodeId
+from logdevice_py.config.location import Location
+from logdevice_py.config.replication import ReplicationProperty
+from logdevice_py.core.ids import NodeId, ShardId
 from logdevice_py.core.lsn import EPOCH_MAX, Epoch
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Timestamp
@@ -16,6 +18,14 @@ from logdevice_py.metadata.epoch_metadata import HISTORY_MAX, EpochMetaData
 from tests.epoch_stores import LOG, interval
 
 STORED = EpochMetaData(Epoch(5), (interval(0, 1, since=1), interval(1, 2, since=3)), True, False, NodeId(2))
+
+
+def apart(shard: ShardId) -> Location:
+    return Location.parse(f"rack{shard}")
+
+
+def together(shard: ShardId) -> Location:
+    return Location.parse("rack")
 
 
 class TestToNextEpoch:
@@ -65,6 +75,31 @@ class TestToNextEpoch:
         taken = ToNextEpoch(interval(7))(full)
         assert isinstance(taken, EpochMetaData)
         assert (taken.given_epoch, taken.history) == (HISTORY_MAX + 1, history)
+
+    def test_intervals_without_labels_get_them_and_are_written_again(self) -> None:
+        history = tuple(replace(each, replication=ReplicationProperty.parse("rack:2")) for each in STORED.history)
+        old = replace(STORED, history=history)
+        labelled = tuple(each.labelled(apart) for each in history)
+        assert ToNextEpoch(location=apart)(old) == replace(old, epoch=Epoch(6), history=labelled, written=False)
+        # by the way it does not become another interval
+        taken = ToNextEpoch(labelled[1], location=apart)(old)
+        assert taken == replace(old, epoch=Epoch(6), history=labelled, written=False)
+        assert isinstance(taken, EpochMetaData)
+        assert ToNextEpoch(labelled[1], location=together)(taken) == replace(taken, epoch=Epoch(7))
+
+    def test_other_failure_domains_begin_an_interval(self) -> None:
+        kept = tuple(replace(each, replication=ReplicationProperty.parse("rack:2")) for each in STORED.history)
+        stored = replace(STORED, history=tuple(each.labelled(apart) for each in kept))
+        taken = ToNextEpoch(kept[1].labelled(together), location=together)(stored)
+        assert isinstance(taken, EpochMetaData)
+        assert taken.history[:-1] == stored.history
+        assert (taken.current.labels, taken.current.since, taken.written) == (((0, 0),), 5, False)
+
+    def test_labels_and_another_nodeset_come_at_once(self) -> None:
+        taken = ToNextEpoch(interval(0, 3).labelled(apart), location=apart)(STORED)
+        assert isinstance(taken, EpochMetaData)
+        assert [each.labels for each in taken.history] == [(), (), ()]
+        assert taken.current.since == 5
 
     def test_the_last_epoch_is_never_given(self) -> None:
         last = ToNextEpoch()(replace(STORED, epoch=Epoch(EPOCH_MAX - 1)))

@@ -18,6 +18,7 @@ from epoch_store.interface import (
     UpdateMetadata,
 )
 from logdevice_py.config.cluster import ClusterConfig, MetadataLogConfig, NodeConfig, Roles, ShardState
+from logdevice_py.config.location import Location
 from logdevice_py.config.logs import LogTree
 from logdevice_py.config.replication import ReplicationProperty
 from logdevice_py.core.entry import Constituent, EntryHeader, body_of, parse_constituents, parse_header
@@ -61,6 +62,7 @@ def make_config(
     sequencers: Iterable[int] = (0,),
     version: int = 1,
     read_only: Iterable[int] = (),
+    racks: str = "",
     **attributes: Any,
 ) -> ClusterConfig:
     """Nodes with a shard each. Only those of `sequencers` sequence, so that logs have their home at node 0 unless a test wants otherwise."""
@@ -71,6 +73,7 @@ def make_config(
             port=4000 + index,
             roles=Roles.STORAGE | Roles.SEQUENCER if index in sequencers else Roles.STORAGE,
             shard_state=ShardState.READ_ONLY if index in read_only else ShardState.READ_WRITE,
+            location=Location.parse(racks[index] if racks else ""),
         )
         for index in range(nodes)
     }

@@ -8,11 +8,12 @@ import pytest
 
 from epoch_store.interface import ReadMetadata, UpdateMetadata
 from logdevice_py.config.cluster import MetadataLogConfig
+from logdevice_py.config.replication import ReplicationProperty
 from logdevice_py.core.entry import body_of, parse_constituents
 from logdevice_py.core.ids import EVENT_LOG_DELTAS, Generation, LogId, NodeId, PeerId, shard_id
 from logdevice_py.core.lsn import Epoch, compose_lsn
 from logdevice_py.core.status import Status
-from logdevice_py.metadata.epoch_metadata import HISTORY_LONG, HISTORY_MAX, EpochMetaData
+from logdevice_py.metadata.epoch_metadata import HISTORY_LONG, HISTORY_MAX, EpochInterval, EpochMetaData
 from logdevice_py.protocol.messages import AppendedFlags, Digest, Digested, SeqStateFlags, Store
 from sequencer.epoch_sequencer import EpochSequencerState
 from sequencer.sequencer import SequencerPhase
@@ -708,6 +709,62 @@ class TestNodesetChanges:
         world.run(1_000_000)
         assert world.sequencer.epoch == 2
         assert world.store.metadata[LOG].current.replication.copies == 2
+
+    def test_other_racks_make_a_new_epoch_and_the_epoch_before_keeps_its_own(self) -> None:
+        world = active(config=make_config(replicate="rack:2,node:3", racks="aabb"))
+        assert world.store.metadata[LOG].current.labels == ((0, 0, 1, 1),)
+        world.node.on_config(make_config(replicate="rack:2,node:3", racks="xyyy", version=2), world.now)
+        world.run(1_000_000)
+        assert world.sequencer.epoch == 2
+        history = world.store.metadata[LOG].history
+        assert [(interval.since, interval.labels) for interval in history] == [
+            (1, ((0, 0, 1, 1),)),
+            (2, ((0, 1, 1, 1),)),
+        ]
+
+    def test_other_names_of_racks_make_no_epoch(self) -> None:
+        world = active(config=make_config(replicate="rack:2,node:3", racks="aabb"))
+        world.node.on_config(make_config(replicate="rack:2,node:3", racks="xxyy", version=2), world.now)
+        world.run(1_000_000)
+        assert world.sequencer.epoch == 1
+
+    def test_racks_mean_nothing_where_only_nodes_matter(self) -> None:
+        world = active(config=make_config(racks="aabb"))
+        world.node.on_config(make_config(racks="abbb", version=2), world.now)
+        world.run(1_000_000)
+        assert world.sequencer.epoch == 1
+
+    def test_an_epoch_chooses_copysets_by_its_own_racks(self) -> None:
+        world = active(config=make_config(replicate="rack:2", racks="aabb"))
+        current = world.sequencer.current
+        assert current is not None
+        world.node.context.set_config(make_config(replicate="rack:2", racks="abab", version=2))
+        for _ in range(50):
+            copyset = current.pick_copyset(1, (), world.now)
+            assert copyset is not None
+            assert {shard >> 8 < 2 for shard in copyset} == {True, False}
+
+    def test_epochs_of_an_older_version_get_the_racks_of_the_file(self) -> None:
+        world = World(config=make_config(replicate="rack:2,node:3", racks="aabb"))
+        nodeset = tuple((shard_id(NodeId(node)), Generation(1)) for node in range(4))
+        old = EpochInterval(Epoch(1), nodeset, ReplicationProperty.parse("rack:2,node:3"), 1)
+        world.store.metadata[LOG] = EpochMetaData(Epoch(4), (old,), True, False, NodeId(2))
+        world.append()
+        world.run(1_000_000)
+        metadata = world.store.metadata[LOG]
+        assert (metadata.given_epoch, metadata.history) == (4, (replace(old, labels=((0, 0, 1, 1),)),))
+        assert metadata.written
+        assert world.sequencer.epoch == 4
+
+    def test_they_stay_without_as_long_as_a_node_has_an_older_file_than_they(self) -> None:
+        world = World(config=make_config(replicate="rack:2,node:3", racks="aabb"))
+        nodeset = tuple((shard_id(NodeId(node)), Generation(1)) for node in range(4))
+        old = EpochInterval(Epoch(1), nodeset, ReplicationProperty.parse("rack:2,node:3"), 2)
+        world.store.metadata[LOG] = EpochMetaData(Epoch(4), (old,), True, False, NodeId(2))
+        world.append()
+        world.run(1_000_000)
+        assert world.sequencer.epoch == 4
+        assert world.store.metadata[LOG].history == (old,)
 
     def test_a_new_node_joins_the_nodeset(self) -> None:
         world = active()

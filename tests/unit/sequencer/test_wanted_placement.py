@@ -25,7 +25,7 @@ def place(shard: ShardId) -> Location | None:
 
 
 def current(*nodes: int, config_version: int = 1) -> EpochInterval:
-    return EpochInterval(Epoch(3), tuple((SHARDS[node], Generation(1)) for node in nodes), TWO, config_version)
+    return EpochInterval(Epoch(3), tuple((SHARDS[node], Generation(1)) for node in nodes), TWO, config_version, ())
 
 
 def nodes_of(interval: EpochInterval | None) -> list[int] | None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from logdevice_py.core.entry import EntryFlags
-from logdevice_py.core.ids import LogId, PeerId, metadata_log_of
-from logdevice_py.core.lsn import LSN_MAX, Lsn
+from logdevice_py.core.ids import LogId, PeerId, ShardId, metadata_log_of
+from logdevice_py.core.lsn import ESN_MAX, LSN_MAX, Lsn
 from logdevice_py.core.status import Status
 from logdevice_py.protocol.framing import encode_frame
-from logdevice_py.protocol.messages import Digest, Digested, Trim, Trimmed
+from logdevice_py.protocol.messages import Digest, Digested, Trim, Trimmed, TrimPoints
 from storage_node.digest import damaged_lsns
 from storage_node.log_store.interface import ReadResult
 from storage_node.settings import StorageSettings
@@ -322,12 +322,35 @@ class TestTrim:
         assert driver.log().trim_point == lsn(1, 2)
         assert driver.stored() == [lsn(1, 3), lsn(1, 4)]
 
-    def test_what_is_not_released_is_kept_for_recovery(self) -> None:
+    def test_what_is_not_released_here_is_kept_for_recovery(self) -> None:
         driver = ShardDriver()
         driver.turn(*stores([lsn(1, esn) for esn in range(1, 5)]))
         driver.turn(release(lsn(1, 2)))
+        driver.turn(release(lsn(3, 1)))  # held back: the epochs before are not clean here
         driver.turn(trim(lsn(1, 4)))
+        assert driver.take_one(Trimmed).status is Status.OK
         assert driver.stored() == [lsn(1, 3), lsn(1, 4)]
+
+    @pytest.mark.parametrize("beyond", [lsn(1, 3), lsn(1, ESN_MAX), lsn(7, 1), Lsn(LSN_MAX - 1)])
+    def test_what_is_not_known_to_be_released_cannot_be_trimmed_yet(self, beyond: Lsn) -> None:
+        driver = ShardDriver()
+        driver.turn(*stores([lsn(1, esn) for esn in range(1, 5)]))
+        driver.turn(release(lsn(1, 2)))
+        driver.turn(trim(beyond))
+        assert driver.take_one(Trimmed).status is Status.AGAIN
+        driver.turn((PeerId(1), TrimPoints(shard=ME, sender=ShardId(1 << 8), wall=0, logs=[(SYNC_LOG, beyond)])))
+        assert driver.log().trim_point == 0
+        assert len(driver.stored()) == 4
+
+    def test_a_trim_point_of_another_shard_is_taken_once_it_is_known_to_be_released(self) -> None:
+        driver = ShardDriver()
+        driver.turn(*stores([lsn(1, esn) for esn in range(1, 5)]))
+        told = (PeerId(1), TrimPoints(shard=ME, sender=ShardId(1 << 8), wall=0, logs=[(SYNC_LOG, lsn(1, 3))]))
+        driver.turn(told)
+        assert driver.log().trim_point == 0
+        driver.turn(release(lsn(1, 4)))
+        driver.turn(told)
+        assert driver.log().trim_point == lsn(1, 3)
 
     def test_recovery_metadata_of_trimmed_epochs_is_forgotten(self) -> None:
         driver = ShardDriver()

@@ -12,7 +12,17 @@ from logdevice_py.core.lsn import Epoch, Esn, compose_lsn
 from logdevice_py.tables.storage import UnderReplicatedRow
 
 LOG = LogId(1)
-METADATA = [{"since": 1, "replication": "rack:2, node:3"}, {"since": 4, "replication": "node:2"}]
+SIX = ", ".join(f"N{node}:S0=1" for node in range(6))
+METADATA = [
+    {"since": 1, "replication": "rack:2, node:3", "storage_set": SIX, "failure_domains": None},
+    {"since": 4, "replication": "node:2", "storage_set": SIX, "failure_domains": ""},
+    {
+        "since": 9,
+        "replication": "rack:2",
+        "storage_set": SIX,
+        "failure_domains": "rack=N0:S0 N1:S0|N2:S0 N3:S0 N4:S0|N5:S0",
+    },
+]
 
 
 def cluster() -> ClusterConfig:
@@ -62,6 +72,12 @@ def test_enough_copies_in_one_rack_are_too_few() -> None:
     copyset = "N0:S0, N2:S0, N4:S0"
     (row,) = compare(*(copy(node, at(1), copyset) for node in (0, 2, 4)))
     assert row.copies == 3
+
+
+def test_what_is_one_rack_was_decided_with_the_epoch() -> None:
+    assert compare(copy(0, at(1, 9)), copy(2, at(1, 9))) == []
+    (row,) = compare(copy(0, at(1, 9)), copy(1, at(1, 9)))
+    assert row.copies == 2
 
 
 def test_damage_is_no_copy() -> None:

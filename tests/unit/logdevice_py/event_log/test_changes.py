@@ -13,6 +13,7 @@ from logdevice_py.event_log.events import (
     RebuildMode,
     ShardAbortRebuild,
     ShardIsRebuilt,
+    ShardTookRecords,
     ShardUnrecoverable,
 )
 from tests.unit.logdevice_py.event_log.test_rebuilding_set import FIRST, SHARDS, Log, back, drained, lost
@@ -81,6 +82,14 @@ def test_a_drain_and_its_end() -> None:
     assert told.apply(ShardAbortRebuild(SHARDS[4], FIRST, RebuildMode.RELOCATE)) == [
         ShardNews("N4:S0 is used again: it is not drained any more")
     ]
+
+
+def test_a_drained_shard_that_took_records() -> None:
+    told = Told()
+    told.apply(drained(4))
+    told.finish(0, 1, 2, 3, 4)
+    took = ShardTookRecords(SHARDS[4], FIRST, told.log.state.shards[SHARDS[4]].since)
+    assert told.apply(took)[0] == ShardNews("N4:S0 is drained once more (it took records after it was drained)")
 
 
 def test_a_shard_that_is_lost_while_it_is_drained() -> None:

@@ -19,6 +19,7 @@ from logdevice_py.event_log.events import (
     ShardAbortRebuild,
     ShardIsRebuilt,
     ShardNeedsRebuild,
+    ShardTookRecords,
     ShardUnrecoverable,
     decode_event,
     encode_event,
@@ -176,6 +177,26 @@ def test_a_drained_shard_with_records_that_have_no_other_place_still_counts() ->
     log.apply(drained(4))
     log.finish(0, 1, 2, 3, 4, flags=DonorFlags.UNPLACED)
     assert log.authority(4) is Authority.FULLY_AUTHORITATIVE
+
+
+def test_a_drained_shard_that_took_records_is_drained_once_more_whoever_says_it_how_often() -> None:
+    log = Log()
+    log.apply(drained(4))
+    log.finish(0, 1, 2, 3, 4)
+    took = ShardTookRecords(SHARDS[4], FIRST, log.state.shards[SHARDS[4]].since)
+    log.apply(took)
+    assert log.authority(4) is Authority.FULLY_AUTHORITATIVE
+    assert all(log.state.awaits(shard) for shard in SHARDS)
+    round_ = log.state.round
+    log.apply(took)
+    assert log.state.round == round_
+    log.finish(0, 1, 2, 3, 4)
+    assert log.authority(4) is Authority.AUTHORITATIVE_EMPTY
+    log.apply(took)
+    assert log.authority(4) is Authority.AUTHORITATIVE_EMPTY, "it was said of the drain before"
+    lost_one = Log()
+    lost_one.apply(lost(4), ShardTookRecords(SHARDS[4], FIRST, Lsn(1)))
+    assert lost_one.state.shards[SHARDS[4]].mode is RebuildMode.RESTORE
 
 
 def test_a_shard_that_dies_while_it_is_drained_is_lost() -> None:
@@ -441,6 +462,12 @@ EVENTS = st.one_of(
         st.none() | st.sampled_from(RebuildMode),
     ),
     st.builds(ShardUnrecoverable, st.sampled_from(SHARDS), st.integers(1, 3).map(Generation)),
+    st.builds(
+        ShardTookRecords,
+        st.sampled_from(SHARDS),
+        st.integers(1, 3).map(Generation),
+        st.integers(1, 30).map(Lsn),
+    ),
 )
 
 

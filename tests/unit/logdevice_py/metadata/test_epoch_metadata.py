@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from logdevice_py.config.location import Location
 from logdevice_py.config.replication import ReplicationProperty
 from logdevice_py.core.ids import NODESET_SIZE_MAX, Generation, NodeId, ShardId, shard_id
 from logdevice_py.core.lsn import EPOCH_MAX, Epoch
@@ -18,6 +20,8 @@ from logdevice_py.core.units import Timestamp
 from logdevice_py.metadata.epoch_metadata import HISTORY_MAX, EpochInterval, EpochMetaData
 
 NODE_2 = ReplicationProperty.parse("node:2")
+RACK_2 = ReplicationProperty.parse("rack:2,node:3")
+LARGEST = ReplicationProperty.parse("region:2,datacenter:3,cluster:4,row:5,rack:6,node:7")
 
 
 def interval(since: int, *nodes: int) -> EpochInterval:
@@ -96,11 +100,78 @@ def test_the_largest_metadata_fits_into_a_znode() -> None:
     assert len(EpochMetaData(EPOCH_MAX, history, True, False, NodeId(0)).encode()) < 900_000
 
 
+def test_it_fits_with_the_most_labels_too() -> None:
+    nodeset = tuple((shard_id(NodeId(32767 - node), 127), Generation(2**31 - 1)) for node in range(NODESET_SIZE_MAX))
+    labels = tuple(tuple(range(NODESET_SIZE_MAX)) for _ in range(5))
+    history = tuple(
+        EpochInterval(Epoch(EPOCH_MAX - 1000 + n), nodeset, LARGEST, 2**63 - 1, labels) for n in range(HISTORY_MAX)
+    )
+    largest = EpochMetaData(EPOCH_MAX, history, True, False, NodeId(0), Timestamp(2**63 - 1), Timestamp(2**63 - 1))
+    encoded = largest.encode()
+    assert len(encoded) < 1_010_000
+    assert EpochMetaData.decode(encoded) == largest
+
+
+def place(text: str) -> Callable[[ShardId], Location | None]:
+    places = text.split()
+    return lambda shard: None if places[shard >> 8] == "-" else Location.parse(places[shard >> 8])
+
+
+class TestLabels:
+    FOUR = EpochInterval(Epoch(1), interval(1, 3, 0, 1, 2).nodeset, RACK_2)
+
+    def test_they_are_in_ascending_order_of_shards_and_do_not_depend_on_names(self) -> None:
+        assert self.FOUR.labelled(place("a a b c")).labels == ((0, 0, 1, 2),)
+        assert self.FOUR.labelled(place("c c a b")).labels == ((0, 0, 1, 2),)
+        assert interval(1, 0, 1).labelled(place("a a")).labels == ()
+
+    def test_a_node_of_unknown_place_is_a_domain_of_its_own(self) -> None:
+        assert self.FOUR.labelled(place("a - - a")).labels == ((0, 1, 2, 0),)
+
+    def test_nodes_without_a_rack_are_one_domain_of_the_row_that_they_share(self) -> None:
+        assert self.FOUR.labelled(place("r. r. q. r.x")).labels == ((0, 0, 1, 2),)
+
+    def test_once_there_they_stay_whatever_the_cluster_file_says(self) -> None:
+        kept = self.FOUR.labelled(place("a a b b"))
+        assert kept.labelled(place("a b a b")) is kept
+        assert kept.domains(place("a b a b")).key == kept.domains(place("- - - -")).key
+        assert self.FOUR.domains(place("a b a b")).key != self.FOUR.domains(place("a a b b")).key
+
+    def test_other_domains_make_another_placement(self) -> None:
+        kept = self.FOUR.labelled(place("a a b b"))
+        assert kept.same_placement(self.FOUR.labelled(place("x x y y")))
+        assert not kept.same_placement(self.FOUR.labelled(place("a b b b")))
+        assert not kept.same_placement(self.FOUR)
+
+    def test_they_are_kept_in_the_record_and_shared_in_memory(self) -> None:
+        history = tuple(replace(self.FOUR.labelled(place("a a b b")), since=Epoch(since)) for since in (1, 3))
+        metadata = EpochMetaData(Epoch(4), history, True, False, NodeId(0))
+        first = EpochMetaData.decode(metadata.encode())
+        again = EpochMetaData.decode(metadata.encode())
+        assert first == metadata
+        assert first.history[0].labels is first.history[1].labels is again.history[0].labels
+
+    def test_readers_that_know_no_labels_read_the_rest(self) -> None:
+        kept = replace(METADATA, history=(self.FOUR.labelled(place("a a b b")),))
+        limits = {"max_array_len": 512, "max_str_len": 0, "max_bin_len": 0, "max_map_len": 0, "max_ext_len": 0}
+        old = replace(METADATA, history=(self.FOUR,))
+        assert msgpack.unpackb(kept.encode(), **limits)[:8] == msgpack.unpackb(old.encode())[:8]
+
+    def test_a_record_of_an_older_version_has_none(self) -> None:
+        kept = replace(METADATA, history=(self.FOUR.labelled(place("a a b b")),))
+        old = msgpack.packb(msgpack.unpackb(kept.encode())[:8])
+        assert EpochMetaData.decode(old) == replace(METADATA, history=(self.FOUR,))
+
+
 def fields(**changes: Any) -> bytes:
-    names = ["version", "epoch", "history", "written", "disabled", "writer", "changed_at", "given_at"]
+    names = ["version", "epoch", "history", "written", "disabled", "writer", "changed_at", "given_at", "labels"]
     values = dict(zip(names, msgpack.unpackb(METADATA.encode()), strict=True)) | changes
     encoded: bytes = msgpack.packb(list(values.values()))
     return encoded
+
+
+def labelled(labels: object, replication: object = ((1, 2), (0, 3))) -> bytes:
+    return fields(history=[[1, [0, 1, 256, 1, 512, 1, 768, 1], replication]], labels=[labels])
 
 
 @pytest.mark.parametrize(
@@ -137,6 +208,19 @@ def fields(**changes: Any) -> bytes:
         fields(history=[[1, [1 << 30, 1], [[0, 2]]]]),
         fields(history=[[2, [0, 1], [[0, 2]]], [2, [0, 1], [[0, 2]]]]),
         fields(history=[[1, [0, 1]]]),
+        fields(labels=7),
+        fields(labels=[None, None]),
+        fields(labels=[None, None, 7]),
+        fields(labels=[None, None, [[0, 1]]]),  # node:2 has no labels
+        labelled([[0, 0, 1]]),  # too few shards
+        labelled([[0, 0, 1, 2], [0, 0, 1, 2]]),  # too many scopes
+        labelled([]),
+        labelled([[1, 0, 0, 1]]),
+        labelled([[0, 0, 2, 1]]),
+        labelled([[0, 0, -1, 1]]),
+        labelled([[0, 0, "a", 1]]),
+        labelled([[0, 0, True, 1]]),
+        labelled([[0, 0, 1, 1], [0, 1, 1, 2]], [[4, 2], [1, 3], [0, 4]]),  # a rack in two data centers
     ],
 )
 def test_anything_else_is_corrupt(encoded: bytes) -> None:

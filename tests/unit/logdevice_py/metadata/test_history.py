@@ -30,7 +30,7 @@ SHARDS = tuple(shard_id(NodeId(node)) for node in range(5))
 
 def metadata(*sinces: int) -> EpochMetaData:
     nodeset = ((SHARDS[0], Generation(1)),)
-    history = tuple(EpochInterval(Epoch(since), nodeset, NODE_3) for since in sinces)
+    history = tuple(EpochInterval(Epoch(since), nodeset, NODE_3, labels=()) for since in sinces)
     return EpochMetaData(Epoch(sinces[-1] + 1), history, False, False, NodeId(0))
 
 
@@ -391,3 +391,14 @@ def test_a_cancelled_reader_asks_nothing_more() -> None:
     for node in range(5):
         reading.answer(node)
     assert not reading.finished
+
+
+def test_intervals_of_an_older_version_have_the_racks_of_the_time_at_which_they_were_read() -> None:
+    reading = Reading()
+    rack_2 = ReplicationProperty.parse("rack:2")
+    nodeset = tuple((shard, Generation(1)) for shard in SHARDS[:2])
+    old = EpochMetaData(Epoch(2), (EpochInterval(Epoch(1), nodeset, rack_2),), True, False, NodeId(0))
+    for node in range(5):
+        reading.answer(node, image(old))
+    assert reading.reader.state is ReaderState.DONE
+    assert [interval.labels for interval in reading.reader.history] == [((0, 1),)]

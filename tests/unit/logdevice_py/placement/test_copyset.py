@@ -10,6 +10,7 @@ from logdevice_py.config.location import Location
 from logdevice_py.config.replication import ReplicationProperty
 from logdevice_py.core.ids import NodeId, ShardId, shard_id
 from logdevice_py.placement.copyset import CopysetSelector
+from logdevice_py.placement.failure_domains import FailureDomains
 
 DRAWS = 6000
 
@@ -18,11 +19,13 @@ def selector(
     replicate: str, places: Sequence[str], weights: Sequence[float] | None = None, local: str | None = None
 ) -> CopysetSelector:
     return CopysetSelector(
-        [shard_id(NodeId(node)) for node in range(len(places))],
-        ReplicationProperty.parse(replicate),
-        location=lambda shard: Location.parse(places[shard >> 8]),
+        FailureDomains.by_file(
+            [shard_id(NodeId(node)) for node in range(len(places))],
+            ReplicationProperty.parse(replicate),
+            lambda shard: Location.parse(places[shard >> 8]),
+        ),
         weight=lambda shard: 1.0 if weights is None else weights[shard >> 8],
-        local=None if local is None else Location.parse(local),
+        is_near=None if local is None else lambda shard: places[shard >> 8] == local,
         rng=random.Random(7),
     )
 
@@ -116,17 +119,13 @@ class TestAugment:
         existing = (shard_id(NodeId(0)),)
         assert chooser.augment(existing, lambda shard: shard not in existing) == (*existing, shard_id(NodeId(1)))
 
-    def test_a_member_outside_the_nodeset_counts_at_its_own_place(self) -> None:
-        chooser = CopysetSelector(
-            [shard_id(NodeId(0)), shard_id(NodeId(1))],
-            ReplicationProperty.parse("rack:2"),
-            location=lambda shard: Location.parse("a" if shard >> 8 in (0, 9) else "b"),
-            weight=lambda _: 1.0,
-            local=None,
-            rng=random.Random(1),
-        )
+    def test_a_member_outside_the_nodeset_does_not_count(self) -> None:
+        chooser = selector("rack:2", ["a", "b"])
         outside = shard_id(NodeId(9))
-        assert chooser.augment([outside], lambda _: True) == (outside, shard_id(NodeId(1)))
+        chosen = chooser.augment([outside], lambda _: True)
+        assert chosen is not None
+        assert set(chosen) == {outside, *chooser.nodeset}
+        assert not chooser.satisfied_by([outside, shard_id(NodeId(0))])
 
     def test_none_when_the_rest_is_not_available(self) -> None:
         assert selector("node:2", [""] * 2).augment([shard_id(NodeId(0))], lambda _: False) is None

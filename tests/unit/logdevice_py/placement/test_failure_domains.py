@@ -10,7 +10,7 @@ S = [shard_id(NodeId(node)) for node in range(9)]
 
 def domains(replicate: str, places: list[str]) -> FailureDomains:
     location = {S[index]: Location.parse(place) for index, place in enumerate(places)}
-    return FailureDomains(S[: len(places)], ReplicationProperty.parse(replicate), location.get)
+    return FailureDomains.by_file(S[: len(places)], ReplicationProperty.parse(replicate), location.get)
 
 
 class TestFMajority:
@@ -28,8 +28,14 @@ class TestFMajority:
         racks = domains("rack:2,node:3", ["a", "a", "b", "b"])
         assert racks.f_majority([S[0], S[2]]) is FMajority.INCOMPLETE
 
-    def test_with_no_more_domains_than_copies_allow_to_lose_nothing_needs_to_answer(self) -> None:
-        assert domains("node:3", [""] * 2).f_majority([]) is FMajority.INCOMPLETE
+    def test_a_scope_with_fewer_domains_than_its_factor_proves_nothing(self) -> None:
+        two = domains("node:3", [""] * 2)
+        assert [two.f_majority(S[:count]) for count in range(3)] == [FMajority.NONE, FMajority.NONE, FMajority.COMPLETE]
+        one_region = domains("region:2,node:3", [""] * 5)
+        assert one_region.f_majority(S[:2]) is FMajority.NONE
+        assert one_region.f_majority(S[:3]) is FMajority.INCOMPLETE  # nodes prove
+        assert domains("region:2", [""] * 5).f_majority(S[:4]) is FMajority.INCOMPLETE  # two regions are two shards
+        assert domains("region:2", [""] * 5).f_majority(S[:3]) is FMajority.NONE
 
     def test_shards_outside_the_nodeset_do_not_count(self) -> None:
         three = domains("node:3", [""] * 3)
@@ -42,7 +48,7 @@ class TestFMajority:
         replication = ReplicationProperty.parse("rack:2,node:3")
 
         def can_replicate() -> bool:
-            return FailureDomains(S[:4], replication, places.get).can_replicate(S[:4])
+            return FailureDomains.by_file(S[:4], replication, places.get).can_replicate(S[:4])
 
         assert not can_replicate()
         places[S[3]] = Location.parse("b")
@@ -50,7 +56,7 @@ class TestFMajority:
 
     def test_shards_of_one_node_are_one_domain(self) -> None:
         shards = [shard_id(NodeId(node), index) for node in range(3) for index in range(2)]
-        six = FailureDomains(shards, ReplicationProperty.parse("node:2"), lambda _: Location())
+        six = FailureDomains.by_file(shards, ReplicationProperty.parse("node:2"), lambda _: Location())
         assert six.f_majority(shards[:4]) is FMajority.INCOMPLETE
         assert not six.can_replicate(shards[:2])
         assert six.can_replicate(shards[1:3])
@@ -100,6 +106,6 @@ def test_a_copyset_must_satisfy_every_scope() -> None:
 
 def test_nodes_that_are_not_in_the_cluster_file_share_no_domain() -> None:
     place: dict[ShardId, Location] = {S[0]: Location.parse("a")}
-    racks = FailureDomains(S[:3], ReplicationProperty.parse("rack:2"), place.get)
+    racks = FailureDomains.by_file(S[:3], ReplicationProperty.parse("rack:2"), place.get)
     assert racks.f_majority([S[0]]) is FMajority.NONE
     assert racks.f_majority([S[0], S[1]]) is FMajority.INCOMPLETE

@@ -2,15 +2,18 @@ from __future__ import annotations
 
 import dataclasses
 import random
+import tracemalloc
 from typing import Any
 
 import pytest
+from google_crc32c import extend, value
 
 from logdevice_py.core.ids import LogId, NodeId, ShardId
 from logdevice_py.core.lsn import EPOCH_INVALID, compose_lsn
 from logdevice_py.core.status import ProtocolError, Status
 from logdevice_py.protocol.declare import (
     CODECS,
+    FIELDS_SIZE_MAX,
     BoolKind,
     BytesKind,
     FieldKind,
@@ -20,7 +23,13 @@ from logdevice_py.protocol.declare import (
     TextKind,
     TupleKind,
 )
-from logdevice_py.protocol.framing import FRAME_SIZE_MAX_BEFORE_HELLO, FrameReader, decode_frame, encode_frame
+from logdevice_py.protocol.framing import (
+    FRAME_SIZE_MAX_BEFORE_HELLO,
+    FrameReader,
+    InputMemory,
+    decode_frame,
+    encode_frame,
+)
 from logdevice_py.protocol.messages import MessageType, Release, Stored
 
 
@@ -170,9 +179,86 @@ def test_a_reader_with_a_small_buffer_is_fed_bytes_in_pieces_of_any_size(piece: 
     rng = random.Random(piece)
     sent = [sample_message(number, rng) for number in sorted(CODECS) for _ in range(3)]
     data = b"".join(b"".join(encode_frame(message)) for message in sent)
-    reader = FrameReader(buffer_size=1 << 10)
+    reader = FrameReader(shared=bytearray(1 << 10))
     got: list[Any] = []
     for at in range(0, len(data), piece):
         got += reader.feed(data[at : at + piece])
     assert got == sent
     assert not reader.pending
+
+
+def _frame(number: int, fields: bytes) -> bytes:
+    head = (8 + len(fields)).to_bytes(4, "big") + len(fields).to_bytes(2, "big") + bytes([number, 0])
+    return head + extend(value(head), fields).to_bytes(4, "big") + fields
+
+
+@pytest.mark.parametrize("number", CODECS, ids=lambda number: CODECS[number].name)
+def test_a_message_reserves_memory_for_what_it_holds_and_not_for_what_it_declares(number: int) -> None:
+    declared = CODECS[number].array_len_max
+    nested = (b"\xdc" + declared.to_bytes(2, "big")) * min(500, CODECS[number].fields_size_max // 3)
+    tracemalloc.start()
+    try:
+        for fields in (nested, b"\xdc" + (declared + 1).to_bytes(2, "big") + b"\x90" * (declared + 1)):
+            with pytest.raises(ProtocolError):
+                decode_frame(_frame(number, fields))
+        assert tracemalloc.get_traced_memory()[1] < 2 << 20
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("number", CODECS, ids=lambda number: CODECS[number].name)
+def test_fields_are_no_longer_than_their_declaration_allows(number: int) -> None:
+    limit = CODECS[number].fields_size_max
+    if limit < FIELDS_SIZE_MAX:
+        with pytest.raises(ProtocolError, match="bytes of fields, at most"):
+            decode_frame(_frame(number, b"\xc4\x00" * ((limit + 2) // 2)))
+
+
+def test_a_begun_frame_takes_memory_for_what_came_of_it() -> None:
+    memory = InputMemory(1 << 30)
+    reader = FrameReader(memory=memory)
+    assert reader.feed((1 << 24).to_bytes(4, "big")) == []
+    assert 0 < memory.used <= 4096
+    reader.close()
+    assert memory.used == 0
+
+
+def test_a_large_frame_grows_as_it_comes_and_is_given_back() -> None:
+    memory = InputMemory(1 << 30)
+    shared = bytearray(1 << 12)
+    codec = next(codec for codec in CODECS.values() if codec.payload is not None)
+    rng = random.Random(1)
+    message = sample_message(codec.number, rng)
+    setattr(message, codec.payload or "", rng.randbytes(300_000))
+    frame = b"".join(encode_frame(message))
+    reader = FrameReader(shared=shared, memory=memory)
+    for at in range(0, len(frame) - 1000, 1000):
+        assert not reader.feed(frame[at : at + 1000])
+        assert memory.used <= max(4096, 2 * (at + 1000))
+    assert reader.feed(frame[reader.pending :]) == [message]
+    assert memory.used == 0
+    assert not reader.pending
+
+
+def test_only_messages_with_a_payload_that_the_peer_may_send_are_large() -> None:
+    reader = FrameReader()
+    reader.large_types = frozenset({int(MessageType.APPEND)})
+    head = (1 << 20).to_bytes(4, "big") + bytes(2)
+    assert reader.feed(head + bytes([MessageType.APPEND, 0])) == []
+    for number in (MessageType.STORE, MessageType.TRIM, 250):
+        other = FrameReader()
+        other.large_types = reader.large_types
+        with pytest.raises(ProtocolError, match="may have"):
+            other.feed(head + bytes([number, 0]) + bytes(4))
+
+
+def test_the_frame_begun_longest_ago_makes_way() -> None:
+    memory = InputMemory(10_000)
+    ended: list[str] = []
+    readers = {name: FrameReader(memory=memory) for name in ("node", "first", "second")}
+    for name, reader in readers.items():
+        if name != "node":
+            reader.makes_way = lambda name=name: ended.append(name)  # type: ignore[misc]
+        reader.feed((1 << 20).to_bytes(4, "big"))
+    assert ended == ["first"]
+    assert memory.used == 2 * 4096

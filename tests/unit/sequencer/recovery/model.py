@@ -402,7 +402,7 @@ class World:
         self._racks = racks
         self.shards = {shard_id(NodeId(node)): ModelShard(shard_id(NodeId(node))) for node in range(count)}
         self.copies = copies
-        self.domains = FailureDomains(self.shards, ReplicationProperty.parse(self.replication), self.location)
+        self.domains = FailureDomains.by_file(self.shards, ReplicationProperty.parse(self.replication), self.location)
         self.settings = RecoverySettings(
             digest_bytes_max=rng.choice([1, 200, 1 << 20]),
             mutations_in_flight_max=rng.choice([1, 3, 256]),

@@ -14,6 +14,7 @@ from logdevice_py.event_log.events import (
     ShardAbortRebuild,
     ShardIsRebuilt,
     ShardNeedsRebuild,
+    ShardTookRecords,
     ShardUnrecoverable,
 )
 from logdevice_py.event_log.rebuilding_set import RebuildingSet
@@ -75,7 +76,9 @@ class Bench:
         self.now = Micros(self.now + seconds * SECOND)
         self.events.clear()
         self.supervisor.note_dead(self.config, self.now)
-        self.supervisor.tick(self.config, self.state, results.get("results", {}), failed, self.now)  # type: ignore[arg-type]
+        marks = {shard: Lsn(0) if (each := self.state.shards.get(shard)) is None else each.since for shard in self.own}
+        marks.update(results.get("marks", {}))  # type: ignore[call-overload]
+        self.supervisor.tick(self.config, self.state, results.get("results", {}), failed, marks, self.now)  # type: ignore[arg-type]
         return list(self.events)
 
     def begin_afresh(self, shard: ShardId, generation: int) -> None:
@@ -314,6 +317,20 @@ def test_so_is_one_that_was_lost_while_it_was_drained_and_begins_afresh() -> Non
     entry = bench.state.shards[SHARDS[4]]
     assert (entry.mode, entry.generation, entry.rebuilt) == (RebuildMode.RELOCATE, 2, False)
     assert not bench.tick()
+
+
+def test_a_drained_shard_that_cannot_tell_that_it_took_no_records_says_so() -> None:
+    bench = Bench(node=2)
+    bench.apply(ShardNeedsRebuild(SHARDS[2], FIRST, RebuildMode.RELOCATE, ALL))
+    unmarked = {SHARDS[2]: Lsn(0)}
+    assert not bench.tick(marks=unmarked), "it is being emptied"
+    bench.finish()
+    assert not bench.tick()
+    since = bench.state.shards[SHARDS[2]].since
+    assert bench.tick(marks=unmarked) == [ShardTookRecords(SHARDS[2], FIRST, since)]
+    assert not bench.tick(marks=unmarked, failed=frozenset({SHARDS[2]}))
+    bench.apply(ShardTookRecords(SHARDS[2], FIRST, since))
+    assert not bench.tick(marks=unmarked)
 
 
 def test_one_that_was_emptied_before_and_begins_afresh_is_used_again() -> None:

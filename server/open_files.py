@@ -1,0 +1,43 @@
+"""The limit of open files of a node's process: sockets and RocksDB share it, and either fails in ways that nobody foresees when it is reached."""
+
+from __future__ import annotations
+
+import resource
+from typing import Final
+
+from logdevice_py.core.status import LogDeviceError, Status
+from server.node_settings import NodeSettings
+
+_OTHERS: Final = 500
+"""Standard streams, the epoch store, write-ahead logs, files that are being written, the admin API."""
+
+
+def files_needed(settings: NodeSettings, shards: int, nodes: int) -> int:
+    """How many files and sockets a node may have open at once.
+
+    Args:
+        settings: of the node.
+        shards: that it stores.
+        nodes: in the cluster.
+    """
+    runtime = settings.runtime
+    sockets = runtime.connections_max + runtime.connections_introducing_max + 2 * nodes
+    return sockets + shards * settings.log_store.open_files_max + _OTHERS
+
+
+def allow_open_files(needed: int) -> None:
+    """Raise the process's limit as far as that is allowed.
+
+    Raises:
+        LogDeviceError: FAILED: that is not far enough; the text says what to do.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard == resource.RLIM_INFINITY or hard >= needed:
+        if soft != resource.RLIM_INFINITY and soft < needed:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (needed if hard == resource.RLIM_INFINITY else hard, hard))
+        return
+    raise LogDeviceError(
+        Status.FAILED,
+        f"this node may need {needed} open files and sockets, and its process may have {hard}: raise the limit (LimitNOFILE= of its systemd unit, "
+        "ulimit -Hn) or lower connections_max and connections_introducing_max in [settings.runtime] or open_files_max in [settings.storage]",
+    )

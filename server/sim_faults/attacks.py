@@ -1,0 +1,123 @@
+"""What a hostile peer sends: a registry of attacks, each of which makes messages from what anybody can know who reaches the cluster.
+
+An attack is a function that yields pairs (node, message). It must do what no node may let it do: honest applications run beside it, and the checks of
+the simulator judge what becomes of their records.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from logdevice_py.config.cluster import ClusterConfig
+from logdevice_py.core.entry import EntryHeader, parse_header
+from logdevice_py.core.ids import LogId, NodeId, ShardId, metadata_log_of, node_of
+from logdevice_py.core.lsn import EPOCH_MAX, ESN_MAX, LSN_INVALID, LSN_MAX, Epoch, Lsn, compose_lsn, epoch_of
+from logdevice_py.core.units import Timestamp
+from logdevice_py.protocol.messages import Records, Trim, TrimPoints
+
+Sent = tuple[NodeId, Any]
+"""A node, and a message for it."""
+
+
+@dataclass(slots=True)
+class Outsider:
+    """What somebody knows who has the cluster file and may connect: names and addresses, and what nodes answer to a reader."""
+
+    rng: random.Random
+    config: ClusterConfig
+    logs: Sequence[LogId]
+    """Logs of applications."""
+    heard: list[Any] = field(default_factory=list)
+    """Messages that nodes sent, in the order in which they came: STARTED, RECORDS and GAP of the reads before the attack, and answers to the attack."""
+    released: dict[LogId, Lsn] = field(default_factory=dict)
+    """The greatest LSN of each log that may be read, as far as shards told."""
+
+    def shard(self) -> ShardId:
+        """Any shard."""
+        return self.rng.choice(self.config.storage_shards())
+
+    def log(self) -> LogId:
+        """Any log."""
+        return self.rng.choice(self.logs)
+
+    def entries(self, log: LogId) -> list[tuple[EntryHeader, bytes]]:
+        """The entries of a log that were read: header and image, in the order in which they came."""
+        found = []
+        for message in self.heard:
+            if type(message) is Records and message.log == log:
+                at = 0
+                for _, length in message.entries:
+                    image = bytes(message.images[at : at + length])
+                    found.append((parse_header(image, alone=True), image))
+                    at += length
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Attack:
+    """One way to send what nobody should."""
+
+    name: str
+    text: str
+    make: Callable[[Outsider], Iterable[Sent]]
+    as_node: bool
+    """Its messages are taken from nodes alone."""
+
+    @property
+    def counted_as(self) -> str:
+        """Under which name `SimMachines.fault_effects` counts its messages."""
+        return f"attack {self.name}"
+
+
+ATTACKS: dict[str, Attack] = {}
+"""All of them by name, in a fixed order."""
+
+
+def attack(
+    text: str, *, as_node: bool = False
+) -> Callable[[Callable[[Outsider], Iterable[Sent]]], Callable[[Outsider], Iterable[Sent]]]:
+    """Make a function an attack; its name is the attack's.
+
+    Args:
+        as_node: whoever sends it introduces itself as a node. Attacks of clients are sent by peers that introduce themselves as nodes as well.
+    """
+
+    def register(make: Callable[[Outsider], Iterable[Sent]]) -> Callable[[Outsider], Iterable[Sent]]:
+        name = make.__name__
+        assert name not in ATTACKS, name
+        ATTACKS[name] = Attack(name, text, make, as_node)
+        return make
+
+    return register
+
+
+@attack("TRIM beyond everything that is released")
+def trim_beyond_the_end(it: Outsider) -> Iterable[Sent]:
+    log = it.log()
+    for shard in it.rng.sample(it.config.storage_shards(), 2):
+        yield node_of(shard), Trim(request_id=it.rng.getrandbits(63), log=log, shard=shard, lsn=_far(it, log))
+
+
+@attack("trim points beyond everything that is released, as of another shard", as_node=True)
+def tell_trim_points_beyond_the_end(it: Outsider) -> Iterable[Sent]:
+    log = it.log()
+    sender, shard = it.rng.sample(it.config.storage_shards(), 2)
+    yield node_of(shard), TrimPoints(shard=shard, sender=sender, wall=Timestamp(0), logs=[(log, _far(it, log))])
+
+
+def _far(it: Outsider, log: LogId) -> Lsn:
+    """An LSN that is not released in the time of a run."""
+    epoch = epoch_of(it.released.get(log, LSN_INVALID))
+    return it.rng.choice([Lsn(LSN_MAX - 1), compose_lsn(Epoch(epoch + 100_000), 1)])
+
+
+@attack("TRIM of a metadata log, of a log that does not exist, and to the end of all LSNs")
+def trim_what_cannot_be_trimmed(it: Outsider) -> Iterable[Sent]:
+    log = it.log()
+    everything = compose_lsn(EPOCH_MAX, ESN_MAX - 1)
+    for target, lsn in ((metadata_log_of(log), everything), (LogId(987_654), everything), (log, LSN_MAX)):
+        shard = it.shard()
+        yield node_of(shard), Trim(request_id=it.rng.getrandbits(63), log=target, shard=shard, lsn=lsn)

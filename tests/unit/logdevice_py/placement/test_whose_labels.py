@@ -1,0 +1,40 @@
+"""Who may take failure domains from the cluster file: what has no epoch metadata. Everybody else asks the epoch (`EpochInterval.domains`)."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[4]
+PACKAGES = ("logdevice_py", "sequencer", "storage_node", "client", "ldquery", "server")
+BY_FILE = {
+    "client/cli/ctl/lost_shards.py": "metadata logs",
+    "client/cli/query/comparison.py": "epochs of an older version",
+    "logdevice_py/metadata/history.py": "metadata logs",
+    "logdevice_py/placement/nodeset.py": "nodesets to come",
+    "sequencer/metadata_log.py": "metadata logs",
+    "server/event_log/exclusion.py": "nodesets to come",
+    "storage_node/metadata_regaining.py": "metadata logs",
+    "storage_node/rebuilding/donor.py": "logs of which no survivor knows",
+}
+
+
+def modules_with(pattern: str) -> set[str]:
+    found = re.compile(pattern)
+    files = (file for package in PACKAGES for file in (ROOT / package).rglob("*.py"))
+    return {str(file.relative_to(ROOT)) for file in files if found.search(file.read_text())}
+
+
+def test_the_cluster_file_is_asked_only_where_there_is_no_epoch() -> None:
+    assert modules_with(r"FailureDomains\.by_file\(") == set(BY_FILE)
+
+
+def test_labels_are_made_only_with_an_interval() -> None:
+    home = {"logdevice_py/placement/failure_domains.py", "logdevice_py/metadata/epoch_metadata.py"}
+    assert modules_with(r"labels_by_file\(") == home
+    constructed = {
+        "sequencer/seal_check.py",
+        "client/cli/query/comparison.py",
+        "logdevice_py/metadata/epoch_metadata.py",
+    }
+    assert modules_with(r"FailureDomains\((?!\))") == constructed

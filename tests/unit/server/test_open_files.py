@@ -1,0 +1,42 @@
+"""The limit of open files."""
+
+from __future__ import annotations
+
+import resource
+
+import pytest
+
+from logdevice_py.core.status import LogDeviceError
+from server.node_settings import NodeSettings
+from server.open_files import allow_open_files, files_needed
+
+
+@pytest.fixture
+def limits(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """The limits of this process, the newest last: they are not really changed."""
+    found = [(100, 1000)]
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: found[-1])
+    monkeypatch.setattr(resource, "setrlimit", lambda kind, limits: found.append(limits))
+    return found
+
+
+def test_a_limit_that_may_be_raised_is_raised(limits: list[tuple[int, int]]) -> None:
+    allow_open_files(500)
+    assert limits[-1] == (1000, 1000)
+
+
+def test_a_limit_that_suffices_stays(limits: list[tuple[int, int]]) -> None:
+    allow_open_files(100)
+    assert limits == [(100, 1000)]
+
+
+def test_a_limit_that_cannot_be_raised_far_enough_is_refused_with_what_to_do(limits: list[tuple[int, int]]) -> None:
+    with pytest.raises(LogDeviceError, match=r"may need 1001 open files .* may have 1000: raise the limit"):
+        allow_open_files(1001)
+
+
+def test_sockets_and_stores_count() -> None:
+    few = NodeSettings.of({"runtime": {"connections_max": 10, "connections_introducing_max": 10}})
+    assert files_needed(few, 2, 5) - files_needed(few, 1, 5) == few.log_store.open_files_max
+    more = NodeSettings.of({"runtime": {"connections_max": 110, "connections_introducing_max": 10}})
+    assert files_needed(more, 1, 5) - files_needed(few, 1, 5) == 100
