@@ -36,7 +36,9 @@ _JOINED_PAYLOAD_MAX: Final = 4096
 """One piece costs less than two up to here."""
 _BUFFER_SIZE: Final = 1 << 18
 _BEGUN_SIZE: Final = 4096
-"""Bytes that a begun frame gets at first, if it declares as many."""
+"""Bytes that a begun frame gets at first from a peer that has not sent a larger one."""
+_FAMILIAR_SIZE_MAX: Final = 1 << 20
+"""However large the frames are that a peer has sent."""
 _SMALL_LENGTH_MAX: Final = _LENGTH_MIN + FIELDS_SIZE_MAX
 """Of what lies behind the length field of a message without payload."""
 
@@ -107,10 +109,12 @@ class FrameReader:
     """Cuts a byte stream into messages.
 
     Use: fill a part of `get_buffer()`, then call `received` with the number of bytes filled; or call `feed`. Bytes come into a buffer that many
-    readers share. Only a frame that is begun and not complete has memory of its own, which grows with what arrives of it.
+    readers share. Only a frame that is begun and not complete has memory of its own: at once as much as the largest frame that was
+    completed before, beyond that it grows with what arrives.
     """
 
     __slots__ = (
+        "_largest",
         "_memory",
         "_own",
         "_shared",
@@ -146,6 +150,8 @@ class FrameReader:
         self._shared = bytearray(_BUFFER_SIZE) if shared is None else shared
         self._memory = memory
         self._own: bytearray | None = None
+        self._largest = _BEGUN_SIZE
+        """What a begun frame gets at first, if it declares as many bytes: peers that send large frames send more of them."""
         self._write = 0
         """Bytes of the begun frame that are there, in its own buffer."""
         self._sound_crc = -1
@@ -172,7 +178,8 @@ class FrameReader:
     def get_buffer(self, _hint: int = -1) -> memoryview:
         """Where the next bytes go; never empty."""
         if self._own is None:
-            return memoryview(self._shared)
+            # no more than a frame at a time from newcomers: the first decides whether there is a second
+            return memoryview(self._shared)[: self.frame_size_max] if self.completed == 0 else memoryview(self._shared)
         return memoryview(self._own)[self._write :]
 
     def received(self, count: int) -> list[Any]:
@@ -232,16 +239,19 @@ class FrameReader:
     def _keep(self, buffer: bytearray, read: int, write: int) -> None:
         """Keep what is begun in a buffer of its own, with room for more of it."""
         begun = self._write = write - read
+        if self._own is not None:
+            if read == 0 and write < len(buffer):
+                return
+            if read:
+                self._largest = max(self._largest, min(read, _FAMILIAR_SIZE_MAX))
         if not begun:
             if self._own is not None:
                 self.close()
             return
-        if self._own is not None and read == 0 and write < len(buffer):
-            return
         # As much as the frame needs, so that what follows comes into the shared buffer again, but at most as much again as is there:
-        # four bytes that declare a frame cost no more than its head.
+        # four bytes that declare a frame cost no more than its head, until the peer has sent as much before.
         size = int.from_bytes(buffer[read : read + 4], "big") + 4 if begun >= 4 else HEAD_SIZE
-        own = bytearray(min(size, max(2 * begun, _BEGUN_SIZE)))
+        own = bytearray(min(size, max(2 * begun, self._largest)))
         own[:begun] = memoryview(buffer)[read:write]
         self._own = own
         if self._memory is not None:

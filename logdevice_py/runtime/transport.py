@@ -42,7 +42,7 @@ PATIENCE_US: Final = 1_000
 """How long a patient message waits for another one to the same peer, where such have come lately. uvloop's timers tick in milliseconds."""
 _JOINED_MAX: Final = 32 << 10
 """Writes up to this size are joined: copying is cheaper than a list of pieces."""
-_READ_SIZE: Final = 256 << 10
+_READ_SIZE: Final = 1 << 20
 """Bytes that are taken from a connection at a time at most."""
 _LARGE_FROM_CLIENTS: Final = frozenset({int(MessageType.APPEND)})
 _LOOKS: Final = 4

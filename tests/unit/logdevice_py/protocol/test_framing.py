@@ -214,6 +214,14 @@ def test_fields_are_no_longer_than_their_declaration_allows(number: int) -> None
             decode_frame(_frame(number, b"\xc4\x00" * ((limit + 2) // 2)))
 
 
+def large_message(size: int) -> Any:
+    rng = random.Random(1)
+    codec = next(codec for codec in CODECS.values() if codec.payload is not None)
+    message = sample_message(codec.number, rng)
+    setattr(message, codec.payload or "", rng.randbytes(size))
+    return message
+
+
 def test_a_begun_frame_takes_memory_for_what_came_of_it() -> None:
     memory = InputMemory(1 << 30)
     reader = FrameReader(memory=memory)
@@ -226,10 +234,7 @@ def test_a_begun_frame_takes_memory_for_what_came_of_it() -> None:
 def test_a_large_frame_grows_as_it_comes_and_is_given_back() -> None:
     memory = InputMemory(1 << 30)
     shared = bytearray(1 << 12)
-    codec = next(codec for codec in CODECS.values() if codec.payload is not None)
-    rng = random.Random(1)
-    message = sample_message(codec.number, rng)
-    setattr(message, codec.payload or "", rng.randbytes(300_000))
+    message = large_message(300_000)
     frame = b"".join(encode_frame(message))
     reader = FrameReader(shared=shared, memory=memory)
     for at in range(0, len(frame) - 1000, 1000):
@@ -238,6 +243,31 @@ def test_a_large_frame_grows_as_it_comes_and_is_given_back() -> None:
     assert reader.feed(frame[reader.pending :]) == [message]
     assert memory.used == 0
     assert not reader.pending
+
+
+def test_a_peer_that_sends_large_frames_has_each_further_one_read_in_one_piece() -> None:
+    # the buffer for what continues no frame always ends within one
+    frame = b"".join(encode_frame(large_message(250_000)))
+    reader, stream = FrameReader(shared=bytearray(256 << 10)), frame * 12
+    reads, at = 0, 0
+    while at < len(stream):
+        view = reader.get_buffer()
+        size = min(len(view), len(stream) - at)
+        view[:size] = stream[at : at + size]
+        view.release()
+        reader.received(size)
+        at += size
+        if reader.completed:
+            reads += 1
+    assert reader.completed == 12
+    assert reads <= 14
+
+
+def test_a_newcomer_gets_its_first_frame_read_and_no_more_than_that_may_be() -> None:
+    reader = FrameReader(FRAME_SIZE_MAX_BEFORE_HELLO)
+    assert len(reader.get_buffer()) == FRAME_SIZE_MAX_BEFORE_HELLO
+    reader.feed(b"".join(encode_frame(stored())))
+    assert len(reader.get_buffer()) > FRAME_SIZE_MAX_BEFORE_HELLO
 
 
 def test_only_messages_with_a_payload_that_the_peer_may_send_are_large() -> None:
