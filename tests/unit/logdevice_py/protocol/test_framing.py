@@ -260,7 +260,7 @@ def test_a_peer_that_sends_large_frames_has_each_further_one_read_in_one_piece()
         if reader.completed:
             reads += 1
     assert reader.completed == 12
-    assert reads <= 14
+    assert reads <= 18  # the first that is begun grows in five steps
 
 
 def test_a_newcomer_gets_its_first_frame_read_and_no_more_than_that_may_be() -> None:
