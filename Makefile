@@ -4,6 +4,7 @@ PYTHON ?= python3
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 RUNNABLE := $(VENV)/.runs
+SITE := $(VENV)-site/.installed
 PACKAGES := logdevice_py epoch_store client sequencer storage_node server benchmarks tests examples pyspark_logdevice.py
 
 COMMA := ,
@@ -13,7 +14,7 @@ FETCH_PEERS = $(if $(PEERS),@$(PY) -m benchmarks.ldbench.cli fetch $(PEERS) || t
 BENCH_CHOICE = $(if $(ENGINES),--engines $(ENGINES)) $(if $(WORKLOADS),--workloads $(WORKLOADS)) $(BENCH_FLAGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java format check lint types imports unit property simulation sim deliberate process spark spark-long chaos test soak demo docs bench bench-full storage-figures clean
+.PHONY: help setup java format check lint types imports unit property simulation sim deliberate process spark spark-long chaos test soak demo docs bench bench-full storage-figures site clean
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -37,6 +38,13 @@ $(STAMP): pyproject.toml
 	@echo "installing everything for work on it into $(VENV): some 70 packages (1 GB), a minute or more the first time"
 	@$(INSTALL) -e '.[test]' || { echo "the installation failed; it needs a package index"; exit 1; }
 	@touch $@ $(RUNNABLE)
+
+# apart from the rest: nothing that we run needs it
+$(SITE): pyproject.toml
+	$(ENVIRONMENT)
+	@test -x $(VENV)-site/bin/python || $(PYTHON) -m venv $(VENV)-site
+	@$(VENV)-site/bin/python -m pip install --quiet --disable-pip-version-check "mkdocs-material>=9.6,<10"
+	@touch $@
 
 setup: $(STAMP) ## make the environment $(VENV)
 
@@ -121,5 +129,9 @@ storage-figures: $(STAMP) ## measure a shard of 20 GB and nodes of five that are
 docs: $(STAMP) ## render the docs that follow from declarations
 	@$(PY) -m server.render_docs
 
+site: $(SITE) ## the documentation as pages for a browser, into build/site
+	@NO_MKDOCS_2_WARNING=1 $(VENV)-site/bin/mkdocs build --strict --quiet
+	@echo "build/site/index.html"
+
 clean: ## remove what the targets made
-	@rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	@rm -rf $(VENV) $(VENV)-site build .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -10,6 +10,7 @@ from logdevice_py.core.declare import parse_setting, render_value
 from server.render_docs import PAGES, SETTINGS, settings_page
 
 ROOT = Path(__file__).resolve().parents[3]
+PAGES_OF_OURS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -17,10 +18,28 @@ def test_page_says_what_the_declarations_say(name: str) -> None:
     assert (ROOT / "docs" / name).read_text() == PAGES[name](), f"docs/{name} is out of date: run make docs"
 
 
-def test_links_between_docs_lead_somewhere() -> None:
-    for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
-        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
-            assert (page.parent / target).exists(), f"{page.relative_to(ROOT)} links to {target}"
+def anchors_of(page: Path) -> set[str]:
+    """Where links into a page may lead, as those who render it name its headings."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    found: set[str] = set()
+    for heading in re.findall(r"^#+ (.+)$", text, flags=re.MULTILINE):
+        plain = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading).replace("`", "")
+        found.add(re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", plain).strip().lower()))
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES_OF_OURS, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_between_docs_lead_somewhere(page: Path) -> None:
+    for target, anchor in re.findall(r"\]\(([^)#:\s]*)(?:#([^)]*))?\)", page.read_text()):
+        linked = page.parent / target if target else page
+        assert linked.exists(), f"links to {target}"
+        if anchor:
+            assert anchor in anchors_of(linked), f"links to #{anchor} of {linked.name}"
+
+
+def test_every_page_is_in_the_site() -> None:
+    site = (ROOT / "mkdocs.yml").read_text()
+    assert [page for page in (ROOT / "docs").rglob("*.md") if str(page.relative_to(ROOT / "docs")) not in site] == []
 
 
 def rows_of(page: str) -> dict[str, list[str]]:
