@@ -39,6 +39,10 @@ _BEGUN_SIZE: Final = 4096
 """Bytes that a begun frame gets at first from a peer that has not sent a larger one."""
 _FAMILIAR_SIZE_MAX: Final = 1 << 20
 """However large the frames are that a peer has sent."""
+_SPARE_SIZE_MIN: Final = 1 << 16
+_SPARE_SIZE_MAX: Final = 1 << 21
+_SPARES_MAX: Final = 4
+"""Buffers of between these sizes are kept for further frames: 8 MiB at most."""
 _SMALL_LENGTH_MAX: Final = _LENGTH_MIN + FIELDS_SIZE_MAX
 """Of what lies behind the length field of a message without payload."""
 
@@ -74,9 +78,10 @@ class InputMemory:
     """What the frames that are begun on all connections of a process take, bounded together.
 
     When they need more, the frame that was begun longest ago makes way: honest frames are begun and complete, those that nobody means to complete stay.
+    A few large buffers are kept for the next large frames, of whatever connection: memory that is new each time costs more than what is done in it.
     """
 
-    __slots__ = ("_holders", "limit", "used")
+    __slots__ = ("_holders", "_spare", "limit", "used")
 
     def __init__(self, limit: int) -> None:
         """
@@ -87,6 +92,28 @@ class InputMemory:
         self.used = 0
         self._holders: dict[FrameReader, int] = {}
         """In the order in which their frames were begun."""
+        self._spare: list[bytearray] = []
+
+    @property
+    def spare_bytes(self) -> int:
+        """What is kept for further frames."""
+        return sum(map(len, self._spare))
+
+    def buffer(self, size: int) -> bytearray:
+        """At least so many bytes, of any content."""
+        if size >= _SPARE_SIZE_MIN:
+            for index, spare in enumerate(self._spare):
+                if len(spare) >= size:
+                    return self._spare.pop(index)
+            size = 1 << (size - 1).bit_length() if size <= _SPARE_SIZE_MAX else size
+        return bytearray(size)
+
+    def spare(self, buffer: bytearray) -> None:
+        """A buffer that nobody uses any more."""
+        if _SPARE_SIZE_MIN <= len(buffer) <= _SPARE_SIZE_MAX:
+            self._spare.append(buffer)
+            if len(self._spare) > _SPARES_MAX:
+                del self._spare[0]
 
     def take(self, reader: FrameReader, size: int) -> None:
         """A reader holds so many bytes from here on. Others, or itself, may be told to make way."""
@@ -117,6 +144,7 @@ class FrameReader:
         "_largest",
         "_memory",
         "_own",
+        "_room",
         "_shared",
         "_sound_crc",
         "_write",
@@ -150,6 +178,8 @@ class FrameReader:
         self._shared = bytearray(_BUFFER_SIZE) if shared is None else shared
         self._memory = memory
         self._own: bytearray | None = None
+        self._room = 0
+        """Bytes of it that may be used."""
         self._largest = _BEGUN_SIZE
         """What a begun frame gets at first, if it declares as many bytes: peers that send large frames send more of them."""
         self._write = 0
@@ -180,7 +210,7 @@ class FrameReader:
         if self._own is None:
             # no more than a frame at a time from newcomers: the first decides whether there is a second
             return memoryview(self._shared)[: self.frame_size_max] if self.completed == 0 else memoryview(self._shared)
-        return memoryview(self._own)[self._write :]
+        return memoryview(self._own)[self._write : self._room]
 
     def received(self, count: int) -> list[Any]:
         """The messages completed by `count` further bytes.
@@ -231,33 +261,38 @@ class FrameReader:
 
     def close(self) -> None:
         """Nothing more is read: give back what the begun frame holds."""
-        self._own = None
+        own, self._own = self._own, None
         self._write = 0
         if self._memory is not None:
             self._memory.give_back(self)
+            if own is not None:
+                self._memory.spare(own)
 
     def _keep(self, buffer: bytearray, read: int, write: int) -> None:
         """Keep what is begun in a buffer of its own, with room for more of it."""
         begun = self._write = write - read
-        if self._own is not None:
-            if read == 0 and write < len(buffer):
+        previous, memory = self._own, self._memory
+        if previous is not None:
+            if read == 0 and write < self._room:
                 return
             if read:
                 self._largest = max(self._largest, min(read, _FAMILIAR_SIZE_MAX))
         if not begun:
-            if self._own is not None:
+            if previous is not None:
                 self.close()
             return
         # As much as the frame needs, so that what follows comes into the shared buffer again, but at most as much again as is there:
         # four bytes that declare a frame cost no more than its head, until the peer has sent as much before.
         size = int.from_bytes(buffer[read : read + 4], "big") + 4 if begun >= 4 else HEAD_SIZE
-        own = bytearray(min(size, max(2 * begun, self._largest)))
+        self._room = min(size, max(2 * begun, self._largest))
+        self._own = own = bytearray(self._room) if memory is None else memory.buffer(self._room)
         own[:begun] = memoryview(buffer)[read:write]
-        self._own = own
-        if self._memory is not None:
-            if read and buffer is not self._shared:
-                self._memory.give_back(self)  # another frame, begun later
-            self._memory.take(self, len(own))
+        if memory is not None:
+            if read and previous is not None:
+                memory.give_back(self)  # another frame, begun later
+            memory.take(self, len(own))
+            if previous is not None:
+                memory.spare(previous)
 
     def _check_large(self, length: int, type_: int) -> None:
         codec = CODECS.get(type_)

@@ -263,6 +263,25 @@ def test_a_peer_that_sends_large_frames_has_each_further_one_read_in_one_piece()
     assert reads <= 18  # the first that is begun grows in five steps
 
 
+def test_buffers_of_large_frames_go_from_one_connection_to_another_and_few_are_kept() -> None:
+    memory, shared = InputMemory(1 << 30), bytearray(1 << 14)
+    rng = random.Random(4)
+    sizes = [rng.choice([100, 70_000, 200_000, 1_500_000, 5_000_000]) for _ in range(40)]
+    messages = [large_message(size) for size in sizes]
+    streams = [b"".join(b"".join(encode_frame(each)) for each in messages[part::8]) for part in range(8)]
+    readers = [FrameReader(shared=shared, memory=memory) for _ in streams]
+    got: list[list[Any]] = [[] for _ in streams]
+    at = [0] * len(streams)
+    while any(at[part] < len(stream) for part, stream in enumerate(streams)):
+        part = rng.randrange(len(streams))
+        piece = streams[part][at[part] : at[part] + rng.choice([7, 5000, 400_000])]
+        got[part] += readers[part].feed(piece)
+        at[part] += len(piece)
+    assert got == [messages[part::8] for part in range(8)]
+    assert memory.used == 0
+    assert 0 < memory.spare_bytes <= 8 << 20
+
+
 def test_a_newcomer_gets_its_first_frame_read_and_no_more_than_that_may_be() -> None:
     reader = FrameReader(FRAME_SIZE_MAX_BEFORE_HELLO)
     assert len(reader.get_buffer()) == FRAME_SIZE_MAX_BEFORE_HELLO
