@@ -57,6 +57,9 @@ class BufferedWriter:
     becomes of them; they need not be awaited one by one: a failure is raised by the next `flush` or by `close` as well, and leaving the
     block closes.
 
+    When somebody else sends under the writer id of one of its streams (ids stand in records), the records of that log that are not stored fail with
+    WRITE_STREAM_BROKEN, not retriable, and so do all that are appended to it later: open another writer for them.
+
     Memory is bounded: when `memory_bytes_max` of records are unacknowledged, further ones are refused with NOBUFS and nothing is taken.
     ``await writer.ready()`` waits until there is room; a call that is taken while there is room may pass the limit by its own size.
     """

@@ -105,7 +105,9 @@ class Client(LogQuestions):
             raise LogDeviceError(Status.INVALID_CONFIG, f"settings.client: {error}") from None
         self.read_metrics = ReadMetrics()
         self.name = name
-        rng, timers = random.Random(seed), TimerWheel()
+        # ids of write streams must not follow from earlier ones, which stand in records
+        rng = random.SystemRandom() if seed is None else random.Random(seed)
+        timers = TimerWheel()
         self._links = Links()
         self.session = ClientSession(
             self._initial,

@@ -35,6 +35,9 @@ class WriterMetrics:
     frames_found: int = counter("Frames of unknown outcome that were found in the log.", unit="frames")
     epochs_entered: int = counter("Times that a stream went on in another epoch.", unit="epochs")
     doubts: int = counter("Times that a stream had frames of unknown outcome and moved its log.", unit="times")
+    streams_broken: int = counter(
+        "Write streams that ended because somebody else sent under their writer id.", unit="streams"
+    )
     refusals: int = counter("Answers that say not applied.", unit="answers")
     bytes_before_compression: int = counter("Bytes of records put into frames.", unit="bytes")
     bytes_of_frames: int = counter("Bytes of frames built.", unit="bytes")

@@ -11,7 +11,7 @@ from google_crc32c import value as crc32c
 from logdevice_py.config.attributes import LogAttributes
 from logdevice_py.core import marks
 from logdevice_py.core.entry import RECORDS_PER_ENTRY_MAX
-from logdevice_py.core.ids import NodeId, PeerId, WriterId
+from logdevice_py.core.ids import NodeId, PeerId
 from logdevice_py.core.lsn import LSN_INVALID, compose_lsn, epoch_of, esn_of
 from logdevice_py.core.status import CorruptEntryError, Status
 from logdevice_py.core.units import SECOND, Micros, Timestamp
@@ -276,24 +276,41 @@ class AppendPath:
             return
         if current.streams is None:
             current.streams = KnownWriters(self._context.settings)
-        streams, writer = current.streams, WriterId(append.writer)
-        flags = append.flags
-        verdict = streams.judge(writer, append.sequence, bool(flags & _RESUME), bool(flags & _EXCLUSIVE))
+        streams, flags = current.streams, append.flags
+        frame = frame_of(peer, append)
+        verdict = streams.judge(frame, bool(flags & _RESUME), bool(flags & _EXCLUSIVE))
         if verdict is FrameVerdict.NEXT:
-            frame = frame_of(peer, append)
             streams.take(frame)
             self._add(sequencer, frame, now)
         elif verdict is FrameVerdict.REPEATED:
             marks.hit("write_stream_frame_repeated")
-            first = streams.first(writer, append.sequence)
+            first = streams.taken(frame.writer, frame.sequence)
+            assert first is not None
             if first.timestamp:
                 self._context.answers.repeat(peer, append.request_id, append.log, first)
             else:
                 first.repeats = [*(first.repeats or ()), (peer, append.request_id)]
         elif verdict is FrameVerdict.UNKNOWN:
             self._stale(sequencer, peer, append, Status.WRITE_STREAM_UNKNOWN)
+        elif verdict is FrameVerdict.NUMBER_TAKEN:
+            self._refuse_number(sequencer, frame, streams.taken(frame.writer, frame.sequence))
         else:
             self._stale(sequencer, peer, append, Status.WRITE_STREAM_BROKEN)
+
+    def _refuse_number(self, sequencer: Sequencer, frame: Frame, other: Frame | None) -> None:
+        """Refuse a frame; `other` has its number, if it is known."""
+        self._context.metrics.stream_numbers_taken += 1
+        lsn, offset = (other.lsn, other.offset) if other is not None and other.lsn else (LSN_INVALID, 0)
+        self._context.answers.refuse(
+            frame.peer,
+            frame.request_id,
+            sequencer.log,
+            Status.WRITE_STREAM_BROKEN,
+            lsn=lsn or compose_lsn(sequencer.epoch, 0),
+            batch_offset=offset,
+            not_replicated=True,
+            number_taken=True,
+        )
 
     def _ends_batch(self, sequencer: Sequencer, peer: PeerId, append: Append) -> bool:
         """Whether the open batch must become an entry before this frame gets its place."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from logdevice_py.core import marks
-from logdevice_py.core.entry import NO_WRITER, Constituent, ConstituentFlags
+from logdevice_py.core.entry import NO_WRITER, Constituent
 from logdevice_py.core.ids import LogId, NodeId, PeerId, WriterId
 from logdevice_py.core.lsn import LSN_INVALID, Lsn
 from logdevice_py.core.machine import Outbox
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Timestamp
+from logdevice_py.protocol.constituents import CONSTITUENT_FLAGS, KEPT_FLAGS
 from logdevice_py.protocol.messages import (
     FIELDS_BUDGET,
     SPLIT_RUNS_MAX,
@@ -26,14 +27,11 @@ from sequencer.metrics import SequencerMetrics
 NO_NODE = NodeId(-1)
 NOBODY = PeerId(0)
 NO_TIMESTAMP = Timestamp(0)
-_BATCH = int(AppendFlags.BATCH)
 _WRITE_STREAM = int(AppendFlags.WRITE_STREAM)
-_KEYS = int(AppendFlags.KEYS)
 _SYNC = int(AppendFlags.SYNC)
 _STORE_SYNC = int(StoreFlags.SYNC)
-_PART_BATCH = int(ConstituentFlags.BATCH)
-_PART_STREAM = int(ConstituentFlags.WRITE_STREAM)
-_PART_KEYS = int(ConstituentFlags.KEYS)
+_NOT_REPLICATED = int(AppendedFlags.NOT_REPLICATED)
+_NUMBER_TAKEN = int(AppendedFlags.NUMBER_TAKEN)
 _APPENDED_BYTES = 1000
 """At most, of an APPENDED without its runs."""
 _RUN_BYTES = 20
@@ -106,6 +104,8 @@ class Frame(Constituent):
     split: SplitAppend | None = None
     store_flags: int = 0
     """StoreFlags that it wants for its entry."""
+    length: int = 0
+    """Write streams only: of the payload, also when that was dropped."""
     lsn: Lsn = LSN_INVALID
     """Write streams only: the position, once it is known."""
     timestamp: Timestamp = NO_TIMESTAMP
@@ -115,16 +115,26 @@ class Frame(Constituent):
     repeats: list[tuple[PeerId, int]] | None = None
     """Write streams only: requests that repeat this frame and wait for its answer."""
 
+    def repeats_as_stored(self, other: Frame) -> bool:
+        """Whether another frame of the same writer and number has the same content, as far as `ContentMark` tells."""
+        return (self.crc, self.length, self.records, self.flags) == (
+            other.crc,
+            other.length,
+            other.records,
+            other.flags,
+        )
+
 
 def frame_of(peer: PeerId, append: Append) -> Frame:
     """The frame of a request that was checked."""
     flags = append.flags
-    part = (_PART_BATCH if flags & _BATCH else 0) | (_PART_KEYS if flags & _KEYS else 0)
-    writer, sequence = NO_WRITER, 0
+    part, payload = CONSTITUENT_FLAGS[flags & KEPT_FLAGS], append.payload
     if flags & _WRITE_STREAM:
-        part |= _PART_STREAM
-        writer, sequence = WriterId(append.writer), append.sequence
-    frame = Frame(append.payload, append.records, append.crc, part, writer, sequence, peer, append.request_id)
+        writer = WriterId(append.writer)
+        frame = Frame(payload, append.records, append.crc, part, writer, append.sequence, peer, append.request_id)
+        frame.length = len(payload)
+    else:
+        frame = Frame(payload, append.records, append.crc, part, NO_WRITER, 0, peer, append.request_id)
     if flags & _SYNC:
         frame.store_flags = _STORE_SYNC
     return frame
@@ -269,12 +279,13 @@ class Answers:
         lsn: Lsn = LSN_INVALID,
         batch_offset: int = 0,
         not_replicated: bool = False,
+        number_taken: bool = False,
         redirect: NodeId = NO_NODE,
     ) -> None:
         """Anything but OK. `not_replicated`: the append is certainly not applied. With an LSN that it may have got, `batch_offset` completes
-        the position."""
+        the position. `number_taken`: that of a write stream has other content there."""
         self._metrics.frames_refused += 1
-        flags = int(AppendedFlags.NOT_REPLICATED) if not_replicated else 0
+        flags = (_NOT_REPLICATED if not_replicated else 0) | (_NUMBER_TAKEN if number_taken else 0)
         self._outbox.send(
             peer,
             Appended(

@@ -15,6 +15,10 @@ class SequencerMetrics:
     frames_received: int = counter("APPEND frames received.", unit="frames")
     frames_acknowledged: int = counter("APPEND frames answered OK.", unit="frames")
     frames_refused: int = counter("APPEND frames answered with another status than OK.", unit="frames")
+    stream_numbers_taken: int = counter(
+        "Frames of write streams refused because other content was taken with their number, or with one before it: two send under one writer id.",
+        unit="frames",
+    )
     records_acknowledged: int = counter("Records in frames that were answered OK.", unit="records")
     entries_started: int = counter("Entries that got an LSN.", unit="entries")
     entries_replicated: int = counter("Entries that reached all copies of a wave.", unit="entries")

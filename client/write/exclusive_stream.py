@@ -64,6 +64,9 @@ class ExclusiveStream(WriteStream):
         else:
             super()._go_on(reason, now)
 
+    def _take_another_id(self) -> None:
+        """The processes find each other's records by the id."""
+
     def _locate(self, now: Micros) -> None:
         self.state = WriteStreamState.LOCATING
         epoch = max(self._min_epoch, self.epoch, self._ground.routes.epoch(self.log))
@@ -97,6 +100,7 @@ class ExclusiveStream(WriteStream):
             self.writer,
             Lsn(max(self._last_lsn, compose_lsn(self._view, 1))),
             compose_lsn(Epoch(epoch - 1), ESN_MAX),
+            {frame.sequence: frame.content for frame in self._frames.in_doubt()},
             lambda found, at: self._found(found, epoch, node, at),
             now,
         )
@@ -108,10 +112,7 @@ class ExclusiveStream(WriteStream):
             super()._found(found, epoch, node, now)
             return
         self._search = None
-        for frame in self._frames.in_doubt():
-            position = found.positions.get(frame.sequence)
-            if position is not None:
-                self._frames.acknowledged(frame, position)
+        self._take_found(found)
         if foreign:
             self._overtaken()
         else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -12,18 +12,23 @@ from logdevice_py.core.ids import LogId, WriterId
 from logdevice_py.core.lsn import Lsn
 from logdevice_py.core.record_keys import split_keys
 from logdevice_py.core.units import Micros
+from logdevice_py.protocol.constituents import ContentMark
 
 
 class FoundFrames:
     """What a released range of a log holds of one stream."""
 
-    __slots__ = ("positions", "uncertain")
+    __slots__ = ("positions", "taken", "uncertain")
 
-    def __init__(self, positions: dict[int, FramePosition], *, uncertain: bool) -> None:
+    def __init__(
+        self, positions: dict[int, FramePosition], *, uncertain: bool, taken: dict[int, FramePosition] | None = None
+    ) -> None:
         self.positions = positions
-        """By sequence number."""
+        """By sequence number. Of a number that was looked for: where the content is that was looked for."""
         self.uncertain = uncertain
         """A part of the range is lost, unreadable or trimmed: what is not found may have been there."""
+        self.taken = taken or {}
+        """By sequence number, of those that were looked for: where other content is. Somebody else sent it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +82,12 @@ class FrameFinder(Protocol):
         writer: WriterId,
         first: Lsn,
         until: Lsn,
+        contents: Mapping[int, ContentMark],
         done: Callable[[FoundFrames, Micros], None],
         now: Micros,
     ) -> FrameSearch:
-        """Look for the stream's frames from first to until, inclusive; calls `done` once, later."""
+        """Look for the stream's frames from first to until, inclusive; calls `done` once, later.
+
+        Args:
+            contents: of the frames whose outcome is not known, by sequence number.
+        """

@@ -10,6 +10,7 @@ from client.receipt import Receipt, ReceiptRun, Receipts, receipts
 from logdevice_py.core.lsn import LSN, Lsn
 from logdevice_py.core.status import LogDeviceError
 from logdevice_py.core.units import Timestamp
+from logdevice_py.protocol.constituents import ContentMark, content_mark
 from logdevice_py.protocol.messages import Durability
 
 
@@ -142,6 +143,11 @@ class StreamFrame:
         """Its records were reported as failed; it is kept only until it is known whether it was stored."""
         self.markers: list[Callable[[], None]] = []
         """Called when its records have their outcome."""
+
+    @property
+    def content(self) -> ContentMark:
+        """Tells it from what somebody else may have sent with its number."""
+        return content_mark(self.flags, self.records, self.crc, self.payload)
 
     def acknowledge(self) -> None:
         """Give everybody the receipt."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from client.read.items import Gap, GapKind
@@ -19,6 +19,7 @@ from logdevice_py.core.lsn import Lsn
 from logdevice_py.core.machine import Timer
 from logdevice_py.core.status import CorruptEntryError
 from logdevice_py.core.units import Micros
+from logdevice_py.protocol.constituents import ContentMark
 from logdevice_py.protocol.messages import Durability
 
 _STREAM: Final = int(ConstituentFlags.WRITE_STREAM)
@@ -98,6 +99,11 @@ class _EntryScan:
         raise NotImplementedError
 
 
+def is_wanted(content: ContentMark | None, frame: Constituent) -> bool:
+    """Whether a frame that was found has the content that was sent with its number; None: nothing was, or its outcome is known."""
+    return content is None or content == (frame.crc, len(frame.payload), frame.records, frame.flags)
+
+
 class _Search(_EntryScan):
     """For the positions of one writer's frames."""
 
@@ -106,14 +112,17 @@ class _Search(_EntryScan):
         session: ClientSession,
         request: ReadRequest,
         writer: WriterId,
+        contents: Mapping[int, ContentMark],
         done: Callable[[FoundFrames, Micros], None],
         settings: ReadSettings,
         metrics: ReadMetrics,
     ) -> None:
         super().__init__(session, request, settings, metrics)
         self._writer = writer
+        self._contents = contents
         self._done = done
         self._found: dict[int, FramePosition] = {}
+        self._taken: dict[int, FramePosition] = {}
         self._uncertain = False
         attributes = session.config.log(request.log)
         synced = attributes is None or int(attributes.durability) == int(Durability.SYNC)
@@ -121,7 +130,8 @@ class _Search(_EntryScan):
 
     def _note_frame(self, header: EntryHeader, offset: int, frame: Constituent) -> None:
         if frame.writer == self._writer:
-            self._found[frame.sequence] = FramePosition(
+            found = self._found if is_wanted(self._contents.get(frame.sequence), frame) else self._taken
+            found[frame.sequence] = FramePosition(
                 header.lsn, offset, header.timestamp, tuple(header.copyset), self._durability
             )
 
@@ -133,7 +143,7 @@ class _Search(_EntryScan):
         self._uncertain = True
 
     def _finished(self, now: Micros) -> None:
-        self._done(FoundFrames(self._found, uncertain=self._uncertain), now)
+        self._done(FoundFrames(self._found, uncertain=self._uncertain, taken=self._taken), now)
 
 
 class FrameListing(_EntryScan):
@@ -186,12 +196,13 @@ class StreamFrameReader:
         writer: WriterId,
         first: Lsn,
         until: Lsn,
+        contents: Mapping[int, ContentMark],
         done: Callable[[FoundFrames, Micros], None],
         now: Micros,
     ) -> FrameSearch:
         """Look for the frames of `writer` in [first, until]."""
         request = ReadRequest(log=log, stream=next(self._session.ids), first=first, until=until)
-        search = _Search(self._session, request, writer, done, self._settings, self._metrics)
+        search = _Search(self._session, request, writer, contents, done, self._settings, self._metrics)
         search.start(now)
         return search
 

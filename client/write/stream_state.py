@@ -17,6 +17,7 @@ class WriteStreamState(enum.Enum):
     PAUSED = enum.auto()  # waits before it tries again
     MOVING = enum.auto()  # frames are in doubt in `epoch`: makes the log leave it, waits until it is recovered
     READING = enum.auto()  # reads its own frames of `epoch`
+    BROKEN = enum.auto()  # somebody else sends under its writer id: everything fails
     CLOSED = enum.auto()  # given up
 
 
@@ -27,6 +28,7 @@ _TEXTS: Final = {
     WriteStreamState.PAUSED: "the next try",
     WriteStreamState.MOVING: "the recovery of epoch {epoch}, in which the outcome of records is not known",
     WriteStreamState.READING: "records of epoch {epoch} to be read whose outcome is not known",
+    WriteStreamState.BROKEN: "nothing: somebody else sends under the writer id of this stream",
     WriteStreamState.CLOSED: "nothing: the writer is closed",
 }
 

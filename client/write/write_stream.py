@@ -13,11 +13,16 @@ before its outcome in the first one is known.
     LOCATING -> STREAMING -> DRAINING -> STREAMING (another epoch, or the same one after a pause)
         ^                       |  `---> PAUSED -> LOCATING
         `-----------------------+------> MOVING -> READING -> STREAMING
+
+Writer ids stand in records, so somebody else may send under the stream's id. When the sequencer, or a recovered epoch, holds other content with
+the number of a frame, the stream is BROKEN: as soon as it is known what became of every frame that was sent, whatever is not stored fails with
+WRITE_STREAM_BROKEN, and so does every later record. A frame is acknowledged only where its own content is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Final
 
 from client.append.append_request import DURABILITY
 from client.append.seq_state_request import NoAnswer, SeqStateRequest
@@ -31,14 +36,28 @@ from client.write.refusals import FATAL, HERE, is_certain
 from client.write.stream_state import WriteStreamState, explain_wait
 from logdevice_py.core import marks
 from logdevice_py.core.ids import LogId, NodeId, PeerId, WriterId
-from logdevice_py.core.lsn import EPOCH_INVALID, ESN_MAX, Epoch, Lsn, compose_lsn, epoch_of
-from logdevice_py.core.machine import Timer, backoff
+from logdevice_py.core.lsn import EPOCH_INVALID, ESN_MAX, Epoch, Lsn, compose_lsn, epoch_of, esn_of, format_lsn
+from logdevice_py.core.machine import Rng, Timer, backoff
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import SECOND, Micros
-from logdevice_py.protocol.messages import Append, Appended, AppendFlags, Durability, SeqState, SeqStateFlags
+from logdevice_py.protocol.messages import (
+    Append,
+    Appended,
+    AppendedFlags,
+    AppendFlags,
+    Durability,
+    SeqState,
+    SeqStateFlags,
+)
 
-_RESUME = int(AppendFlags.RESUME)
-_WAIT_FOR_RECOVERY = int(SeqStateFlags.WAIT_FOR_RECOVERY)
+_RESUME: Final = int(AppendFlags.RESUME)
+_NUMBER_TAKEN: Final = int(AppendedFlags.NUMBER_TAKEN)
+_WAIT_FOR_RECOVERY: Final = int(SeqStateFlags.WAIT_FOR_RECOVERY)
+
+
+def new_writer_id(rng: Rng) -> WriterId:
+    """One that nobody has: 128 random bits."""
+    return WriterId(rng.getrandbits(128).to_bytes(16, "big"))
 
 
 class WriteStream:
@@ -48,6 +67,7 @@ class WriteStream:
 
     __slots__ = (
         "_accepted",
+        "_foreign",
         "_frames",
         "_ground",
         "_last_lsn",
@@ -87,6 +107,8 @@ class WriteStream:
         self._node = NodeId(-1)
         self._accepted = False
         self._resume_sent = False
+        self._foreign = ""
+        """Which number somebody else used, for people; empty: nobody did."""
         self._min_epoch = EPOCH_INVALID
         self._question: SeqStateRequest | None = None
         self._search: FrameSearch | None = None
@@ -174,6 +196,8 @@ class WriteStream:
             self._reason_epoch = epoch_of(answer.lsn)
         if certain and status in FATAL:
             self._fail(frame, LogDeviceError(status, maybe_applied=False))
+        elif certain and status is Status.WRITE_STREAM_BROKEN and answer.flags & _NUMBER_TAKEN:
+            self._note_foreign(frame, answer.lsn, answer.batch_offset)
 
     def on_peer_down(self, peer: PeerId, was_up: bool, now: Micros) -> None:
         """A connection broke, or a dial failed and nothing was sent."""
@@ -206,6 +230,9 @@ class WriteStream:
     def _pump(self, now: Micros) -> None:
         """Send queued frames as far as the window allows."""
         if not self._frames:
+            return
+        if self.state is WriteStreamState.BROKEN:
+            self._break()
             return
         self._arm_look(now)
         if self.state is WriteStreamState.LOCATING:
@@ -260,14 +287,17 @@ class WriteStream:
         if self._frames.in_doubt():
             self._owner.metrics.doubts += 1
             self._move(now)
-            return
-        self._go_on(reason, now)
+        elif self._foreign:
+            self._break()
+        else:
+            self._go_on(reason, now)
 
     def _go_on(self, reason: Status, now: Micros) -> None:
         """Every frame is queued or acknowledged."""
         if reason in (Status.WRITE_STREAM_UNKNOWN, Status.WRITE_STREAM_BROKEN):
             # The first refusal of this drain: no refused frame before it explains it, so the sequencer and we disagree about the epoch.
             marks.hit("stream_disagreement")
+            self._take_another_id()
             self._move(now)
         elif reason is Status.STALE and self._reason_epoch > self.epoch:
             marks.hit("stream_adopts_epoch")
@@ -279,6 +309,10 @@ class WriteStream:
             self._enter(self.epoch, self._node, now)
         else:
             self._pause(WriteStreamState.LOCATING, now)
+
+    def _take_another_id(self) -> None:
+        """Nothing is in doubt, so nothing will be looked for under the present id. Who uses it against this stream does not know the next one."""
+        self.writer = new_writer_id(self._ground.rng)
 
     def _locate(self, now: Micros) -> None:
         self.state = WriteStreamState.LOCATING
@@ -325,6 +359,7 @@ class WriteStream:
             self.writer,
             Lsn(first),
             compose_lsn(self.epoch, ESN_MAX),
+            {frame.sequence: frame.content for frame in self._frames.in_doubt()},
             lambda found, at: self._found(found, epoch, node, at),
             now,
         )
@@ -335,13 +370,7 @@ class WriteStream:
         assert self._frames.in_flight == 0
         self._search = None
         frames = self._frames
-        for frame in frames.in_doubt():
-            position = found.positions.get(frame.sequence)
-            if position is not None:
-                marks.hit("stream_frame_found")
-                self._owner.metrics.frames_found += 1
-                frames.acknowledged(frame, position)
-        stored = frames.last_acknowledged()
+        self._take_found(found)
         for frame in frames.in_doubt():
             frame.fate = FrameFate.QUEUED
             if found.uncertain:
@@ -350,11 +379,21 @@ class WriteStream:
                 frames.last_sequence = max(frames.last_sequence, frame.sequence)
                 detail = "a part of the epoch in which it was sent cannot be read"
                 self._fail(frame, LogDeviceError(Status.DATALOSS, detail, maybe_applied=True))
-            elif frame.sequence < stored:
-                # Sending it now would put it behind a later one.
-                detail = "a later frame is stored without it"
-                self._fail(frame, LogDeviceError(Status.ABORTED, detail, maybe_applied=False))
-        self._enter(epoch, node, now)
+        if self._foreign:
+            self._break()
+        else:
+            self._enter(epoch, node, now)
+
+    def _take_found(self, found: FoundFrames) -> None:
+        """Complete the frames in doubt that were found."""
+        for frame in self._frames.in_doubt():
+            position = found.positions.get(frame.sequence)
+            if position is not None:
+                marks.hit("stream_frame_found")
+                self._owner.metrics.frames_found += 1
+                self._frames.acknowledged(frame, position)
+            elif (other := found.taken.get(frame.sequence)) is not None:
+                self._note_foreign(frame, other.lsn, other.batch_offset)
 
     def _enter(self, epoch: Epoch, node: NodeId, now: Micros) -> None:
         """Go on in an epoch, with nothing in doubt."""
@@ -368,7 +407,7 @@ class WriteStream:
         self._node = node
         self._probes = 0
         self.state = WriteStreamState.STREAMING
-        self._frames.settle()
+        self._settle()
         self._pump(now)
 
     def _pause(self, then: WriteStreamState, now: Micros) -> None:
@@ -383,8 +422,36 @@ class WriteStream:
     def _resume(self, then: WriteStreamState, now: Micros) -> None:
         if self.state is WriteStreamState.PAUSED:
             self.state = then
-            self._frames.settle()
+            self._settle()
             self._pump(now)
+
+    def _settle(self) -> None:
+        """Nothing is in doubt: what is not stored is to be sent, unless that would put it behind a later frame."""
+        stored = self._frames.last_acknowledged()
+        for frame in self._frames:
+            if frame.sequence < stored and frame.fate is FrameFate.QUEUED:
+                detail = "a later frame is stored without it"
+                self._fail(frame, LogDeviceError(Status.ABORTED, detail, maybe_applied=False))
+        self._frames.settle()
+
+    # Somebody else under this writer id
+
+    def _note_foreign(self, frame: StreamFrame, lsn: Lsn, offset: int) -> None:
+        if self._foreign:
+            return
+        marks.hit("stream_number_taken")
+        where = f" at {format_lsn(lsn)}+{offset}" if esn_of(lsn) else ""
+        self._foreign = (
+            f"log {self.log}: somebody else sends under the writer id of this write stream: epoch {epoch_of(lsn)} has other content{where} "
+            f"as its frame {frame.sequence}. Records without a receipt are stored nowhere unless their own error says otherwise, and this writer "
+            "appends nothing more to the log. Find out who writes there, then append what failed with another writer"
+        )
+
+    def _break(self) -> None:
+        """Nothing is in doubt: what has no position fails, whatever is queued later too."""
+        if self.state is not WriteStreamState.BROKEN:
+            self._owner.metrics.streams_broken += 1
+        self._give_up_all(Status.WRITE_STREAM_BROKEN, self._foreign, retriable=False)
 
     # Outcomes
 
@@ -411,18 +478,19 @@ class WriteStream:
             self._frames.hand_back_markers(frame)
         frame.fail(error)
 
-    def _give_up_all(self, status: Status, detail: str = "") -> None:
-        """The log cannot be written at all."""
+    def _give_up_all(self, status: Status, detail: str = "", *, retriable: bool | None = None) -> None:
+        """The log cannot be written at all, or not by this stream."""
         for frame in self._frames:
             if frame.fate is not FrameFate.ACKED:
-                self._fail(frame, LogDeviceError(status, detail, maybe_applied=frame.fate is FrameFate.DOUBT))
+                doubt = frame.fate is FrameFate.DOUBT
+                self._fail(frame, LogDeviceError(status, detail, retriable=retriable, maybe_applied=doubt))
         self._frames.finish_acknowledged()
         if self._frames.in_doubt():
             # Nothing of this epoch may be sent again, and it cannot be told what it holds.
             self._min_epoch = Epoch(self.epoch + 1)
         self._frames.clear()
         self._accepted = False
-        self.state = WriteStreamState.LOCATING
+        self.state = WriteStreamState.BROKEN if self._foreign else WriteStreamState.LOCATING
 
     def close(self) -> None:
         """Fail what has no outcome."""

@@ -11,7 +11,7 @@ from client.settings import WriterSettings
 from client.write.batching import COMPRESSIONS, OpenBatch
 from client.write.exclusive_stream import ExclusiveStream
 from client.write.ground import StreamGround, StreamOwner
-from client.write.write_stream import WriteStream
+from client.write.write_stream import WriteStream, new_writer_id
 from logdevice_py.core.ids import LogId, NodeId, PeerId, WriterId
 from logdevice_py.core.lsn import Epoch
 from logdevice_py.core.record_keys import KEY_OVERHEAD, KEYS_HEAD
@@ -164,8 +164,7 @@ class WriteStreams:
     def _touch(self, log: LogId) -> WriteStream:
         stream = self._streams.get(log)
         if stream is None:
-            writer = WriterId(self._ground.rng.getrandbits(128).to_bytes(16, "big"))
-            stream = WriteStream(log, writer, self._ground, self.owner, self.payload_max(log))
+            stream = WriteStream(log, new_writer_id(self._ground.rng), self._ground, self.owner, self.payload_max(log))
             self._streams[log] = stream
         self._dirty[log] = stream
         return stream

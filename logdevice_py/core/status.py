@@ -104,7 +104,9 @@ TRAITS: Final[dict[Status, Traits]] = {
     Status.INVALID_CONFIG: _T(False, False, "the cluster file is not valid"),
     Status.VERSION_MISMATCH: _T(True, True, "the stored version is another than expected"),
     Status.WRITE_STREAM_UNKNOWN: _T(True, False, "the sequencer does not know this write stream in this epoch"),
-    Status.WRITE_STREAM_BROKEN: _T(True, False, "a sequence number of the write stream is missing before this one"),
+    Status.WRITE_STREAM_BROKEN: _T(
+        True, False, "a number of the write stream before this one is missing, or somebody else used this one"
+    ),
 }
 
 

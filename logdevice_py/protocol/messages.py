@@ -179,6 +179,9 @@ class AppendedFlags(enum.IntFlag):
 
     NONE = 0
     NOT_REPLICATED = 1  # no copy was stored anywhere: an append that failed is certainly not applied
+    NUMBER_TAKEN = (
+        2  # WRITE_STREAM_BROKEN: other content was taken in this epoch with this number, or with one before it
+    )
 
 
 SPLIT_RUN: Final = tuple_of(U32K, STAMP, U8K, list_of(SHARD, 127))
@@ -188,7 +191,7 @@ SPLIT_RUNS_MAX: Final = 4096
 @message(MessageType.APPENDED)
 class Appended:
     """Answer to APPEND. lsn is the position when OK; with other statuses the position that the append may have got, 0 if none;
-    with STALE and WRITE_STREAM_UNKNOWN ``epoch:0`` of the sequencer. The frame's records share the LSN, with batch offsets that follow each
+    with STALE and WRITE_STREAM_UNKNOWN ``epoch:0`` of the sequencer; with NUMBER_TAKEN where the other content is, ``epoch:0`` if that is not known. The frame's records share the LSN, with batch offsets that follow each
     other, unless `split` says that each has an LSN of its own: only the sequencer knows how it stored them."""
 
     request_id: U64

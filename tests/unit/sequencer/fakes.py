@@ -275,6 +275,9 @@ class World:
         synced: bool = False,
         writer: bytes = b"w" * 16,
         payload: bytes = b"s",
+        records: int = 1,
+        more_flags: int = 0,
+        peer: PeerId = CLIENT,
     ) -> int:
         """A frame of a write stream; an `exclusive` one resumes, too."""
         self._request_ids += 1
@@ -284,8 +287,8 @@ class World:
         message = Append(
             request_id=self._request_ids,
             log=LOG,
-            flags=int(flags),
-            records=1,
+            flags=int(flags) | more_flags,
+            records=records,
             crc=crc32c(payload),
             seen_epoch=Epoch(0),
             previous_lsn=Lsn(0),
@@ -294,7 +297,7 @@ class World:
             stream_epoch=Epoch(epoch),
             payload=payload,
         )
-        self.node.on_message(CLIENT, message, self.now)
+        self.node.on_message(peer, message, self.now)
         return self._request_ids
 
     def ask_state(self, flags: int = 0, min_epoch: int = 0, log: LogId = LOG) -> int:

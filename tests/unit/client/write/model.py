@@ -11,6 +11,8 @@ import random
 from collections import deque
 from typing import Any
 
+from google_crc32c import value as crc32c
+
 from client.effects import Connect
 from client.session import ClientSession
 from client.settings import ClientSettings, WriterSettings
@@ -22,6 +24,7 @@ from logdevice_py.core.lsn import Epoch, Lsn, compose_lsn, epoch_of, esn_of
 from logdevice_py.core.machine import Send, TimerWheel
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros, Timestamp
+from logdevice_py.protocol.constituents import ContentMark, content_mark
 from logdevice_py.protocol.messages import (
     Append,
     Appended,
@@ -34,6 +37,14 @@ from logdevice_py.protocol.messages import (
 )
 from tests.unit.client.fakes import LOG, FakePromise, cluster
 
+FORGER = -1
+"""The connection of somebody who sends under the client's writer id."""
+
+
+def mark_of(frame: Append) -> ContentMark:
+    """What is compared of a frame."""
+    return content_mark(frame.flags, frame.records, frame.crc, frame.payload)
+
 
 class ModelEpoch:
     """One epoch of the log."""
@@ -45,6 +56,7 @@ class ModelEpoch:
         self.waiting: deque[tuple[int, int]] = deque()  # (connection, request id) of entries not reaped yet
         self.reaped = 0
         self.last: dict[bytes, int] = {}
+        self.refused: set[int] = set()  # connections that sent other content under a number that was taken
         self.over = False
         self.recovered = False
 
@@ -77,12 +89,14 @@ class Model:
         self.dialling: list[int] = []
         self.silent: set[int] = set()
         self.questions: list[tuple[int, GetSeqState]] = []
-        self.searches: list[tuple[WriterId, Lsn, Lsn, Any]] = []
+        self.searches: list[tuple[WriterId, Lsn, Lsn, dict[int, ContentMark], Any]] = []
         self.faults = True
         self.busy_until: dict[int, int] = {}
         self.promises: list[tuple[int, int, FakePromise]] = []  # (first record, how many, promise)
         self.records = 0
         self.uncertain = False
+        self.forges = False
+        self.forged = 0
 
     # The client's side
 
@@ -99,9 +113,18 @@ class Model:
             self.writer.append_many(LOG, payloads, promise, self.now)
         self.promises.append((first, self.records - first, promise))
 
-    def find(self, log: LogId, writer: WriterId, first: Lsn, until: Lsn, done: Any, now: Micros) -> Model:
+    def find(
+        self,
+        log: LogId,
+        writer: WriterId,
+        first: Lsn,
+        until: Lsn,
+        contents: dict[int, ContentMark],
+        done: Any,
+        now: Any,
+    ) -> Model:
         assert self.epochs[epoch_of(until) - 1].recovered, "read before it was recovered"
-        self.searches.append((writer, first, until, done))
+        self.searches.append((writer, first, until, contents, done))
         return self
 
     def cancel(self) -> None:
@@ -165,7 +188,7 @@ class Model:
 
     def fault(self) -> None:
         """Something goes wrong."""
-        kind = self.rng.randrange(5)
+        kind = self.rng.randrange(6 if self.forges else 5)
         if kind == 0 and self.connection:
             node = self.rng.choice(sorted(self.connection))
             connection = self.connection.pop(node)
@@ -181,9 +204,36 @@ class Model:
             self.silent.add(self.rng.randrange(self.nodes))
         elif kind == 3:
             self.silent.clear()
+        elif kind == 5:
+            self.forge()
         else:
             self.epochs[-1].last.clear()  # the sequencer forgets its writers
         self.turn()
+
+    def forge(self) -> None:
+        """Somebody who has read the log sends the number that is due, or begins a stream that the epoch does not know."""
+        stream = self.writer._streams.get(LOG)
+        if stream is None:
+            return
+        epoch, writer = self.epochs[-1], stream.writer
+        number = epoch.last.get(writer, self.rng.randrange(40)) + 1
+        payload = b"forged %d" % self.forged
+        self.forged += 1
+        frame = Append(
+            request_id=0,
+            log=LOG,
+            flags=int(AppendFlags.WRITE_STREAM | AppendFlags.RESUME),
+            records=1,
+            crc=crc32c(payload),
+            seen_epoch=Epoch(0),
+            previous_lsn=Lsn(0),
+            writer=writer,
+            sequence=number,
+            stream_epoch=Epoch(epoch.number),
+            payload=payload,
+        )
+        if self.take(epoch, frame, FORGER) is Status.OK:
+            epoch.waiting.append((FORGER, 0))
 
     def calm(self) -> None:
         """No more faults."""
@@ -193,6 +243,8 @@ class Model:
     # The nodes' side
 
     def answer(self, connection: int, message: Any) -> None:
+        if connection == FORGER:
+            return
         if self.connection.get(self.node_of[connection]) == connection:
             self.to_client[connection].append(message)
 
@@ -259,7 +311,7 @@ class Model:
         elif message.stream_epoch != mine.number:
             self.appended(connection, request, Status.STALE, lsn=compose_lsn(mine.number, 0))
         elif mine.over:
-            if not mine.recovered and self.rng.random() < 0.3 and self.take(mine, message) is Status.OK:
+            if not mine.recovered and self.rng.random() < 0.3 and self.take(mine, message, connection) is Status.OK:
                 # An old sequencer that does not know it yet: a copy may be stored before the seal.
                 lsn = compose_lsn(mine.number, len(mine.entries))
                 self.appended(connection, request, Status.PREEMPTED, lsn=lsn, to=current.node)
@@ -270,19 +322,28 @@ class Model:
             flags = int(AppendedFlags.NOT_REPLICATED) * self.rng.randrange(2)
             self.appended(connection, request, status, flags=flags)
         else:
-            verdict = self.take(mine, message)
+            verdict = self.take(mine, message, connection)
             if verdict is Status.OK:
                 mine.waiting.append((connection, request))
+            elif connection in mine.refused:
+                flags = int(AppendedFlags.NOT_REPLICATED | AppendedFlags.NUMBER_TAKEN)
+                self.appended(connection, request, verdict, lsn=compose_lsn(mine.number, 0), flags=flags)
             else:
                 known = compose_lsn(mine.number, 0) if verdict is Status.WRITE_STREAM_UNKNOWN else 0
                 self.appended(connection, request, verdict, lsn=known)
 
-    def take(self, epoch: ModelEpoch, message: Append) -> Status:
+    def take(self, epoch: ModelEpoch, message: Append, connection: int) -> Status:
         last = epoch.last.get(message.writer)
+        if connection in epoch.refused:
+            return Status.WRITE_STREAM_BROKEN
         if last is None:
             if not message.flags & AppendFlags.RESUME:
                 return Status.WRITE_STREAM_UNKNOWN
         elif message.sequence != last + 1:
+            before = {entry.sequence: entry for entry in epoch.entries if entry.writer == message.writer}
+            other = before.get(message.sequence)
+            if other is not None and mark_of(other) != mark_of(message):
+                epoch.refused.add(connection)
             return Status.WRITE_STREAM_BROKEN
         epoch.last[message.writer] = message.sequence
         epoch.entries.append(message)
@@ -324,16 +385,19 @@ class Model:
         self.session.on_message(PeerId(self.node_of[connection]), message, self.now)
 
     def search(self) -> None:
-        writer, first, until, done = self.searches.pop()
+        writer, first, until, contents, done = self.searches.pop()
         epoch = self.epochs[epoch_of(until) - 1]
         uncertain = self.uncertain and self.rng.random() < 0.5
         lost = self.rng.randrange(len(epoch.entries) + 1) if uncertain else 0
-        found = {
-            entry.sequence: FramePosition(compose_lsn(epoch.number, index), 0, Timestamp(0), (), Durability.SYNC)
-            for index, entry in enumerate(epoch.entries, 1)
-            if entry.writer == writer and esn_of(first) <= index and not (uncertain and index <= lost)
-        }
-        done(FoundFrames(found, uncertain=uncertain), self.now)
+        found: dict[int, FramePosition] = {}
+        taken: dict[int, FramePosition] = {}
+        for index, entry in enumerate(epoch.entries, 1):
+            if entry.writer == writer and esn_of(first) <= index and not (uncertain and index <= lost):
+                ours = contents.get(entry.sequence) in (None, mark_of(entry))
+                (found if ours else taken)[entry.sequence] = FramePosition(
+                    compose_lsn(epoch.number, index), 0, Timestamp(0), (), Durability.SYNC
+                )
+        done(FoundFrames(found, uncertain=uncertain, taken=taken), self.now)
 
     # The log
 
@@ -345,6 +409,8 @@ class Model:
                 batch = (
                     decode_batch(entry.payload, entry.records) if entry.flags & AppendFlags.BATCH else [entry.payload]
                 )
+                if entry.payload.startswith(b"forged"):
+                    continue
                 rows += [
                     (int.from_bytes(record, "big"), compose_lsn(epoch.number, index), offset)
                     for offset, record in enumerate(batch)

@@ -22,20 +22,22 @@ from logdevice_py.core.ids import ShardId, WriterId
 from logdevice_py.core.lsn import Esn, Lsn, compose_lsn
 from logdevice_py.core.record_keys import encode_keys
 from logdevice_py.core.units import Micros, Timestamp
+from logdevice_py.protocol.constituents import ContentMark, content_mark
+from logdevice_py.protocol.messages import AppendFlags
 from tests.unit.client.fakes import LOG, Bench
 
 OURS, THEIRS = WriterId(b"o" * 16), WriterId(b"t" * 16)
 STREAM = int(ConstituentFlags.WRITE_STREAM)
 
 
-def search() -> _Search:
+def search(contents: dict[int, ContentMark] | None = None) -> _Search:
     found: list[FoundFrames] = []
 
     def done(frames: FoundFrames, now: Micros) -> None:
         found.append(frames)
 
     request = ReadRequest(log=LOG, stream=1, first=compose_lsn(2, 1), until=compose_lsn(2, 9))
-    return _Search(Bench().session, request, OURS, done, ReadSettings(), ReadMetrics())
+    return _Search(Bench().session, request, OURS, contents or {}, done, ReadSettings(), ReadMetrics())
 
 
 def frame(writer: WriterId, sequence: int, records: int) -> Constituent:
@@ -70,6 +72,25 @@ def test_a_frame_is_found_by_writer_and_number_and_its_offset_counts_the_records
     assert places == {8: (compose_lsn(2, 4), 3), 9: (compose_lsn(2, 4), 5)}
     assert looking._found[8].timestamp == 77
     assert looking._found[8].copyset == (0, 256)
+
+
+def test_a_frame_with_our_number_and_other_content_is_not_ours() -> None:
+    batch, keys = int(ConstituentFlags.BATCH), int(ConstituentFlags.KEYS)
+    ours = frame_of(b"honest", 1, 0, OURS, 5)
+    others = [
+        frame_of(b"forged", 1, 0, OURS, 5),
+        frame_of(b"honest", 2, batch, OURS, 5),
+        frame_of(b"honest", 1, batch, OURS, 5),
+        frame_of(b"honest", 1, keys, OURS, 5),
+    ]
+    contents = {5: content_mark(int(AppendFlags.WRITE_STREAM | AppendFlags.SYNC), 1, ours.crc, b"honest")}
+    for other in others:
+        looking = search(contents)
+        looking._note(*entry(compose_lsn(2, 4), other))
+        assert looking._found == {}
+        assert looking._taken[5].lsn == compose_lsn(2, 4)
+        looking._note(*entry(compose_lsn(2, 5), ours))
+        assert looking._found[5].lsn == compose_lsn(2, 5)
 
 
 def test_the_records_of_frames_come_with_their_keys() -> None:
@@ -111,7 +132,7 @@ def test_a_search_that_nobody_wants_any_more_leaves_nothing_behind() -> None:
     found: list[FoundFrames] = []
     finder = StreamFrameReader(bench.session, ReadSettings(), ReadMetrics())
     searching = finder.find(
-        LOG, OURS, compose_lsn(2, 1), compose_lsn(2, 9), lambda frames, now: found.append(frames), bench.now
+        LOG, OURS, compose_lsn(2, 1), compose_lsn(2, 9), {}, lambda frames, now: found.append(frames), bench.now
     )
     bench.turn()
     assert bench.session._streams

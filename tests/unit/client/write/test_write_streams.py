@@ -15,6 +15,7 @@ from logdevice_py.core.ids import NodeId
 from logdevice_py.core.lsn import ESN_MAX, compose_lsn
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import Timestamp
+from logdevice_py.protocol.constituents import ContentMark
 from logdevice_py.protocol.messages import (
     Append,
     AppendedFlags,
@@ -38,11 +39,13 @@ class WritingClient:
     def __init__(self, **options: Any) -> None:
         self.bench = Bench()
         self.searches: list[Any] = []
+        self.looked_for: dict[int, ContentMark] = {}
         self.writer = self.bench.session.writer(WriterSettings(**options), self)
         self.node = NodeId(-1)
         self.epoch = 3
 
-    def find(self, log: Any, writer: Any, first: Any, until: Any, done: Any, now: Any) -> WritingClient:
+    def find(self, log: Any, writer: Any, first: Any, until: Any, contents: Any, done: Any, now: Any) -> WritingClient:
+        self.looked_for = contents
         self.searches.append((first, until, done))
         return self
 
@@ -87,16 +90,16 @@ class WritingClient:
         self.epoch = epoch
         return question  # type: ignore[no-any-return]
 
-    def found(self, positions: dict[int, int], *, uncertain: bool = False) -> tuple[int, int]:
-        """Answer the search with LSNs by sequence number; the range that was searched."""
+    def found(
+        self, positions: dict[int, int], *, uncertain: bool = False, taken: dict[int, int] | None = None
+    ) -> tuple[int, int]:
+        """Answer the search with LSNs by sequence number; the range that was searched. `taken`: those with other content."""
         first, until, done = self.searches.pop()
-        done(
-            FoundFrames(
-                {number: FramePosition(lsn, 0, Timestamp(7), (), Durability.SYNC) for number, lsn in positions.items()},  # type: ignore[arg-type]
-                uncertain=uncertain,
-            ),
-            self.bench.now,
+        places, others = (
+            {number: FramePosition(lsn, 0, Timestamp(7), (), Durability.SYNC) for number, lsn in lsns.items()}  # type: ignore[arg-type]
+            for lsns in (positions, taken or {})
         )
+        done(FoundFrames(places, uncertain=uncertain, taken=others), self.bench.now)
         return first, until
 
     @property
