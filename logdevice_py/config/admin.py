@@ -35,7 +35,18 @@ class AdminSettings:
         doc="Requests that are worked on at a time; further ones are answered OVERLOADED.",
     )
     connections_max: int = setting(
-        64, unit="connections", lo=1, hi=10_000, doc="Further connections are closed at once while this many are open."
+        64,
+        unit="connections",
+        lo=1,
+        hi=10_000,
+        doc="Beside eight for health checks. While as many are open, the one that has been idle for longest is ended for the next one.",
+    )
+    connections_per_address_max: int = setting(
+        32,
+        unit="connections",
+        lo=1,
+        hi=10_000,
+        doc="Of one address: its connection that has been idle for longest is ended for its next one.",
     )
     request_timeout_us: int = setting(
         10_000_000,

@@ -70,7 +70,7 @@ class TableAnswer:
         self._more = False
         self._began: Micros = monotonic_us()
 
-    async def send(self, request: web.Request, rows: Rows) -> web.StreamResponse:
+    async def send(self, request: web.BaseRequest, rows: Rows) -> web.StreamResponse:
         """Make the rows and send them.
 
         Raises:

@@ -9,10 +9,13 @@ import json
 import logging
 import socket
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from aiohttp import web
+from aiohttp import StreamReader, web
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.http import RawRequestMessage
 from aiohttp.http_exceptions import HttpProcessingError
 
 from logdevice_py.config.admin import AdminEndpoint, AdminSettings
@@ -25,6 +28,7 @@ from server.admin.actions import ACTIONS
 from server.admin.answers import TableAnswer, answer, explain_failure, refusal
 from server.admin.metrics import AdminMetrics
 from server.admin.openapi import describe
+from server.admin.places import ConnectionPlaces
 from server.admin.prometheus import render
 from server.admin.tables import NodeTables
 from server.process_metrics import ProcessMetrics
@@ -34,13 +38,15 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("logdevice.admin")
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 _SWEEP: Final = 1.0
 """Seconds between looks for idle connections."""
 _TOKEN_MIN: Final = 16
 _HEADER_MAX: Final = 4096
 _BODY_MAX: Final = 4096
 """Bytes of the body of a request."""
+_ACTIONS: Final = "/v1/actions/"
+_TABLES: Final = "/v1/tables/"
 _UNLIMITED: Final = frozenset({"/v1/health", "/v1/ready"})
 """Answered whatever else is asked: whoever watches the node must not take a busy API for a dead node."""
 
@@ -80,30 +86,23 @@ def read_token(settings: AdminSettings, endpoint: AdminEndpoint) -> str | None:
     return token
 
 
-class _Refused(asyncio.Protocol):
-    """A connection over the limit."""
+class _Placed(asyncio.Protocol):
+    """A connection that has a place from its first to its last moment; all it does is done by `inner`."""
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        cast(asyncio.Transport, transport).abort()
-
-
-class _Counted(asyncio.Protocol):
-    """A connection that is counted from its first to its last moment; all it does is done by `inner`."""
-
-    def __init__(self, inner: asyncio.Protocol, idle: dict[asyncio.Protocol, int | None]) -> None:
+    def __init__(self, inner: asyncio.Protocol, listener: AdminListener) -> None:
         self._inner = inner
-        self._idle = idle
+        self._listener = listener
         self.data_received = inner.data_received  # type: ignore[method-assign]
         self.eof_received = inner.eof_received  # type: ignore[method-assign]
         self.pause_writing = inner.pause_writing  # type: ignore[method-assign]
         self.resume_writing = inner.resume_writing  # type: ignore[method-assign]
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._idle[self._inner] = monotonic_us()
         self._inner.connection_made(transport)
+        self._listener.place(self._inner, transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._idle.pop(self._inner, None)
+        self._listener.places.gone(self._inner)
         self._inner.connection_lost(exc)
 
 
@@ -116,33 +115,33 @@ class AdminListener:
         self._settings = settings
         self._token = None if token is None else token.encode()
         self._tables = NodeTables(host)
-        self._idle: dict[asyncio.Protocol, int | None] = {}
-        """Connections, by when their last request ended; None while one is worked on."""
+        self.places = ConnectionPlaces(settings)
         self._server: asyncio.Server | None = None
         self._sweeper: asyncio.TimerHandle | None = None
         self._sampling: asyncio.Task[None] | None = None
-        application = web.Application(middlewares=[self._guard], client_max_size=_BODY_MAX)
-        application.router.add_get("/v1/health", self._health)
-        application.router.add_get("/v1/ready", self._ready)
-        application.router.add_get("/v1/node", self._node)
-        application.router.add_get("/v1/tables", self._list_tables)
-        application.router.add_get("/v1/tables/{name}", self._table)
-        application.router.add_get("/v1/openapi.json", self._description)
-        application.router.add_post("/v1/actions/{name}", self._action)
-        application.router.add_get("/metrics", self._metrics_page)
-        self._runner = web.AppRunner(
-            application,
-            access_log=None,
-            logger=log,
-            handle_signals=False,
-            max_line_size=_HEADER_MAX,
-            max_field_size=_HEADER_MAX,
-            lingering_time=1.0,
-            shutdown_timeout=1.0,
-        )
+        self._pages: dict[str, Handler] = {
+            "/v1/health": self._health,
+            "/v1/ready": self._ready,
+            "/v1/node": self._node,
+            "/v1/tables": self._list_tables,
+            "/v1/openapi.json": self._description,
+            "/metrics": self._metrics_page,
+        }
+        self._runner: web.ServerRunner | None = None
 
     async def listen_on(self, sock: socket.socket) -> None:
         """Accept connections on an address that `bind` has taken."""
+        # not aiohttp's Application: it answers some requests by itself, before anybody has looked at their token
+        server = web.Server(
+            self._guard,
+            request_factory=_request,
+            access_log=None,
+            logger=log,
+            max_line_size=_HEADER_MAX,
+            max_field_size=_HEADER_MAX,
+            lingering_time=1.0,
+        )
+        self._runner = web.ServerRunner(server, shutdown_timeout=1.0)
         await self._runner.setup()
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(self._accept, sock=sock, backlog=64)
@@ -158,58 +157,69 @@ class AdminListener:
             await asyncio.gather(self._sampling, return_exceptions=True)
         if self._server is not None:
             self._server.close()
-        await self._runner.cleanup()
+        if self._runner is not None:
+            await self._runner.cleanup()
 
     # Connections
 
     def _accept(self) -> asyncio.Protocol:
-        if len(self._idle) >= self._settings.connections_max:
-            self.metrics.connections_refused += 1
-            return _Refused()
+        assert self._runner is not None
         assert self._runner.server is not None
-        return _Counted(self._runner.server(), self._idle)
+        return _Placed(self._runner.server(), self)
+
+    def place(self, protocol: asyncio.Protocol, transport: asyncio.BaseTransport) -> None:
+        """A connection was accepted: where there is no place for it, an idle one makes way."""
+        peer = transport.get_extra_info("peername")
+        address = str(peer[0]) if peer else ""  # it may be gone already
+        leaves = self.places.arrived(protocol, address, monotonic_us())
+        if leaves is protocol:
+            self.metrics.connections_refused += 1
+            cast(asyncio.Transport, transport).abort()
+        elif leaves is not None:
+            self.metrics.connections_displaced += 1
+            _abort(cast(asyncio.Protocol, leaves))
 
     def _sweep(self) -> None:
-        latest = monotonic_us() - self._settings.request_timeout_us
-        for protocol, since in list(self._idle.items()):
-            if since is not None and since < latest:
-                self.metrics.connections_idle += 1
-                _abort(protocol)
+        for protocol in self.places.idle_before(monotonic_us() - self._settings.request_timeout_us):
+            self.metrics.connections_idle += 1
+            _abort(cast(asyncio.Protocol, protocol))
         self._sweeper = asyncio.get_running_loop().call_later(_SWEEP, self._sweep)
 
     # Requests
 
-    @web.middleware
-    async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def _guard(self, request: web.BaseRequest) -> web.StreamResponse:
         protocol = cast(asyncio.Protocol, request.protocol)
-        self._idle[protocol] = None
+        self.places.busy(protocol)
         metrics = self.metrics
         metrics.requests_running += 1
         try:
-            response = await self._admit(request, handler)
+            response = await self._admit(request)
         finally:
             metrics.requests += 1
             metrics.requests_running -= 1
-            if protocol in self._idle:
-                self._idle[protocol] = monotonic_us()
+            self.places.idle(protocol, monotonic_us())
         if response.status >= 400:
             metrics.requests_failed += 1
             response.force_close()  # a body that was sent along is not read
         return response
 
-    async def _admit(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def _admit(self, request: web.BaseRequest) -> web.StreamResponse:
         if not self._is_authorized(request):
             self.metrics.requests_unauthorized += 1
             return refusal(Status.INVALID_PARAM, "a valid bearer token is required", code=401)
         if not _names_a_machine(request.host) and self._token is None:
             self.metrics.requests_unauthorized += 1
             return refusal(Status.INVALID_PARAM, "Host: write an address, or localhost", code=403)
-        if request.path not in _UNLIMITED and self.metrics.requests_running > self._settings.requests_max:
+        running_max = min(
+            self._settings.requests_max, self._settings.connections_max
+        )  # places are left for health checks
+        if request.path not in _UNLIMITED and self.metrics.requests_running > running_max:
             self.metrics.requests_overloaded += 1
-            return refusal(Status.OVERLOADED, f"{self._settings.requests_max} requests are worked on")
+            return refusal(Status.OVERLOADED, f"{running_max} requests are worked on")
         try:
             async with asyncio.timeout(self._settings.request_timeout_us / 1e6):
-                return await handler(request)
+                await _expect(request)
+                return await self._handler(request)(request)
         except TimeoutError:
             self.metrics.requests_timed_out += 1
             _abort(cast(asyncio.Protocol, request.protocol))  # a part of the answer may be out
@@ -217,35 +227,49 @@ class AdminListener:
         except ConnectionResetError:
             self.metrics.requests_abandoned += 1
             return refusal(Status.PEER_CLOSED)  # to nobody
-        except web.HTTPNotFound:
-            return refusal(Status.NOTFOUND, f"{request.path[:100]}: there is no such page; /v1/openapi.json lists them")
-        except web.HTTPMethodNotAllowed as error:
-            return refusal(
-                Status.NOTSUPPORTED, f"{request.method[:20]}: only {', '.join(sorted(error.allowed_methods))}"
-            )
         except web.HTTPRequestEntityTooLarge:
             return refusal(Status.TOOBIG, f"a request has at most {_BODY_MAX} bytes")
         except LogDeviceError as error:
             return explain_failure(error)
 
-    def _is_authorized(self, request: web.Request) -> bool:
+    def _handler(self, request: web.BaseRequest) -> Handler:
+        """What answers a request.
+
+        Raises:
+            LogDeviceError: NOTFOUND: nothing has that path; NOTSUPPORTED: it takes another method.
+        """
+        path, handler = request.path, self._pages.get(request.path)
+        methods: tuple[str, ...] = ("GET", "HEAD")
+        if path.startswith(_ACTIONS):
+            methods, handler = ("POST",), partial(self._action, path.removeprefix(_ACTIONS))
+        elif path.startswith(_TABLES):
+            handler = partial(self._table, path.removeprefix(_TABLES))
+        elif handler is None:
+            raise LogDeviceError(Status.NOTFOUND, f"{path[:100]}: there is no such page; /v1/openapi.json lists them")
+        if request.method not in methods:
+            raise LogDeviceError(Status.NOTSUPPORTED, f"{request.method[:20]}: only {', '.join(methods)}")
+        return handler
+
+    def _is_authorized(self, request: web.BaseRequest) -> bool:
         if self._token is None:
             return True
         scheme, _, given = request.headers.get("Authorization", "").partition(" ")
-        return scheme.lower() == "bearer" and hmac.compare_digest(given.strip().encode(), self._token)
+        # what is no UTF-8 in a header stands there as surrogates
+        given_bytes = given.strip().encode("utf-8", "surrogateescape")
+        return scheme.lower() == "bearer" and hmac.compare_digest(given_bytes, self._token)
 
-    async def _health(self, request: web.Request) -> web.StreamResponse:
+    async def _health(self, request: web.BaseRequest) -> web.StreamResponse:
         """The process answers; what else is known of its health stands beside that, and is no reason to end it."""
         return answer({"status": "OK", "node": self._host.node_id, **self._facts()})
 
-    async def _ready(self, request: web.Request) -> web.StreamResponse:
+    async def _ready(self, request: web.BaseRequest) -> web.StreamResponse:
         status = self._host.readiness()
         return answer({"status": status.name, **self._facts()}) if status is Status.OK else refusal(status)
 
     def _facts(self) -> dict[str, Any]:
         return self._host.health() if self._host.is_open else {}
 
-    async def _node(self, request: web.Request) -> web.StreamResponse:
+    async def _node(self, request: web.BaseRequest) -> web.StreamResponse:
         self._must_serve()
         table = TABLES["info"]
         names = [column.name for column in table.columns]
@@ -258,13 +282,13 @@ class AdminListener:
         process.measure()
         return process
 
-    async def _metrics_page(self, request: web.Request) -> web.StreamResponse:
+    async def _metrics_page(self, request: web.BaseRequest) -> web.StreamResponse:
         self._must_serve()
         sources = self._host.metric_sources()
         text = await asyncio.to_thread(render, lambda: sources)  # hundreds of families: too much for one turn
         return web.Response(body=text, headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
 
-    async def _list_tables(self, request: web.Request) -> web.StreamResponse:
+    async def _list_tables(self, request: web.BaseRequest) -> web.StreamResponse:
         return answer(
             {
                 "tables": [
@@ -282,8 +306,7 @@ class AdminListener:
             }
         )
 
-    async def _table(self, request: web.Request) -> web.StreamResponse:
-        name = request.match_info["name"]
+    async def _table(self, name: str, request: web.BaseRequest) -> web.StreamResponse:
         if name not in self._tables.names():
             raise LogDeviceError(Status.NOTFOUND, f"{name[:100]}: no such table; /v1/tables lists them")
         self._must_serve()
@@ -299,13 +322,12 @@ class AdminListener:
         sending = TableAnswer(table, self._host.config.name, self._host.node_id, self.metrics, limit)
         return await sending.send(request, rows)
 
-    async def _description(self, request: web.Request) -> web.StreamResponse:
+    async def _description(self, request: web.BaseRequest) -> web.StreamResponse:
         tables = (TABLES[name] for name in self._tables.names())
         return answer(describe(tables, protected=self._token is not None))
 
-    async def _action(self, request: web.Request) -> web.StreamResponse:
+    async def _action(self, name: str, request: web.BaseRequest) -> web.StreamResponse:
         """What pages of the Web can have a browser send without asking has no such content type."""
-        name = request.match_info["name"]
         action = ACTIONS.get(name)
         if action is None:
             raise LogDeviceError(Status.NOTFOUND, f"{name[:100]}: no such action; there are {', '.join(ACTIONS)}")
@@ -323,14 +345,14 @@ class AdminListener:
 
     def use_settings(self, settings: AdminSettings) -> None:
         """Go on with other limits."""
-        self._settings = settings
+        self._settings = self.places.settings = settings
 
     def _must_serve(self) -> None:
         if not self._host.is_open:
             raise LogDeviceError(self._host.readiness())
 
 
-def _parse(request: web.Request) -> tuple[int | None, Constraints]:
+def _parse(request: web.BaseRequest) -> tuple[int | None, Constraints]:
     parameters: dict[str, str] = {}
     for name, text in request.query.items():
         if name in parameters:
@@ -352,6 +374,25 @@ def _names_a_machine(host: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _request(
+    message: RawRequestMessage,
+    payload: StreamReader,
+    protocol: web.RequestHandler,
+    writer: AbstractStreamWriter,
+    task: asyncio.Task[None],
+) -> web.BaseRequest:
+    """A request whose body is bounded."""
+    loop = asyncio.get_running_loop()
+    return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=_BODY_MAX)
+
+
+async def _expect(request: web.BaseRequest) -> None:
+    """Tell a client that waits with the body for a word from us to send it."""
+    if request.headers.get("Expect", "").lower() == "100-continue":
+        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        request.writer.output_size = 0
 
 
 def _abort(protocol: asyncio.Protocol) -> None:

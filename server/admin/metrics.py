@@ -18,7 +18,12 @@ class AdminMetrics:
     requests_timed_out: int = counter("Requests ended because they took too long.", unit="requests")
     requests_abandoned: int = counter("Requests whose sender was gone before the answer.", unit="requests")
     requests_running: int = gauge("Requests that are worked on.", unit="requests")
-    connections_refused: int = counter("Connections turned away at the limit.", unit="connections")
+    connections_refused: int = counter(
+        "Connections turned away: requests of all others were worked on.", unit="connections"
+    )
+    connections_displaced: int = counter(
+        "Idle connections ended because another one came and had no place.", unit="connections"
+    )
     connections_idle: int = counter("Connections ended because no request came.", unit="connections")
     actions: int = counter("Actions that operators asked for.", unit="actions")
     rows_sent: int = counter("Rows of tables sent.", unit="rows")

@@ -19,7 +19,7 @@ from logdevice_py.core.status import LogDeviceError, Status
 from server.admin.actions import ACTIONS
 from server.local_cluster import LocalCluster
 from tests.integration.process_cluster import process_cluster
-from tests.integration.test_admin_api import LONG_ENOUGH, exchange, get, one_node
+from tests.integration.test_admin_api import LONG_ENOUGH, exchange, get, is_ended, one_node
 
 LOG = LogId(1)
 NO_ACTIONS = [
@@ -213,12 +213,12 @@ async def test_what_shards_do_is_changed_while_they_do_it(tmp_path: Path) -> Non
 
 async def test_the_limits_of_the_api_itself_can_be_changed(tmp_path: Path) -> None:
     async with one_node(tmp_path, {}) as cluster:
-        change = {"section": "settings.admin", "name": "connections_max"}
+        change = {"section": "settings.admin", "name": "connections_per_address_max"}
         assert (await act(cluster, "set", **change, value="1"))[0] == 200
-        held = await asyncio.open_connection(*_address(cluster))
-        await asyncio.sleep(0.05)
-        assert (await exchange(cluster, get("/v1/health")))[0] == 0
-        held[1].close()
+        reader, writer = await asyncio.open_connection(*_address(cluster))
+        assert (await exchange(cluster, get("/v1/health")))[0] == 200
+        assert await is_ended(reader), "another one came"
+        writer.close()
 
 
 def _address(cluster: LocalCluster) -> tuple[str, int]:

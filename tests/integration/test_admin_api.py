@@ -7,7 +7,7 @@ import dataclasses
 import itertools
 import json
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.tables import from_cluster_file
 from server import layout
 from server.admin.metrics import AdminMetrics
+from server.admin.places import HEALTH_PLACES
 from server.dev_cluster import make_config
 from server.free_ports import free_ports
 from server.host import NodeHost
@@ -112,6 +113,59 @@ async def test_other_machines_are_not_let_in_without_a_token(tmp_path: Path) -> 
     assert refused.value.status is Status.INVALID_CONFIG
 
 
+HEADERS = (
+    "Authorization",
+    "Host",
+    "Content-Type",
+    "Accept",
+    "Cookie",
+    "Expect",
+    "Content-Encoding",
+    "Content-Length",
+    "Range",
+    "X",
+)
+STRANGE = (
+    b"\xff",
+    b"Bearer \xff\xfe",
+    b"Bearer \xe2\x82",
+    b"\xf0\x9f\x98\x80",
+    b"a;b=\xff",
+    b"text/plain; charset*=\xff''x",
+    b"[\xff",
+    b"\xff:1",
+)
+
+
+async def test_headers_and_paths_that_are_no_text_are_refused_without_a_trace(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    token = tmp_path / "token"
+    token.write_text("a secret of some length\n")
+    token.chmod(0o600)
+    right = b"Authorization: Bearer a secret of some length\r\n"
+    async with one_node(tmp_path / "cluster", {"token_file": str(token)}) as cluster:
+        for path in (
+            b"/v1/node",
+            b"/v1/actions/stop",
+            b"/v1/tables/info?log_id=%ff",
+            b"/%ff\xff",
+            b"/v1/tables/\xff?\xff=\xff",
+        ):
+            for name, value in itertools.product(HEADERS, STRANGE):
+                for method, authorization in ((b"GET", b""), (b"POST", b""), (b"GET", right), (b"POST", right)):
+                    start = b"%s %s HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n" % (method, path)
+                    request = start + authorization + b"%s: %s\r\n\r\n" % (name.encode(), value)
+                    status, _ = await exchange(cluster, request)
+                    assert status < 500, request
+        status, body = await exchange(
+            cluster, get("/v1/node").replace(b"Connection", b"Authorization: Bearer \xff\r\nConnection")
+        )
+        assert (status, json.loads(body)["error"]["status"]) == (401, "INVALID_PARAM")
+        assert not cluster.hosts[0].stop_wanted.done()
+    assert "Traceback" not in caplog.text, "strangers do not fill the log"
+
+
 async def test_oversized_and_malformed_requests_are_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with one_node(tmp_path, {}) as cluster:
         assert (await exchange(cluster, get("/v1/node", "X: " + "x" * 100_000)))[0] in (0, 400)
@@ -169,21 +223,70 @@ async def test_readers_that_take_nothing_are_ended_and_hold_up_no_append(
             writer.close()
 
 
-async def test_connections_that_say_nothing_are_ended_and_bounded(tmp_path: Path) -> None:
-    settings = {"connections_max": 3, "request_timeout_us": LONG_ENOUGH}
-    async with one_node(tmp_path, settings) as cluster:
+async def is_ended(reader: asyncio.StreamReader, seconds: float = 60) -> bool:
+    """Whether the other side ends a connection without a word within so many seconds."""
+    try:
+        return await asyncio.wait_for(reader.read(), seconds) == b""
+    except ConnectionResetError:
+        return True
+    except TimeoutError:
+        return False
+
+
+async def test_connections_that_say_nothing_are_ended(tmp_path: Path) -> None:
+    async with one_node(tmp_path, {"request_timeout_us": LONG_ENOUGH}) as cluster:
         silent = [await asyncio.open_connection(*address(cluster)) for _ in range(3)]
         silent[0][1].write(b"GET /v1/health HTTP/1.1\r\nHost: 127")
-        assert (await exchange(cluster, get("/v1/health")))[0] == 0, "there is no room for a fourth"
         for reader, writer in silent:
-            with suppress(ConnectionResetError):
-                assert await asyncio.wait_for(reader.read(), 60) == b""
+            assert await is_ended(reader)
             writer.close()
-        assert (await exchange(cluster, get("/v1/health")))[0] == 200
         status, page = await exchange(cluster, get("/metrics"))
         assert status == 200
         assert b"logdevice_admin_connections_idle_total 3.0" in page
-        assert b"logdevice_admin_connections_refused_total 1.0" in page
+
+
+async def test_idle_connections_make_way_for_a_health_check(tmp_path: Path) -> None:
+    async with one_node(tmp_path, {"request_timeout_us": "10min", "connections_per_address_max": 10_000}) as cluster:
+        silent = [await asyncio.open_connection(*address(cluster)) for _ in range(64 + HEALTH_PLACES)]
+        silent[1][1].write(b"GET /v1/health HTTP/1.1\r\nHost: 127")
+        assert (await exchange(cluster, get("/v1/health")))[0] == 200
+        assert await is_ended(silent[0][0]), "it was idle for longest"
+        assert not await is_ended(silent[-1][0], 0.1)
+        status, page = await exchange(cluster, get("/metrics"))
+        assert status == 200
+        assert b"logdevice_admin_connections_displaced_total 1.0" in page
+        for _, writer in silent:
+            writer.close()
+
+
+async def test_an_address_that_opens_many_connections_displaces_its_own(tmp_path: Path) -> None:
+    async with one_node(tmp_path, {"request_timeout_us": "10min", "connections_per_address_max": 4}) as cluster:
+        other = await asyncio.open_connection(*address(cluster), local_addr=("127.0.0.2", 0))
+        silent = [await asyncio.open_connection(*address(cluster)) for _ in range(100)]
+        assert all([await is_ended(reader) for reader, _ in silent[:96]])
+        other[1].write(get("/v1/health"))
+        assert (await asyncio.wait_for(other[0].read(), 60)).startswith(b"HTTP/1.1 200 ")
+        for _, writer in (other, *silent):
+            writer.close()
+
+
+async def test_a_health_check_finds_a_place_while_requests_have_all_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {"request_timeout_us": "10min", "requests_max": 1000, "connections_max": 3}
+    async with one_node(tmp_path, settings) as cluster:
+        monkeypatch.setattr(cluster.hosts[0], "ask_epoch_store", lambda operations, done: None)
+        waiting = [asyncio.create_task(exchange(cluster, get("/v1/tables/epoch_store"))) for _ in range(3)]
+        await running(cluster, 3)
+        silent = [await asyncio.open_connection(*address(cluster)) for _ in range(2 * HEALTH_PLACES)]
+        assert (await exchange(cluster, get("/v1/tables/info")))[0] == 429
+        assert (await exchange(cluster, get("/v1/health")))[0] == 200
+        assert not any(task.done() for task in waiting), "what is worked on does not make way"
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+        for _, writer in silent:
+            writer.close()
 
 
 async def test_requests_that_take_long_are_bounded_and_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
