@@ -14,7 +14,7 @@ FETCH_PEERS = $(if $(PEERS),@$(PY) -m benchmarks.ldbench.cli fetch $(PEERS) || t
 BENCH_CHOICE = $(if $(ENGINES),--engines $(ENGINES)) $(if $(WORKLOADS),--workloads $(WORKLOADS)) $(BENCH_FLAGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java format check lint types imports unit property simulation sim deliberate process spark spark-long chaos test soak demo docs bench bench-full storage-figures site clean
+.PHONY: help setup java format check lint types imports unit property simulation sim deliberate process spark spark-long chaos test soak demo docs bench bench-full storage-figures site audit clean
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -125,6 +125,12 @@ bench-full: $(STAMP) java ## the same for hours: every size, content and durabil
 
 storage-figures: $(STAMP) ## measure a shard of 20 GB and nodes of five that are lost: STEPS="fill open drop lose lose-two drain index", FIGURES_FLAGS="--gigabytes 2"; takes 50 GB of disk
 	@$(PY) -m benchmarks.storage_figures $(STEPS) $(FIGURES_FLAGS)
+
+AUDIT := $(VENV)/audit
+
+audit: $(STAMP) ## ask PyPI's vulnerability service about everything that is installed: needs a network; what it does not answer about is a failure
+	@test -x $(AUDIT)/bin/pip-audit || { $(PY) -m venv $(AUDIT) && $(AUDIT)/bin/pip install --quiet --disable-pip-version-check pip-audit; } || { echo "the installation of pip-audit failed; it needs a package index"; exit 1; }
+	@$(AUDIT)/bin/pip-audit --strict --skip-editable --path "$$($(PY) -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
 
 docs: $(STAMP) ## render the docs that follow from declarations
 	@$(PY) -m server.render_docs

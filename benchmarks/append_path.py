@@ -28,6 +28,7 @@ import uvloop
 from benchmarks.disk_sync import SyncCost, measure_sync
 from logdevice_py.config.attributes import Durability
 from logdevice_py.core.units import format_duration, parse_duration
+from logdevice_py.programs import own_program
 from server import layout
 from server.dev_cluster import make_config
 from server.free_ports import free_ports
@@ -71,14 +72,12 @@ def _note_throughput(into: dict[str, list[float]], small: Any, large: Any) -> No
     into["large_mb_per_second"].append(large["records"] * LARGE / large["seconds"] / 1e6)
 
 
-async def _ask(*arguments: object) -> Any:
+async def _ask(module: str, *arguments: object) -> Any:
     """Run a program to its end; the JSON that it prints."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", *map(str, arguments), stdout=asyncio.subprocess.PIPE
-    )
+    process = await asyncio.create_subprocess_exec(*own_program(module, *arguments), stdout=asyncio.subprocess.PIPE)
     output, _ = await process.communicate()
     if process.returncode != 0:
-        raise RuntimeError(f"{arguments[0]} ended with status {process.returncode}")
+        raise RuntimeError(f"{module} ended with status {process.returncode}")
     return json.loads(output)
 
 
@@ -101,10 +100,7 @@ class Bare:
 
     async def _start(self, *arguments: object) -> None:
         process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "benchmarks.bare_append_path",
-            *map(str, arguments),
+            *own_program("benchmarks.bare_append_path", *arguments),
             stdout=asyncio.subprocess.PIPE,
         )
         self._processes.append(process)

@@ -15,7 +15,9 @@ from types import ModuleType
 from typing import Any, Final
 
 _ROOT: Final = str(Path(__file__).parent.parent)
-PACKAGES: Final = frozenset({"benchmarks", "client", "epoch_store", "sequencer", "server", "storage_node"})
+PACKAGES: Final = frozenset(
+    {"benchmarks", "client", "epoch_store", "logdevice_py", "sequencer", "server", "storage_node"}
+)
 _INTERRUPTED: Final = 130
 
 
@@ -35,6 +37,14 @@ def run(module: str) -> int:
         return int(main() or 0)
     except KeyboardInterrupt:  # while it was imported: the programs themselves stop in order
         return _INTERRUPTED
+
+
+def own_program(module: str, *arguments: object) -> list[str]:
+    """What starts one of our modules, which has a `main`, as a process of its own.
+
+    ``python -m`` would look for it in the working directory and in PYTHONPATH first, where somebody else's files may lie.
+    """
+    return [sys.executable, "-P", __file__, module, *map(str, arguments)]
 
 
 def logdeviced() -> int:

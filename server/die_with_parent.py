@@ -1,6 +1,6 @@
 """Ties the life of a process to that of its parent, however the parent ends.
 
-``python -m server.die_with_parent PARENT PROGRAM [ARGUMENT...]`` becomes another program that is tied in the same way.
+As a program with the arguments ``PARENT PROGRAM [ARGUMENT...]`` it becomes another program that is tied in the same way.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import ctypes
 import os
 import signal
 import sys
+from typing import NoReturn
 
 _PR_SET_PDEATHSIG = 1
 
@@ -26,7 +27,12 @@ def die_with_parent(parent: int) -> None:
         sys.exit(f"the parent process {parent} is gone")
 
 
-if __name__ == "__main__":
+def main() -> NoReturn:
+    """The program."""
     # the kernel keeps the signal over exec
     die_with_parent(int(sys.argv[1]))
     os.execvp(sys.argv[2], sys.argv[2:])
+
+
+if __name__ == "__main__":
+    main()

@@ -26,6 +26,7 @@ from logdevice_py.config.parse import load_cluster, render_cluster
 from logdevice_py.config.replication import ReplicationProperty
 from logdevice_py.core.ids import NodeId, format_shard
 from logdevice_py.core.status import LogDeviceError
+from logdevice_py.programs import own_program
 from logdevice_py.runtime.durable_file import write_durably
 from server import layout
 
@@ -159,23 +160,19 @@ class Supervisor:
 
     def command(self, node: NodeId) -> list[str]:
         """What starts a node's process."""
-        return [
-            sys.executable,
-            "-P",  # with `programs`: a server.py in the working directory or in PYTHONPATH is none of ours
-            "-m",
-            "logdevice_py.programs",
+        return own_program(
             "server.logdeviced",
             "--config",
-            str(layout.cluster_file(self.directory)),
+            layout.cluster_file(self.directory),
             "--node",
-            str(node),
+            node,
             "--data",
-            str(layout.node_directory(self.directory, node)),
+            layout.node_directory(self.directory, node),
             "--die-with",
-            str(os.getpid()),
+            os.getpid(),
             "--accept-data-loss",
             "all",  # who deletes a directory of a cluster for trying things means it
-        ]
+        )
 
     async def _watch(self, node: NodeId, child: Child) -> None:
         status = await child.process.wait()

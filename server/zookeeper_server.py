@@ -14,10 +14,10 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import time
 from pathlib import Path
 
+from logdevice_py.programs import own_program
 from server.free_ports import LOOPBACK, free_ports
 
 START_TIMEOUT = 60.0
@@ -140,7 +140,7 @@ class ZooKeeperServer:
         problem = why_no_zookeeper()
         if problem is not None:
             raise ZooKeeperUnavailableError(problem)
-        command = [sys.executable, "-m", "server.die_with_parent", str(os.getpid())]
+        command = own_program("server.die_with_parent", os.getpid())
         command += [
             "java",
             f"-Xmx{self._heap_mb}m",

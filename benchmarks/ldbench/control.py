@@ -16,6 +16,7 @@ from typing import Final, cast
 import uvloop
 
 from benchmarks.ldbench.engine import EngineError
+from logdevice_py.programs import own_program
 
 _LENGTH: Final = struct.Struct(">I")
 _HOST: Final = "127.0.0.1"
@@ -89,9 +90,7 @@ class ControlProducer(asyncio.Protocol):
 async def control_producer() -> AsyncIterator[ControlProducer]:
     """A producer with a server process of its own."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "benchmarks.ldbench.control",
+        *own_program("benchmarks.ldbench.control"),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
     )

@@ -6,13 +6,13 @@ import asyncio
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.ldbench.engine import EngineError, ServerProcess, StartOptions
 from benchmarks.ldbench.servers import MissingServerError
+from logdevice_py.programs import own_program
 from server.free_ports import LOOPBACK
 
 START_TIMEOUT = 90.0
@@ -75,7 +75,7 @@ class ServerProcesses:
         for name in names:
             declared = self._declared[name]
             assert declared.process is None, f"{name} runs already"
-            tied = [sys.executable, "-m", "server.die_with_parent", str(os.getpid()), *declared.command]
+            tied = own_program("server.die_with_parent", os.getpid(), *declared.command)
             with self._output(name).open("ab") as output:
                 declared.process = subprocess.Popen(
                     tied,

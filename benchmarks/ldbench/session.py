@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import signal
-import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -22,6 +21,7 @@ from benchmarks.ldbench.plan import Bundle, all_cases, bundles, runs_of, why_not
 from benchmarks.ldbench.summary import best_setting
 from benchmarks.ldbench.worker import RunOrder, WorkOrder
 from benchmarks.ldbench.workload import Scale, Workload, settings_of
+from logdevice_py.programs import own_program
 
 STOP_SECONDS: Final = 30.0
 """What a client process gets to end in order; its servers end with it in any case."""
@@ -192,9 +192,7 @@ class BenchSession:
     async def _work(self, order: WorkOrder) -> int:
         """One client process, to its end; how many runs are settled."""
         process = self._worker = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "benchmarks.ldbench.worker",
+            *own_program("benchmarks.ldbench.worker"),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,

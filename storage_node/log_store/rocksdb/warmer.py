@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import sys
 from typing import Final
 
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.lsn import Lsn
 from logdevice_py.core.marks import hit
+from logdevice_py.programs import own_program
 from storage_node.log_store.wanted import Wants, encode_wants
 
 _TIMEOUT: Final = 30.0
@@ -62,11 +62,7 @@ class Warmer:
             self.starts += 1
             os.makedirs(self._empty, exist_ok=True)
             self._process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                _MODULE,
-                self._database,
-                self._empty,
+                *own_program(_MODULE, self._database, self._empty),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.DEVNULL,

@@ -74,6 +74,11 @@ def _read(database: str, empty: str, name: str, log: int, first: int, last: int,
     return last
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """The program, with the arguments ``DATABASE EMPTY``."""
     os.nice(_NICENESS)
     warm(sys.argv[1], sys.argv[2], sys.stdin, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()
