@@ -14,7 +14,7 @@ FETCH_PEERS = $(if $(PEERS),@$(PY) -m benchmarks.ldbench.cli fetch $(PEERS) || t
 BENCH_CHOICE = $(if $(ENGINES),--engines $(ENGINES)) $(if $(WORKLOADS),--workloads $(WORKLOADS)) $(BENCH_FLAGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java format check lint types imports unit property simulation sim deliberate process spark spark-long chaos test soak demo docs bench bench-full storage-figures site audit clean
+.PHONY: help setup java format check lint types imports unit property simulation sim deliberate process spark spark-long chaos test soak demo docs bench bench-full storage-figures fuzz site audit clean
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -86,6 +86,10 @@ simulation: $(STAMP)
 sim: $(STAMP) ## simulate a cluster: SEED=n replays one run, RUNS=n looks for seeds that fail; LOSS=1 destroys more than is tolerated; REBUILD=1 loses nodes for good; RUNS=n CAMPAIGN=1 [REPORT=file] [RESUME=file]
 	@$(PY) -m tests.simulation $(if $(SEED),--seed $(SEED)) $(if $(RUNS),--runs $(RUNS),$(if $(RESUME),,--trace)) $(if $(LOSS),--loss) $(if $(REBUILD),--rebuild) $(if $(CAMPAIGN),--campaign) $(if $(REPORT),--report $(REPORT)) $(if $(RESUME),--resume $(RESUME)) $(SIM_FLAGS)
 
+fuzz: $(STAMP) ## feed decoders what no encoder makes, led by coverage: SECONDS=n for all TARGETs together, TARGET=name for one of them; corpus and findings stay in .fuzz
+	@$(PY) -c 'import atheris' 2>/dev/null || $(INSTALL) -e '.[test,fuzz]' || { echo "atheris cannot be installed: it has wheels for Linux on x86-64"; exit 1; }
+	@$(PY) -m tests.fuzz $(if $(SECONDS),--seconds $(SECONDS)) $(if $(TARGET),--target $(TARGET)) $(FUZZ_FLAGS)
+
 deliberate: $(STAMP) ## plant each deliberate fault and look for a seed that catches it: FAULT=name for one of them, SEEDS=n, REPORT=file for a table
 	@$(PY) -m tests.simulation.deliberate $(FAULT) --jobs 2 $(if $(SEEDS),--seeds $(SEEDS)) $(if $(REPORT),--report $(REPORT))
 
@@ -106,7 +110,7 @@ soak: $(STAMP) java ## longer failure tests: pauses and outages of 30 s, the who
 	@$(PY) -m pytest -q -m slow tests/integration
 
 test: $(STAMP) java check ## everything: check, then property, simulation, conformance, ZooKeeper, process and Spark tests
-	@$(PY) -m pytest -q -n 2 tests/property
+	@$(PY) -m pytest -q -n 2 tests/property tests/fuzz
 	@$(PY) -m pytest -q -n 2 tests/simulation tests/history
 	@$(PY) -m pytest -q -n 2 --dist loadfile -m "not slow" tests/conformance tests/integration
 	@$(PY) -m pytest -q -m "not slow" tests/chaos

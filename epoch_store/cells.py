@@ -210,7 +210,7 @@ def _write_shard(identity: ShardIdentity, version: int, write: WriteId) -> Condi
 def _decode_last_clean_epoch(payload: bytes | None) -> LastCleanEpoch:
     if payload is None:
         return LastCleanEpoch()
-    epoch, lsn, timestamp = _unpack(payload, [int, int, int], 64)
+    epoch, lsn, timestamp, *_ = _unpack(payload, [int, int, int], 64)
     if not (EPOCH_INVALID < epoch <= EPOCH_MAX and 0 <= lsn <= LSN_MAX):
         raise CorruptEntryError(f"last clean epoch {epoch} with tail {lsn} is out of range")
     return LastCleanEpoch(Epoch(epoch), TailRecord(Lsn(lsn), Timestamp(timestamp)) if lsn else None)

@@ -7,11 +7,11 @@ from typing import Final
 
 from logdevice_py.config.attributes import Durability
 from logdevice_py.config.cluster import ClusterConfig
-from logdevice_py.core.ids import Generation, LogId, ShardId, data_log_of, is_metadata_log
+from logdevice_py.core.ids import Generation, LogId, ShardId, data_log_of, format_shard, is_metadata_log
 from logdevice_py.core.lsn import ESN_MAX, LSN_INVALID, Epoch, Esn, Lsn, compose_lsn, epoch_of
 from logdevice_py.core.machine import Outbox, Rng, TimerWheel
 from logdevice_py.core.marks import hit
-from logdevice_py.core.status import Status
+from logdevice_py.core.status import CorruptEntryError, LogDeviceError, Status
 from logdevice_py.core.units import Micros
 from storage_node.append_delay import AppendDelay
 from storage_node.drain_mark import DrainMark
@@ -87,7 +87,14 @@ class Shard:
         self._is_sync: dict[LogId, bool] = {}
         self._released_dirty: dict[LogId, LogState] = {}
         self._lazy_timer = False
-        self._load(contents)
+        try:
+            self._load(contents)
+        except CorruptEntryError as error:
+            raise LogDeviceError(
+                Status.FAILED,
+                f"{format_shard(contents.marker.shard)}: its store holds metadata that cannot be read: {error}. A later version wrote it: start "
+                "that one, or put back a copy of the files",
+            ) from None
 
     def find(self, log: LogId) -> LogState | None:
         """The state of a log that the shard has met."""

@@ -15,6 +15,8 @@ from client.reader import Reader
 from logdevice_py.core.ids import (
     EVENT_LOG_DELTAS,
     EVENT_LOG_SNAPSHOTS,
+    NODE_ID_MAX,
+    SHARD_INDEX_MAX,
     Generation,
     LogId,
     NodeId,
@@ -44,9 +46,10 @@ _PAUSE: Final = 0.5
 def parse_shard(text: str) -> ShardId:
     """``N3:S0``, or ``N3`` for its first shard; ValueError for anything else."""
     match = _SHARD.fullmatch(text)
-    if match is None:
+    node, index = (int(match[1]), int(match[2] or 0)) if match is not None else (-1, -1)
+    if not (0 <= node <= NODE_ID_MAX and 0 <= index <= SHARD_INDEX_MAX):
         raise ValueError(f"{text!r} is no shard: write N3 or N3:S0")
-    return shard_id(NodeId(int(match[1])), int(match[2] or 0))
+    return shard_id(NodeId(node), index)
 
 
 async def read_rebuilding_set(client: Client) -> RebuildingSet:

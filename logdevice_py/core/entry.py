@@ -232,17 +232,19 @@ def parse_constituents(body: bytes) -> list[Constituent]:
     """The constituents of a data entry's body; their payloads are not checked against their checksums.
 
     Raises:
-        CorruptEntryError: the table does not fit the body.
+        CorruptEntryError: the table does not fit the body, or declares more records than an entry may have.
     """
     try:
         (count,) = _U32.unpack_from(body)
         if count > RECORDS_PER_ENTRY_MAX:
             raise CorruptEntryError(f"an entry of {count} constituents is over the limit of {RECORDS_PER_ENTRY_MAX}")
         at = 4
+        total = 0
         rows = []
         for _ in range(count):
             length, records, crc, flags = _ROW.unpack_from(body, at)
             at += _ROW.size
+            total += records
             writer, sequence = b"", 0
             if flags & _STREAM_FLAG:
                 writer, sequence = _STREAM.unpack_from(body, at)
@@ -250,6 +252,9 @@ def parse_constituents(body: bytes) -> list[Constituent]:
             rows.append((length, records, crc, flags, writer, sequence))
     except struct.error:
         raise CorruptEntryError("the table of constituents is longer than the body") from None
+    if total > RECORDS_PER_ENTRY_MAX:
+        # who makes a list of as many places as are declared would run out of memory
+        raise CorruptEntryError(f"an entry of {total} records is over the limit of {RECORDS_PER_ENTRY_MAX}")
     parts = []
     for length, records, crc, flags, writer, sequence in rows:
         parts.append(Constituent(body[at : at + length], records, crc, flags, WriterId(writer), sequence))

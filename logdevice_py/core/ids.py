@@ -33,6 +33,7 @@ EVENT_LOG_SNAPSHOTS: Final = LogId(LOG_ID_MAX - 1)
 """The internal log of snapshots of what the events amount to."""
 NODE_ID_MAX: Final = NodeId(32767)
 SHARD_INDEX_MAX: Final = 127
+_DIGITS_MAX: Final = 5
 NODESET_SIZE_MAX: Final = 127
 COPYSET_SIZE_MAX: Final = 127
 
@@ -93,7 +94,11 @@ def parse_shard(text: str) -> ShardId:
     """
     node, colon, index = text.removeprefix("N").partition(":S")
     if not (
-        text.startswith("N") and colon and node.isdecimal() and index.isdecimal() and int(index) <= SHARD_INDEX_MAX
+        text.startswith("N")
+        and colon
+        and all(number.isdecimal() and len(number) <= _DIGITS_MAX for number in (node, index))
+        and int(node) <= NODE_ID_MAX
+        and int(index) <= SHARD_INDEX_MAX
     ):
         raise ValueError(f"{text!r} is no shard: write it like N3:S0")
     return shard_id(NodeId(int(node)), int(index))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from typing import Final
 
@@ -13,16 +14,13 @@ from logdevice_py.core.units import Timestamp
 from storage_node.log_store import keys
 from storage_node.log_store.identity import PreviousEnd
 from storage_node.log_store.interface import Contents, EpochMetadataKind, LogMetadataKind
+from storage_node.log_store.row_values import UnknownRowError, unpack_integer, unpack_integers, unpack_pairs
 
 _LOSSES_MAX: Final = 64
 _LOG_KINDS: Final = {int(kind): kind for kind in LogMetadataKind}
 _EPOCH_KINDS: Final = {int(kind): kind for kind in EpochMetadataKind}
 DIRECTORY_PREFIX: Final = 0x70
 PARTITION_PREFIX: Final = 0x50
-
-
-class UnknownRowError(Exception):
-    """A row of the metadata that this version does not know: a later version wrote it, or it is damaged. Nothing is guessed."""
 
 
 class ContentsBuilder:
@@ -41,9 +39,9 @@ class ContentsBuilder:
         """Take a row.
 
         Raises:
-            UnknownRowError: the row is of no known kind.
+            UnknownRowError: the row is of no known kind, or its value cannot be read.
         """
-        prefix = key[0]
+        prefix = key[0] if key else 0
         if prefix in _LOG_KINDS and len(key) == 9:
             self.contents.log_metadata.append((keys.split_log_metadata_key(key), _LOG_KINDS[prefix], value))
         elif prefix in _EPOCH_KINDS and len(key) == 13:
@@ -51,14 +49,19 @@ class ContentsBuilder:
             self.contents.epoch_metadata.append((log, epoch, _EPOCH_KINDS[prefix], value))
         elif prefix == DIRECTORY_PREFIX and len(key) == 25:
             log, first, partition = keys.split_directory_key(key)
-            highest, _, size = keys.split_directory_value(value)
+            try:
+                highest, _, size = keys.split_directory_value(value)
+            except struct.error:
+                raise UnknownRowError(f"the directory holds a row of {len(value)} bytes: {value[:40].hex()}") from None
             self.directory.setdefault(log, []).append((first, partition, highest, size))
         elif prefix == PARTITION_PREFIX and len(key) == 9:
             self.partitions.append((keys.split_partition_key(key), value))
         elif key == keys.WHOLE_FOR_KEY:
-            self.contents.metadata_whole_for = frozenset(map(ShardId, msgpack.unpackb(value)))
+            self.contents.metadata_whole_for = frozenset(
+                map(ShardId, unpack_integers(value, "the row of shards with whole metadata"))
+            )
         elif key == keys.DRAIN_KEY:
-            self.contents.drain = Lsn(msgpack.unpackb(value))
+            self.contents.drain = Lsn(unpack_integer(value, "the row of the drain"))
         elif prefix != 0:
             raise UnknownRowError(f"the metadata holds a row of unknown kind: {key.hex()}")
 
@@ -97,10 +100,14 @@ def decode_losses(
         durable: what `keys.DURABLE_KEY` holds, None if nothing.
         stop: how the last run ended.
         now: end of a span that begins with `durable`.
+
+    Raises:
+        UnknownRowError: a row cannot be read.
     """
-    spans = [(Timestamp(first), Timestamp(last)) for first, last in msgpack.unpackb(losses)] if losses else []
+    pairs = unpack_pairs(losses, "the row of losses") if losses else []
+    spans = [(Timestamp(first), Timestamp(last)) for first, last in pairs]
     if stop is PreviousEnd.MACHINE_DIED:
-        begin = Timestamp(msgpack.unpackb(durable)) if durable else Timestamp(0)
+        begin = Timestamp(unpack_integer(durable, "the row of what is durable")) if durable else Timestamp(0)
         spans.append((min(begin, now), now))
     if len(spans) > _LOSSES_MAX:
         # a span too wide is safe, a span forgotten is not

@@ -15,6 +15,7 @@ from logdevice_py.core.marks import hit
 from logdevice_py.core.units import SECOND, Timestamp
 from storage_node.log_store import keys
 from storage_node.log_store.interface import NO_RECORD
+from storage_node.log_store.row_values import UnknownRowError, unpack_integers
 from storage_node.log_store.settings import LogStoreSettings
 
 NEWEST_AHEAD: Final = SECOND
@@ -60,10 +61,16 @@ class Partition:
 
     @classmethod
     def decode(cls, number: int, value: bytes) -> Partition | None:
-        """From its row; None: it is dropped, and what is left of it goes."""
+        """From its row; None: it is dropped, and what is left of it goes.
+
+        Raises:
+            UnknownRowError: the row cannot be read.
+        """
         if value == _DROPPED:
             return None
-        created, closed, oldest, newest = msgpack.unpackb(value)
+        created, closed, oldest, newest = unpack_integers(value, f"the row of partition {number}", 4)
+        if not -(1 << 63) <= min(oldest, newest) <= max(oldest, newest) < 1 << 63:
+            raise UnknownRowError(f"the row of partition {number}: timestamps of 64 bits expected")
         partition = cls(number, Timestamp(created), Timestamp(oldest), Timestamp(newest))
         partition.closed = Timestamp(closed)
         return partition

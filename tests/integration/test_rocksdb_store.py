@@ -639,6 +639,26 @@ class TestIdentity:
         assert shell.service.contents.highest == []
         await shell.service.close()
 
+    @pytest.mark.parametrize(
+        ("key", "value"),
+        [
+            (b"\x99later", b""),
+            (keys.LOSSES_KEY, b"\x01"),
+            (keys.DRAIN_KEY, b"\x91\x01"),
+            (keys.partition_key(keys.PARTITION_FIRST), b"\x93\x01\x02\x03"),
+            (keys.directory_key(1, 1, 0), b"short"),
+        ],
+    )
+    async def test_rows_of_a_later_version_are_damage_that_is_told(
+        self, tmp_path: Path, key: bytes, value: bytes
+    ) -> None:
+        await (await open_service(tmp_path / "shard")).service.close()
+        store = shard_opening.open_store(str(tmp_path / "shard"), SETTINGS, SHARD)
+        store._metadata.put(key, value)
+        store.abandon()
+        with pytest.raises(DamagedStoreError, match="cannot be read"):
+            await open_service(tmp_path / "shard")
+
     async def test_a_registration_that_fails_leaves_the_store_as_it_was(self, tmp_path: Path) -> None:
         async def register(generation: Generation | None, birth: bytes) -> Generation:
             raise LogDeviceError(Status.FAILED, "the epoch store is gone")

@@ -209,9 +209,13 @@ def _content(code: int, body: bytes) -> Any:
         if code != 200:
             error = content["error"]
             raise LogDeviceError(Status[error["status"]], error["detail"])
-    except (ValueError, KeyError, TypeError):
-        raise LogDeviceError(Status.INTERNAL, f"HTTP status {code}, and no answer that is understood") from None
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise _not_understood(code) from None
     return content
+
+
+def _not_understood(code: int) -> LogDeviceError:
+    return LogDeviceError(Status.INTERNAL, f"HTTP status {code}, and no answer that is understood")
 
 
 def _parse(table: TableDeclaration, code: int, body: bytes) -> tuple[tuple[str, int], list[Row]]:
@@ -223,7 +227,11 @@ def _parse(table: TableDeclaration, code: int, body: bytes) -> tuple[tuple[str, 
         more: bool = content["more"]
         who: tuple[str, int] = (content["cluster"], content["node"])
     except (ValueError, KeyError, TypeError):
-        raise LogDeviceError(Status.INTERNAL, f"HTTP status {code}, and no answer that is understood") from None
+        raise _not_understood(code) from None
+    if type(columns) is not list or type(found) is not list:
+        raise _not_understood(code)
+    if any(type(row) is not list or len(row) != len(columns) for row in found):
+        raise _not_understood(code)
     if more:
         raise LogDeviceError(Status.TOOBIG, f"more than {len(found)} rows")
     wanted = [each.name for each in table.columns]

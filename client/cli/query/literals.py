@@ -12,7 +12,8 @@ from typing import Final
 from logdevice_py.core.lsn import LSN
 from logdevice_py.core.status import LogDeviceError, Status
 
-# As SQLite takes SQL apart: what can hold a quote is recognised as a whole, everything else may be cut anywhere.
+# As SQLite takes SQL apart: what can hold a quote is recognised as a whole, everything else may be cut anywhere. A quote that is not closed takes the
+# rest, also with SQLite: to look for its end again at each of many would take quadratic time.
 _TOKEN: Final = re.compile(
     r"""
       (?P<comment> --[^\n]* | /\*.*?(?:\*/|\Z) )
@@ -20,7 +21,7 @@ _TOKEN: Final = re.compile(
     | (?P<string>  '(?:[^']|'')*' )
     | (?P<quoted>  "(?:[^"]|"")*" | `(?:[^`]|``)*` | \[[^\]]*\] )
     | (?P<word>    [A-Za-z_$0-9\u0080-\U0010ffff]+ )
-    | (?P<open>    '.* )
+    | (?P<open>    ['"`\[].* )
     | (?P<other>   . )
     """,
     re.VERBOSE | re.DOTALL,

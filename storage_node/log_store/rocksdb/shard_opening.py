@@ -148,7 +148,10 @@ class ShardOpening:
         return birth
 
     async def _adopt(self, store: RocksLogStore, marker: ShardMarker) -> None:
-        status = await asyncio.to_thread(store.adopt, marker, boot=boot_id(), now=self.wall())
+        try:
+            status = await asyncio.to_thread(store.adopt, marker, boot=boot_id(), now=self.wall())
+        except LogDeviceError as error:
+            raise DamagedStoreError(error.status, error.detail) from None
         if status is not Status.OK:
             raise LogDeviceError(Status.FAILED, f"the marker of the store in {self.directory} could not be written")
 

@@ -43,6 +43,7 @@ from storage_node.log_store.rocksdb.opening import StoreNotes, open_database
 from storage_node.log_store.rocksdb.ranges import DamagedError, RangeReader
 from storage_node.log_store.rocksdb.upkeep import Upkeep
 from storage_node.log_store.rocksdb.wal_check import find_lasting_damage
+from storage_node.log_store.row_values import UnknownRowError
 from storage_node.log_store.settings import LogStoreSettings
 from storage_node.log_store.space import SpaceGuard
 from storage_node.log_store.store_run import StoreRun
@@ -135,7 +136,7 @@ class RocksLogStore:
     def _opening(self) -> Iterator[None]:
         try:
             yield
-        except RocksDBError as error:
+        except (RocksDBError, UnknownRowError) as error:
             raise LogDeviceError(Status.FAILED, f"the store in {self.directory} cannot be read: {error}") from None
 
     def adopt(self, marker: ShardMarker, *, boot: str, now: Timestamp) -> Status:

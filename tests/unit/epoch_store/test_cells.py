@@ -6,10 +6,20 @@ import msgpack
 import pytest
 
 from epoch_store.cells import Cell, ConditionalWrite, WriteId, decide, decode_cell, encode_cell, key_of, won_by
-from epoch_store.interface import GetLastCleanEpoch, ReadMetadata, ReadShardIdentity, RegisterShard, SetLastCleanEpoch
+from epoch_store.interface import (
+    GetLastCleanEpoch,
+    LastCleanEpoch,
+    ReadMetadata,
+    ReadShardIdentity,
+    RegisterShard,
+    Result,
+    SetLastCleanEpoch,
+)
 from logdevice_py.core.ids import NodeId, metadata_log_of
-from logdevice_py.core.lsn import Epoch
+from logdevice_py.core.lsn import Epoch, Lsn
 from logdevice_py.core.status import Status
+from logdevice_py.core.units import Timestamp
+from logdevice_py.metadata.epoch_metadata import TailRecord
 from tests.epoch_stores import LOG, NODE, identity, next_epoch
 
 OURS = WriteId(identity(1, 1), 7)
@@ -87,3 +97,9 @@ def test_a_cell_keeps_its_writer_and_payload() -> None:
 def test_metadata_logs_have_no_metadata_of_their_own() -> None:
     with pytest.raises(AssertionError):
         ReadMetadata(metadata_log_of(LOG))
+
+
+def test_fields_that_a_later_version_adds_are_ignored() -> None:
+    found = decide(GetLastCleanEpoch(LOG), Cell(3, encode_cell(OURS, msgpack.packb([5, 7, 8, 9]))), OURS)
+    assert isinstance(found, Result)
+    assert (found.status, found.value) == (Status.OK, LastCleanEpoch(Epoch(5), TailRecord(Lsn(7), Timestamp(8))))

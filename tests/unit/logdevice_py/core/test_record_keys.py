@@ -136,3 +136,16 @@ def test_a_batch_that_is_taken_apart_leaves_each_record_its_key() -> None:
     assert (constituent_keys(one), constituent_records(one)) == ([b"a"], [b"1"])
     assert (constituent_keys(two), constituent_records(two)) == ([None], [b"2"])
     assert not two.flags & KEYS
+
+
+@pytest.mark.parametrize("flags", [0, KEYS])
+def test_a_body_that_declares_more_records_than_an_entry_may_have_is_refused(flags: int) -> None:
+    """A list of as many places as this declares would take 32 GB of whoever reads it."""
+    body = encode_body([Constituent(b"", 2**32 - 1, 0, flags), Constituent(b"", 1, 0)])
+    with pytest.raises(CorruptEntryError, match="over the limit"):
+        body_keys(body)
+    header = EntryHeader(LogId(1), Lsn(1), Timestamp(0), 1, (ShardId(0),), Esn(0), 2, int(EntryFlags.KEYED))
+    header.body_length, header.body_crc = len(body), crc32c(body)
+    image = encode_entry(header, body)
+    assert entry_keys(verify_image(1, 1, image), image) is None
+    assert entry_records(header, image) == [None, None]

@@ -1,0 +1,9 @@
+"""All fuzz targets, by name."""
+
+from __future__ import annotations
+
+from tests.fuzz.checking import Target
+from tests.fuzz.decoders import DECODERS
+from tests.fuzz.services import SERVICES
+
+TARGETS: dict[str, Target] = {target.name: target for target in (*DECODERS, *SERVICES)}
