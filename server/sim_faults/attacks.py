@@ -8,16 +8,29 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
+
+from google_crc32c import value as crc32c
 
 from logdevice_py.config.cluster import ClusterConfig
-from logdevice_py.core.entry import EntryHeader, parse_header
-from logdevice_py.core.ids import LogId, NodeId, ShardId, metadata_log_of, node_of
+from logdevice_py.core.entry import (
+    ConstituentFlags,
+    EntryHeader,
+    body_of,
+    lacks_body,
+    parse_constituents,
+    parse_header,
+)
+from logdevice_py.core.ids import LogId, NodeId, ShardId, WriterId, metadata_log_of, node_of
 from logdevice_py.core.lsn import EPOCH_MAX, ESN_MAX, LSN_INVALID, LSN_MAX, Epoch, Lsn, compose_lsn, epoch_of
+from logdevice_py.core.status import CorruptEntryError
 from logdevice_py.core.units import Timestamp
-from logdevice_py.protocol.messages import Records, Trim, TrimPoints
+from logdevice_py.protocol.messages import Append, AppendFlags, Records, Trim, TrimPoints
 
+FORGED: Final = b"forged "
+"""How the records begin that an attack appends under the writer id of somebody else."""
 Sent = tuple[NodeId, Any]
 """A node, and a message for it."""
 
@@ -121,3 +134,45 @@ def trim_what_cannot_be_trimmed(it: Outsider) -> Iterable[Sent]:
     for target, lsn in ((metadata_log_of(log), everything), (LogId(987_654), everything), (log, LSN_MAX)):
         shard = it.shard()
         yield node_of(shard), Trim(request_id=it.rng.getrandbits(63), log=target, shard=shard, lsn=lsn)
+
+
+@attack(
+    "the numbers that are due next in a write stream, whose id stands in its records, and numbers that were used, all with other content"
+)
+def send_under_the_id_of_another(it: Outsider) -> Iterable[Sent]:
+    log, rng = it.log(), it.rng
+    last: dict[tuple[Epoch, WriterId], int] = {}
+    for header, image in it.entries(log):
+        if lacks_body(image) or header.is_hole:
+            continue
+        with suppress(CorruptEntryError):  # the network may have damaged it
+            for part in parse_constituents(body_of(image)):
+                if part.flags & ConstituentFlags.WRITE_STREAM:
+                    key = epoch_of(header.lsn), part.writer
+                    last[key] = max(part.sequence, last.get(key, 0))
+    if not last:
+        return
+    newest = max(epoch for epoch, _ in last)
+    number, writer = rng.choice(sorted((number, writer) for (epoch, writer), number in last.items() if epoch == newest))
+    epoch = rng.choice([newest, max(newest, epoch_of(it.released.get(log, LSN_INVALID)))])
+    flags = int(AppendFlags.WRITE_STREAM | rng.choice([AppendFlags.NONE, AppendFlags.RESUME]))
+    # from above, as a number that leaves some out only fails, and one that is taken with other content ends what this connection may send
+    for sequence in range(number + rng.choice([1, 3, 10]), max(0, number - 2), -1):
+        payload = FORGED + b"%x" % rng.getrandbits(64)
+        for node in it.config.nodes:
+            yield (
+                NodeId(node),
+                Append(
+                    request_id=rng.getrandbits(63),
+                    log=log,
+                    flags=flags,
+                    records=1,
+                    crc=crc32c(payload),
+                    seen_epoch=Epoch(0),
+                    previous_lsn=LSN_INVALID,
+                    writer=writer,
+                    sequence=sequence,
+                    stream_epoch=epoch,
+                    payload=payload,
+                ),
+            )

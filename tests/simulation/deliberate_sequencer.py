@@ -14,6 +14,7 @@ from logdevice_py.core.units import Micros
 from logdevice_py.placement.copyset import CopysetSelector
 from sequencer.appender import Appender
 from sequencer.epoch_sequencer import EpochSequencer
+from sequencer.frames import Frame
 from sequencer.metadata_log import MetadataLogState, MetadataLogWrite
 from sequencer.recovery.result import RecoveryOutcome, RecoveryResult
 from sequencer.seq_state import SeqStateService, WaitingSeqState
@@ -121,13 +122,19 @@ def copyset_one_short(original: Change) -> Change:
 
 @deliberate("a frame of a write stream is taken though one before it is missing", (KnownWriters, "judge"))
 def stream_frame_out_of_order(original: Change) -> Change:
-    def judge(self: KnownWriters, writer: Any, sequence: int, resume: bool) -> FrameVerdict:
-        stream = self._streams.get(writer)
-        if stream is not None and sequence > stream.last + 1:
-            stream.last = sequence - 1
-        return original(self, writer, sequence, resume)
+    def judge(self: KnownWriters, frame: Frame, resume: bool, exclusive: bool = False) -> FrameVerdict:
+        stream = self._streams.get(frame.writer)
+        if stream is not None and frame.sequence > stream.last + 1:
+            stream.last = frame.sequence - 1
+            stream.recent.clear()
+        return original(self, frame, resume, exclusive)
 
     return judge
+
+
+@deliberate("a frame of a write stream is taken for a repetition whatever its content is", (Frame, "repeats_as_stored"))
+def repeats_uncompared(original: Change) -> Change:
+    return lambda self, other: True
 
 
 @deliberate(

@@ -13,6 +13,7 @@ from client.read.items import Gap, GapKind, RecordBatch
 from client.read.proof import merge_gaps
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.lsn import LSN, LSN_MAX, format_lsn
+from server.sim_faults.attacks import FORGED
 
 Position = tuple[int, int]
 
@@ -277,6 +278,13 @@ class LogHistory:
             if (lsn, offset) != expected:
                 self.fail(f"{seen.name} got {_at((lsn, offset))} where {_at(expected)} was expected", whatever=True)
             attempt = self.attempts.get(payload)
+            if attempt is None and payload.startswith(FORGED):
+                other = self.at.setdefault((lsn, offset), payload)
+                if other != payload:
+                    self.fail(f"{_at((lsn, offset))} holds {other[:24]!r}; {seen.name} got {payload[:24]!r} there")
+                seen.records.append((lsn, offset, payload))
+                seen.last = lsn
+                continue
             if attempt is None:
                 self.fail(
                     f"{seen.name} got {payload[:24]!r} at {_at((lsn, offset))}; nobody appended it", whatever=True

@@ -163,7 +163,9 @@ class Applications:
         """Changes whenever one of these appends has its answer, or some records of it have: a call has its answer only when the last of its frames is
         stored, and an epoch may have room for one frame."""
         writers = [app for app in self.apps if app.alive and isinstance(app, StreamWriter)]
-        return self.unanswered(), sum(writer.streams.owner.records for writer in writers)
+        return self.unanswered(), sum(
+            streams.owner.records for writer in writers for streams in (*writer.earlier, writer.streams)
+        )
 
     def running(self) -> list[str]:
         """Names of living applications whose code has not ended."""

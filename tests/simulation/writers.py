@@ -9,6 +9,7 @@ from client.write.write_streams import WriteStreams
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import MILLISECOND, SECOND, Micros
+from server.sim_faults.attacks import ATTACKS
 from server.sim_machines import SimPromise
 from tests.simulation.application import Application
 from tests.simulation.history import key_of
@@ -24,6 +25,7 @@ RECORDS_MAX = 6000
 """Records that one application appends at most: a run must end."""
 RECORDS_MANY = 3000
 """When so many were appended to all logs, calls are small: a record more costs as much as the first, and finds less."""
+_FORGED = ATTACKS["send_under_the_id_of_another"].counted_as
 _SIZES = [0, 10, 10, 100, 100, 1000, 5000]
 _SMALL = 20
 
@@ -38,6 +40,8 @@ class StreamWriter(Application):
         super().__init__(run, name)
         self.settings = run.scenario.writer_settings(self.rng)
         self.streams: WriteStreams = self.client.writer(self.settings)
+        self.earlier: list[WriteStreams] = []
+        """Those with a stream that somebody else sent under the id of; their other streams have outcomes to come."""
         self.sequence = 0
         self.waiting = 0
         self.frames_waiting = 0
@@ -57,7 +61,9 @@ class StreamWriter(Application):
         self.sequence += count
         frames = min(count, 1 + sum(map(len, payloads)) // self.settings.size_trigger_bytes)
         floor = self.floor[log]
-        attempts = [history.attempt(payload, floor, self.name, first + index) for index, payload in enumerate(payloads)]
+        # each writer keeps the order of its own records
+        stream, streams = f"{self.name} {len(self.earlier)}", self.streams
+        attempts = [history.attempt(payload, floor, stream, first + index) for index, payload in enumerate(payloads)]
 
         def done(promise: SimPromise) -> None:
             self.run.pending -= 1
@@ -71,6 +77,11 @@ class StreamWriter(Application):
                 for attempt in attempts:
                     # some of the records may have been acknowledged
                     history.give_up(attempt, maybe_applied=promise.error.maybe_applied or len(attempts) > 1)
+                if promise.error.status is Status.WRITE_STREAM_BROKEN and streams is self.streams:
+                    assert not promise.error.retriable
+                    assert self.cluster.fault_effects[_FORGED], "nobody sent under the id of another"
+                    self.earlier.append(self.streams)
+                    self.streams = self.client.writer(self.settings)
                 return
             assert promise.error is None, promise.error
             receipts: Receipts = promise.result
