@@ -93,7 +93,7 @@ async def _look(
             partition = name.partition_of(frame.writer)
             if partition is not None:
                 partitions |= 1 << partition
-            if frame.writer == name.writer:
+            if name.is_own(frame.writer):
                 stored.update(Rows(*frame.records()).digests())
                 newest = max(newest, epoch_of(frame.lsn))
         behind = first

@@ -83,7 +83,7 @@ class ExactAppends:
             raise LogDeviceError(
                 Status.INVALID_PARAM,
                 f"log {self._log}: earlier tries of this task appended {count} records that are none of its rows this time; its input, its "
-                "functions or its partitions are not the same. This try of the task appended nothing to the log; other tasks may have appended rows. Write the "
+                "functions or its partitions are not the same, or somebody else appended under its writer id. This try of the task appended nothing to the log; other tasks may have appended rows. Write the "
                 "same rows in the same partitions, or drop what is there and write as another job",
             )
 

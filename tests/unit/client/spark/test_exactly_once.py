@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections import Counter
 from typing import Any
 
@@ -40,6 +41,35 @@ def test_each_task_has_a_writer_of_its_own_and_knows_those_of_its_query() -> Non
     assert {len(writer) for writer in writers} == {16}
     assert [NAME.is_sibling(writer) for writer in writers] == [True] * 6 + [False] * 7
     assert [NAME.is_of_earlier_batch(writer) for writer in writers[:6]] == [True, True, False, False, False, False]
+
+
+def test_from_the_ids_that_stand_in_records_nobody_can_tell_another() -> None:
+    """Neither that of the next micro-batch, nor that of another partition, nor one with a partition that nobody has."""
+    seen = {WriteName.of_query("query", batch, partition).writer for batch in range(5) for partition in range(50)}
+    assert len({writer[:8] for writer in seen}) == len(seen)
+    for writer in seen:
+        for numbers in (NAME.writer[8:], bytes(4) + b"\xff" * 4):
+            guess = WriterId(writer[:8] + numbers)
+            assert not NAME.is_sibling(guess)
+            assert not NAME.is_own(guess)
+            assert NAME.partition_of(guess) is None
+            assert not NAME.is_of_earlier_batch(guess)
+
+
+def test_what_an_earlier_version_appended_is_found() -> None:
+    """It named streams by 8 bytes of the query or job, its micro-batch and its partition."""
+
+    def former(what: str, batch: int, partition: int) -> WriterId:
+        begin = hashlib.blake2b(what.encode(), digest_size=8).digest()
+        return WriterId(begin + batch.to_bytes(4, "big") + partition.to_bytes(4, "big"))
+
+    assert NAME.is_own(former("query query", 5, 2))
+    assert NAME.partition_of(former("query query", 5, 7)) == 7
+    assert NAME.is_of_earlier_batch(former("query query", 4, 7))
+    assert not NAME.is_sibling(former("query other", 5, 2))
+    assert WriteName.of_job("a job", 1).is_own(former("job a job", 0, 1))
+    # whoever has seen one can make more: one that would take 512 MiB to remember is nobody's
+    assert NAME.partition_of(former("query query", 5, 0xFFFFFFFF)) is None
 
 
 @pytest.mark.parametrize(
