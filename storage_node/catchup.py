@@ -11,9 +11,10 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from logdevice_py.core.ids import LogId, PeerId, is_metadata_log
+from logdevice_py.core.ids import LogId, PeerId, is_client, is_metadata_log
 from logdevice_py.core.lsn import Lsn
 from logdevice_py.core.marks import hit
+from logdevice_py.core.sharing import Places
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros
 from logdevice_py.protocol.messages import Start, Started, Stop, Window
@@ -23,13 +24,15 @@ from storage_node.read_stream import ServerReadStream, ServerStreamState
 from storage_node.shard import Shard, begin_turn
 
 _READ_ENTRIES_MAX: Final = 4096
+_LOOKS_MAX: Final = 4096
+"""Streams that one turn looks at: very many that can be sent little, or nothing, must not hold up the event loop."""
 _Key = tuple[LogId, int]
 
 
 class CatchupQueue:
     """The read streams of one shard."""
 
-    __slots__ = ("_by_peer", "_congested", "_found_damage", "_line", "_reading", "_shard", "_wanting_disk")
+    __slots__ = ("_by_peer", "_congested", "_found_damage", "_line", "_places", "_reading", "_shard", "_wanting_disk")
 
     def __init__(self, shard: Shard, found_damage: Callable[[LogState, ReadResult], None]) -> None:
         """
@@ -40,6 +43,8 @@ class CatchupQueue:
         self._found_damage = found_damage
         self._by_peer: dict[PeerId, dict[_Key, ServerReadStream]] = {}
         self._congested: set[PeerId] = set()
+        self._places = Places()
+        """The streams of clients."""
         self._line: deque[ServerReadStream] = deque()
         self._wanting_disk: deque[ServerReadStream] = deque()
         self._reading = 0
@@ -51,9 +56,9 @@ class CatchupQueue:
         status = self._start_status(message)
         streams = self._by_peer.get(peer)
         stream = None if streams is None else streams.get((message.log, message.stream))
-        count = 0 if streams is None or stream is not None else len(streams)
-        if status is Status.OK and count >= self._shard.settings.streams_per_peer_max:
+        if status is Status.OK and stream is None and self._has_enough(peer, 0 if streams is None else len(streams)):
             hit("too_many_read_streams")
+            self._shard.metrics.read_streams_refused += 1
             status = Status.AGAIN
         if status is not Status.OK:
             if stream is not None and message.filter_version >= stream.filter_version:
@@ -64,10 +69,11 @@ class CatchupQueue:
         if stream is None:
             stream = ServerReadStream(peer, state, message, self, self._shard.out, self._shard.metrics)
             self._by_peer.setdefault(peer, {})[message.log, message.stream] = stream
-            if state.streams is None:
-                state.streams = []
-            state.streams.append(stream)
+            self._settle(stream)
+            state.read_streams += 1
             self._shard.metrics.read_streams += 1
+            if is_client(peer):
+                self._places.take(peer)
         elif message.filter_version > stream.filter_version:
             hit("read_stream_rewound")
             self._shard.metrics.rewinds += 1
@@ -153,13 +159,14 @@ class CatchupQueue:
     def run(self, now: Micros) -> None:
         """Serve the line, as far as one turn may go."""
         settings = self._shard.settings
-        budget = settings.read_bytes_per_turn_max
+        budget, looks = settings.read_bytes_per_turn_max, _LOOKS_MAX
         line = self._line
-        while line and budget > 0:
+        while line and budget > 0 and looks:
             stream = line.popleft()
             if stream.state is ServerStreamState.QUEUED:
                 stream.state = ServerStreamState.WAITING
                 budget -= self._serve(stream)
+                looks -= 1
         if line:
             hit("read_streams_go_on_next_turn")
             self._shard.timers.at(now, begin_turn)
@@ -172,6 +179,7 @@ class CatchupQueue:
             return 0
         limit = stream.limit
         if stream.position > limit or not stream.has_credit or stream.peer in self._congested:
+            self._settle(stream)
             return 0
         state, settings = stream.log, self._shard.settings
         if stream.position < state.in_memory_from:
@@ -191,6 +199,17 @@ class CatchupQueue:
             self._close(stream)
         elif stream.position <= stream.limit and stream.has_credit:
             self.push(stream)
+        else:
+            self._settle(stream)
+
+    def _settle(self, stream: ServerReadStream) -> None:
+        """A stream to which nothing can be sent now is woken by its log, unless it waits for its reader: then by that one only."""
+        waits_for_log = stream.takes_more and stream.peer not in self._congested
+        if waits_for_log != (stream.place >= 0):
+            if waits_for_log:
+                stream.log.subscribe(stream)
+            else:
+                stream.log.unsubscribe(stream)
 
     def _start_reads(self) -> None:
         settings = self._shard.settings
@@ -255,6 +274,13 @@ class CatchupQueue:
             return Status.NOTFOUND
         return Status.OK
 
+    def _has_enough(self, peer: PeerId, count: int) -> bool:
+        """Whether a peer that has so many streams gets no more. The streams of nodes take no places of clients."""
+        settings = self._shard.settings
+        if is_client(peer):
+            return self._places.refuses(peer, settings.streams_max, settings.streams_per_peer_max)
+        return count >= settings.streams_per_peer_max
+
     def _answer(self, peer: PeerId, message: Start, status: Status, last_released: Lsn) -> None:
         self._shard.out.send(
             peer,
@@ -277,11 +303,11 @@ class CatchupQueue:
         del streams[stream.log.log, stream.stream]
         if not streams:
             del self._by_peer[stream.peer]
-        subscribed = stream.log.streams
-        assert subscribed is not None, "an open stream subscribes to its log"
-        subscribed.remove(stream)
-        if not subscribed:
-            stream.log.streams = None
+        if is_client(stream.peer):
+            self._places.give_back(stream.peer)
+        stream.log.read_streams -= 1
+        if stream.place >= 0:
+            stream.log.unsubscribe(stream)
 
     def check(self) -> None:
         """What must hold between any two events."""
@@ -290,3 +316,5 @@ class CatchupQueue:
             for stream in streams.values():
                 assert stream.peer == peer, "a stream is filed under its reader"
                 assert stream.state is not ServerStreamState.CLOSED, "closed streams are forgotten"
+                if stream.state is ServerStreamState.WAITING and stream.takes_more and peer not in self._congested:
+                    assert stream.place >= 0, "a stream that waits for its log is woken by it"

@@ -19,10 +19,13 @@ NO_SOFT_SEAL: Final = Epoch(-1)
 
 
 class ReleaseSubscriber(Protocol):
-    """Who waits for a log's release pointer: read streams."""
+    """Who waits for a log's release pointer and trim point: read streams."""
+
+    place: int
+    """Its index in `LogState.streams`; -1: it is not there."""
 
     def wake(self) -> None:
-        """The pointer moved."""
+        """Something moved that it may have waited for."""
 
     def awaits(self, image: bytes) -> bool:
         """The reader is to get this entry, which is not released yet, from here."""
@@ -47,6 +50,7 @@ class LogState:
         "highest",
         "last_released",
         "log",
+        "read_streams",
         "recent",
         "recovered",
         "replaced",
@@ -95,6 +99,9 @@ class LogState:
         """A range that cannot be read, of which other shards are asked what belongs there: it takes no copies from donors meanwhile."""
         self.recent: RecentLogEntries | None = None
         self.streams: list[ReleaseSubscriber] | None = None
+        """Those that wait for the log, in any order, each at its place. Those that wait for their readers are not woken in vain, however many."""
+        self.read_streams = 0
+        """How many read streams of the log are open."""
         self.held_cleans: dict[Epoch, Callable[[Micros], None]] | None = None
         """CLEANs that wait for earlier epochs to be purged."""
 
@@ -103,6 +110,26 @@ class LogState:
         if self.recovered is None:
             self.recovered = RecoveredEpochs()
         self.recovered.put(epoch, value)
+
+    def subscribe(self, stream: ReleaseSubscriber) -> None:
+        """Have a stream told of what moves."""
+        if self.streams is None:
+            self.streams = []
+        stream.place = len(self.streams)
+        self.streams.append(stream)
+
+    def unsubscribe(self, stream: ReleaseSubscriber) -> None:
+        """A stream that has subscribed is told no more. The last one takes its place: one among very many is as quickly removed as a single one."""
+        streams = self.streams
+        assert streams is not None, "a stream that has a place subscribed"
+        last = streams.pop()
+        if last is not stream:
+            assert streams[stream.place] is stream, "each stream knows its place"
+            streams[stream.place] = last
+            last.place = stream.place
+        stream.place = -1
+        if not streams:
+            self.streams = None
 
     @property
     def known_released(self) -> Lsn:

@@ -32,6 +32,9 @@ class StorageMetrics:
     releases_applied: int = counter("Release pointers that moved.", unit="logs")
     releases_held: int = counter("RELEASEs held back until a purge ends.", unit="logs")
     read_streams: int = gauge("Read streams open.", unit="streams")
+    read_streams_refused: int = counter(
+        "STARTs refused because the connection or the shard has enough read streams.", unit="messages"
+    )
     records_sent: int = counter("Entries sent to readers.", unit="entries")
     records_bytes_sent: int = counter("Images sent to readers.", unit="bytes")
     records_filtered: int = counter("Entries left to another shard of their copyset to send.", unit="entries")

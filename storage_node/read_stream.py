@@ -13,11 +13,11 @@ from typing import Final, Protocol
 
 from logdevice_py.core.entry import EntryFlags, encode_header, parse_header
 from logdevice_py.core.ids import PeerId
-from logdevice_py.core.lsn import Lsn
+from logdevice_py.core.lsn import LSN_MAX, LSN_OLDEST, Lsn
 from logdevice_py.core.machine import Outbox
 from logdevice_py.protocol.messages import GapReason, Records, ShardGap, Start, StartFlags, Window
 from storage_node.log_state import LogState
-from storage_node.log_store.wanted import SingleCopy, Wants, no_body
+from storage_node.log_store.wanted import SingleCopy, Wants, no_body, pack_shards, single_copy, unpack_shards
 from storage_node.lsn_ranges import alike_until
 from storage_node.metrics import StorageMetrics
 
@@ -43,20 +43,25 @@ class StreamQueue(Protocol):
 
 
 class ServerReadStream:
-    """A stream of one reader. `CatchupQueue` decides when it is served."""
+    """A stream of one reader. `CatchupQueue` decides when it is served.
+
+    A shard has up to hundreds of thousands, most of them idle: what they have in common is not kept in each.
+    """
 
     __slots__ = (
-        "_is_to_ship",
+        "_known_down",
         "_metrics",
         "_no_payload",
         "_out",
         "_queue",
+        "_replication",
         "_shard",
         "_single_copy",
         "credit",
         "filter_version",
         "log",
         "peer",
+        "place",
         "position",
         "sent",
         "state",
@@ -71,6 +76,7 @@ class ServerReadStream:
         self.peer = peer
         self.log = log
         self.stream = start.stream
+        self.place = -1
         self.state = ServerStreamState.WAITING
         self._shard = start.shard
         self._queue = queue
@@ -81,18 +87,19 @@ class ServerReadStream:
     def rewind(self, start: Start) -> None:
         """Begin (again) at `start.first` under its filter version."""
         self.filter_version = start.filter_version
-        self.position: Lsn = max(start.first, Lsn(1))
+        self.position: Lsn = max(start.first, LSN_OLDEST)
         """The first LSN of which the reader has not been told."""
-        self.until: Lsn = start.until
-        self.window_high: Lsn = start.window_high
+        self.until: Lsn = LSN_MAX if start.until >= LSN_MAX else start.until
+        self.window_high: Lsn = self.until if start.window_high >= self.until else start.window_high
+        """The last LSN that the reader takes; nothing beyond `until` matters."""
         self.credit = start.bytes_credit
         self.sent = 0
         """Bytes of images sent under this filter version; stays below the credit until one entry passes it, so that each window lets
         at least one entry through, however large."""
         self._single_copy = bool(start.flags & StartFlags.SINGLE_COPY)
         self._no_payload = bool(start.flags & StartFlags.NO_PAYLOAD)
-        self._is_to_ship = SingleCopy(self._shard, frozenset(start.known_down), start.replication)
-        """What single copy delivery leaves to this shard."""
+        self._known_down = pack_shards(start.known_down)
+        self._replication = start.replication
 
     def wake(self) -> None:
         """Something moved that the stream may have waited for."""
@@ -103,11 +110,17 @@ class ServerReadStream:
         """The reader is to get this entry, which is not released yet, from here."""
         return not self._single_copy or self._is_to_ship(image)
 
+    @property
+    def _is_to_ship(self) -> SingleCopy:
+        """What single copy delivery leaves to this shard."""
+        return single_copy(self._shard, self._known_down, self._replication)
+
     def on_window(self, message: Window) -> None:
         """The reader can take more."""
         if message.filter_version != self.filter_version:
             return
-        self.window_high = max(self.window_high, message.high)
+        if message.high > self.window_high:
+            self.window_high = min(self.until, message.high)
         self.credit = max(self.credit, message.bytes_credit)
         self.wake()
 
@@ -119,7 +132,7 @@ class ServerReadStream:
     @property
     def known_down(self) -> frozenset[int]:
         """Shards that the reader gets nothing from."""
-        return self._is_to_ship.known_down
+        return unpack_shards(self._known_down)
 
     @property
     def wants(self) -> Wants | None:
@@ -137,6 +150,11 @@ class ServerReadStream:
     def has_credit(self) -> bool:
         """Whether the reader takes another entry."""
         return self.sent < self.credit
+
+    @property
+    def takes_more(self) -> bool:
+        """Whether the reader can be told of more as soon as the log goes on; otherwise it is the reader who has to move first."""
+        return self.sent < self.credit and self.position <= self.window_high
 
     @property
     def finished(self) -> bool:
@@ -175,6 +193,7 @@ class ServerReadStream:
         ranges = iter(corrupt)
         damaged = next(ranges, None)
         dirty = self.log.dirty
+        is_to_ship = self._is_to_ship if self._single_copy else None
         for lsn, image in entries:
             if lsn < self.position or lsn > through:
                 continue
@@ -182,7 +201,7 @@ class ServerReadStream:
                 through = Lsn(lsn - 1)
                 break
             scanned += len(image)
-            if self._single_copy and not self._is_to_ship(image):
+            if is_to_ship is not None and not is_to_ship(image):
                 filtered += 1
                 continue
             if self._no_payload:

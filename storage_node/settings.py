@@ -57,7 +57,16 @@ class StorageSettings:
         doc="Small entries are joined into one RECORDS up to this size.",
     )
     streams_per_peer_max: int = setting(
-        20_000, unit="streams", lo=1, doc="Read streams of one connection per shard; more are answered AGAIN."
+        20_000,
+        unit="streams",
+        lo=1,
+        doc="Read streams of one connection per shard; more are answered AGAIN. A reader needs one for each log.",
+    )
+    streams_max: int = setting(
+        200_000,
+        unit="streams",
+        lo=1,
+        doc="Read streams of all clients per shard. A connection that has more than an eighth of as many as are left is answered AGAIN. Nodes take none of them.",
     )
     digest_bytes_max: int = setting(
         4 << 20,

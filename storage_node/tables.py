@@ -149,7 +149,7 @@ def log_storage_state_rows(node: StorageNode, constraints: Constraints) -> Itera
             last_lossy_epoch=dirty_last or None,
             dirty_ranges=format_ranges(state.dirty) if state.dirty else None,
             healing=machines.healing.explain(state),
-            read_streams=len(state.streams or ()),
+            read_streams=state.read_streams,
         )
 
 
