@@ -47,3 +47,11 @@ class SequencerMetrics:
     )
     store_latency: Histogram = histogram("From a STORE to its answer, or to its timeout.")
     sequencers: int = gauge("Logs that have a sequencer object.", unit="logs")
+    departures_settled: int = gauge(
+        "1: since the last change of nodes every log located here was looked at, and the open epochs of none list a shard that departed.",
+        unit="flag",
+    )
+    logs_leaving_departed_shards: int = gauge(
+        "Logs located here that are on their way to an epoch, or whose recovery is, because shards of their open epochs departed.",
+        unit="logs",
+    )

@@ -40,6 +40,7 @@ from sequencer.append_path import AppendPath
 from sequencer.context import SequencerContext, WallClock
 from sequencer.epoch_sequencer import EpochSequencer
 from sequencer.frames import NO_NODE
+from sequencer.idle_logs import IdleLogs
 from sequencer.metadata_log_reading import MetadataLogReading
 from sequencer.metrics import SequencerMetrics
 from sequencer.reconfiguration import Reconfiguration
@@ -101,6 +102,7 @@ class SequencerNode:
         self._appends = AppendPath(context)
         self._seq_states = SeqStateService(context, self.sequencers)
         self._reconfiguration = Reconfiguration(context, self.sequencers)
+        self.idle_logs = IdleLogs(self, context)
         self._metadata_logs = MetadataLogReading(context)
         self._wait_answers = WaitAnswers(self)
         self._handlers: dict[type[Any], Callable[[PeerId, Any, Micros], None]] = {
@@ -133,6 +135,8 @@ class SequencerNode:
                     busy.window_bytes / attributes.window_bytes,
                 )
         metrics.entries_in_flight, metrics.fullest_window = entries, round(100 * fullest)
+        metrics.logs_leaving_departed_shards = len(self.idle_logs.waiting())
+        metrics.departures_settled = int(self.idle_logs.settled)
         return metrics
 
     @property
@@ -201,6 +205,7 @@ class SequencerNode:
         self.context.availability.on_cluster_state()
         self.recoveries.on_cluster_state(now)
         self._reconfiguration.on_cluster_state(now)
+        self.idle_logs.on_change(now)
         if self.context.cluster.state(self.node) is NodeState.LEAVING:
             for sequencer in self.sequencers.values():
                 self._appends.on_leaving(sequencer, now)
@@ -226,6 +231,7 @@ class SequencerNode:
         self._metadata_logs.on_config(now)
         self.recoveries.on_shard_status(now)
         self._reconfiguration.on_config(now)
+        self.idle_logs.on_change(now)
 
     # What operators want
 

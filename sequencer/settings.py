@@ -242,3 +242,25 @@ class SequencerSettings:
     reconfiguration_logs: int = setting(
         50, unit="logs", lo=1, hi=100_000, doc="How many logs a step of that sweep looks at."
     )
+    idle_logs_delay_us: int = setting(
+        1 * _S,
+        unit="us",
+        lo=0,
+        hi=600 * _S,
+        sim=(100 * _MS, 2 * _S),
+        doc="How long after a change of nodes a node begins to look for logs that nobody uses and whose open epochs list shards that departed.",
+    )
+    idle_logs_per_step: int = setting(
+        50,
+        unit="logs",
+        lo=1,
+        hi=100_000,
+        doc="How many logs a step of that pass looks at; the next one follows 20 ms later.",
+    )
+    idle_logs_asked: int = setting(
+        100,
+        unit="logs",
+        lo=1,
+        hi=100_000,
+        doc="No step begins while that pass awaits the epoch store's answers for so many logs.",
+    )

@@ -64,6 +64,48 @@ async def _stranger(asker: NodeAsker, nodes: list[NodeId], seconds: float) -> st
     return None
 
 
+async def wait_until_settled(
+    config: ClusterConfig, running: Callable[[], Collection[NodeId]], *, timeout: float
+) -> None:
+    """Return when no log relies on shards that departed before: a further node may be taken out of the cluster file then. Nodes without an admin API
+    are not asked.
+
+    Raises:
+        LogDeviceError: TIMEDOUT, naming a node and what it still has to do.
+    """
+    asker, end = NodeAsker(config), time.monotonic() + timeout
+    try:
+        while True:
+            nodes = sorted(node for node in running() if admin_endpoint(config, config.nodes[node]) is not None)
+            unsettled = await _unsettled(asker, nodes, config.version, min(5.0, timeout))
+            if unsettled is None:
+                return
+            if time.monotonic() > end:
+                raise LogDeviceError(Status.TIMEDOUT, f"{unsettled} after {timeout:.0f} s")
+            await asyncio.sleep(_PAUSE)
+    finally:
+        await asker.close()
+
+
+async def _unsettled(asker: NodeAsker, nodes: list[NodeId], version: int, seconds: float) -> str | None:
+    """Which node has something to do, and what."""
+    table = TABLES["info"]
+    rows, failures = await asker.ask_each(table, nodes, EVERYTHING, None, seconds)
+    if failures:
+        return str(failures[0])
+    for row in as_dicts(table, rows):
+        if int(row["config_version"] or 0) < version:
+            return (
+                f"N{row['node_id']} uses version {row['config_version']} of the cluster file, the latest is {version},"
+            )
+        if row["departures_settled"] == 0:
+            return (
+                f"N{row['node_id']} looks at the logs located at it, or moves them to epochs without shards that departed "
+                f"({row['logs_leaving_departed_shards']} logs; table waits of ldquery says what their recovery waits for),"
+            )
+    return None
+
+
 async def wait_until_writable(cluster_file: Path, *, timeout: float) -> None:
     """Return when every log of the cluster has an active sequencer whose earlier epochs are recovered.
 

@@ -29,11 +29,14 @@ from logdevice_py.core.status import LogDeviceError
 from logdevice_py.programs import own_program
 from logdevice_py.runtime.durable_file import write_durably
 from server import layout
+from server.readiness import wait_until_settled
 
 STOP_TIMEOUT = 20.0
 """Seconds that a node gets to stop in order before it is killed."""
 ANSWER_TIMEOUT = 60.0
 """Seconds that a command gets."""
+SETTLE_TIMEOUT = 30.0
+"""Seconds that logs get to leave nodes that were removed before."""
 
 
 class CommandError(Exception):
@@ -107,6 +110,10 @@ class Supervisor:
     def running(self) -> list[NodeId]:
         """Nodes whose process has not ended."""
         return [node for node, child in self.children.items() if child.process.returncode is None]
+
+    def _answering(self) -> list[NodeId]:
+        """Nodes that run and do not stand still."""
+        return [node for node in self.running() if not self.children[node].paused and node in self.config.nodes]
 
     def _known(self, node: int) -> NodeId:
         if node not in self.config.nodes:
@@ -236,8 +243,18 @@ class Supervisor:
         return f"N{node} added in {where}"
 
     async def remove(self, node: int) -> str:
-        """Take a node out of the cluster file, then stop it. Its data stays where it is, but nobody asks for it: records have a copy less."""
+        """Take a node out of the cluster file, then stop it. Its data stays where it is, but nobody asks for it: records have a copy less.
+
+        It waits until no log relies on nodes that were removed before: of an epoch that is still open too many could be gone to say that it is
+        empty.
+        """
         known = self._known(node)
+        try:
+            await wait_until_settled(self.config, self._answering, timeout=SETTLE_TIMEOUT)
+        except LogDeviceError as error:
+            raise CommandError(
+                f"N{node} is not removed: {error.detail}. What logs held would be in doubt with one more node gone; try again later"
+            ) from None
         nodes = {key: value for key, value in self.config.nodes.items() if key != known}
         self._publish(nodes=nodes)
         child = self.children.pop(known, None)

@@ -66,6 +66,14 @@ class InfoRow:
     copies_reviewed: int = column(
         _FLAG, "Table `under_replicated_logs` of the node says all that follows from what it has heard of the shards."
     )
+    departures_settled: int = column(
+        _FLAG,
+        "Since the last change of nodes the node looked at every log located at it, and the open epochs of none list a shard that departed: a "
+        "further node may be removed as soon as all nodes say so.",
+    )
+    logs_leaving_departed_shards: int = column(
+        _INTEGER, "How many logs located at the node are on their way to an epoch without shards that departed."
+    )
 
 
 @table("settings", TableSource.EVERY_NODE)

@@ -75,7 +75,7 @@ def _version() -> str:
 
 def info_rows(host: NodeHost) -> Iterator[InfoRow]:
     """Table `info`."""
-    now = wall_us()
+    now, sequencer = wall_us(), host.node.sequencer
     yield InfoRow(
         cluster=host.config.name,
         pid=os.getpid(),
@@ -92,6 +92,8 @@ def info_rows(host: NodeHost) -> Iterator[InfoRow]:
         else "",
         readiness=host.readiness().name,
         copies_reviewed=int(host.copy_review.done),
+        departures_settled=int(sequencer is None or sequencer.idle_logs.settled),
+        logs_leaving_departed_shards=0 if sequencer is None else len(sequencer.idle_logs.waiting()),
     )
 
 

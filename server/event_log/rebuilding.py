@@ -12,9 +12,11 @@ from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.core.ids import Generation, LogId, NodeId, PeerId, ShardId, node_of, shard_index_of
 from logdevice_py.core.lsn import Epoch
 from logdevice_py.core.machine import Outbox, Rng, TimerWheel
+from logdevice_py.core.marks import hit
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import SECOND, Micros
 from logdevice_py.event_log.changes import ToldShards, changes, summary
+from logdevice_py.event_log.events import RebuildMode
 from logdevice_py.event_log.rebuilding_set import RebuildingSet
 from logdevice_py.event_log.settings import RebuildingMetrics, RebuildingSettings
 from logdevice_py.membership.gossip import GossipMachine
@@ -203,11 +205,20 @@ class NodeRebuilding:
             for each in machines
             if each.donor is not None and (result := each.donor.outcome(now)) is not None
         }
+        if self._awaits_idle_logs():
+            hit("drain_awaits_idle_logs")
+            results = {}
         failed = frozenset(each.shard.shard for each in machines if each.shard.failed)
         drains = {each.shard.shard: each.shard.drain_mark.durable for each in machines}
         self.supervisor.tick(self._config, self.set, results, failed, drains, now)
         if self.supervisor.leads(self._config):
             self.replica.write_snapshot_if_due(now)
+
+    def _awaits_idle_logs(self) -> bool:
+        """Whether shards that are being drained may still be needed to prove what the open epochs of logs hold that are located here. No donor meets a
+        log of which nothing was stored."""
+        is_draining = any(entry.mode is RebuildMode.RELOCATE for entry in self.set.open_shards)
+        return is_draining and self._sequencer is not None and not self._sequencer.idle_logs.settled
 
     def _look_up(self, shard: ShardId, now: Micros) -> None:
         if self._sequencer is None:

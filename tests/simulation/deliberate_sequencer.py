@@ -15,12 +15,15 @@ from logdevice_py.placement.copyset import CopysetSelector
 from sequencer.appender import Appender
 from sequencer.epoch_sequencer import EpochSequencer
 from sequencer.frames import Frame
+from sequencer.idle_logs import IdleLogs
 from sequencer.metadata_log import MetadataLogState, MetadataLogWrite
 from sequencer.recovery.result import RecoveryOutcome, RecoveryResult
 from sequencer.seq_state import SeqStateService, WaitingSeqState
 from sequencer.sequencer import Sequencer, SequencerPhase
 from sequencer.write_streams import FrameVerdict, KnownWriters
+from server.event_log.rebuilding import NodeRebuilding
 from tests.simulation.deliberate_fault import deliberate
+from tests.simulation.run_mode import RunMode
 
 Change = Callable[..., Any]
 
@@ -185,3 +188,17 @@ def log_taken_back(original: Change) -> Change:
             self.activate(now)
 
     return on_sealed
+
+
+@deliberate("logs that nobody uses stay in epochs whose shards depart", (IdleLogs, "on_change"))
+def idle_logs_left_alone(original: Change) -> Change:
+    return lambda self, now: None
+
+
+@deliberate(
+    "a drain ends while logs of which nothing was stored still rely on the shard",
+    (NodeRebuilding, "_awaits_idle_logs"),
+    mode=RunMode.REBUILDING,
+)
+def drain_leaves_idle_logs(original: Change) -> Change:
+    return lambda self: False

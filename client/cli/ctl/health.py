@@ -115,7 +115,7 @@ def judge(config: ClusterConfig, found: Mapping[str, Found], silent: Mapping[Nod
     for node in found["info"]:
         health.rows.append(_node_row(config, node, found, silent))
         passing = _waits(found["waits"][node])
-        passing += _unreviewed(node, found)
+        passing += _unreviewed(node, found) + _leaving(found["info"][node])
         health.rows[-1]["troubles"] += passing
         health.passing += len(passing)
     _add_lost_shards(config, health, found)
@@ -207,6 +207,16 @@ def _unreviewed(node: NodeId, found: Mapping[str, Found]) -> list[str]:
     ):
         return []
     return ["it has not looked through its logs yet for copies that lost shards held"]
+
+
+def _leaving(infos: Iterable[Row]) -> list[str]:
+    """Logs that rely on shards which are not there any more, until their epochs are recovered."""
+    count = sum(info["logs_leaving_departed_shards"] or 0 for info in infos)
+    if not count:
+        return []
+    return [
+        f"{count} logs are on their way to epochs without shards that departed: remove no further node before that is done"
+    ]
 
 
 def _node_row(

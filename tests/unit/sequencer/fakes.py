@@ -11,6 +11,8 @@ from google_crc32c import value as crc32c
 
 from epoch_store.interface import (
     EpochStoreRequest,
+    GetLastCleanEpoch,
+    LastCleanEpoch,
     ReadMetadata,
     ReadShardIdentity,
     Result,
@@ -23,7 +25,7 @@ from logdevice_py.config.logs import LogTree
 from logdevice_py.config.replication import ReplicationProperty
 from logdevice_py.core.entry import Constituent, EntryHeader, body_of, parse_constituents, parse_header
 from logdevice_py.core.ids import Generation, InstanceId, LogId, NodeId, PeerId, ShardId, is_metadata_log, shard_id
-from logdevice_py.core.lsn import LSN_MAX, Epoch, Lsn
+from logdevice_py.core.lsn import EPOCH_INVALID, LSN_MAX, Epoch, Lsn
 from logdevice_py.core.machine import Outbox, Send, TimerWheel
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros, Timestamp
@@ -122,6 +124,8 @@ class FakeEpochStore:
 
     def __init__(self) -> None:
         self.metadata: dict[LogId, EpochMetaData] = {}
+        self.clean: dict[LogId, Epoch] = {}
+        """Last clean epochs."""
         self.generations: dict[ShardId, Generation] = {}
         """Of registered shards."""
         self.silent = False
@@ -140,6 +144,8 @@ class FakeEpochStore:
             if generation is None:
                 return Result(Status.EMPTY)
             return Result(Status.OK, ShardIdentity(bytes(16), operation.shard, generation))
+        if isinstance(operation, GetLastCleanEpoch):
+            return Result(Status.OK, LastCleanEpoch(self.clean.get(operation.log, EPOCH_INVALID)))
         stored = self.metadata.get(operation.log)
         if isinstance(operation, ReadMetadata):
             return Result(Status.OK, stored) if stored is not None else Result(Status.EMPTY)

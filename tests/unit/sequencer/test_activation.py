@@ -811,11 +811,11 @@ class TestNodesetChanges:
         assert sorted(world.node.sequencers) == [8, 9, 10]
 
     def test_logs_are_reactivated_a_few_at_a_time(self) -> None:
-        world = World(settings=SequencerSettings(reconfiguration_logs=2))
+        world = World(make_config(logs=(1, 6)), settings=SequencerSettings(reconfiguration_logs=2))
         for log in range(1, 7):
             world.append(log=log)  # type: ignore[arg-type]
         world.run(1_000_000)
-        world.node.on_config(make_config(replicate="node:2", version=2), world.now)
+        world.node.on_config(make_config(logs=(1, 6), replicate="node:2", version=2), world.now)
         world.run(50_000)
         assert sum(sequencer.epoch == 2 for sequencer in world.node.sequencers.values()) == 2
         world.run(1_000_000)

@@ -30,6 +30,7 @@ class Cluster:
                 "config_version": CONFIG.version,
                 "uptime_seconds": 5.0,
                 "copies_reviewed": 1,
+                "logs_leaving_departed_shards": 0,
             }
             self.add("info", node, **info)
             self.add(
@@ -114,6 +115,16 @@ def test_a_node_that_has_not_looked_yet_is_no_trouble_where_no_shard_began_anew(
     cluster = Cluster()
     cluster.set("info", 2, copies_reviewed=0)
     assert cluster.judged().exit_status == EXIT_OK
+
+
+def test_logs_that_rely_on_shards_that_left_are_told_of_as_long_as_they_do() -> None:
+    cluster = Cluster()
+    cluster.set("info", 1, logs_leaving_departed_shards=3)
+    health = cluster.judged()
+    assert health.told() == [
+        "N1: 3 logs are on their way to epochs without shards that departed: remove no further node before that is done"
+    ]
+    assert (health.passing, health.exit_status) == (1, EXIT_UNHEALTHY)
 
 
 def test_records_without_a_copy_are_worse_than_nodes_that_do_not_answer() -> None:
