@@ -132,7 +132,7 @@ class TestEpochStore:
     def test_no_epoch_is_given_twice_whatever_is_lost_stale_or_late(self, run: FiveNodes) -> None:
         weather = run.cluster.weather
         weather.lose_answer, weather.expire, weather.stale, weather.delay_max = 0.4, 0.3, 1.0, 50 * MILLISECOND
-        for _ in range(8):
+        for _ in range(12):
             for node in run.cluster.nodes.values():
                 node.crash(machine=False)
                 node.start()

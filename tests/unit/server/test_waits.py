@@ -29,6 +29,7 @@ epoch_store = "memory:"
 replicate = "node:{metadata}"
 [defaults]
 replicate = "node:{copies}"
+sticky_copysets = false
 max_writes_in_flight = {window}
 [logs."/all"]
 ids = "1..{logs}"
@@ -90,8 +91,8 @@ class Cluster:
         self.until(lambda: not self.waits())
         return self
 
-    def until(self, condition: Callable[[], Any], *, step: int = 50 * MILLISECOND) -> None:
-        for _ in range(1200):
+    def until(self, condition: Callable[[], Any], *, step: int = 50 * MILLISECOND, steps: int = 1200) -> None:
+        for _ in range(steps):
             if condition():
                 return
             self.pass_time(step)
@@ -371,7 +372,10 @@ def test_a_purge_names_those_who_may_know_how_the_epoch_ended() -> None:
     before = len(cluster.lsns)
     cluster.until(lambda: cluster.append(wait=SECOND) or len(cluster.lsns) > before)
     cluster[2].start()
-    cluster.until(lambda: cluster.find("PURGE", "METADATA_LOG") or cluster.find("PURGE", "PEERS"), step=100)
+    # a connection is tried again after a second at most
+    cluster.until(
+        lambda: cluster.find("PURGE", "METADATA_LOG") or cluster.find("PURGE", "PEERS"), step=100, steps=20_000
+    )
     for node in (0, 1):
         cluster[node].pause()
     cluster.pass_time(200 * MILLISECOND)
@@ -395,5 +399,5 @@ def test_a_reader_that_has_everything_waits_for_records_and_one_that_takes_nothi
     reader._taking = True  # it never takes what comes
     for _ in range(60):
         cluster.append(wait=5 * MILLISECOND)
-    cluster.until(lambda: not cluster.find("APPEND", "STORES"))
+    cluster.until(lambda: not cluster.find("APPEND", "STORES") and not cluster.find("READ", "RELEASE"))
     assert {(row.kind, row.cause) for row in cluster.waits()} <= {("READ", "TAIL"), ("READ", "READER_WINDOW")}
