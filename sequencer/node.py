@@ -40,7 +40,7 @@ from sequencer.append_path import AppendPath
 from sequencer.context import SequencerContext, WallClock
 from sequencer.epoch_sequencer import EpochSequencer
 from sequencer.frames import NO_NODE
-from sequencer.idle_logs import IdleLogs
+from sequencer.idle_log_passes import IdleLogPasses
 from sequencer.metadata_log_reading import MetadataLogReading
 from sequencer.metrics import SequencerMetrics
 from sequencer.reconfiguration import Reconfiguration
@@ -102,7 +102,7 @@ class SequencerNode:
         self._appends = AppendPath(context)
         self._seq_states = SeqStateService(context, self.sequencers)
         self._reconfiguration = Reconfiguration(context, self.sequencers)
-        self.idle_logs = IdleLogs(self, context)
+        self.idle_logs = IdleLogPasses(self, context)
         self._metadata_logs = MetadataLogReading(context)
         self._wait_answers = WaitAnswers(self)
         self._handlers: dict[type[Any], Callable[[PeerId, Any, Micros], None]] = {

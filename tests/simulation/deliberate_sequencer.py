@@ -15,7 +15,7 @@ from logdevice_py.placement.copyset import CopysetSelector
 from sequencer.appender import Appender
 from sequencer.epoch_sequencer import EpochSequencer
 from sequencer.frames import Frame
-from sequencer.idle_logs import IdleLogs
+from sequencer.idle_log_passes import IdleLogPasses
 from sequencer.metadata_log import MetadataLogState, MetadataLogWrite
 from sequencer.recovery.result import RecoveryOutcome, RecoveryResult
 from sequencer.seq_state import SeqStateService, WaitingSeqState
@@ -190,7 +190,7 @@ def log_taken_back(original: Change) -> Change:
     return on_sealed
 
 
-@deliberate("logs that nobody uses stay in epochs whose shards depart", (IdleLogs, "on_change"))
+@deliberate("logs that nobody uses stay in epochs whose shards depart", (IdleLogPasses, "on_change"))
 def idle_logs_left_alone(original: Change) -> Change:
     return lambda self, now: None
 

@@ -35,7 +35,7 @@ _RETRY_US: Final = 1_000_000
 """After this a log of which the epoch store did not tell is asked for again."""
 
 
-class IdleLogs:
+class IdleLogPasses:
     """A pass over all logs after each change of the cluster; a change during a pass begins another one after it."""
 
     __slots__ = ("_again", "_asked", "_context", "_failed", "_known", "_logs", "_moving", "_node", "_planned")
