@@ -211,6 +211,7 @@ class ClientSession:
             refused: nobody listens there.
         """
         was_up = self.links.on_peer_down(peer)
+        self.shard_statuses.forget_begun(peer)
         if refused or not was_up:
             self.view.on_refused(peer, now)
             self.timers.at(now + self.settings.refusal_us, self._expire_refusals)
@@ -294,7 +295,7 @@ class ClientSession:
             digest.on_digested(message, now)
 
     def _on_shard_status(self, peer: PeerId, message: ShardStatus, now: Micros) -> None:
-        if self.shard_statuses.take(message):
+        if self.shard_statuses.take(peer, message):
             for stream in list(self._streams.values()):
                 stream.on_shard_statuses(self.shard_statuses, now)
 

@@ -222,7 +222,8 @@ class Node:
             self._clients.add(peer)
             self._outbox.send(peer, self.gossip.cluster_state())
             if self.rebuilding is not None and self.rebuilding.set.version > LSN_INVALID:
-                self._outbox.send(peer, self.rebuilding.status_message())
+                for message in self.rebuilding.status_messages():
+                    self._outbox.send(peer, message)
         else:
             for role in self._roles:
                 role.on_peer_up(peer, now)
@@ -285,9 +286,9 @@ class Node:
 
     def _tell_shard_status(self) -> None:
         if self.rebuilding is not None and self._clients:
-            status = self.rebuilding.status_message()
-            for client in sorted(self._clients, reverse=True):
-                self._outbox.send(client, status)
+            for status in self.rebuilding.status_messages():
+                for client in sorted(self._clients, reverse=True):
+                    self._outbox.send(client, status)
 
     def on_turn_end(self, now: Micros) -> None:
         """Everything that was ready is handed in."""

@@ -17,7 +17,7 @@ from logdevice_py.core.lsn import Epoch, Esn, Lsn
 from logdevice_py.core.marks import hit
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros, Timestamp
-from logdevice_py.protocol.messages import Clean, Cleaned
+from logdevice_py.protocol.messages import ANSWERS_PER_FRAME, Clean, Cleaned
 from storage_node.log_state import LogState
 from storage_node.log_store.interface import EpochMetadataKind, LogMetadataKind
 from storage_node.release import PurgeStarter
@@ -127,7 +127,9 @@ class CleanHandler:
         return (int(state.log), int(epoch), int(status), int(state.sealed), int(state.sealed_by))
 
     def _send(self, peer: PeerId, message: Clean, answers: list[CleanedLog]) -> None:
-        self._shard.out.send(peer, Cleaned(request_id=message.request_id, shard=message.shard, logs=answers))
+        for begin in range(0, len(answers), ANSWERS_PER_FRAME):
+            part = answers[begin : begin + ANSWERS_PER_FRAME]
+            self._shard.out.send(peer, Cleaned(request_id=message.request_id, shard=message.shard, logs=part))
 
 
 def recovered_epoch(seal_epoch: Epoch, item: CleanLog) -> RecoveredEpoch:

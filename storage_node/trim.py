@@ -10,7 +10,7 @@ from logdevice_py.core.lsn import EPOCH_MAX, ESN_MAX, LSN_MAX, LSN_OLDEST, Epoch
 from logdevice_py.core.marks import hit
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros
-from logdevice_py.protocol.messages import CheckSeal, SealChecked, Trim, Trimmed
+from logdevice_py.protocol.messages import ANSWERS_PER_FRAME, CheckSeal, SealChecked, Trim, Trimmed
 from storage_node.log_state import NO_NODE, LogState
 from storage_node.log_store.interface import EpochMetadataKind, LogMetadataKind
 from storage_node.shard import Shard
@@ -187,4 +187,6 @@ def check_seals(shard: Shard, peer: PeerId, message: CheckSeal) -> None:
             logs.append((log, int(state.soft_epoch), int(state.soft_node)))
         else:
             logs.append((log, int(state.sealed), int(state.sealed_by)))
-    shard.out.send(peer, SealChecked(request_id=message.request_id, shard=message.shard, logs=logs))
+    for begin in range(0, max(len(logs), 1), ANSWERS_PER_FRAME):
+        part = logs[begin : begin + ANSWERS_PER_FRAME]
+        shard.out.send(peer, SealChecked(request_id=message.request_id, shard=message.shard, logs=part))

@@ -37,6 +37,7 @@ from logdevice_py.event_log.events import (
     encode_event,
 )
 from logdevice_py.event_log.rebuilding_set import RebuildingSet, RebuildingShard
+from logdevice_py.event_log.snapshots import SnapshotChoice
 from logdevice_py.metadata.epoch_metadata import EpochInterval
 
 _SHARD = re.compile(r"N(\d{1,5})(?::S(\d{1,3}))?")
@@ -60,9 +61,13 @@ async def read_rebuilding_set(client: Client) -> RebuildingSet:
     """
     _check_enabled(client)
     while True:
-        state = await _newest_snapshot(client)
-        records, gaps = await _read(client, EVENT_LOG_DELTAS, Lsn(state.version + 1))
-        if not any(gap.kind is GapKind.TRIM and gap.hi > state.version for gap in gaps):
+        records, gaps = await _read(client, EVENT_LOG_DELTAS, LSN_OLDEST)
+        trimmed = max((gap.hi for gap in gaps if gap.kind is GapKind.TRIM), default=LSN_INVALID)
+        lost = max((gap.hi for gap in gaps if gap.kind is GapKind.DATALOSS), default=LSN_INVALID)
+        state = RebuildingSet()
+        if trimmed or lost:
+            state = await _snapshot(client, Lsn(max(trimmed, lost)))
+        if state.version >= trimmed:
             break
         # A snapshot that was not there yet says what the events did that are trimmed.
         await asyncio.sleep(_PAUSE)
@@ -70,18 +75,17 @@ async def read_rebuilding_set(client: Client) -> RebuildingSet:
         event: Event | None = None
         with contextlib.suppress(CorruptEntryError):
             event = decode_event(record.payload)
-        state.apply(event, Lsn(record.lsn))
+        if record.lsn > state.version:
+            state.apply(event, Lsn(record.lsn))
     return state
 
 
-async def _newest_snapshot(client: Client) -> RebuildingSet:
-    """Not always the last one: a node that led may have been late to write it."""
-    state = RebuildingSet()
+async def _snapshot(client: Client, needed: Lsn) -> RebuildingSet:
+    """What the events amount to up to `needed`, or somewhat further, if a snapshot says it."""
+    snapshots = SnapshotChoice(needed)
     for record in (await _read(client, EVENT_LOG_SNAPSHOTS, LSN_OLDEST))[0]:
-        with contextlib.suppress(CorruptEntryError):
-            found = RebuildingSet.decode(record.payload)
-            state = max(state, found, key=lambda each: each.version)
-    return state
+        snapshots.offer(record.payload, Lsn(record.lsn))
+    return snapshots.choose(Lsn(await client.tail_lsn(EVENT_LOG_DELTAS)), RebuildingSet())
 
 
 def _check_enabled(client: Client) -> None:

@@ -6,37 +6,62 @@ from collections.abc import Iterable
 from typing import Final
 
 from client.read.sender_state import Sender, SenderStatus
-from logdevice_py.core.ids import Generation, ShardId
+from logdevice_py.core.ids import Generation, PeerId, ShardId
 from logdevice_py.core.lsn import LSN_INVALID, Lsn
 from logdevice_py.core.marks import hit
 from logdevice_py.placement.failure_domains import Authority
 from logdevice_py.protocol.messages import ShardStatus
 
+_PARTS_MAX: Final = 16
+"""Of a status; one of more is not heeded."""
 _TOLD: Final = frozenset({Authority.UNDERREPLICATION.value, Authority.AUTHORITATIVE_EMPTY.value})
 
 
 class ShardStatuses:
-    """The latest SHARD_STATUS of any node; shared by the read streams of a client."""
+    """The latest SHARD_STATUS of any node; shared by the read streams of a client.
 
-    __slots__ = ("_shards", "_version")
+    One that comes in parts counts when all of them are there: shards that are left out of a part may be in another one. Parts of different nodes
+    are kept apart, and those of a connection come in order; one that does not follow the one before ends what was begun.
+    """
+
+    __slots__ = ("_begun", "_shards", "_version")
 
     def __init__(self) -> None:
         self._version: Lsn = LSN_INVALID
         self._shards: dict[ShardId, tuple[Generation, Authority]] = {}
+        self._begun: dict[PeerId, list[ShardStatus]] = {}
+        """Of each node: the parts of its status that are there, while there are others to come."""
 
-    def take(self, message: ShardStatus) -> bool:
+    def take(self, peer: PeerId, message: ShardStatus) -> bool:
         """Whether the message says something else than was known, and is not older."""
         if message.version < self._version:
+            return False
+        parts = self._begun.pop(peer, [])
+        if parts and not _follows(parts, message):
+            hit("shard_status_begun_anew")
+            parts = []
+        if message.part != len(parts):
+            return False  # what came before it is lost
+        parts.append(message)
+        if len(parts) < min(message.parts, _PARTS_MAX):
+            self._begun[peer] = parts
+            return False
+        if len(parts) < message.parts:
             return False
         self._version = message.version
         shards = {
             ShardId(shard): (Generation(generation), Authority(status))
-            for shard, generation, status in message.shards
+            for part in parts
+            for shard, generation, status in part.shards
             if status in _TOLD
         }
         changed = shards != self._shards
         self._shards = shards
         return changed
+
+    def forget_begun(self, peer: PeerId) -> None:
+        """The connection to a node ended: of what was begun on it nothing more comes."""
+        self._begun.pop(peer, None)
 
     def write_off(self, senders: Iterable[Sender]) -> None:
         """Wait no more for those that cannot be reached and whose data is gone; and again for those of which that is not said any more."""
@@ -53,3 +78,9 @@ class ShardStatuses:
         """Whether others have stored again what the sender lost."""
         status = self._shards.get(sender.shard)
         return status is not None and sender.generation <= status[0] and status[1] is Authority.AUTHORITATIVE_EMPTY
+
+
+def _follows(parts: list[ShardStatus], message: ShardStatus) -> bool:
+    """Whether it is the next part of the same status."""
+    last = parts[-1]
+    return (message.version, message.parts, message.part) == (last.version, last.parts, last.part + 1)

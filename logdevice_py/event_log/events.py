@@ -9,14 +9,18 @@ from typing import Any, Final, TypeAlias
 import msgpack
 
 from logdevice_py.core.ids import NODE_ID_MAX, SHARD_INDEX_MAX, Generation, ShardId
-from logdevice_py.core.lsn import LSN_MAX, Lsn
+from logdevice_py.core.lsn import EPOCH_MAX, ESN_MAX, Lsn, compose_lsn
 from logdevice_py.core.status import CorruptEntryError
 from logdevice_py.core.unpacking import check_complete
 
 SOURCE_MAX: Final = 256
 """Characters of a text that says who asked, and why."""
 DONORS_MAX: Final = 16_384
+"""Shards that an event or a snapshot lists."""
 ENCODED_MAX: Final = 1 << 20
+"""Bytes of an event, and of a snapshot: what the event log takes at a time."""
+LSN_LAST: Final = compose_lsn(EPOCH_MAX - 1, ESN_MAX)
+"""No event stands beyond it."""
 GENERATION_MAX: Final = 2**31 - 1
 _SHARD_MAX: Final = NODE_ID_MAX << 8 | SHARD_INDEX_MAX
 
@@ -147,7 +151,7 @@ def decode_event(data: bytes) -> Event | None:
             )
         if kind == _IS_REBUILT:
             generation = Generation(whole(fields[2], 0, GENERATION_MAX))
-            round_ = Lsn(whole(fields[3], 1, LSN_MAX))
+            round_ = Lsn(whole(fields[3], 1, LSN_LAST))
             return ShardIsRebuilt(shard_field(fields[1]), generation, round_, DonorFlags(whole(fields[4], 0, 3)))
         if kind == _ABORT_REBUILD:
             mode = RebuildMode(whole(fields[3], 0, 1)) if len(fields) > 3 else None
@@ -155,7 +159,7 @@ def decode_event(data: bytes) -> Event | None:
         if kind == _UNRECOVERABLE:
             return ShardUnrecoverable(shard_field(fields[1]), generation_field(fields[2]))
         if kind == _TOOK_RECORDS:
-            since = Lsn(whole(fields[3], 1, LSN_MAX))
+            since = Lsn(whole(fields[3], 1, LSN_LAST))
             return ShardTookRecords(shard_field(fields[1]), generation_field(fields[2]), since)
     except (ValueError, IndexError, msgpack.UnpackException) as error:
         raise CorruptEntryError(f"this is no event: {error}") from None

@@ -1,7 +1,12 @@
 """What the events so far amount to: which shards are lost or being emptied, and how far they are rebuilt.
 
 The state follows from the events and their LSNs alone, so every node that has applied the same events has the same state. Events that say nothing
-new change nothing.
+new change nothing. What an event may do is judged by the event and the state, never by the cluster file, of which nodes may have other versions:
+
+1. Named: an event that a shard is lost or to be emptied names the shard among its candidates, else it is refused.
+2. Bounded: there are at most `SHARDS_MAX` entries. A further one takes the place of the latest of a shard that its event does not name: whoever names
+   all shards of the cluster can always add one of them, and what was said before anybody invented shards stays.
+3. Past: nothing in a snapshot is later than the snapshot.
 """
 
 from __future__ import annotations
@@ -12,11 +17,12 @@ from typing import Any, Final
 import msgpack
 
 from logdevice_py.core.ids import Generation, ShardId
-from logdevice_py.core.lsn import LSN_INVALID, LSN_MAX, Lsn
+from logdevice_py.core.lsn import LSN_INVALID, Lsn
 from logdevice_py.core.marks import hit
 from logdevice_py.core.status import CorruptEntryError
 from logdevice_py.event_log.events import (
     GENERATION_MAX,
+    LSN_LAST,
     DonorFlags,
     Event,
     RebuildMode,
@@ -32,6 +38,10 @@ from logdevice_py.event_log.events import (
 )
 from logdevice_py.placement.failure_domains import Authority
 
+SHARDS_MAX: Final = 4096
+"""Entries of a state: a snapshot of as many, with `DONORS_MAX` candidates and donors, is no larger than `ENCODED_MAX`."""
+_SOURCE_SIZE_MAX: Final = 64
+"""Bytes of the text that is kept of an entry."""
 _SNAPSHOT_VERSION: Final = 2
 _NO_GENERATION: Final = Generation(0)
 _TOOK_RECORDS: Final = "it took records after it was drained"
@@ -179,7 +189,7 @@ class RebuildingSet:
 
     def _needs_rebuild(self, event: ShardNeedsRebuild) -> bool:
         before, entry = self.shards.get(event.shard), self._entry_after(event)
-        if entry is None:
+        if entry is None or not (before is not None or self._make_room(event)):
             return False
         self.shards[event.shard] = entry
         if entry.since != self.version:
@@ -192,11 +202,27 @@ class RebuildingSet:
         self._begin_round()
         return True
 
+    def _make_room(self, event: ShardNeedsRebuild) -> bool:
+        """Rule Bounded; False: there is no room."""
+        named = {shard for shard, _ in event.candidates}
+        while len(self.shards) >= SHARDS_MAX:
+            unnamed = (entry for entry in self.shards.values() if entry.shard not in named)
+            latest = max(unnamed, key=lambda entry: (entry.since, entry.shard), default=None)
+            if latest is None:
+                return False
+            hit("event_log_entry_makes_room")
+            del self.shards[latest.shard]
+        return True
+
     def _entry_after(self, event: ShardNeedsRebuild) -> RebuildingShard | None:
-        """What the event makes of the entry of its shard; None: it says nothing new. One that begins a round is `since` the present version."""
+        """What the event makes of the entry of its shard; None: it says nothing new, or is refused. One that begins a round is `since` the present
+        version."""
+        if all(shard != event.shard for shard, _ in event.candidates):
+            hit("event_of_unknown_shard")
+            return None
         entry = self.shards.get(event.shard)
         made = RebuildingShard(
-            event.shard, event.generation, event.mode, self.version, event.recoverable, source=event.source
+            event.shard, event.generation, event.mode, self.version, event.recoverable, source=_cut(event.source)
         )
         if entry is None:
             return made
@@ -332,7 +358,7 @@ class RebuildingSet:
                         entry.recoverable,
                         entry.rebuilt,
                         int(entry.flags),
-                        entry.source,
+                        _cut(entry.source),
                         entry.drained,
                         entry.restored_before,
                     ]
@@ -356,15 +382,18 @@ class RebuildingSet:
             if whole(fields[0], 0, 1 << 16) != _SNAPSHOT_VERSION:
                 raise ValueError(f"version {fields[0]} is not known")
             found = cls()
-            found.version = Lsn(whole(fields[1], 0, LSN_MAX))
-            found.round = Lsn(whole(fields[2], 0, LSN_MAX))
+            version = found.version = Lsn(whole(fields[1], 0, LSN_LAST))
+            found.round = Lsn(whole(fields[2], 0, version))
             for row in _rows(fields[3]):
-                entry = _entry(row)
+                entry = _entry(row, version)
                 found.shards[entry.shard] = entry
             for row in _rows(fields[4]):
                 flags = whole(row[1], -1, 3)
                 found.donors[shard_field(row[0])] = None if flags < 0 else DonorFlags(flags)
             found.candidates = dict(candidates_field(fields[5]))
+            listed = len(found.shards), len(found.donors), len(found.candidates)
+            if listed != tuple(map(len, fields[3:6])):
+                raise ValueError("a shard is listed twice")
         except (ValueError, IndexError, msgpack.UnpackException) as error:
             raise CorruptEntryError(f"this is no snapshot of the event log: {error}") from None
         return found
@@ -376,7 +405,12 @@ def _rows(value: Any) -> list[list[Any]]:
     return value
 
 
-def _entry(row: list[Any]) -> RebuildingShard:
+def _cut(source: str) -> str:
+    """As much of the text as is kept."""
+    return source.encode(errors="replace")[:_SOURCE_SIZE_MAX].decode(errors="ignore")
+
+
+def _entry(row: list[Any], version: Lsn) -> RebuildingShard:
     drained = row[8]
     if type(row[4]) is not bool or type(row[5]) is not bool or type(row[7]) is not str or type(drained) is not bool:
         raise ValueError("three flags and a text expected")
@@ -384,7 +418,7 @@ def _entry(row: list[Any]) -> RebuildingShard:
         shard_field(row[0]),
         generation_field(row[1]),
         RebuildMode(whole(row[2], 0, 1)),
-        Lsn(whole(row[3], 0, LSN_MAX)),
+        Lsn(whole(row[3], 0, version)),
         row[4],
         row[5],
         DonorFlags(whole(row[6], 0, 3)),

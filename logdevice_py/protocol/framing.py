@@ -47,12 +47,21 @@ _SMALL_LENGTH_MAX: Final = _LENGTH_MIN + FIELDS_SIZE_MAX
 """Of what lies behind the length field of a message without payload."""
 
 
+class FrameTooLargeError(Exception):
+    """A message that no frame can hold. Nothing was sent: who made the message has left out a bound."""
+
+
 def encode_frame(message: Any) -> list[bytes]:
-    """The frame of a message as one or two pieces; a payload that is not small is passed on, not copied."""
+    """The frame of a message as one or two pieces; a payload that is not small is passed on, not copied.
+
+    Raises:
+        FrameTooLargeError: its fields take more than 64 KiB.
+    """
     codec = CODEC_OF[type(message)]
     fields = codec.pack(message)
     size = len(fields)
-    assert size <= FIELDS_SIZE_MAX, f"{codec.name}: {size} bytes of fields"
+    if size > FIELDS_SIZE_MAX:
+        raise FrameTooLargeError(f"{codec.name}: {size} bytes of fields, a frame holds {FIELDS_SIZE_MAX}")
     if codec.payload is None:
         head = _HEAD.pack(_LENGTH_MIN + size, size, codec.number, 0)
         return [head + _CRC.pack(extend(value(head), fields)) + fields]

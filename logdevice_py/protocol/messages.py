@@ -57,6 +57,8 @@ PROTOCOL_VERSION_MIN: Final = 1
 PROTOCOL_VERSION_MAX: Final = 1
 LOGS_PER_FRAME: Final = 500
 """How many logs a sender puts into one message at most."""
+ANSWERS_PER_FRAME: Final = 2500
+"""How many logs one CLEANED or SEAL_CHECKED answers for: what a peer asks for in one frame may take two to answer."""
 FIELDS_BUDGET: Final = 65_000
 """Bytes that the lists of one message may take; what is left of 64 KiB is for its other fields."""
 EPOCHS_PER_SEALED: Final = 1300
@@ -810,13 +812,20 @@ SHARD_STATUS_ROW = tuple_of(SHARD, U32K, U8K)
 """(shard, generation up to which it holds, 1: it lost data, 2: what it held is elsewhere)."""
 
 
+SHARD_STATUS_ROWS_MAX: Final = 4096
+"""Rows of a part: as many fit a frame whatever they are."""
+
+
 @message(MessageType.SHARD_STATUS)
 class ShardStatus:
     """Pushed to every client when it connects and on each change: shards of which the silence does not prove what it seems to. Those that are
-    left out are as they say themselves."""
+    left out are as they say themselves. What does not fit one frame comes in several, one after the other: only all parts of a version together say
+    which shards are left out."""
 
     version: LsnField  # of the event log
     shards: Annotated[list[tuple[int, int, int]], list_of(SHARD_STATUS_ROW, 16_384)]
+    part: U8 = 0  # ascending from 0
+    parts: U8 = 1
 
 
 def says(message: object, patient: object) -> bool:

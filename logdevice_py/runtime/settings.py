@@ -103,6 +103,9 @@ class TransportMetrics:
         "Messages that were not sent: nobody is connected, or too much waits for the peer. Who sent them hears that the peer is down.",
         unit="messages",
     )
+    messages_too_large: int = counter(
+        "Messages that were not sent because no frame holds them. Who asked hears nothing; report it.", unit="messages"
+    )
     dials: int = counter("Outgoing connections tried.", unit="connections")
     dials_failed: int = counter("Outgoing connections that were refused or timed out.", unit="connections")
     protocol_errors: int = counter("Connections closed because of bytes that are no message.", unit="connections")

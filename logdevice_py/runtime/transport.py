@@ -24,6 +24,7 @@ from logdevice_py.protocol.framing import (
     FRAME_SIZE_MAX,
     FRAME_SIZE_MAX_BEFORE_HELLO,
     FrameReader,
+    FrameTooLargeError,
     InputMemory,
     encode_frame,
 )
@@ -254,13 +255,19 @@ class _Connection(asyncio.BufferedProtocol):
             self._alone_at = 0
         if self._waiting:
             self._end_waiting(message)
-        self.out.extend(encode_frame(message))
+        try:
+            self.out.extend(encode_frame(message))
+        except FrameTooLargeError as error:
+            self._owner.leave_out(error)
 
     def _end_waiting(self, message: Any = None) -> None:
         """Put what waits into this turn's write, but for what the next message says as well."""
         for each in self._waiting:
             if message is None or not says(message, each):
-                self.out.extend(encode_frame(each))
+                try:
+                    self.out.extend(encode_frame(each))
+                except FrameTooLargeError as error:
+                    self._owner.leave_out(error)
         self._waiting.clear()
 
     def queue_patiently(self, message: Any) -> bool:
@@ -270,7 +277,10 @@ class _Connection(asyncio.BufferedProtocol):
                 self._waits_since = monotonic_us()
             self._waiting.append(message)
             return False
-        self.out.extend(encode_frame(message))
+        try:
+            self.out.extend(encode_frame(message))
+        except FrameTooLargeError as error:
+            self._owner.leave_out(error)
         self._alone_at = monotonic_us()
         return True
 
@@ -524,7 +534,11 @@ class Transport:
         if route.dialling is None and now < route.not_before:
             self.metrics.messages_dropped += 1
             return  # it was refused a moment ago and the loss was reported then
-        pieces = encode_frame(message)
+        try:
+            pieces = encode_frame(message)
+        except FrameTooLargeError as error:
+            self.leave_out(error)
+            return
         route.waiting += pieces
         route.waiting_messages += 1
         size = sum(map(len, pieces))
@@ -537,6 +551,11 @@ class Transport:
             self.loop.call_soon(self._tell_dropped, peer)
         if route.dialling is None:
             self._dial(peer, route)
+
+    def leave_out(self, error: FrameTooLargeError) -> None:
+        """A message is not sent: whatever made it grow, the connection and the process go on."""
+        self.metrics.messages_too_large += 1
+        self._complaints.warn("messages too large to send", f"a message was not sent: {error}", monotonic_us())
 
     def _tell_dropped(self, peer: PeerId) -> None:
         if not self._closing:

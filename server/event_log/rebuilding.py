@@ -133,16 +133,21 @@ class NodeRebuilding:
             self._exclude(now)
         self.replica.on_turn_end(now)
 
-    def status_message(self) -> m.ShardStatus:
+    def status_messages(self) -> list[m.ShardStatus]:
         """What clients are told."""
-        return m.ShardStatus(
-            version=self.set.version,
-            shards=[
-                (int(shard), int(generation), int(entry.authority_of(generation).value))
-                for shard, entry in sorted(self.set.shards.items())
-                if (generation := entry.silent_up_to)
-            ],
-        )
+        version = self.set.version
+        rows = [
+            (int(shard), int(generation), int(entry.authority_of(generation).value))
+            for shard, entry in sorted(self.set.shards.items())
+            if (generation := entry.silent_up_to)
+        ]
+        starts = range(0, max(len(rows), 1), m.SHARD_STATUS_ROWS_MAX)
+        return [
+            m.ShardStatus(
+                version=version, shards=rows[start : start + m.SHARD_STATUS_ROWS_MAX], part=part, parts=len(starts)
+            )
+            for part, start in enumerate(starts)
+        ]
 
     # What follows from the state
 
@@ -153,7 +158,8 @@ class NodeRebuilding:
         self._tell_recovery(now)
         if self._storage is not None:
             self._storage.on_rebuilding_set(state, now)
-        self.replica.session.on_message(PeerId(self._node), self.status_message(), now)
+        for message in self.status_messages():
+            self.replica.session.on_message(PeerId(self._node), message, now)
         self._on_status()
         self._tell()
 

@@ -22,18 +22,25 @@ from logdevice_py.core.ids import EVENT_LOG_DELTAS, EVENT_LOG_SNAPSHOTS, LogId
 from logdevice_py.core.lsn import LSN, LSN_INVALID, LSN_MAX, LSN_OLDEST, Lsn
 from logdevice_py.core.machine import Outbox, Rng, TimerWheel
 from logdevice_py.core.marks import hit
-from logdevice_py.core.status import CorruptEntryError
+from logdevice_py.core.status import CorruptEntryError, LogDeviceError
 from logdevice_py.core.units import SECOND, Micros
 from logdevice_py.event_log.events import Event, decode_event, encode_event
 from logdevice_py.event_log.rebuilding_set import RebuildingSet
 from logdevice_py.event_log.settings import RebuildingMetrics, RebuildingSettings
+from logdevice_py.event_log.snapshots import SnapshotChoice
 from server.event_log.links import NodeLinks
 
 _RETRY_US: Final = SECOND
 _TAIL_CHECK_US: Final = 10 * SECOND
 _STANDSTILL_US: Final = 20 * SECOND
 _APPENDED_AGAIN_US: Final = 5 * SECOND
-_TAKEN_AT_ONCE: Final = 1000
+_TAKEN_AT_ONCE: Final = 64 << 10
+"""Bytes of events and snapshots that are looked at in a turn; the last one may exceed it."""
+_RECORD_COST: Final = 100
+"""Bytes that a record counts for besides its own."""
+_MANY_ENTRIES: Final = 256
+_PAUSE_US_PER_ENTRY: Final = 50
+"""Where the state has many entries, the next events are looked at after so long for each: whoever floods the event log does not stop the node."""
 
 
 class ReplicaState(enum.Enum):
@@ -42,6 +49,7 @@ class ReplicaState(enum.Enum):
     STOPPED = enum.auto()  # not started
     LOOKING = enum.auto()  # asks how far the snapshots go
     SNAPSHOT = enum.auto()  # reads them
+    WEIGHING = enum.auto()  # asks how far the events go, which no snapshot can exceed
     TAILING = enum.auto()  # applies events as they come
 
 
@@ -100,8 +108,17 @@ class EventLogReplica:
         self._read_metrics = ReadMetrics()
         self._reading: SessionStream | None = None
         self._now = Micros(0)
-        self._snapshot: tuple[RebuildingSet, Lsn] | None = None
-        """The newest state of those that were read, and where it is."""
+        self._snapshots = SnapshotChoice(LSN_INVALID)
+        self._trimmed = LSN_INVALID
+        """Events up to here are gone, as far as is known."""
+        self._lost = LSN_INVALID
+        """The end of the last loss of events."""
+        self._looked_for = LSN_INVALID
+        """Of how far a state was looked for among the snapshots."""
+        self._changed = False
+        """Since `on_change` was called."""
+        self._rests = False
+        """Looks at no events for a moment."""
         self._events_since_snapshot = 0
         self._snapshot_under_way = False
         self._written_at = LSN_INVALID
@@ -110,7 +127,6 @@ class EventLogReplica:
         self._behind_at = LSN_INVALID
         self._known_tail: Lsn | None = None
         """Before it was caught up for the first time: what is to be applied for that."""
-        self._missed = False
         self._stood: tuple[ReadStream, Lsn, Micros] | None = None
         """Where a stream stands of which it is known that more is to come, and since when."""
 
@@ -119,7 +135,7 @@ class EventLogReplica:
     def start(self, now: Micros) -> None:
         """Begin to read."""
         self._now = now
-        self._look(now)
+        self._tail(now)
         self._timers.at(now + _RETRY_US, self._check_tail)
 
     def on_turn_end(self, now: Micros) -> None:
@@ -151,9 +167,9 @@ class EventLogReplica:
             self._timers.at(now + _RETRY_US, self._look)
             return
         self.state = ReplicaState.SNAPSHOT
-        self._snapshot = None
+        self._snapshots = SnapshotChoice(max(self._trimmed, self._lost))
         if tail < LSN_OLDEST:
-            self._tail(now)
+            self._end_of_snapshots(now)
         else:
             self._open(EVENT_LOG_SNAPSHOTS, LSN_OLDEST, Lsn(tail), now)
 
@@ -182,75 +198,104 @@ class EventLogReplica:
 
     def _drain(self, now: Micros) -> None:
         stream = self._stream
-        if stream is None or not stream.ready:
+        if stream is None or not stream.ready or self._rests:
             return
-        changed = False
-        while self._stream is stream and stream.ready:
-            batch = stream.take(_TAKEN_AT_ONCE, now)
+        room, missing = _TAKEN_AT_ONCE, False
+        while room > 0 and not missing and (batch := stream.take(1, now)):
             for item in batch:
-                if not self._missed:
-                    changed = self._take(item) or changed
-            if stream.finished:
-                self._close()
+                room -= _RECORD_COST + (len(item.payload) if isinstance(item, Record) else 0)
+                missing = missing or self._take(item)
+        if missing:
+            self._close()
+            self._look_for_what_is_missing(now)
+        elif stream.finished:
+            self._close()
+            if self.state is ReplicaState.SNAPSHOT:
                 self._end_of_snapshots(now)
-                changed = True
-            elif self._missed:
-                self._missed = False
-                self._close()
-                self.state = ReplicaState.STOPPED
-                self._timers.at(now + _RETRY_US, self._look)
-            elif not batch:
-                break
-        if self.state is ReplicaState.TAILING and self._stream is stream and self._reached_tail(stream):
-            changed = True
-        if changed:
-            self._on_change(now)
+            else:
+                self._retry(now)  # the end of all LSNs, which no stream of events reaches
+        elif self.state is ReplicaState.TAILING and self._reached_tail(stream):
+            self._changed = True
+        self._tell(now)
         self._timers.at(now, lambda _: None)  # another turn, in which the shards get credit
 
+    def _tell(self, now: Micros) -> None:
+        """Call `on_change` if there is anything to say."""
+        if self._changed:
+            self._changed = False
+            entries = len(self.set.shards)
+            if entries > _MANY_ENTRIES:
+                self._rests = True
+                self._timers.at(Micros(now + entries * _PAUSE_US_PER_ENTRY), self._go_on)
+            self._on_change(now)
+
+    def _go_on(self, now: Micros) -> None:
+        self._rests = False
+
     def _take(self, item: Any) -> bool:
+        """Returns whether events before it are missing, of which a snapshot may tell."""
         if self.state is ReplicaState.SNAPSHOT:
             if isinstance(item, Record):
-                self._take_snapshot(item)
+                self._snapshots.offer(item.payload, Lsn(item.lsn))
             return False
         if isinstance(item, Gap):
-            if item.kind is GapKind.TRIM and item.hi > self.set.version:
-                hit("event_log_trimmed_ahead")  # a snapshot that was not there yet says what the events did
-                self._missed = True
-            elif item.kind is GapKind.DATALOSS:
-                hit("event_log_lost_events")
-                self._metrics.event_log_losses += 1
-            return False
+            return item.hi > self.set.version and self._is_missing(item)
         event: Event | None = None
         if isinstance(item, Record):
             try:
                 event = decode_event(item.payload)
             except CorruptEntryError:
                 hit("event_log_record_is_no_event")
-        if item.lsn <= self.set.version:
-            return False
-        self._metrics.events_applied += 1
-        self._events_since_snapshot += 1
-        return self.set.apply(event, Lsn(item.lsn))
+        if item.lsn > self.set.version:
+            self._metrics.events_applied += 1
+            self._events_since_snapshot += 1
+            self._changed = self.set.apply(event, Lsn(item.lsn)) or self._changed
+        return False
 
-    def _take_snapshot(self, item: Record) -> None:
-        """The last one is not always the newest: a node that led may have been late to write it."""
-        try:
-            found = RebuildingSet.decode(item.payload)
-        except CorruptEntryError:
-            hit("event_log_snapshot_is_none")
-            return
-        if self._snapshot is None or found.version >= self._snapshot[0].version:
-            self._snapshot = found, Lsn(item.lsn)
+    def _is_missing(self, gap: Gap) -> bool:
+        if gap.kind is GapKind.TRIM:
+            hit("event_log_trimmed_ahead")
+            self._trimmed = Lsn(max(self._trimmed, gap.hi))
+            return True
+        if gap.kind is GapKind.DATALOSS and gap.hi > self._lost:
+            hit("event_log_lost_events")
+            self._metrics.event_log_losses += 1
+            self._lost = Lsn(gap.hi)
+            return True
+        return False
+
+    def _look_for_what_is_missing(self, now: Micros) -> None:
+        """What is trimmed is in a snapshot, though perhaps not yet."""
+        needed = max(self._trimmed, self._lost)
+        if needed > self._looked_for:
+            self._look(now)
+        else:
+            self._retry(now)
+
+    def _retry(self, now: Micros) -> None:
+        self.state = ReplicaState.STOPPED
+        self._timers.at(now + _RETRY_US, self._look)
 
     def _end_of_snapshots(self, now: Micros) -> None:
-        if self._snapshot is not None:
-            found, lsn = self._snapshot
-            self._snapshot = None
-            if lsn > LSN_OLDEST and self._written_at >= lsn:
-                self._trim(EVENT_LOG_SNAPSHOTS, Lsn(lsn - 1), now)
-            if found.version > self.set.version:
-                self.set = found
+        self.state = ReplicaState.WEIGHING
+        self.session.tail_lsn(EVENT_LOG_DELTAS, _Outcome(self, self._on_tail_of_events), now)
+
+    def _on_tail_of_events(self, tail: LSN | BaseException, now: Micros) -> None:
+        if self.state is not ReplicaState.WEIGHING:
+            return
+        if isinstance(tail, BaseException):
+            self._retry(now)
+            return
+        snapshots, self._snapshots = self._snapshots, SnapshotChoice(LSN_INVALID)
+        lsn = snapshots.newest(Lsn(tail))
+        if lsn > LSN_OLDEST and self._written_at >= lsn:
+            self._trim(EVENT_LOG_SNAPSHOTS, Lsn(lsn - 1), now)
+        self._looked_for = Lsn(max(self._looked_for, snapshots.needed))
+        chosen = snapshots.choose(Lsn(tail), self.set)
+        if chosen is not self.set:
+            self.set, self._changed = chosen, True
         self._tail(now)
+        self._tell(now)
 
     def _tail(self, now: Micros) -> None:
         self.state = ReplicaState.TAILING
@@ -302,7 +347,7 @@ class EventLogReplica:
 
     def _reached_tail(self, stream: ReadStream) -> bool:
         """Whether it is caught up as of this moment, for the first time."""
-        if self.caught_up or self._known_tail is None or stream.next_lsn <= self._known_tail:
+        if self.caught_up or self._known_tail is None or stream.ready or stream.next_lsn <= self._known_tail:
             return False
         self.caught_up, self._known_tail = True, None
         return True
@@ -316,23 +361,28 @@ class EventLogReplica:
             return
         self._appended = {each: until for each, until in self._appended.items() if until > now}
         self._appended[payload] = Micros(now + _APPENDED_AGAIN_US)
-        self._metrics.events_written += 1
-        self.session.append(EVENT_LOG_DELTAS, payload, _Outcome(self, lambda outcome, at: None))
-        self._timers.at(now, lambda _: None)
+        if self._append(EVENT_LOG_DELTAS, payload, lambda outcome, at: None, now):
+            self._metrics.events_written += 1
 
     def write_snapshot_if_due(self, now: Micros) -> None:
         """Called now and then on the node that leads."""
         due = self._events_since_snapshot >= self._settings.snapshot_events
         if due and not self._snapshot_under_way and self.state is ReplicaState.TAILING:
-            self._snapshot_under_way = True
             self._events_since_snapshot = 0
             version = self.set.version
-            self.session.append(
-                EVENT_LOG_SNAPSHOTS,
-                self.set.encode(),
-                _Outcome(self, lambda outcome, at: self._on_snapshot(version, outcome, at)),
+            self._snapshot_under_way = self._append(
+                EVENT_LOG_SNAPSHOTS, self.set.encode(), lambda outcome, at: self._on_snapshot(version, outcome, at), now
             )
-            self._timers.at(now, lambda _: None)
+
+    def _append(self, log: LogId, payload: bytes, handle: Callable[[Any, Micros], None], now: Micros) -> bool:
+        """False: the log does not take it, and never will."""
+        try:
+            self.session.append(log, payload, _Outcome(self, handle))
+        except LogDeviceError:
+            hit("event_log_takes_no_such_record")
+            return False
+        self._timers.at(now, lambda _: None)
+        return True
 
     def _on_snapshot(self, version: Lsn, outcome: Receipt | BaseException, now: Micros) -> None:
         self._snapshot_under_way = False

@@ -340,6 +340,21 @@ async def test_the_client_whose_frame_was_begun_first_makes_way_when_memory_for_
             writer.close()
 
 
+async def test_a_message_that_no_frame_holds_is_left_out_and_nothing_else() -> None:
+    addresses: dict[int, tuple[str, int]] = {}
+    large = Release(shard=ShardId(0), logs=[(LogId(2**62), 2**62)] * 4096)
+    async with process(1, addresses) as (_, seen), process(0, addresses) as (node, _):
+        for number in range(2):  # while it is dialled, and over the connection
+            node.send(PeerId(1), large)
+            node.send(PeerId(1), large, patient=True)
+            node.send(PeerId(1), release(number))
+            node.flush()
+            await seen.until(lambda: len(seen.messages) == number + 1)  # noqa: B023
+        assert [message for _, message in seen.messages] == [release(0), release(1)]
+        assert seen.down == []
+        assert node.metrics.messages_too_large == 4
+
+
 async def test_what_does_not_fit_while_a_node_is_dialled_is_counted_and_told() -> None:
     addresses: dict[int, tuple[str, int]] = {1: (HOST, 1)}
     async with process(0, addresses, output_bytes_max=1 << 20) as (node, seen):

@@ -20,6 +20,7 @@ _PARTITIONS = "tests/integration/test_rocksdb_partitions.py"
 _SELDOM: Final = "comes about in one of a hundred seeds of rebuilding mode, or fewer"
 _EVENT_LOG = "tests/unit/logdevice_py/event_log/test_rebuilding_set.py"
 _REPLICA = "tests/unit/server/event_log/test_replica.py"
+_SHARD_STATUS = "tests/unit/server/event_log/test_shard_status.py::TestParts"
 _HEALING = f"{_SHARD}/test_healing.py::TestHealing"
 _RARE_HEALING = "comes together with a power cut that took something in few seeds"
 _GIVING = f"{_SHARD}/test_rebuilding.py::TestGiving"
@@ -287,7 +288,27 @@ MARKS_ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
     ),
     "event_log_snapshot_is_none": (
         _RULES,
-        f"{_REPLICA}::test_the_newest_snapshot_counts_also_when_one_that_was_late_stands_behind_it",
+        f"{_REPLICA}::test_a_snapshot_that_was_late_does_not_count_when_it_says_less_than_is_trimmed",
+    ),
+    "event_log_snapshot_of_the_future": (
+        _RULES,
+        f"{_REPLICA}::test_a_snapshot_that_goes_further_than_the_log_counts_for_nothing",
+    ),
+    "event_log_takes_no_such_record": (
+        "takes a cluster of thousands of shards",
+        f"{_REPLICA}::test_what_the_log_does_not_take_stops_nobody",
+    ),
+    "event_log_entry_makes_room": (
+        _RULES,
+        f"{_EVENT_LOG}::TestWhatAnybodyMaySay::test_invented_shards_are_bounded_and_make_room_for_those_of_the_cluster",
+    ),
+    "event_of_unknown_shard": (
+        _RULES,
+        f"{_EVENT_LOG}::TestWhatAnybodyMaySay::test_an_event_of_a_shard_that_it_does_not_name_among_all_is_refused",
+    ),
+    "shard_status_begun_anew": (
+        "takes thousands of lost shards",
+        f"{_SHARD_STATUS}::test_one_that_was_lost_is_not_made_up_for_by_those_of_another_version_or_node",
     ),
     "recovery_learns_where_shards_stand": (
         "takes a sequencer that recovers by an older cluster file than the one that brought a shard of the nodeset",

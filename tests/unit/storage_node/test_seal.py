@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from logdevice_py.core.entry import EntryFlags
-from logdevice_py.core.lsn import ESN_MAX
+from logdevice_py.core.ids import metadata_log_of
+from logdevice_py.core.lsn import EPOCH_MAX, ESN_MAX
 from logdevice_py.core.status import Status
 from logdevice_py.protocol.framing import encode_frame
-from logdevice_py.protocol.messages import EPOCHS_PER_SEALED, CheckSeal, SealChecked, Sealed, Trim
+from logdevice_py.protocol.messages import EPOCHS_PER_SEALED, CheckSeal, Cleaned, SealChecked, Sealed, Trim
 from storage_node.seal import generation_at
 from storage_node.settings import StorageSettings
 from tests.unit.storage_node.fakes import (
@@ -230,6 +231,26 @@ def test_check_seal_tells_the_greater_of_both_seals() -> None:
     driver.turn(*stores([lsn(9, 1)]))
     driver.turn((SEQUENCER, CheckSeal(request_id=1, shard=ME, logs=[SYNC_LOG])))
     assert driver.take_one(SealChecked).logs == [(SYNC_LOG, 8, SEQUENCER)]
+
+
+def test_answers_that_are_larger_than_what_was_asked_take_more_frames() -> None:
+    driver = ShardDriver()
+    log = metadata_log_of(SYNC_LOG)
+    driver.turn(seal(EPOCH_MAX, log=log))
+    driver.sent.clear()
+    driver.turn((SEQUENCER, CheckSeal(request_id=1, shard=ME, logs=[log] * 4096)))
+    answers = driver.take(SealChecked)
+    for each in answers:
+        encode_frame(each)
+    assert [row for each in answers for row in each.logs] == [(log, EPOCH_MAX, 2)] * 4096
+
+    peer, message = clean(EPOCH_MAX, EPOCH_MAX - 1, log=log)
+    message.logs = [(log, EPOCH_MAX, 0, 0, 0, 0, 0)] * 3200
+    driver.turn((peer, message))
+    cleaned = driver.take(Cleaned)
+    for each in cleaned:
+        encode_frame(each)
+    assert sum(len(each.logs) for each in cleaned) == 3200
 
 
 def test_an_answer_that_no_frame_could_hold_is_split_by_logs() -> None:

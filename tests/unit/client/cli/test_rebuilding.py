@@ -17,7 +17,7 @@ from client.cli.rebuilding import call_off, read_rebuilding_set, start_rebuildin
 from client.client import Client
 from client.read.items import Gap, GapKind, Record
 from logdevice_py.core.ids import EVENT_LOG_DELTAS, EVENT_LOG_SNAPSHOTS, Generation, LogId, ShardId, format_shard
-from logdevice_py.core.lsn import LSN, Lsn
+from logdevice_py.core.lsn import LSN, LSN_MAX, Lsn
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import Timestamp
 from logdevice_py.event_log.events import (
@@ -70,6 +70,10 @@ class FakeClient:
             for at, event in sorted(self.events.items())
             if at >= first and at > self.trimmed
         ], gaps
+
+    async def tail_lsn(self, log: LogId) -> LSN:
+        assert log == EVENT_LOG_DELTAS
+        return LSN(max(self.events, default=self.trimmed))
 
     def _record(self, log: LogId, at: int, payload: bytes) -> Record:
         return Record(log, LSN(at), 0, Timestamp(0), payload)
@@ -133,6 +137,15 @@ async def test_events_that_were_trimmed_while_snapshots_were_read_are_in_a_later
 
     client.meanwhile = trim
     assert DRAINED in (await read_rebuilding_set(client.as_client())).shards
+
+
+async def test_a_snapshot_that_goes_further_than_the_log_is_passed_over(client: FakeClient) -> None:
+    lie = RebuildingSet()
+    lie.version = LSN_MAX
+    client.snapshots = [lie.encode(), state_of((50, needs(LOST, RebuildMode.RESTORE))).encode()]
+    client.trimmed = 50
+    client.add(needs(DRAINED, RebuildMode.RELOCATE))
+    assert set((await read_rebuilding_set(client.as_client())).shards) == {LOST, DRAINED}
 
 
 async def test_a_record_that_is_no_event_is_passed_over(client: FakeClient) -> None:

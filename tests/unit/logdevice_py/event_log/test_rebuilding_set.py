@@ -9,10 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logdevice_py.core.ids import Generation, NodeId, ShardId, shard_id
-from logdevice_py.core.lsn import Lsn
+from logdevice_py.core.ids import NODE_ID_MAX, Generation, NodeId, ShardId, shard_id
+from logdevice_py.core.lsn import LSN_MAX, Lsn
 from logdevice_py.core.status import CorruptEntryError
 from logdevice_py.event_log.events import (
+    DONORS_MAX,
+    ENCODED_MAX,
+    GENERATION_MAX,
+    LSN_LAST,
     DonorFlags,
     Event,
     RebuildMode,
@@ -24,7 +28,7 @@ from logdevice_py.event_log.events import (
     decode_event,
     encode_event,
 )
-from logdevice_py.event_log.rebuilding_set import RebuildingSet
+from logdevice_py.event_log.rebuilding_set import SHARDS_MAX, RebuildingSet
 from logdevice_py.placement.failure_domains import Authority
 
 SHARDS = tuple(shard_id(NodeId(node)) for node in range(5))
@@ -503,3 +507,84 @@ def test_an_event_of_a_later_version_is_passed_over() -> None:
 def test_a_shard_that_cannot_be_is_refused(shard: int) -> None:
     with pytest.raises(CorruptEntryError):
         decode_event(encode_event(ShardAbortRebuild(ShardId(shard), FIRST, None)))
+
+
+def invented(number: int) -> ShardNeedsRebuild:
+    """Of a shard that nobody has."""
+    shard = shard_id(NodeId(1000 + number // 128), number % 128)
+    return ShardNeedsRebuild(shard, FIRST, RebuildMode.RESTORE, ((shard, FIRST),), False, "\N{SNOWMAN}" * 300)
+
+
+class TestWhatAnybodyMaySay:
+    def test_an_event_of_a_shard_that_it_does_not_name_among_all_is_refused(self) -> None:
+        log = Log()
+        stranger = shard_id(NodeId(77))
+        for mode in RebuildMode:
+            event = ShardNeedsRebuild(stranger, FIRST, mode, ALL)
+            assert not log.state.says_something_new(event)
+            log.apply(event)
+        assert (log.state.shards, log.state.round) == ({}, 0)
+
+    def test_invented_shards_are_bounded_and_make_room_for_those_of_the_cluster(self) -> None:
+        log = Log()
+        log.apply(lost(4))
+        log.finish(0, 1, 2, 3)
+        gone = ShardNeedsRebuild(shard_id(NodeId(9)), FIRST, RebuildMode.RESTORE, (*ALL, (shard_id(NodeId(9)), FIRST)))
+        log.apply(gone)
+        log.finish(0, 1, 2, 3)
+        log.apply(*map(invented, range(SHARDS_MAX + 500)))
+        assert len(log.state.shards) == SHARDS_MAX
+        log.apply(drained(0))
+        assert len(log.state.shards) == SHARDS_MAX
+        assert {SHARDS[0], SHARDS[4], gone.shard} <= set(log.state.shards), "what was there before stays"
+        log.finish(0, 1, 2, 3)
+        assert log.state.shards[SHARDS[0]].status == "rebuilt"
+        assert log.authority(4) is Authority.AUTHORITATIVE_EMPTY
+
+    def test_a_snapshot_of_the_largest_state_is_an_event_log_record(self) -> None:
+        every = tuple(
+            (shard_id(NodeId(NODE_ID_MAX - number // 128), number % 128), Generation(GENERATION_MAX))
+            for number in range(DONORS_MAX)
+        )
+        state = RebuildingSet()
+        state.version = Lsn(LSN_LAST - 2 * SHARDS_MAX)
+        for shard, _ in every[: SHARDS_MAX + 10]:
+            last = len(state.shards) >= SHARDS_MAX - 1
+            named = every if last else ((shard, Generation(GENERATION_MAX)),)
+            event = ShardNeedsRebuild(shard, Generation(GENERATION_MAX), RebuildMode.RELOCATE, named, True, "x" * 256)
+            state.apply(event, Lsn(state.version + 1))
+        assert len(state.shards) == SHARDS_MAX
+        encoded = state.encode()
+        assert len(encoded) <= ENCODED_MAX
+        assert RebuildingSet.decode(encoded).shards == state.shards
+
+    @pytest.mark.parametrize("lsn", [LSN_LAST + 1, LSN_MAX, 2**64 - 1])
+    def test_no_event_tells_of_an_lsn_that_cannot_be(self, lsn: int) -> None:
+        for event in (ShardIsRebuilt(SHARDS[0], FIRST, Lsn(lsn)), ShardTookRecords(SHARDS[0], FIRST, Lsn(lsn))):
+            with pytest.raises(CorruptEntryError):
+                decode_event(encode_event(event))
+
+    @pytest.mark.parametrize(
+        ("field", "value"),
+        [
+            pytest.param((1,), int(LSN_MAX), id="a version at the end of all"),
+            pytest.param((1,), 0, id="entries later than the version"),
+            pytest.param((2,), 100, id="a round later than the version"),
+            pytest.param((3, 0, 3), 100, id="an entry later than the version"),
+            pytest.param((3, 0, 0), int(SHARDS[4]), id="an entry twice"),
+            pytest.param((4, 0, 0), int(SHARDS[1]), id="a donor twice"),
+            pytest.param((5, 0, 0), int(SHARDS[1]), id="a candidate twice"),
+            pytest.param((3, 0, 7), 7, id="a text that is a number"),
+        ],
+    )
+    def test_a_snapshot_whose_content_does_not_hold_is_none(self, field: tuple[int, ...], value: object) -> None:
+        log = Log()
+        log.apply(lost(4), lost(3))
+        fields = msgpack.unpackb(log.state.encode())
+        RebuildingSet.decode(msgpack.packb(fields))
+        row = fields
+        for index in field[:-1]:
+            row = row[index]
+        row[field[-1]] = value
+        with pytest.raises(CorruptEntryError):
+            RebuildingSet.decode(msgpack.packb(fields))
