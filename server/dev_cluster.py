@@ -23,6 +23,7 @@ from logdevice_py.config.parse import load_cluster, render_cluster
 from logdevice_py.config.replication import ReplicationProperty
 from logdevice_py.core.ids import NodeId
 from logdevice_py.core.status import LogDeviceError
+from logdevice_py.runtime.admin_token import program_token
 from server import layout
 from server.cluster_file import read_cluster_file
 from server.os_errors import explain
@@ -88,6 +89,7 @@ def make_config(
         ),
         metadata_log=MetadataLogConfig(nodeset=default_metadata_nodeset(members), replication=replication),
         epoch_store=epoch_store or f"sqlite://{(directory / 'epochs.sqlite').resolve()}",
+        settings={"admin": {"open_reads": True}},  # to look into it with whatever speaks HTTP
     )
     return load_cluster(render_cluster(config))
 
@@ -174,7 +176,9 @@ def _status(directory: Path, *, as_json: bool) -> int:
     rows = ask(directory, "status")
     running = [NodeId(row["node"]) for row in rows if row["state"] == "running"]
     config = read_cluster_file(layout.cluster_file(directory))
-    health = asyncio.run(cluster_health(config, HEALTH_TIMEOUT, [node for node in running if node in config.nodes]))
+    token = program_token(layout.cluster_file(directory), None)
+    asked = [node for node in running if node in config.nodes]
+    health = asyncio.run(cluster_health(config, token, HEALTH_TIMEOUT, asked))
     troubles = {row["node"]: row["troubles"] for row in health.rows}
     for row in rows:
         row["troubles"] = troubles.get(f"N{row['node']}", [])
@@ -276,7 +280,9 @@ async def _listen(supervisor: Supervisor, directory: Path) -> None:
 
 
 async def _until_ready(supervisor: Supervisor, path: Path) -> None:
-    await wait_until_acquainted(supervisor.config, supervisor.running, timeout=READY_TIMEOUT)
+    await wait_until_acquainted(
+        supervisor.config, supervisor.running, timeout=READY_TIMEOUT, token=supervisor.admin_token
+    )
     await wait_until_writable(path, timeout=READY_TIMEOUT)
 
 

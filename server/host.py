@@ -329,7 +329,7 @@ class NodeHost:
         )  # takes a while that nodes without it need not spend
 
         settings = admin_settings(self.config)
-        self._admin = AdminListener(self, settings, read_token(settings, endpoint))
+        self._admin = AdminListener(self, settings, endpoint, read_token(self.path, settings, endpoint))
         await self._admin.listen_on(bind(endpoint.host, endpoint.port))
 
     @property

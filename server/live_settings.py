@@ -46,7 +46,7 @@ LIVE: Final[dict[str, LiveSection]] = {
     ),
     "settings.membership": LiveSection(MembershipSettings),
     "settings.admin": LiveSection(
-        AdminSettings, frozenset({"expose", "token_file"})
+        AdminSettings, frozenset({"expose", "open_reads", "token_file"})
     ),  # no request makes itself more room
 }
 

@@ -8,8 +8,10 @@ from types import TracebackType
 from typing import Final
 
 from client.client import Client
+from logdevice_py.config.admin import admin_settings
 from logdevice_py.config.logs import Durability
 from logdevice_py.core.ids import NodeId
+from logdevice_py.runtime.admin_token import make_token, node_token
 from server import layout
 from server.dev_cluster import make_config
 from server.host import NodeHost
@@ -78,6 +80,7 @@ class LocalCluster:
                 durability=durability_argument(durability),
             )
             write_cluster_file(self.directory, config)
+            make_token(path)
         self.config_file = str(path)
         self._nodes = nodes
         self.hosts: dict[int, NodeHost] = {}
@@ -115,7 +118,11 @@ class LocalCluster:
         try:
             await asyncio.gather(*(self.start_node(node) for node in range(self._nodes)))
             config = self.hosts[0].config
-            await wait_until_acquainted(config, lambda: list(map(NodeId, self.hosts)), timeout=_ACQUAINTED_SECONDS)
+            token = node_token(Path(self.config_file), admin_settings(config).token_file)
+            nodes = self.hosts
+            await wait_until_acquainted(
+                config, lambda: list(map(NodeId, nodes)), timeout=_ACQUAINTED_SECONDS, token=token
+            )
         except BaseException:
             await self._close()
             raise

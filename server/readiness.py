@@ -23,16 +23,19 @@ _PAUSE: Final = 0.05
 
 
 async def wait_until_acquainted(
-    config: ClusterConfig, running: Callable[[], Collection[NodeId]], *, timeout: float
+    config: ClusterConfig, running: Callable[[], Collection[NodeId]], *, timeout: float, token: str | None = None
 ) -> None:
     """Return when each running node has heard of the shards of all running ones: epochs that begin from then on have them in their nodesets.
     An epoch that begins earlier does without those that are slow to start, and its recovery may need each of the few that it has. Nodes
     without an admin API are not asked.
 
+    Args:
+        token: of the admin API, where that asks for it.
+
     Raises:
         LogDeviceError: TIMEDOUT, naming a node that has not heard of another one.
     """
-    asker, end = NodeAsker(config), time.monotonic() + timeout
+    asker, end = NodeAsker(config, token), time.monotonic() + timeout
     try:
         while True:
             nodes = sorted(node for node in running() if admin_endpoint(config, config.nodes[node]) is not None)

@@ -27,6 +27,7 @@ from logdevice_py.config.replication import ReplicationProperty
 from logdevice_py.core.ids import NodeId, format_shard
 from logdevice_py.core.status import LogDeviceError
 from logdevice_py.programs import own_program
+from logdevice_py.runtime.admin_token import make_token
 from logdevice_py.runtime.durable_file import write_durably
 from server import layout
 from server.readiness import wait_until_settled
@@ -67,6 +68,8 @@ class Supervisor:
         self._watchers: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
         self._token = ""
+        self.admin_token: str | None = None
+        """Of the nodes' admin API."""
 
     async def listen(self) -> None:
         """Take commands. OSError when another supervisor serves this directory."""
@@ -76,6 +79,7 @@ class Supervisor:
         path.unlink(missing_ok=True)
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
             file.write(self._token)
+        self.admin_token = make_token(layout.cluster_file(self.directory))
 
     async def start_all(self) -> None:
         """Start every node of the cluster file."""

@@ -93,6 +93,15 @@ def common_options(options: argparse.ArgumentParser, *, timeout: str) -> None:
     options.epilog = EXIT_STATUSES
 
 
+def token_file_option(options: argparse.ArgumentParser) -> None:
+    """The option of programs that use the admin API."""
+    options.add_argument(
+        "--token-file",
+        metavar="FILE",
+        help="holds the token of the nodes' admin API (default: the file beside the cluster file with its name and the suffix .token)",
+    )
+
+
 def parse_timeout(text: str) -> float:
     """Seconds, from a number of seconds or a duration with a unit; for `argparse`."""
     try:

@@ -25,7 +25,13 @@ class AdminSettings:
     token_file: str = setting(
         "",
         unit="text",
-        doc="File with the bearer token that every request must carry, on the nodes and where ldquery runs; empty for none.",
+        doc="File of a node with the token that requests must carry. Empty: the file beside the cluster file that has its name and the "
+        "suffix .token, where programs look too; without that reads are open and actions are refused.",
+    )
+    open_reads: bool = setting(
+        False,
+        unit="flag",
+        doc="What only reads needs no token where only programs of the same machine reach the API.",
     )
     requests_max: int = setting(
         4,

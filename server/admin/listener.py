@@ -20,6 +20,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 from logdevice_py.config.admin import AdminEndpoint, AdminSettings
 from logdevice_py.core.status import LogDeviceError, Status
+from logdevice_py.runtime.admin_token import node_token, token_beside
 from logdevice_py.runtime.clock import monotonic_us
 from logdevice_py.tables.catalog import TABLES
 from logdevice_py.tables.constraints import Constraints
@@ -41,14 +42,17 @@ log = logging.getLogger("logdevice.admin")
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 _SWEEP: Final = 1.0
 """Seconds between looks for idle connections."""
-_TOKEN_MIN: Final = 16
 _HEADER_MAX: Final = 4096
 _BODY_MAX: Final = 4096
 """Bytes of the body of a request."""
 _ACTIONS: Final = "/v1/actions/"
 _TABLES: Final = "/v1/tables/"
 _UNLIMITED: Final = frozenset({"/v1/health", "/v1/ready"})
-"""Answered whatever else is asked: whoever watches the node must not take a busy API for a dead node."""
+"""Answered whatever else is asked: whoever watches the node must not take a busy API for a dead node. They need no token."""
+_NO_ACTIONS: Final = (
+    "actions need a token, and this node has none: write one of 16 characters or more into a file beside its cluster file, with the name of "
+    "that and the suffix .token, and start the node again"
+)
 
 
 def _is_worth_a_line(record: logging.LogRecord) -> bool:
@@ -59,31 +63,23 @@ def _is_worth_a_line(record: logging.LogRecord) -> bool:
 log.addFilter(_is_worth_a_line)
 
 
-def read_token(settings: AdminSettings, endpoint: AdminEndpoint) -> str | None:
+def read_token(cluster_file: Path, settings: AdminSettings, endpoint: AdminEndpoint) -> str | None:
     """The token that requests must carry; None for none.
 
     Raises:
-        LogDeviceError: INVALID_CONFIG: it is required and there is none, it cannot be read, or it is too short.
+        LogDeviceError: INVALID_CONFIG: it is required and there is none, it cannot be read, is too short, or others may read it.
     """
-    if not settings.token_file:
-        if endpoint.is_loopback:
-            return None
+    token = node_token(cluster_file, settings.token_file)
+    if token is not None:
+        return token
+    if not endpoint.is_loopback:
         raise LogDeviceError(
             Status.INVALID_CONFIG,
-            "[settings.admin] token_file: with expose = true other machines reach the admin API: name a file that holds a token",
+            "[settings.admin] expose = true: other machines reach the admin API, and there is no token: "
+            f"write one into {token_beside(cluster_file)}, or name a file in token_file",
         )
-    try:
-        token = Path(settings.token_file).read_text().strip()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no text"
-        raise LogDeviceError(
-            Status.INVALID_CONFIG, f"[settings.admin] token_file: {settings.token_file}: {reason}"
-        ) from None
-    if len(token) < _TOKEN_MIN:
-        raise LogDeviceError(
-            Status.INVALID_CONFIG, f"[settings.admin] token_file: a token has at least {_TOKEN_MIN} characters"
-        )
-    return token
+    log.info("the admin API refuses actions: there is no token; %s would hold it", token_beside(cluster_file))
+    return None
 
 
 class _Placed(asyncio.Protocol):
@@ -109,10 +105,11 @@ class _Placed(asyncio.Protocol):
 class AdminListener:
     """The admin API of one node. It answers from when it listens; until the node serves, NOTREADY."""
 
-    def __init__(self, host: NodeHost, settings: AdminSettings, token: str | None) -> None:
+    def __init__(self, host: NodeHost, settings: AdminSettings, endpoint: AdminEndpoint, token: str | None) -> None:
         self.metrics = AdminMetrics()
         self._host = host
         self._settings = settings
+        self._endpoint = endpoint
         self._token = None if token is None else token.encode()
         self._tables = NodeTables(host)
         self.places = ConnectionPlaces(settings)
@@ -204,16 +201,16 @@ class AdminListener:
         return response
 
     async def _admit(self, request: web.BaseRequest) -> web.StreamResponse:
-        if not self._is_authorized(request):
-            self.metrics.requests_unauthorized += 1
-            return refusal(Status.INVALID_PARAM, "a valid bearer token is required", code=401)
-        if not _names_a_machine(request.host) and self._token is None:
-            self.metrics.requests_unauthorized += 1
-            return refusal(Status.INVALID_PARAM, "Host: write an address, or localhost", code=403)
+        path = request.path
+        if not self._has_token(request):
+            refused = self._refuse_stranger(request)
+            if refused is not None:
+                self.metrics.requests_unauthorized += 1
+                return refused
         running_max = min(
             self._settings.requests_max, self._settings.connections_max
         )  # places are left for health checks
-        if request.path not in _UNLIMITED and self.metrics.requests_running > running_max:
+        if path not in _UNLIMITED and self.metrics.requests_running > running_max:
             self.metrics.requests_overloaded += 1
             return refusal(Status.OVERLOADED, f"{running_max} requests are worked on")
         try:
@@ -250,24 +247,41 @@ class AdminListener:
             raise LogDeviceError(Status.NOTSUPPORTED, f"{request.method[:20]}: only {', '.join(methods)}")
         return handler
 
-    def _is_authorized(self, request: web.BaseRequest) -> bool:
+    def _has_token(self, request: web.BaseRequest) -> bool:
         if self._token is None:
-            return True
+            return False
         scheme, _, given = request.headers.get("Authorization", "").partition(" ")
         # what is no UTF-8 in a header stands there as surrogates
         given_bytes = given.strip().encode("utf-8", "surrogateescape")
         return scheme.lower() == "bearer" and hmac.compare_digest(given_bytes, self._token)
 
+    def _refuse_stranger(self, request: web.BaseRequest) -> web.Response | None:
+        """Why a request without the token is refused; None when it needs none."""
+        if request.path.startswith(_ACTIONS) and self._token is None:
+            return refusal(Status.NOTSUPPORTED, _NO_ACTIONS, code=403)
+        if request.path.startswith(_ACTIONS) or not (self._reads_are_open() or request.path in _UNLIMITED):
+            return refusal(Status.INVALID_PARAM, "a valid bearer token is required", code=401)
+        if self._endpoint.is_loopback and not _names_a_machine(request.host):
+            return refusal(Status.INVALID_PARAM, "Host: write an address, or localhost", code=403)
+        return None
+
+    def _reads_are_open(self) -> bool:
+        """Whether what only reads needs no token."""
+        return self._token is None or (self._settings.open_reads and self._endpoint.is_loopback)
+
     async def _health(self, request: web.BaseRequest) -> web.StreamResponse:
         """The process answers; what else is known of its health stands beside that, and is no reason to end it."""
-        return answer({"status": "OK", "node": self._host.node_id, **self._facts()})
+        return answer({"status": "OK", **self._facts(request)})
 
     async def _ready(self, request: web.BaseRequest) -> web.StreamResponse:
         status = self._host.readiness()
-        return answer({"status": status.name, **self._facts()}) if status is Status.OK else refusal(status)
+        return answer({"status": status.name, **self._facts(request)}) if status is Status.OK else refusal(status)
 
-    def _facts(self) -> dict[str, Any]:
-        return self._host.health() if self._host.is_open else {}
+    def _facts(self, request: web.BaseRequest) -> dict[str, Any]:
+        """For whoever may read."""
+        if not self._reads_are_open() and not self._has_token(request):
+            return {}
+        return {"node": self._host.node_id, **(self._host.health() if self._host.is_open else {})}
 
     async def _node(self, request: web.BaseRequest) -> web.StreamResponse:
         self._must_serve()
@@ -324,7 +338,7 @@ class AdminListener:
 
     async def _description(self, request: web.BaseRequest) -> web.StreamResponse:
         tables = (TABLES[name] for name in self._tables.names())
-        return answer(describe(tables, protected=self._token is not None))
+        return answer(describe(tables, protected=not self._reads_are_open()))
 
     async def _action(self, name: str, request: web.BaseRequest) -> web.StreamResponse:
         """What pages of the Web can have a browser send without asking has no such content type."""

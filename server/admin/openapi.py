@@ -19,6 +19,7 @@ _TYPES: Final = {
     ColumnKind.TIME: "integer",
 }
 _ERROR: Final = {"$ref": "#/components/schemas/Error"}
+_BEARER: Final = [{"token": list[str]()}]
 _QUERY: Final = (
     ("log_id", "integer", "Rows of this log."),
     ("shard", "integer", "Rows of the shard of this index."),
@@ -31,7 +32,7 @@ _QUERY: Final = (
 
 
 def describe(tables: Iterable[TableDeclaration], *, protected: bool) -> dict[str, Any]:
-    """As OpenAPI 3.1 wants it. `protected`: requests need a bearer token."""
+    """As OpenAPI 3.1 wants it. `protected`: also what only reads needs the bearer token."""
     paths: dict[str, Any] = {
         "/v1/health": _get("Whether the process answers.", _object()),
         "/v1/ready": _get("Whether the node takes requests of clients.", _object()),
@@ -62,11 +63,15 @@ def describe(tables: Iterable[TableDeclaration], *, protected: bool) -> dict[str
         "openapi": "3.1.0",
         "info": {"title": "Admin API of a node of logdevice_py", "version": "1"},
         "paths": paths,
-        "components": {"schemas": {"Error": error}},
+        "components": {
+            "schemas": {"Error": error},
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
     }
     if protected:
-        document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
-        document["security"] = [{"token": []}]
+        document["security"] = _BEARER
+        for path in ("/v1/health", "/v1/ready"):
+            paths[path]["get"]["security"] = []
     return document
 
 
@@ -122,7 +127,8 @@ def _action(action: AdminAction) -> dict[str, Any]:
         "properties": {parameter.name: _property(parameter) for parameter in action.parameters},
     }
     body = {"required": True, "content": {"application/json": {"schema": schema}}}
-    return {"post": {"summary": action.doc, "requestBody": body, "responses": _answers(_object())}}
+    described = {"summary": action.doc, "security": _BEARER, "requestBody": body, "responses": _answers(_object())}
+    return {"post": described}
 
 
 def _property(parameter: Parameter) -> dict[str, Any]:

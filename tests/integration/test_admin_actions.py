@@ -16,10 +16,12 @@ from logdevice_py.config.parse import load_cluster
 from logdevice_py.core.ids import LogId, NodeId
 from logdevice_py.core.lsn import LSN
 from logdevice_py.core.status import LogDeviceError, Status
+from logdevice_py.runtime.admin_token import program_token, token_beside
+from server import layout
 from server.admin.actions import ACTIONS
 from server.local_cluster import LocalCluster
 from tests.integration.process_cluster import process_cluster
-from tests.integration.test_admin_api import LONG_ENOUGH, exchange, get, is_ended, one_node
+from tests.integration.test_admin_api import LONG_ENOUGH, RIGHT, exchange, get, is_ended, one_node, write_token
 
 LOG = LogId(1)
 NO_ACTIONS = [
@@ -60,7 +62,9 @@ async def act_at(config_file: str, node: int, name: str, parameters: Mapping[str
     endpoint = admin_endpoint(config, config.nodes[NodeId(node)])
     assert endpoint is not None
     reader, writer = await asyncio.open_connection(endpoint.host, endpoint.port)
-    writer.write(post(f"/v1/actions/{name}", json.dumps(parameters).encode()))
+    token = program_token(Path(config_file), None)
+    authorization = () if token is None else (f"Authorization: Bearer {token}",)
+    writer.write(post(f"/v1/actions/{name}", json.dumps(parameters).encode(), *authorization))
     head, _, body = (await asyncio.wait_for(reader.read(), 60)).partition(b"\r\n\r\n")
     writer.close()
     return int(head.split()[1]), json.loads(body)
@@ -190,6 +194,7 @@ async def test_settings_are_changed_and_taken_back_while_the_node_runs(tmp_path:
 
 async def test_what_shards_do_is_changed_while_they_do_it(tmp_path: Path) -> None:
     file = {"scrub_interval_us": "1h", "partitions_max": 77}
+    write_token(token_beside(layout.cluster_file(tmp_path)))
     async with one_node(tmp_path, {}, storage=file) as cluster, cluster.client() as client:
         change = {"section": "settings.storage", "name": "scrub_interval_us"}
         assert (await act(cluster, "set", **change, value="2h"))[1]["value"] == "2h"
@@ -212,6 +217,7 @@ async def test_what_shards_do_is_changed_while_they_do_it(tmp_path: Path) -> Non
 
 
 async def test_the_limits_of_the_api_itself_can_be_changed(tmp_path: Path) -> None:
+    write_token(token_beside(layout.cluster_file(tmp_path)))
     async with one_node(tmp_path, {}) as cluster:
         change = {"section": "settings.admin", "name": "connections_per_address_max"}
         assert (await act(cluster, "set", **change, value="1"))[0] == 200
@@ -250,9 +256,10 @@ async def test_a_node_that_is_told_to_stop_ends_in_order(tmp_path: Path) -> None
 
 
 async def test_what_is_no_action_is_refused_and_does_nothing(tmp_path: Path) -> None:
+    write_token(token_beside(layout.cluster_file(tmp_path)))
     async with one_node(tmp_path, {}) as cluster:
         for body, content_type, code in NO_ACTIONS:
-            request = post("/v1/actions/start_recovery", body, content_type=content_type)
+            request = post("/v1/actions/start_recovery", body, RIGHT, content_type=content_type)
             status, answer = await exchange(cluster, request)
             assert status == code, body[:100]
             assert json.loads(answer)["error"]["detail"]
@@ -260,10 +267,9 @@ async def test_what_is_no_action_is_refused_and_does_nothing(tmp_path: Path) -> 
 
 
 async def test_actions_are_posted_known_and_authorized(tmp_path: Path) -> None:
-    token = tmp_path / "token"
-    token.write_text("a secret of some length\n")
+    token = write_token(tmp_path / "token")
     async with one_node(tmp_path / "cluster", {"token_file": str(token)}) as cluster:
-        right = "Authorization: Bearer a secret of some length"
+        right = RIGHT
         for headers in ((), ("Authorization: Bearer a secret of some lengtH",), ("Authorization: Bearer",)):
             assert (await exchange(cluster, post("/v1/actions/stop", b"{}", *headers)))[0] == 401
         assert not cluster.hosts[0].stop_wanted.done()
@@ -274,35 +280,52 @@ async def test_actions_are_posted_known_and_authorized(tmp_path: Path) -> None:
         assert cluster.hosts[0].stop_wanted.done()
 
 
+async def test_a_node_without_a_token_does_nothing_that_it_is_asked_for_and_can_be_looked_at(tmp_path: Path) -> None:
+    async with one_node(tmp_path, {}) as cluster:
+        for name in ACTIONS:
+            for headers in ((), ("Authorization: Bearer ",), ("Authorization: Bearer None",), (RIGHT,)):
+                status, answer = await exchange(cluster, post(f"/v1/actions/{name}", b"{}", *headers))
+                assert (status, json.loads(answer)["error"]["status"]) == (403, "NOTSUPPORTED")
+                assert "actions need a token, and this node has none" in json.loads(answer)["error"]["detail"]
+        assert not cluster.hosts[0].stop_wanted.done()
+        assert await query(cluster, "SELECT node_id FROM info") == [(0,)]
+        described = json.loads((await exchange(cluster, get("/v1/openapi.json")))[1])
+        assert "security" not in described
+        assert described["paths"]["/v1/actions/stop"]["post"]["security"] == [{"token": []}]
+
+
 async def test_a_body_that_never_comes_is_not_waited_for(tmp_path: Path) -> None:
+    write_token(token_beside(layout.cluster_file(tmp_path)))
     async with one_node(tmp_path, {"request_timeout_us": LONG_ENOUGH}) as cluster:
-        request = post("/v1/actions/stop", b"").replace(b"Content-Length: 0", b"Content-Length: 100")
+        request = post("/v1/actions/stop", b"", RIGHT).replace(b"Content-Length: 0", b"Content-Length: 100")
         assert (await exchange(cluster, request + b'{"a'))[0] in (0, 408)
         assert not cluster.hosts[0].stop_wanted.done()
         assert (await exchange(cluster, get("/v1/health")))[0] == 200
 
 
 async def test_the_description_has_every_path_and_what_it_takes(tmp_path: Path) -> None:
+    write_token(token_beside(layout.cluster_file(tmp_path)))
     async with one_node(tmp_path, {}) as cluster:
-        status, body = await exchange(cluster, get("/v1/openapi.json"))
+        status, body = await exchange(cluster, get("/v1/openapi.json", RIGHT))
         document = json.loads(body)
         assert (status, document["openapi"]) == (200, "3.1.0")
         for path, methods in document["paths"].items():
             for method, described in methods.items():
                 assert described["summary"].endswith("."), path
                 assert "default" in described["responses"]
-                request = get(path) if method == "get" else post(path, b"[]")
+                request = get(path, RIGHT) if method == "get" else post(path, b"[]", RIGHT)
                 code, _ = await exchange(cluster, request)
                 needs = any(each["required"] for each in described.get("parameters", ()))
                 assert code == (400 if method == "post" or needs else 200), path
-        _, listed = await exchange(cluster, get("/v1/tables"))
+        _, listed = await exchange(cluster, get("/v1/tables", RIGHT))
         for table in json.loads(listed)["tables"]:
             assert f"/v1/tables/{table['name']}" in document["paths"]
         for name, action in ACTIONS.items():
             content = document["paths"][f"/v1/actions/{name}"]["post"]["requestBody"]["content"]
             schema = content["application/json"]["schema"]
             assert schema["required"] == [parameter.name for parameter in action.parameters]
-        assert "security" not in document
+        assert document["security"] == [{"token": []}]
+        assert document["paths"]["/v1/health"]["get"]["security"] == []
 
 
 def test_a_parameter_that_is_missing_is_named_with_its_meaning() -> None:

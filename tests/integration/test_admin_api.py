@@ -6,6 +6,9 @@ import asyncio
 import dataclasses
 import itertools
 import json
+import os
+import stat
+import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -19,6 +22,7 @@ from logdevice_py.config.logs import Durability
 from logdevice_py.config.parse import load_cluster
 from logdevice_py.core.ids import NodeId
 from logdevice_py.core.status import LogDeviceError, Status
+from logdevice_py.runtime.admin_token import make_token, node_token, program_token, token_beside
 from logdevice_py.tables import from_cluster_file
 from server import layout
 from server.admin.metrics import AdminMetrics
@@ -85,19 +89,151 @@ def get(path: str, *headers: str) -> bytes:
     return "\r\n".join([*lines, "", ""]).encode()
 
 
+TOKEN = "a secret of some length"
+RIGHT = f"Authorization: Bearer {TOKEN}"
+
+
+def write_token(path: Path, text: str = f"{TOKEN}\n") -> Path:
+    """A file that only its owner reads."""
+    path.write_text(text)
+    path.chmod(0o600)
+    return path
+
+
 async def test_a_token_is_asked_for_where_the_file_names_one(tmp_path: Path) -> None:
-    token = tmp_path / "token"
-    token.write_text("a secret of some length\n")
+    token = write_token(tmp_path / "token")
     async with one_node(tmp_path / "cluster", {"token_file": str(token)}) as cluster:
         for headers in ((), ("Authorization: Bearer another secret",), ("Authorization: Basic YTpi",)):
-            status, body = await exchange(cluster, get("/v1/node", *headers))
-            assert status == 401
-            assert b"instance" not in body
-        status, body = await exchange(cluster, get("/v1/node", "Authorization: Bearer a secret of some length"))
+            for page in ("/v1/node", "/metrics", "/v1/tables/info", "/v1/openapi.json", "/nothing"):
+                status, body = await exchange(cluster, get(page, *headers))
+                assert status == 401
+                assert b"instance" not in body
+        status, body = await exchange(cluster, get("/v1/node", RIGHT))
         assert (status, json.loads(body)["node_id"]) == (200, 0)
+        with LDQuery(cluster.config_file, deadline=60, token_file=token) as session:
+            result = await asyncio.to_thread(session.query, "SELECT node_id FROM info")
+        assert (result.rows, result.failures) == ([(0,)], [])
+
+
+async def test_who_watches_a_node_needs_no_token_and_is_told_no_more_than_that_it_lives(tmp_path: Path) -> None:
+    async with one_node(tmp_path / "cluster", {"token_file": str(write_token(tmp_path / "token"))}) as cluster:
+        for page in ("/v1/health", "/v1/ready"):
+            status, body = await exchange(cluster, get(page))
+            assert (status, json.loads(body)) == (200, {"status": "OK"})
+            status, body = await exchange(cluster, get(page, RIGHT))
+            assert (status, json.loads(body)["shards"]["S0"]["status"]) == (200, "OK")
+
+
+async def test_a_token_beside_the_cluster_file_is_found_by_nodes_and_programs(tmp_path: Path) -> None:
+    cluster_file = layout.cluster_file(tmp_path)
+    write_token(token_beside(cluster_file))
+    async with one_node(tmp_path, {}) as cluster:
+        assert (await exchange(cluster, get("/v1/node")))[0] == 401
         with LDQuery(cluster.config_file, deadline=60) as session:
             result = await asyncio.to_thread(session.query, "SELECT node_id FROM info")
         assert (result.rows, result.failures) == ([(0,)], [])
+        with LDQuery(load_cluster(cluster_file.read_text()), deadline=60) as session:
+            result = await asyncio.to_thread(session.query, "SELECT node_id FROM info")
+        assert "it asks for a token: put the node's beside the cluster file" in str(result.failures[0])
+
+
+async def test_reads_without_the_token_are_answered_where_the_file_says_so_and_actions_never(tmp_path: Path) -> None:
+    write_token(token_beside(layout.cluster_file(tmp_path)))
+    async with one_node(tmp_path, {"open_reads": True}) as cluster:
+        assert (await exchange(cluster, get("/v1/node")))[0] == 200
+        assert (await exchange(cluster, get("/v1/node").replace(b"127.0.0.1", b"web.example")))[0] == 403
+        action = get("/v1/actions/stop", "Content-Type: application/json", "Content-Length: 2").replace(b"GET", b"POST")
+        assert (await exchange(cluster, action + b"{}"))[0] == 401
+        assert not cluster.hosts[0].stop_wanted.done()
+
+
+class Stranger:
+    """Somebody who answers HTTP and keeps what he was sent."""
+
+    def __init__(self) -> None:
+        self.heard = b""
+
+    async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.heard += await reader.readuntil(b"\r\n\r\n")
+        writer.write(
+            b"HTTP/1.1 307 See\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+        )
+        writer.close()
+
+
+async def test_a_secret_that_a_strangers_cluster_file_names_is_not_sent(tmp_path: Path) -> None:
+    home, unpacked = tmp_path / "home", tmp_path / "unpacked"
+    home.mkdir()
+    mine = write_token(home / "cluster.token")
+    other = write_token(home / ".netrc", "machine example.org login me password another\n")
+    stranger = Stranger()
+    server = await asyncio.start_server(stranger, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    unpacked.mkdir()
+    config = make_config(unpacked, nodes=1, logs=1, replicate="node:1", racks=1, epoch_store=None)
+    (member,) = config.nodes.values()
+    there = {member.node: dataclasses.replace(member, host="127.0.0.1", admin_port=port)}
+    for named in (mine, other, Path("../home/cluster.token"), Path(".netrc")):
+        hostile = dataclasses.replace(config, nodes=there, settings={"admin": {"token_file": str(named)}})
+        write_cluster_file(unpacked, hostile)
+        saved = home / "downloaded.toml"  # beside the user's own
+        saved.write_text(layout.cluster_file(unpacked).read_text())
+        for opened in (layout.cluster_file(unpacked), saved):
+            with LDQuery(opened, deadline=5) as session:
+                result = await asyncio.to_thread(session.query, "SELECT * FROM info")
+            assert result.failures
+            command = [sys.executable, "-m", "client.cli.ctl.main", "-c", str(opened), "--timeout", "5s", "stop", "N0"]
+            ldctl = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.DEVNULL)
+            assert await ldctl.wait() != 0
+    for link in ("symlink_to", "hardlink_to"):
+        getattr(token_beside(layout.cluster_file(unpacked)), link)(mine)
+        with pytest.raises(LogDeviceError, match="--token-file"):
+            LDQuery(layout.cluster_file(unpacked))
+        token_beside(layout.cluster_file(unpacked)).unlink()
+    assert stranger.heard.count(b"GET /v1/tables/info") >= 16
+    assert b"uthorization" not in stranger.heard
+    server.close()
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o640, 0o604, 0o622])
+def test_a_token_that_others_may_read_is_refused(tmp_path: Path, mode: int) -> None:
+    if os.geteuid() == 0:
+        os.chown(tmp_path, 1, 1)
+    path = write_token(tmp_path / "cluster.token")
+    if os.geteuid() == 0:
+        os.chown(path, 1, 1)
+    path.chmod(mode)
+    for find in (
+        lambda: node_token(tmp_path / "cluster.toml", ""),
+        lambda: node_token(tmp_path / "cluster.toml", "cluster.token"),
+        lambda: program_token(tmp_path / "cluster.toml", None),
+        lambda: program_token(None, path),
+        lambda: make_token(tmp_path / "cluster.toml"),
+    ):
+        with pytest.raises(LogDeviceError, match=f"other users may read or change it: chmod 600 {path}") as refused:
+            find()
+        assert refused.value.status is Status.INVALID_CONFIG
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "too short", "two lines of it\nare no token", "no ASCII: \u00e9\u00e9\u00e9\u00e9\u00e9\u00e9\u00e9\u00e9"],
+)
+def test_what_is_no_token_is_refused(tmp_path: Path, text: str) -> None:
+    write_token(tmp_path / "cluster.token", text)
+    with pytest.raises(LogDeviceError, match=r"token file .*cluster\.token: a token "):
+        node_token(tmp_path / "cluster.toml", "")
+
+
+def test_a_token_that_is_made_is_kept_and_only_its_owner_reads_it(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        token = make_token(tmp_path / "cluster.toml")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "cluster.token").stat().st_mode) == 0o600
+    assert make_token(tmp_path / "cluster.toml") == program_token(tmp_path / "cluster.toml", None) == token
+    assert len(token) == 32
 
 
 async def test_other_machines_are_not_let_in_without_a_token(tmp_path: Path) -> None:
@@ -108,7 +244,7 @@ async def test_other_machines_are_not_let_in_without_a_token(tmp_path: Path) -> 
     members = {node: dataclasses.replace(member, host="0.0.0.0", port=port) for node, member in config.nodes.items()}
     write_cluster_file(tmp_path, dataclasses.replace(config, nodes=members, settings={"admin": {"expose": True}}))
     path = layout.cluster_file(tmp_path)
-    with pytest.raises(LogDeviceError, match="token_file") as refused:
+    with pytest.raises(LogDeviceError, match="there is no token: write one into ") as refused:
         await NodeHost.open(path, NodeId(0), tmp_path / "n0")
     assert refused.value.status is Status.INVALID_CONFIG
 
@@ -140,9 +276,7 @@ STRANGE = (
 async def test_headers_and_paths_that_are_no_text_are_refused_without_a_trace(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    token = tmp_path / "token"
-    token.write_text("a secret of some length\n")
-    token.chmod(0o600)
+    token = write_token(tmp_path / "token")
     right = b"Authorization: Bearer a secret of some length\r\n"
     async with one_node(tmp_path / "cluster", {"token_file": str(token)}) as cluster:
         for path in (

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
-from client.cli.ctl.verb import PROGRAM, Verb, show, show_rows
+from client.cli.ctl.verb import PROGRAM, Verb, show, show_rows, token_of
 from client.cli.program import EXIT_OK, say
 from logdevice_py.config.attributes import ATTRIBUTES, render_attribute
 from logdevice_py.config.cluster import ClusterConfig
@@ -112,8 +112,9 @@ def _write(path: Path, change: Change, arguments: argparse.Namespace) -> Cluster
 
 def _changed(change: Change, done: str) -> Callable[[Client, argparse.Namespace], Awaitable[int]]:
     async def run(client: Client, arguments: argparse.Namespace) -> int:
+        token = token_of(arguments)
         config = await asyncio.to_thread(_write, Path(arguments.config), change, arguments)
-        late = await _late(config, arguments.timeout or _TAKEN_WITHIN)
+        late = await _late(config, token, arguments.timeout or _TAKEN_WITHIN)
         result = {"path": arguments.path, "done": done, "version": config.version, "late": late}
         show(arguments, result, plain=f"{arguments.path}: {done}, in version {config.version} of {arguments.config}")
         if late:
@@ -123,7 +124,7 @@ def _changed(change: Change, done: str) -> Callable[[Client, argparse.Namespace]
     return run
 
 
-async def _late(config: ClusterConfig, seconds: float) -> list[str]:
+async def _late(config: ClusterConfig, token: str | None, seconds: float) -> list[str]:
     """Nodes with an admin API of which it is not known after a while that they use the version."""
     from client.cli.query.fetch import NodeAsker, as_dicts
     from logdevice_py.tables.catalog import TABLES
@@ -131,7 +132,7 @@ async def _late(config: ClusterConfig, seconds: float) -> list[str]:
 
     table = TABLES["info"]
     missing = [node for node, member in config.nodes.items() if member.admin_port is not None]
-    asker = NodeAsker(config)
+    asker = NodeAsker(config, token)
     loop = asyncio.get_running_loop()
     ends = loop.time() + seconds
     try:

@@ -70,14 +70,17 @@ class Health:
         return EXIT_UNHEALTHY if self.told() else EXIT_OK
 
 
-async def cluster_health(config: ClusterConfig, seconds: float, nodes: Collection[NodeId] | None = None) -> Health:
+async def cluster_health(
+    config: ClusterConfig, token: str | None, seconds: float, nodes: Collection[NodeId] | None = None
+) -> Health:
     """Ask the nodes; where all that is wrong may be over in a moment, ask again a little later.
 
     Args:
+        token: of the admin API.
         seconds: how long they get to answer.
         nodes: those that are asked; None: all of the cluster file.
     """
-    asker, end = NodeAsker(config), time.monotonic() + min(_PASSES, seconds)
+    asker, end = NodeAsker(config, token), time.monotonic() + min(_PASSES, seconds)
     try:
         while True:
             found, silent = await ask_tables(asker, list(config.nodes if nodes is None else nodes), _ASKED, seconds)

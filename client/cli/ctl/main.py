@@ -11,7 +11,7 @@ from client.cli.ctl.logs import VERBS as LOG_VERBS
 from client.cli.ctl.nodes import VERBS as NODE_VERBS
 from client.cli.ctl.shards import VERBS as SHARD_VERBS
 from client.cli.ctl.verb import PROGRAM, Verb
-from client.cli.program import EXIT_STATUSES, parse_timeout, run_program
+from client.cli.program import EXIT_STATUSES, parse_timeout, run_program, token_file_option
 
 VERBS: tuple[Verb, ...] = (*NODE_VERBS, *LOG_VERBS, *GROUP_VERBS, *SHARD_VERBS)
 
@@ -27,6 +27,7 @@ def parser() -> argparse.ArgumentParser:
         epilog=EXIT_STATUSES,
     )
     options.add_argument("-c", "--config", required=True, metavar="FILE", help="the cluster file")
+    token_file_option(options)
     options.add_argument("--json", action="store_true", help="print results as JSON, one object a line")
     options.add_argument(
         "--timeout",

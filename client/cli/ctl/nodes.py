@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from client.cli.ctl.verb import PROGRAM, Verb, show, show_rows
+from client.cli.ctl.verb import PROGRAM, Verb, show, show_rows, token_of
 from client.cli.program import EXIT_FAILED, EXIT_OK, EXIT_UNANSWERED, exit_status, say
 from logdevice_py.core.ids import NODE_ID_MAX, NodeId
 from logdevice_py.core.status import LogDeviceError, Status
@@ -40,10 +40,10 @@ def parse_nodes(text: str) -> NodeId | None:
     return None if text == "all" else parse_node(text)
 
 
-def _asker(client: Client) -> NodeAsker:
+def _asker(client: Client, arguments: argparse.Namespace) -> NodeAsker:
     from client.cli.query.fetch import NodeAsker  # takes a while that other verbs need not spend
 
-    return NodeAsker(client.config)
+    return NodeAsker(client.config, token_of(arguments))
 
 
 def _chosen(client: Client, node: NodeId | None) -> list[NodeId]:
@@ -61,7 +61,7 @@ def _chosen(client: Client, node: NodeId | None) -> list[NodeId]:
 async def _status(client: Client, arguments: argparse.Namespace) -> int:
     from client.cli.ctl.health import cluster_health
 
-    health = await cluster_health(client.config, arguments.timeout or _SECONDS)
+    health = await cluster_health(client.config, token_of(arguments), arguments.timeout or _SECONDS)
     if not arguments.json:
         config, silent = client.config, len(health.silent)
         say_plain = (
@@ -93,7 +93,7 @@ async def _stop(client: Client, arguments: argparse.Namespace) -> int:
     (node,) = _chosen(client, arguments.node)
     seconds = arguments.timeout or _STOP_SECONDS
     ends = time.monotonic() + seconds
-    asker = _asker(client)
+    asker = _asker(client, arguments)
     try:
         if arguments.only_sequencing:
             drained = (await asker.act(node, "drain", {}, seconds))["drained"]
@@ -140,7 +140,7 @@ async def _show_settings(client: Client, arguments: argparse.Namespace) -> int:
     from client.cli.ctl.health import ask_tables
 
     nodes = _chosen(client, arguments.node)
-    asker = _asker(client)
+    asker = _asker(client, arguments)
     try:
         found, silent = await ask_tables(asker, nodes, ("settings",), arguments.timeout or _SECONDS)
     finally:
@@ -193,7 +193,7 @@ async def _unset(client: Client, arguments: argparse.Namespace) -> int:
 async def _change(client: Client, arguments: argparse.Namespace, action: str, more: Mapping[str, Any]) -> int:
     section, name = arguments.setting
     nodes = _chosen(client, arguments.node)
-    asker = _asker(client)
+    asker = _asker(client, arguments)
     given = {"section": section, "name": name, **more}
     try:
         answers = await asyncio.gather(

@@ -7,10 +7,12 @@ import datetime
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from client.cli.positions import Anchor, NamedPosition, parse_position
 from client.cli.program import make_safe, put, standard_output
+from logdevice_py.runtime.admin_token import program_token
 
 if TYPE_CHECKING:
     from client.client import Client
@@ -33,6 +35,15 @@ class Verb:
     """Adds the verb's own arguments."""
     run: Callable[[Client, argparse.Namespace], Awaitable[int]]
     """Does it with an open client; returns the exit status. Results go through `show`; a LogDeviceError ends the program with its status."""
+
+
+def token_of(arguments: argparse.Namespace) -> str | None:
+    """The token of the admin API that the user has.
+
+    Raises:
+        LogDeviceError: INVALID_CONFIG: it cannot be used.
+    """
+    return program_token(Path(arguments.config), arguments.token_file)
 
 
 def show(arguments: argparse.Namespace, values: Mapping[str, Any], *, plain: str | None = None) -> None:

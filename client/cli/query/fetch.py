@@ -7,19 +7,20 @@ import json
 import os
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import aiohttp
 
-from logdevice_py.config.admin import AdminEndpoint, admin_endpoint, admin_settings, format_address
+from logdevice_py.config.admin import AdminEndpoint, admin_endpoint, format_address
 from logdevice_py.config.cluster import ClusterConfig, NodeConfig
 from logdevice_py.core.ids import NodeId
 from logdevice_py.core.status import LogDeviceError, Status
+from logdevice_py.runtime.admin_token import SUFFIX
 from logdevice_py.tables.catalog import TABLES
 from logdevice_py.tables.constraints import EVERYTHING, Constraints
 from logdevice_py.tables.declare import Cell, TableDeclaration
 
+_UNAUTHORIZED: Final = 401
 HEDGE: Final = 0.3
 """Seconds after which another node is asked for what any node knows."""
 Row = Sequence[Cell]
@@ -42,9 +43,13 @@ class NodeFailure:
 class NodeAsker:
     """Asks the nodes of one cluster. Its coroutines run on one loop."""
 
-    def __init__(self, config: ClusterConfig) -> None:
+    def __init__(self, config: ClusterConfig, token: str | None) -> None:
+        """
+        Args:
+            token: what `program_token` found for the file of `config`; every request carries it.
+        """
         self._config = config
-        self._token = _token(admin_settings(config).token_file)
+        self._token = token
         self._session: aiohttp.ClientSession | None = None
         self.requests = 0
         """Requests sent so far."""
@@ -122,8 +127,9 @@ class NodeAsker:
             await self._request(TABLES["info"], member, EVERYTHING, None)
             url, _ = self._url(member, f"actions/{action}")
             self.requests += 1
-            async with self._connected().post(url, json=dict(given)) as response:
+            async with self._connected().post(url, json=dict(given), allow_redirects=False) as response:
                 body = await response.read()
+            self._check_allowed(response.status)
             content = _content(response.status, body)
             if not isinstance(content, dict):
                 raise LogDeviceError(Status.INTERNAL, "an answer that is not understood")
@@ -157,6 +163,14 @@ class NodeAsker:
         except (aiohttp.ClientError, OSError) as error:
             return NodeFailure(node, what, Status.PEER_CLOSED, str(error) or type(error).__name__)
 
+    def _check_allowed(self, code: int) -> None:
+        if code == _UNAUTHORIZED:
+            why = "it asks for a token" if self._token is None else "it does not take this token"
+            raise LogDeviceError(
+                Status.INVALID_CONFIG,
+                f"{why}: put the node's beside the cluster file, with the name of that and the suffix {SUFFIX}, or name a file with --token-file",
+            )
+
     def _url(self, member: NodeConfig, path: str) -> tuple[str, AdminEndpoint]:
         endpoint = admin_endpoint(self._config, member)
         if endpoint is None:
@@ -179,8 +193,9 @@ class NodeAsker:
         if limit is not None:
             parameters["limit"] = str(limit)
         self.requests += 1
-        async with self._connected().get(url, params=parameters) as response:
+        async with self._connected().get(url, params=parameters, allow_redirects=False) as response:
             body = await response.read()
+        self._check_allowed(response.status)
         who, rows = _parse(table, response.status, body)
         if who != (self._config.name, member.node):
             hint = " (without expose in [settings.admin] only programs on its own machine reach a node)"
@@ -251,15 +266,3 @@ def _raise_if_fatal(failure: NodeFailure) -> None:
         )
     if failure.status is Status.INVALID_PARAM:
         raise LogDeviceError(Status.INVALID_PARAM, str(failure))
-
-
-def _token(path: str) -> str | None:
-    if not path:
-        return None
-    try:
-        return Path(path).read_text().strip()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no text"
-        raise LogDeviceError(
-            Status.INVALID_CONFIG, f"[settings.admin] token_file: {path}: {reason}; copy it here from a node"
-        ) from None

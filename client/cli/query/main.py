@@ -18,6 +18,7 @@ from client.cli.program import (
     put,
     say,
     standard_output,
+    token_file_option,
 )
 from client.cli.query.formats import FOR_PEOPLE, FORMATS, LSN_CHOICES
 from client.cli.query.session import DEADLINE, ROWS_PER_NODE_MAX, LDQuery, QueryResult
@@ -34,6 +35,7 @@ def parser() -> argparse.ArgumentParser:
     """The options."""
     options = argparse.ArgumentParser(prog=NAME, description=__doc__, epilog=_EPILOG)
     options.add_argument("-c", "--config", required=True, metavar="FILE", help="the cluster file")
+    token_file_option(options)
     options.add_argument(
         "sql",
         nargs="?",
@@ -75,7 +77,9 @@ def show(result: QueryResult, form: str, lsn: str | None, *, counts: bool = Fals
 
 def run(arguments: argparse.Namespace) -> int:
     """The program, after its options."""
-    with LDQuery(arguments.config, deadline=arguments.timeout, full=arguments.full) as session:
+    with LDQuery(
+        arguments.config, deadline=arguments.timeout, full=arguments.full, token_file=arguments.token_file
+    ) as session:
         sql = arguments.sql
         if sql is None and sys.stdin.isatty():
             from client.cli.query.shell import QueryShell

@@ -24,6 +24,7 @@ from logdevice_py.config.cluster import ClusterConfig, Roles
 from logdevice_py.core.ids import NodeId
 from logdevice_py.core.lsn import format_lsn
 from logdevice_py.core.status import LogDeviceError, Status
+from logdevice_py.runtime.admin_token import program_token
 from logdevice_py.tables import from_cluster_file
 from logdevice_py.tables.catalog import TABLES
 from logdevice_py.tables.constraints import Constraints
@@ -118,6 +119,7 @@ class LDQuery:
         deadline: float = DEADLINE,
         full: bool = False,
         clients: Sequence[Client | SyncClient] = (),
+        token_file: str | Path | None = None,
     ) -> None:
         """
         Args:
@@ -125,6 +127,8 @@ class LDQuery:
             deadline: seconds that nodes get to answer for one statement.
             full: fetch tables however large they are.
             clients: of this process, open; what they read stands in table `client_read_streams`.
+            token_file: holds the token of the nodes' admin API; by default the file beside the cluster file with its name and the suffix
+                .token, if there is one.
 
         Raises:
             LogDeviceError: INVALID_CONFIG.
@@ -133,7 +137,8 @@ class LDQuery:
         self.deadline = deadline
         self.full = full
         self._clients = [ClientRows(client) for client in clients]
-        self._asker = NodeAsker(self.config)
+        cluster_file = None if isinstance(config, ClusterConfig) else Path(config)
+        self._asker = NodeAsker(self.config, program_token(cluster_file, token_file))
         self._thread = _LoopThread()
         self._closed = False
         self._ends = 0.0
