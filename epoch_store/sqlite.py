@@ -228,6 +228,9 @@ class SqliteFile:
             return self._connection
         if self._identity != (0, 0) and self._file_identity() != self._identity:
             raise sqlite3.DatabaseError("the file was removed or replaced while it was in use: restart the node")
+        # SQLite makes its other files with the mode of this one
+        with contextlib.suppress(FileExistsError):
+            os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         connection = sqlite3.connect(
             self._path,
             timeout=self._settings.busy_timeout_us / SECOND,

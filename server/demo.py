@@ -30,6 +30,7 @@ from server.demo_input import DemoInputError, lines_of
 from server.demo_progress import DemoProgress
 from server.dev_cluster import make_config
 from server.os_errors import explain
+from server.private_files import keep_files_private
 from server.readiness import wait_until_acquainted, wait_until_writable
 from server.scratch import ScratchDirectory
 from server.supervisor import Supervisor, write_cluster_file
@@ -346,6 +347,7 @@ def main(argv: list[str] | None = None) -> int:
             directory = scratch.path
         else:
             directory = arguments.keep.resolve()
+            keep_files_private()
             directory.mkdir(parents=True, exist_ok=True)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(run(arguments, directory, lines))

@@ -27,6 +27,7 @@ from logdevice_py.runtime.admin_token import program_token
 from server import layout
 from server.cluster_file import read_cluster_file
 from server.os_errors import explain
+from server.private_files import keep_files_private
 from server.readiness import wait_until_acquainted, wait_until_writable
 from server.supervisor import CommandError, Supervisor, ask, write_cluster_file
 
@@ -293,6 +294,7 @@ async def _up(arguments: argparse.Namespace) -> int:
         raise ValueError(f"--dir: {directory} is no directory")
     exists = path.exists()
     config = _existing_config(directory, arguments) if exists else _new_config(directory, arguments)
+    keep_files_private()
     directory.mkdir(parents=True, exist_ok=True)
     interrupted = asyncio.Event()
     loop = asyncio.get_running_loop()

@@ -37,6 +37,7 @@ from server.instance import choose_instance, keep_instance
 from server.live_settings import LiveSettings, live_settings_of
 from server.node import Node
 from server.node_settings import NodeSettings
+from server.private_files import make_private_directory
 from server.registration import ShardRegistration
 from storage_node.log_store.identity import LOSS_NOT_ACCEPTED, AcceptedLoss
 from storage_node.log_store.interface import (
@@ -171,7 +172,7 @@ class NodeHost:
             await registration.check()
             # Before the instance is kept: it would be left in the directory of another node.
             await asyncio.to_thread(refuse_in_use, str(registration.directory), shard)
-        directory.mkdir(parents=True, exist_ok=True)
+        make_private_directory(directory)
         await asyncio.to_thread(keep_instance, directory, self.instance)
         for shard, registration in registrations.items():
             try:

@@ -67,7 +67,7 @@ class LocalCluster:
             self._scratch = ScratchDirectory("logdevice-")
             directory = self._scratch.path
         self.directory = Path(directory)
-        self.directory.mkdir(parents=True, exist_ok=True)
+        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         path = layout.cluster_file(self.directory)
         if not path.exists():
             config = make_config(

@@ -21,6 +21,7 @@ from server.host import NodeHost
 from server.node_settings import NodeSettings
 from server.open_files import allow_open_files, files_needed
 from server.os_errors import explain
+from server.private_files import keep_files_private
 from storage_node.log_store.identity import AcceptedLoss
 
 SWITCH_INTERVAL = 0.0002
@@ -63,6 +64,7 @@ def main(argv: list[str] | None = None) -> int:
         level=logging.DEBUG if arguments.verbose else logging.INFO,
         format=f"%(asctime)s N{arguments.node} %(levelname)s %(message)s",
     )
+    keep_files_private()
     logging.getLogger("kazoo").setLevel(logging.WARNING)
     sys.setswitchinterval(SWITCH_INTERVAL)
     gc.set_threshold(*GC_THRESHOLDS)

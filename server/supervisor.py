@@ -30,6 +30,7 @@ from logdevice_py.programs import own_program
 from logdevice_py.runtime.admin_token import make_token
 from logdevice_py.runtime.durable_file import write_durably
 from server import layout
+from server.private_files import append_to_private
 from server.readiness import wait_until_settled
 
 STOP_TIMEOUT = 20.0
@@ -138,7 +139,7 @@ class Supervisor:
         if child is not None and child.process.returncode is None:
             raise CommandError(f"node {node} is running already (process {child.process.pid})")
         lost = self._lost_shards(known)
-        with open(layout.node_log(self.directory, known), "ab") as output:
+        with append_to_private(layout.node_log(self.directory, known)) as output:
             process = await asyncio.create_subprocess_exec(
                 *self.command(known),
                 stdin=asyncio.subprocess.DEVNULL,

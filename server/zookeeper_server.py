@@ -19,6 +19,7 @@ from pathlib import Path
 
 from logdevice_py.programs import own_program
 from server.free_ports import LOOPBACK, free_ports
+from server.private_files import make_private_directory
 
 START_TIMEOUT = 60.0
 """Seconds that a server gets until it serves: a virtual machine starts in one, and on two cores that others use in ten times that."""
@@ -66,7 +67,7 @@ class ZooKeeperServer:
         self.port = port or free_ports(1, host)[0]
         self._heap_mb = heap_mb
         self._process: subprocess.Popen[bytes] | None = None
-        directory.mkdir(parents=True, exist_ok=True)
+        make_private_directory(directory)
         self.log = directory / "server.log"
         """What the server printed."""
         self._config = directory / "zoo.cfg"
