@@ -25,8 +25,8 @@ class AdminSettings:
     token_file: str = setting(
         "",
         unit="text",
-        doc="File of a node with the token that requests must carry. Empty: the file beside the cluster file that has its name and the "
-        "suffix .token, where programs look too; without that reads are open and actions are refused.",
+        doc="File of a node with the token that requests must carry; a relative path begins beside the cluster file. Empty: the file there "
+        "that has its name and the suffix .token, where programs look too; without that reads are open and actions are refused.",
     )
     open_reads: bool = setting(
         False,
