@@ -68,15 +68,18 @@ async def _stranger(asker: NodeAsker, nodes: list[NodeId], seconds: float) -> st
 
 
 async def wait_until_settled(
-    config: ClusterConfig, running: Callable[[], Collection[NodeId]], *, timeout: float
+    config: ClusterConfig, running: Callable[[], Collection[NodeId]], *, timeout: float, token: str | None = None
 ) -> None:
     """Return when no log relies on shards that departed before: a further node may be taken out of the cluster file then. Nodes without an admin API
     are not asked.
 
+    Args:
+        token: of the admin API, where that asks for it.
+
     Raises:
         LogDeviceError: TIMEDOUT, naming a node and what it still has to do.
     """
-    asker, end = NodeAsker(config), time.monotonic() + timeout
+    asker, end = NodeAsker(config, token), time.monotonic() + timeout
     try:
         while True:
             nodes = sorted(node for node in running() if admin_endpoint(config, config.nodes[node]) is not None)

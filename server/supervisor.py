@@ -255,7 +255,7 @@ class Supervisor:
         """
         known = self._known(node)
         try:
-            await wait_until_settled(self.config, self._answering, timeout=SETTLE_TIMEOUT)
+            await wait_until_settled(self.config, self._answering, timeout=SETTLE_TIMEOUT, token=self.admin_token)
         except LogDeviceError as error:
             raise CommandError(
                 f"N{node} is not removed: {error.detail}. What logs held would be in doubt with one more node gone; try again later"
