@@ -9,6 +9,7 @@ from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.config.parse import load_cluster
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import SECOND, Micros
+from logdevice_py.placement.moves import check_moves
 
 log = logging.getLogger("logdevice.node")
 
@@ -81,6 +82,10 @@ class ClusterFile:
             raise LogDeviceError(
                 Status.INVALID_CONFIG, f"{self.path} changed without a higher version (it has {config.version})"
             )
+        try:
+            check_moves(self.config, config)
+        except LogDeviceError as error:
+            raise LogDeviceError(error.status, f"{self.path}: {error.detail}") from None
 
     def _complain(self, trouble: str, now: Micros) -> None:
         if trouble == self._trouble and now < self._remind_at:

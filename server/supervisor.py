@@ -26,6 +26,7 @@ from logdevice_py.config.parse import load_cluster, render_cluster
 from logdevice_py.config.replication import ReplicationProperty
 from logdevice_py.core.ids import NodeId, format_shard
 from logdevice_py.core.status import LogDeviceError
+from logdevice_py.placement.moves import check_moves
 from logdevice_py.programs import own_program
 from logdevice_py.runtime.admin_token import make_token
 from logdevice_py.runtime.durable_file import write_durably
@@ -289,9 +290,11 @@ class Supervisor:
             changes["metadata_log"] = dataclasses.replace(self.config.metadata_log, nodeset=nodeset)
         candidate = dataclasses.replace(self.config, version=self.config.version + 1, **changes)
         try:
-            self.config = load_cluster(render_cluster(candidate))
+            config = load_cluster(render_cluster(candidate))
+            check_moves(self.config, config)
         except LogDeviceError as error:
             raise CommandError(error.detail) from None
+        self.config = config
         write_cluster_file(self.directory, self.config)
 
     def status(self) -> list[dict[str, Any]]:

@@ -19,6 +19,7 @@ from logdevice_py.core.ids import Generation, NodeId, ShardId, node_of, shard_id
 from logdevice_py.core.lsn import Epoch
 from logdevice_py.metadata.epoch_metadata import EpochInterval, EpochMetaData
 from logdevice_py.placement.failure_domains import Authority, FailureDomains, FMajority
+from tests.simulation.deliberate import FAULTS
 
 Places = tuple[tuple[int, int], ...]
 """Row and rack of each node."""
@@ -138,6 +139,13 @@ def test_no_f_majority_misses_an_entry_wherever_nodes_are_moved() -> None:
 def test_by_the_present_file_entries_are_missed(text: str) -> None:
     search = Search(by_present_file)
     search.look(4, text)
+    assert search.missed > 0
+
+
+def test_the_deliberate_fault_of_the_simulator_is_noticed() -> None:
+    search = Search(by_labels)
+    with FAULTS["labels_of_the_present"].planted():
+        search.look(4, "rack:2")
     assert search.missed > 0
 
 

@@ -8,7 +8,8 @@ from typing import Any
 from logdevice_py.core.ids import ShardId
 from logdevice_py.core.lsn import ESN_INVALID, Esn, Lsn
 from logdevice_py.core.status import Status
-from logdevice_py.placement.failure_domains import FMajority
+from logdevice_py.metadata.epoch_metadata import EpochInterval
+from logdevice_py.placement.failure_domains import FailureDomains, FMajority
 from sequencer.recovery import epoch_recovery
 from sequencer.recovery.cleaner import Cleaner
 from sequencer.recovery.digest import EpochDigest
@@ -115,3 +116,8 @@ def entries_behind_bridge_kept(original: Change) -> Change:
         original(self, digest, **named)
 
     return walk
+
+
+@deliberate("proofs about an epoch go by where nodes stand now, not by its labels", (EpochInterval, "domains"))
+def labels_of_the_present(original: Change) -> Change:
+    return lambda self, location: FailureDomains.by_file(self.shards, self.replication, location)

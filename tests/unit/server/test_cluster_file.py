@@ -10,6 +10,7 @@ import pytest
 
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.config.parse import render_cluster
+from logdevice_py.core.ids import NodeId
 from logdevice_py.core.units import SECOND, Micros
 from logdevice_py.runtime.durable_file import write_durably
 from server.cluster_file import REMINDER, ClusterFile
@@ -107,3 +108,26 @@ def test_a_file_that_must_not_be_used_changes_nothing(
     assert file.config == in_force
     [error] = errors(caplog)
     assert says in error
+
+
+def test_a_file_that_moves_a_node_which_keeps_metadata_logs_is_refused_and_the_old_one_stays_in_force(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = make_config(tmp_path, nodes=4, logs=1, replicate="rack:2", racks=2, epoch_store=None)
+    path = tmp_path / "cluster.toml"
+    write_durably(path, render_cluster(config))
+    file = ClusterFile(path, config)
+    moved = dataclasses.replace(config.nodes[NodeId(3)], location=config.nodes[NodeId(0)].location)
+    newer = dataclasses.replace(config, version=2, nodes={**config.nodes, NodeId(3): moved})
+    write_durably(path, render_cluster(newer))
+    assert look_for(file, 0, 10) == [None] * 20
+    assert file.config is config
+    assert len(errors(caplog)) == 1
+    assert "version 1 stays in force" in errors(caplog)[0]
+    assert (
+        "it moves nodes that keep metadata logs (N3 from dev.dc.cluster.row.rack1 to dev.dc.cluster.row.rack0)"
+        in errors(caplog)[0]
+    )
+    back = dataclasses.replace(config, version=3)
+    write_durably(path, render_cluster(back))
+    assert file.look(Micros(20 * SECOND)) == back
