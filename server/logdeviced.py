@@ -13,6 +13,7 @@ from typing import Any
 
 import uvloop
 
+from logdevice_py.config.admin import admin_settings
 from logdevice_py.core.ids import NodeId
 from logdevice_py.core.status import LogDeviceError
 from server.cluster_file import read_cluster_file
@@ -83,7 +84,9 @@ def _allow_open_files(path: Path, node: NodeId) -> None:
     config = read_cluster_file(path)
     if node in config.nodes:  # that it is not is said when it is opened
         shards = len(config.nodes[node].shard_ids())
-        allow_open_files(files_needed(NodeSettings.of(config.settings), shards, len(config.nodes)))
+        allow_open_files(
+            files_needed(NodeSettings.of(config.settings), admin_settings(config), shards, len(config.nodes))
+        )
 
 
 async def _serve(config: Path, node: NodeId, data: Path | None, accepted: AcceptedLoss) -> int:

@@ -5,23 +5,25 @@ from __future__ import annotations
 import resource
 from typing import Final
 
+from logdevice_py.config.admin import AdminSettings
 from logdevice_py.core.status import LogDeviceError, Status
 from server.node_settings import NodeSettings
 
 _OTHERS: Final = 500
-"""Standard streams, the epoch store, write-ahead logs, files that are being written, the admin API."""
+"""Standard streams, the epoch store, write-ahead logs, files that are being written, health checks."""
 
 
-def files_needed(settings: NodeSettings, shards: int, nodes: int) -> int:
+def files_needed(settings: NodeSettings, admin: AdminSettings, shards: int, nodes: int) -> int:
     """How many files and sockets a node may have open at once.
 
     Args:
         settings: of the node.
+        admin: of its admin API.
         shards: that it stores.
         nodes: in the cluster.
     """
     runtime = settings.runtime
-    sockets = runtime.connections_max + runtime.connections_introducing_max + 2 * nodes
+    sockets = runtime.connections_max + runtime.connections_introducing_max + admin.connections_max + 2 * nodes
     return sockets + shards * settings.log_store.open_files_max + _OTHERS
 
 

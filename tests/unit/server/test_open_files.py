@@ -6,9 +6,12 @@ import resource
 
 import pytest
 
+from logdevice_py.config.admin import AdminSettings
 from logdevice_py.core.status import LogDeviceError
 from server.node_settings import NodeSettings
 from server.open_files import allow_open_files, files_needed
+
+ADMIN = AdminSettings()
 
 
 @pytest.fixture
@@ -37,6 +40,8 @@ def test_a_limit_that_cannot_be_raised_far_enough_is_refused_with_what_to_do(lim
 
 def test_sockets_and_stores_count() -> None:
     few = NodeSettings.of({"runtime": {"connections_max": 10, "connections_introducing_max": 10}})
-    assert files_needed(few, 2, 5) - files_needed(few, 1, 5) == few.log_store.open_files_max
+    assert files_needed(few, ADMIN, 2, 5) - files_needed(few, ADMIN, 1, 5) == few.log_store.open_files_max
     more = NodeSettings.of({"runtime": {"connections_max": 110, "connections_introducing_max": 10}})
-    assert files_needed(more, 1, 5) - files_needed(few, 1, 5) == 100
+    assert files_needed(more, ADMIN, 1, 5) - files_needed(few, ADMIN, 1, 5) == 100
+    admins = AdminSettings(connections_max=ADMIN.connections_max + 1000)
+    assert files_needed(few, admins, 1, 5) - files_needed(few, ADMIN, 1, 5) == 1000
