@@ -14,7 +14,7 @@ FETCH_PEERS = $(if $(PEERS),@$(PY) -m benchmarks.ldbench.cli fetch $(PEERS) || t
 BENCH_CHOICE = $(if $(ENGINES),--engines $(ENGINES)) $(if $(WORKLOADS),--workloads $(WORKLOADS)) $(BENCH_FLAGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java format check lint types imports unit property simulation sim deliberate process spark spark-long chaos test soak demo docs bench bench-full storage-figures fuzz site audit clean
+.PHONY: help setup java format check lint types imports unit property simulation sim deliberate process spark spark-long chaos test soak demo docs bench bench-full storage-figures fuzz hostile site audit clean
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -89,6 +89,9 @@ sim: $(STAMP) ## simulate a cluster: SEED=n replays one run, RUNS=n looks for se
 fuzz: $(STAMP) ## feed decoders what no encoder makes, led by coverage: SECONDS=n for all TARGETs together, TARGET=name for one of them; corpus and findings stay in .fuzz
 	@$(PY) -c 'import atheris' 2>/dev/null || $(INSTALL) -e '.[test,fuzz]' || { echo "atheris cannot be installed: it has wheels for Linux on x86-64"; exit 1; }
 	@$(PY) -m tests.fuzz $(if $(SECONDS),--seconds $(SECONDS)) $(if $(TARGET),--target $(TARGET)) $(FUZZ_FLAGS)
+
+hostile: $(STAMP) ## a hostile client that shares no code with the cluster, beside honest ones: FRAMES=n mutated frames (10000000 takes some ten minutes), ATTACKS=n times each attack
+	@$(PY) -m tests.hostile $(if $(FRAMES),--frames $(FRAMES)) $(if $(ATTACKS),--attacks $(ATTACKS)) $(HOSTILE_FLAGS)
 
 deliberate: $(STAMP) ## plant each deliberate fault and look for a seed that catches it: FAULT=name for one of them, SEEDS=n, REPORT=file for a table
 	@$(PY) -m tests.simulation.deliberate $(FAULT) --jobs 2 $(if $(SEEDS),--seeds $(SEEDS)) $(if $(REPORT),--report $(REPORT))

@@ -18,11 +18,14 @@ from client.metrics import ClientMetrics, WriterMetrics
 from client.read.metrics import ReadMetrics
 from epoch_store.interface import EpochStoreMetrics
 from logdevice_py.config.attributes import LogAttributes
+from logdevice_py.core import batch, entry, record_keys
 from logdevice_py.core.declare import declarations, render_value
 from logdevice_py.core.status import TRAITS
 from logdevice_py.event_log.settings import RebuildingMetrics
 from logdevice_py.membership.settings import MembershipMetrics
-from logdevice_py.protocol.declare import CODECS
+from logdevice_py.protocol import messages
+from logdevice_py.protocol.declare import CODECS, FIELDS_SIZE_MAX, FieldKind, IntKind, ListKind, TupleKind
+from logdevice_py.protocol.framing import FRAME_SIZE_MAX, FRAME_SIZE_MAX_BEFORE_HELLO
 from logdevice_py.protocol.messages import MessageType
 from logdevice_py.runtime.settings import TransportMetrics
 from logdevice_py.tables.catalog import TABLES
@@ -74,18 +77,68 @@ def _table(head: list[str], rows: Iterator[list[str]]) -> str:
     )
 
 
+_FRAMES = """## Frames
+
+A frame is `u32 length` of everything behind it, `u16` length of the fields, `u8` number of the message, `u8 0`, `u32 crc32c` of these eight bytes and the fields, then
+the fields, then the payload. Integers are big-endian. The fields are one msgpack array in the order of the tables below, at most {fields} bytes; fields at the end may be left
+out that a later version added. A frame has at most {large} bytes, {small} before HELLO is answered. A frame that breaks a rule ends its connection.
+
+Integers have bounds (below), a text is a msgpack string, bytes are a msgpack binary, a list and a tuple are msgpack arrays, a status is an integer
+([status codes](status_codes.md)). The payload is raw.
+"""
+_PAYLOADS = (("Images of entries", entry), ("Batches", batch), ("Keys", record_keys))
+
+
+def _integer_kinds() -> list[list[str]]:
+    found: dict[str, IntKind] = {}
+
+    def look(kind: FieldKind) -> None:
+        if isinstance(kind, IntKind):
+            found[kind.name] = kind
+        elif isinstance(kind, ListKind):
+            look(kind.element)
+        elif isinstance(kind, TupleKind):
+            for element in kind.elements:
+                look(element)
+
+    for number in sorted(MessageType):
+        for _, kind in CODECS[number].fields:
+            look(kind)
+    return [[name, str(kind.lo), str(kind.hi)] for name, kind in sorted(found.items())]
+
+
+def _kind_of_field(kind: FieldKind) -> str:
+    return f"{kind.name} (at most {kind.hi})" if isinstance(kind, ListKind) else kind.name
+
+
+def _flags() -> Iterator[list[str]]:
+    classes: list[type[enum.IntFlag]] = [
+        each for each in vars(messages).values() if inspect.isclass(each) and issubclass(each, enum.IntFlag)
+    ]
+    classes += [entry.EntryFlags, entry.ConstituentFlags]
+    for each in classes:
+        yield from ([each.__name__.removesuffix("Flags"), str(int(flag)), f"`{flag.name}`"] for flag in each)
+
+
 def messages_page() -> str:
     """docs/messages.md."""
     parts = [
         _NOTE,
         "# Messages\n",
         "Every message is one frame; see [protocol.md](protocol.md) for when each is sent.\n",
+        _FRAMES.format(large=FRAME_SIZE_MAX, small=FRAME_SIZE_MAX_BEFORE_HELLO, fields=FIELDS_SIZE_MAX),
+        _table(["kind", "from", "to"], iter(_integer_kinds())),
+        "## Flags\n",
+        "A message's field `flags` is the sum of the bits that are set.\n",
+        _table(["flags of", "bit", "name"], iter(_flags())),
+        "## Payloads\n",
+        *(f"### {title}\n\n{inspect.getdoc(module)}\n" for title, module in _PAYLOADS),
     ]
     for number in sorted(MessageType):
         codec = CODECS[number]
         parts.append(f"## {int(number)} {codec.name}\n")
         parts.append(" ".join(inspect.cleandoc(codec.cls.__doc__ or "").split()) + "\n")
-        rows = [[f"`{name}`", kind.name] for name, kind in codec.fields]
+        rows = [[f"`{name}`", _kind_of_field(kind)] for name, kind in codec.fields]
         if codec.payload is not None:
             rows.append([f"`{codec.payload}`", "raw payload"])
         parts.append(_table(["field", "kind"], iter(rows)))

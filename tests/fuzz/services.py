@@ -17,7 +17,7 @@ from client.cli.query import fetch
 from client.cli.query.literals import replace_lsns, tokens
 from client.cli.query.pushdown import Wanted
 from client.cli.query.session import LDQuery
-from logdevice_py.config.admin import AdminSettings
+from logdevice_py.config.admin import AdminEndpoint, AdminSettings
 from logdevice_py.config.parse import load_cluster
 from logdevice_py.core.ids import NodeId
 from logdevice_py.core.status import LogDeviceError, Status
@@ -132,6 +132,9 @@ def _host() -> Any:
     )
 
 
+_TOKEN = "0123456789abcdef"
+
+
 class _AdminServer:
     """The listener of the admin API on a socket of this process."""
 
@@ -142,7 +145,9 @@ class _AdminServer:
             logger = logging.getLogger(name)
             logger.addHandler(self.errors)
             logger.propagate = False
-        self.listener = AdminListener(_host(), AdminSettings(connections_max=10_000), None)
+        self.listener = AdminListener(
+            _host(), AdminSettings(connections_max=10_000), AdminEndpoint("127.0.0.1", 1, True), _TOKEN
+        )
         self.listener._tables = _Tables()  # type: ignore[assignment]
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         sock.bind("")  # an abstract address
@@ -193,12 +198,14 @@ def _admin(data: bytes) -> None:
 
 def _request(line: str, body: str = "", headers: str = "") -> bytes:
     length = f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n" if body else ""
-    return f"{line} HTTP/1.1\r\nHost: 127.0.0.1\r\n{headers}{length}\r\n{body}".encode()
+    return (
+        f"{line} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {_TOKEN}\r\n{headers}{length}\r\n{body}".encode()
+    )
 
 
 def _admin_seeds() -> list[bytes]:
     return [
-        _request("GET /v1/health", headers="Authorization: Bearer token\r\n"),
+        _request("GET /v1/health", headers="Expect: 100-continue\r\n"),
         _request("GET /v1/tables"),
         _request("GET /v1/tables/log_storage_state?log_id=7&shard=0&lsn_min=e1n1&lsn_max=17&bare=1&limit=3"),
         _request("GET /v1/openapi.json"),
@@ -206,7 +213,7 @@ def _admin_seeds() -> list[bytes]:
         _request("POST /v1/actions/start_recovery", '{"log_id": 1}'),
         _request("POST /v1/actions/trim", '{"log_id": 1, "lsn": "e3n17"}'),
         _request("POST /v1/actions/drain", "{}"),
-        b"POST /v1/actions/stop HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+        b"POST /v1/actions/stop HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer 0123456789abcdef\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
         b"2\r\n{}\r\n0\r\n\r\n",
         _request("GET /v1/ready") + _request("DELETE /v1/ready") + _request("GET /nothing"),
     ]
