@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from client.buffered_writer import BufferedWriter
 from client.client import Client
 from logdevice_py.core.ids import LogId, NodeId
 from logdevice_py.core.lsn import LSN
@@ -52,6 +53,8 @@ class Phase:
     """Of each timed append."""
     failed: int = 0
     """Timed appends that ended with an error."""
+    told: int = 0
+    """Timed appends that were looked at when the last attack had ended."""
 
     def quantile(self, share: float) -> float:
         """Milliseconds within which this share of the appends was done."""
@@ -71,28 +74,33 @@ class ForgedWriter:
     def __init__(self, client: Client) -> None:
         self.journal = Journal()
         self.writers = 0
+        self._number = 0
         self._client = client
         self._stop = asyncio.Event()
         self._task = asyncio.create_task(self._run())
 
     async def _run(self) -> None:
-        number = 0
         while not self._stop.is_set():
             self.writers += 1
-            async with self._client.buffered_writer() as writer:
-                while not self._stop.is_set():
-                    payload = b"forged-%d" % number
-                    number += 1
-                    try:
-                        receipt = await writer.append(LogId(FORGED), payload)
-                    except LogDeviceError as error:
-                        (self.journal.doubtful if error.maybe_applied else self.journal.failed).add(payload)
-                        break
-                    position = (int(receipt.lsn), receipt.batch_offset)
-                    assert position not in self.journal.acknowledged, "a position was given twice"
-                    self.journal.acknowledged[position] = payload
-                    self.journal.order.append(position)
-                    await asyncio.sleep(0.005)
+            with contextlib.suppress(LogDeviceError):  # closing says once more what was not acknowledged
+                async with self._client.buffered_writer() as writer:
+                    await self._write(writer)
+
+    async def _write(self, writer: BufferedWriter) -> None:
+        """Until it is told to stop, or the stream is broken."""
+        while not self._stop.is_set():
+            payload = b"forged-%d" % self._number
+            self._number += 1
+            try:
+                receipt = await writer.append(LogId(FORGED), payload)
+            except LogDeviceError as error:
+                (self.journal.doubtful if error.maybe_applied else self.journal.failed).add(payload)
+                return
+            position = (int(receipt.lsn), receipt.batch_offset)
+            assert position not in self.journal.acknowledged, "a position was given twice"
+            self.journal.acknowledged[position] = payload
+            self.journal.order.append(position)
+            await asyncio.sleep(0.005)
 
     async def finish(self) -> Journal:
         """Stop and give the journal."""
@@ -306,8 +314,12 @@ async def run_hostile(
                 await asyncio.sleep(quiet_seconds)
 
             def attacked(content: dict[str, Any]) -> None:
+                meanwhile = users.phase.milliseconds[users.phase.told :]
+                users.phase.told += len(meanwhile)
+                content["longest_append_ms"] = round(max(meanwhile, default=0))
                 outcome.attacks.append(content)
-                say(f"  {content['attack']}: {content['outcomes']} in {content['seconds']} s")
+                cost = f"{content['seconds']} s, longest append {content['longest_append_ms']} ms"
+                say(f"  {content['attack']}: {content['outcomes']} in {cost}")
 
             def fed(content: dict[str, Any]) -> None:
                 outcome.frames = content
