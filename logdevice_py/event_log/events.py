@@ -95,13 +95,23 @@ class ShardTookRecords:
     """The event that began the drain of which this is said."""
 
 
-Event: TypeAlias = ShardNeedsRebuild | ShardIsRebuilt | ShardAbortRebuild | ShardUnrecoverable | ShardTookRecords
+@dataclass(frozen=True, slots=True)
+class ShardsNeverUsed:
+    """Nobody ever had these shards: what events said of them was made up."""
+
+    shards: tuple[ShardId, ...]
+
+
+Event: TypeAlias = (
+    ShardNeedsRebuild | ShardIsRebuilt | ShardAbortRebuild | ShardUnrecoverable | ShardTookRecords | ShardsNeverUsed
+)
 
 _NEEDS_REBUILD: Final = 1
 _IS_REBUILT: Final = 2
 _ABORT_REBUILD: Final = 3
 _UNRECOVERABLE: Final = 4
 _TOOK_RECORDS: Final = 5
+_NEVER_USED: Final = 6
 
 
 def encode_event(event: Event) -> bytes:
@@ -123,6 +133,8 @@ def encode_event(event: Event) -> bytes:
         fields = [_ABORT_REBUILD, event.shard, event.generation, *([] if event.mode is None else [int(event.mode)])]
     elif isinstance(event, ShardTookRecords):
         fields = [_TOOK_RECORDS, event.shard, event.generation, event.since]
+    elif isinstance(event, ShardsNeverUsed):
+        fields = [_NEVER_USED, list(event.shards)]
     else:
         fields = [_UNRECOVERABLE, event.shard, event.generation]
     encoded: bytes = msgpack.packb(fields)
@@ -161,6 +173,10 @@ def decode_event(data: bytes) -> Event | None:
         if kind == _TOOK_RECORDS:
             since = Lsn(whole(fields[3], 1, LSN_LAST))
             return ShardTookRecords(shard_field(fields[1]), generation_field(fields[2]), since)
+        if kind == _NEVER_USED:
+            if type(fields[1]) is not list:
+                raise ValueError("an array expected")
+            return ShardsNeverUsed(tuple(map(shard_field, fields[1])))
     except (ValueError, IndexError, msgpack.UnpackException) as error:
         raise CorruptEntryError(f"this is no event: {error}") from None
     return None

@@ -21,6 +21,7 @@ from logdevice_py.core.lsn import LSN_INVALID, Lsn
 from logdevice_py.core.marks import hit
 from logdevice_py.core.status import CorruptEntryError
 from logdevice_py.event_log.events import (
+    DONORS_MAX,
     GENERATION_MAX,
     LSN_LAST,
     DonorFlags,
@@ -29,6 +30,7 @@ from logdevice_py.event_log.events import (
     ShardAbortRebuild,
     ShardIsRebuilt,
     ShardNeedsRebuild,
+    ShardsNeverUsed,
     ShardTookRecords,
     candidates_field,
     generation_field,
@@ -181,6 +183,8 @@ class RebuildingSet:
             return self._abort(event)
         if isinstance(event, ShardTookRecords):
             return self._took_records(event)
+        if isinstance(event, ShardsNeverUsed):
+            return self._never_used(event)
         entry = self.shards.get(event.shard)
         if entry is None or entry.generation != event.generation or not entry.recoverable:
             return False
@@ -314,9 +318,20 @@ class RebuildingSet:
             restored_before=before,
             source=_TOOK_RECORDS,
         )
-        self.candidates[event.shard] = max(self.candidates.get(event.shard, _NO_GENERATION), event.generation)
+        self._returned(event)
         self._begin_round()
         return True
+
+    def _never_used(self, event: ShardsNeverUsed) -> bool:
+        known = [shard for shard in event.shards if shard in self.shards or shard in self.candidates]
+        for shard in known:
+            self.shards.pop(shard, None)
+            self.candidates.pop(shard, None)
+            self.donors.pop(shard, None)
+        if known:
+            hit("event_log_invention_forgotten")
+            self._look_again()
+        return bool(known)
 
     def _look_again(self) -> None:
         """The records that the shard shares with others of the set were left to somebody else, or to nobody: everyone looks again, it too."""
@@ -326,9 +341,10 @@ class RebuildingSet:
         if self.open_shards:
             self._begin_round()
 
-    def _returned(self, event: ShardAbortRebuild) -> None:
+    def _returned(self, event: ShardAbortRebuild | ShardTookRecords) -> None:
         """Whoever named the candidates may not have had it in his cluster file."""
-        self.candidates[event.shard] = max(self.candidates.get(event.shard, Generation(0)), event.generation)
+        if event.shard in self.candidates or len(self.candidates) < DONORS_MAX:
+            self.candidates[event.shard] = max(self.candidates.get(event.shard, Generation(0)), event.generation)
 
     def _settle(self) -> None:
         """The round ends when every donor has finished. Where all are lost, nobody has stored anything again."""

@@ -6,6 +6,7 @@ Nothing is remembered between ticks but since when nodes are dead: what should b
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import Final
 
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.core.ids import Generation, NodeId, ShardId, format_shard, node_of
@@ -13,18 +14,25 @@ from logdevice_py.core.lsn import Lsn
 from logdevice_py.core.marks import hit
 from logdevice_py.core.units import Micros
 from logdevice_py.event_log.events import (
+    DONORS_MAX,
     DonorFlags,
     Event,
     RebuildMode,
     ShardAbortRebuild,
     ShardIsRebuilt,
     ShardNeedsRebuild,
+    ShardsNeverUsed,
     ShardTookRecords,
     ShardUnrecoverable,
 )
 from logdevice_py.event_log.rebuilding_set import RebuildingSet, RebuildingShard
 from logdevice_py.event_log.settings import RebuildingSettings
 from logdevice_py.membership.cluster_view import ClusterView
+
+_LOOKED_UP_AT_ONCE: Final = 256
+"""Shards that are not in the cluster file, in a tick: whoever invents thousands does not keep the epoch store busy."""
+_FINISHED_AT_ONCE: Final = 64
+"""Donors that left, in a tick."""
 
 
 class RebuildingSupervisor:
@@ -95,6 +103,7 @@ class RebuildingSupervisor:
             self._declare_replaced(config, state, now)
             self._declare_dead(config, state, now)
             self._finish_for_removed(config, state, now)
+            self._forget_inventions(config, state, now)
 
     @staticmethod
     def _took_records(entry: RebuildingShard, generation: Generation, drains: Mapping[ShardId, Lsn]) -> bool:
@@ -193,11 +202,27 @@ class RebuildingSupervisor:
     def _finish_for_removed(self, config: ClusterConfig, state: RebuildingSet, now: Micros) -> None:
         """Nobody waits for donors that are not in the cluster file any more."""
         present = set(config.storage_shards())
-        for donor in state.donors:
-            if donor not in present and state.awaits(donor):
+        left = [donor for donor in state.donors if donor not in present and state.awaits(donor)]
+        for donor in left[:_FINISHED_AT_ONCE]:
+            if self._generations.get(donor) != 0:
                 hit("donor_was_removed")
                 entry = state.shards.get(donor)
                 generation = max(state.candidates.get(donor, 0), self._view.generation(donor))
                 emptied = entry is not None and max(generation, entry.generation) <= entry.restored
                 flags = DonorFlags.NONE if emptied else DonorFlags.UNPLACED
                 self._append(ShardIsRebuilt(donor, Generation(0), state.round, flags), now)
+
+    def _forget_inventions(self, config: ClusterConfig, state: RebuildingSet, now: Micros) -> None:
+        """Anybody may say that a shard is lost. One that is in no cluster file any more, and was never registered, nobody ever had: as long as it
+        counts as lost, every other rebuild ends uncertain."""
+        present = set(config.storage_shards())
+        strangers = [shard for shard in {**state.shards, **state.candidates} if shard not in present]
+        for shard in [shard for shard in strangers if shard not in self._generations][:_LOOKED_UP_AT_ONCE]:
+            self._look_up(shard, now)
+        invented = tuple(sorted(shard for shard in strangers if self._generations.get(shard) == 0))
+        if invented:
+            hit("invented_shards_are_refuted")
+            self._append(ShardsNeverUsed(invented[:DONORS_MAX]), now)
+        elif len(self._generations) > len(strangers) + len(present):
+            known = {*strangers, *present}
+            self._generations = {each: found for each, found in self._generations.items() if each in known}

@@ -23,10 +23,30 @@ from logdevice_py.core.entry import (
     parse_constituents,
     parse_header,
 )
-from logdevice_py.core.ids import LogId, NodeId, ShardId, WriterId, metadata_log_of, node_of
+from logdevice_py.core.ids import (
+    EVENT_LOG_DELTAS,
+    EVENT_LOG_SNAPSHOTS,
+    Generation,
+    LogId,
+    NodeId,
+    ShardId,
+    WriterId,
+    metadata_log_of,
+    node_of,
+    shard_id,
+)
 from logdevice_py.core.lsn import EPOCH_MAX, ESN_MAX, LSN_INVALID, LSN_MAX, Epoch, Lsn, compose_lsn, epoch_of
 from logdevice_py.core.status import CorruptEntryError
 from logdevice_py.core.units import Timestamp
+from logdevice_py.event_log.events import (
+    DonorFlags,
+    RebuildMode,
+    ShardIsRebuilt,
+    ShardNeedsRebuild,
+    ShardTookRecords,
+    encode_event,
+)
+from logdevice_py.event_log.rebuilding_set import RebuildingSet, RebuildingShard
 from logdevice_py.protocol.messages import Append, AppendFlags, Records, Trim, TrimPoints
 
 FORGED: Final = b"forged "
@@ -176,3 +196,66 @@ def send_under_the_id_of_another(it: Outsider) -> Iterable[Sent]:
                     payload=payload,
                 ),
             )
+
+
+def _to_event_log(it: Outsider, log: LogId, payload: bytes) -> Iterable[Sent]:
+    """Ask every node to append it: one of them sequences the log."""
+    for node in it.config.nodes:
+        yield (
+            NodeId(node),
+            Append(
+                request_id=it.rng.getrandbits(63),
+                log=log,
+                flags=0,
+                records=1,
+                crc=crc32c(payload),
+                seen_epoch=Epoch(0),
+                previous_lsn=LSN_INVALID,
+                writer=b"",
+                sequence=0,
+                stream_epoch=Epoch(0),
+                payload=payload,
+            ),
+        )
+
+
+def _invented(it: Outsider) -> ShardId:
+    """A shard that the cluster does not have."""
+    return shard_id(NodeId(it.rng.randrange(10_000, 30_000)), it.rng.randrange(100))
+
+
+@attack("events that shards are lost or drained which nobody has, each with others of the kind as donors")
+def invent_lost_shards(it: Outsider) -> Iterable[Sent]:
+    for _ in range(20):
+        shards = [_invented(it) for _ in range(it.rng.choice([1, 10, 100]))]
+        candidates = tuple((shard, Generation(1)) for shard in sorted(set(shards)))
+        mode, recoverable = it.rng.choice(list(RebuildMode)), it.rng.random() < 0.5
+        event = ShardNeedsRebuild(shards[0], Generation(1), mode, candidates, recoverable, "x" * 256)
+        yield from _to_event_log(it, EVENT_LOG_DELTAS, encode_event(event))
+
+
+@attack(
+    "events of shards that they do not name, of rounds and drains that there never were, and bytes that are no event"
+)
+def say_what_cannot_be(it: Outsider) -> Iterable[Sent]:
+    shard, rng = it.shard(), it.rng
+    lsn = rng.choice([LSN_MAX, Lsn(LSN_MAX - 1), compose_lsn(EPOCH_MAX - 1, 7), Lsn(2**64 - 1)])
+    named = tuple((_invented(it), Generation(1)) for _ in range(3))
+    for event in (
+        ShardNeedsRebuild(shard, Generation(1), RebuildMode.RESTORE, named, False, ""),
+        ShardNeedsRebuild(shard, Generation(1), RebuildMode.RELOCATE, (), True, ""),
+        ShardIsRebuilt(shard, Generation(1), lsn, DonorFlags.NONE),
+        ShardTookRecords(shard, Generation(1), lsn),
+    ):
+        yield from _to_event_log(it, EVENT_LOG_DELTAS, encode_event(event))
+    yield from _to_event_log(it, EVENT_LOG_DELTAS, rng.randbytes(rng.choice([1, 30, 3000])))
+
+
+@attack("a snapshot of the event log that is ahead of every event, and large")
+def write_a_snapshot_of_the_future(it: Outsider) -> Iterable[Sent]:
+    state = RebuildingSet()
+    state.version = it.rng.choice([LSN_MAX, Lsn(LSN_MAX - 1), compose_lsn(EPOCH_MAX - 1, 7), compose_lsn(1_000_000, 1)])
+    for _ in range(it.rng.choice([0, 10, 2000])):
+        shard = _invented(it)
+        state.shards[shard] = RebuildingShard(shard, Generation(1), RebuildMode.RESTORE, Lsn(1), recoverable=False)
+    yield from _to_event_log(it, EVENT_LOG_SNAPSHOTS, state.encode())

@@ -22,12 +22,21 @@ from client.cli.rebuilding import (
 from client.client import Client
 from logdevice_py.config.replication import ReplicationProperty
 from logdevice_py.core.entry import parse_header
-from logdevice_py.core.ids import USER_LOG_ID_MAX, LogId, NodeId, ShardId, shard_id
-from logdevice_py.core.lsn import LSN_OLDEST, Lsn
+from logdevice_py.core.ids import (
+    EVENT_LOG_DELTAS,
+    EVENT_LOG_SNAPSHOTS,
+    USER_LOG_ID_MAX,
+    Generation,
+    LogId,
+    NodeId,
+    ShardId,
+    shard_id,
+)
+from logdevice_py.core.lsn import LSN_MAX, LSN_OLDEST, Lsn, compose_lsn
 from logdevice_py.core.status import LogDeviceError
 from logdevice_py.core.units import Timestamp
-from logdevice_py.event_log.events import DonorFlags, RebuildMode
-from logdevice_py.event_log.rebuilding_set import RebuildingSet
+from logdevice_py.event_log.events import DonorFlags, RebuildMode, ShardNeedsRebuild, encode_event
+from logdevice_py.event_log.rebuilding_set import RebuildingSet, RebuildingShard
 from logdevice_py.placement.failure_domains import Authority
 from server import layout
 from server.supervisor import write_cluster_file
@@ -290,3 +299,53 @@ async def test_more_nodes_than_replication_allows_cost_exactly_what_only_they_he
         # where a node was slow, a wave before the last one may have left a copy on a node that is still there
         assert told <= lost
         assert told
+
+
+async def test_what_an_outsider_appends_to_the_event_log_stops_nobody(tmp_path: Path) -> None:
+    """Thousands of shards that nobody has, a snapshot of as many, and one that is ahead of every event; a node is drained all the same."""
+    invented = [shard_id(NodeId(1000 + number // 100), number % 100) for number in range(5600)]
+    lie = RebuildingSet()
+    lie.version = Lsn(LSN_MAX - 1)
+    lie.shards = {
+        shard: RebuildingShard(shard, Generation(1), RebuildMode.RESTORE, Lsn(1), recoverable=False)
+        for shard in invented
+    }
+    snapshots = [lie.encode()]
+    for version in (LSN_MAX, compose_lsn(1, 2)):
+        lie.version = Lsn(version)
+        snapshots.append(lie.encode())
+    settings = rebuilding(self_initiated_grace_period_us="60s", snapshot_events=1000)
+    async with (
+        process_cluster(tmp_path, replicate="node:2", racks=1, settings=settings) as cluster,
+        Client(cluster.file) as client,
+    ):
+        stream = StreamWorkload(client, 1, size=500)
+        await stream.more(200)
+        async with asyncio.timeout(SECONDS):
+            await asyncio.gather(*(client.append(EVENT_LOG_SNAPSHOTS, each, timeout=60) for each in snapshots))
+            for first in range(0, len(invented), 200):
+                events = [
+                    ShardNeedsRebuild(shard, Generation(1), RebuildMode.RESTORE, ((shard, Generation(1)),), False)
+                    for shard in invented[first : first + 200]
+                ]
+                await asyncio.gather(
+                    *(client.append(EVENT_LOG_DELTAS, encode_event(event), timeout=60) for event in events)
+                )
+            await stream.more(100)
+            async with Client(cluster.file) as other:  # is told of them as it connects
+                assert len((await read_all(other, 1)).records) >= 300
+            for node in range(5):
+                await cluster.kill(node)
+                await cluster.start(node)
+                await stream.more(20)
+            async with Client(cluster.file) as other:
+                await read_all(other, 1)
+            await until(client, lambda state: not state.shards.keys() & set(invented))
+            await start_rebuilding(client, SHARDS[4], RebuildMode.RELOCATE)
+            await wait_until_rebuilt(client, SHARDS[4])
+        assert (await read_rebuilding_set(client)).shards[SHARDS[4]].authority is Authority.AUTHORITATIVE_EMPTY
+        await stream.more(100)
+        journal = await stream.finish()
+        compare(await read_all(client, 1), journal)
+        assert len(cluster.peak_memory()) == 5, f"a node ended\n{cluster.logs_of_nodes()}"
+        assert "Traceback" not in cluster.logs_of_nodes()

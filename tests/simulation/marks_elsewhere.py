@@ -302,6 +302,14 @@ MARKS_ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
         _RULES,
         f"{_EVENT_LOG}::TestWhatAnybodyMaySay::test_invented_shards_are_bounded_and_make_room_for_those_of_the_cluster",
     ),
+    "event_log_invention_forgotten": (
+        _RULES,
+        f"{_EVENT_LOG}::TestWhatAnybodyMaySay::test_inventions_are_forgotten_and_those_that_are_left_look_again",
+    ),
+    "invented_shards_are_refuted": (
+        _RULES,
+        "tests/unit/server/event_log/test_supervisor.py::TestInventedShards",
+    ),
     "event_of_unknown_shard": (
         _RULES,
         f"{_EVENT_LOG}::TestWhatAnybodyMaySay::test_an_event_of_a_shard_that_it_does_not_name_among_all_is_refused",

@@ -23,6 +23,7 @@ from logdevice_py.event_log.events import (
     ShardAbortRebuild,
     ShardIsRebuilt,
     ShardNeedsRebuild,
+    ShardsNeverUsed,
     ShardTookRecords,
     ShardUnrecoverable,
     decode_event,
@@ -557,6 +558,27 @@ class TestWhatAnybodyMaySay:
         encoded = state.encode()
         assert len(encoded) <= ENCODED_MAX
         assert RebuildingSet.decode(encoded).shards == state.shards
+
+    def test_inventions_are_forgotten_and_those_that_are_left_look_again(self) -> None:
+        log = Log()
+        log.apply(lost(4))
+        log.apply(*map(invented, range(10)))
+        log.apply(ShardNeedsRebuild(SHARDS[3], FIRST, RebuildMode.RESTORE, (*ALL, (invented(0).shard, FIRST))))
+        log.finish(*range(5), flags=DonorFlags.UNCERTAIN)
+        log.apply(ShardsNeverUsed(tuple(invented(number).shard for number in range(20))))
+        assert set(log.state.shards) == {SHARDS[3], SHARDS[4]}
+        assert sorted(log.state.donors) == list(SHARDS[:3])
+        log.finish(0, 1, 2)
+        assert log.authority(3) is log.authority(4) is Authority.AUTHORITATIVE_EMPTY
+
+    def test_shards_that_come_back_do_not_make_the_candidates_more_than_a_snapshot_lists(self) -> None:
+        log = Log()
+        every = [(shard_id(NodeId(number // 128), number % 128), FIRST) for number in range(DONORS_MAX)]
+        stranger = invented(10_000).shard
+        log.apply(ShardNeedsRebuild(stranger, FIRST, RebuildMode.RESTORE, ((stranger, FIRST),)))
+        log.apply(ShardNeedsRebuild(every[0][0], FIRST, RebuildMode.RESTORE, tuple(every)))
+        log.apply(ShardAbortRebuild(stranger, FIRST, RebuildMode.RESTORE))
+        assert RebuildingSet.decode(log.state.encode()).candidates == log.state.candidates
 
     @pytest.mark.parametrize("lsn", [LSN_LAST + 1, LSN_MAX, 2**64 - 1])
     def test_no_event_tells_of_an_lsn_that_cannot_be(self, lsn: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from logdevice_py.core.ids import Generation, NodeId, ShardId, node_of
+from logdevice_py.core.ids import Generation, NodeId, ShardId, node_of, shard_id
 from logdevice_py.core.lsn import Lsn
 from logdevice_py.core.units import SECOND, Micros
 from logdevice_py.event_log.events import (
@@ -14,6 +14,7 @@ from logdevice_py.event_log.events import (
     ShardAbortRebuild,
     ShardIsRebuilt,
     ShardNeedsRebuild,
+    ShardsNeverUsed,
     ShardTookRecords,
     ShardUnrecoverable,
 )
@@ -409,3 +410,45 @@ def test_one_that_left_after_it_had_been_emptied_once_and_used_again_afresh_did_
     bench.apply(ShardNeedsRebuild(SHARDS[4], FIRST, RebuildMode.RESTORE, ALL))
     bench.config = replace(bench.config, nodes={node: each for node, each in bench.config.nodes.items() if node != 3})
     assert bench.tick() == [ShardIsRebuilt(SHARDS[3], Generation(0), bench.state.round, DonorFlags.UNPLACED)]
+
+
+INVENTED = [shard_id(NodeId(1000 + number)) for number in range(1000)]
+
+
+class TestInventedShards:
+    def bench(self) -> Bench:
+        """Somebody said that shards are lost which nobody ever had, with others of the kind as donors."""
+        bench = Bench()
+        bench.registered = {**bench.registered, **dict.fromkeys(INVENTED, Generation(0))}
+        everybody = tuple((shard, FIRST) for shard in INVENTED)
+        bench.apply(*(ShardNeedsRebuild(shard, FIRST, RebuildMode.RESTORE, everybody) for shard in INVENTED[:600]))
+        return bench
+
+    def test_they_are_forgotten_a_few_at_a_time_and_what_follows_ends_well(self) -> None:
+        bench = self.bench()
+        for _ in range(20):
+            before = len(bench.looked_up)
+            events = bench.tick()
+            assert len(bench.looked_up) - before <= 256
+            assert len(events) <= 65
+            bench.apply(*events)
+        assert not bench.state.shards
+        assert not bench.state.candidates
+        assert bench.tick() == []
+        bench.apply(ShardNeedsRebuild(SHARDS[4], FIRST, RebuildMode.RELOCATE, ALL))
+        assert sorted(bench.state.donors) == list(SHARDS)
+
+    def test_one_that_left_the_cluster_file_and_was_registered_stays(self) -> None:
+        bench = Bench()
+        bench.apply(ShardNeedsRebuild(SHARDS[3], FIRST, RebuildMode.RESTORE, ALL))
+        bench.config = replace(
+            bench.config, nodes={node: each for node, each in bench.config.nodes.items() if node != 3}
+        )
+        bench.apply(*bench.tick())
+        assert bench.tick() == []
+        assert SHARDS[3] in bench.state.shards
+
+    def test_nothing_is_said_of_what_the_epoch_store_does_not_answer(self) -> None:
+        bench = self.bench()
+        bench.registered = {}
+        assert not [event for event in bench.tick() if isinstance(event, ShardsNeverUsed)]
