@@ -5,7 +5,7 @@ from __future__ import annotations
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.core.ids import node_of
 from logdevice_py.core.status import LogDeviceError, Status
-from logdevice_py.placement.failure_domains import labels_by_file
+from logdevice_py.placement.failure_domains import FailureDomains
 
 
 def check_moves(before: ClusterConfig, after: ClusterConfig) -> None:
@@ -24,7 +24,8 @@ def check_moves(before: ClusterConfig, after: ClusterConfig) -> None:
     """
     keep = sorted(set(before.metadata_log.nodeset) & set(after.metadata_log.nodeset))
     replication = after.metadata_log.replication
-    if labels_by_file(keep, replication, before.location) == labels_by_file(keep, replication, after.location):
+    was, becomes = (FailureDomains.by_file(keep, replication, each.location) for each in (before, after))
+    if was.key == becomes.key:
         return
     nodes = dict.fromkeys(map(node_of, keep))
     moved = [

@@ -11,6 +11,7 @@ BY_FILE = {
     "client/cli/ctl/lost_shards.py": "metadata logs",
     "client/cli/query/comparison.py": "epochs of an older version",
     "logdevice_py/metadata/history.py": "metadata logs",
+    "logdevice_py/placement/moves.py": "metadata logs",
     "logdevice_py/placement/nodeset.py": "nodesets to come",
     "sequencer/metadata_log.py": "metadata logs",
     "server/event_log/exclusion.py": "nodesets to come",
