@@ -234,6 +234,8 @@ class NodeHost:
             self._tasks.append(self._loop.create_task(self._note_states(), name=f"N{self.node_id} states"))
             self._tasks.append(self._loop.create_task(self.copy_review.run(), name=f"N{self.node_id} copies"))
         self.serving_since = wall_us()
+        if self._admin is not None:
+            self._admin.tell()
 
     def _address_of(self, node: NodeId) -> tuple[str, int] | None:
         member = self.config.nodes.get(node)

@@ -78,7 +78,6 @@ def read_token(cluster_file: Path, settings: AdminSettings, endpoint: AdminEndpo
             "[settings.admin] expose = true: other machines reach the admin API, and there is no token: "
             f"write one into {token_beside(cluster_file)}, or name a file in token_file",
         )
-    log.info("the admin API refuses actions: there is no token; %s would hold it", token_beside(cluster_file))
     return None
 
 
@@ -144,6 +143,12 @@ class AdminListener:
         self._server = await loop.create_server(self._accept, sock=sock, backlog=64)
         self._sweeper = loop.call_later(_SWEEP, self._sweep)
         self._sampling = loop.create_task(self._tables.sampler.run(), name="samples of the admin API")
+
+    def tell(self) -> None:
+        """Say in the log what operators may miss, once the node serves."""
+        if self._token is None:
+            path = token_beside(self._host.path)
+            log.info("the admin API refuses actions: there is no token; %s would hold it", path)
 
     async def close(self) -> None:
         """Stop; requests under way are ended."""
