@@ -7,7 +7,7 @@ from typing import Final
 from google_crc32c import value as crc32c
 
 from logdevice_py.config.attributes import LogAttributes
-from logdevice_py.core.batch import decode_batch
+from logdevice_py.core.batch import decode_batch, unpacked_size
 from logdevice_py.core.entry import RECORDS_PER_ENTRY_MAX, ConstituentFlags
 from logdevice_py.core.ids import USER_LOG_ID_MAX, LogId
 from logdevice_py.core.record_keys import encode_keys, split_keys
@@ -18,15 +18,21 @@ _BATCH: Final = int(ConstituentFlags.BATCH)
 _KEYS: Final = int(ConstituentFlags.KEYS)
 
 
+UNPACKED_MAX: Final = 16 << 20
+"""Bytes that the frames of a shared entry may declare to unpack to, together. A reader unpacks an entry as a whole: hundreds of small frames that stand for 64 MiB each would
+take all of its memory."""
+
+
 class OpenEntry:
     """The frames of one log that arrived since the last entry was cut. All of them are frames of write streams, or none is."""
 
-    __slots__ = ("bytes", "frames", "records", "stream")
+    __slots__ = ("bytes", "frames", "records", "stream", "unpacked")
 
     def __init__(self, stream: bool) -> None:
         self.frames: list[Frame] = []
         self.records = 0
         self.bytes = 0
+        self.unpacked = 0
         self.stream = stream
 
     def add(self, frame: Frame) -> None:
@@ -34,13 +40,16 @@ class OpenEntry:
         self.frames.append(frame)
         self.records += frame.records
         self.bytes += len(frame.payload)
+        self.unpacked += unpacked_size(frame.payload, frame.flags)
 
     def fits(self, frame: Frame, attributes: LogAttributes) -> bool:
-        """Whether the frame may share the entry: same kind, and the entry stays below the largest payload and number of records."""
+        """Whether the frame may share the entry: same kind, and the entry stays below the largest payload, number of records and size of the
+        unpacked records."""
         return (
             bool(frame.flags & _STREAM) is self.stream
             and self.bytes + len(frame.payload) <= attributes.max_payload_bytes
             and self.records + frame.records <= RECORDS_PER_ENTRY_MAX
+            and self.unpacked + unpacked_size(frame.payload, frame.flags) <= UNPACKED_MAX
         )
 
 

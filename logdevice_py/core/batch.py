@@ -86,6 +86,22 @@ def decode_batch(payload: bytes, records: int) -> list[bytes]:
         raise CorruptEntryError(f"a batch declared {records} records and cannot be unpacked: {error}") from None
 
 
+def unpacked_size(payload: bytes, flags: int) -> int:
+    """Bytes that the records of a constituent take once they are unpacked, as far as it declares: 2 KB may stand for 64 MiB.
+
+    Args:
+        flags: `ConstituentFlags`.
+    """
+    if not flags & _BATCH:
+        return len(payload)
+    try:
+        at = 4 + int.from_bytes(payload[:4], "big") if flags & _KEYS else 0
+        codec, size = _HEAD.unpack_from(payload, at)
+    except struct.error:
+        return len(payload)  # it cannot be read
+    return len(payload) if codec == Compression.NONE or size > BODY_SIZE_MAX else int(size)
+
+
 def constituent_records(part: Constituent) -> list[bytes | None]:
     """The records of one constituent: exactly as many as it declares; None stands for each that cannot be read.
 
