@@ -66,12 +66,18 @@ def play(*, is_restarted: bool) -> None:
     check_end(stage, 1)
 
 
+def has_heard(node: SimNode) -> bool:
+    """Whether a shard of the node knows the log."""
+    storage = None if node.root is None else node.root.storage
+    return storage is not None and any(each.shard.find(LOG) is not None for each in storage.shards.values())
+
+
 def play_drained() -> None:
     """A log gets its first epoch, and the sequencer ends before any shard hears of the log. Nodes are drained one after the other; then they leave at
     once."""
     # later than it takes to drain nodes that hold next to nothing
     late = REBUILDS.replace("[settings.sequencer]", '[settings.sequencer]\nidle_logs_delay_us = "10s"')
-    stage = Stage(nodes=NODES, replicate="node:3", extra=late)
+    stage = Stage(nodes=NODES, replicate="node:3", extra=late, seed=2)
     client = stage.client()
     client.event(lambda now: client.session.tail_lsn(LOG, SimPromise(lambda done: None), now))
     while not any(map(is_active, stage.others())):
@@ -80,6 +86,7 @@ def play_drained() -> None:
     forget_sequencers(stage)
     stage.run(10 * SECOND)
     assert not any(map(is_active, stage.others()))
+    assert not any(map(has_heard, stage.others()))
     gone = stage.others()[:4]
     for node in gone:
         drain(stage, node)
