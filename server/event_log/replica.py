@@ -38,6 +38,8 @@ _TAKEN_AT_ONCE: Final = 64 << 10
 """Bytes of events and snapshots that are looked at in a turn; the last one may exceed it."""
 _RECORD_COST: Final = 100
 """Bytes that a record counts for besides its own."""
+_ENTRIES_PER_BYTE: Final = 4
+"""A record counts for further bytes, one for so many entries of the state."""
 _MANY_ENTRIES: Final = 256
 _PAUSE_US_PER_ENTRY: Final = 50
 """Where the state has many entries, the next events are looked at after so long for each: whoever floods the event log does not stop the node."""
@@ -203,7 +205,9 @@ class EventLogReplica:
         room, missing = _TAKEN_AT_ONCE, False
         while room > 0 and not missing and (batch := stream.take(1, now)):
             for item in batch:
-                room -= _RECORD_COST + (len(item.payload) if isinstance(item, Record) else 0)
+                # an event takes up to 0.5 us for each entry that there is
+                room -= _RECORD_COST + len(self.set.shards) // _ENTRIES_PER_BYTE
+                room -= len(item.payload) if isinstance(item, Record) else 0
                 missing = missing or self._take(item)
         if missing:
             self._close()

@@ -199,6 +199,7 @@ def test_a_flood_of_events_leaves_turns_for_others(bench: Bench, monkeypatch: py
         before = replica.set.version
         replica.on_turn_end(now)
         assert replica.set.version - before <= 1000
+        assert before < 2051 or replica.set.version - before <= 150, "each takes longer, the more there is"
         turns += 1
         now = Micros(now + 1000)
         replica._timers.advance(now)
