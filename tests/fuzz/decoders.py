@@ -702,7 +702,8 @@ DECODERS = (
         _cluster_files,
         cluster_seeds,
         (LogDeviceError,),
-        tuple(b'[nodes.N [logs." [[ ]] """ inf nan 0x 1e9 \\u0000 ids replicate location'.split()),
+        seconds_max=1.0,  # tomllib takes quadratic time for keys of thousands of parts; who writes the file has the cluster
+        words=tuple(b'[nodes.N [logs." [[ ]] """ inf nan 0x 1e9 \\u0000 ids replicate location'.split()),
     ),
     Target("words", _words, _word_seeds, (ValueError, argparse.ArgumentTypeError, LogDeviceError)),
 )

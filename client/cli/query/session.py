@@ -170,6 +170,7 @@ class LDQuery:
                 TOOBIG: it would fetch too much.
         """
         assert not self._closed, "query after close"
+        _check_text(sql)
         statement = replace_lsns(sql)
         began, requests = time.monotonic(), self._asker.requests
         self._ends = began + self.deadline
@@ -276,6 +277,18 @@ class LDQuery:
         if source is TableSource.STORAGE_NODES:
             return [node for node, member in self.config.nodes.items() if Roles.STORAGE in member.roles]
         return list(self.config.nodes)
+
+
+def _check_text(sql: str) -> None:
+    """INVALID_PARAM for what no statement holds, and what SQLite's interface refuses with an error of its own."""
+    try:
+        sql.encode()
+    except UnicodeEncodeError:
+        raise LogDeviceError(Status.INVALID_PARAM, "the statement is no text in UTF-8") from None
+    if "\0" in sql:
+        raise LogDeviceError(
+            Status.INVALID_PARAM, f"the statement holds a null character, behind {sql.index(chr(0))} others"
+        )
 
 
 def _note_columns(cursor: apsw.Cursor, described: list[Sequence[tuple[str, str | None]]]) -> bool:

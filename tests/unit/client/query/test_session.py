@@ -57,6 +57,14 @@ def test_nothing_but_select_is_allowed(session: LDQuery, sql: str) -> None:
     assert len(session.query("SELECT * FROM nodes").rows) == 5, "the session goes on"
 
 
+@pytest.mark.parametrize(
+    ("sql", "reason"), [("SELECT 1\0", "null character, behind 8 others"), ("SELECT '\udcff'", "no text in UTF-8")]
+)
+def test_what_is_no_text_is_refused_in_words(session: LDQuery, sql: str, reason: str) -> None:
+    """A byte that is no UTF-8 comes from a command line as half of a pair."""
+    assert reason in refusal(session, sql)
+
+
 def test_errors_say_what_would_be_right(session: LDQuery) -> None:
     assert "one statement at a time" in refusal(session, "SELECT 1; SELECT 2")
     assert "there are nodes, log_groups" in refusal(session, "SELECT * FROM node")
