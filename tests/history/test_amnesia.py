@@ -19,7 +19,8 @@ from tests.simulation.history import Violation
 
 
 def play(tries: int = 40) -> None:
-    stage = Stage(nodes=3, replicate="node:2")
+    # with about every second seed a generation that is not checked shows
+    stage = Stage(nodes=3, replicate="node:2", seed=3)
     client = stage.client()
     sequencer = None
     for _ in range(tries):

@@ -22,10 +22,11 @@ from google_crc32c import value as crc32c
 
 from client.client import Client
 from client.read.items import CorruptRecord, Record
+from client.takeover import stored_frames
 from logdevice_py.core.batch import Compression, encode_batch
 from logdevice_py.core.ids import LogId, NodeId, shard_id
 from logdevice_py.core.lsn import EPOCH_MAX, LSN, LSN_MAX
-from logdevice_py.core.status import Status
+from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.protocol import messages as m
 from server import layout
 from tests.integration.hostile import ALL_CODECS, HostilePeer, Imagination, connected
@@ -341,6 +342,38 @@ async def test_appends_that_lie(target: Target) -> None:
             assert not answer.lsn
 
 
+async def test_the_next_number_of_a_write_stream_of_which_a_record_was_read(target: Target) -> None:
+    """Whoever reads the id first gets the place; the stream's own writer is told that it has none, and another writer goes on."""
+    log = LogId(ABUSED)
+    async with Client(target.cluster.file) as client, _connected_to_the_sequencer(target) as ask, asyncio.timeout(120):
+        while True:
+            writer = client.buffered_writer()
+            first = await writer.append(log, b"honest")
+            found = await stored_frames(client, log, first.lsn, first.lsn, lambda writer: True)
+            (frame,) = (each for each in found.frames if each.payload == b"honest")
+            stream = {"writer": bytes(frame.writer), "stream_epoch": first.lsn.epoch}
+            flags = int(m.AppendFlags.WRITE_STREAM)
+            forged = await ask(_append(ABUSED, b"forged", flags=flags, sequence=2, **stream))
+            if forged.status is Status.OK:
+                break
+            await writer.close()  # the log is in another epoch since
+        with pytest.raises(LogDeviceError, match=f"other content at {LSN(forged.lsn)}.0 as its frame 2") as refused:
+            await writer.append(log, b"in its place")
+        assert refused.value.status is Status.WRITE_STREAM_BROKEN
+        assert not refused.value.retriable
+        assert not refused.value.maybe_applied
+        with pytest.raises(LogDeviceError, match="WRITE_STREAM_BROKEN"):
+            await writer.close()
+        async with client.buffered_writer() as other:
+            last = await other.append(log, b"by another writer")
+        async with client.reader(log, start=first.lsn, until=last.lsn) as reader:
+            payloads = [item.payload async for item in reader if isinstance(item, Record)]
+        assert payloads[0] == b"honest"
+        assert payloads[-1] == b"by another writer"
+        assert b"forged" in payloads
+        assert b"in its place" not in payloads
+
+
 async def test_batches_that_cannot_be_unpacked_cost_only_their_own_positions(target: Target) -> None:
     """What the sequencer does not look into is given exactly as many positions as it declared."""
     flags = int(m.AppendFlags.BATCH)
@@ -362,6 +395,7 @@ async def test_batches_that_cannot_be_unpacked_cost_only_their_own_positions(tar
     ]
     honest: dict[tuple[int, int], bytes] = {}
     declared = 0
+    before = await tail_of(target.client, ABUSED)
     async with _connected_to_the_sequencer(target) as ask:
         for index, (payload, records) in enumerate(bad):
             answer = await ask(_append(ABUSED, payload, records=records, flags=flags))
@@ -376,7 +410,7 @@ async def test_batches_that_cannot_be_unpacked_cost_only_their_own_positions(tar
     tail = await tail_of(target.client, ABUSED)
     found: dict[tuple[int, int], bytes] = {}
     corrupt = 0
-    async with target.client.reader(LogId(ABUSED), start=LSN.OLDEST, until=tail) as reader:
+    async with target.client.reader(LogId(ABUSED), start=LSN(int(before) + 1), until=tail) as reader:
         while batch := await reader.read(max_records=1000):
             for item in batch:
                 if isinstance(item, CorruptRecord):

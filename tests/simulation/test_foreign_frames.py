@@ -14,7 +14,7 @@ from tests.simulation.scenario import Scenario, draw
 
 NAME = "send_under_the_id_of_another"
 SEEDS = (2, 3, 5)
-SEEDS_IN_DOUBT = (11, 18)
+SEEDS_IN_DOUBT = (7, 23)
 """In these somebody takes a number whose own frame is lost on the way, or its answer."""
 CUTS = ["half_open", "break_connection", "cut_frames", "break_all", "slow_link", "lagging_link"]
 
@@ -70,5 +70,6 @@ def check_caught(fault: str, seeds: tuple[int, ...]) -> None:
     for seed in seeds:
         with FAULTS[fault].planted(), pytest.raises(Failure) as failed:
             run_seed(seed)
-        assert "its receipt puts" in str(failed.value.__cause__)
-        assert "holds b'forged" in str(failed.value.__cause__)
+        # whoever looks first: the writer at its receipt, or a reader
+        assert "holds" in str(failed.value.__cause__)
+        assert "b'forged" in str(failed.value.__cause__)

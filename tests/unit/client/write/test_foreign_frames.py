@@ -20,7 +20,7 @@ from tests.unit.client.write.test_write_streams import WritingClient
 
 TAKEN = int(AppendedFlags.NOT_REPLICATED | AppendedFlags.NUMBER_TAKEN)
 RESUME = int(AppendFlags.RESUME)
-SEEDS = 1_200
+SEEDS = 600
 BLOCKS = 4
 
 
