@@ -77,7 +77,7 @@ def test_a_directory_that_belongs_to_all_is_left_to_them(tmp_path: Path, caplog:
 
 
 def test_a_directory_that_cannot_be_closed_is_told(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, open_umask: None, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(path: Path, mode: int) -> None:
         raise PermissionError(1, "Operation not permitted")
