@@ -5,7 +5,7 @@ PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 RUNNABLE := $(VENV)/.runs
 SITE := $(VENV)-site/.installed
-PACKAGES := logdevice_py epoch_store client sequencer storage_node server benchmarks tests examples pyspark_logdevice.py
+PACKAGES := logdevice_py epoch_store client sequencer storage_node ldquery server benchmarks tests examples pyspark_logdevice.py
 
 COMMA := ,
 # what is named by ENGINES, or all; what cannot be fetched is left out of the run, which says so
@@ -120,7 +120,7 @@ test: $(STAMP) java check ## everything: check, then property, simulation, confo
 	@$(PY) -m pytest -q -n 2 --dist loadfile -m "not slow" tests/spark
 
 demo: $(if $(ZOOKEEPER),$(STAMP) java,$(RUNNABLE)) ## five nodes, real input, the sequencer's node killed half-way, all read back; ZOOKEEPER=1: ZooKeeper is killed too
-	@$(PY) -m server.demo $(if $(FILE),--file "$(FILE)") $(if $(ZOOKEEPER),--epoch-store zookeeper --stop-epoch-store) $(DEMO_FLAGS)
+	@$(PY) -m server.dev.demo $(if $(FILE),--file "$(FILE)") $(if $(ZOOKEEPER),--epoch-store zookeeper --stop-epoch-store) $(DEMO_FLAGS)
 
 bench: $(STAMP) java ## fetch other log systems and measure beside them, the short way, into benchmarks/results: ENGINES=a,b WORKLOADS=a,b, BENCH_FLAGS="--sync-delay 2ms"
 	$(FETCH_PEERS)
@@ -140,7 +140,7 @@ audit: $(STAMP) ## ask PyPI's vulnerability service about everything that is ins
 	@$(AUDIT)/bin/pip-audit --strict --skip-editable --path "$$($(PY) -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
 
 docs: $(STAMP) ## render the docs that follow from declarations
-	@$(PY) -m server.render_docs
+	@$(PY) -m server.dev.render_docs
 
 site: $(SITE) ## the documentation as pages for a browser, into build/site
 	@NO_MKDOCS_2_WARNING=1 $(VENV)-site/bin/mkdocs build --strict --quiet

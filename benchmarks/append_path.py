@@ -29,11 +29,11 @@ from benchmarks.disk_sync import SyncCost, measure_sync
 from logdevice_py.config.attributes import Durability
 from logdevice_py.core.units import format_duration, parse_duration
 from logdevice_py.programs import own_program
-from server import layout
-from server.dev_cluster import make_config
-from server.free_ports import free_ports
-from server.readiness import wait_until_writable
-from server.supervisor import Supervisor, write_cluster_file
+from server.dev import layout
+from server.dev.dev_cluster import make_config
+from server.dev.free_ports import free_ports
+from server.dev.readiness import wait_until_writable
+from server.dev.supervisor import Supervisor, write_cluster_file
 
 SMALL = 100
 LARGE = 100_000

@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from client.buffered_writer import BufferedWriter as BufferedWriter
-    from client.cli.query.session import LDQuery as LDQuery
-    from client.cli.query.session import QueryResult as QueryResult
     from client.client import Client as Client
     from client.read.items import CorruptRecord as CorruptRecord
     from client.read.items import DataLoss as DataLoss
@@ -20,13 +18,15 @@ if TYPE_CHECKING:
     from client.receipt import Receipt as Receipt
     from client.receipt import Receipts as Receipts
     from client.sync import SyncClient as SyncClient
+    from ldquery.session import LDQuery as LDQuery
+    from ldquery.session import QueryResult as QueryResult
     from logdevice_py.core.lsn import LSN as LSN
     from logdevice_py.core.status import LogDeviceError as LogDeviceError
     from logdevice_py.core.status import Status as Status
-    from server.local_cluster import LocalCluster as LocalCluster
-    from server.sim_cluster import SimCluster as SimCluster
-    from server.sim_cluster import SimulationFailed as SimulationFailed
-    from server.sim_cluster import simulate as simulate
+    from server.dev.local_cluster import LocalCluster as LocalCluster
+    from server.simulation.cluster import SimCluster as SimCluster
+    from server.simulation.cluster import SimulationFailed as SimulationFailed
+    from server.simulation.cluster import simulate as simulate
 
 _HOME = {
     "BufferedWriter": "client.buffered_writer",
@@ -35,22 +35,22 @@ _HOME = {
     "DataLoss": "client.read.items",
     "Gap": "client.read.items",
     "GapKind": "client.read.items",
-    "LDQuery": "client.cli.query.session",
+    "LDQuery": "ldquery.session",
     "LSN": "logdevice_py.core.lsn",
-    "LocalCluster": "server.local_cluster",
+    "LocalCluster": "server.dev.local_cluster",
     "LogDeviceError": "logdevice_py.core.status",
     "Receipt": "client.receipt",
     "Receipts": "client.receipt",
     "Proof": "client.read.proof",
-    "QueryResult": "client.cli.query.session",
+    "QueryResult": "ldquery.session",
     "Reader": "client.reader",
     "Record": "client.read.items",
     "RecordBatch": "client.read.items",
-    "SimCluster": "server.sim_cluster",
-    "SimulationFailed": "server.sim_cluster",
+    "SimCluster": "server.simulation.cluster",
+    "SimulationFailed": "server.simulation.cluster",
     "Status": "logdevice_py.core.status",
     "SyncClient": "client.sync",
-    "simulate": "server.sim_cluster",
+    "simulate": "server.simulation.cluster",
 }
 _ROOT = Path(__file__).parent.parent
 __all__ = [

@@ -54,7 +54,7 @@ def logdeviced() -> int:
 
 def dev_cluster() -> int:
     """``ld-dev-cluster``."""
-    return run("server.dev_cluster")
+    return run("server.dev.dev_cluster")
 
 
 def ldwrite() -> int:
@@ -74,13 +74,13 @@ def ldtail() -> int:
 
 def ldctl() -> int:
     """Ask about a log, or act on it."""
-    return run("client.cli.ctl.main")
+    return run("ldquery.ctl.main")
 
 
 def ldquery() -> int:
     """SQL over the live cluster."""
     try:
-        return run("client.cli.query.main")
+        return run("ldquery.main")
     except ModuleNotFoundError as error:
         if error.name not in ("apsw", "prompt_toolkit"):
             raise

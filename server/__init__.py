@@ -1,1 +1,1 @@
-"""The process of a node, and clusters of them on one machine."""
+"""The process of a node, simulated clusters of them, and tools of developers."""

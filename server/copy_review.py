@@ -25,9 +25,9 @@ from logdevice_py.metadata.epoch_metadata import EpochMetaData
 from logdevice_py.runtime.clock import monotonic_us
 from logdevice_py.tables.storage import CopiesState, UnderReplicatedLogsRow
 from server.lost_copies import LossyEpochs, ShardsPresent, lossy_epochs, restored_by
-from storage_node.copies import settled_until
 from storage_node.log_store.interface import ReadResult
 from storage_node.log_store.wanted import members, no_body
+from storage_node.repair.copies import settled_until
 
 if TYPE_CHECKING:
     from server.host import NodeHost

@@ -49,7 +49,7 @@ from storage_node.log_store.interface import (
 )
 from storage_node.log_store.rocksdb.shard_opening import DamagedStoreError, refuse_in_use
 from storage_node.log_store.settings import LogStoreSettings
-from storage_node.notices import Notice
+from storage_node.repair.notices import Notice
 from storage_node.service import ShardService
 
 if TYPE_CHECKING:

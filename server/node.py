@@ -20,7 +20,7 @@ from logdevice_py.membership.gossip import GossipMachine
 from logdevice_py.protocol import messages as m
 from sequencer.context import WallClock
 from sequencer.node import SequencerNode
-from server.event_log.rebuilding import TO_EVENT_LOG, NodeRebuilding
+from server.event_log.node_event_log import TO_EVENT_LOG, NodeRebuilding
 from server.node_settings import NodeSettings
 from storage_node.log_store.interface import Completion, Contents, DamageFound, Written
 from storage_node.node import StorageNode

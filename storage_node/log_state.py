@@ -8,10 +8,10 @@ from typing import Final, Protocol
 from logdevice_py.core.ids import LogId, NodeId
 from logdevice_py.core.lsn import EPOCH_INVALID, LSN_INVALID, Epoch, Esn, Lsn, epoch_of
 from logdevice_py.core.units import Micros
+from storage_node.epochs.recovered_epochs import RecoveredEpochs
 from storage_node.lsn_ranges import Range, overlaps, remove_range
-from storage_node.recent_entries import RecentLogEntries
-from storage_node.recovered_epochs import RecoveredEpochs
 from storage_node.stored_metadata import SoftSealValue
+from storage_node.writing.recent_entries import RecentLogEntries
 
 NO_NODE: Final = NodeId(-1)
 NO_SOFT_SEAL: Final = Epoch(-1)

@@ -46,38 +46,38 @@ from logdevice_py.protocol.messages import (
     TrimPoints,
     Window,
 )
-from storage_node.catchup import CatchupQueue
-from storage_node.clean import CleanHandler
-from storage_node.copies import CopiesHandler
-from storage_node.digest import DigestHandler
-from storage_node.healing import HealingQueue
-from storage_node.log_state import NO_NODE, LogState
-from storage_node.log_store.interface import Contents, DamageFound, DirectoryResult, ReadResult
-from storage_node.look_up import LookUpHandler, find_answer, size_answer
-from storage_node.metadata_copies import MetadataCopiesHandler
-from storage_node.metadata_regaining import MetadataRegaining
-from storage_node.metrics import StorageMetrics
-from storage_node.purge import (
+from storage_node.epochs.clean import CleanHandler
+from storage_node.epochs.digest import DigestHandler
+from storage_node.epochs.purge import (
     HistoryReader,
     HistoryResult,
     PurgeQueue,
     StartHistoryReader,
     answer_epoch_recovery_metadata,
 )
+from storage_node.epochs.seal import SealHandler
+from storage_node.log_state import NO_NODE, LogState
+from storage_node.log_store.interface import Contents, DamageFound, DirectoryResult, ReadResult
+from storage_node.metrics import StorageMetrics
+from storage_node.reading.catchup import CatchupQueue
+from storage_node.reading.look_up import LookUpHandler, find_answer, size_answer
+from storage_node.reading.release import ReleaseHandler
 from storage_node.rebuilding.context import AskSequencer, DonorContext
 from storage_node.rebuilding.donor import ShardDonor
 from storage_node.rebuilding.receiver import RebuildStoreHandler
-from storage_node.release import ReleaseHandler
-from storage_node.removed_logs import RemovedLogs
-from storage_node.repair import RepairQueue
-from storage_node.retention import AgreedClock, Retention
-from storage_node.scrub import Scrubber
-from storage_node.seal import SealHandler
+from storage_node.repair.copies import CopiesHandler
+from storage_node.repair.healing import HealingQueue
+from storage_node.repair.metadata_copies import MetadataCopiesHandler
+from storage_node.repair.metadata_regaining import MetadataRegaining
+from storage_node.repair.repair import RepairQueue
+from storage_node.repair.scrub import Scrubber
+from storage_node.retention.removed_logs import RemovedLogs
+from storage_node.retention.retention import AgreedClock, Retention
+from storage_node.retention.trim import TrimHandler, check_seals
+from storage_node.retention.trim_exchange import TrimExchange
 from storage_node.settings import StorageSettings
 from storage_node.shard import Shard
-from storage_node.store import StoreHandler, store_answer
-from storage_node.trim import TrimHandler, check_seals
-from storage_node.trim_exchange import TrimExchange
+from storage_node.writing.store import StoreHandler, store_answer
 
 _LOGS_AT_A_TIME: Final = 256
 REQUEST_ID_BIT: Final = 1 << 63

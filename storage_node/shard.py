@@ -13,19 +13,15 @@ from logdevice_py.core.machine import Outbox, Rng, TimerWheel
 from logdevice_py.core.marks import hit
 from logdevice_py.core.status import CorruptEntryError, LogDeviceError, Status
 from logdevice_py.core.units import Micros
-from storage_node.append_delay import AppendDelay
-from storage_node.drain_mark import DrainMark
-from storage_node.given_copies import GivenCopies
+from storage_node.epochs.recovery_stores import RecoveryStores
 from storage_node.log_state import LogState
 from storage_node.log_store.identity import PreviousEnd
 from storage_node.log_store.interface import Contents, EpochMetadataKind, LogMetadataKind
 from storage_node.lsn_ranges import add_range, join_nearest
 from storage_node.metrics import StorageMetrics
-from storage_node.recent_entries import RecentEntries
-from storage_node.recovery_stores import RecoveryStores
+from storage_node.reading.shard_reads import ShardReads
+from storage_node.rebuilding.given_copies import GivenCopies
 from storage_node.settings import StorageSettings
-from storage_node.shard_reads import ShardReads
-from storage_node.shard_writes import ShardWrites
 from storage_node.stored_metadata import (
     SoftSealValue,
     decode_epoch,
@@ -37,6 +33,10 @@ from storage_node.stored_metadata import (
     encode_lsn,
     encode_ranges,
 )
+from storage_node.writing.append_delay import AppendDelay
+from storage_node.writing.drain_mark import DrainMark
+from storage_node.writing.recent_entries import RecentEntries
+from storage_node.writing.shard_writes import ShardWrites
 
 _DIRTY_RANGES_MAX: Final = 16
 """Of a log; more are joined, and so cover what lies between them."""

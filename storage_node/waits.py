@@ -9,10 +9,10 @@ from logdevice_py.core.lsn import Lsn
 from logdevice_py.core.units import Micros
 from logdevice_py.tables.constraints import Constraints
 from logdevice_py.tables.waits import WaitCause, WaitKind, WaitsRow
-from storage_node.catchup import CatchupQueue
+from storage_node.epochs.purge import LogPurge, PurgeState
 from storage_node.node import ShardMachines, StorageNode
-from storage_node.purge import LogPurge, PurgeState
-from storage_node.read_stream import ServerReadStream, ServerStreamState
+from storage_node.reading.catchup import CatchupQueue
+from storage_node.reading.read_stream import ServerReadStream, ServerStreamState
 
 
 def waits_rows(node: StorageNode, constraints: Constraints, now: Micros) -> Iterator[WaitsRow]:

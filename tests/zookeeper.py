@@ -1,4 +1,4 @@
-"""A proxy before a ZooKeeper server that can lose answers. The server itself is `server.zookeeper_server`."""
+"""A proxy before a ZooKeeper server that can lose answers. The server itself is `server.dev.zookeeper_server`."""
 
 from __future__ import annotations
 

@@ -10,8 +10,8 @@ from typing import Self
 
 from benchmarks.ldbench.engine import EngineError
 from logdevice_py.config.cluster import ClusterConfig
-from server.virtual_network import VirtualNetwork, may_make_networks
-from server.zookeeper_server import ZooKeeperServer, ZooKeeperUnavailableError, why_no_zookeeper
+from server.dev.virtual_network import VirtualNetwork, may_make_networks
+from server.dev.zookeeper_server import ZooKeeperServer, ZooKeeperUnavailableError, why_no_zookeeper
 
 
 def why_no_machines() -> str | None:

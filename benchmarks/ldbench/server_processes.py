@@ -13,7 +13,7 @@ from pathlib import Path
 from benchmarks.ldbench.engine import EngineError, ServerProcess, StartOptions
 from benchmarks.ldbench.servers import MissingServerError
 from logdevice_py.programs import own_program
-from server.free_ports import LOOPBACK
+from server.dev.free_ports import LOOPBACK
 
 START_TIMEOUT = 90.0
 """Seconds that servers get until they serve."""

@@ -13,11 +13,11 @@ from typing import Any
 
 from benchmarks.storage_figures.appends import fill
 from benchmarks.storage_figures.processes import node_processes, say
-from client.cli.query.session import LDQuery
 from client.client import Client
+from ldquery.session import LDQuery
 from logdevice_py.core.ids import LogId
-from server import layout
-from server.supervisor import Supervisor
+from server.dev import layout
+from server.dev.supervisor import Supervisor
 
 NODES, COPIES, LOGS = 5, 3, 16
 """Log 17 takes the appends whose latency is measured."""

@@ -14,7 +14,7 @@ from benchmarks.storage_figures.processes import bytes_of, cost_of_node, load, n
 from client.client import Client
 from logdevice_py.core.ids import LogId, NodeId
 from logdevice_py.core.units import Timestamp
-from server import layout
+from server.dev import layout
 from storage_node.log_store.rocksdb import RocksLogStore
 from storage_node.log_store.settings import LogStoreSettings
 

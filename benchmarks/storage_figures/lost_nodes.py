@@ -14,11 +14,11 @@ from typing import Final
 from benchmarks.storage_figures.appends import Latencies, PacedAppends
 from benchmarks.storage_figures.filled_cluster import GRACE, LOGS, FilledCluster
 from benchmarks.storage_figures.processes import load, lose, say
-from client.cli.rebuilding import read_rebuilding_set, start_rebuilding, wait_until_rebuilt
 from client.client import Client
+from ldquery.ctl.event_log import read_rebuilding_set, start_rebuilding, wait_until_rebuilt
 from logdevice_py.core.ids import LogId, NodeId, ShardId, format_shard, shard_id
 from logdevice_py.event_log.events import RebuildMode
-from server.supervisor import Supervisor, write_cluster_file
+from server.dev.supervisor import Supervisor, write_cluster_file
 
 _SETTLE: Final = 10.0
 _CONTROL: Final = 60.0

@@ -16,10 +16,10 @@ from benchmarks.ldbench.resources import ProcessCost, cost_of
 from client.client import read_cluster_file
 from logdevice_py.config.logs import Durability
 from logdevice_py.core.ids import NodeId
-from server import layout
-from server.dev_cluster import make_config
-from server.readiness import wait_until_writable
-from server.supervisor import Supervisor, write_cluster_file
+from server.dev import layout
+from server.dev.dev_cluster import make_config
+from server.dev.readiness import wait_until_writable
+from server.dev.supervisor import Supervisor, write_cluster_file
 
 WRITABLE_WITHIN: float = 120
 

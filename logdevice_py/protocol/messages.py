@@ -692,7 +692,7 @@ class Shutdown:
 class Compare:
     """Do two shards hold the same of [first, last], as far as copysets name them both? Answer: COMPARED.
 
-    The digest is of `storage_node.copies`: over LSN and checksum of each entry, in order.
+    The digest is of `storage_node.repair.copies`: over LSN and checksum of each entry, in order.
     """
 
     request_id: U64

@@ -18,7 +18,7 @@ from logdevice_py.membership.cluster_view import ClusterView
 from logdevice_py.metadata.epoch_metadata import EpochInterval
 from logdevice_py.placement.failure_domains import Authority
 from logdevice_py.protocol.messages import RebuildStore, RebuildStored
-from storage_node.purge import StartHistoryReader
+from storage_node.epochs.purge import StartHistoryReader
 from storage_node.rebuilding.pace import AppendPressure
 from storage_node.rebuilding.receiver import StoredAgain
 

@@ -19,11 +19,11 @@ from logdevice_py.protocol.messages import Digested
 from storage_node.log_state import LogState
 from storage_node.log_store.interface import ReadResult
 from storage_node.log_store.wanted import members
+from storage_node.reading.release import PurgeStarter
 from storage_node.rebuilding.context import DonorContext, Patience, SequencerAnswered
 from storage_node.rebuilding.log_rebuilding import LogRebuilding
 from storage_node.rebuilding.pace import DonorPace
 from storage_node.rebuilding.receiver import RebuildStoreHandler
-from storage_node.release import PurgeStarter
 from storage_node.shard import Shard
 
 _NEVER_TAKEN_UP: Final = Epoch(-1)

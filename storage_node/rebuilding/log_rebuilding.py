@@ -17,15 +17,15 @@ from logdevice_py.core.units import SECOND, Micros
 from logdevice_py.event_log.events import DonorFlags, RebuildMode
 from logdevice_py.metadata.epoch_metadata import EpochInterval
 from logdevice_py.placement.copyset import CopysetSelector
+from storage_node.epochs.purge import HistoryReader
 from storage_node.log_state import LogState
 from storage_node.log_store.interface import ReadResult
 from storage_node.log_store.wanted import members
-from storage_node.purge import HistoryReader
+from storage_node.reading.release import PurgeStarter
 from storage_node.rebuilding.chunk import ChunkRebuilding, EntryWork, entry_work
 from storage_node.rebuilding.context import DonorContext, Patience
 from storage_node.rebuilding.pace import LOG_COST, READ_SHARE, DonorPace
 from storage_node.rebuilding.receiver import RebuildStoreHandler
-from storage_node.release import PurgeStarter
 from storage_node.shard import Shard
 
 _ENTRIES_MAX: Final = 1000

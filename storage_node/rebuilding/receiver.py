@@ -22,9 +22,9 @@ from storage_node.log_state import LogState
 from storage_node.log_store.interface import Purpose, ReadResult
 from storage_node.log_store.precedence import is_header_of_same_body
 from storage_node.log_store.wanted import no_body
-from storage_node.recent_entries import RecentLogEntries
-from storage_node.release import PurgeStarter
+from storage_node.reading.release import PurgeStarter
 from storage_node.shard import Shard
+from storage_node.writing.recent_entries import RecentLogEntries
 
 _AMEND: Final = int(EntryFlags.AMEND)
 _BY_RECOVERY: Final = int(EntryFlags.WRITTEN_BY_RECOVERY)

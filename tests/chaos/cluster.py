@@ -13,12 +13,12 @@ from pathlib import Path
 
 from logdevice_py.config.logs import Durability
 from logdevice_py.core.ids import NodeId
-from server import layout
-from server.dev_cluster import make_config
-from server.readiness import wait_until_writable
-from server.supervisor import Supervisor, write_cluster_file
-from server.virtual_network import VirtualNetwork, may_make_networks
-from server.zookeeper_server import ZooKeeperServer
+from server.dev import layout
+from server.dev.dev_cluster import make_config
+from server.dev.readiness import wait_until_writable
+from server.dev.supervisor import Supervisor, write_cluster_file
+from server.dev.virtual_network import VirtualNetwork, may_make_networks
+from server.dev.zookeeper_server import ZooKeeperServer
 from tests.chaos.machines import SmallDisk, off_loop
 
 RACKS = 3

@@ -10,7 +10,7 @@ import errno
 import subprocess
 from pathlib import Path
 
-from server.virtual_network import run
+from server.dev.virtual_network import run
 
 DISK_BYTES = 192 << 20
 """Of the small disk of a node: some memtables and files of RocksDB fit, and filling it takes a moment."""

@@ -33,7 +33,7 @@ from logdevice_py.core.lsn import EPOCH_MAX, Epoch, Lsn
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import SECOND, Timestamp
 from logdevice_py.metadata.epoch_metadata import EpochMetaData, TailRecord
-from server.zookeeper_server import ZooKeeperServer, why_no_zookeeper
+from server.dev.zookeeper_server import ZooKeeperServer, why_no_zookeeper
 from tests.epoch_stores import LOG, NODE, given, identity, interval, next_epoch, run, run_batch, run_one
 
 OpenStore: TypeAlias = Callable[..., EpochStore]

@@ -17,9 +17,6 @@ import zstandard
 from google_crc32c import extend, value
 from google_crc32c import value as crc32c
 
-from client.cli import rebuilding
-from client.cli.ctl.nodes import parse_node, parse_setting_name
-from client.cli.ctl.verb import parse_instant
 from client.cli.positions import parse_position
 from client.cli.program import parse_timeout
 from client.read.decoding import entry_keys, entry_records, verify_image
@@ -34,6 +31,9 @@ from epoch_store.interface import (
     UpdateMetadata,
     WriterIdentity,
 )
+from ldquery.ctl import event_log as rebuilding
+from ldquery.ctl.nodes import parse_node, parse_setting_name
+from ldquery.ctl.verb import parse_instant
 from logdevice_py.config.edit import parse_assignment
 from logdevice_py.config.location import Location
 from logdevice_py.config.logs import parse_ids

@@ -13,10 +13,10 @@ from typing import Any
 
 import apsw
 
-from client.cli.query import fetch
-from client.cli.query.literals import replace_lsns, tokens
-from client.cli.query.pushdown import Wanted
-from client.cli.query.session import LDQuery
+from ldquery import fetch
+from ldquery.literals import replace_lsns, tokens
+from ldquery.pushdown import Wanted
+from ldquery.session import LDQuery
 from logdevice_py.config.admin import AdminEndpoint, AdminSettings
 from logdevice_py.config.parse import load_cluster
 from logdevice_py.core.ids import NodeId

@@ -36,9 +36,9 @@ _INSTRUMENTED = {
     "wal": ("storage_node.log_store.rocksdb.wal_check",),
     "cluster_file": ("logdevice_py.config", "logdevice_py.core", "server.node_settings", "tomllib"),
     "words": ("logdevice_py.config", "logdevice_py.core", "client.cli", "storage_node.log_store.identity"),
-    "sql": ("client.cli.query", "logdevice_py.tables"),
+    "sql": ("ldquery", "logdevice_py.tables"),
     "admin": ("server.admin", "logdevice_py.tables", "aiohttp.web_protocol", "aiohttp.web_request"),
-    "answers": ("client.cli.query.fetch", "logdevice_py.core"),
+    "answers": ("client.node_tables", "logdevice_py.core"),
 }
 """Modules and packages whose branches count as coverage. Few, because each takes its time to import."""
 

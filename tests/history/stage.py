@@ -16,7 +16,7 @@ from logdevice_py.core.status import LogDeviceError
 from logdevice_py.core.units import MILLISECOND, SECOND, Micros
 from logdevice_py.simulation.network import NetworkSettings
 from sequencer.sequencer import SequencerPhase
-from server.sim_machines import SimClient, SimMachines, SimNode, SimPromise, SimReader
+from server.simulation.machines import SimClient, SimMachines, SimNode, SimPromise, SimReader
 from tests.simulation.history import Attempt, AttemptFate, LogHistory, Observation, Violation
 from tests.simulation.operators import give_to_node
 

@@ -12,7 +12,7 @@ import pytest
 
 from logdevice_py.core.ids import NodeId, node_of
 from logdevice_py.core.units import MILLISECOND, SECOND
-from server.sim_machines import SimNode
+from server.simulation.machines import SimNode
 from storage_node.log_store.keys import data_bounds
 from tests.history.stage import LOG, Stage
 from tests.simulation.deliberate import FAULTS

@@ -18,7 +18,7 @@ from logdevice_py.core.units import MILLISECOND, SECOND
 from logdevice_py.event_log.events import RebuildMode, ShardNeedsRebuild, encode_event
 from logdevice_py.placement.sequencer_locator import locate_sequencer
 from sequencer.sequencer import SequencerPhase
-from server.sim_machines import SimMachines, SimNode, SimNodeState, SimPromise
+from server.simulation.machines import SimMachines, SimNode, SimNodeState, SimPromise
 from tests.history.stage import LOG, Stage, config_text
 from tests.simulation.deliberate import FAULTS
 from tests.simulation.history import Violation

@@ -11,7 +11,7 @@ from __future__ import annotations
 import pytest
 
 from logdevice_py.core.units import SECOND
-from server.sim_machines import SimNode, SimPromise
+from server.simulation.machines import SimNode, SimPromise
 from tests.history.stage import LOG, Stage
 from tests.history.test_hung_through_a_drain import REBUILDS, drain, is_active
 from tests.simulation.deliberate import FAULTS

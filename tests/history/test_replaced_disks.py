@@ -4,7 +4,7 @@ There: a replica that came back with an empty disk is trusted again by an operat
 trusted, each replaced disk takes from what the cluster can do without, until it stands still.
 
 Here: data logs leave the lost generation out of account when it is rebuilt. Metadata logs are not rebuilt: the shard gets the last record of each
-back, from an f-majority of the others, and vouches for them like any other (`storage_node/metadata_regaining.py`).
+back, from an f-majority of the others, and vouches for them like any other (`storage_node/repair/metadata_regaining.py`).
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import pytest
 
 from logdevice_py.core.ids import NodeId
 from logdevice_py.core.units import SECOND
-from server.sim_node import SimNodeState
-from storage_node.metadata_regaining import MetadataRegaining
+from server.simulation.node import SimNodeState
+from storage_node.repair.metadata_regaining import MetadataRegaining
 from storage_node.shard import Shard
 from tests.history.stage import Stage
 from tests.simulation.history import Violation

@@ -12,7 +12,7 @@ from __future__ import annotations
 import pytest
 
 from logdevice_py.core.units import Micros
-from server.sim_machines import SimClient, SimPromise
+from server.simulation.machines import SimClient, SimPromise
 from tests.history.stage import LOG, Stage
 from tests.simulation.deliberate import FAULTS
 from tests.simulation.history import Violation

@@ -23,7 +23,7 @@ from client.client import Client
 from logdevice_py.core.ids import LogId, NodeId
 from logdevice_py.core.lsn import LSN
 from logdevice_py.core.status import LogDeviceError
-from server import layout
+from server.dev import layout
 from tests.integration.process_cluster import (
     Journal,
     ProcessCluster,

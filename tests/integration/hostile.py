@@ -24,7 +24,7 @@ from logdevice_py.protocol.declare import (
     TupleKind,
 )
 from logdevice_py.protocol.framing import FrameReader, encode_frame
-from server.supervisor import Supervisor
+from server.dev.supervisor import Supervisor
 
 ANSWER_SECONDS = 60.0
 """Nodes do it at once; as long as this takes a machine on which others run, too, at most."""

@@ -17,10 +17,10 @@ from logdevice_py.config.logs import Durability, LogTree
 from logdevice_py.core.ids import LogId, NodeId
 from logdevice_py.core.lsn import LSN
 from logdevice_py.core.status import LogDeviceError
-from server import layout
-from server.dev_cluster import make_config
-from server.readiness import wait_until_acquainted, wait_until_writable
-from server.supervisor import Supervisor, write_cluster_file
+from server.dev import layout
+from server.dev.dev_cluster import make_config
+from server.dev.readiness import wait_until_acquainted, wait_until_writable
+from server.dev.supervisor import Supervisor, write_cluster_file
 
 Position = tuple[int, int]
 

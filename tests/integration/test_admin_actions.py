@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from client.cli.query.session import LDQuery
+from ldquery.session import LDQuery
 from logdevice_py.config.admin import admin_endpoint
 from logdevice_py.config.parse import load_cluster
 from logdevice_py.core.ids import LogId, NodeId
 from logdevice_py.core.lsn import LSN
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.runtime.admin_token import program_token, token_beside
-from server import layout
 from server.admin.actions import ACTIONS
-from server.local_cluster import LocalCluster
+from server.dev import layout
+from server.dev.local_cluster import LocalCluster
 from tests.integration.process_cluster import process_cluster
 from tests.integration.test_admin_api import LONG_ENOUGH, RIGHT, exchange, get, is_ended, one_node, write_token
 

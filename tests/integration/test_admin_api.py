@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from client.cli.query.session import LDQuery
+from ldquery.session import LDQuery
 from logdevice_py.config.admin import admin_endpoint
 from logdevice_py.config.logs import Durability
 from logdevice_py.config.parse import load_cluster
@@ -24,14 +24,14 @@ from logdevice_py.core.ids import NodeId
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.runtime.admin_token import make_token, node_token, program_token, token_beside
 from logdevice_py.tables import from_cluster_file
-from server import layout
 from server.admin.metrics import AdminMetrics
 from server.admin.places import HEALTH_PLACES
-from server.dev_cluster import make_config
-from server.free_ports import free_ports
+from server.dev import layout
+from server.dev.dev_cluster import make_config
+from server.dev.free_ports import free_ports
+from server.dev.local_cluster import LocalCluster
+from server.dev.supervisor import write_cluster_file
 from server.host import NodeHost
-from server.local_cluster import LocalCluster
-from server.supervisor import write_cluster_file
 
 LONG_ENOUGH = "5s"
 """For requests that must still be worked on while a test does something else, also on a machine that is busy."""
@@ -182,7 +182,7 @@ async def test_a_secret_that_a_strangers_cluster_file_names_is_not_sent(tmp_path
             with LDQuery(opened, deadline=5) as session:
                 result = await asyncio.to_thread(session.query, "SELECT * FROM info")
             assert result.failures
-            command = [sys.executable, "-m", "client.cli.ctl.main", "-c", str(opened), "--timeout", "5s", "stop", "N0"]
+            command = [sys.executable, "-m", "ldquery.ctl.main", "-c", str(opened), "--timeout", "5s", "stop", "N0"]
             ldctl = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.DEVNULL)
             assert await ldctl.wait() != 0
     for link in ("symlink_to", "hardlink_to"):
@@ -454,7 +454,7 @@ async def test_an_answer_of_somebody_else_is_not_taken(tmp_path: Path) -> None:
 async def test_a_large_table_is_refused_with_the_reason_unless_all_of_it_is_wanted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("client.cli.query.session.ROWS_PER_NODE_MAX", 10)
+    monkeypatch.setattr("ldquery.session.ROWS_PER_NODE_MAX", 10)
     async with one_node(tmp_path, {}) as cluster:
         with LDQuery(cluster.config_file, deadline=60) as session:
             with pytest.raises(

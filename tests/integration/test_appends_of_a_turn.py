@@ -11,7 +11,7 @@ import pytest
 from client.client import Client
 from logdevice_py.core.lsn import LSN
 from logdevice_py.core.status import LogDeviceError, Status
-from server.local_cluster import LocalCluster
+from server.dev.local_cluster import LocalCluster
 from tests.integration.test_client_face import WRONG, outcome
 
 Append = Callable[..., Any]

@@ -347,7 +347,7 @@ class TestDevCluster:
 def test_the_demo_reads_back_what_it_wrote(tmp_path: Path) -> None:
     text = tmp_path / "lines"
     text.write_bytes(b"\n".join(b"line %d" % number for number in range(5000)))
-    command = [sys.executable, "-m", "server.demo", "--file", str(text), "--keep", str(tmp_path / "kept")]
+    command = [sys.executable, "-m", "server.dev.demo", "--file", str(text), "--keep", str(tmp_path / "kept")]
     got = subprocess.run(
         command, capture_output=True, text=True, timeout=120, check=False, cwd=Path(__file__).parents[2], env=os.environ
     )

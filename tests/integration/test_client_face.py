@@ -20,7 +20,7 @@ from client.sync import SyncClient
 from logdevice_py.config.parse import load_cluster, render_cluster
 from logdevice_py.core.lsn import LSN
 from logdevice_py.core.status import LogDeviceError, Status
-from server.local_cluster import LocalCluster
+from server.dev.local_cluster import LocalCluster
 from tests.integration.test_cli import PROGRAMS, Cluster
 
 Call = Callable[[Client], Any]

@@ -18,12 +18,12 @@ from logdevice_py.core.entry import parse_header
 from logdevice_py.core.ids import LogId, NodeId, ShardId, shard_id
 from logdevice_py.core.lsn import LSN_MAX, Lsn
 from logdevice_py.core.status import LogDeviceError
-from server import layout
-from server.dev_cluster import make_config
+from server.dev import layout
+from server.dev.dev_cluster import make_config
+from server.dev.local_cluster import LocalCluster
+from server.dev.supervisor import write_cluster_file
 from server.host import NodeHost
-from server.local_cluster import LocalCluster
 from server.registration import ShardRegistration
-from server.supervisor import write_cluster_file
 from storage_node.log_store import keys
 from storage_node.log_store.identity import LOSS_NOT_ACCEPTED, AcceptedLoss, ShardMarker
 from storage_node.log_store.interface import ReadShard

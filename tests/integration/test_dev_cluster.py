@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from logdevice_py.core.ids import NodeId
-from server import layout
-from server.dev_cluster import main, make_config
-from server.supervisor import write_cluster_file
+from server.dev import layout
+from server.dev.dev_cluster import main, make_config
+from server.dev.supervisor import write_cluster_file
 
 
 def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -33,7 +33,7 @@ class Up:
     def __init__(self, directory: Path, *options: str) -> None:
         self.directory = directory
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "server.dev_cluster", "up", "--dir", str(directory), *options],
+            [sys.executable, "-m", "server.dev.dev_cluster", "up", "--dir", str(directory), *options],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -17,10 +17,10 @@ from logdevice_py.core.ids import Generation, LogId, NodeId
 from logdevice_py.core.lsn import LSN
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import SECOND, Timestamp
-from server import layout
-from server.dev_cluster import make_config
-from server.local_cluster import LocalCluster
-from server.supervisor import write_cluster_file
+from server.dev import layout
+from server.dev.dev_cluster import make_config
+from server.dev.local_cluster import LocalCluster
+from server.dev.supervisor import write_cluster_file
 from storage_node.log_store.identity import ShardMarker
 from storage_node.log_store.interface import WriteBatch
 from storage_node.log_store.rocksdb import RocksLogStore

@@ -28,7 +28,7 @@ from logdevice_py.core.ids import LogId, NodeId, shard_id
 from logdevice_py.core.lsn import EPOCH_MAX, LSN, LSN_MAX
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.protocol import messages as m
-from server import layout
+from server.dev import layout
 from tests.integration.hostile import ALL_CODECS, HostilePeer, Imagination, connected
 from tests.integration.process_cluster import (
     Journal,

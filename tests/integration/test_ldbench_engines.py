@@ -29,7 +29,7 @@ from benchmarks.ldbench.engine import (
 from benchmarks.ldbench.engines import load_engine
 from benchmarks.ldbench.engines.logdevice import RunningLogDevice
 from benchmarks.ldbench.separate_machines import why_no_machines
-from server.virtual_network import VirtualNetwork, run
+from server.dev.virtual_network import VirtualNetwork, run
 
 pytestmark = pytest.mark.slow  # three servers of a kind, some of them on the JVM
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from client.cli.ctl.main import VERBS, parser
+from ldquery.ctl.main import VERBS, parser
 from logdevice_py.core.lsn import LSN
-from server.local_cluster import LocalCluster
+from server.dev.local_cluster import LocalCluster
 from tests.integration.test_cli import complaints
 
 ROOT = Path(__file__).parents[2]
@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 async def ldctl(cluster: LocalCluster, *arguments: str) -> tuple[int, str, str]:
     """Exit status, standard output, what it complained of."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "client.cli.ctl.main", "-c", cluster.config_file, *arguments),
+        *(sys.executable, "-m", "ldquery.ctl.main", "-c", cluster.config_file, *arguments),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         cwd=ROOT,

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from client.cli.ctl.main import parser, run
 from client.cli.program import EXIT_OK, EXIT_UNANSWERED
+from ldquery.ctl.main import parser, run
 from logdevice_py.config.parse import load_cluster
 from logdevice_py.core.ids import NodeId
 from logdevice_py.core.status import LogDeviceError, Status
-from server.local_cluster import LocalCluster
+from server.dev.local_cluster import LocalCluster
 
 
 class Operator:

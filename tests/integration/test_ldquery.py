@@ -10,8 +10,8 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-from client.cli.query.session import LDQuery
 from client.client import Client
+from ldquery.session import LDQuery
 from logdevice_py.config.admin import admin_endpoint
 from logdevice_py.core.ids import LogId, NodeId
 from logdevice_py.core.lsn import format_lsn
@@ -47,7 +47,7 @@ async def one_shot(cluster: ProcessCluster, *arguments: str) -> tuple[int, str, 
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
-        "client.cli.query.main",
+        "ldquery.main",
         "-c",
         cluster.file,
         "--timeout",

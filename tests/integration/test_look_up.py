@@ -9,7 +9,7 @@ import pytest
 from client.read.items import Gap, GapKind, Record
 from logdevice_py.core.lsn import LSN
 from logdevice_py.core.status import LogDeviceError, Status
-from server.local_cluster import LocalCluster
+from server.dev.local_cluster import LocalCluster
 
 PAST, FUTURE = 0, 1 << 60
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from logdevice_py.core.status import LogDeviceError
-from server import supervisor
-from server.supervisor import CommandError
+from server.dev import supervisor
+from server.dev.supervisor import CommandError
 from tests.integration.process_cluster import process_cluster
 
 

@@ -14,7 +14,7 @@ from google_crc32c import value as crc32c
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.status import Status
 from logdevice_py.protocol import messages as m
-from server.local_cluster import LocalCluster
+from server.dev.local_cluster import LocalCluster
 from tests.integration.hostile import HostilePeer
 
 

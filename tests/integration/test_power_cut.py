@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from client.cli.query.session import LDQuery
 from client.client import Client
+from ldquery.session import LDQuery
 from logdevice_py.config.logs import Durability
 from logdevice_py.core.ids import NodeId
-from server import layout
+from server.dev import layout
 from tests.integration.process_cluster import ProcessCluster, process_cluster
 
 VICTIM = 3

@@ -14,8 +14,8 @@ import pytest
 from client.sync import SyncClient
 from logdevice_py.core.ids import NodeId
 from logdevice_py.runtime.admin_token import token_beside
-from server import layout
-from server.local_cluster import LocalCluster
+from server.dev import layout
+from server.dev.local_cluster import LocalCluster
 from server.private_files import append_to_private, make_private_directory
 
 
@@ -38,7 +38,18 @@ def open_to_others(directory: Path) -> list[str]:
 
 def test_a_development_cluster_makes_files_for_its_owner_alone(tmp_path: Path, open_umask: None) -> None:
     directory = tmp_path / "made" / "cluster"
-    command = [sys.executable, "-m", "server.dev_cluster", "up", "--dir", str(directory), "--nodes", "1", "--logs", "1"]
+    command = [
+        sys.executable,
+        "-m",
+        "server.dev.dev_cluster",
+        "up",
+        "--dir",
+        str(directory),
+        "--nodes",
+        "1",
+        "--logs",
+        "1",
+    ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as up:
         try:
             assert up.stdout is not None

@@ -194,7 +194,7 @@ class TestPath:
     @pytest.fixture
     def in_the_way(self, tmp_path: Path) -> dict[str, str]:
         """An environment in which a user's modules are found before ours."""
-        for name in ("client", "server", "sequencer", "storage_node", "epoch_store"):
+        for name in ("client", "ldquery", "server", "sequencer", "storage_node", "epoch_store"):
             (tmp_path / f"{name}.py").write_text(f"raise SystemExit('this is not our {name}')")
         return {**os.environ, "PYTHONPATH": str(tmp_path)}
 

@@ -12,7 +12,7 @@ from client.read.proof import Comparison
 from client.reader import Reader
 from logdevice_py.core.lsn import LSN, LSN_MAX
 from logdevice_py.core.status import LogDeviceError, Status
-from server.local_cluster import LocalCluster
+from server.dev.local_cluster import LocalCluster
 
 
 async def test_a_range_is_read_in_order_and_proven() -> None:

@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from client.cli.ctl.main import parser, run
 from client.cli.program import EXIT_UNANSWERED
-from client.cli.rebuilding import (
+from client.client import Client
+from ldquery.ctl.event_log import (
     mark_unrecoverable,
     read_rebuilding_set,
     start_rebuilding,
     wait_until_rebuilt,
 )
-from client.client import Client
+from ldquery.ctl.main import parser, run
 from logdevice_py.config.replication import ReplicationProperty
 from logdevice_py.core.entry import parse_header
 from logdevice_py.core.ids import (
@@ -38,8 +38,8 @@ from logdevice_py.core.units import Timestamp
 from logdevice_py.event_log.events import DonorFlags, RebuildMode, ShardNeedsRebuild, encode_event
 from logdevice_py.event_log.rebuilding_set import RebuildingSet, RebuildingShard
 from logdevice_py.placement.failure_domains import Authority
-from server import layout
-from server.supervisor import write_cluster_file
+from server.dev import layout
+from server.dev.supervisor import write_cluster_file
 from storage_node.log_store.interface import ReadShard
 from storage_node.log_store.rocksdb import RocksLogStore
 from storage_node.log_store.settings import LogStoreSettings

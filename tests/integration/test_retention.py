@@ -11,7 +11,7 @@ from client.read.items import Gap, GapKind, Record
 from logdevice_py.config.logs import LogTree
 from logdevice_py.config.parse import load_cluster, render_cluster
 from logdevice_py.core.units import MILLISECOND
-from server.local_cluster import LocalCluster
+from server.dev.local_cluster import LocalCluster
 
 BACKLOG = 1_500 * MILLISECOND
 SETTINGS = {

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from server.local_cluster import LocalCluster
-from server.scratch import ScratchDirectory
+from server.dev.local_cluster import LocalCluster
+from server.dev.scratch import ScratchDirectory
 
 SCRIPT = """
 import asyncio

@@ -7,7 +7,7 @@ import os
 import sys
 from pathlib import Path
 
-from server.local_cluster import LocalCluster
+from server.dev.local_cluster import LocalCluster
 from storage_node.log_store.rocksdb.store_lock import find_user
 
 

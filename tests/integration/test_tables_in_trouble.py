@@ -13,18 +13,18 @@ from typing import Any
 
 import pytest
 
-from client.cli.query.session import LDQuery
-from client.cli.rebuilding import generation_of, start_rebuilding
 from client.client import Client
 from client.sync import SyncClient
 from client.takeover import recovered
+from ldquery.ctl.event_log import generation_of, start_rebuilding
+from ldquery.session import LDQuery
 from logdevice_py.core.ids import LogId, NodeId, shard_id
 from logdevice_py.core.lsn import LSN_MAX
 from logdevice_py.core.status import LogDeviceError
 from logdevice_py.core.units import SECOND, Micros
 from logdevice_py.event_log.events import RebuildMode
 from server.admin import sampler
-from server.local_cluster import LocalCluster
+from server.dev.local_cluster import LocalCluster
 from tests.integration.process_cluster import ProcessCluster, process_cluster
 
 LOG = LogId(1)

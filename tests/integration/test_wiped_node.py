@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from client.cli.ctl.main import parser, run
 from client.cli.program import EXIT_OK, EXIT_UNHEALTHY
-from client.cli.query.session import LDQuery
 from client.client import Client
+from ldquery.ctl.main import parser, run
+from ldquery.session import LDQuery
 from logdevice_py.core.ids import LogId
-from server.dev_cluster import main as dev_cluster
+from server.dev.dev_cluster import main as dev_cluster
 from tests.integration.process_cluster import ProcessCluster, process_cluster
 from tests.integration.test_ldquery import fetch
 from tests.integration.test_rebuilding import SECONDS, rebuilding

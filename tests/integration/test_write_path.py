@@ -12,7 +12,7 @@ from client.sync import SyncClient
 from logdevice_py.core.ids import PeerId
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.protocol.messages import Durability
-from server.local_cluster import LocalCluster
+from server.dev.local_cluster import LocalCluster
 
 LOG = 1
 

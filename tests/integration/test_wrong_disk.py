@@ -16,13 +16,13 @@ from logdevice_py.core.ids import NodeId
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import Timestamp
 from logdevice_py.tables.constraints import EVERYTHING
-from server import layout
 from server.admin.tables import NodeTables
-from server.dev_cluster import make_config
+from server.dev import layout
+from server.dev.dev_cluster import make_config
+from server.dev.local_cluster import LocalCluster
+from server.dev.supervisor import write_cluster_file
 from server.host import NodeHost
-from server.local_cluster import LocalCluster
 from server.registration import ShardRegistration
-from server.supervisor import write_cluster_file
 from storage_node.log_store.identity import LOSS_NOT_ACCEPTED, AcceptedLoss, ShardMarker
 from storage_node.log_store.rocksdb import RocksLogStore
 

@@ -12,7 +12,7 @@ import pytest
 from client.client import Client
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.lsn import Lsn, epoch_of
-from server.zookeeper_server import ZooKeeperServer, why_no_zookeeper
+from server.dev.zookeeper_server import ZooKeeperServer, why_no_zookeeper
 from tests.integration.process_cluster import StreamWorkload, compare, process_cluster, read_all, tail_of
 
 LOGS = (1, 2, 3, 4, 5, 6)

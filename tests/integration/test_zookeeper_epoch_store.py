@@ -20,8 +20,8 @@ from logdevice_py.core import marks
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import MILLISECOND
-from server.free_ports import free_ports
-from server.zookeeper_server import ZooKeeperServer, why_no_zookeeper
+from server.dev.free_ports import free_ports
+from server.dev.zookeeper_server import ZooKeeperServer, why_no_zookeeper
 from tests.epoch_stores import LOG, given, identity, next_epoch, run_batch, run_one
 from tests.zookeeper import LosingProxy
 

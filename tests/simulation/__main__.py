@@ -7,8 +7,8 @@ import sys
 import traceback
 from collections import Counter
 
-from server.sim_faults.attacks import ATTACKS
-from server.sim_faults.nemesis import CATALOG
+from server.simulation.faults.attacks import ATTACKS
+from server.simulation.faults.nemesis import CATALOG
 from tests.simulation.campaign import fault_lines
 from tests.simulation.campaign_run import run_campaign
 from tests.simulation.command_line import Arguments, CommandLine, Kind

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.units import Micros
-from server.sim_machines import SimClient, SimMachines
+from server.simulation.machines import SimClient, SimMachines
 from tests.simulation.history import Attempt, Position
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from logdevice_py.core.ids import LogId
 from logdevice_py.core.status import LogDeviceError
 from logdevice_py.core.units import SECOND, Micros
 from logdevice_py.simulation.scheduler import Scheduler
-from server.sim_cluster import SimClientNetwork
-from server.sim_machines import SimMachines
+from server.simulation.cluster import SimClientNetwork
+from server.simulation.machines import SimMachines
 from tests.simulation.application import Application
 from tests.simulation.history import Attempt
 

@@ -9,7 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-from server.sim_faults.nemesis import CATALOG
+from server.simulation.faults.nemesis import CATALOG
 from tests.simulation.campaign import Campaign, InOrder, NoCampaignError, fault_lines
 from tests.simulation.command_line import Arguments
 from tests.simulation.marks_elsewhere import MARKS_ELSEWHERE

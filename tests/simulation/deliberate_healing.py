@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from logdevice_py.core.lsn import Lsn
-from storage_node.copies import CopiesHandler
-from storage_node.log_healing import LogHealing
-from storage_node.next_lsn import NextLsnQuestion
+from storage_node.repair.copies import CopiesHandler
+from storage_node.repair.log_healing import LogHealing
+from storage_node.repair.next_lsn import NextLsnQuestion
 from storage_node.shard import Shard
 from tests.simulation.deliberate_fault import deliberate
 

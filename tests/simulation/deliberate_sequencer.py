@@ -21,7 +21,7 @@ from sequencer.recovery.result import RecoveryOutcome, RecoveryResult
 from sequencer.seq_state import SeqStateService, WaitingSeqState
 from sequencer.sequencer import Sequencer, SequencerPhase
 from sequencer.write_streams import FrameVerdict, KnownWriters
-from server.event_log.rebuilding import NodeRebuilding
+from server.event_log.node_event_log import NodeRebuilding
 from tests.simulation.deliberate_fault import deliberate
 from tests.simulation.run_mode import RunMode
 

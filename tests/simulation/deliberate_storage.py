@@ -8,37 +8,37 @@ from typing import Any
 
 import client.read.decoding
 import sequencer.recovery.digest
+import storage_node.epochs.seal
 import storage_node.log_store.memory
 import storage_node.log_store.precedence
-import storage_node.look_up
-import storage_node.seal
-import storage_node.store
-import storage_node.trim
+import storage_node.reading.look_up
+import storage_node.retention.trim
+import storage_node.writing.store
 from epoch_store import cells
 from epoch_store.interface import RegisterShard, Result
 from logdevice_py.core.lsn import EPOCH_INVALID, ESN_INVALID, LSN_INVALID, LSN_MAX, Epoch, Lsn, epoch_of
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import SECOND, Micros, Timestamp
 from logdevice_py.protocol.messages import GapReason, Seal, Store, StoreFlags
-from server.event_log.supervisor import RebuildingSupervisor
-from storage_node import recent_entries
-from storage_node.drain_mark import DrainMark
+from server.event_log.event_writer import RebuildingSupervisor
+from storage_node.epochs.purge import LogPurge
+from storage_node.epochs.seal import SealHandler
 from storage_node.log_state import LogState
 from storage_node.log_store.memory import MemoryLogStore
-from storage_node.metadata_regaining import MetadataRegaining
-from storage_node.purge import LogPurge
-from storage_node.read_stream import ServerReadStream
-from storage_node.recent_entries import RecentEntries
-from storage_node.release import ReleaseHandler
-from storage_node.removed_logs import RemovedLogs
-from storage_node.retention import Retention
-from storage_node.seal import SealHandler
+from storage_node.reading.read_stream import ServerReadStream
+from storage_node.reading.release import ReleaseHandler
+from storage_node.repair.metadata_regaining import MetadataRegaining
+from storage_node.retention.removed_logs import RemovedLogs
+from storage_node.retention.retention import Retention
+from storage_node.retention.trim import TrimHandler
+from storage_node.retention.trim_exchange import TrimExchange
 from storage_node.shard import Shard
-from storage_node.shard_writes import ShardWrites
-from storage_node.store import StoreHandler
 from storage_node.stored_metadata import RecoveredEpoch
-from storage_node.trim import TrimHandler
-from storage_node.trim_exchange import TrimExchange
+from storage_node.writing import recent_entries
+from storage_node.writing.drain_mark import DrainMark
+from storage_node.writing.recent_entries import RecentEntries
+from storage_node.writing.shard_writes import ShardWrites
+from storage_node.writing.store import StoreHandler
 from tests.simulation.deliberate_fault import deliberate
 from tests.simulation.run_mode import RunMode
 
@@ -59,7 +59,7 @@ def soft_seal_ignored(original: Change) -> Change:
     return is_preempted
 
 
-@deliberate("a shard trims as far as anybody asks, beyond what is released", (storage_node.trim, "judge"))
+@deliberate("a shard trims as far as anybody asks, beyond what is released", (storage_node.retention.trim, "judge"))
 def trim_unchecked(original: Change) -> Change:
     return lambda state, lsn: Status.OK
 
@@ -77,7 +77,7 @@ def seal_only_reads(original: Change) -> Change:
     return on_seal
 
 
-@deliberate("a seal is answered, and is not on disk", (storage_node.seal, "encode_seal"))
+@deliberate("a seal is answered, and is not on disk", (storage_node.epochs.seal, "encode_seal"))
 def seal_not_persisted(original: Change) -> Change:
     return lambda epoch, node: original(EPOCH_INVALID, node)
 
@@ -219,7 +219,7 @@ def trimmed_too_far(original: Change) -> Change:
     return lambda self, peer, message, now: original(self, peer, replace(message, lsn=Lsn(message.lsn + 1)), now)
 
 
-@deliberate("a search takes an entry of the very time for an older one", (storage_node.look_up, "search_time"))
+@deliberate("a search takes an entry of the very time for an older one", (storage_node.reading.look_up, "search_time"))
 def found_time_exclusive(original: Change) -> Change:
     return lambda spans, timestamp, first, last: original(spans, timestamp + 1, first, last)
 

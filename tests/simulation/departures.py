@@ -13,8 +13,8 @@ from logdevice_py.core.units import SECOND, Micros
 from logdevice_py.event_log.events import RebuildMode, ShardNeedsRebuild, encode_event
 from logdevice_py.event_log.rebuilding_set import RebuildingSet
 from logdevice_py.placement.failure_domains import FailureDomains
-from server.sim_damage import DamageBudget
-from server.sim_machines import SimMachines, SimNode, SimNodeState, SimPromise
+from server.simulation.damage import DamageBudget
+from server.simulation.machines import SimMachines, SimNode, SimNodeState, SimPromise
 from tests.simulation.scenario import Scenario
 
 _WATCH_US: Final = 50_000

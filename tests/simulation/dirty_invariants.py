@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from logdevice_py.core.entry import EntryFlags, parse_header
 from logdevice_py.core.ids import LogId, ShardId, format_shard, node_of
 from logdevice_py.core.lsn import Lsn, format_lsn
-from server.sim_machines import SimMachines, SimNode
+from server.simulation.machines import SimMachines, SimNode
 from storage_node.log_store import keys
 from storage_node.log_store.interface import LogMetadataKind, WriteShard
 from storage_node.log_store.memory import MemoryDisk

@@ -9,7 +9,7 @@ from client.read.read_stream import ReadStream
 from logdevice_py.core.entry import EntryFlags, parse_header
 from logdevice_py.core.ids import ShardId, format_shard
 from logdevice_py.core.lsn import LSN_MAX, format_lsn
-from server.sim_machines import SimMachines
+from server.simulation.machines import SimMachines
 from storage_node.log_store import keys
 from storage_node.log_store.memory import MemoryDisk
 from tests.simulation.history import Observation, Violation

@@ -13,7 +13,7 @@ from client.read.items import Gap, GapKind, RecordBatch
 from client.read.proof import merge_gaps
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.lsn import LSN, LSN_MAX, format_lsn
-from server.sim_faults.attacks import FORGED
+from server.simulation.faults.attacks import FORGED
 
 Position = tuple[int, int]
 

@@ -12,7 +12,7 @@ from logdevice_py.core.ids import LogId, ShardId, format_shard
 from logdevice_py.core.lsn import Lsn, format_lsn
 from logdevice_py.core.status import Status
 from logdevice_py.protocol.messages import Digest, Digested, Stored
-from server.sim_machines import SimNode
+from server.simulation.machines import SimNode
 from storage_node.log_store import keys
 from storage_node.log_store.interface import LogMetadataKind
 from storage_node.log_store.memory import MemoryDisk

@@ -32,7 +32,7 @@ from logdevice_py.protocol.messages import (
     Stored,
     StoreFlags,
 )
-from server.sim_machines import SimMachines, SimNode
+from server.simulation.machines import SimMachines, SimNode
 from storage_node.log_store import keys
 from storage_node.log_store.identity import ShardMarker
 from storage_node.log_store.interface import EpochMetadataKind, LogMetadataKind, WriteShard

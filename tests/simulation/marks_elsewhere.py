@@ -21,9 +21,9 @@ _SELDOM: Final = "comes about in one of a hundred seeds of rebuilding mode, or f
 _EVENT_LOG = "tests/unit/logdevice_py/event_log/test_rebuilding_set.py"
 _REPLICA = "tests/unit/server/event_log/test_replica.py"
 _SHARD_STATUS = "tests/unit/server/event_log/test_shard_status.py::TestParts"
-_HEALING = f"{_SHARD}/test_healing.py::TestHealing"
+_HEALING = f"{_SHARD}/repair/test_healing.py::TestHealing"
 _RARE_HEALING = "comes together with a power cut that took something in few seeds"
-_GIVING = f"{_SHARD}/test_rebuilding.py::TestGiving"
+_GIVING = f"{_SHARD}/rebuilding/test_rebuilding.py::TestGiving"
 _BROKEN_RULES = "tests/unit/client/read/test_fail_over.py::TestBrokenRules"
 
 MARKS_ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
@@ -56,7 +56,7 @@ MARKS_ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
     "log_store_current_repaired": (_DISK, "tests/integration/test_damaged_files.py::test_current_is_written_again"),
     "dirty_range_has_an_end": (
         _RARE_HEALING,
-        f"{_SHARD}/test_healing.py::TestEndOfTheRange::test_the_sequencer_of_the_open_epoch_tells_it",
+        f"{_SHARD}/repair/test_healing.py::TestEndOfTheRange::test_the_sequencer_of_the_open_epoch_tells_it",
     ),
     "healing_beside_rebuilt_shard": (
         _RARE_HEALING,
@@ -110,9 +110,9 @@ MARKS_ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
     ),
     "seal_of_too_many_epochs": (
         _HUGE,
-        f"{_SHARD}/test_seal.py::test_of_too_many_epochs_the_earliest_are_told_and_count",
+        f"{_SHARD}/epochs/test_seal.py::test_of_too_many_epochs_the_earliest_are_told_and_count",
     ),
-    "sealed_split": (_HUGE, f"{_SHARD}/test_seal.py::test_an_answer_that_no_frame_could_hold_is_split_by_logs"),
+    "sealed_split": (_HUGE, f"{_SHARD}/epochs/test_seal.py::test_an_answer_that_no_frame_could_hold_is_split_by_logs"),
     "recovery_answer_of_other_peer": (
         _RULES,
         f"{_RECOVERY}/test_node_recoveries.py::test_nobody_answers_for_the_shard_of_another_node",
@@ -128,7 +128,7 @@ MARKS_ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
     ),
     "store_image_contradicts_message": (
         _RULES,
-        f"{_SHARD}/test_store.py::TestRefusals::test_an_image_of_another_entry_is_refused",
+        f"{_SHARD}/writing/test_store.py::TestRefusals::test_an_image_of_another_entry_is_refused",
     ),
     "recovery_epoch_without_metadata": (
         "a log's first nodeset holds from its first epoch on",
@@ -156,7 +156,7 @@ MARKS_ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
     ),
     "amend_of_another_body": (
         _RULES,
-        f"{_SHARD}/test_store.py::TestSeals::test_an_amend_does_not_take_the_body_of_something_else",
+        f"{_SHARD}/writing/test_store.py::TestSeals::test_an_amend_does_not_take_the_body_of_something_else",
     ),
     "client_too_many_redirects": (
         "nodes that send a request around are told within a few hops to serve it",
@@ -201,7 +201,7 @@ MARKS_ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
     ),
     "purge_without_metadata": (
         "a metadata entry is stored in full before anything of its epoch is released, and damaged copies of it count as missing answers",
-        f"{_SHARD}/test_purge.py::TestPurge::test_a_history_without_the_epoch_is_read_again",
+        f"{_SHARD}/epochs/test_purge.py::TestPurge::test_a_history_without_the_epoch_is_read_again",
     ),
     "stale_after_activation": (
         "an answer of the epoch store would have to be overtaken by the activation of another node and by a client that met it",
@@ -224,7 +224,7 @@ MARKS_ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
     ),
     "release_hint_beyond_clean_epochs": (
         "a disk keeps a release pointer and loses the CLEAN that was synced before it: disks of the simulator lose what came last",
-        f"{_SHARD}/test_purge.py::TestRelease::test_a_hint_beyond_the_clean_epochs_only_fences",
+        f"{_SHARD}/epochs/test_purge.py::TestRelease::test_a_hint_beyond_the_clean_epochs_only_fences",
     ),
     "write_stream_frame_repeated": (
         _OTHER_CLIENTS,
@@ -238,11 +238,11 @@ MARKS_ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
     ),
     "fetched_copy_is_damaged": (
         "shards check what they read before they send it, and frames have checksums: only a shard's memory could damage it",
-        f"{_SHARD}/test_repair.py::TestDamagedCopies::test_a_damaged_answer_is_not_stored",
+        f"{_SHARD}/repair/test_repair.py::TestDamagedCopies::test_a_damaged_answer_is_not_stored",
     ),
     "rebuild_store_is_damaged": (
         "as for copies that are fetched",
-        f"{_SHARD}/test_rebuilding.py::TestTakingCopies::test_a_copy_that_is_damaged_or_not_for_this_shard_is_refused",
+        f"{_SHARD}/rebuilding/test_rebuilding.py::TestTakingCopies::test_a_copy_that_is_damaged_or_not_for_this_shard_is_refused",
     ),
     "log_store_restored_is_damaged": (
         _DISK,
@@ -255,7 +255,7 @@ MARKS_ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
     ),
     "retention_stops_before_bridge": (
         "takes a log at whose tail nothing is appended for longer than it keeps its records, or that lost what it knew of an epoch's end",
-        f"{_SHARD}/test_retention.py::TestBridges::test_a_bridge_that_is_the_tail_stays",
+        f"{_SHARD}/retention/test_retention.py::TestBridges::test_a_bridge_that_is_the_tail_stays",
     ),
     "rebuilding_once_more": (
         "takes an operator who asks again when records have no place",
@@ -276,7 +276,7 @@ MARKS_ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
     ),
     "donor_was_removed": (
         "no node is taken out of the cluster file in rebuilding mode",
-        "tests/unit/server/event_log/test_supervisor.py::test_nobody_waits_for_donors_that_left_the_cluster_file",
+        "tests/unit/server/event_log/test_event_writer.py::test_nobody_waits_for_donors_that_left_the_cluster_file",
     ),
     "event_log_lost_events": (
         "nothing is lost in rebuilding mode",
@@ -308,7 +308,7 @@ MARKS_ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
     ),
     "invented_shards_are_refuted": (
         _RULES,
-        "tests/unit/server/event_log/test_supervisor.py::TestInventedShards",
+        "tests/unit/server/event_log/test_event_writer.py::TestInventedShards",
     ),
     "event_of_unknown_shard": (
         _RULES,
@@ -324,7 +324,7 @@ MARKS_ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
     ),
     "purge_without_lost_shard": (
         "takes the loss of all shards that know how an epoch ended, and one that missed it",
-        f"{_SHARD}/test_purge.py::TestPurge::test_who_is_given_up_is_not_waited_for",
+        f"{_SHARD}/epochs/test_purge.py::TestPurge::test_who_is_given_up_is_not_waited_for",
     ),
     "rebuilding_history_incomplete": (
         "takes damage to all copies of a log's metadata record",
@@ -340,11 +340,11 @@ MARKS_ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
     ),
     "too_many_metadata_fetches": (
         "takes more shards that lost their disks at once than there are",
-        f"{_SHARD}/test_metadata_regaining.py::TestAnswering::test_no_more_is_worked_on_than_a_few_at_a_time",
+        f"{_SHARD}/repair/test_metadata_regaining.py::TestAnswering::test_no_more_is_worked_on_than_a_few_at_a_time",
     ),
     "repair_waits_for_donors": (
         _SELDOM,
-        f"{_SHARD}/test_rebuilding.py::TestTakingCopies"
+        f"{_SHARD}/rebuilding/test_rebuilding.py::TestTakingCopies"
         "::test_a_range_in_which_a_donor_stored_a_copy_is_replaced_when_others_know_of_that",
     ),
 }

@@ -10,7 +10,7 @@ from logdevice_py.core.ids import LogId, ShardId, format_shard, metadata_log_of,
 from logdevice_py.core.lsn import LSN_MAX, Epoch, compose_lsn
 from logdevice_py.metadata.epoch_metadata import EpochMetaData
 from logdevice_py.placement.failure_domains import Authority, FailureDomains
-from server.sim_machines import SimMachines
+from server.simulation.machines import SimMachines
 from storage_node.log_store import keys
 from tests.simulation.history import Violation
 from tests.simulation.repairs import running_shards

@@ -12,7 +12,7 @@ from logdevice_py.core.lsn import Epoch
 from logdevice_py.core.status import LogDeviceError
 from logdevice_py.core.units import SECOND, Micros
 from logdevice_py.metadata.epoch_metadata import EpochInterval
-from server.sim_machines import SimMachines, SimNode, SimNodeState, SimPromise
+from server.simulation.machines import SimMachines, SimNode, SimNodeState, SimPromise
 from tests.simulation.application import Application
 from tests.simulation.cluster_plan import ClusterPlan
 

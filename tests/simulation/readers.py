@@ -10,7 +10,7 @@ from logdevice_py.core.ids import LogId
 from logdevice_py.core.lsn import LSN_MAX, LSN_OLDEST
 from logdevice_py.core.status import LogDeviceError
 from logdevice_py.core.units import MILLISECOND, Micros
-from server.sim_machines import SimClient, SimPromise, SimReader
+from server.simulation.machines import SimClient, SimPromise, SimReader
 from tests.simulation.application import Application
 from tests.simulation.history import Observation
 

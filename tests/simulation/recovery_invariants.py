@@ -13,7 +13,7 @@ from logdevice_py.core.machine import Send
 from logdevice_py.core.status import Status
 from logdevice_py.protocol.messages import Clean, Cleaned, Digest, Sealed, Store, StoreFlags
 from sequencer.effects import EpochStoreRequest
-from server.sim_machines import SimMachines, SimNode
+from server.simulation.machines import SimMachines, SimNode
 from storage_node.log_store.interface import WriteShard
 from tests.simulation.history import Violation
 

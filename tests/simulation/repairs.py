@@ -14,11 +14,11 @@ from logdevice_py.core.entry import parse_header
 from logdevice_py.core.ids import LogId, ShardId, format_shard, node_of
 from logdevice_py.core.lsn import Lsn, epoch_of, format_lsn
 from logdevice_py.metadata.epoch_metadata import EpochMetaData
-from server.sim_machines import SimMachines, SimNodeState
+from server.simulation.machines import SimMachines, SimNodeState
 from storage_node.log_store import keys
 from storage_node.log_store.memory import MemoryDisk
 from storage_node.node import ShardMachines
-from storage_node.scrub import Scrubber
+from storage_node.repair.scrub import Scrubber
 from tests.simulation.history import Violation
 
 Copy = tuple[ShardId, LogId, Lsn]

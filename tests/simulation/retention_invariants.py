@@ -13,7 +13,7 @@ from logdevice_py.core.ids import LogId, NodeId, ShardId, format_shard
 from logdevice_py.core.lsn import format_lsn
 from logdevice_py.core.units import SECOND
 from server.node_settings import NodeSettings
-from server.sim_machines import SimMachines, SimNode
+from server.simulation.machines import SimMachines, SimNode
 from storage_node.log_store import keys
 from storage_node.log_store.interface import Completion, DirectoryRead
 from storage_node.log_store.memory import MemoryDisk

@@ -13,8 +13,8 @@ from logdevice_py.core.lsn import LSN_OLDEST, format_lsn
 from logdevice_py.core.marks import HITS
 from logdevice_py.core.units import SECOND, Micros
 from logdevice_py.simulation.trace import Trace
-from server.sim_faults.nemesis import Nemesis, PlannedFault
-from server.sim_machines import SimMachines, SimPromise
+from server.simulation.faults.nemesis import Nemesis, PlannedFault
+from server.simulation.machines import SimMachines, SimPromise
 from tests.simulation.departures import Departures
 from tests.simulation.end_state import ENTRY_MAX, check_bounds, check_clean_epochs, check_copies, intact_copies
 from tests.simulation.exclusive_writer import check_exclusive

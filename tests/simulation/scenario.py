@@ -16,7 +16,7 @@ from logdevice_py.core.units import MILLISECOND, SECOND
 from logdevice_py.simulation.network import NetworkSettings
 from sequencer.recovery.settings import RecoverySettings
 from sequencer.settings import SequencerSettings
-from server.sim_faults.nemesis import CATALOG, FaultSchedule
+from server.simulation.faults.nemesis import CATALOG, FaultSchedule
 from storage_node.settings import StorageSettings
 from tests.simulation.cluster_plan import ClusterPlan, NodePlan
 from tests.simulation.profiles import PROFILES, TroubleProfile

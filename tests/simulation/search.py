@@ -13,13 +13,13 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from server.sim_faults.nemesis import PlannedFault
+from server.simulation.faults.nemesis import PlannedFault
 from tests.simulation.run import Failure, run_seed
 from tests.simulation.run_mode import RunMode
 from tests.simulation.workers import worker_pool
 
 ROOT = Path(__file__).parents[2]
-SOURCES = ("logdevice_py", "sequencer", "storage_node", "client", "epoch_store", "server")
+SOURCES = ("logdevice_py", "sequencer", "storage_node", "client", "epoch_store", "ldquery", "server")
 """Packages of which the simulator runs something."""
 _NOT_SIMULATED = ("epoch_store/zookeeper.py", "epoch_store/sqlite.py")
 """The simulator has an epoch store of its own."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from storage_node.store import StoreHandler
+from storage_node.writing.store import StoreHandler
 from tests.simulation.deliberate import FAULTS, line_of, table_of
 from tests.simulation.deliberate_fault import DeliberateFault, MisplacedFaultError
 from tests.simulation.deliberate_hunt import Hunt, look_for

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from logdevice_py.core.units import SECOND
-from server.sim_faults.catalog import FaultInstance
-from server.sim_faults.moments import when_sent
-from server.sim_faults.nemesis import CATALOG, Nemesis
-from server.sim_machines import SimMachines
+from server.simulation.faults.catalog import FaultInstance
+from server.simulation.faults.moments import when_sent
+from server.simulation.faults.nemesis import CATALOG, Nemesis
+from server.simulation.machines import SimMachines
 from tests.simulation.run import run_seed
 from tests.simulation.scenario import Scenario, draw
 
@@ -36,9 +36,7 @@ def nemesis(scenario: Scenario, disabled: frozenset[int] = frozenset()) -> tuple
 class TestPlan:
     @pytest.mark.parametrize("first", ["handovers", "moments", "catalog", "nemesis"])
     def test_a_seed_draws_the_same_kinds_whichever_module_is_imported_first(self, first: str) -> None:
-        program = (
-            f"import server.sim_faults.{first}; from tests.simulation.scenario import draw; print(draw(11).faults)"
-        )
+        program = f"import server.simulation.faults.{first}; from tests.simulation.scenario import draw; print(draw(11).faults)"
         done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
         assert done.stdout.strip() == str(draw(11).faults)
 

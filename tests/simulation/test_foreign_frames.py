@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from logdevice_py.core.units import SECOND
-from server.sim_faults.attacks import ATTACKS
+from server.simulation.faults.attacks import ATTACKS
 from tests.simulation import run
 from tests.simulation.deliberate import FAULTS
 from tests.simulation.run import Failure, run_seed

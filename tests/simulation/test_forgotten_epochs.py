@@ -10,7 +10,7 @@ from client.read.items import Gap, GapKind, RecordBatch, RecordRun
 from logdevice_py.core.ids import NodeId, ShardId, node_of, shard_id
 from logdevice_py.core.lsn import LSN, Epoch, Esn, compose_lsn
 from logdevice_py.core.units import MILLISECOND, SECOND, Timestamp
-from server.sim_machines import SimNode
+from server.simulation.machines import SimNode
 from storage_node.log_store import keys
 from storage_node.log_store.interface import EpochMetadataKind
 from tests.history.stage import LOG, Stage

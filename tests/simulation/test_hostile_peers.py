@@ -14,9 +14,9 @@ from logdevice_py.core.ids import LogId, node_of
 from logdevice_py.core.lsn import LSN_MAX
 from logdevice_py.core.units import SECOND, Micros
 from logdevice_py.protocol.messages import Trim, Trimmed, TrimPoints
-from server.sim_faults.attacks import ATTACKS, Attack, Outsider, Sent
-from server.sim_faults.nemesis import CATALOG, Nemesis
-from server.sim_machines import SimMachines, SimPromise
+from server.simulation.faults.attacks import ATTACKS, Attack, Outsider, Sent
+from server.simulation.faults.nemesis import CATALOG, Nemesis
+from server.simulation.machines import SimMachines, SimPromise
 from tests.simulation.scenario import draw
 
 SEEDS = range(60)

@@ -21,7 +21,7 @@ from logdevice_py.core.status import Status
 from logdevice_py.core.units import SECOND, Timestamp
 from logdevice_py.metadata.epoch_metadata import EpochInterval
 from logdevice_py.protocol.messages import Digest, Digested, Stored
-from server.sim_machines import SimMachines
+from server.simulation.machines import SimMachines
 from storage_node.log_store import keys
 from storage_node.log_store.interface import LogMetadataKind, WriteBatch, WriteShard
 from storage_node.log_store.memory import MemoryDisk, MemoryLogStore

@@ -11,7 +11,7 @@ from client.read.items import RecordBatch
 from logdevice_py.core.ids import LogId, ShardId
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import MILLISECOND
-from server.sim_machines import SimClient, SimMachines, SimReader
+from server.simulation.machines import SimClient, SimMachines, SimReader
 from tests.simulation import exclusive_writer
 from tests.simulation.application import Application as Application
 from tests.simulation.asyncio_clients import AsyncioApplication

@@ -9,8 +9,8 @@ from client.write.write_streams import WriteStreams
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import MILLISECOND, SECOND, Micros
-from server.sim_faults.attacks import ATTACKS
-from server.sim_machines import SimPromise
+from server.simulation.faults.attacks import ATTACKS
+from server.simulation.machines import SimPromise
 from tests.simulation.application import Application
 from tests.simulation.history import key_of
 

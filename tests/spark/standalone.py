@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pyspark
 
-from server.free_ports import free_ports
+from server.dev.free_ports import free_ports
 from tests.spark.conftest import ROOT
 
 HOME = Path(pyspark.__file__).parent

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from logdevice_py.config.logs import LogTree
-from server.supervisor import write_cluster_file
+from server.dev.supervisor import write_cluster_file
 from tests.integration.process_cluster import ProcessCluster
 from tests.spark.conftest import RunningCluster
 from tests.spark.test_batch import write

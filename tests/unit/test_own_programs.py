@@ -37,7 +37,7 @@ def test_a_program_of_ours_runs_no_file_of_the_working_directory(hostile: Path) 
 
 
 @pytest.mark.parametrize(
-    "package", ["logdevice_py", "client", "epoch_store", "sequencer", "storage_node", "server", "benchmarks"]
+    "package", ["logdevice_py", "client", "epoch_store", "sequencer", "storage_node", "ldquery", "server", "benchmarks"]
 )
 def test_no_process_is_started_from_the_working_directory(package: str) -> None:
     for path in (ROOT / package).rglob("*.py"):

@@ -31,7 +31,7 @@ from benchmarks.ldbench.receipts import ListReceipt
 from benchmarks.ldbench.record_buffer import RecordBuffer
 from benchmarks.ldbench.server_processes import RunningServers, ServerProcesses, accepts, why_no_servers
 from benchmarks.ldbench.servers import ServerJars, find_bookkeeper, first_line
-from server.free_ports import LOOPBACK, free_ports
+from server.dev.free_ports import LOOPBACK, free_ports
 
 _DRIVER: Final = Path(__file__).with_name("LedgerDriver.java")
 _BOOKIE_JVM: Final = (

@@ -43,7 +43,7 @@ from benchmarks.ldbench.engine import (
 from benchmarks.ldbench.receipts import ListReceipt
 from benchmarks.ldbench.server_processes import RunningServers, ServerProcesses, why_no_servers
 from benchmarks.ldbench.servers import find_nats
-from server.free_ports import LOOPBACK, free_ports
+from server.dev.free_ports import LOOPBACK, free_ports
 
 WINDOWS: Final = (4000, 1000, 8000)
 """The first is the library's default. The server takes at most 10,000 for a stream."""

@@ -35,7 +35,7 @@ from benchmarks.ldbench.receipts import ListReceipt
 from benchmarks.ldbench.record_buffer import RecordBuffer
 from benchmarks.ldbench.server_processes import RunningServers, ServerProcesses, why_no_servers
 from benchmarks.ldbench.servers import find_kafka, first_line
-from server.free_ports import LOOPBACK, free_ports
+from server.dev.free_ports import LOOPBACK, free_ports
 
 _JVM: Final = (
     *(

@@ -38,11 +38,11 @@ from logdevice_py.core.ids import NodeId
 from logdevice_py.core.lsn import LSN
 from logdevice_py.core.status import LogDeviceError
 from logdevice_py.core.units import format_duration
-from server import layout
-from server.dev_cluster import make_config
-from server.readiness import wait_until_writable
-from server.supervisor import CommandError, Supervisor, write_cluster_file
-from server.virtual_network import VirtualNetwork
+from server.dev import layout
+from server.dev.dev_cluster import make_config
+from server.dev.readiness import wait_until_writable
+from server.dev.supervisor import CommandError, Supervisor, write_cluster_file
+from server.dev.virtual_network import VirtualNetwork
 
 READY_TIMEOUT: Final = 120.0
 APPEND_TIMEOUT: Final = 30.0

@@ -35,7 +35,7 @@ from benchmarks.ldbench.engine import DurabilityClass, Engine, EngineError, Mode
 from benchmarks.ldbench.receipts import ListReceipt
 from benchmarks.ldbench.server_processes import RunningServers, ServerProcesses, why_no_servers
 from benchmarks.ldbench.servers import find_redis
-from server.free_ports import LOOPBACK, free_ports
+from server.dev.free_ports import LOOPBACK, free_ports
 
 _FIELD: Final = b"r"
 _MASTER: Final = "ldbench"

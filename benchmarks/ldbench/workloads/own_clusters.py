@@ -26,8 +26,8 @@ from logdevice_py.config.attributes import Durability
 from logdevice_py.config.cluster import ClusterConfig, Roles, default_metadata_nodeset
 from logdevice_py.config.logs import LogTree
 from logdevice_py.core.status import LogDeviceError
-from server.dev_cluster import make_config
-from server.zookeeper_server import ZooKeeperServer, ZooKeeperUnavailableError, why_no_zookeeper
+from server.dev.dev_cluster import make_config
+from server.dev.zookeeper_server import ZooKeeperServer, ZooKeeperUnavailableError, why_no_zookeeper
 
 _COPIES: Final = 3
 _CONCURRENT: Final = 1_000

@@ -14,7 +14,7 @@ from logdevice_py.core.ids import NodeId
 from logdevice_py.core.units import SECOND, Micros
 from logdevice_py.runtime.durable_file import write_durably
 from server.cluster_file import REMINDER, ClusterFile
-from server.dev_cluster import make_config
+from server.dev.dev_cluster import make_config
 
 
 @pytest.fixture

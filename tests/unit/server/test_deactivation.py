@@ -10,8 +10,8 @@ from logdevice_py.core.ids import LogId
 from logdevice_py.core.lsn import LSN
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros
-from server.sim_cluster import SimCluster, simulate
-from server.sim_machines import SimNode, SimNodeState
+from server.simulation.cluster import SimCluster, simulate
+from server.simulation.machines import SimNode, SimNodeState
 from tests.unit.sequencer.fakes import LOG, active
 
 RECORDS = 300

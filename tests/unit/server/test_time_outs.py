@@ -11,7 +11,7 @@ from client.settings import WriterSettings
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import MILLISECOND, SECOND, Micros
-from server.sim_machines import SimPromise
+from server.simulation.machines import SimPromise
 from tests.unit.server.test_waits import LOG, SEQUENCING, STORING, Cluster
 
 TIME = 3 * SECOND // 2

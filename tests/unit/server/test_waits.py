@@ -15,7 +15,7 @@ from logdevice_py.tables.waits import WaitsRow
 from sequencer import waits as sequencing_waits
 from sequencer.sequencer import Sequencer, SequencerPhase
 from sequencer.store_availability import Reason
-from server.sim_machines import SimMachines, SimNode, SimNodeState, SimPromise, SimReader
+from server.simulation.machines import SimMachines, SimNode, SimNodeState, SimPromise, SimReader
 from storage_node import waits as storing_waits
 
 LOG = LogId(1)

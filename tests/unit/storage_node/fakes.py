@@ -38,13 +38,13 @@ from logdevice_py.protocol.messages import (
     StoreFlags,
     Window,
 )
+from storage_node.epochs.purge import HistoryResult
 from storage_node.log_store.identity import ShardMarker
 from storage_node.log_store.interface import ReadDirectory, ReadLast, ReadShard, WriteShard
 from storage_node.log_store.memory import MemoryDisk, MemoryLogStore
 from storage_node.log_store.settings import LogStoreSettings
 from storage_node.node import StorageNode
-from storage_node.notices import Notice
-from storage_node.purge import HistoryResult
+from storage_node.repair.notices import Notice
 from storage_node.settings import StorageSettings
 
 T = TypeVar("T")

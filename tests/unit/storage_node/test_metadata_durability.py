@@ -22,8 +22,8 @@ from tests.unit.storage_node.fakes import (
     store,
     stores,
 )
-from tests.unit.storage_node.test_healing import cut_off, seq_state
-from tests.unit.storage_node.test_removed_logs import PASS, Removing
+from tests.unit.storage_node.repair.test_healing import cut_off, seq_state
+from tests.unit.storage_node.retention.test_removed_logs import PASS, Removing
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 Kind = LogMetadataKind | EpochMetadataKind

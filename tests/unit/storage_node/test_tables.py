@@ -9,6 +9,7 @@ from logdevice_py.protocol.messages import GetEpochRecoveryMetadata
 from logdevice_py.tables.constraints import EVERYTHING, Constraints
 from storage_node import tables
 from storage_node.log_store.interface import ReadResult, ReadShard
+from tests.unit.storage_node.epochs.test_purge import answer
 from tests.unit.storage_node.fakes import (
     ASYNC_LOG,
     ME,
@@ -24,7 +25,6 @@ from tests.unit.storage_node.fakes import (
     store,
     stores,
 )
-from tests.unit.storage_node.test_purge import answer
 
 
 def test_logs_are_told_with_what_is_released_sealed_and_clean() -> None:

@@ -24,9 +24,9 @@ from logdevice_py.protocol.messages import (
     Sealed,
     StartFlags,
 )
-from storage_node.copies import EntriesDigest
 from storage_node.log_store import keys
 from storage_node.log_store.wanted import SingleCopy, decode_wants, encode_wants, no_body
+from storage_node.repair.copies import EntriesDigest
 from storage_node.settings import StorageSettings
 from tests.unit.storage_node.fakes import (
     ME,

@@ -13,7 +13,7 @@ from client.spark.source import LogDeviceSource
 from client.spark.writer import sink_options
 from logdevice_py.config.render import render_cluster
 from logdevice_py.core.status import LogDeviceError, Status
-from server.dev_cluster import make_config
+from server.dev.dev_cluster import make_config
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from logdevice_py.core.ids import LogId
 from logdevice_py.core.lsn import LSN
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import Micros, Timestamp
-from server.dev_cluster import make_config
+from server.dev.dev_cluster import make_config
 from tests.unit.client.spark.fakes import ListedReader
 
 Logs = dict[int, list[tuple[int, int] | Gap]]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from client.cli import rebuilding
+from ldquery.ctl import event_log as rebuilding
 from logdevice_py.core.ids import NODE_ID_MAX, SHARD_INDEX_MAX, NodeId, ShardId, format_shard, parse_shard, shard_id
 
 LARGEST = shard_id(NODE_ID_MAX, SHARD_INDEX_MAX)

@@ -8,14 +8,14 @@ from pathlib import Path
 ROOT = Path(__file__).parents[4]
 PACKAGES = ("logdevice_py", "sequencer", "storage_node", "client", "ldquery", "server")
 BY_FILE = {
-    "client/cli/ctl/lost_shards.py": "metadata logs",
-    "client/cli/query/comparison.py": "epochs of an older version",
+    "ldquery/ctl/lost_shards.py": "metadata logs",
+    "ldquery/comparison.py": "epochs of an older version",
     "logdevice_py/metadata/history.py": "metadata logs",
     "logdevice_py/placement/moves.py": "metadata logs",
     "logdevice_py/placement/nodeset.py": "nodesets to come",
     "sequencer/metadata_log.py": "metadata logs",
     "server/event_log/exclusion.py": "nodesets to come",
-    "storage_node/metadata_regaining.py": "metadata logs",
+    "storage_node/repair/metadata_regaining.py": "metadata logs",
     "storage_node/rebuilding/donor.py": "logs of which no survivor knows",
 }
 
@@ -35,7 +35,7 @@ def test_labels_are_made_only_with_an_interval() -> None:
     assert modules_with(r"labels_by_file\(") == home
     constructed = {
         "sequencer/seal_check.py",
-        "client/cli/query/comparison.py",
+        "ldquery/comparison.py",
         "logdevice_py/metadata/epoch_metadata.py",
     }
     assert modules_with(r"FailureDomains\((?!\))") == constructed

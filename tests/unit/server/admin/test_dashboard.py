@@ -10,7 +10,7 @@ from typing import Any
 
 from logdevice_py.core.declare import declarations
 from server.admin.prometheus import prometheus_name
-from server.render_docs import METRICS
+from server.dev.render_docs import METRICS
 
 DASHBOARD = Path(__file__).resolve().parents[4] / "conf" / "grafana-dashboard.json"
 _NAME = re.compile(r"logdevice_[a-z0-9_]+")

@@ -7,7 +7,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from logdevice_py.core.declare import declarations
 from sequencer.metrics import SequencerMetrics
 from server.admin.prometheus import MetricSource, prometheus_name, render
-from server.render_docs import METRICS
+from server.dev.render_docs import METRICS
 from storage_node.log_store.metrics import LogStoreMetrics
 
 

@@ -10,7 +10,7 @@ from logdevice_py.event_log.events import RebuildMode, ShardNeedsRebuild
 from logdevice_py.event_log.rebuilding_set import RebuildingSet
 from server.event_log.exclusion import excluded_shards
 from tests.simulation.cluster_plan import ClusterPlan, NodePlan
-from tests.unit.server.event_log.test_supervisor import View
+from tests.unit.server.event_log.test_event_writer import View
 
 SHARDS = [shard_id(NodeId(node)) for node in range(5)]
 CONFIG = load_cluster(

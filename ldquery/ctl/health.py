@@ -1,0 +1,301 @@
+"""How a cluster is: what ``ldctl status`` and ``ld-dev-cluster status`` say of its nodes, and the exit status that follows."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from client.cli.program import EXIT_DATA_LOSS, EXIT_OK, EXIT_UNANSWERED, EXIT_UNHEALTHY
+from client.node_tables import NodeAsker, as_dicts
+from ldquery.ctl.lost_shards import drains, lacking_metadata, unfinished, without_vouchers
+from logdevice_py.config.cluster import ClusterConfig
+from logdevice_py.core.ids import NodeId, format_shard, node_of, parse_shard
+from logdevice_py.core.lsn import format_lsn
+from logdevice_py.tables.catalog import TABLES
+from logdevice_py.tables.constraints import EVERYTHING
+from logdevice_py.tables.storage import CopiesState
+
+Row = Mapping[str, Any]
+Found = dict[NodeId, list[dict[str, Any]]]
+"""Rows of a table, by the node that gave them."""
+_ASKED: Final = (
+    "info",
+    "cluster_state",
+    "sequencers",
+    "shards",
+    "waits",
+    "shard_rebuildings",
+    "under_replicated_logs",
+)
+_QUIET: Final = frozenset({"TAIL", "STORES", "BATCH", "EARLIER_ENTRY", "READER_WINDOW", "READER_CREDIT", "TURN"})
+"""Causes of waiting that are part of a healthy cluster's work."""
+_PASSES: Final = 3.0
+"""Seconds within which what passes by itself does: nodes wait for a moment, or have not looked through their logs yet."""
+_LOOK_AGAIN: Final = 0.2
+_LOGS_NAMED: Final = 3
+
+
+@dataclass(slots=True)
+class Health:
+    """What nodes said of themselves and of each other."""
+
+    rows: list[dict[str, Any]]
+    """One a node; ``troubles`` says what is wrong with it."""
+    silent: dict[NodeId, str]
+    """The nodes that did not answer, and why."""
+    elsewhere: list[str] = field(default_factory=list)
+    """What is wrong with logs, and with shards whose nodes left the cluster file."""
+    notes: list[str] = field(default_factory=list)
+    """What is going on and as it should be."""
+    records_gone: bool = False
+    """Records may have no copy left."""
+    passing: int = 0
+    """How many of the troubles may be over in a moment."""
+
+    def told(self) -> list[str]:
+        """Everything that is wrong, a line each."""
+        return [f"{row['node']}: {trouble}" for row in self.rows for trouble in row["troubles"]] + self.elsewhere
+
+    @property
+    def exit_status(self) -> int:
+        """What a program that told it ends with."""
+        if self.records_gone:
+            return EXIT_DATA_LOSS
+        if self.silent:
+            return EXIT_UNANSWERED
+        return EXIT_UNHEALTHY if self.told() else EXIT_OK
+
+
+async def cluster_health(
+    config: ClusterConfig, token: str | None, seconds: float, nodes: Collection[NodeId] | None = None
+) -> Health:
+    """Ask the nodes; where all that is wrong may be over in a moment, ask again a little later.
+
+    Args:
+        token: of the admin API.
+        seconds: how long they get to answer.
+        nodes: those that are asked; None: all of the cluster file.
+    """
+    asker, end = NodeAsker(config, token), time.monotonic() + min(_PASSES, seconds)
+    try:
+        while True:
+            found, silent = await ask_tables(asker, list(config.nodes if nodes is None else nodes), _ASKED, seconds)
+            health = judge(config, found, silent)
+            if health.silent or len(health.told()) > health.passing or not health.passing or time.monotonic() > end:
+                return health
+            await asyncio.sleep(_LOOK_AGAIN)
+    finally:
+        await asker.close()
+
+
+async def ask_tables(
+    asker: NodeAsker, nodes: Sequence[NodeId], names: Sequence[str], seconds: float
+) -> tuple[dict[str, Found], dict[NodeId, str]]:
+    """The rows of some tables at all these nodes, and why those that did not answer for one did not."""
+    answers = await asyncio.gather(*(asker.ask_each(TABLES[name], nodes, EVERYTHING, None, seconds) for name in names))
+    found: dict[str, Found] = {}
+    silent: dict[NodeId, str] = {}
+    for name, (rows, failures) in zip(names, answers, strict=True):
+        by_node = found[name] = {node: [] for node in nodes}
+        for cells in as_dicts(TABLES[name], rows):
+            by_node[NodeId(int(cells["node_id"] or 0))].append(cells)
+        for failure in failures:
+            silent.setdefault(failure.node, f"{failure.status.name}: {failure.detail}")
+    return found, silent
+
+
+def judge(config: ClusterConfig, found: Mapping[str, Found], silent: Mapping[NodeId, str]) -> Health:
+    """What the tables say.
+
+    Args:
+        found: rows of the tables `_ASKED`, of each node that was asked.
+    """
+    health = Health([], dict(silent))
+    for node in found["info"]:
+        health.rows.append(_node_row(config, node, found, silent))
+        passing = _waits(found["waits"][node])
+        passing += _unreviewed(node, found) + _leaving(found["info"][node])
+        health.rows[-1]["troubles"] += passing
+        health.passing += len(passing)
+    _add_lost_shards(config, health, found)
+    _add_lost_copies(config, health, _all_of(found, "under_replicated_logs"))
+    return health
+
+
+def _all_of(found: Mapping[str, Found], name: str) -> list[dict[str, Any]]:
+    return [row for each in found[name].values() for row in each]
+
+
+def _add_lost_shards(config: ClusterConfig, health: Health, found: Mapping[str, Found]) -> None:
+    """What is the matter with lost and drained shards goes to the troubles of their nodes, or elsewhere."""
+    rebuildings = _all_of(found, "shard_rebuildings")
+    planned = drains(rebuildings)
+    for shard, text in unfinished(rebuildings).items():
+        if shard in planned:
+            health.notes.append(f"{shard} {text}")
+        else:
+            _blame(health, shard, text)
+    afresh, what_follows = without_vouchers(config, lacking_metadata(_all_of(found, "shards")))
+    for each in afresh:
+        _blame(health, format_shard(each), what_follows)
+
+
+def _blame(health: Health, shard: str, text: str) -> None:
+    node, _, index = shard.partition(":")
+    row = next((row for row in health.rows if row["node"] == node), None)
+    if row is None:
+        health.elsewhere.append(f"{shard} {text}")
+    else:
+        row["troubles"].append(f"{index} {text}")
+
+
+def _add_lost_copies(config: ClusterConfig, health: Health, rows: Iterable[Row]) -> None:
+    """Logs that are short of what a shard held go to the troubles of its node; records that may be gone are nobody's alone."""
+    short: dict[tuple[str, int], dict[int, int]] = defaultdict(dict)
+    gone: dict[str, set[int]] = defaultdict(set)
+    for row in rows:
+        if row["state"] == CopiesState.GONE.name:
+            gone[row["lost_shards"]].add(row["log_id"])
+            continue
+        for each in row["lost_shards"].split(", "):
+            shard, _, generation = each.partition("=")
+            first = short[shard, int(generation)].setdefault(row["log_id"], row["first_lsn"])
+            short[shard, int(generation)][row["log_id"]] = min(first, row["first_lsn"])
+    is_rebuilding = config.settings.get("rebuilding", {}).get("enabled") is True
+    remedy = (
+        "rebuilding is on and stores them again"
+        if is_rebuilding
+        else "rebuilding is off: nobody stores them again until enabled = true stands in [settings.rebuilding]"
+    )
+    for (shard, generation), logs in sorted(short.items()):
+        what = "left the cluster file" if node_of(parse_shard(shard)) not in config.nodes else "began anew, empty"
+        held = f"the copies that its generation {generation} held are missing"
+        _blame(health, shard, f"{what}; {held} in {_named(logs)}; {remedy}")
+    for lost, log_ids in sorted(gone.items()):
+        health.records_gone = True
+        health.elsewhere.append(
+            f"{_named(dict.fromkeys(log_ids, 0))}: records may have no copy left, because these shards lost what they held in the generations "
+            f"named: {lost}; readers are told DATALOSS where it is so (table under_replicated_logs of ldquery has the epochs)"
+        )
+
+
+def _named(logs: Mapping[int, int]) -> str:
+    """Some logs, each with the LSN from which on it is concerned (0: it does not matter)."""
+    names = [f"log {log} from {format_lsn(lsn)} on" if lsn else f"log {log}" for log, lsn in sorted(logs.items())]
+    more = len(names) - _LOGS_NAMED
+    return ", ".join(names[:_LOGS_NAMED]) + (f" and {more} more logs" if more > 0 else "")
+
+
+def _waits(rows: Iterable[Row]) -> list[str]:
+    waiting = Counter((row["kind"], row["cause"]) for row in rows if row["cause"] not in _QUIET)
+    return [
+        f"{kind} waits for {cause} ({count} rows in table waits of ldquery)"
+        for (kind, cause), count in waiting.most_common()
+    ]
+
+
+def _unreviewed(node: NodeId, found: Mapping[str, Found]) -> list[str]:
+    """Where a shard is known to have begun anew: a node that does not know yet which of its logs are short of copies."""
+    info = next(iter(found["info"][node]), None)
+    anew = [row for row in _all_of(found, "shards") if row["generation"] > 1]
+    if info is None or not anew:
+        return []
+    heard = {row["observed_node_id"]: row["generations"].split(", ") for row in found["cluster_state"][node]}
+    if info["copies_reviewed"] != 0 and all(
+        heard[row["node_id"]][row["shard"]] == str(row["generation"]) for row in anew if row["node_id"] in heard
+    ):
+        return []
+    return ["it has not looked through its logs yet for copies that lost shards held"]
+
+
+def _leaving(infos: Iterable[Row]) -> list[str]:
+    """Logs that rely on shards which are not there any more, until their epochs are recovered."""
+    count = sum(info["logs_leaving_departed_shards"] or 0 for info in infos)
+    if not count:
+        return []
+    return [
+        f"{count} logs are on their way to epochs without shards that departed: remove no further node before that is done"
+    ]
+
+
+def _node_row(
+    config: ClusterConfig, node: NodeId, found: Mapping[str, Found], silent: Mapping[NodeId, str]
+) -> dict[str, Any]:
+    member = config.nodes[node]
+    info = next(iter(found["info"][node]), None)
+    others = [
+        row["state"]
+        for observer, rows in found["cluster_state"].items()
+        for row in rows
+        if observer != node and row["observed_node_id"] == node
+    ]
+    seen_as = ", ".join(f"{state} by {count}" for state, count in Counter(others).most_common())
+    if len(set(others)) == 1:
+        seen_as = others[0]
+    shards = found["shards"][node]
+    active = [row for row in found["sequencers"][node] if row["state"] == "ACTIVE"]
+    troubles = [] if node not in silent else [f"it does not answer: {silent[node]}"]
+    if info is not None:
+        troubles += _troubles(config, info, shards)
+    return {
+        "node": f"N{node}",
+        "address": f"{member.host}:{member.port}",
+        "roles": [str(role.name).lower() for role in member.roles],
+        "location": str(member.location),
+        "readiness": None if info is None else info["readiness"],
+        "seen as": seen_as or None,
+        "up": None if info is None else _age(info["uptime_seconds"]),
+        "uptime seconds": None if info is None else info["uptime_seconds"],
+        "config version": None if info is None else info["config_version"],
+        "logs": None if info is None else len(active),
+        "shards": [_shard(row) for row in shards],
+        "generations": {f"S{row['shard']}": row["generation"] for row in shards},
+        "stored bytes": sum(row["stored_bytes"] for row in shards),
+        "troubles": troubles,
+    }
+
+
+def _shard(row: Row) -> str:
+    began_anew = f" generation {row['generation']}" if row["generation"] > 1 else ""
+    return f"S{row['shard']} {row['status']} {_size(row['stored_bytes'])}{began_anew}"
+
+
+def _troubles(config: ClusterConfig, info: Row, shards: Sequence[Row]) -> list[str]:
+    found = []
+    if info["readiness"] != "OK":
+        found.append(f"it takes no requests: {info['readiness']}")
+    if info["config_version"] != config.version:
+        found.append(f"it uses version {info['config_version']} of the cluster file, this one is {config.version}")
+    for row in shards:
+        name = f"S{row['shard']}"
+        if row["status"] != "OK":
+            found.append(f"{name}: {row['status']}")
+        elif row["no_space"]:
+            found.append(f"{name}: refuses records for lack of space")
+        elif not row["accepting_writes"]:
+            found.append(f"{name}: takes no records")
+        if row["damaged_ranges"]:
+            found.append(f"{name}: {row['damaged_ranges']} damaged ranges are not repaired yet")
+    return found
+
+
+def _age(seconds: float) -> str:
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    if days:
+        return f"{days}d{hours:02}h"
+    return f"{hours}h{minutes:02}m" if hours else f"{minutes}m{rest:02}s"
+
+
+def _size(count: int) -> str:
+    amount = float(count)
+    for unit in ("B", "kB", "MB", "GB"):
+        if amount < 1000:
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1000
+    return f"{amount:.1f} TB"

@@ -1,0 +1,75 @@
+"""``ldctl``: asks about nodes, logs and shards and acts on them."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+from client.cli.program import EXIT_STATUSES, parse_timeout, run_program, token_file_option
+from ldquery.ctl.groups import VERBS as GROUP_VERBS
+from ldquery.ctl.logs import VERBS as LOG_VERBS
+from ldquery.ctl.nodes import VERBS as NODE_VERBS
+from ldquery.ctl.shards import VERBS as SHARD_VERBS
+from ldquery.ctl.verb import PROGRAM, Verb
+
+VERBS: tuple[Verb, ...] = (*NODE_VERBS, *LOG_VERBS, *GROUP_VERBS, *SHARD_VERBS)
+
+FAMILIES = {"logs": "groups of logs in the cluster file", "settings": "settings of nodes that run"}
+"""Verbs of two words, by the first."""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The verbs and their options."""
+    options = argparse.ArgumentParser(
+        prog=PROGRAM,
+        description="Ask about nodes, logs and shards and act on them. Results go to standard output, the rest to standard error.",
+        epilog=EXIT_STATUSES,
+    )
+    options.add_argument("-c", "--config", required=True, metavar="FILE", help="the cluster file")
+    token_file_option(options)
+    options.add_argument("--json", action="store_true", help="print results as JSON, one object a line")
+    options.add_argument(
+        "--timeout",
+        type=parse_timeout,
+        metavar="T",
+        help="give up when the cluster does not answer for this long, like 10s or 2min (default: 10s)",
+    )
+    verbs = options.add_subparsers(dest="verb", metavar="VERB", required=True)
+    families: dict[str, Any] = {}
+    for verb in VERBS:
+        first, _, second = verb.name.partition(" ")
+        if second and first not in families:
+            words = ", ".join(other.name.partition(" ")[2] for other in VERBS if other.name.startswith(f"{first} "))
+            family = verbs.add_parser(first, help=f"{words}: {FAMILIES[first]}", description=FAMILIES[first] + ".")
+            families[first] = family.add_subparsers(dest="word", metavar="WORD", required=True)
+        place, name = (families[first], second) if second else (verbs, first)
+        own = place.add_parser(name, help=verb.help, description=verb.description, epilog=EXIT_STATUSES)
+        verb.options(own)
+        own.set_defaults(run=verb.run)
+    return options
+
+
+async def run(arguments: argparse.Namespace) -> int:
+    """The program, with the options parsed."""
+    from client.client import Client
+
+    async with Client(arguments.config, name=PROGRAM) as client:
+        status: int = await arguments.run(client, arguments)
+        return status
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Entry point; the exit status."""
+    options = parser()
+    arguments = options.parse_args(argv)
+    if arguments.verb == "find-key":
+        try:
+            arguments.key = bytes.fromhex(arguments.key) if arguments.hex else arguments.key.encode()
+        except ValueError:
+            options.error(f"argument KEY: {arguments.key!r} is not written in hexadecimal digits")
+    return run_program(PROGRAM, lambda: run(arguments))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

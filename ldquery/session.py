@@ -1,0 +1,320 @@
+"""ldquery as a library: `LDQuery(config).query(sql)`."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import apsw
+
+from client.client import read_cluster_file
+from client.node_tables import NodeAsker, NodeFailure, Row, as_dicts
+from ldquery.client_rows import ClientRows
+from ldquery.comparison import compare_copies
+from ldquery.literals import replace_lsns
+from ldquery.pushdown import Wanted
+from ldquery.virtual_tables import SQL_TYPES, TableModule
+from logdevice_py.config.cluster import ClusterConfig, Roles
+from logdevice_py.core.ids import NodeId
+from logdevice_py.core.lsn import format_lsn
+from logdevice_py.core.status import LogDeviceError, Status
+from logdevice_py.runtime.admin_token import program_token
+from logdevice_py.tables import from_cluster_file
+from logdevice_py.tables.catalog import TABLES
+from logdevice_py.tables.constraints import Constraints
+from logdevice_py.tables.declare import ColumnKind, TableDeclaration, TableSource
+from logdevice_py.tables.storage import UnderReplicatedRow
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from client.client import Client
+    from client.sync import SyncClient
+
+DEADLINE: Final = 5.0
+"""Seconds that nodes get to answer for one statement, by default."""
+ROWS_PER_NODE_MAX: Final = 100_000
+"""More rows of one table from one node are refused, unless asked for in full."""
+_KIND_OF: Final = {text: kind for kind, text in SQL_TYPES.items()}
+_ALLOWED: Final = frozenset(
+    {
+        apsw.SQLITE_SELECT,
+        apsw.SQLITE_READ,
+        apsw.SQLITE_FUNCTION,
+        apsw.SQLITE_RECURSIVE,
+    }
+)
+_FORBIDDEN_FUNCTIONS: Final = frozenset({"load_extension", "readfile", "writefile", "edit"})
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class QueryResult:
+    """What a statement came to."""
+
+    columns: list[str]
+    kinds: list[ColumnKind | None]
+    """What the columns are, where they are columns of tables; None for what was computed."""
+    rows: list[tuple[Any, ...]]
+    failures: list[NodeFailure] = field(default_factory=list)
+    """Nodes whose rows are missing."""
+    requests: int = 0
+    """How many requests went to nodes."""
+    rows_fetched: int = 0
+    """How many rows came from nodes or the cluster file."""
+    seconds: float = 0.0
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """Rows by names of columns; of two columns of one name the last one counts."""
+        return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
+
+    def to_arrow(self) -> pa.Table:
+        """As an Arrow table, and from there as a data frame: ``to_arrow().to_pandas()``."""
+        import pyarrow as pa
+
+        return pa.table(
+            [pa.array([row[place] for row in self.rows]) for place in range(len(self.columns))], names=self.columns
+        )
+
+
+class _LoopThread:
+    """An event loop of our own: SQLite asks for rows from within a call, whatever loop the caller has."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="ldquery", daemon=True)
+        self._thread.start()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def stop(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+_STEPS: Final = 100_000
+"""Of SQLite's machine, between two looks at signals: some milliseconds."""
+
+
+class LDQuery:
+    """SQL over the live state of a cluster. Use it as a context manager, or close it. For one thread at a time."""
+
+    def __init__(
+        self,
+        config: str | Path | ClusterConfig,
+        *,
+        deadline: float = DEADLINE,
+        full: bool = False,
+        clients: Sequence[Client | SyncClient] = (),
+        token_file: str | Path | None = None,
+    ) -> None:
+        """
+        Args:
+            config: the cluster file, or what it says.
+            deadline: seconds that nodes get to answer for one statement.
+            full: fetch tables however large they are.
+            clients: of this process, open; what they read stands in table `client_read_streams`.
+            token_file: holds the token of the nodes' admin API; by default the file beside the cluster file with its name and the suffix
+                .token, if there is one.
+
+        Raises:
+            LogDeviceError: INVALID_CONFIG.
+        """
+        self.config = config if isinstance(config, ClusterConfig) else read_cluster_file(config)
+        self.deadline = deadline
+        self.full = full
+        self._clients = [ClientRows(client) for client in clients]
+        cluster_file = None if isinstance(config, ClusterConfig) else Path(config)
+        self._asker = NodeAsker(self.config, program_token(cluster_file, token_file))
+        self._thread = _LoopThread()
+        self._closed = False
+        self._ends = 0.0
+        self._fetched: dict[tuple[str, Wanted], Sequence[Row]] = {}
+        self._failures: dict[NodeId, NodeFailure] = {}
+        self._rows_fetched = 0
+        self._connection = apsw.Connection(":memory:")
+        self._connection.config(apsw.SQLITE_DBCONFIG_DQS_DML, 0)  # "e3n17" is a column's name and no LSN
+        for table in TABLES.values():
+            module: Any = TableModule(table, self._fetch)
+            self._connection.create_module(
+                table.name,
+                module,
+                use_bestindex_object=True,
+                eponymous=True,
+                eponymous_only=True,
+                read_only=True,
+            )
+        self._connection.create_scalar_function("lsn_text", _lsn_text, 1, deterministic=True)
+        self._connection.authorizer = _authorize
+        # a statement that never ends can be interrupted: signals are handled when Python runs
+        self._connection.set_progress_handler(lambda: False, _STEPS)
+
+    def query(self, sql: str) -> QueryResult:
+        """Run one SELECT.
+
+        Raises:
+            LogDeviceError: INVALID_PARAM: SQLite does not understand it, it is no SELECT, or a table needs constraints that are missing;
+                TOOBIG: it would fetch too much.
+        """
+        assert not self._closed, "query after close"
+        _check_text(sql)
+        statement = replace_lsns(sql)
+        began, requests = time.monotonic(), self._asker.requests
+        self._ends = began + self.deadline
+        self._fetched.clear()
+        self._failures.clear()
+        self._rows_fetched = 0
+        try:
+            cursor = self._connection.cursor()
+            described: list[Sequence[tuple[str, str | None]]] = []
+            cursor.exec_trace = lambda running, *_: _note_columns(running, described)
+            rows = cursor.execute(statement).fetchall()
+        except apsw.Error as error:
+            raise LogDeviceError(Status.INVALID_PARAM, _explain(error)) from None
+        finally:
+            self._fetched.clear()
+        columns = described[0] if described else ()
+        return QueryResult(
+            columns=[name for name, _ in columns],
+            kinds=[_KIND_OF.get(declared or "") for _, declared in columns],
+            rows=rows,
+            failures=sorted(self._failures.values(), key=lambda failure: failure.node),
+            requests=self._asker.requests - requests,
+            rows_fetched=self._rows_fetched,
+            seconds=time.monotonic() - began,
+        )
+
+    def close(self) -> None:
+        """Give everything back."""
+        if not self._closed:
+            self._closed = True
+            self._thread.run(self._asker.close())
+            self._thread.stop()
+            self._connection.close()
+
+    def __enter__(self) -> LDQuery:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # Rows
+
+    def _fetch(self, table: TableDeclaration, wanted: Wanted) -> Sequence[Row]:
+        if wanted.nothing:
+            return ()
+        missing = set(table.required) - wanted.constraints.constrained
+        if missing:
+            raise LogDeviceError(
+                Status.INVALID_PARAM,
+                f"table {table.name} is read by {' and '.join(table.required)} only: give log_id, and lsn as one value or with both ends, "
+                "like log_id = 1 AND lsn BETWEEN 'e1n1' AND 'e3n17'",
+            )
+        key = (table.name, wanted)
+        rows = self._fetched.get(key)
+        if rows is None:
+            # a join asks for the same again and again
+            rows = self._fetched[key] = self._get(table, wanted)
+            self._rows_fetched += len(rows)
+        return rows
+
+    def _get(self, table: TableDeclaration, wanted: Wanted) -> Sequence[Row]:
+        if table.source is TableSource.CLUSTER_FILE:
+            fill: Any = {"nodes": from_cluster_file.nodes_rows, "log_groups": from_cluster_file.log_groups_rows}
+            return [table.cells(row) for row in fill[table.name](self.config)]
+        if table.source is TableSource.COMPARISON:
+            assert table.name == "under_replicated", table.name
+            return [table.cells(row) for row in self._compare(wanted)]
+        nodes = [node for node in self._who(table.source) if wanted.node is None or node == wanted.node]
+        # who failed once in a statement is not waited for again
+        nodes = [node for node in nodes if node not in self._failures]
+        # half of what is left: a node that does not answer must leave the others time for the tables that follow
+        seconds = max(0.001, (self._ends - time.monotonic()) / 2)
+        limit = None if self.full else ROWS_PER_NODE_MAX
+        ask = self._asker.ask_any if table.source is TableSource.ANY_NODE else self._asker.ask_each
+        rows, failures = self._thread.run(ask(table, nodes, wanted.constraints, limit, seconds))
+        for failure in failures:
+            self._failures[failure.node] = failure
+        if table.name == "client_read_streams" and wanted.node is None:
+            for client in self._clients:
+                rows += [(None, *table.cells(row)) for row in client.read_streams(wanted.constraints, seconds)]
+        return rows
+
+    def _compare(self, wanted: Wanted) -> list[UnderReplicatedRow]:
+        constraints = wanted.constraints
+        log = constraints.log_id
+        assert log is not None, "it is required"
+        of_log = Wanted(Constraints(log_id=log))
+        return compare_copies(
+            self.config,
+            log,
+            as_dicts(
+                TABLES["record"], self._fetch(TABLES["record"], Wanted(replace(constraints, shard=None, bare=True)))
+            ),
+            as_dicts(TABLES["historical_metadata"], self._fetch(TABLES["historical_metadata"], of_log)),
+            as_dicts(TABLES["log_storage_state"], self._fetch(TABLES["log_storage_state"], of_log)),
+            frozenset(self._failures),
+        )
+
+    def _who(self, source: TableSource) -> Sequence[NodeId]:
+        if source is TableSource.SEQUENCER_NODES:
+            return self.config.sequencer_nodes()
+        if source is TableSource.STORAGE_NODES:
+            return [node for node, member in self.config.nodes.items() if Roles.STORAGE in member.roles]
+        return list(self.config.nodes)
+
+
+def _check_text(sql: str) -> None:
+    """INVALID_PARAM for what no statement holds, and what SQLite's interface refuses with an error of its own."""
+    try:
+        sql.encode()
+    except UnicodeEncodeError:
+        raise LogDeviceError(Status.INVALID_PARAM, "the statement is no text in UTF-8") from None
+    if "\0" in sql:
+        raise LogDeviceError(
+            Status.INVALID_PARAM, f"the statement holds a null character, behind {sql.index(chr(0))} others"
+        )
+
+
+def _note_columns(cursor: apsw.Cursor, described: list[Sequence[tuple[str, str | None]]]) -> bool:
+    """Called before a statement runs: what its columns are."""
+    if described:
+        raise LogDeviceError(Status.INVALID_PARAM, "one statement at a time")
+    described.append(cursor.get_description())
+    return True
+
+
+def _lsn_text(*values: Any) -> str | None:
+    value = values[0]
+    return format_lsn(value) if isinstance(value, int) and value >= 0 else None
+
+
+def _authorize(operation: int, first: str | None, second: str | None, *_: Any) -> int:
+    """Only what reads tables: no statement may change anything, open a file or load code."""
+    if operation == apsw.SQLITE_FUNCTION and second in _FORBIDDEN_FUNCTIONS:
+        return apsw.SQLITE_DENY
+    return apsw.SQLITE_OK if operation in _ALLOWED else apsw.SQLITE_DENY
+
+
+def _explain(error: apsw.Error) -> str:
+    if isinstance(error, apsw.AuthError):
+        return "only SELECT is allowed here"
+    text = str(error).removeprefix("SQLError: ")
+    if "no such table" in text:
+        return f"{text}; there are {', '.join(TABLES)}"
+    return text

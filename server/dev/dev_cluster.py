@@ -1,0 +1,339 @@
+"""``ld-dev-cluster``: a cluster of real processes on this machine, to try things and to break them.
+
+``up`` stays until SIGINT or SIGTERM; the other commands talk to it from another terminal.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import signal
+import sys
+import uuid
+from pathlib import Path
+
+from client.cli.program import EXIT_OK, EXIT_UNHEALTHY
+from ldquery.ctl.health import cluster_health
+from logdevice_py.config.cluster import ClusterConfig, MetadataLogConfig, NodeConfig, default_metadata_nodeset
+from logdevice_py.config.location import Location
+from logdevice_py.config.logs import Durability, LogTree
+from logdevice_py.config.parse import load_cluster, render_cluster
+from logdevice_py.config.replication import ReplicationProperty
+from logdevice_py.core.ids import NodeId
+from logdevice_py.core.status import LogDeviceError
+from logdevice_py.runtime.admin_token import program_token
+from server.cluster_file import read_cluster_file
+from server.dev import layout
+from server.dev.readiness import wait_until_acquainted, wait_until_writable
+from server.dev.supervisor import CommandError, Supervisor, ask, write_cluster_file
+from server.os_errors import explain
+from server.private_files import keep_files_private
+
+READY_TIMEOUT = 120.0
+"""Seconds that all logs together get to become writable."""
+HEALTH_TIMEOUT = 5.0
+"""Seconds that nodes get to say how they are."""
+NODES = 5
+LOGS = 8
+RACKS = 3
+
+
+def default_replication(nodes: int, racks: int) -> str:
+    """Three copies in two racks, or as near to it as the nodes allow."""
+    if nodes >= 3 and racks >= 2:
+        return "rack:2,node:3"
+    return f"node:{min(nodes, 3)}"
+
+
+def make_config(
+    directory: Path,
+    *,
+    nodes: int,
+    logs: int,
+    replicate: str,
+    racks: int,
+    epoch_store: str | None,
+    durability: Durability = Durability.SYNC,
+) -> ClusterConfig:
+    """The first version of a development cluster's file.
+
+    Raises:
+        LogDeviceError: INVALID_CONFIG, when the nodes cannot satisfy the replication property.
+        ValueError: an argument is malformed.
+    """
+    if not 1 <= nodes <= layout.NODES_MAX:
+        raise ValueError(f"--nodes: 1 to {layout.NODES_MAX} are possible")
+    if logs < 1:
+        raise ValueError("--logs: at least one")
+    if racks < 1:
+        raise ValueError("--racks: at least one")
+    replication = ReplicationProperty.parse(replicate)
+    members = {
+        NodeId(index): NodeConfig(
+            node=NodeId(index),
+            host=layout.node_host(directory, NodeId(index)),
+            port=layout.NODE_PORT,
+            admin_port=layout.ADMIN_PORT,
+            location=Location.parse(f"dev.dc.cluster.row.rack{index % racks}"),
+        )
+        for index in range(nodes)
+    }
+    config = ClusterConfig(
+        name="dev",
+        uuid=uuid.uuid4().bytes,
+        version=1,
+        nodes=members,
+        logs=LogTree.build(
+            defaults={"replication": replication, "durability": durability}, groups=[("/logs", 1, logs, {})]
+        ),
+        metadata_log=MetadataLogConfig(nodeset=default_metadata_nodeset(members), replication=replication),
+        epoch_store=epoch_store or f"sqlite://{(directory / 'epochs.sqlite').resolve()}",
+        settings={"admin": {"open_reads": True}},  # to look into it with whatever speaks HTTP
+    )
+    return load_cluster(render_cluster(config))
+
+
+def _node(text: str) -> int:
+    try:
+        return int(text.removeprefix("N"))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no node: write it like N0, or 0") from None
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="ld-dev-cluster", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    up = commands.add_parser("up", help="start a cluster and stay until interrupted")
+    up.add_argument(
+        "--dir", type=Path, required=True, help="where the cluster lives; one that is there already is started again"
+    )
+    # no defaults here: what was not given cannot contradict a cluster that exists
+    up.add_argument("--nodes", type=int, help=f"how many nodes (default {NODES})")
+    up.add_argument("--logs", type=int, help=f"logs 1 to LOGS exist (default {LOGS})")
+    up.add_argument("--replicate", help=f"replication property (default {default_replication(NODES, RACKS)})")
+    up.add_argument("--racks", type=int, help=f"nodes are spread over so many racks (default {RACKS})")
+    up.add_argument("--epoch-store", help="zookeeper://HOST:PORT (default: a SQLite file in DIR)")
+    up.add_argument(
+        "--durability",
+        choices=[d.name.lower() for d in Durability],
+        help="when an append is acknowledged: sync, after it is on disk (default), or async",
+    )
+    for name, text in [
+        ("kill", "SIGKILL a node"),
+        ("stop", "stop a node in order"),
+        ("start", "start a node again"),
+        ("pause", "SIGSTOP a node"),
+        ("resume", "SIGCONT a node"),
+        ("remove", "take a node out of the cluster"),
+    ]:
+        command = commands.add_parser(name, help=text)
+        command.add_argument("node", type=_node, metavar="NODE", help="like N0, or 0")
+        command.add_argument("--dir", type=Path, required=True)
+    add = commands.add_parser("add", help="a further node")
+    add.add_argument("--dir", type=Path, required=True)
+    add.add_argument("--location", help="region.datacenter.cluster.row.rack (default: where fewest nodes are)")
+    status = commands.add_parser(
+        "status", help="the nodes, their processes and what is wrong; exit status as of ldctl status"
+    )
+    status.add_argument("--dir", type=Path, required=True)
+    status.add_argument("--json", action="store_true", help="one JSON array")
+    return parser
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The program; its exit status."""
+    arguments = _parser().parse_args(argv)
+    directory: Path = arguments.dir
+    try:
+        if arguments.command == "up":
+            return asyncio.run(_up(arguments))
+        if arguments.command == "status":
+            return _status(directory, as_json=arguments.json)
+        if arguments.command == "add":
+            print(ask(directory, "add", location=arguments.location))
+        else:
+            print(ask(directory, arguments.command, node=arguments.node))
+        return 0
+    except CommandError as error:
+        print(f"ld-dev-cluster: {error}", file=sys.stderr)
+        return 1
+    except LogDeviceError as error:
+        print(f"ld-dev-cluster: {error.detail or error}", file=sys.stderr)
+        return 2
+    except ValueError as error:
+        print(f"ld-dev-cluster: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(f"ld-dev-cluster: {explain(error)}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+def _status(directory: Path, *, as_json: bool) -> int:
+    """Print the processes, and what is wrong with the cluster: not healthy, too, while a node does not run."""
+    rows = ask(directory, "status")
+    running = [NodeId(row["node"]) for row in rows if row["state"] == "running"]
+    config = read_cluster_file(layout.cluster_file(directory))
+    token = program_token(layout.cluster_file(directory), None)
+    asked = [node for node in running if node in config.nodes]
+    health = asyncio.run(cluster_health(config, token, HEALTH_TIMEOUT, asked))
+    troubles = {row["node"]: row["troubles"] for row in health.rows}
+    for row in rows:
+        row["troubles"] = troubles.get(f"N{row['node']}", [])
+    if as_json:
+        print(json.dumps(rows))
+    else:
+        for row in rows:
+            process = f"process {row['process']}" if row["process"] else ""
+            print(f"N{row['node']:<3} {row['state']:<20} {row['address']:<22} {row['location']:<28} {process}")
+    for text in health.told():
+        print(f"ld-dev-cluster: {text}", file=sys.stderr)
+    if health.exit_status == EXIT_OK and len(running) < len(rows):
+        return EXIT_UNHEALTHY
+    return health.exit_status
+
+
+def _new_config(directory: Path, arguments: argparse.Namespace) -> ClusterConfig:
+    nodes = NODES if arguments.nodes is None else arguments.nodes
+    racks = RACKS if arguments.racks is None else arguments.racks
+    return make_config(
+        directory,
+        nodes=nodes,
+        logs=LOGS if arguments.logs is None else arguments.logs,
+        replicate=arguments.replicate or default_replication(nodes, racks),
+        racks=racks,
+        epoch_store=arguments.epoch_store,
+        durability=Durability[(arguments.durability or "sync").upper()],
+    )
+
+
+def _options_of(config: ClusterConfig) -> dict[str, object]:
+    """The options that would make the cluster."""
+    return {
+        "nodes": len(config.nodes),
+        "logs": len(config.logs),
+        "replicate": str(config.logs.defaults.get("replication")),
+        "racks": len({member.location for member in config.nodes.values()}),
+        "epoch-store": config.epoch_store,
+        "durability": Durability(config.logs.defaults.get("durability", Durability.SYNC)).name.lower(),
+    }
+
+
+def _described(config: ClusterConfig) -> str:
+    has = _options_of(config)
+    return (
+        f"{has['nodes']} nodes in {has['racks']} racks, {has['logs']} logs, "
+        f"replicated {has['replicate']}, durability {has['durability']}"
+    )
+
+
+def _existing_config(directory: Path, arguments: argparse.Namespace) -> ClusterConfig:
+    """The cluster that is in the directory.
+
+    Raises:
+        LogDeviceError: its file cannot be read.
+        ValueError: an option says otherwise, or the file was made for another directory.
+    """
+    config = read_cluster_file(layout.cluster_file(directory))
+    hosts = {member.host for member in config.nodes.values()}
+    if not any(member.host == layout.node_host(directory, node) for node, member in config.nodes.items()):
+        was = config.epoch_store.removeprefix("sqlite://").removesuffix("/epochs.sqlite")
+        where = (
+            f"{was} (its nodes are at {min(hosts)}, ...)"
+            if was != config.epoch_store
+            else f"nodes at {min(hosts)}, ..."
+        )
+        raise ValueError(
+            f"the cluster in {directory} was made for {where}: it would get in the way of the one there. "
+            "Move it back, or name an empty directory"
+        )
+    has = _options_of(config)
+    asked = {name: getattr(arguments, name.replace("-", "_")) for name in has}
+    if asked["replicate"] is not None:
+        asked["replicate"] = str(ReplicationProperty.parse(asked["replicate"]))
+    wrong = [
+        f"--{name} {value} (it has {has[name]})" for name, value in asked.items() if value not in (None, has[name])
+    ]
+    if wrong:
+        raise ValueError(
+            f"there is a cluster in {directory} already, which is not changed by {', '.join(wrong)}. "
+            "Leave that out to start the cluster as it is, edit its cluster.toml, or name another directory"
+        )
+    return config
+
+
+async def _listen(supervisor: Supervisor, directory: Path) -> None:
+    try:
+        await supervisor.listen()
+    except OSError as error:
+        try:
+            await asyncio.to_thread(ask, directory, "status")
+        except CommandError:
+            address = f"{layout.control_host(directory)}:{layout.CONTROL_PORT}"
+            why = os.strerror(error.errno) if error.errno else str(error)
+            raise CommandError(f"cannot listen at {address}, where commands come in: {why}") from None
+        raise CommandError(
+            f"a cluster runs in {directory} already; ld-dev-cluster status --dir {directory} shows it"
+        ) from None
+
+
+async def _until_ready(supervisor: Supervisor, path: Path) -> None:
+    await wait_until_acquainted(
+        supervisor.config, supervisor.running, timeout=READY_TIMEOUT, token=supervisor.admin_token
+    )
+    await wait_until_writable(path, timeout=READY_TIMEOUT)
+
+
+async def _up(arguments: argparse.Namespace) -> int:
+    directory: Path = arguments.dir.resolve()
+    path = layout.cluster_file(directory)
+    if directory.exists() and not directory.is_dir():
+        raise ValueError(f"--dir: {directory} is no directory")
+    exists = path.exists()
+    config = _existing_config(directory, arguments) if exists else _new_config(directory, arguments)
+    keep_files_private()
+    directory.mkdir(parents=True, exist_ok=True)
+    interrupted = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, interrupted.set)
+    supervisor = Supervisor(directory, config)
+    await _listen(supervisor, directory)
+    if exists:
+        print(f"starting the cluster in {directory} again: {_described(config)}", file=sys.stderr)
+    else:
+        print(f"a cluster in {directory}: {_described(config)}", file=sys.stderr)
+        write_cluster_file(directory, config)
+    status = 0
+    try:
+        await supervisor.start_all()
+        ready = asyncio.create_task(_until_ready(supervisor, path))
+        stop = asyncio.create_task(interrupted.wait())
+        alone = asyncio.create_task(supervisor.wait_until_none_runs())
+        await asyncio.wait([ready, stop, alone], return_when=asyncio.FIRST_COMPLETED)
+        problem = None
+        if ready.done():
+            problem = ready.exception()
+        elif alone.done():
+            problem = CommandError("every node ended")
+        if problem is not None:
+            text = problem.detail if isinstance(problem, LogDeviceError) else str(problem)
+            print(f"ld-dev-cluster: {text}; see {directory}/n*.log", file=sys.stderr)
+            status = 1
+        elif ready.done():
+            print(f"ready {path}", flush=True)
+            await stop
+        for task in (ready, stop, alone):
+            task.cancel()
+        await asyncio.gather(ready, stop, alone, return_exceptions=True)
+    finally:
+        print("stopping", file=sys.stderr)
+        await supervisor.stop_all()
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

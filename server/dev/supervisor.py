@@ -1,0 +1,395 @@
+"""Runs the nodes of a development cluster as child processes and obeys commands from other terminals.
+
+Children die with the supervisor however it ends: the kernel kills them when their parent is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import hmac
+import json
+import os
+import secrets
+import signal
+import socket
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from logdevice_py.config.cluster import ClusterConfig, default_metadata_nodeset
+from logdevice_py.config.location import Location
+from logdevice_py.config.logs import LogTree
+from logdevice_py.config.parse import load_cluster, render_cluster
+from logdevice_py.config.replication import ReplicationProperty
+from logdevice_py.core.ids import NodeId, format_shard
+from logdevice_py.core.status import LogDeviceError
+from logdevice_py.placement.moves import check_moves
+from logdevice_py.programs import own_program
+from logdevice_py.runtime.admin_token import make_token
+from logdevice_py.runtime.durable_file import write_durably
+from server.dev import layout
+from server.dev.readiness import wait_until_settled
+from server.private_files import append_to_private
+
+STOP_TIMEOUT = 20.0
+"""Seconds that a node gets to stop in order before it is killed."""
+ANSWER_TIMEOUT = 60.0
+"""Seconds that a command gets."""
+SETTLE_TIMEOUT = 30.0
+"""Seconds that logs get to leave nodes that were removed before."""
+
+
+class CommandError(Exception):
+    """A command that cannot be obeyed; the text is for the person who gave it."""
+
+
+@dataclass(slots=True)
+class Child:
+    """One node's process."""
+
+    process: asyncio.subprocess.Process
+    paused: bool = False
+    asked_to_stop: bool = False
+
+
+def write_cluster_file(directory: Path, config: ClusterConfig) -> None:
+    """Replace the cluster file in one step, so that no node ever reads half of it."""
+    write_durably(layout.cluster_file(directory), render_cluster(config))
+
+
+class Supervisor:
+    """The `up` process: owns the children, answers commands."""
+
+    def __init__(self, directory: Path, config: ClusterConfig) -> None:
+        self.directory = directory
+        self.config = config
+        self.children: dict[NodeId, Child] = {}
+        self._watchers: set[asyncio.Task[None]] = set()
+        self._server: asyncio.Server | None = None
+        self._token = ""
+        self.admin_token: str | None = None
+        """Of the nodes' admin API."""
+
+    async def listen(self) -> None:
+        """Take commands. OSError when another supervisor serves this directory."""
+        self._token = secrets.token_hex(16)
+        self._server = await asyncio.start_server(self._serve, layout.control_host(self.directory), layout.CONTROL_PORT)
+        path = layout.control_token(self.directory)
+        path.unlink(missing_ok=True)
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(self._token)
+        self.admin_token = make_token(layout.cluster_file(self.directory))
+
+    async def start_all(self) -> None:
+        """Start every node of the cluster file."""
+        for node in sorted(self.config.nodes):
+            await self.start(node)
+
+    async def stop_all(self) -> None:
+        """Stop every node in order, kill those that do not."""
+        if self._server is not None:
+            self._server.close()
+        layout.control_token(self.directory).unlink(missing_ok=True)
+        await asyncio.gather(*(self._stop_child(child) for child in self.children.values()))
+        for task in list(self._watchers):
+            task.cancel()
+
+    async def _stop_child(self, child: Child) -> None:
+        child.asked_to_stop = True
+        if child.process.returncode is not None:
+            return
+        if child.paused:
+            child.process.send_signal(signal.SIGCONT)
+        child.process.terminate()
+        try:
+            async with asyncio.timeout(STOP_TIMEOUT):
+                await child.process.wait()
+        except TimeoutError:
+            child.process.kill()
+            await child.process.wait()
+
+    # Commands
+
+    def running(self) -> list[NodeId]:
+        """Nodes whose process has not ended."""
+        return [node for node, child in self.children.items() if child.process.returncode is None]
+
+    def _answering(self) -> list[NodeId]:
+        """Nodes that run and do not stand still."""
+        return [node for node in self.running() if not self.children[node].paused and node in self.config.nodes]
+
+    def _known(self, node: int) -> NodeId:
+        if node not in self.config.nodes:
+            there = ", ".join(str(n) for n in sorted(self.config.nodes))
+            raise CommandError(f"there is no node {node}; there are {there}")
+        return NodeId(node)
+
+    def _running(self, node: int) -> Child:
+        child = self.children.get(self._known(node))
+        if child is None or child.process.returncode is not None:
+            raise CommandError(f"node {node} is not running")
+        return child
+
+    async def start(self, node: int) -> str:
+        """Start a node's process."""
+        known = self._known(node)
+        child = self.children.get(known)
+        if child is not None and child.process.returncode is None:
+            raise CommandError(f"node {node} is running already (process {child.process.pid})")
+        lost = self._lost_shards(known)
+        with append_to_private(layout.node_log(self.directory, known)) as output:
+            process = await asyncio.create_subprocess_exec(
+                *self.command(known),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+        child = self.children[known] = Child(process)
+        task = asyncio.create_task(self._watch(known, child))
+        self._watchers.add(task)
+        task.add_done_callback(self._watchers.discard)
+        begins = (
+            f"; the data of {', '.join(lost)} is gone: it begins empty, as a new generation; ld-dev-cluster status says what is "
+            "short of copies"
+            if lost
+            else ""
+        )
+        return f"N{node} started (process {process.pid}){begins}"
+
+    def _lost_shards(self, node: NodeId) -> list[str]:
+        """The shards of a node that ran before whose stores are not there any more."""
+        if not layout.node_log(self.directory, node).exists():
+            return []
+        stores = {shard: layout.store_directory(self.directory, shard) for shard in self.config.nodes[node].shard_ids()}
+        return [
+            format_shard(shard)
+            for shard, store in stores.items()
+            if not any(path.is_file() for path in store.rglob("*"))
+        ]
+
+    def command(self, node: NodeId) -> list[str]:
+        """What starts a node's process."""
+        return own_program(
+            "server.logdeviced",
+            "--config",
+            layout.cluster_file(self.directory),
+            "--node",
+            node,
+            "--data",
+            layout.node_directory(self.directory, node),
+            "--die-with",
+            os.getpid(),
+            "--accept-data-loss",
+            "all",  # who deletes a directory of a cluster for trying things means it
+        )
+
+    async def _watch(self, node: NodeId, child: Child) -> None:
+        status = await child.process.wait()
+        if not child.asked_to_stop:
+            how = f"was ended by signal {-status}" if status < 0 else f"ended with status {status}"
+            path = layout.node_log(self.directory, node)
+            last = await asyncio.to_thread(_last_line, path)
+            print(f"N{node} {how}; {path} ends with: {last}", file=sys.stderr, flush=True)
+
+    async def wait_until_none_runs(self) -> None:
+        """Until every child has ended, by itself or not, and it was told how."""
+        while any(child.process.returncode is None for child in self.children.values()):
+            await asyncio.gather(*(child.process.wait() for child in self.children.values()))
+        await asyncio.gather(*self._watchers)
+
+    async def kill(self, node: int) -> str:
+        """SIGKILL."""
+        child = self._running(node)
+        child.asked_to_stop = True
+        child.process.kill()
+        await child.process.wait()
+        return f"N{node} killed"
+
+    async def stop(self, node: int) -> str:
+        """Stop in order."""
+        await self._stop_child(self._running(node))
+        return f"N{node} stopped"
+
+    async def pause(self, node: int) -> str:
+        """SIGSTOP."""
+        child = self._running(node)
+        child.process.send_signal(signal.SIGSTOP)
+        child.paused = True
+        return f"N{node} paused"
+
+    async def resume(self, node: int) -> str:
+        """SIGCONT."""
+        child = self._running(node)
+        child.process.send_signal(signal.SIGCONT)
+        child.paused = False
+        return f"N{node} resumed"
+
+    async def add(self, location: str | None) -> str:
+        """A further node, in the given location or in the one that has fewest."""
+        node = NodeId(max(self.config.nodes, default=-1) + 1)
+        if node >= layout.NODES_MAX:
+            raise CommandError(f"a development cluster has at most {layout.NODES_MAX} nodes")
+        template = self.config.nodes[min(self.config.nodes)]
+        count: dict[Location, int] = {}
+        for other in self.config.nodes.values():
+            count[other.location] = count.get(other.location, 0) + 1
+        try:
+            where = Location.parse(location) if location else min(count, key=lambda place: (count[place], str(place)))
+        except ValueError as error:
+            raise CommandError(str(error)) from None
+        made = dataclasses.replace(
+            template, node=node, host=layout.node_host(self.directory, node), location=where, data_dir=None
+        )
+        self._publish(nodes={**self.config.nodes, node: made})
+        await self.start(node)
+        return f"N{node} added in {where}"
+
+    async def remove(self, node: int) -> str:
+        """Take a node out of the cluster file, then stop it. Its data stays where it is, but nobody asks for it: records have a copy less.
+
+        It waits until no log relies on nodes that were removed before: of an epoch that is still open too many could be gone to say that it is
+        empty.
+        """
+        known = self._known(node)
+        try:
+            await wait_until_settled(self.config, self._answering, timeout=SETTLE_TIMEOUT, token=self.admin_token)
+        except LogDeviceError as error:
+            raise CommandError(
+                f"N{node} is not removed: {error.detail}. What logs held would be in doubt with one more node gone; try again later"
+            ) from None
+        nodes = {key: value for key, value in self.config.nodes.items() if key != known}
+        self._publish(nodes=nodes)
+        child = self.children.pop(known, None)
+        if child is not None:
+            await self._stop_child(child)
+        return (
+            f"N{node} removed; records that it held have one copy less, since copies are not made again elsewhere. "
+            f"Its data stays in {layout.node_directory(self.directory, known)}"
+        )
+
+    async def set_replication(self, replicate: str) -> str:
+        """Another replication property for all logs."""
+        replication = ReplicationProperty.parse(replicate)
+        tree = self.config.logs
+        logs = LogTree.build(
+            defaults={**tree.defaults, "replication": replication},
+            directories=tree.directories,
+            groups=[(group.path, group.lo, group.hi, group.overrides) for group in tree.groups],
+        )
+        self._publish(logs=logs)
+        return f"logs are replicated as {replication}"
+
+    def _publish(self, **changes: Any) -> None:
+        """A further version of the cluster file; what nodes would refuse to read is refused here."""
+        if "nodes" in changes:
+            nodeset = default_metadata_nodeset(changes["nodes"])
+            changes["metadata_log"] = dataclasses.replace(self.config.metadata_log, nodeset=nodeset)
+        candidate = dataclasses.replace(self.config, version=self.config.version + 1, **changes)
+        try:
+            config = load_cluster(render_cluster(candidate))
+            check_moves(self.config, config)
+        except LogDeviceError as error:
+            raise CommandError(error.detail) from None
+        self.config = config
+        write_cluster_file(self.directory, self.config)
+
+    def status(self) -> list[dict[str, Any]]:
+        """One row a node."""
+        rows = []
+        for node, config in sorted(self.config.nodes.items()):
+            child = self.children.get(node)
+            if child is None:
+                state = "not started"
+            elif child.process.returncode is not None:
+                code = child.process.returncode
+                state = f"ended by signal {-code}" if code < 0 else f"ended with status {code}"
+            else:
+                state = "paused" if child.paused else "running"
+            rows.append(
+                {
+                    "node": node,
+                    "state": state,
+                    "process": child.process.pid if child is not None and child.process.returncode is None else None,
+                    "address": f"{config.host}:{config.port}",
+                    "location": str(config.location),
+                    "data": str(layout.node_directory(self.directory, node)),
+                }
+            )
+        return rows
+
+    # The control connection: one JSON line in, one out
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        answer: dict[str, Any]
+        try:
+            async with asyncio.timeout(5):
+                request = json.loads(await reader.readline())
+            if not hmac.compare_digest(str(request.get("token")), self._token):
+                raise CommandError("wrong token")
+            answer = {"ok": True, "result": await self._obey(request)}
+        except (CommandError, OSError) as error:
+            answer = {"ok": False, "error": str(error)}
+        except (ValueError, TypeError, KeyError, AttributeError, TimeoutError):
+            answer = {"ok": False, "error": "no command"}
+        except Exception as error:  # noqa: BLE001 - a bad command must not end the cluster
+            answer = {"ok": False, "error": f"{type(error).__name__}: {error}"}
+        with contextlib.suppress(OSError):
+            writer.write(json.dumps(answer).encode() + b"\n")
+            await writer.drain()
+            writer.close()
+
+    async def _obey(self, request: dict[str, Any]) -> Any:
+        command = request["command"]
+        if command == "status":
+            return self.status()
+        if command == "add":
+            return await self.add(request.get("location"))
+        if command in ("start", "kill", "stop", "pause", "resume", "remove"):
+            return await getattr(self, command)(int(request["node"]))
+        raise CommandError(f"there is no command {command}")
+
+
+def _last_line(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - 4096))
+            lines = file.read().decode(errors="replace").rstrip().splitlines()
+    except OSError as error:
+        return error.strerror or str(error)
+    return lines[-1] if lines else "nothing"
+
+
+def ask(directory: Path, command: str, **arguments: Any) -> Any:
+    """Send a command to the supervisor of a directory; its result.
+
+    Raises:
+        CommandError: there is no supervisor, or it cannot obey.
+    """
+    if not layout.cluster_file(directory).exists():
+        raise CommandError(f"there is no cluster in {directory}; ld-dev-cluster up --dir {directory} makes one")
+    address = (layout.control_host(directory), layout.CONTROL_PORT)
+    try:
+        token = layout.control_token(directory).read_text()
+        with socket.create_connection(address, timeout=ANSWER_TIMEOUT) as connection:
+            request = {"command": command, "token": token, **arguments}
+            connection.sendall(json.dumps(request).encode() + b"\n")
+            with connection.makefile("rb") as answers:
+                line = answers.readline()
+    except PermissionError:
+        raise CommandError(f"the cluster in {directory} belongs to another user") from None
+    except TimeoutError:
+        raise CommandError(f"the cluster in {directory} does not answer") from None
+    except OSError:
+        raise CommandError(
+            f"the cluster in {directory} does not run; ld-dev-cluster up --dir {directory} starts it again"
+        ) from None
+    if not line:
+        raise CommandError("the cluster ended before it answered")
+    answer = json.loads(line)
+    if not answer["ok"]:
+        raise CommandError(answer["error"])
+    return answer["result"]

@@ -1,0 +1,261 @@
+"""Everything of a node that has to do with the event log: reads it, acts by it, and tells the other parts what it says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from client.append.seq_state_request import NoAnswer
+from epoch_store.interface import ReadShardIdentity, Result, ShardIdentity
+from logdevice_py.config.cluster import ClusterConfig
+from logdevice_py.core.ids import Generation, LogId, NodeId, PeerId, ShardId, node_of, shard_index_of
+from logdevice_py.core.lsn import Epoch
+from logdevice_py.core.machine import Outbox, Rng, TimerWheel
+from logdevice_py.core.marks import hit
+from logdevice_py.core.status import Status
+from logdevice_py.core.units import SECOND, Micros
+from logdevice_py.event_log.changes import ToldShards, changes, summary
+from logdevice_py.event_log.events import RebuildMode
+from logdevice_py.event_log.rebuilding_set import RebuildingSet
+from logdevice_py.event_log.settings import RebuildingMetrics, RebuildingSettings
+from logdevice_py.membership.gossip import GossipMachine
+from logdevice_py.protocol import messages as m
+from sequencer.node import SequencerNode
+from server.event_log.event_writer import RebuildingSupervisor
+from server.event_log.exclusion import excluded_shards
+from server.event_log.notices import EventLogNotice
+from server.event_log.replica import EventLogReplica
+from storage_node.node import StorageNode
+from storage_node.rebuilding.context import SequencerAnswered
+from storage_node.rebuilding.pace import DonorPace
+
+_QUESTION_US: Final = 10 * SECOND
+TO_EVENT_LOG: Final[frozenset[type]] = frozenset(
+    {m.Appended, m.SeqState, m.Started, m.Records, m.ShardGap, m.Trimmed, m.Digested}
+)
+"""Answers to the client session that reads the event log; DIGESTED also is for others, who tell by its request id."""
+
+
+class NodeRebuilding:
+    """The event log's part of one node.
+
+    Args:
+        on_exclusion: called when other shards than before are to be left out of new nodesets.
+        on_status: called when clients are to be told something else.
+    """
+
+    def __init__(
+        self,
+        node: NodeId,
+        config: ClusterConfig,
+        settings: RebuildingSettings,
+        gossip: GossipMachine,
+        outbox: Outbox,
+        timers: TimerWheel,
+        rng: Rng,
+        request_ids: Iterator[int],
+        generations: Mapping[ShardId, Generation],
+        sequencer: SequencerNode | None,
+        storage: StorageNode | None,
+        on_exclusion: Callable[[Micros], None],
+        on_status: Callable[[], None],
+    ) -> None:
+        self.metrics = RebuildingMetrics()
+        self.excluded: frozenset[ShardId] = frozenset()
+        self._is_known = False
+        self._node = node
+        self._config = config
+        self._settings = settings
+        self._gossip = gossip
+        self._outbox = outbox
+        self._timers = timers
+        self._sequencer = sequencer
+        self._storage = storage
+        self._on_exclusion = on_exclusion
+        self._on_status = on_status
+        self._seen = (0, -1)
+        self._told: ToldShards | None = None
+        """What the node's log says of the event log."""
+        ids = (number | 1 << 63 for number in request_ids)
+        self.replica = EventLogReplica(
+            config, settings, self.metrics, outbox, timers, rng, ids, lambda now: self._apply(now)
+        )
+        self.supervisor = RebuildingSupervisor(node, settings, gossip, generations, self._look_up, self.replica.append)
+        if storage is not None:
+            storage.enable_rebuilding(settings, self.metrics, self._ask_sequencer)
+
+    @property
+    def set(self) -> RebuildingSet:
+        """What the event log amounts to."""
+        return self.replica.set
+
+    def paces(self) -> list[DonorPace]:
+        """Of the donors of this node that have work."""
+        machines = () if self._storage is None else self._storage.shards.values()
+        return [each.donor.pace for each in machines if each.donor is not None and each.donor.logs_left]
+
+    def effective(self, config: ClusterConfig) -> ClusterConfig:
+        """The cluster file, without the shards that the event log leaves out."""
+        return replace(config, excluded=self.excluded, excluded_known=self._is_known)
+
+    # Events
+
+    def start(self, now: Micros) -> None:
+        """Begin to read the event log."""
+        self._on_exclusion(now)
+        self.replica.start(now)
+        self._timers.at(now + self._settings.supervision_us, self._tick)
+
+    def on_message(self, peer: PeerId, message: Any, now: Micros) -> None:
+        """An answer to the session that reads the event log."""
+        self.replica.session.on_message(peer, message, now)
+
+    def on_peer_up(self, peer: PeerId, now: Micros) -> None:
+        """A node was reached."""
+        self.replica.session.on_peer_up(peer, now)
+
+    def on_peer_down(self, peer: PeerId, now: Micros, *, refused: bool) -> None:
+        """A connection to a node broke."""
+        self.replica.session.on_peer_down(peer, now, refused=refused)
+
+    def on_config(self, config: ClusterConfig, now: Micros) -> None:
+        """Another version of the cluster file."""
+        self._config = config
+        self.replica.on_config(config, now)
+
+    def on_turn_end(self, now: Micros) -> None:
+        """Everything of the turn was handed in."""
+        version = self._gossip.version
+        if version != self._seen[0]:
+            self._seen = version, self._seen[1]
+            self.replica.session.on_message(PeerId(self._node), self._gossip.cluster_state(), now)
+            self._exclude(now)
+        self.replica.on_turn_end(now)
+
+    def status_messages(self) -> list[m.ShardStatus]:
+        """What clients are told."""
+        version = self.set.version
+        rows = [
+            (int(shard), int(generation), int(entry.authority_of(generation).value))
+            for shard, entry in sorted(self.set.shards.items())
+            if (generation := entry.silent_up_to)
+        ]
+        starts = range(0, max(len(rows), 1), m.SHARD_STATUS_ROWS_MAX)
+        return [
+            m.ShardStatus(
+                version=version, shards=rows[start : start + m.SHARD_STATUS_ROWS_MAX], part=part, parts=len(starts)
+            )
+            for part, start in enumerate(starts)
+        ]
+
+    # What follows from the state
+
+    def _apply(self, now: Micros) -> None:
+        state = self.set
+        self.metrics.shards_rebuilding = len(state.open_shards)
+        self._exclude(now)
+        self._tell_recovery(now)
+        if self._storage is not None:
+            self._storage.on_rebuilding_set(state, now)
+        for message in self.status_messages():
+            self.replica.session.on_message(PeerId(self._node), message, now)
+        self._on_status()
+        self._tell()
+
+    def _tell(self) -> None:
+        """Of what happened before it is caught up only what has come of it: each start would say it again."""
+        if not self.replica.caught_up:
+            return
+        if self._told is None:
+            first = summary(self.set)
+            lines = [] if first is None else [first]
+        else:
+            lines = changes(self._told, self.set)
+        self._told = ToldShards.of(self.set)
+        for line in lines:
+            self._outbox.emit(EventLogNotice(line.text, line.alarm))
+
+    def _tell_recovery(self, now: Micros) -> None:
+        if self._sequencer is None:
+            return
+        lost: dict[ShardId, Generation] = {}
+        awaited: dict[ShardId, Generation] = {}
+        for shard, entry in self.set.shards.items():
+            if generation := entry.silent_up_to:
+                lost[shard] = generation
+            if entry.lost > entry.silent_up_to:
+                awaited[shard] = entry.lost
+        self._sequencer.on_lost_shards(lost, awaited, self.supervisor.given_up(now), now)
+
+    def _exclude(self, now: Micros) -> None:
+        excluded = excluded_shards(self._config, self.set, self._gossip)
+        is_known = self._is_known or self.replica.caught_up
+        if excluded != self.excluded or is_known is not self._is_known:
+            self.excluded, self._is_known = excluded, is_known
+            self._on_exclusion(now)
+
+    def _tick(self, now: Micros) -> None:
+        self._timers.at(now + self._settings.supervision_us, self._tick)
+        machines = () if self._storage is None else tuple(self._storage.shards.values())
+        self.metrics.logs_to_rebuild = sum(each.donor.logs_left for each in machines if each.donor is not None)
+        self.metrics.rate_bytes = sum(pace.rate for pace in self.paces())
+        self.metrics.append_percent = max((each.shard.append_delay.percent(now) for each in machines), default=0)
+        self._exclude(now)
+        self.supervisor.note_dead(self._config, now)
+        self._tell_recovery(now)
+        if not self.replica.caught_up:
+            return
+        results = {
+            each.shard.shard: (int(each.donor.round), result)
+            for each in machines
+            if each.donor is not None and (result := each.donor.outcome(now)) is not None
+        }
+        if self._awaits_idle_logs():
+            hit("drain_awaits_idle_logs")
+            results = {}
+        failed = frozenset(each.shard.shard for each in machines if each.shard.failed)
+        drains = {each.shard.shard: each.shard.drain_mark.durable for each in machines}
+        self.supervisor.tick(self._config, self.set, results, failed, drains, now)
+        if self.supervisor.leads(self._config):
+            self.replica.write_snapshot_if_due(now)
+
+    def _awaits_idle_logs(self) -> bool:
+        """Whether shards that are being drained may still be needed to prove what the open epochs of logs hold that are located here. No donor meets a
+        log of which nothing was stored."""
+        is_draining = any(entry.mode is RebuildMode.RELOCATE for entry in self.set.open_shards)
+        return is_draining and self._sequencer is not None and not self._sequencer.idle_logs.settled
+
+    def _look_up(self, shard: ShardId, now: Micros) -> None:
+        if self._sequencer is None:
+            return
+
+        def answered(result: Result | None, now: Micros) -> None:
+            if result is not None and result.status is Status.OK and isinstance(result.value, ShardIdentity):
+                self.supervisor.note_generation(shard, result.value.generation)
+            elif result is not None and result.status is Status.EMPTY:
+                self.supervisor.note_generation(shard, Generation(0))
+
+        operation = ReadShardIdentity(node_of(shard), shard_index_of(shard))
+        self._sequencer.context.epoch_store.submit(operation, answered, now)
+
+    def _ask_sequencer(
+        self, log: LogId, min_epoch: Epoch, store_metadata: bool, done: SequencerAnswered, now: Micros
+    ) -> None:
+        session = self.replica.session
+        flags = m.SeqStateFlags.STORE_METADATA if store_metadata else m.SeqStateFlags.WAIT_FOR_RECOVERY
+
+        def answered(answer: m.SeqState | NoAnswer, now: Micros) -> None:
+            done(answer.status if isinstance(answer, NoAnswer) else Status.OK, now)
+
+        if session.config.log(log) is None:
+            self._timers.at(now, lambda at: done(Status.NOTFOUND, at))
+            return
+        session.questions.ask(
+            log,
+            now,
+            answered,
+            flags=int(flags),
+            min_epoch=Epoch(max(min_epoch, session.routes.epoch(log))),
+            deadline=now + _QUESTION_US,
+        )

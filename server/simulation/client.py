@@ -1,0 +1,176 @@
+"""Client processes of a simulated cluster, and readers that hand over what they get."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from client.effects import Connect
+from client.links import Links
+from client.read.items import RecordBatch
+from client.read.metrics import ReadMetrics
+from client.read.read_set import ReadRequest
+from client.session import ClientSession
+from client.session_stream import SessionStream
+from client.settings import WriterSettings
+from client.write.frame_reader import StreamFrameReader
+from client.write.write_streams import WriteStreams
+from logdevice_py.core.ids import LogId
+from logdevice_py.core.lsn import Lsn
+from logdevice_py.core.machine import TimerWheel
+from logdevice_py.core.units import Micros
+from logdevice_py.simulation.clock import SimClock
+from logdevice_py.simulation.process import Process
+
+if TYPE_CHECKING:
+    from server.simulation.machines import SimMachines
+
+
+class SimPromise:
+    """A promise that calls back."""
+
+    __slots__ = ("_done", "_then", "error", "result")
+
+    def __init__(self, then: Callable[[SimPromise], None]) -> None:
+        self.result: Any = None
+        self.error: BaseException | None = None
+        self._then = then
+        self._done = False
+
+    def done(self) -> bool:
+        """It has its outcome."""
+        return self._done
+
+    def set_result(self, result: Any, /) -> None:
+        """Keep it."""
+        assert not self._done
+        self._done, self.result = True, result
+        self._then(self)
+
+    def set_exception(self, exception: BaseException, /) -> None:
+        """Break it."""
+        assert not self._done
+        self._done, self.error = True, exception
+        self._then(self)
+
+    def exception(self) -> BaseException | None:
+        """Why it was broken."""
+        return self.error
+
+
+class SimClient:
+    """A client process."""
+
+    def __init__(self, cluster: SimMachines, name: str, address: int) -> None:
+        self.name = name
+        self.address = address
+        self.timers = TimerWheel()
+        self._scheduler = cluster.scheduler
+        rng = random.Random(cluster.rng.getrandbits(64))
+        clock = SimClock(cluster.scheduler, offset=cluster.rng.randrange(1_000_000_000))
+        links = Links()
+        self.session = ClientSession(
+            cluster.config,
+            self.timers,
+            rng,
+            settings=cluster.client_settings,
+            read_settings=cluster.read_settings,
+            links=links,
+        )
+        self.read_settings = cluster.read_settings
+        self.read_metrics = ReadMetrics()
+        self.finder = StreamFrameReader(self.session, self.read_settings, self.read_metrics)
+
+        def run_connects(effects: list[Any]) -> None:
+            for effect in effects:
+                self.process.connect(effect.node)
+
+        self.process = Process(
+            name,
+            address,
+            self.session,
+            links,
+            self.timers,
+            effects={Connect: run_connects},
+            network=cluster.network,
+            clock=clock,
+            rng=rng,
+            trace=cluster.trace,
+            turn_max=cluster.turn_max,
+        )
+
+    def event(self, handler: Callable[[Micros], None]) -> None:
+        """Something that the application does."""
+        self.process.event(handler)
+
+    def later(self, handler: Callable[[Micros], None]) -> None:
+        """Something that the application does when what runs at this moment has ended."""
+        self._scheduler.after(0, lambda: self.process.event(handler))
+
+    def writer(self, settings: WriterSettings) -> WriteStreams:
+        """The streams of a BufferedWriter; call them within `event`."""
+        return self.session.writer(settings, self.finder)
+
+    def kill(self) -> None:
+        """The application's process dies."""
+        self.process.kill(machine=False)
+
+
+class SimReader:
+    """Reads a range of a log and hands over what it gets, as `client.reader.Reader` does."""
+
+    def __init__(
+        self,
+        client: SimClient,
+        log: LogId,
+        first: int,
+        until: int,
+        on_batch: Callable[[RecordBatch], None],
+        *,
+        single_copy: bool,
+        records_max: int = 1000,
+    ) -> None:
+        self.client = client
+        self.log = log
+        self.first = first
+        self._on_batch = on_batch
+        self._records_max = records_max
+        self._taking = False
+        session = client.session
+        request = ReadRequest(
+            log=log, stream=next(session.ids), first=Lsn(first), until=Lsn(until), single_copy=single_copy
+        )
+        self._reading = SessionStream(
+            session,
+            request,
+            settings=client.read_settings,
+            metrics=client.read_metrics,
+            now=client.process.now,
+            on_ready=self._on_ready,
+        )
+        self.stream = self._reading.stream
+
+    @property
+    def finished(self) -> bool:
+        """Everything up to `until` was handed over."""
+        return self.stream.finished
+
+    def start(self, now: Micros) -> None:
+        """Begin; call it within `SimClient.event`."""
+        self._reading.start(now)
+
+    def stop(self, now: Micros) -> None:
+        """Give up; call it within `SimClient.event`."""
+        self._reading.stop()
+
+    def _on_ready(self) -> None:
+        if not self._taking and not self.stream.finished:
+            self._taking = True
+            # the stream calls from within one of its events
+            self.client.later(self._take)
+
+    def _take(self, now: Micros) -> None:
+        self._taking = False
+        while self.stream.ready and not self.stream.finished:
+            self._on_batch(self.stream.take(self._records_max, now))

@@ -1,0 +1,365 @@
+"""Applications under simulation: unchanged asyncio code, on a cluster that breaks in every way, again and again the same way.
+
+``simulate(application, seed=7)`` runs ``await application(cluster)`` under virtual time; `SimCluster` has the face of `LocalCluster`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from typing import Any, TypeVar
+
+from client.client import Client
+from client.effects import Connect
+from client.network import ClientMachines
+from logdevice_py.config.logs import Durability
+from logdevice_py.config.parse import load_cluster
+from logdevice_py.core.ids import LogId, NodeId
+from logdevice_py.core.status import LogDeviceError
+from logdevice_py.core.units import SECOND, Micros
+from logdevice_py.simulation.clock import SimClock
+from logdevice_py.simulation.event_loop import SimEventLoop
+from logdevice_py.simulation.process import Process
+from logdevice_py.simulation.scheduler import Scheduler
+from logdevice_py.simulation.trace import Trace
+from server.dev.local_cluster import durability_argument
+from server.simulation.faults.nemesis import CATALOG, FaultSchedule, Nemesis
+from server.simulation.machines import SimMachines, SimNode, SimNodeState
+
+T = TypeVar("T")
+
+APPLICATION_ADDRESS = -100_000
+"""In the network, of the application's first client; later ones count down."""
+_NOT_FOR_APPLICATIONS = frozenset({"kill_client"})
+_STARTS_WITHIN = 60 * SECOND
+_FAULTS_FOR = 20 * SECOND
+_REST = 20 * SECOND
+"""A cluster of which most machines are down at most times gets nowhere, however good it is: an application must end at some time."""
+
+
+class SimulationFailed(Exception):
+    """An application failed in a run; the text says how to have the same run again. The cause is the application's own exception."""
+
+
+class SimClientNetwork:
+    """The `ClientNetwork` of a simulated client."""
+
+    def __init__(self, simulated: SimMachines, machines: ClientMachines, address: int) -> None:
+        """
+        Args:
+            simulated: whose nodes the client reaches.
+            machines: of the client.
+            address: of its process in the simulated network; negative, and nobody else's.
+        """
+        self._simulated = simulated
+        self._machines = machines
+        self._address = address
+        self._clock = SimClock(simulated.scheduler, offset=-address * SECOND)
+        self._process: Process | None = None
+
+    def now(self) -> Micros:
+        return self._clock.monotonic()
+
+    def start(self) -> None:
+        machines, simulated = self._machines, self._simulated
+
+        def run_connects(effects: list[Any]) -> None:
+            for effect in effects:
+                self._running().connect(effect.node)
+
+        self._process = Process(
+            machines.name or f"A{APPLICATION_ADDRESS - self._address}",
+            self._address,
+            machines.session,
+            machines.links,
+            machines.timers,
+            effects={Connect: run_connects},
+            network=simulated.network,
+            clock=self._clock,
+            rng=machines.rng,
+            trace=simulated.trace,
+            turn_max=simulated.turn_max,
+        )
+
+    def _running(self) -> Process:
+        assert self._process is not None
+        return self._process
+
+    def event(self, handler: Callable[[Micros], None]) -> None:
+        if self._process is not None:
+            self._process.event(handler)
+
+    def set_config_version(self, version: int) -> None:
+        """Simulated nodes are not asked for files."""
+
+    def troubles(self) -> Mapping[NodeId, LogDeviceError]:
+        return {}
+
+    def stop(self) -> None:
+        if self._process is not None and self._process.alive:
+            self._process.kill(machine=False)
+
+    async def close(self) -> None:
+        """`stop` has disconnected it."""
+
+
+class SimCluster:
+    """``async with SimCluster(nodes=3) as cluster`` within `simulate`: the face of `LocalCluster`, on simulated machines.
+
+    Everything that happens follows from the seed, as long as the application takes time and chance from where it can be repeated:
+    from the loop (``asyncio.sleep``, ``loop.time()``) and from `rng`.
+    """
+
+    def __init__(
+        self,
+        nodes: int = 3,
+        *,
+        logs: int = 8,
+        replicate: str | None = None,
+        racks: int = 1,
+        durability: str = "sync",
+        seed: int = 0,
+        faults: str | Collection[str] = (),
+        fault_interval: float = 0.7,
+        trace: Trace | None = None,
+    ) -> None:
+        """
+        Args:
+            nodes: how many nodes.
+            logs: logs 1 to `logs` exist.
+            replicate: replication property; by default ``node:3``, or as many copies as there are nodes.
+            racks: nodes are spread over so many racks.
+            durability: "sync" or "async".
+            seed: of everything that is left to chance.
+            faults: kinds of `server.simulation.faults.catalog.CATALOG` that happen until the application calls `calm`; "all" takes a few of them, others
+                with each seed. No more data is destroyed than the replication makes up for. They come for 20 s, then there are none for 20 s, and
+                so on.
+            fault_interval: virtual seconds between two faults, on average, while they come.
+            trace: gets what happens; by default only the last events are kept.
+
+        Raises:
+            ValueError: one of them is wrong.
+        """
+        for what, number in (("nodes", nodes), ("logs", logs), ("racks", racks)):
+            if number < 1:
+                raise ValueError(f"{what} is a number from 1 on, not {number}")
+        if racks > nodes:
+            raise ValueError(f"{nodes} nodes cannot be spread over {racks} racks")
+        _check_time("fault_interval", fault_interval)
+        loop = asyncio.get_running_loop()
+        if not isinstance(loop, SimEventLoop):
+            raise RuntimeError("a SimCluster lives under virtual time: run the application with simulate(...)")
+        config = load_cluster(
+            _cluster_file(nodes, logs, replicate or f"node:{min(3, nodes)}", racks, durability_argument(durability))
+        )
+        self.rng = random.Random(f"application {seed}")
+        """For the application's own choices."""
+        self.machines = SimMachines(config, seed, scheduler=loop.scheduler, trace=trace)
+        self._clients = 0
+        kinds = _kinds(faults, self.rng)
+        schedule = FaultSchedule(
+            kinds,
+            max(1, round(fault_interval * 1e6)),
+            loop.limit,
+            [LogId(log) for log in range(1, logs + 1)],
+            burst=_FAULTS_FOR,
+            rest=_REST,
+        )
+        self._nemesis = Nemesis(schedule, self.machines, _no_client, random.Random(f"faults {seed}"))
+
+    async def __aenter__(self) -> SimCluster:
+        for node in self.machines.nodes.values():
+            node.start()
+        await self._wait(lambda: all(node.state is SimNodeState.RUNNING for node in self.machines.nodes.values()))
+        self._nemesis.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for node in self.machines.nodes.values():
+            if node.state is SimNodeState.PAUSED:
+                node.resume()
+            node.crash(machine=False)
+
+    async def _wait(self, done: Callable[[], bool]) -> None:
+        async with asyncio.timeout(_STARTS_WITHIN / 1e6):
+            while not done():  # noqa: ASYNC110 - virtual time, and machines that know no asyncio
+                await asyncio.sleep(0.001)
+
+    def client(self) -> Client:
+        """A client of this cluster; use it as an async context manager."""
+        address = APPLICATION_ADDRESS - self._clients
+        self._clients += 1
+        return Client(
+            self.machines.config,
+            seed=self.machines.rng.getrandbits(64),
+            network=lambda machines: SimClientNetwork(self.machines, machines, address),
+        )
+
+    async def calm(self) -> None:
+        """No more faults; what is broken is mended and what is down is started."""
+        self._nemesis.stop()
+
+    @property
+    def faults(self) -> Mapping[str, int]:
+        """How many faults of each kind happened."""
+        return self._nemesis.caused
+
+    # What can be done to nodes
+
+    def node(self, node: int) -> SimNode:
+        """One simulated machine; ValueError if there is none of that number."""
+        try:
+            return self.machines.nodes[NodeId(node)]
+        except KeyError:
+            raise ValueError(f"there is no node {node}; there are {', '.join(map(str, self.machines.nodes))}") from None
+
+    def _node_that_is_down(self, node: int) -> SimNode:
+        found = self.node(node)
+        if found.state is not SimNodeState.DOWN:
+            raise ValueError(f"node {node} is not down but {found.state.name.lower()}")
+        return found
+
+    async def start_node(self, node: int) -> None:
+        """Start one node that is down; it serves when this returns."""
+        started = self._node_that_is_down(node)
+        started.start()
+        await self._wait(lambda: started.state is SimNodeState.RUNNING)
+
+    async def stop_node(self, node: int) -> None:
+        """End one node's process at once; its disk keeps what was written."""
+        self.node(node).crash(machine=False)
+
+    async def power_off(self, node: int) -> None:
+        """Its machine loses power: what was not synced may be lost."""
+        self.node(node).crash(machine=True)
+
+    async def pause_node(self, node: int) -> None:
+        """Stop its process as SIGSTOP does."""
+        self.node(node).pause()
+
+    async def resume_node(self, node: int) -> None:
+        """Let it run on."""
+        self.node(node).resume()
+
+    async def wipe_node(self, node: int) -> None:
+        """Replace the disks of a node that is down by empty ones."""
+        self._node_that_is_down(node).wipe()
+
+    def cut_off(self, node: int) -> None:
+        """Nothing passes between a node and the other nodes; clients still reach it."""
+        alone = self.node(node).id
+        for other in self.machines.nodes:
+            if other != alone:
+                self.machines.network.block(alone, other)
+                self.machines.network.block(other, alone)
+
+    def heal(self) -> None:
+        """End all partitions."""
+        self.machines.network.unblock_all()
+
+
+def simulate(
+    application: Callable[[SimCluster], Awaitable[T]],
+    *,
+    seed: int = 0,
+    virtual_seconds: float = 600,
+    echo: Callable[[str], None] | None = None,
+    **cluster: Any,
+) -> T:
+    """Run an application under virtual time on a simulated cluster, and return what it returns.
+
+    Args:
+        application: a coroutine function; it gets the `SimCluster`.
+        seed: two runs of the same seed are the same, if the application is.
+        virtual_seconds: the application must end within them.
+        echo: gets a line for every event.
+        cluster: further arguments of `SimCluster`.
+
+    Raises:
+        SimulationFailed: from the exception that left the application or one of the machines.
+        ValueError: an argument of the cluster is wrong.
+    """
+    _check_time("virtual_seconds", virtual_seconds)
+    scheduler = Scheduler()
+    trace = Trace(echo=echo)
+    made = False
+    failures: list[tuple[BaseException, int]] = []
+    """The first is what left the application, and when, in microseconds. When its cleaning up does not end either, that has an exception of its own."""
+
+    async def run() -> T:
+        nonlocal made
+        simulated = SimCluster(seed=seed, trace=trace, **cluster)
+        made = True
+        async with simulated:
+            return await application(simulated)
+
+    if asyncio._get_running_loop() is not None:
+        raise RuntimeError("simulate runs an event loop of its own: call it from outside of coroutines")
+    try:
+        with asyncio.Runner(loop_factory=lambda: SimEventLoop(scheduler, limit=round(virtual_seconds * 1e6))) as runner:
+            try:
+                return runner.run(run())
+            except BaseException as raised:
+                failures.append((raised, scheduler.now))
+                raise
+    except BaseException as raised:  # noqa: BLE001 - what is first is raised again below
+        failures.append((raised, scheduler.now))
+    error, at = failures[0]
+    if not made:
+        raise error  # the caller's arguments
+    name = getattr(application, "__name__", "the application")
+    where = f"{name} failed with seed {seed} after {at / 1e6:.3f} s of virtual time"
+    if isinstance(error, Exception):
+        raise SimulationFailed(f"{where}: {type(error).__name__}: {error}") from error
+    # what is to end the test or the program must stay what it is
+    error.add_note(where)
+    raise error
+
+
+def _kinds(faults: str | Collection[str], rng: random.Random) -> list[str]:
+    """A few kinds a run, so that each run is bad in its own way: one with all of them hardly gets anywhere."""
+    if faults == "all":
+        usable = [kind.name for kind in CATALOG.values() if kind.name not in _NOT_FOR_APPLICATIONS and not kind.minutes]
+        return rng.sample(usable, rng.randrange(1, 8))
+    wanted = [faults] if isinstance(faults, str) else list(faults)
+    usable = [name for name in CATALOG if name not in _NOT_FOR_APPLICATIONS]
+    for name in wanted:
+        if name not in usable:
+            raise ValueError(f"there is no kind of fault {name!r} for applications; there are {', '.join(usable)}")
+    return wanted
+
+
+def _check_time(what: str, seconds: float) -> None:
+    if not (math.isfinite(seconds) and seconds > 0):
+        raise ValueError(f"{what} is a number of seconds above 0, not {seconds}")
+
+
+def _no_client() -> None:
+    """The application's clients are its own."""
+
+
+def _cluster_file(nodes: int, logs: int, replicate: str, racks: int, durability: Durability) -> str:
+    lines = [
+        'name = "simulation"',
+        "version = 1",
+        'uuid = "5f0c9d4e-0b7a-4c59-9a51-2f1d7c5f3e88"',
+        'epoch_store = "memory:"',
+        "[metadata_log]",
+        f'replicate = "{replicate}"',
+        "[defaults]",
+        f'replicate = "{replicate}"',
+        f'durability = "{durability.name.lower()}"',
+        '[logs."/logs"]',
+        f'ids = "1..{logs}"',
+    ]
+    for node in range(nodes):
+        lines += [
+            f"[nodes.N{node}]",
+            f'host = "127.0.0.{node + 1}"',
+            "port = 7000",
+            'roles = ["sequencer", "storage"]',
+            f'location = "rack{node % racks}"',
+        ]
+    return "\n".join(lines)

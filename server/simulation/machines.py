@@ -1,0 +1,139 @@
+"""A whole cluster in one process under virtual time: the production roots of nodes and clients on simulated machines.
+
+Nodes crash with their process (the disk keeps what was written) or with their machine (the disk keeps what was synced, and perhaps some
+of the rest), and come back with a later instance id. Everything that happens follows from the seed.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from client.read.settings import ReadSettings
+from client.settings import ClientSettings
+from logdevice_py.config.cluster import ClusterConfig
+from logdevice_py.core.ids import LogId, NodeId, ShardId
+from logdevice_py.core.lsn import Lsn
+from logdevice_py.simulation.network import Network, NetworkSettings
+from logdevice_py.simulation.scheduler import Scheduler
+from logdevice_py.simulation.trace import Trace
+from server.simulation.client import SimClient as SimClient
+from server.simulation.client import SimPromise as SimPromise
+from server.simulation.client import SimReader as SimReader
+from server.simulation.epoch_store import EpochStoreWeather, SimCells
+from server.simulation.node import SimNode as SimNode
+from server.simulation.node import SimNodeState as SimNodeState
+from storage_node.log_store.interface import Completion
+from storage_node.log_store.memory import MemoryDisk
+
+CLIENT_ADDRESS = -1000
+"""The first client's; later ones count down."""
+
+
+class SimMachines:
+    """Nodes, clients, network and epoch store of one run."""
+
+    def __init__(
+        self,
+        config: ClusterConfig,
+        seed: int,
+        *,
+        network: NetworkSettings | None = None,
+        client_settings: ClientSettings | None = None,
+        read_settings: ReadSettings | None = None,
+        trace: Trace | None = None,
+        turn_max: int = 50,
+        checks: bool = True,
+        disk_bytes: int = 1 << 40,
+        scheduler: Scheduler | None = None,
+    ) -> None:
+        """
+        Args:
+            seed: of everything that is left to chance.
+            turn_max: a turn of a process ends up to so many microseconds after its first event.
+            checks: let every root assert after each turn what must hold.
+            disk_bytes: of the file system of each shard.
+            scheduler: virtual time that others use, too.
+        """
+        self.config = config
+        self.rng = random.Random(seed)
+        self.scheduler = scheduler or Scheduler()
+        self.trace = trace or Trace()
+        self.trace.watch(self.scheduler)
+        self.fault_effects: Counter[str] = Counter()
+        """For each kind of fault, how often it did something to somebody."""
+        self.network = Network(
+            self.scheduler, random.Random(self.rng.getrandbits(64)), network or NetworkSettings(), self.fault_effects
+        )
+        self.cells = SimCells()
+        self.weather = EpochStoreWeather()
+        self.client_settings = client_settings or ClientSettings()
+        self.read_settings = read_settings or ReadSettings()
+        self.turn_max = turn_max
+        self.checks = checks
+        self.disk_bytes = disk_bytes
+        self.watch: Callable[[SimNode, list[Any]], None] | None = None
+        """Sees the effects of every turn of every node before they are run."""
+        self.watch_done: Callable[[SimNode, list[Completion]], None] | None = None
+        """Sees the outcomes of what a node asked of its disks, before the node does."""
+        self.watchers: list[Callable[[SimNode, list[Any]], None]] = []
+        """See the same after `watch`, and may take themselves out; what they cause must not happen before the turn has ended."""
+        self.nodes = {node: SimNode(self, node) for node in sorted(config.nodes)}
+        """Those in the cluster file."""
+        self._retired: dict[NodeId, SimNode] = {}
+        self.clients: list[SimClient] = []
+        self._client_address = CLIENT_ADDRESS
+
+    def note(self, who: str, what: str, detail: Any = "") -> None:
+        """Put a line into the trace."""
+        self.trace.note(self.scheduler.now, who, what, detail)
+
+    def client(self) -> SimClient:
+        """A further client process."""
+        client = SimClient(self, f"C{CLIENT_ADDRESS - self._client_address}", self._client_address)
+        self._client_address -= 1
+        self.clients.append(client)
+        return client
+
+    def machine(self, node: int) -> SimNode:
+        """A node that is in the cluster file or was."""
+        return self.nodes.get(NodeId(node)) or self._retired[NodeId(node)]
+
+    def retire(self, node: NodeId) -> SimNode:
+        """A node is not in the cluster file any more: it is not started again; its process lives until it is ended."""
+        retired = self._retired[node] = self.nodes.pop(node)
+        retired.retired = True
+        return retired
+
+    # What faults destroyed
+
+    def destroyed_entries(self) -> dict[tuple[LogId, Lsn], set[ShardId]]:
+        """For each log and LSN, on which shards a copy that was durable was lost or damaged by a fault, at any time. Such an entry may have been
+        stored again since."""
+        destroyed: dict[tuple[LogId, Lsn], set[ShardId]] = {}
+        for shard, disk in self._disks():
+            for log, lsn in sorted(disk.destroyed):
+                destroyed.setdefault((LogId(log), Lsn(lsn)), set()).add(shard)
+        return destroyed
+
+    def intact_copies(self, log: LogId, lsn: Lsn) -> int:
+        """On how many shards a sound copy of the entry lies at this moment, computed from the disks themselves.
+
+        A copy counts when it is the one that its shard would answer with: the copy of highest rank at the LSN, with its body and right
+        checksums, and no hole. Whether the shard runs, can be reached or is up to date does not matter: such a copy may be late, but it is not
+        lost. 0 for an acknowledged record means that no reader can ever get it.
+        """
+        return sum(disk.holds(log, lsn) for _, disk in self._disks())
+
+    def _disks(self) -> list[tuple[ShardId, MemoryDisk]]:
+        return [each for node in self.nodes.values() for each in node.disks.items()]
+
+    def calm(self) -> None:
+        """End all faults: partitions, bad links, pauses, bad disks, slow clocks, the epoch store's; start what is down."""
+        self.note("run", "calm")
+        self.weather.clear()
+        self.network.mend()
+        for node in self.nodes.values():
+            node.calm()

@@ -1,0 +1,373 @@
+"""A simulated machine of a cluster: its clocks and disks, and whatever process of a node runs on it."""
+
+from __future__ import annotations
+
+import enum
+import random
+import struct
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from epoch_store.cells import key_of
+from epoch_store.interface import EpochStore, Result, WriterIdentity
+from logdevice_py.core.ids import InstanceId, NodeId, ShardId
+from logdevice_py.core.machine import Outbox, TimerWheel
+from logdevice_py.core.units import MILLISECOND
+from logdevice_py.simulation.clock import SimClock
+from logdevice_py.simulation.process import Process
+from sequencer.effects import EpochStoreRequest, LogNotice
+from server.event_log.notices import EventLogNotice
+from server.node import Node
+from server.node_settings import NodeSettings
+from server.simulation.disk import DiskSettings, SimShard
+from server.simulation.epoch_store import SimEpochStore
+from server.simulation.opening import SimOpening
+from storage_node.log_store.interface import (
+    Completion,
+    ReadDirectory,
+    ReadLast,
+    ReadShard,
+    WriteShard,
+)
+from storage_node.log_store.memory import MemoryDisk, MemoryLogStore
+from storage_node.repair.notices import Notice
+
+if TYPE_CHECKING:
+    from server.simulation.machines import SimMachines
+
+_WRITE = struct.Struct(">QIQ?")
+_READ = struct.Struct(">QIQQQ")
+SUPERVISOR_PAUSE = 500 * MILLISECOND
+"""After which a process that could not start is started again."""
+
+
+class SimNodeState(enum.Enum):
+    """What a simulated node does."""
+
+    DOWN = enum.auto()  # no process
+    STARTING = enum.auto()  # it registers its shards and does not listen yet
+    RUNNING = enum.auto()  # it serves
+    PAUSED = enum.auto()  # its process is stopped and keeps its memory
+
+
+class SimNode:
+    """One machine of the cluster, with its disks and whatever process runs on it."""
+
+    def __init__(self, cluster: SimMachines, node: NodeId) -> None:
+        self.id = node
+        self.name = f"N{node}"
+        self.state = SimNodeState.DOWN
+        self.disk_settings = DiskSettings()
+        rng = cluster.rng
+        self.clock = SimClock(
+            cluster.scheduler,
+            offset=rng.randrange(1_000_000_000),
+            rate_ppm=rng.randrange(401) - 200,
+            skew=rng.randrange(200_001) - 100_000,
+        )
+        self.disks = {
+            shard: MemoryDisk(cluster.fault_effects, total=cluster.disk_bytes)
+            for shard in cluster.config.nodes[node].shard_ids()
+        }
+        self.rate_ppm = self.clock.rate_ppm
+        """Of its monotonic clock when nothing is wrong with it."""
+        self.process: Process | None = None
+        self.root: Node | None = None
+        self.shards: dict[ShardId, SimShard] = {}
+        self.starts = 0
+        self.lost_data = False
+        """A disk of it was lost at some time."""
+        self.retired = False
+        """It was taken out of the cluster: its process is not started again."""
+        self.leaving = False
+        """It is stopping in order: it refuses what comes, until it ends."""
+        self._paused_by = ""
+        self._cluster = cluster
+        self._instance = 0
+        self._epoch_store: SimEpochStore | None = None
+        """Of the last process."""
+
+    # Life
+
+    def start_if_down(self, delay: int = 0) -> None:
+        """Start the process, unless something else did."""
+        if self.state is SimNodeState.DOWN:
+            self.start(delay)
+
+    def start(self, delay: int = 0) -> None:
+        """Start the process; it serves when all its shards are registered.
+
+        Args:
+            delay: microseconds until it begins to open its disks.
+        """
+        assert self.state is SimNodeState.DOWN, self.state
+        if self.retired:
+            return
+        cluster = self._cluster
+        self.state = SimNodeState.STARTING
+        self.leaving = False
+        self.starts += 1
+        self._instance = max(self.clock.wall(), self._instance + 1)
+        writer = WriterIdentity(self.id, InstanceId(self._instance))
+        run = self.starts
+        rng = random.Random(cluster.rng.getrandbits(64))
+        store = self._epoch_store = SimEpochStore(
+            cluster.cells, writer, cluster.scheduler, rng, cluster.weather, cluster.fault_effects
+        )
+        cluster.note(self.name, "start", self._instance)
+        opening = SimOpening(cluster, self, store, rng, partial(self._serve, store, run))
+        if delay:
+            cluster.scheduler.after(delay, opening.open_next)
+        else:
+            opening.open_next()
+
+    def is_starting(self, run: int) -> bool:
+        """Whether the start of that number goes on."""
+        return self.starts == run and self.state is SimNodeState.STARTING
+
+    def give_up_start(self, reason: str, detail: str) -> None:
+        """The process ends before it serves; it is started again after a while."""
+        self._cluster.note(self.name, reason, detail)
+        self._end_process()
+        run = self.starts
+        self._cluster.scheduler.after(SUPERVISOR_PAUSE, lambda: self._start_again(run))
+
+    def _start_again(self, run: int) -> None:
+        if self.starts == run:
+            self.start_if_down()
+
+    def _end_process(self) -> None:
+        self.state = SimNodeState.DOWN
+        self.starts += 1
+        if self._epoch_store is not None:
+            self._epoch_store.close()
+
+    def _serve(self, epoch_store: EpochStore, run: int, stores: dict[ShardId, MemoryLogStore]) -> None:
+        cluster, config = self._cluster, self._cluster.config
+        rng = random.Random(cluster.rng.getrandbits(64))
+        outbox, timers = _WatchedOutbox(self, cluster), TimerWheel()
+
+        def deliver(done: list[Completion]) -> None:
+            process, root = self.process, self.root
+            if self.starts == run and process is not None and root is not None:
+                if cluster.watch_done is not None:
+                    cluster.watch_done(self, done)
+                process.event(partial(root.on_done, done))
+
+        self.shards = {
+            shard: SimShard(
+                store,
+                self.disks[shard],
+                store.load(),
+                self.disk_settings,
+                cluster.scheduler,
+                rng,
+                self.clock.wall,
+                deliver,
+            )
+            for shard, store in stores.items()
+        }
+
+        root = self.root = Node(
+            self.id,
+            InstanceId(self._instance),
+            config,
+            NodeSettings.of(config.settings),
+            [shard.contents for shard in self.shards.values()],
+            outbox=outbox,
+            timers=timers,
+            rng=rng,
+            wall=self.clock.wall,
+        )
+
+        def run_epoch_store(effects: list[Any]) -> None:
+            tokens = [effect.token for effect in effects]
+
+            def done(results: list[Result]) -> None:
+                if self.starts == run and self.process is not None:
+                    cluster.note(self.name, "epoch store", [result.status.name for result in results])
+                    self.process.event(partial(root.on_epoch_store, tokens, results))
+
+            cluster.trace.cover(repr([(effect.token, key_of(effect.operation)) for effect in effects]).encode())
+            epoch_store.submit([effect.operation for effect in effects], done)
+
+        def check() -> None:
+            if root.sequencer is not None:
+                root.sequencer.check()
+            if root.storage is not None:
+                root.storage.check()
+
+        self.process = Process(
+            self.name,
+            self.id,
+            root,
+            outbox,
+            timers,
+            effects={
+                EpochStoreRequest: run_epoch_store,
+                WriteShard: self._run_shards,
+                ReadShard: self._run_shards,
+                ReadLast: self._run_shards,
+                ReadDirectory: self._run_shards,
+                Notice: self._say,
+                LogNotice: self._say,
+                EventLogNotice: self._say,
+            },
+            network=cluster.network,
+            clock=self.clock,
+            rng=rng,
+            trace=cluster.trace,
+            turn_max=cluster.turn_max,
+            check=check if cluster.checks else None,
+            on_congestion=root.on_congestion,
+        )
+        self.state = SimNodeState.RUNNING
+        cluster.note(
+            self.name, "serves", {shard: each.contents.marker.generation for shard, each in self.shards.items()}
+        )
+        self.process.event(root.start)
+
+    def _say(self, notices: list[Any]) -> None:
+        for notice in notices:
+            self._cluster.note(self.name, notice.kind, notice.text)
+
+    def _run_shards(self, effects: list[Any]) -> None:
+        by_shard: dict[ShardId, list[Any]] = {}
+        cover = self._cluster.trace.cover
+        for effect in effects:
+            if type(effect) is WriteShard:
+                cover(_WRITE.pack(effect.token, effect.shard, effect.batch.size, effect.sync))
+            elif type(effect) is ReadDirectory:
+                cover(_READ.pack(effect.token, effect.shard, len(effect.logs), 0, 0))
+            else:
+                cover(_READ.pack(effect.token, effect.shard, effect.log, effect.first, effect.last))
+            by_shard.setdefault(effect.shard, []).append(effect)
+        for shard, group in by_shard.items():
+            self.shards[shard].run(group)
+
+    # Faults
+
+    @property
+    def failed(self) -> bool:
+        """A shard of the process does not work any more: its disk failed."""
+        return any(shard.store.failed for shard in self.shards.values())
+
+    def crash(self, *, machine: bool) -> None:
+        """End the process at this instant; with `machine` unsynced writes are lost, all or the later ones."""
+        if self.state is SimNodeState.DOWN:
+            return
+        cluster = self._cluster
+        cluster.note(self.name, "machine dies" if machine else "process dies")
+        self._end_process()
+        if self.process is not None:
+            self.process.kill(machine=machine)
+        self.process = self.root = None
+        for shard in self.shards.values():
+            shard.alive = False
+        self.shards = {}
+        if machine:
+            for disk in self.disks.values():
+                disk.power_cut(cluster.rng)
+
+    def crash_midway(self, share: float, *, machine: bool, kind: str) -> None:
+        """Crash when only a part of the effects of a turn is run: of the next one that has any.
+
+        Args:
+            share: how much of the effects is run, from 0 to 1.
+            kind: under which name it is counted.
+        """
+        if self.process is None:
+            return
+
+        def crash() -> None:
+            self._cluster.fault_effects[kind] += 1
+            self.crash(machine=machine)
+
+        self.process.cut_next_turn(share, crash)
+
+    def pause(self, kind: str = "pause") -> None:
+        """Stop the process; it keeps its memory and its connections."""
+        if self.state is SimNodeState.RUNNING:
+            assert self.process is not None
+            self._cluster.note(self.name, "paused")
+            self.state = SimNodeState.PAUSED
+            self._paused_by = kind
+            self.process.pause()
+
+    def resume(self) -> None:
+        """Let a paused process run on."""
+        if self.state is SimNodeState.PAUSED:
+            assert self.process is not None
+            self._cluster.note(self.name, "resumed")
+            self.state = SimNodeState.RUNNING
+            if self.process.waiting:
+                self._cluster.fault_effects[self._paused_by] += 1
+            self.process.resume()
+
+    def wipe(self) -> None:
+        """Replace the disks of a node that is down by empty ones."""
+        assert self.state is SimNodeState.DOWN, self.state
+        self._cluster.note(self.name, "wiped")
+        self.lost_data = True
+        for disk in self.disks.values():
+            disk.wipe()
+
+    def snapshot(self) -> dict[ShardId, dict[bytes, bytes]]:
+        """A backup of its disks."""
+        return {shard: disk.snapshot() for shard, disk in self.disks.items()}
+
+    def restore(self, backup: dict[ShardId, dict[bytes, bytes]]) -> None:
+        """Put a backup of this node onto the disks of a node that is down."""
+        assert self.state is SimNodeState.DOWN, self.state
+        self._cluster.note(self.name, "restored from a backup")
+        self.lost_data = True
+        for shard, disk in self.disks.items():
+            disk.replace(backup[shard])
+
+    def take_disks(self, contents: dict[ShardId, dict[bytes, bytes]]) -> None:
+        """Put what is on another node's disks, shard by shard, onto the disks of a node that is down."""
+        assert self.state is SimNodeState.DOWN, self.state
+        self._cluster.note(self.name, "gets another node's disks")
+        self.lost_data = True
+        for disk, rows in zip(self.disks.values(), contents.values(), strict=True):
+            disk.wipe()
+            disk.replace(rows)
+
+    def calm(self) -> None:
+        """Everything about the machine works again. What is down is started; what its disk failed, or is about to end, is started anew."""
+        self.disk_settings.clear()
+        self.clock.set_rate(self.rate_ppm)
+        for disk in self.disks.values():
+            disk.overloaded = disk.lying = disk.fail_sync = disk.fail_write = False
+            disk.taken = 0
+            disk.unreadable.clear()
+        self.resume()
+        if self.process is not None:
+            self.process.spare_next_turn()
+        if self.failed or self.leaving:
+            self.crash(machine=False)
+        self.start_if_down()
+
+
+class _WatchedOutbox(Outbox):
+    """Shows what a node puts out to `SimMachines.watch`."""
+
+    __slots__ = ("_cluster", "_node")
+
+    def __init__(self, node: SimNode, cluster: SimMachines) -> None:
+        super().__init__()
+        self._node = node
+        self._cluster = cluster
+
+    def take(self) -> list[Any]:
+        effects = self.effects
+        if not effects:
+            return []
+        self.effects = []
+        cluster = self._cluster
+        if cluster.watch is not None:
+            cluster.watch(self._node, effects)
+        if cluster.watchers:
+            for watcher in list(cluster.watchers):
+                watcher(self._node, effects)
+        return effects

@@ -1,0 +1,140 @@
+"""CLEAN: an epoch is recovered, and what this shard holds of it is final.
+
+How the epoch ended (its epoch recovery metadata) and the local last clean epoch are durable, in one batch, before CLEANED. So a globally
+clean epoch has its recovery metadata on every shard of the mutation set, where shards that missed the recovery find it.
+
+Recovery goes through epochs in order. A CLEAN before which other epochs are not clean here shows that this shard missed their recovery:
+they are purged first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from logdevice_py.core.ids import LogId, PeerId
+from logdevice_py.core.lsn import Epoch, Esn, Lsn
+from logdevice_py.core.marks import hit
+from logdevice_py.core.status import Status
+from logdevice_py.core.units import Micros, Timestamp
+from logdevice_py.protocol.messages import ANSWERS_PER_FRAME, Clean, Cleaned
+from storage_node.log_state import LogState
+from storage_node.log_store.interface import EpochMetadataKind, LogMetadataKind
+from storage_node.reading.release import PurgeStarter
+from storage_node.shard import Shard
+from storage_node.stored_metadata import RecoveredEpoch, encode_epoch
+from storage_node.writing.shard_writes import WriteGroup
+
+CleanLog = tuple[int, int, int, int, int, int, int]
+CleanedLog = tuple[int, int, int, int, int]
+
+
+class CleanHandler:
+    """Takes the CLEANs of one shard. One answer covers what can be written at once; logs that are purged first get their own."""
+
+    __slots__ = ("_clean_moved", "_purges", "_shard")
+
+    def __init__(self, shard: Shard, purges: PurgeStarter, clean_moved: Callable[[LogState, Micros], None]) -> None:
+        self._shard = shard
+        self._purges = purges
+        self._clean_moved = clean_moved
+
+    def on_clean(self, peer: PeerId, message: Clean, now: Micros) -> None:
+        """Write what may be written, hold back the rest."""
+        self._clean(peer, message, message.logs, now)
+
+    def retry(self, state: LogState, now: Micros) -> None:
+        """The last clean epoch moved: see what can be done about the CLEANs that waited for it."""
+        held, state.held_cleans = state.held_cleans, None
+        for epoch in sorted(held or ()):
+            assert held is not None
+            held[epoch](now)
+
+    def _clean(self, peer: PeerId, message: Clean, logs: list[CleanLog], now: Micros) -> None:
+        shard = self._shard
+        status = shard.status()
+        answers: list[CleanedLog] = []
+        writing: list[tuple[LogState, CleanLog]] = []
+        for item in logs:
+            state = shard.log(LogId(item[0]))
+            epoch = Epoch(item[1])
+            if status is not Status.OK:
+                answers.append(self._answer(state, epoch, Status.FAILED))
+            elif state.sealed > message.seal_epoch:
+                hit("clean_preempted")
+                answers.append(self._answer(state, epoch, Status.PREEMPTED))
+            elif epoch <= state.clean_epoch:
+                answers.append(self._answer(state, epoch, Status.OK))
+            elif epoch > state.clean_epoch + 1 or self._purges.is_purging(state):
+                # Beside a purge, whose write may be on its way, that of a lower epoch would turn the last clean epoch back.
+                hit("clean_waits_for_purge")
+                state.fence = max(state.fence, Epoch(epoch - 1))
+                self._hold(peer, message, state, item, now)
+            else:
+                writing.append((state, item))
+        if writing:
+            group = shard.writes.group(True)
+            for state, item in writing:
+                self._put(group, message, state, item)
+            group.done.append(partial(self._on_written, peer, message, writing, answers))
+        elif answers:
+            self._send(peer, message, answers)
+
+    def _hold(self, peer: PeerId, message: Clean, state: LogState, item: CleanLog, now: Micros) -> None:
+        if state.held_cleans is None:
+            state.held_cleans = {}
+        epoch = Epoch(item[1])
+        state.held_cleans[epoch] = partial(self._clean, peer, message, [item])
+        if not state.clean_in_flight and epoch > state.clean_epoch + 1:
+            self._purges.start(state, Epoch(epoch - 1), now)
+
+    @staticmethod
+    def _put(group: WriteGroup, message: Clean, state: LogState, item: CleanLog) -> None:
+        state.clean_in_flight += 1
+        epoch = Epoch(item[1])
+        value = recovered_epoch(message.seal_epoch, item).encode()
+        group.batch.put_epoch_metadata(state.log, epoch, EpochMetadataKind.RECOVERY, value)
+        group.batch.put_log_metadata(state.log, LogMetadataKind.LAST_CLEAN, encode_epoch(epoch))
+
+    def _on_written(
+        self,
+        peer: PeerId,
+        message: Clean,
+        writing: list[tuple[LogState, CleanLog]],
+        answers: list[CleanedLog],
+        status: Status,
+        now: Micros,
+    ) -> None:
+        for state, item in writing:
+            state.clean_in_flight -= 1
+            epoch, lng, last_esn = Epoch(item[1]), item[2], item[3]
+            if status is Status.OK:
+                self._shard.metrics.epochs_cleaned += 1
+                state.note_recovered(epoch, recovered_epoch(message.seal_epoch, item).encode())
+                state.raise_clean_epoch(epoch)
+                self._shard.forget_lng(state)
+                self._shard.consolidate_later(state, epoch, lng + 1, last_esn)
+                answers.append(self._answer(state, epoch, Status.OK))
+            else:
+                failed = status is Status.FAILED
+                answers.append(self._answer(state, epoch, Status.FAILED if failed else Status.AGAIN))
+        self._send(peer, message, answers)
+        for state, _ in writing:
+            self._clean_moved(state, now)
+
+    @staticmethod
+    def _answer(state: LogState, epoch: Epoch, status: Status) -> CleanedLog:
+        return (int(state.log), int(epoch), int(status), int(state.sealed), int(state.sealed_by))
+
+    def _send(self, peer: PeerId, message: Clean, answers: list[CleanedLog]) -> None:
+        for begin in range(0, len(answers), ANSWERS_PER_FRAME):
+            part = answers[begin : begin + ANSWERS_PER_FRAME]
+            self._shard.out.send(peer, Cleaned(request_id=message.request_id, shard=message.shard, logs=part))
+
+
+def recovered_epoch(seal_epoch: Epoch, item: CleanLog) -> RecoveredEpoch:
+    """What CLEAN says of one epoch."""
+    _, _, lng, last_esn, tail_lsn, tail_timestamp, authoritative = item
+    return RecoveredEpoch(
+        seal_epoch, Esn(lng), Esn(last_esn), Lsn(tail_lsn), Timestamp(tail_timestamp), bool(authoritative)
+    )

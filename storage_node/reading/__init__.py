@@ -1,0 +1,1 @@
+"""Serving copies of entries: read streams, look-ups, and RELEASE, which says what readers may see."""

@@ -1,0 +1,1 @@
+"""Keeping data as long as it is wanted: trim points, retention, and logs that are removed."""

@@ -1,0 +1,1 @@
+"""Taking copies of entries: STORE, the writes of a turn, and the entries taken last."""

@@ -1,0 +1,175 @@
+"""What ``ldctl status`` makes of what nodes say, and how it ends."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from client.cli.program import EXIT_DATA_LOSS, EXIT_OK, EXIT_UNANSWERED, EXIT_UNHEALTHY
+from ldquery.ctl.health import Found, Health, judge
+from logdevice_py.config.parse import load_cluster
+from logdevice_py.core.ids import NodeId
+from tests.simulation.cluster_plan import ClusterPlan, NodePlan
+
+ROLES = ["sequencer", "storage"]
+CONFIG = load_cluster(ClusterPlan("node:2", 3, {}, {node: NodePlan(ROLES, node) for node in range(3)}).render())
+TABLES = ("info", "cluster_state", "sequencers", "shards", "waits", "shard_rebuildings", "under_replicated_logs")
+
+
+class Cluster:
+    """Tables of three nodes that are well, to be changed."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, Found] = {name: {NodeId(node): [] for node in range(3)} for name in TABLES}
+        self.silent: dict[NodeId, str] = {}
+        for node in range(3):
+            info = {
+                "readiness": "OK",
+                "config_version": CONFIG.version,
+                "uptime_seconds": 5.0,
+                "copies_reviewed": 1,
+                "logs_leaving_departed_shards": 0,
+            }
+            self.add("info", node, **info)
+            self.add(
+                "shards",
+                node,
+                shard=0,
+                generation=1,
+                status="OK",
+                no_space=0,
+                accepting_writes=1,
+                damaged_ranges=0,
+                metadata_awaited=None,
+                stored_bytes=2000,
+            )
+            for other in range(3):
+                self.add("cluster_state", node, observed_node_id=other, state="ALIVE", generations="1")
+
+    def add(self, table: str, node: int, **cells: Any) -> None:
+        self.found[table][NodeId(node)].append({"node_id": node, **cells})
+
+    def set(self, table: str, node: int, **cells: Any) -> None:
+        for row in self.found[table][NodeId(node)]:
+            row.update(cells)
+
+    def wipe(self, node: int) -> None:
+        """It began anew, and everybody knows."""
+        self.set("shards", node, generation=2)
+        for rows in self.found["cluster_state"].values():
+            rows[node]["generations"] = "2"
+
+    def is_short(self, log: int, lost: str, *, state: str = "SHORT", first: int | None = (1 << 32) + 5) -> None:
+        row = {"shard": 0, "log_id": log, "state": state, "since_epoch": 1, "until_epoch": 1, "first_lsn": first}
+        self.add("under_replicated_logs", 0, **row, lost_shards=lost)
+
+    def judged(self, *, rebuilding: bool = False) -> Health:
+        config = dataclasses.replace(CONFIG, settings={"rebuilding": {"enabled": rebuilding}})
+        return judge(config, self.found, self.silent)
+
+
+def test_a_cluster_that_is_well() -> None:
+    health = Cluster().judged()
+    assert (health.told(), health.notes, health.exit_status) == ([], [], EXIT_OK)
+    assert [row["shards"] for row in health.rows] == [["S0 OK 2.0 kB"]] * 3
+
+
+@pytest.mark.parametrize("rebuilding", [False, True])
+def test_a_wiped_node_and_what_is_short_of_its_copies_are_told(rebuilding: bool) -> None:
+    cluster = Cluster()
+    cluster.wipe(1)
+    cluster.is_short(7, "N1:S0=1", first=(1 << 32) + 9)
+    cluster.is_short(7, "N1:S0=1")
+    cluster.is_short(8, "N1:S0=1")
+    health = cluster.judged(rebuilding=rebuilding)
+    [text] = health.told()
+    assert text.startswith(
+        "N1: S0 began anew, empty; the copies that its generation 1 held are missing in log 7 from e1n5 on, log 8 from e1n5 on; rebuilding is "
+    )
+    assert ("stores them again" if rebuilding else "enabled = true stands in [settings.rebuilding]") in text
+    assert health.rows[1]["shards"] == ["S0 OK 2.0 kB generation 2"]
+    assert health.exit_status == EXIT_UNHEALTHY
+
+
+def test_a_later_generation_alone_is_no_trouble() -> None:
+    cluster = Cluster()
+    cluster.wipe(1)
+    assert (cluster.judged().told(), cluster.judged().exit_status) == ([], EXIT_OK)
+
+
+@pytest.mark.parametrize("reviewed", [0, 1])
+def test_nobody_says_that_nothing_is_missing_before_he_has_looked(reviewed: int) -> None:
+    cluster = Cluster()
+    cluster.wipe(1)
+    cluster.set("info", 2, copies_reviewed=reviewed)
+    if reviewed:  # before it heard of the new generation
+        cluster.found["cluster_state"][NodeId(2)][1]["generations"] = "1"
+    health = cluster.judged()
+    assert health.told() == ["N2: it has not looked through its logs yet for copies that lost shards held"]
+    assert (health.passing, health.exit_status) == (1, EXIT_UNHEALTHY)
+
+
+def test_a_node_that_has_not_looked_yet_is_no_trouble_where_no_shard_began_anew() -> None:
+    cluster = Cluster()
+    cluster.set("info", 2, copies_reviewed=0)
+    assert cluster.judged().exit_status == EXIT_OK
+
+
+def test_logs_that_rely_on_shards_that_left_are_told_of_as_long_as_they_do() -> None:
+    cluster = Cluster()
+    cluster.set("info", 1, logs_leaving_departed_shards=3)
+    health = cluster.judged()
+    assert health.told() == [
+        "N1: 3 logs are on their way to epochs without shards that departed: remove no further node before that is done"
+    ]
+    assert (health.passing, health.exit_status) == (1, EXIT_UNHEALTHY)
+
+
+def test_records_without_a_copy_are_worse_than_nodes_that_do_not_answer() -> None:
+    cluster = Cluster()
+    cluster.is_short(7, "N1:S0=1, N2:S0=1", state="GONE", first=None)
+    cluster.silent[NodeId(0)] = "CONNFAILED: Connection refused"
+    health = cluster.judged()
+    assert health.told()[-1].startswith("log 7: records may have no copy left")
+    assert health.exit_status == EXIT_DATA_LOSS
+
+
+def test_a_silent_node_and_a_node_that_is_ill() -> None:
+    cluster = Cluster()
+    cluster.set("shards", 1, status="FAILED")
+    assert cluster.judged().exit_status == EXIT_UNHEALTHY
+    cluster.silent[NodeId(0)] = "CONNFAILED: Connection refused"
+    assert cluster.judged().exit_status == EXIT_UNANSWERED
+
+
+def test_a_shard_that_left_the_cluster_file_is_told_beside_the_nodes() -> None:
+    cluster = Cluster()
+    cluster.is_short(7, "N9:S0=1")
+    health = cluster.judged()
+    [text] = health.elsewhere
+    assert health.told() == [text]
+    assert text.startswith("N9:S0 left the cluster file; the copies that its generation 1 held are missing in log 7")
+
+
+def test_a_drain_that_was_asked_for_is_a_note_and_a_loss_is_none() -> None:
+    row = {"authoritative_status": "FULLY_AUTHORITATIVE", "version": 5, "donors_left": "N0:S0", "status": "rebuilding"}
+    cluster = Cluster()
+    cluster.add("shard_rebuildings", 0, rebuilding_shard="N2:S0", mode="RELOCATE", **row)
+    health = cluster.judged()
+    assert (health.notes, health.told()) == (["N2:S0 is being drained; waits for N0:S0"], [])
+    assert health.exit_status == EXIT_OK
+    cluster.add("shard_rebuildings", 0, rebuilding_shard="N1:S0", mode="RESTORE", **row)
+    assert cluster.judged().told() == ["N1: S0 is lost and being rebuilt; waits for N0:S0"]
+    assert cluster.judged().exit_status == EXIT_UNHEALTHY
+
+
+def test_waits_may_pass_and_quiet_ones_are_not_told() -> None:
+    cluster = Cluster()
+    cluster.add("waits", 0, kind="APPEND", cause="TAIL")
+    assert cluster.judged().exit_status == EXIT_OK
+    cluster.add("waits", 0, kind="APPEND", cause="NODE_DEAD")
+    health = cluster.judged()
+    assert health.told() == ["N0: APPEND waits for NODE_DEAD (1 rows in table waits of ldquery)"]
+    assert (health.passing, health.exit_status) == (1, EXIT_UNHEALTHY)

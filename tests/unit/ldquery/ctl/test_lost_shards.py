@@ -1,0 +1,71 @@
+"""What ``ldctl status`` says of shards that are lost, drained, or began afresh."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ldquery.ctl.lost_shards import lacking_metadata, unfinished, without_vouchers
+from logdevice_py.config.parse import load_cluster
+from logdevice_py.core.ids import NodeId, shard_id
+from tests.simulation.cluster_plan import ClusterPlan, NodePlan
+
+SHARDS = [shard_id(NodeId(node)) for node in range(5)]
+
+
+def row(shard: str, mode: str, status: str, *, version: int = 7, **cells: Any) -> dict[str, Any]:
+    defaults = {"donors_left": "", "authoritative_status": "FULLY_AUTHORITATIVE"}
+    return {"rebuilding_shard": shard, "mode": mode, "status": status, "version": version, **defaults, **cells}
+
+
+def test_what_is_rebuilt_is_no_trouble() -> None:
+    assert unfinished([]) == unfinished([row("N4:S0", "RESTORE", "rebuilt"), row("N3:S0", "RELOCATE", "rebuilt")]) == {}
+
+
+def test_how_far_it_is_and_what_became_of_it() -> None:
+    rows = [
+        row("N1:S0", "RELOCATE", "rebuilding", donors_left="N0:S0, N2:S0"),
+        row("N3:S0", "RESTORE", "unplaced"),
+        row("N4:S0", "RESTORE", "uncertain", authoritative_status="UNDERREPLICATION"),
+    ]
+    assert unfinished(rows) == {
+        "N1:S0": "is being drained; waits for N0:S0, N2:S0",
+        "N3:S0": "is lost, and rebuilding it ended unplaced: some records have copies less; its silence counts as FULLY_AUTHORITATIVE",
+        "N4:S0": "is lost, and rebuilding it ended uncertain: some records may be gone; its silence counts as UNDERREPLICATION",
+    }
+
+
+def test_the_node_that_is_ahead_counts() -> None:
+    behind = [row("N3:S0", "RESTORE", "rebuilding", version=6), row("N4:S0", "RESTORE", "rebuilding", version=6)]
+    assert unfinished([*behind, row("N4:S0", "RESTORE", "rebuilt"), row("N4:S0", "RESTORE", "rebuilt")]) == {}
+
+
+def test_who_waits_for_somebody_or_is_about_to_end_has_not_got_its_metadata_back() -> None:
+    rows = [
+        {"node_id": 0, "shard": 0, "metadata_awaited": None},
+        {"node_id": 0, "shard": 1, "metadata_awaited": "N1:S0, N2:S0"},
+        {"node_id": 3, "shard": 0, "metadata_awaited": ""},
+    ]
+    assert lacking_metadata(rows) == {shard_id(NodeId(0), 1), SHARDS[3]}
+
+
+@pytest.mark.parametrize(
+    ("replicate", "racks", "afresh", "awaited"),
+    [
+        ("node:3", 1, [], None),
+        ("node:3", 1, [1], None),
+        ("node:3", 1, [1, 2], "N0:S0, N3:S0, N4:S0"),
+        ("node:2", 1, [1], "N0:S0, N2:S0, N3:S0, N4:S0"),
+        ("node:1", 1, [], None),
+        ("rack:2", 2, [0], "N1:S0, N3:S0"),  # a further one of the same rack may be away
+    ],
+)
+def test_metadata_logs_stand_still_without_which_shards(
+    replicate: str, racks: int, afresh: list[int], awaited: str | None
+) -> None:
+    nodes = {node: NodePlan(["sequencer", "storage"], node % racks) for node in range(5)}
+    config = load_cluster(ClusterPlan(replicate=replicate, racks=racks, attributes={}, nodes=nodes).render())
+    lost, text = without_vouchers(config, [SHARDS[node] for node in afresh])
+    assert lost == ([] if awaited is None else [SHARDS[node] for node in afresh])
+    assert text == "" if awaited is None else text.endswith(f": {awaited}")

@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ldquery.session import LDQuery
+from logdevice_py.core.lsn import compose_lsn
+from logdevice_py.core.status import LogDeviceError, Status
+from logdevice_py.tables.declare import ColumnKind
+
+CLUSTER = Path(__file__).resolve().parents[3] / "conf" / "cluster.toml"
+
+
+@pytest.fixture
+def session() -> Iterator[LDQuery]:
+    with LDQuery(CLUSTER) as opened:
+        yield opened
+
+
+def refusal(session: LDQuery, sql: str) -> str:
+    with pytest.raises(LogDeviceError) as refused:
+        session.query(sql)
+    assert refused.value.status is Status.INVALID_PARAM
+    return refused.value.detail
+
+
+def test_tables_of_the_cluster_file_ask_no_node(session: LDQuery) -> None:
+    result = session.query("SELECT node_id, location FROM nodes WHERE sequencer = 0")
+    assert (result.columns, result.rows, result.requests) == (["node_id", "location"], [(3, "rack2")], 0)
+    groups = session.query("SELECT sum(logid_hi - logid_lo + 1) AS logs FROM log_groups")
+    assert groups.rows == [(9,)]
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "CREATE TABLE t (a)",
+        "DROP TABLE nodes",
+        "DELETE FROM nodes",
+        "INSERT INTO nodes (node_id) VALUES (9)",
+        "UPDATE nodes SET node_id = 1",
+        "ATTACH '/tmp/x' AS x",
+        "PRAGMA writable_schema = 1",
+        "VACUUM INTO '/tmp/x'",
+        "SELECT load_extension('/tmp/x')",
+        "BEGIN",
+        "CREATE TEMP VIEW v AS SELECT 1",
+    ],
+)
+def test_nothing_but_select_is_allowed(session: LDQuery, sql: str) -> None:
+    refusal(session, sql)
+    assert len(session.query("SELECT * FROM nodes").rows) == 5, "the session goes on"
+
+
+@pytest.mark.parametrize(
+    ("sql", "reason"), [("SELECT 1\0", "null character, behind 8 others"), ("SELECT '\udcff'", "no text in UTF-8")]
+)
+def test_what_is_no_text_is_refused_in_words(session: LDQuery, sql: str, reason: str) -> None:
+    """A byte that is no UTF-8 comes from a command line as half of a pair."""
+    assert reason in refusal(session, sql)
+
+
+def test_errors_say_what_would_be_right(session: LDQuery) -> None:
+    assert "one statement at a time" in refusal(session, "SELECT 1; SELECT 2")
+    assert "there are nodes, log_groups" in refusal(session, "SELECT * FROM node")
+    assert "lsn as one value or with both ends" in refusal(session, "SELECT * FROM record WHERE log_id = 1")
+    assert "lsn as one value or with both ends" in refusal(session, "SELECT * FROM record WHERE log_id = 1 AND lsn > 5")
+    assert "lsn BETWEEN 'e1n1' AND 'e3n17'" in refusal(session, "SELECT * FROM record")
+    assert "log_idd" in refusal(session, "SELECT log_idd FROM sequencers")
+
+
+def test_literals_of_lsns_are_numbers_and_columns_know_what_they_hold(session: LDQuery) -> None:
+    result = session.query("SELECT 'e3n17' AS a, lsn_text('e3n17') AS b, node_id, location FROM nodes LIMIT 1")
+    assert result.rows == [(int(compose_lsn(3, 17)), "e3n17", 0, "rack1")]
+    assert result.kinds == [None, None, ColumnKind.INTEGER, ColumnKind.TEXT]
+
+
+def test_a_statement_without_rows_has_columns_all_the_same(session: LDQuery) -> None:
+    result = session.query("SELECT node_id, log_id FROM sequencers WHERE node_id = 77")
+    assert (result.columns, result.rows, result.failures, result.requests) == (["node_id", "log_id"], [], [], 0)
+
+
+def test_results_become_arrow_tables_and_dicts(session: LDQuery) -> None:
+    result = session.query("SELECT node_id, location, NULL AS empty FROM nodes")
+    table = result.to_arrow()
+    assert table.column_names == ["node_id", "location", "empty"]
+    assert table.column("node_id").to_pylist() == [0, 1, 2, 3, 4]
+    assert result.to_dicts()[4] == {"node_id": 4, "location": "rack3", "empty": None}
+
+
+def test_a_statement_that_does_not_end_can_be_interrupted(session: LDQuery) -> None:
+    count = "WITH RECURSIVE n (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n WHERE x < {}) SELECT count(*) FROM n"
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    watchdog = threading.Timer(20, session._connection.interrupt)
+
+    def interrupted_soon() -> None:
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+        session.query(count.format(1 << 60))
+
+    watchdog.start()
+    began = time.monotonic()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            interrupted_soon()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+        watchdog.cancel()
+    assert time.monotonic() - began < 10
+    assert session.query(count.format(3)).rows == [(3,)]

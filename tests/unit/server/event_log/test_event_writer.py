@@ -1,0 +1,454 @@
+"""Who declares which shard lost, and when."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from logdevice_py.core.ids import Generation, NodeId, ShardId, node_of, shard_id
+from logdevice_py.core.lsn import Lsn
+from logdevice_py.core.units import SECOND, Micros
+from logdevice_py.event_log.events import (
+    DonorFlags,
+    Event,
+    RebuildMode,
+    ShardAbortRebuild,
+    ShardIsRebuilt,
+    ShardNeedsRebuild,
+    ShardsNeverUsed,
+    ShardTookRecords,
+    ShardUnrecoverable,
+)
+from logdevice_py.event_log.rebuilding_set import RebuildingSet
+from logdevice_py.event_log.settings import RebuildingSettings
+from logdevice_py.placement.failure_domains import Authority
+from server.event_log.event_writer import RebuildingSupervisor
+from tests.unit.storage_node.fakes import SHARDS, EverybodyIsAlive, make_config
+
+FIRST = Generation(1)
+ALL = tuple((shard, FIRST) for shard in SHARDS)
+
+
+class View(EverybodyIsAlive):
+    """Some nodes are dead, and shards have generations."""
+
+    def __init__(self) -> None:
+        self.dead: set[int] = set()
+        self.generations: dict[ShardId, int] = {}
+
+    def is_alive(self, node: NodeId) -> bool:
+        return node not in self.dead
+
+    def may_sequence(self, node: NodeId) -> bool:
+        return node not in self.dead
+
+    def generation(self, shard: ShardId) -> Generation:
+        return Generation(self.generations.get(shard, 1))
+
+
+class Bench:
+    """The supervisor of N0, which leads."""
+
+    def __init__(self, node: int = 0, **settings: int) -> None:
+        self.view = View()
+        self.config = make_config()
+        self.state = RebuildingSet()
+        self.events: list[Event] = []
+        self.looked_up: list[ShardId] = []
+        self.registered = dict.fromkeys(SHARDS, FIRST)
+        """What the epoch store answers."""
+        self.now = Micros(0)
+        self.own = {SHARDS[node]: FIRST}
+        self.supervisor = RebuildingSupervisor(
+            NodeId(node),
+            replace(RebuildingSettings(self_initiated_grace_period_us=10 * SECOND), **settings),
+            self.view,
+            self.own,
+            self._look_up,
+            lambda event, now: self.events.append(event),
+        )
+
+    def _look_up(self, shard: ShardId, now: Micros) -> None:
+        self.looked_up.append(shard)
+        if shard in self.registered:
+            self.supervisor.note_generation(shard, self.registered[shard])
+
+    def tick(self, seconds: int = 0, *, failed: frozenset[ShardId] = frozenset(), **results: object) -> list[Event]:
+        """What is written after so long."""
+        self.now = Micros(self.now + seconds * SECOND)
+        self.events.clear()
+        self.supervisor.note_dead(self.config, self.now)
+        marks = {shard: Lsn(0) if (each := self.state.shards.get(shard)) is None else each.since for shard in self.own}
+        marks.update(results.get("marks", {}))  # type: ignore[call-overload]
+        self.supervisor.tick(self.config, self.state, results.get("results", {}), failed, marks, self.now)  # type: ignore[arg-type]
+        return list(self.events)
+
+    def begin_afresh(self, shard: ShardId, generation: int) -> None:
+        """On another disk."""
+        self.view.generations[shard] = generation
+        self.registered[shard] = Generation(generation)
+        if shard in self.own:
+            self.own[shard] = Generation(generation)
+
+    def apply(self, *events: Event) -> None:
+        for event in events:
+            self.state.apply(event, Lsn(self.state.version + 1))
+
+    def finish(self, flags: DonorFlags = DonorFlags.NONE) -> None:
+        for donor in [donor for donor in self.state.donors if self.state.awaits(donor)]:
+            self.apply(ShardIsRebuilt(donor, FIRST, self.state.round, flags))
+
+
+def test_a_node_that_was_dead_for_the_grace_period_is_lost() -> None:
+    bench = Bench()
+    bench.view.dead = {4}
+    assert not bench.tick()
+    assert not bench.tick(9)
+    (event,) = bench.tick(1)
+    assert isinstance(event, ShardNeedsRebuild)
+    assert (event.shard, event.mode, event.recoverable) == (SHARDS[4], RebuildMode.RESTORE, True)
+    bench.apply(event)
+    assert tuple(bench.state.donors) == SHARDS[:4]
+    assert not bench.tick(100)
+
+
+def test_one_that_was_heard_of_meanwhile_is_not() -> None:
+    bench = Bench()
+    bench.view.dead = {4}
+    bench.tick()
+    bench.view.dead = set()
+    bench.tick(9)
+    bench.view.dead = {4}
+    assert not bench.tick(9)
+
+
+def test_only_the_node_that_leads_declares_it() -> None:
+    bench = Bench(node=1)
+    bench.view.dead = {4}
+    bench.tick()
+    assert not bench.tick(10)
+    bench.view.dead = {0, 4}
+    assert bench.tick(1)
+
+
+def test_without_a_grace_period_nobody_declares_anything() -> None:
+    bench = Bench(self_initiated_grace_period_us=0)
+    bench.view.dead = {4}
+    bench.tick()
+    assert not bench.tick(100_000)
+    assert not bench.supervisor.given_up(bench.now)
+
+
+def test_when_too_many_seem_to_be_lost_something_else_is_wrong() -> None:
+    bench = Bench()
+    bench.view.dead = {2, 3, 4}
+    bench.tick()
+    assert not bench.tick(100)
+
+
+def test_those_that_are_rebuilt_do_not_count_any_more() -> None:
+    bench = Bench()
+    for node in (4, 3):
+        bench.view.dead.add(node)
+        bench.tick()
+        bench.apply(*bench.tick(10))
+        bench.finish()
+    assert {node_of(shard) for shard in bench.state.shards} == {3, 4}
+
+
+def test_those_of_which_an_earlier_generation_was_rebuilt_do() -> None:
+    bench = Bench()
+    for node in (2, 3, 4):
+        bench.apply(ShardNeedsRebuild(SHARDS[node], FIRST, RebuildMode.RESTORE, ALL, False))
+        bench.finish()
+        bench.begin_afresh(SHARDS[node], 2)
+    bench.view.dead = {2, 3, 4}
+    bench.tick()
+    assert not bench.tick(100)
+
+
+def test_of_a_node_that_nobody_ever_heard_of_the_generation_is_looked_up() -> None:
+    bench = Bench()
+    bench.view.dead = {4}
+    bench.registered = {}
+    bench.tick()
+    assert not bench.tick(10)
+    assert bench.looked_up == [SHARDS[4]]
+    bench.supervisor.note_generation(SHARDS[4], Generation(3))
+    (event,) = bench.tick(1)
+    assert isinstance(event, ShardNeedsRebuild)
+    assert event.generation == 3
+
+
+def test_also_of_one_that_lost_an_earlier_generation() -> None:
+    bench = Bench()
+    bench.registered = {}
+    bench.view.dead = {3}
+    bench.apply(ShardNeedsRebuild(SHARDS[3], FIRST, RebuildMode.RESTORE, ALL, False, ""))
+    bench.tick()
+    assert bench.tick(10) == []
+    assert bench.looked_up == [SHARDS[3]]
+    bench.supervisor.note_generation(SHARDS[3], Generation(2))
+    (event,) = bench.tick(1)
+    assert isinstance(event, ShardNeedsRebuild)
+    assert event.generation == 2
+
+
+def test_what_others_tell_of_the_shards_of_a_dead_node_may_be_of_an_earlier_generation() -> None:
+    bench = Bench()
+    bench.registered[SHARDS[3]] = Generation(4)
+    bench.view.dead = {3}
+    bench.apply(ShardNeedsRebuild(SHARDS[3], FIRST, RebuildMode.RESTORE, ALL))
+    bench.tick()
+    (event,) = bench.tick(10)
+    assert isinstance(event, ShardNeedsRebuild)
+    assert event.generation == 4
+
+
+def test_what_was_looked_up_does_not_hold_any_more_when_the_node_was_back() -> None:
+    bench = Bench()
+    bench.registered = {}
+    bench.view.dead = {3}
+    bench.tick()
+    bench.tick(10)
+    bench.supervisor.note_generation(SHARDS[3], FIRST)
+    bench.view.dead = set()
+    bench.tick(1)
+    bench.view.dead = {3}
+    bench.tick()
+    bench.tick(10)
+    assert bench.looked_up == [SHARDS[3]] * 2
+
+
+def test_a_shard_with_a_later_generation_lost_the_earlier_ones_and_helps_to_rebuild() -> None:
+    bench = Bench()
+    bench.view.generations[SHARDS[4]] = 3
+    (event,) = bench.tick()
+    assert isinstance(event, ShardNeedsRebuild)
+    assert (event.generation, event.recoverable) == (2, False)
+    bench.apply(event)
+    assert tuple(bench.state.donors) == SHARDS
+    assert not bench.tick()
+
+
+def test_when_the_lost_shard_comes_back_empty_nobody_hopes_for_its_data() -> None:
+    bench = Bench()
+    bench.apply(ShardNeedsRebuild(SHARDS[4], FIRST, RebuildMode.RESTORE, ALL))
+    bench.view.generations[SHARDS[4]] = 2
+    assert bench.tick() == [ShardUnrecoverable(SHARDS[4], FIRST)]
+
+
+def test_after_the_time_for_that_nobody_hopes_for_a_dead_node_either() -> None:
+    bench = Bench(unrecoverable_after_us=100 * SECOND)
+    bench.view.dead = {4}
+    bench.tick()
+    bench.apply(*bench.tick(10))
+    assert not bench.tick(80)
+    assert bench.tick(10) == [ShardUnrecoverable(SHARDS[4], FIRST)]
+
+
+def test_a_shard_that_is_back_with_its_data_says_so_unless_its_disk_failed() -> None:
+    bench = Bench(node=4)
+    bench.apply(ShardNeedsRebuild(SHARDS[4], FIRST, RebuildMode.RESTORE, ALL))
+    assert not bench.tick(failed=frozenset({SHARDS[4]}))
+    assert bench.tick() == [ShardAbortRebuild(SHARDS[4], FIRST, RebuildMode.RESTORE)]
+
+
+def test_a_drained_shard_does_not_call_it_off() -> None:
+    bench = Bench(node=4)
+    bench.apply(ShardNeedsRebuild(SHARDS[4], FIRST, RebuildMode.RELOCATE, ALL))
+    assert not bench.tick()
+
+
+def test_a_donor_says_that_it_has_finished_until_the_event_log_shows_it() -> None:
+    bench = Bench()
+    bench.apply(ShardNeedsRebuild(SHARDS[4], FIRST, RebuildMode.RESTORE, ALL))
+    results = {SHARDS[0]: (int(bench.state.round), DonorFlags.UNPLACED)}
+    said = bench.tick(results=results)
+    assert said == [ShardIsRebuilt(SHARDS[0], FIRST, bench.state.round, DonorFlags.UNPLACED)]
+    assert bench.tick(results=results) == said
+    bench.apply(*said)
+    assert not bench.tick(results=results)
+
+
+def test_nobody_waits_for_donors_that_left_the_cluster_file() -> None:
+    bench = Bench()
+    bench.apply(ShardNeedsRebuild(SHARDS[4], FIRST, RebuildMode.RESTORE, ALL))
+    bench.config = replace(bench.config, nodes={node: each for node, each in bench.config.nodes.items() if node != 3})
+    assert bench.tick() == [ShardIsRebuilt(SHARDS[3], Generation(0), bench.state.round, DonorFlags.UNPLACED)]
+
+
+def test_one_that_left_before_it_was_emptied_did_not_give_what_it_held() -> None:
+    bench = Bench()
+    # ldctl names no generations
+    bench.apply(
+        ShardNeedsRebuild(SHARDS[3], FIRST, RebuildMode.RELOCATE, tuple((shard, Generation(0)) for shard in SHARDS))
+    )
+    bench.config = replace(bench.config, nodes={node: each for node, each in bench.config.nodes.items() if node != 3})
+    bench.view.generations[SHARDS[3]] = 0  # those of nodes that left are forgotten
+    assert bench.tick() == [ShardIsRebuilt(SHARDS[3], Generation(0), bench.state.round, DonorFlags.UNPLACED)]
+
+
+def test_a_drained_shard_that_lost_its_disk_has_lost_what_it_held_and_is_drained_further() -> None:
+    bench = Bench()
+    for shard in SHARDS[:2]:
+        bench.apply(ShardNeedsRebuild(shard, FIRST, RebuildMode.RELOCATE, ALL))
+    for donor in SHARDS[1:]:
+        bench.apply(ShardIsRebuilt(donor, FIRST, bench.state.round))
+    bench.begin_afresh(SHARDS[0], 2)
+    (event,) = bench.tick(results={SHARDS[0]: (int(bench.state.round), DonorFlags.NONE)})
+    assert isinstance(event, ShardNeedsRebuild)
+    assert (event.shard, event.generation, event.mode) == (SHARDS[0], 2, RebuildMode.RELOCATE)
+    bench.apply(event)
+    assert bench.state.authority(SHARDS[0], FIRST) is Authority.UNDERREPLICATION
+    assert bench.state.shards[SHARDS[1]].authority is Authority.FULLY_AUTHORITATIVE
+    assert bench.tick(results={SHARDS[0]: (int(bench.state.round), DonorFlags.NONE)}) == [
+        ShardIsRebuilt(SHARDS[0], Generation(2), bench.state.round, DonorFlags.NONE)
+    ]
+
+
+def test_so_is_one_that_was_lost_while_it_was_drained_and_begins_afresh() -> None:
+    bench = Bench()
+    bench.apply(
+        ShardNeedsRebuild(SHARDS[4], FIRST, RebuildMode.RELOCATE, ALL),
+        ShardNeedsRebuild(SHARDS[4], FIRST, RebuildMode.RESTORE, ALL),
+    )
+    bench.finish()
+    bench.begin_afresh(SHARDS[4], 2)
+    bench.apply(*bench.tick())
+    entry = bench.state.shards[SHARDS[4]]
+    assert (entry.mode, entry.generation, entry.rebuilt) == (RebuildMode.RELOCATE, 2, False)
+    assert not bench.tick()
+
+
+def test_a_drained_shard_that_cannot_tell_that_it_took_no_records_says_so() -> None:
+    bench = Bench(node=2)
+    bench.apply(ShardNeedsRebuild(SHARDS[2], FIRST, RebuildMode.RELOCATE, ALL))
+    unmarked = {SHARDS[2]: Lsn(0)}
+    assert not bench.tick(marks=unmarked), "it is being emptied"
+    bench.finish()
+    assert not bench.tick()
+    since = bench.state.shards[SHARDS[2]].since
+    assert bench.tick(marks=unmarked) == [ShardTookRecords(SHARDS[2], FIRST, since)]
+    assert not bench.tick(marks=unmarked, failed=frozenset({SHARDS[2]}))
+    bench.apply(ShardTookRecords(SHARDS[2], FIRST, since))
+    assert not bench.tick(marks=unmarked)
+
+
+def test_one_that_was_emptied_before_and_begins_afresh_is_used_again() -> None:
+    bench = Bench()
+    bench.apply(ShardNeedsRebuild(SHARDS[4], FIRST, RebuildMode.RELOCATE, ALL))
+    bench.finish()
+    bench.begin_afresh(SHARDS[4], 2)
+    assert not bench.tick()
+
+
+def test_nobody_waits_for_an_emptied_node_that_was_stopped() -> None:
+    bench = Bench()
+    bench.apply(ShardNeedsRebuild(SHARDS[4], FIRST, RebuildMode.RELOCATE, ALL))
+    bench.finish()
+    bench.view.dead = {4}
+    bench.tick()
+    assert not bench.tick(100)
+    bench.apply(ShardNeedsRebuild(SHARDS[3], FIRST, RebuildMode.RELOCATE, ALL))
+    said = bench.tick()
+    assert said == [ShardIsRebuilt(SHARDS[4], Generation(0), bench.state.round, DonorFlags.NONE)]
+    bench.apply(*said)
+    assert not bench.tick()
+
+
+def test_nor_for_one_that_never_stored_anything() -> None:
+    bench = Bench()
+    bench.registered[SHARDS[4]] = Generation(0)
+    bench.view.dead = {4}
+    bench.apply(ShardNeedsRebuild(SHARDS[3], FIRST, RebuildMode.RELOCATE, ALL))
+    bench.tick()
+    assert bench.tick(10) == [ShardIsRebuilt(SHARDS[4], Generation(0), bench.state.round, DonorFlags.NONE)]
+
+
+def test_an_emptied_node_that_was_used_again_afresh_is_lost_when_it_dies() -> None:
+    bench = Bench()
+    bench.apply(ShardNeedsRebuild(SHARDS[4], FIRST, RebuildMode.RELOCATE, ALL))
+    bench.finish()
+    bench.registered[SHARDS[4]] = Generation(2)
+    bench.view.dead = {4}
+    bench.tick()
+    (event,) = bench.tick(10)
+    assert isinstance(event, ShardNeedsRebuild)
+    assert (event.generation, event.mode) == (2, RebuildMode.RESTORE)
+
+
+def test_a_drained_node_with_records_that_have_no_other_place_is_lost_when_it_dies() -> None:
+    bench = Bench()
+    bench.apply(ShardNeedsRebuild(SHARDS[4], FIRST, RebuildMode.RELOCATE, ALL))
+    bench.finish(DonorFlags.UNPLACED)
+    bench.view.dead = {4}
+    bench.tick()
+    bench.apply(*bench.tick(100))
+    assert bench.state.shards[SHARDS[4]].mode is RebuildMode.RESTORE
+
+
+def test_with_an_older_cluster_file_than_others_have_nothing_is_declared_and_nobody_left() -> None:
+    bench = Bench()
+    newer = bench.config
+    bench.config = replace(newer, nodes={node: each for node, each in newer.nodes.items() if node != 3})
+    bench.view.config_version = newer.version + 1
+    bench.view.dead = {4}
+    bench.tick()
+    assert not bench.tick(10)
+    bench.apply(ShardNeedsRebuild(SHARDS[4], FIRST, RebuildMode.RESTORE, ALL))
+    assert not bench.tick()
+    bench.config = replace(newer, version=newer.version + 1)
+    assert not bench.tick()
+    assert bench.state.awaits(SHARDS[3])
+
+
+def test_one_that_left_after_it_had_been_emptied_once_and_used_again_afresh_did_not_give_what_it_held() -> None:
+    bench = Bench()
+    bench.apply(ShardNeedsRebuild(SHARDS[3], FIRST, RebuildMode.RELOCATE, ALL))
+    bench.finish()
+    bench.begin_afresh(SHARDS[3], 2)
+    bench.apply(ShardNeedsRebuild(SHARDS[4], FIRST, RebuildMode.RESTORE, ALL))
+    bench.config = replace(bench.config, nodes={node: each for node, each in bench.config.nodes.items() if node != 3})
+    assert bench.tick() == [ShardIsRebuilt(SHARDS[3], Generation(0), bench.state.round, DonorFlags.UNPLACED)]
+
+
+INVENTED = [shard_id(NodeId(1000 + number)) for number in range(1000)]
+
+
+class TestInventedShards:
+    def bench(self) -> Bench:
+        """Somebody said that shards are lost which nobody ever had, with others of the kind as donors."""
+        bench = Bench()
+        bench.registered = {**bench.registered, **dict.fromkeys(INVENTED, Generation(0))}
+        everybody = tuple((shard, FIRST) for shard in INVENTED)
+        bench.apply(*(ShardNeedsRebuild(shard, FIRST, RebuildMode.RESTORE, everybody) for shard in INVENTED[:600]))
+        return bench
+
+    def test_they_are_forgotten_a_few_at_a_time_and_what_follows_ends_well(self) -> None:
+        bench = self.bench()
+        for _ in range(20):
+            before = len(bench.looked_up)
+            events = bench.tick()
+            assert len(bench.looked_up) - before <= 256
+            assert len(events) <= 65
+            bench.apply(*events)
+        assert not bench.state.shards
+        assert not bench.state.candidates
+        assert bench.tick() == []
+        bench.apply(ShardNeedsRebuild(SHARDS[4], FIRST, RebuildMode.RELOCATE, ALL))
+        assert sorted(bench.state.donors) == list(SHARDS)
+
+    def test_one_that_left_the_cluster_file_and_was_registered_stays(self) -> None:
+        bench = Bench()
+        bench.apply(ShardNeedsRebuild(SHARDS[3], FIRST, RebuildMode.RESTORE, ALL))
+        bench.config = replace(
+            bench.config, nodes={node: each for node, each in bench.config.nodes.items() if node != 3}
+        )
+        bench.apply(*bench.tick())
+        assert bench.tick() == []
+        assert SHARDS[3] in bench.state.shards
+
+    def test_nothing_is_said_of_what_the_epoch_store_does_not_answer(self) -> None:
+        bench = self.bench()
+        bench.registered = {}
+        assert not [event for event in bench.tick() if isinstance(event, ShardsNeverUsed)]

@@ -1,0 +1,507 @@
+"""RELEASE, CLEAN and purging: what a shard does that missed a recovery."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from logdevice_py.core.entry import EntryFlags
+from logdevice_py.core.ids import PeerId, ShardId
+from logdevice_py.core.lsn import Epoch, Lsn
+from logdevice_py.core.status import Status
+from logdevice_py.core.units import Micros
+from logdevice_py.protocol.messages import (
+    Cleaned,
+    EpochRecoveryMetadata,
+    GetEpochRecoveryMetadata,
+    Sealed,
+    Stored,
+    Trim,
+)
+from storage_node.epochs.purge import PurgeState
+from storage_node.settings import StorageSettings
+from tests.unit.storage_node.fakes import (
+    ASYNC_LOG,
+    ME,
+    READER,
+    SEQUENCER,
+    SHARDS,
+    SYNC_LOG,
+    ShardDriver,
+    clean,
+    interval,
+    lsn,
+    recovery_store,
+    release,
+    seal,
+    start,
+    store,
+    stores,
+    told,
+)
+
+
+def answer(
+    request: GetEpochRecoveryMetadata, known: dict[int, int], seal_epoch: int = 2
+) -> tuple[PeerId, EpochRecoveryMetadata]:
+    """What a peer answers that knows the LNG of some epochs."""
+    epochs = []
+    for epoch in range(request.first, request.last + 1):
+        if epoch in known:
+            lng = known[epoch]
+            epochs.append((epoch, int(Status.OK), seal_epoch, lng, lng + 2, int(lsn(epoch, lng)), 5, 1))
+        else:
+            epochs.append((epoch, int(Status.NOTREADY), 0, 0, 0, 0, 0, 0))
+    message = EpochRecoveryMetadata(request_id=request.request_id, shard=request.shard, log=request.log, epochs=epochs)
+    return (PeerId(request.shard >> 8), message)
+
+
+def answers(driver: ShardDriver, known: dict[int, int]) -> list[tuple[PeerId, EpochRecoveryMetadata]]:
+    """What all who were asked answer."""
+    return [answer(request, known) for request in driver.take(GetEpochRecoveryMetadata)]
+
+
+def missed(epochs: tuple[int, ...] = (1,), settings: StorageSettings | None = None) -> ShardDriver:
+    """A shard with e*n1 to e*n4 of some epochs, whose recovery it missed."""
+    driver = ShardDriver(settings)
+    for epoch in epochs:
+        driver.turn(*stores([lsn(epoch, esn) for esn in range(1, 5)]))
+    driver.sent.clear()
+    return driver
+
+
+def cleaned(driver: ShardDriver) -> list[tuple[int, int]]:
+    """(epoch, status) of what was answered."""
+    return [(epoch, status) for message in driver.take(Cleaned) for _, epoch, status, _, _ in message.logs]
+
+
+class TestRelease:
+    def test_the_pointer_never_goes_back(self) -> None:
+        driver = ShardDriver()
+        driver.turn(release(lsn(1, 5)), release(lsn(1, 3)))
+        assert driver.log().last_released == lsn(1, 5)
+
+    def test_a_store_releases_as_well_even_if_it_is_refused(self) -> None:
+        driver = ShardDriver()
+        driver.turn((SEQUENCER, replace(store(lsn(1, 6)), released=lsn(1, 5))))
+        assert driver.log().last_released == lsn(1, 5)
+        driver.turn((SEQUENCER, replace(store(lsn(1, 7), generation=2), released=lsn(1, 6))))
+        assert driver.log().last_released == lsn(1, 6)
+        assert [message.status for message in driver.take(Stored)] == [Status.OK, Status.REBUILDING]
+
+    def test_a_release_beyond_unclean_epochs_is_held_until_they_are_purged(self) -> None:
+        driver = missed()
+        driver.turn(start())
+        driver.turn(release(lsn(2, 1)))
+        assert driver.log().last_released == 0
+        assert told(driver) == []
+        driver.tell_history([interval()])
+        requests = driver.take(GetEpochRecoveryMetadata)
+        assert [request.shard for request in requests] == list(SHARDS[1:])
+        assert {(request.first, request.last) for request in requests} == {(1, 1)}
+        driver.turn(answer(requests[0], {1: 2}), answer(requests[1], {1: 2}))
+        assert driver.stored() == [lsn(1, 1), lsn(1, 2)]
+        assert driver.log().last_released == lsn(2, 1)
+        assert told(driver) == [lsn(1, 1), lsn(1, 2), ("NO_RECORDS", lsn(1, 3), lsn(2, 1))]
+
+    def test_a_shard_without_anything_stored_needs_no_purge(self) -> None:
+        driver = ShardDriver()
+        driver.turn(release(lsn(9, 1)))
+        assert driver.log().last_released == lsn(9, 1)
+        assert driver.log().clean_epoch == 8
+        assert driver.readers == []
+        driver.power_cut()
+        assert driver.log().clean_epoch == 8
+
+    def test_the_pointer_is_written_lazily_and_is_a_hint_after_a_restart(self) -> None:
+        driver = ShardDriver()
+        driver.turn(release(lsn(1, 5)))
+        assert driver.disk.unsynced == 0
+        driver.advance(2_000_000)
+        driver.restart()
+        assert driver.log().last_released == lsn(1, 5)
+
+    def test_the_pointer_that_a_trim_carries_does_not_turn_back_a_later_one_of_the_same_turn(self) -> None:
+        driver = ShardDriver()
+        driver.turn(*stores([lsn(1, esn) for esn in range(1, 5)]), release(lsn(1, 3)))
+        driver.now = Micros(driver.now + 2_000_000)
+        trim = Trim(request_id=1, log=SYNC_LOG, shard=ME, lsn=lsn(1, 2))
+        for peer, message in ((READER, trim), release(lsn(1, 4))):
+            driver.node.on_message(peer, message, driver.now)
+        driver.timers.advance(driver.now)
+        driver.turn()
+        driver.restart()
+        assert driver.log().last_released == lsn(1, 4)
+
+    def test_a_hint_beyond_the_clean_epochs_only_fences(self) -> None:
+        driver = missed()
+        driver.turn(clean(1, 1, lng=4, last=5))
+        driver.turn(release(lsn(2, 1)))
+        driver.advance(2_000_000)
+        key = next(key for key in driver.disk.rows if key[0] == ord("c"))
+        del driver.disk.rows[key]
+        driver.restart()
+        state = driver.log()
+        assert (state.last_released, state.fence, state.clean_epoch) == (0, 1, 0)
+
+
+class TestClean:
+    def test_recovery_metadata_and_clean_epoch_are_durable_before_the_answer(self) -> None:
+        driver = missed()
+        driver.hold = True
+        driver.turn(clean(1, 1, lng=4, last=5))
+        [(effect, _)] = driver.held
+        assert effect.sync
+        assert (len(effect.batch.epoch_metadata), len(effect.batch.log_metadata)) == (1, 1)
+        assert driver.log().clean_epoch == 0
+        driver.let_go()
+        assert cleaned(driver) == [(1, Status.OK)]
+        driver.power_cut()
+        assert driver.log().clean_epoch == 1
+        assert list(driver.log().recovered) == [1]
+
+    def test_a_clean_epoch_is_cleaned_again_at_once(self) -> None:
+        driver = missed()
+        driver.turn(clean(1, 1))
+        driver.turn(clean(1, 1))
+        assert cleaned(driver) == [(1, Status.OK)] * 2
+
+    def test_a_recovery_that_was_overtaken_is_preempted(self) -> None:
+        driver = missed()
+        driver.turn(seal(4))
+        driver.turn(clean(1, 3))
+        assert cleaned(driver) == [(1, Status.PREEMPTED)]
+        driver.turn(clean(1, 4))
+        driver.turn(clean(1, 3))
+        assert cleaned(driver) == [(1, Status.OK), (1, Status.PREEMPTED)]
+
+    def test_a_clean_waits_until_earlier_epochs_are_purged(self) -> None:
+        driver = missed((1, 2))
+        driver.turn(clean(2, 2, lng=4, last=5))
+        assert cleaned(driver) == []
+        driver.tell_history([interval()])
+        driver.turn(*answers(driver, {1: 1}))
+        assert cleaned(driver) == [(2, Status.OK)]
+        assert driver.stored() == [lsn(1, 1), *(lsn(2, esn) for esn in range(1, 5))]
+
+    def test_a_release_that_comes_while_a_clean_is_written_purges_nothing(self) -> None:
+        driver = missed()
+        driver.hold = True
+        driver.turn(clean(1, 1, lng=1, last=5))
+        driver.turn(release(lsn(2, 1)))
+        driver.let_go()
+        assert driver.readers == []
+        assert driver.log().last_released == lsn(2, 1)
+        assert len(driver.stored()) == 4
+
+    def test_a_refused_write_is_answered_again_and_the_epoch_stays_unclean(self) -> None:
+        driver = missed()
+        driver.disk.overloaded = True
+        driver.turn(clean(1, 1))
+        assert cleaned(driver) == [(1, Status.AGAIN)]
+        driver.disk.overloaded = False
+        assert driver.log().clean_epoch == 0
+
+    def test_a_clean_of_a_lower_epoch_does_not_turn_back_a_purge_that_is_written(self) -> None:
+        driver = ShardDriver()
+        driver.hold = True
+        driver.turn(clean(3, 3))
+        driver.turn(clean(1, 3))
+        driver.let_go()
+        assert sorted(cleaned(driver)) == [(1, Status.OK), (3, Status.OK)]
+        driver.power_cut()
+        assert driver.log().clean_epoch == 3
+
+    def test_a_clean_that_waits_is_answered_when_the_disk_fails(self) -> None:
+        driver = missed((1, 2))
+        driver.turn(clean(2, 2))
+        driver.disk.fail_write = True
+        driver.turn(*stores([lsn(3, 1)]))
+        assert cleaned(driver) == [(2, Status.FAILED)]
+
+    def test_lower_ranks_go_when_the_epoch_is_clean(self) -> None:
+        driver = missed()
+        for esn in (3, 4):
+            driver.turn((SEQUENCER, recovery_store(lsn(1, esn), 1, flags=EntryFlags.AMEND)))
+        rows = sum(1 for key in driver.disk.rows if key[0] == ord("d"))
+        assert rows == 6
+        driver.turn(clean(1, 1, lng=2, last=5))
+        assert sum(1 for key in driver.disk.rows if key[0] == ord("d")) == 4
+
+    def test_a_failed_shard_answers_failed(self) -> None:
+        driver = missed()
+        driver.disk.fail_sync = True
+        driver.turn(clean(1, 1))
+        driver.turn(clean(1, 1))
+        assert cleaned(driver) == [(1, Status.FAILED)] * 2
+
+
+class TestPurge:
+    def test_only_epochs_with_something_stored_are_asked_about(self) -> None:
+        driver = missed((2, 5))
+        driver.turn(release(lsn(9, 1)))
+        driver.tell_history([interval(1, SHARDS[:3]), interval(4, (ME, *SHARDS[3:]))])
+        requests = {request.shard: (request.first, request.last) for request in driver.take(GetEpochRecoveryMetadata)}
+        assert requests == {SHARDS[1]: (2, 2), SHARDS[2]: (2, 2), SHARDS[3]: (5, 5), SHARDS[4]: (5, 5)}
+
+    def test_epochs_of_an_earlier_generation_are_left_alone(self) -> None:
+        driver = missed()
+        driver.turn(release(lsn(2, 1)))
+        driver.tell_history([interval(generation=4)])
+        assert len(driver.stored()) == 4
+        assert driver.log().last_released == lsn(2, 1)
+
+    def test_silent_peers_are_asked_again(self) -> None:
+        driver = missed()
+        driver.turn(release(lsn(2, 1)))
+        driver.tell_history([interval()])
+        first = driver.take(GetEpochRecoveryMetadata)
+        driver.turn(*[answer(request, {}) for request in first[:3]])
+        driver.advance(300_000)
+        [again] = driver.take(GetEpochRecoveryMetadata)
+        assert again.shard == first[3].shard
+        driver.turn(answer(again, {1: 3}))
+        assert len(driver.stored()) == 3
+
+    @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+    def test_of_two_recoveries_that_ended_the_last_one_counts(self, order: tuple[int, int]) -> None:
+        """The first ended on some shards only; the last relies on what lies below its higher LNG, here as well."""
+        driver = missed()
+        driver.turn(release(lsn(2, 1)))
+        driver.tell_history([interval()])
+        requests = driver.take(GetEpochRecoveryMetadata)
+        told = [answer(requests[0], {1: 1}, seal_epoch=1), answer(requests[1], {1: 3}, seal_epoch=4)]
+        first, last = (told[at] for at in order)
+        driver.turn(first)
+        assert len(driver.stored()) == 4, "others may know of a later recovery"
+        assert driver.log().last_released < lsn(2, 1)
+        driver.turn(last)
+        assert driver.stored() == [lsn(1, 1), lsn(1, 2), lsn(1, 3)]
+        assert driver.log().last_released == lsn(2, 1)
+
+    def test_who_does_not_know_how_an_epoch_ended_has_answered_as_well(self) -> None:
+        driver = missed()
+        driver.turn(release(lsn(2, 1)))
+        driver.tell_history([interval()])
+        requests = driver.take(GetEpochRecoveryMetadata)
+        driver.turn(answer(requests[0], {1: 2}))
+        driver.advance(5_000_000)
+        assert len(driver.stored()) == 4
+        driver.turn(answer(requests[1], {}))
+        assert driver.stored() == [lsn(1, 1), lsn(1, 2)]
+
+    def test_who_is_given_up_does_not_count_as_having_answered(self) -> None:
+        driver = missed()
+        lost = SHARDS[2:4]
+        driver.machines.purges.is_given_up = lambda shard, generation: shard in lost
+        driver.turn(release(lsn(2, 1)))
+        driver.tell_history([interval()])
+        known, other = driver.take(GetEpochRecoveryMetadata)
+        assert {known.shard, other.shard} == {SHARDS[1], SHARDS[4]}
+        driver.turn(answer(known, {1: 2}))
+        assert len(driver.stored()) == 4
+        driver.turn(answer(other, {}))
+        assert driver.stored() == [lsn(1, 1), lsn(1, 2)]
+
+    def test_an_epoch_that_nobody_knows_is_left_as_it_is(self) -> None:
+        driver = missed()
+        driver.turn(release(lsn(2, 1)))
+        driver.tell_history([interval()])
+        driver.turn(*[answer(request, {}) for request in driver.take(GetEpochRecoveryMetadata)])
+        assert len(driver.stored()) == 4
+        assert driver.log().last_released == lsn(2, 1)
+        assert driver.node.metrics.purge_epochs_skipped == 1
+
+    def test_who_is_given_up_is_not_waited_for(self) -> None:
+        driver = missed()
+        driver.turn(release(lsn(2, 1)))
+        driver.tell_history([interval()])
+        lost, *others = driver.take(GetEpochRecoveryMetadata)
+        driver.turn(*[answer(request, {}) for request in others])
+        driver.advance(5_000_000)
+        assert driver.log().last_released < lsn(2, 1)
+        driver.machines.purges.is_given_up = lambda shard, generation: (shard, generation) == (lost.shard, 1)
+        driver.advance(10_000_000)
+        assert driver.log().last_released == lsn(2, 1)
+        assert len(driver.stored()) == 4
+
+    def test_a_trimmed_epoch_is_left_as_it_is_without_waiting_for_who_is_silent(self) -> None:
+        driver = missed()
+        driver.turn(release(lsn(2, 1)))
+        driver.tell_history([interval()])
+        request = driver.take(GetEpochRecoveryMetadata)[0]
+        row = (1, int(Status.EMPTY), 0, 0, 0, 0, 0, 0)
+        message = EpochRecoveryMetadata(request_id=request.request_id, shard=request.shard, log=SYNC_LOG, epochs=[row])
+        driver.turn((PeerId(request.shard >> 8), message))
+        assert driver.log().last_released < lsn(2, 1), "the others get the time to answer"
+        driver.advance(5_000_000)
+        assert driver.log().last_released == lsn(2, 1)
+        assert len(driver.stored()) == 4
+
+    def test_how_a_trimmed_epoch_ended_is_learnt_from_who_still_knows(self) -> None:
+        driver = missed()
+        driver.turn(release(lsn(2, 1)))
+        driver.tell_history([interval()])
+        trimmed, knows, *_ = driver.take(GetEpochRecoveryMetadata)
+        row = (1, int(Status.EMPTY), 0, 0, 0, 0, 0, 0)
+        message = EpochRecoveryMetadata(request_id=trimmed.request_id, shard=trimmed.shard, log=SYNC_LOG, epochs=[row])
+        driver.turn((PeerId(trimmed.shard >> 8), message))
+        driver.turn(answer(knows, {1: 2}))
+        assert driver.stored() == [lsn(1, 1), lsn(1, 2)]
+
+    def test_a_shard_that_a_later_cluster_file_brought_may_know_and_is_waited_for(self) -> None:
+        driver = missed()
+        driver.turn(release(lsn(2, 1)))
+        brought = replace(interval(1, (ME, ShardId(9 << 8))), config_version=2)
+        driver.tell_history([brought])
+        driver.advance(5_000_000)
+        assert driver.log().last_released < lsn(2, 1)
+        driver.node.on_config(replace(driver.config, version=2), driver.now)
+        driver.advance(5_000_000)
+        assert driver.log().last_released == lsn(2, 1)
+        assert driver.node.metrics.purge_epochs_skipped == 1
+
+    def test_a_history_without_the_epoch_is_read_again(self) -> None:
+        driver = missed()
+        driver.turn(release(lsn(2, 1)))
+        driver.tell_history([])
+        driver.advance(300_000)
+        assert len(driver.readers) == 2
+        driver.tell_history([interval()])
+        assert driver.take(GetEpochRecoveryMetadata)
+
+    def test_with_a_history_that_may_be_incomplete_everybody_is_asked(self) -> None:
+        driver = missed()
+        driver.turn(release(lsn(2, 1)))
+        driver.tell_history([interval(1, SHARDS[:3])], complete=False)
+        requests = driver.take(GetEpochRecoveryMetadata)
+        assert [request.shard for request in requests] == list(SHARDS[1:])
+        driver.turn(answer(requests[-1], {1: 2}))
+        assert driver.stored() == [lsn(1, 1), lsn(1, 2)]
+
+    def test_a_later_release_while_purging_is_applied_after_another_purge(self) -> None:
+        driver = missed((1, 2))
+        driver.turn(release(lsn(2, 1)))
+        driver.turn(release(lsn(3, 1)))
+        for lng in (1, 2):
+            driver.tell_history([interval()])
+            driver.turn(*answers(driver, {1: lng, 2: lng}))
+        assert driver.stored() == [lsn(1, 1), lsn(2, 1), lsn(2, 2)]
+        assert driver.log().last_released == lsn(3, 1)
+
+    def test_what_was_deleted_is_not_served_from_memory_and_not_after_a_power_cut(self) -> None:
+        driver = missed()
+        driver.turn(release(lsn(2, 1)))
+        driver.tell_history([interval()])
+        driver.turn(*answers(driver, {1: 2}))
+        assert [at for at, _ in driver.log().recent.between(lsn(1, 1), lsn(1, 9))] == [lsn(1, 1), lsn(1, 2)]
+        driver.power_cut()
+        assert driver.stored() == [lsn(1, 1), lsn(1, 2)]
+        assert driver.log().clean_epoch == 1
+
+    def test_stores_in_flight_before_the_purge_are_deleted_with_the_rest(self) -> None:
+        driver = missed()
+        driver.turn(release(lsn(2, 1)))
+        driver.tell_history([interval()])
+        driver.turn((SEQUENCER, recovery_store(lsn(1, 9), 7)), *answers(driver, {1: 2}))
+        assert driver.stored() == [lsn(1, 1), lsn(1, 2)]
+
+    def test_a_refused_write_is_tried_again(self) -> None:
+        driver = missed()
+        driver.turn(release(lsn(2, 1)))
+        driver.tell_history([interval()])
+        driver.disk.overloaded = True
+        driver.turn(*answers(driver, {1: 2}))
+        assert driver.log().last_released == 0
+        driver.disk.overloaded = False
+        driver.advance(1_000_000)
+        assert driver.log().last_released == lsn(2, 1)
+
+    def test_purges_are_bounded(self) -> None:
+        driver = ShardDriver(StorageSettings(purges_max=1))
+        for log in (1, 2):
+            driver.turn(*stores([lsn(1, 1)], log=log))
+        driver.turn(*[release(lsn(2, 1), log=log) for log in (1, 2)])  # type: ignore[arg-type]
+        assert len(driver.readers) == 1
+        driver.tell_history([interval()])
+        driver.turn(*answers(driver, {1: 1}))
+        assert len(driver.readers) == 2
+
+    def test_more_begin_when_more_may_run(self) -> None:
+        driver = ShardDriver(StorageSettings(purges_max=1))
+        for log in (1, 2):
+            driver.turn(*stores([lsn(1, 1)], log=log))
+        driver.turn(*[release(lsn(2, 1), log=log) for log in (1, 2)])  # type: ignore[arg-type]
+        driver.node.use_settings(StorageSettings(purges_max=2))
+        driver.turn()
+        assert len(driver.readers) == 2
+
+    def test_a_failed_disk_ends_purges(self) -> None:
+        driver = missed()
+        driver.turn(release(lsn(2, 1)))
+        purge = driver.machines.purges.find(SYNC_LOG)
+        driver.disk.fail_write = True
+        driver.turn(*stores([lsn(2, 1)]))
+        assert purge.state is PurgeState.DONE
+        assert driver.readers[0].cancelled
+        assert driver.log().last_released == 0
+
+    def test_a_purged_epoch_can_be_told_to_the_next_shard(self) -> None:
+        driver = missed()
+        driver.turn(release(lsn(2, 1)))
+        driver.tell_history([interval()])
+        driver.turn(*answers(driver, {1: 2}))
+        question = GetEpochRecoveryMetadata(request_id=3, shard=ME, log=SYNC_LOG, first=Epoch(1), last=Epoch(2))
+        driver.turn((PeerId(3), question))
+        assert driver.take_one(EpochRecoveryMetadata).epochs == [
+            (1, Status.OK, 2, 2, 4, lsn(1, 2), 5, 1),
+            (2, Status.NOTREADY, 0, 0, 0, 0, 0, 0),
+        ]
+
+
+class TestEpochRecoveryMetadata:
+    def ask(self, driver: ShardDriver, first: int, last: int, shard: ShardId = ME) -> list[tuple[int, int]]:
+        question = GetEpochRecoveryMetadata(
+            request_id=3, shard=shard, log=SYNC_LOG, first=Epoch(first), last=Epoch(last)
+        )
+        driver.turn((PeerId(3), question))
+        return [epoch[:2] for epoch in driver.take_one(EpochRecoveryMetadata).epochs]
+
+    def test_epochs_that_were_passed_without_metadata_are_not_called_empty(self) -> None:
+        driver = ShardDriver()
+        driver.turn(release(lsn(4, 1)))
+        assert self.ask(driver, 1, 3) == [(epoch, Status.NOTREADY) for epoch in (1, 2, 3)]
+
+    def test_epochs_before_that_of_the_trim_point_are_called_empty_and_that_one_is_not(self) -> None:
+        driver = ShardDriver()
+        driver.turn(release(lsn(4, 1)))
+        driver.turn((PeerId(3), Trim(request_id=1, shard=ME, log=SYNC_LOG, lsn=lsn(3, 2))))
+        driver.sent.clear()
+        assert self.ask(driver, 1, 3) == [(1, Status.EMPTY), (2, Status.EMPTY), (3, Status.NOTREADY)]
+
+    def test_a_huge_range_is_answered_in_part(self) -> None:
+        assert len(self.ask(ShardDriver(), 1, 2**30)) == 1024
+
+    def test_a_failed_shard_keeps_silent(self) -> None:
+        driver = ShardDriver()
+        driver.disk.fail_sync = True
+        driver.turn(seal(1))
+        driver.take(Sealed)
+        question = GetEpochRecoveryMetadata(request_id=3, shard=ME, log=SYNC_LOG, first=Epoch(1), last=Epoch(1))
+        driver.turn((PeerId(3), question))
+        assert driver.sent == []
+
+
+def test_dirty_ranges_are_not_claimed_to_be_empty_by_read_streams() -> None:
+    driver = ShardDriver()
+    driver.turn(*stores([lsn(1, 1)], log=ASYNC_LOG))
+    driver.power_cut()
+    driver.turn(*stores([lsn(1, 3)], log=ASYNC_LOG))
+    driver.turn(release(lsn(1, 4), log=ASYNC_LOG), start(Lsn(lsn(1, 1)), log=ASYNC_LOG))
+    assert told(driver) == [
+        lsn(1, 1),
+        ("UNDER_REPLICATED", lsn(1, 2), lsn(1, 2)),
+        lsn(1, 3),
+        ("UNDER_REPLICATED", lsn(1, 4), lsn(1, 4)),
+    ]
