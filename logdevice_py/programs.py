@@ -16,7 +16,7 @@ from typing import Any, Final
 
 _ROOT: Final = str(Path(__file__).parent.parent)
 PACKAGES: Final = frozenset(
-    {"benchmarks", "client", "epoch_store", "logdevice_py", "sequencer", "server", "storage_node"}
+    {"benchmarks", "client", "epoch_store", "ldquery", "logdevice_py", "sequencer", "server", "storage_node"}
 )
 _INTERRUPTED: Final = 130
 

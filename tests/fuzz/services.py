@@ -13,7 +13,7 @@ from typing import Any
 
 import apsw
 
-from ldquery import fetch
+from client import node_tables
 from ldquery.literals import replace_lsns, tokens
 from ldquery.pushdown import Wanted
 from ldquery.session import LDQuery
@@ -227,7 +227,7 @@ def _answers(data: bytes) -> None:
     if len(data) < 2:
         return
     table = TABLES[sorted(TABLES)[data[0] % len(TABLES)]]
-    _, rows = fetch._parse(table, 503 if data[1] else 200, data[2:])
+    _, rows = node_tables._parse(table, 503 if data[1] else 200, data[2:])
     for row in rows:
         assert len(row) == len(table.columns), row
 

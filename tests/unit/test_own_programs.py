@@ -19,7 +19,17 @@ MODULE_STARTED = re.compile(r'^.*"-m".*$', re.MULTILINE)
 @pytest.fixture
 def hostile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A working directory in which somebody left modules of the names of ours and of Python's."""
-    for name in ("client", "logdevice_py", "server", "storage_node", "benchmarks", "logging", "ctypes", "typing"):
+    for name in (
+        "client",
+        "ldquery",
+        "logdevice_py",
+        "server",
+        "storage_node",
+        "benchmarks",
+        "logging",
+        "ctypes",
+        "typing",
+    ):
         (tmp_path / f"{name}.py").write_text(f"print('{name} ran'); raise SystemExit(9)")
     monkeypatch.chdir(tmp_path)
     return tmp_path
