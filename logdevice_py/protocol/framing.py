@@ -295,7 +295,7 @@ class FrameReader:
         size = int.from_bytes(buffer[read : read + 4], "big") + 4 if begun >= 4 else HEAD_SIZE
         self._room = min(size, max(2 * begun, self._largest))
         self._own = own = bytearray(self._room) if memory is None else memory.buffer(self._room)
-        own[:begun] = memoryview(buffer)[read:write]
+        memoryview(own)[:begun] = memoryview(buffer)[read:write]  # a slice of `own` itself would copy twice
         if memory is not None:
             if read and previous is not None:
                 memory.give_back(self)  # another frame, begun later
@@ -320,10 +320,11 @@ def _decode(type_: int, flags: int, fields: bytes, payload: bytes) -> Any:
     codec = CODECS.get(type_)
     if codec is None:
         raise ProtocolError(f"message type {type_} is not known")
-    if len(fields) > codec.fields_size_max:
-        raise ProtocolError(f"{codec.name}: {len(fields)} bytes of fields, at most {codec.fields_size_max} are allowed")
+    size = len(fields)
+    if size > codec.fields_size_max:
+        raise ProtocolError(f"{codec.name}: {size} bytes of fields, at most {codec.fields_size_max} are allowed")
     try:
-        if len(fields) > UNCHECKED_SIZE:
+        if size > UNCHECKED_SIZE:
             check_complete(fields)
         array = unpackb(fields, max_array_len=codec.array_len_max, max_map_len=0, max_ext_len=0)
     except (ValueError, msgpack.UnpackException, RecursionError) as error:

@@ -43,8 +43,8 @@ PATIENCE_US: Final = 1_000
 """How long a patient message waits for another one to the same peer, where such have come lately. uvloop's timers tick in milliseconds."""
 _JOINED_MAX: Final = 32 << 10
 """Writes up to this size are joined: copying is cheaper than a list of pieces."""
-_READ_SIZE: Final = 1 << 20
-"""Bytes that are taken from a connection at a time at most."""
+_READ_SIZE: Final = 1 << 19
+"""Bytes that are taken from a connection at a time at most: they, and what is made of them, stay in the processor's cache."""
 _LARGE_FROM_CLIENTS: Final = frozenset({int(MessageType.APPEND)})
 _LOOKS: Final = 4
 """How often a begun frame is looked at within `frame_timeout_us`. It is given up when it has hardly moved between any two: a process that was stopped
