@@ -131,6 +131,12 @@ def _parser() -> argparse.ArgumentParser:
         command = commands.add_parser(name, help=text)
         command.add_argument("node", type=_node, metavar="NODE", help="like N0, or 0")
         command.add_argument("--dir", type=Path, required=True)
+        if name == "remove":
+            command.add_argument(
+                "--without-drain",
+                action="store_true",
+                help="also when it was not drained, or records may have no copy elsewhere",
+            )
     add = commands.add_parser("add", help="a further node")
     add.add_argument("--dir", type=Path, required=True)
     add.add_argument("--location", help="region.datacenter.cluster.row.rack (default: where fewest nodes are)")
@@ -153,6 +159,8 @@ def main(argv: list[str] | None = None) -> int:
             return _status(directory, as_json=arguments.json)
         if arguments.command == "add":
             print(ask(directory, "add", location=arguments.location))
+        elif arguments.command == "remove":
+            print(ask(directory, "remove", node=arguments.node, without_drain=arguments.without_drain))
         else:
             print(ask(directory, arguments.command, node=arguments.node))
         return 0

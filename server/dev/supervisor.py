@@ -32,6 +32,7 @@ from logdevice_py.runtime.admin_token import make_token
 from logdevice_py.runtime.durable_file import write_durably
 from server.dev import layout
 from server.dev.readiness import wait_until_settled
+from server.dev.removal import what_would_be_lost
 from server.private_files import append_to_private
 
 STOP_TIMEOUT = 20.0
@@ -248,11 +249,14 @@ class Supervisor:
         await self.start(node)
         return f"N{node} added in {where}"
 
-    async def remove(self, node: int) -> str:
-        """Take a node out of the cluster file, then stop it. Its data stays where it is, but nobody asks for it: records have a copy less.
+    async def remove(self, node: int, *, without_drain: bool = False) -> str:
+        """Take a node out of the cluster file, then stop it. Its data stays where it is, but nobody asks for it.
 
         It waits until no log relies on nodes that were removed before: of an epoch that is still open too many could be gone to say that it is
-        empty.
+        empty. A node that could be drained first, or may hold the last copies of records, stays.
+
+        Args:
+            without_drain: it goes all the same.
         """
         known = self._known(node)
         try:
@@ -261,15 +265,28 @@ class Supervisor:
             raise CommandError(
                 f"N{node} is not removed: {error.detail}. What logs held would be in doubt with one more node gone; try again later"
             ) from None
+        if not without_drain:
+            await self._check_copies(known)
         nodes = {key: value for key, value in self.config.nodes.items() if key != known}
         self._publish(nodes=nodes)
         child = self.children.pop(known, None)
         if child is not None:
             await self._stop_child(child)
         return (
-            f"N{node} removed; records that it held have one copy less, since copies are not made again elsewhere. "
+            f"N{node} removed; what it held that is not stored elsewhere has one copy less. "
             f"Its data stays in {layout.node_directory(self.directory, known)}"
         )
+
+    async def _check_copies(self, node: NodeId) -> None:
+        try:
+            problem = await what_would_be_lost(
+                self.config, node, self._answering(), token=self.admin_token, timeout=SETTLE_TIMEOUT / 2
+            )
+        except (LogDeviceError, TimeoutError) as error:
+            told = error.detail if isinstance(error, LogDeviceError) else "the epoch store does not answer"
+            problem = f"{told}, so it is not known whether other nodes have what it holds"
+        if problem is not None:
+            raise CommandError(f"N{node} is not removed: {problem}")
 
     async def set_replication(self, replicate: str) -> str:
         """Another replication property for all logs."""
@@ -348,7 +365,9 @@ class Supervisor:
             return self.status()
         if command == "add":
             return await self.add(request.get("location"))
-        if command in ("start", "kill", "stop", "pause", "resume", "remove"):
+        if command == "remove":
+            return await self.remove(int(request["node"]), without_drain=bool(request.get("without_drain")))
+        if command in ("start", "kill", "stop", "pause", "resume"):
             return await getattr(self, command)(int(request["node"]))
         raise CommandError(f"there is no command {command}")
 

@@ -3,7 +3,7 @@
 Served piecewise and without state between requests: an answer says how far it got. A range in which the shard may lack entries (another
 generation, unsynced writes lost in a crash) is answered REBUILDING: what is there is shown, what is not is no proof. An entry that cannot be
 read is shown with an empty image: that says nothing against what the shard tells of other LSNs. Where damage is wide the range is
-REBUILDING.
+REBUILDING. The ends of epochs of which the shard knows are shown as bridges, so that a recovery which finds no copy of them decides nothing else.
 
 What recoveries stored in a log before the request, and the disk has not answered yet, is waited for: see `RecoveryStores`. Copies of sequencers
 need no such care, because SEALED was sent after them. If the disk does not answer, the asker, which repeats its request, has no answer.
@@ -16,11 +16,12 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from logdevice_py.core.ids import LogId, PeerId, is_metadata_log
-from logdevice_py.core.lsn import Lsn
+from logdevice_py.core.lsn import ESN_MAX, Lsn, compose_lsn, epoch_of
 from logdevice_py.core.marks import hit
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros
 from logdevice_py.protocol.messages import FIELDS_BUDGET, Digest, Digested
+from storage_node.epochs.epoch_ends import known_ends, with_ends
 from storage_node.log_state import LogState
 from storage_node.log_store.interface import ReadResult
 from storage_node.shard import Shard, begin_turn
@@ -200,8 +201,10 @@ class DigestHandler:
             room = max(job.room, 1)
             entries_max = max(1, job.entries_max - len(job.entries))
 
-            def done(result: ReadResult, now: Micros, job: _Job = job, log: int = log, last: Lsn = Lsn(last)) -> None:
-                self._on_read(job, log, last, result)
+            def done(
+                result: ReadResult, now: Micros, job: _Job = job, state: LogState = state, last: Lsn = Lsn(last)
+            ) -> None:
+                self._on_read(job, state, last, result)
 
             self._shard.reads.read(state.log, job.position, Lsn(last), room, entries_max, done)
             return
@@ -210,16 +213,17 @@ class DigestHandler:
 
     def _from_memory(self, job: _Job, state: LogState, last: int) -> None:
         through = Lsn(last)
-        if state.recent is not None:
-            for lsn, image in state.recent.between(job.position, through):
-                if job.full and job.entries:
-                    through = Lsn(lsn - 1)
-                    break
-                self._add(job, state.log, lsn, image)
-                self._shard.metrics.entries_from_memory += 1
+        recent = () if state.recent is None else state.recent.between(job.position, through)
+        for lsn, image in with_ends(recent, self._end(job, state, through)):
+            if job.full and job.entries:
+                through = Lsn(lsn - 1)
+                break
+            self._add(job, state.log, lsn, image)
+            self._shard.metrics.entries_from_memory += 1
         self._finish_range(job, state.log, through)
 
-    def _on_read(self, job: _Job, log: int, last: Lsn, result: ReadResult) -> None:
+    def _on_read(self, job: _Job, state: LogState, last: Lsn, result: ReadResult) -> None:
+        log = state.log
         if result.status is not Status.OK:
             job.status = Status.FAILED
             self._finish_range(job, log, Lsn(job.position - 1))
@@ -227,14 +231,15 @@ class DigestHandler:
             entries = result.entries
             if result.corrupt or result.bodiless:
                 hit("digest_met_damage")
-                self._found_damage(self._shard.log(LogId(log)), result)
+                self._found_damage(state, result)
                 self._shard.metrics.corrupt_ranges += len(result.corrupt) + len(result.bodiless)
                 damaged = damaged_lsns(result, job.position)
                 if damaged is None:
                     job.status = Status.REBUILDING
                 else:
                     entries = sorted([*entries, *((lsn, b"") for lsn in damaged)])
-            for lsn, image in entries:
+            end = self._end(job, state, min(result.through, last))
+            for lsn, image in with_ends(entries, end, result.corrupt):
                 self._add(job, log, lsn, image)
             self._shard.metrics.entries_from_disk += len(result.entries)
             if result.through >= last:
@@ -242,6 +247,11 @@ class DigestHandler:
             else:
                 job.position = Lsn(result.through + 1)
         self._go_on(job)
+
+    def _end(self, job: _Job, state: LogState, through: Lsn) -> list[tuple[Lsn, bytes]]:
+        """Where the epoch of the position ended, as far as it is known: recoveries ask for one epoch at a time."""
+        last = min(through, compose_lsn(epoch_of(job.position), ESN_MAX))
+        return known_ends(state, self._shard.shard, job.position, last)[0]
 
     @staticmethod
     def _add(job: _Job, log: int, lsn: Lsn, image: bytes) -> None:

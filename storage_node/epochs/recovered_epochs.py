@@ -40,6 +40,15 @@ class RecoveredEpochs:
             return None
         return RecoveredEpoch.decode(self._rows[at + _EPOCH.size : at + _WIDTH])
 
+    def between(self, first: int, last: int) -> Iterator[tuple[Epoch, RecoveredEpoch]]:
+        """How the recoveries of the epochs from `first` to `last` ended that are known as of now, ascending."""
+        rows = self._rows
+        for at in range(self._place(first), len(rows), _WIDTH):
+            epoch = Epoch(_EPOCH.unpack_from(rows, at)[0])
+            if epoch > last:
+                return
+            yield epoch, RecoveredEpoch.decode(rows[at + _EPOCH.size : at + _WIDTH])
+
     def put(self, epoch: int, value: bytes) -> None:
         """Note an encoded `RecoveredEpoch`, in place of what was known of the epoch.
 

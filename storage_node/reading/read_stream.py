@@ -16,6 +16,7 @@ from logdevice_py.core.ids import PeerId
 from logdevice_py.core.lsn import LSN_MAX, LSN_OLDEST, Lsn
 from logdevice_py.core.machine import Outbox
 from logdevice_py.protocol.messages import GapReason, Records, ShardGap, Start, StartFlags, Window
+from storage_node.epochs.epoch_ends import END_COST, known_ends, with_ends
 from storage_node.log_state import LogState
 from storage_node.log_store.wanted import SingleCopy, Wants, no_body, pack_shards, single_copy, unpack_shards
 from storage_node.lsn_ranges import alike_until
@@ -178,22 +179,27 @@ class ServerReadStream:
         """Send the entries at or after the position, all of them up to `through`, as far as credit and `bytes_max` go.
 
         Args:
-            entries: ascending; nothing else is stored in [position, through], save in `corrupt`.
+            entries: ascending; nothing else is stored in [position, through], save in `corrupt`. Ends of epochs are added.
             through: not beyond `limit`.
             message_bytes: small entries are joined up to this size.
             bytes_max: stop when the images looked at reach this.
             corrupt: ascending ranges in which something is stored that cannot be read.
         Returns:
-            the bytes of images looked at.
+            what that costs of a turn, in bytes of images looked at.
         """
         assert through <= self.log.last_released, (through, self.log.last_released)
         batch: list[tuple[int, int]] = []
         images: list[bytes] = []
-        size = scanned = filtered = 0
+        size = scanned = filtered = cost = 0
         ranges = iter(corrupt)
         damaged = next(ranges, None)
         dirty = self.log.dirty
         is_to_ship = self._is_to_ship if self._single_copy else None
+        if is_to_ship is None:
+            # A reader that misses something asks all shards for all that they have.
+            ends, through = known_ends(self.log, self._shard, self.position, through)
+            entries = with_ends(entries, ends, corrupt)
+            cost = END_COST * len(ends)
         for lsn, image in entries:
             if lsn < self.position or lsn > through:
                 continue
@@ -230,7 +236,7 @@ class ServerReadStream:
         if through >= self.position:
             self._tell_nothing(through)
         self._metrics.records_filtered += filtered
-        return scanned
+        return scanned + cost
 
     def _is_dirty_between(self, batch: list[tuple[int, int]], lsn: Lsn) -> bool:
         """Whether something before the LSN, of which the reader was not told, is not to be told by silence."""

@@ -21,10 +21,12 @@ from logdevice_py.core.status import Status
 from logdevice_py.core.units import SECOND, Micros, Timestamp
 from logdevice_py.protocol.messages import GapReason, Seal, Store, StoreFlags
 from server.event_log.event_writer import RebuildingSupervisor
+from storage_node.epochs import digest, epoch_ends
 from storage_node.epochs.purge import LogPurge
 from storage_node.epochs.seal import SealHandler
 from storage_node.log_state import LogState
 from storage_node.log_store.memory import MemoryLogStore
+from storage_node.reading import read_stream
 from storage_node.reading.read_stream import ServerReadStream
 from storage_node.reading.release import ReleaseHandler
 from storage_node.repair.metadata_regaining import MetadataRegaining
@@ -328,3 +330,22 @@ def drained_shard_takes_records(original: Any) -> Any:
 )
 def drain_mark_not_written(original: Any) -> Any:
     return lambda *arguments: original(LSN_INVALID) if len(arguments) == 1 else False
+
+
+@deliberate(
+    "a shard tells of no end of an epoch of which it has no copy",
+    (read_stream, "known_ends"),
+    (digest, "known_ends"),
+    mode=RunMode.LOSS,
+)
+def ends_untold(original: Change) -> Change:
+    return lambda state, shard, first, last: ([], last)
+
+
+@deliberate(
+    "a shard takes the last ESN that a recovery looked at for the end of the epoch, though too many shards had lost their data",
+    (epoch_ends, "_is_bridge"),
+    mode=RunMode.LOSS,
+)
+def ends_without_proof(original: Change) -> Change:
+    return lambda ended, lsn: True

@@ -253,6 +253,7 @@ MARKS_ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
         "tests/unit/client/look_up/test_find_request.py"
         "::test_when_too_many_lost_their_data_everybody_who_is_left_is_heard",
     ),
+    "epoch_ends_go_on": (_HUGE, f"{_SHARD}/epochs/test_epoch_ends.py::TestReaders::test_very_many_are_told_bit_by_bit"),
     "retention_stops_before_bridge": (
         "takes a log at whose tail nothing is appended for longer than it keeps its records, or that lost what it knew of an epoch's end",
         f"{_SHARD}/retention/test_retention.py::TestBridges::test_a_bridge_that_is_the_tail_stays",

@@ -372,7 +372,14 @@ def seal(
 
 
 def clean(
-    epoch: int, seal_epoch: int, *, lng: int = 0, last: int = 0, log: LogId = SYNC_LOG, request_id: int = 6
+    epoch: int,
+    seal_epoch: int,
+    *,
+    lng: int = 0,
+    last: int = 0,
+    log: LogId = SYNC_LOG,
+    request_id: int = 6,
+    authoritative: bool = True,
 ) -> tuple[PeerId, Clean]:
     """A CLEAN from another node."""
     return (
@@ -382,7 +389,7 @@ def clean(
             shard=ME,
             seal_epoch=Epoch(seal_epoch),
             node=NodeId(2),
-            logs=[(log, epoch, lng, last, compose_lsn(epoch, lng), 77, 1)],
+            logs=[(log, epoch, lng, last, compose_lsn(epoch, lng), 77, int(authoritative))],
         ),
     )
 
