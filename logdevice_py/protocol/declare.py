@@ -350,6 +350,8 @@ class MessageCodec:
     """Fields of a message as a msgpack array."""
     unpack: Callable[[Any, bytes], Any]
     """A message from the unpacked array and the raw payload; ProtocolError when they do not fit the declaration."""
+    since: int
+    """The version of the protocol that it came with."""
 
 
 CODECS: Final[dict[int, MessageCodec]] = {}
@@ -357,13 +359,17 @@ CODEC_OF: Final[dict[type[Any], MessageCodec]] = {}
 
 
 @dataclass_transform(kw_only_default=True)
-def message(number: enum.IntEnum) -> Callable[[type[T]], type[T]]:
-    """Declare a wire message: the annotations are its layout."""
+def message(number: enum.IntEnum, *, since: int = 1) -> Callable[[type[T]], type[T]]:
+    """Declare a wire message: the annotations are its layout.
+
+    Args:
+        since: the version of the protocol that it comes with. Peers that speak only earlier ones do not get it.
+    """
 
     def wrap(cls: type[T]) -> type[T]:
         made = dataclass(slots=True, kw_only=True)(cls)
         assert int(number) not in CODECS, number
-        codec = _codec(int(number), made)
+        codec = _codec(int(number), made, since)
         CODECS[int(number)] = codec
         CODEC_OF[made] = codec
         return made
@@ -371,7 +377,7 @@ def message(number: enum.IntEnum) -> Callable[[type[T]], type[T]]:
     return wrap
 
 
-def _codec(number: int, cls: type[Any]) -> MessageCodec:
+def _codec(number: int, cls: type[Any], since: int) -> MessageCodec:
     hints = typing.get_type_hints(cls, include_extras=True)
     kinds = [(field.name, hints[field.name].__metadata__[0]) for field in dataclasses.fields(cls)]
     payload = next((name for name, kind in kinds if isinstance(kind, PayloadKind)), None)
@@ -388,6 +394,7 @@ def _codec(number: int, cls: type[Any]) -> MessageCodec:
         max(len(wire) + _LATER_FIELDS, *(kind.array_len_max for _, kind in wire)),
         _packer(wire),
         _unpacker(cls, wire, payload, required),
+        since,
     )
 
 

@@ -130,7 +130,7 @@ class Ack:
     """Answer to HELLO. Anything but OK closes the connection: PROTO (no common version), INVALID_CLUSTER, NOTINCONFIG (not that node)."""
 
     status: StatusField
-    protocol: U16
+    protocol: U16  # OK: the version that both speak from here on
     cluster_uuid: Blob16
     node: Node
     instance: Instance

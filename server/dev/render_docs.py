@@ -173,7 +173,8 @@ def messages_page() -> str:
     for number in sorted(MessageType):
         codec = CODECS[number]
         parts.append(f"## {int(number)} {codec.name}\n")
-        parts.append(" ".join(inspect.cleandoc(codec.cls.__doc__ or "").split()) + "\n")
+        since = f" Since version {codec.since} of the protocol." if codec.since > 1 else ""
+        parts.append(" ".join(inspect.cleandoc(codec.cls.__doc__ or "").split()) + since + "\n")
         parts += _layout(codec.cls, codec.fields, codec.payload)
     return "\n".join(parts)
 
