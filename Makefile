@@ -14,7 +14,7 @@ FETCH_PEERS = $(if $(PEERS),@$(PY) -m benchmarks.ldbench.cli fetch $(PEERS) || t
 BENCH_CHOICE = $(if $(ENGINES),--engines $(ENGINES)) $(if $(WORKLOADS),--workloads $(WORKLOADS)) $(BENCH_FLAGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java format check lint types imports unit property simulation sim deliberate process spark spark-long chaos test soak demo docs bench bench-full storage-figures fuzz hostile site audit clean
+.PHONY: help setup java format check lint types imports unit property simulation sim deliberate process spark spark-long chaos test soak demo docs goldens bench bench-full storage-figures fuzz hostile site audit clean
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -70,7 +70,7 @@ imports: $(STAMP)
 	@$(VENV)/bin/lint-imports --no-cache
 
 unit: $(STAMP)
-	@$(PY) -m pytest -q -n 2 tests/unit
+	@$(PY) -m pytest -q -n 2 tests/unit tests/golden
 
 check: lint types imports unit ## format, lint, types, import contracts, unit tests
 
@@ -138,6 +138,9 @@ AUDIT := $(VENV)/audit
 audit: $(STAMP) ## ask PyPI's vulnerability service about everything that is installed: needs a network; what it does not answer about is a failure
 	@test -x $(AUDIT)/bin/pip-audit || { $(PY) -m venv $(AUDIT) && $(AUDIT)/bin/pip install --quiet --disable-pip-version-check pip-audit; } || { echo "the installation of pip-audit failed; it needs a package index"; exit 1; }
 	@$(AUDIT)/bin/pip-audit --strict --skip-editable --path "$$($(PY) -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
+
+goldens: $(STAMP) ## record the bytes of messages and of what is on disk, after a change that is meant: tests/golden
+	@$(PY) -m tests.golden
 
 docs: $(STAMP) ## render the docs that follow from declarations
 	@$(PY) -m server.dev.render_docs

@@ -11,7 +11,7 @@ from logdevice_py.core.ids import LogId, NodeId, PeerId
 from logdevice_py.core.lsn import EPOCH_INVALID
 from logdevice_py.core.marks import hit
 from logdevice_py.core.units import MILLISECOND, Micros
-from logdevice_py.protocol.messages import GetSeqState, SeqState, SeqStateFlags
+from logdevice_py.protocol.messages import GetSeqState, SeqState, SeqStateFlags, SeqStateWait
 
 _APART_US: Final = 250 * MILLISECOND
 _REMEMBERED_MAX: Final = 1000
@@ -64,16 +64,15 @@ class Inquiries:
         return f"{format_wait(now - at)} ago N{node} said: {text}"
 
 
-def _describe(wait: tuple[str, str, str, int, int, str]) -> str:
-    kind, cause, shards, waiting, waited, detail = wait
-    text = f"{kind} waits for {cause}"
-    if shards:
-        text += f" of {shards}"
-    if waited:
-        text += f" for {format_wait(waited)}"
-    if waiting > 1:
-        text += f" ({waiting} of them)"
-    return f"{text} ({detail})" if detail else text
+def _describe(wait: SeqStateWait) -> str:
+    text = f"{wait.kind} waits for {wait.cause}"
+    if wait.shards:
+        text += f" of {wait.shards}"
+    if wait.waited_us:
+        text += f" for {format_wait(wait.waited_us)}"
+    if wait.waiting > 1:
+        text += f" ({wait.waiting} of them)"
+    return f"{text} ({wait.detail})" if wait.detail else text
 
 
 def _make_room(remembered: dict[int, _About] | dict[_About, Micros] | dict[_About, tuple[Micros, str]]) -> None:

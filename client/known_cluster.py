@@ -86,8 +86,8 @@ class KnownCluster:
             return []
         self.config_version = max(self.config_version, message.config_version)
         states: _States = {
-            NodeId(node): (NodeState(state) if state in _STATES else NodeState.DEAD, InstanceId(instance))
-            for node, state, instance in message.nodes
+            each.node: (NodeState(each.state) if each.state in _STATES else NodeState.DEAD, each.instance)
+            for each in message.nodes
         }
         self._arrived += 1
         order = (message.config_version, _is_witness(peer, states), self._arrived)

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from logdevice_py.core.ids import NodeId
 from logdevice_py.core.status import TRAITS, LogDeviceError, Status
 
-_FOREIGN = frozenset({Status.INVALID_CLUSTER, Status.PROTO})
-
 
 @dataclass(frozen=True, slots=True)
 class Reach:
@@ -45,14 +43,19 @@ class Reach:
         return f"{error.detail}: {why}" if error.detail else why
 
     def foreign(self) -> LogDeviceError | None:
-        """No node can be reached, and one that answers belongs to another cluster: waiting is of no use.
+        """No node can be reached, and one that answers belongs to another cluster or speaks no version of the protocol that this program speaks: waiting
+        is of no use.
 
         None while any node is connected or was not tried: one wrong address in the file is not the whole cluster.
         """
         if self.connected or any(node not in self.troubles for node in self.nodes):
             return None
         for node, error in sorted(self.troubles.items()):
-            if error.status in _FOREIGN:
+            if error.status is Status.PROTO:
+                return LogDeviceError(
+                    error.status, f"no node of {self.file} speaks with this program: N{node}: {error.detail}"
+                )
+            if error.status is Status.INVALID_CLUSTER:
                 return LogDeviceError(
                     error.status, f"{self.file} is not the file of the cluster that answers: N{node}: {error.detail}"
                 )

@@ -344,7 +344,7 @@ class EpochSequencer:
         esn = appender.lsn & 0xFFFFFFFF
         if esn > self.acknowledged:
             self.acknowledged = Esn(esn)
-        copyset: list[int] = list(appender.copyset)
+        copyset = list(appender.copyset)
         # As it was stored: the log's durability may have changed since, and a frame may have asked for more.
         durability = Durability.SYNC if appender.synced else Durability.ASYNC
         acknowledge = self._answers.acknowledge

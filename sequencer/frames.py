@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from logdevice_py.core import marks
 from logdevice_py.core.entry import NO_WRITER, Constituent
-from logdevice_py.core.ids import LogId, NodeId, PeerId, WriterId
+from logdevice_py.core.ids import LogId, NodeId, PeerId, ShardId, WriterId
 from logdevice_py.core.lsn import LSN_INVALID, Lsn
 from logdevice_py.core.machine import Outbox
 from logdevice_py.core.status import Status
@@ -20,6 +20,7 @@ from logdevice_py.protocol.messages import (
     AppendedFlags,
     AppendFlags,
     Durability,
+    SplitRun,
     StoreFlags,
 )
 from sequencer.metrics import SequencerMetrics
@@ -38,10 +39,6 @@ _RUN_BYTES = 20
 """At most, of a run without its copyset."""
 _SHARD_BYTES = 5
 assert FIELDS_BUDGET // _RUN_BYTES < SPLIT_RUNS_MAX
-
-
-SplitRun = tuple[int, int, int, list[int]]
-"""As `Appended.split` holds them."""
 
 
 class SplitAppend:
@@ -63,11 +60,11 @@ class SplitAppend:
         """How many the frame holds."""
         return len(self._stored)
 
-    def stored(self, lsn: Lsn, timestamp: Timestamp, durability: int, copyset: list[int]) -> None:
+    def stored(self, lsn: Lsn, timestamp: Timestamp, durability: int, copyset: list[ShardId]) -> None:
         """One entry is fully replicated; each may be on other shards."""
         self.missing -= 1
         self.not_replicated = False
-        self._stored[lsn - self.lsn] = (1, timestamp, durability, copyset)
+        self._stored[lsn - self.lsn] = SplitRun(1, timestamp, durability, copyset)
 
     def runs(self) -> list[SplitRun]:
         """What became of the records, all of which are stored. What would not go into one answer is not told, beyond how many there are."""
@@ -76,12 +73,12 @@ class SplitAppend:
         for done, stored in enumerate(self._stored):
             assert stored is not None
             if runs and runs[-1][1:] == stored[1:]:
-                runs[-1] = (runs[-1][0] + 1, *stored[1:])
+                runs[-1] = stored._replace(records=runs[-1].records + 1)
             else:
-                size += _RUN_BYTES + _SHARD_BYTES * len(stored[3])
+                size += _RUN_BYTES + _SHARD_BYTES * len(stored.copyset)
                 if size > FIELDS_BUDGET - _APPENDED_BYTES:
                     marks.hit("split_append_not_told_whole")
-                    runs.append((self.records - done, 0, int(Durability.ASYNC), []))
+                    runs.append(SplitRun(self.records - done, Timestamp(0), int(Durability.ASYNC), []))
                     break
                 runs.append(stored)
         return runs
@@ -156,7 +153,7 @@ class Answers:
         lsn: Lsn,
         timestamp: Timestamp,
         durability: int,
-        copyset: list[int],
+        copyset: list[ShardId],
     ) -> None:
         """The frame's entry is fully replicated."""
         split = frame.split
@@ -200,7 +197,7 @@ class Answers:
         self._metrics.frames_acknowledged += 1
         self._metrics.records_acknowledged += split.records
         runs = split.runs()
-        _, timestamp, durability, copyset = runs[0]
+        first = runs[0]
         self._outbox.send(
             frame.peer,
             Appended(
@@ -210,10 +207,10 @@ class Answers:
                 flags=0,
                 lsn=split.lsn,
                 batch_offset=0,
-                timestamp=Timestamp(timestamp),
+                timestamp=first.timestamp,
                 redirect=NO_NODE,
-                durability=durability,
-                copyset=copyset,
+                durability=first.durability,
+                copyset=first.copyset,
                 split=runs,
             ),
         )

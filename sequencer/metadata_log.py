@@ -28,7 +28,7 @@ from logdevice_py.core.status import Status
 from logdevice_py.core.units import MILLISECOND, SECOND, Micros, Timestamp
 from logdevice_py.metadata.epoch_metadata import EpochMetaData
 from logdevice_py.placement.failure_domains import FailureDomains
-from logdevice_py.protocol.messages import Digest, Digested, Stored, StoreFlags
+from logdevice_py.protocol.messages import Digest, Digested, DigestRange, Stored, StoreFlags
 from sequencer.appender import Appender
 from sequencer.context import SequencerContext
 from sequencer.copyset_sticky import select
@@ -165,11 +165,11 @@ class MetadataLogWrite:
         """A shard says what it has of the entry, if it was asked."""
         if self._unconfirmed.get(message.shard) != message.request_id:
             return
-        if any(log == self.log and lsn == self._lsn and length for log, lsn, length in message.entries):
+        if any(entry.log == self.log and entry.lsn == self._lsn and entry.length for entry in message.entries):
             del self._unconfirmed[message.shard]
             if not self._unconfirmed:
                 self._confirmed(now)
-        elif all(status in (Status.OK, Status.REBUILDING) for _, status, _ in message.ranges):
+        elif all(each.status in (Status.OK, Status.REBUILDING) for each in message.ranges):
             self._store_anew(now)
 
     def on_peer_down(self, node: NodeId, now: Micros) -> None:
@@ -211,10 +211,10 @@ class MetadataLogWrite:
             self._store_anew(now)
             return
         self._questions += 1
-        context, lsn = self.context, int(self._lsn)
+        context, lsn = self.context, self._lsn
         for shard, request in self._unconfirmed.items():
             # a late answer is as good: the same question has the same id
-            ranges = [(int(self.log), lsn, lsn, int(self.generations.get(shard, 0)))]
+            ranges = [DigestRange(self.log, lsn, lsn, self.generations.get(shard, Generation(0)))]
             context.outbox.send(node_peer(shard), Digest(request_id=request, shard=shard, bytes_max=1, ranges=ranges))
         self._timer = context.timers.at(now + self._answer_timeout, self._ask)
         self._answer_timeout = min(2 * self._answer_timeout, _ANSWER_TIMEOUT_MAX)

@@ -75,8 +75,8 @@ class MetadataLogReading:
 
     def on_digested(self, message: Digested, now: Micros) -> None:
         """A shard answered with a part of a metadata log."""
-        for log, _, _ in message.ranges:
-            reader = self._readers.get(data_log_of(LogId(log)))
+        for each in message.ranges:
+            reader = self._readers.get(data_log_of(each.log))
             if reader is not None:
                 reader.on_digested(message, now)
 

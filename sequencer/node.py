@@ -340,9 +340,9 @@ class SequencerNode:
     def _on_digested(self, peer: PeerId, message: Digested, now: Micros) -> None:
         if message.shard >> 8 != peer:
             return
-        if message.ranges and is_metadata_log(LogId(message.ranges[0][0])):
+        if message.ranges and is_metadata_log(message.ranges[0].log):
             self._metadata_logs.on_digested(message, now)
-            sequencer = self.sequencers.get(data_log_of(LogId(message.ranges[0][0])))
+            sequencer = self.sequencers.get(data_log_of(message.ranges[0].log))
             if sequencer is not None:
                 sequencer.on_metadata_digested(message, now)
         else:

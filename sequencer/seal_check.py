@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from logdevice_py.config.location import Scope
 from logdevice_py.config.replication import ReplicationProperty
 from logdevice_py.core import marks
-from logdevice_py.core.ids import LogId, NodeId, ShardId, node_peer
+from logdevice_py.core.ids import LogId, ShardId, node_peer
 from logdevice_py.core.lsn import Epoch
 from logdevice_py.core.units import Micros
 from logdevice_py.placement.failure_domains import FailureDomains, FMajority
@@ -72,12 +72,12 @@ class SealChecks:
         if self._checks.get(log) is not check:
             marks.hit("seal_check_outdated")  # what it says held before the present check began
             return
-        for answered, epoch, node in message.logs:
-            if answered != log:
+        for answered in message.logs:
+            if answered.log != log:
                 continue
-            if epoch >= check.epoch:
+            if answered.seal_epoch >= check.epoch:
                 del self._checks[log]
-                check.sequencer.on_sealed(Epoch(epoch), NodeId(node), now)
+                check.sequencer.on_sealed(answered.seal_epoch, answered.seal_node, now)
                 check.done(False, now)
                 return
             check.answered.add(message.shard)

@@ -9,7 +9,7 @@ from logdevice_py.core.ids import LogId, PeerId
 from logdevice_py.core.lsn import EPOCH_INVALID, LSN_INVALID
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import MILLISECOND, Micros, Timestamp
-from logdevice_py.protocol.messages import SEQ_STATE_WAITS_MAX, GetSeqState, SeqState
+from logdevice_py.protocol.messages import SEQ_STATE_WAITS_MAX, GetSeqState, SeqState, SeqStateWait
 from logdevice_py.tables.constraints import Constraints
 from sequencer.frames import NO_NODE
 from sequencer.waits import waits_rows
@@ -21,7 +21,6 @@ _FRESH_US: Final = 100 * MILLISECOND
 """For so long an answer about a log is given again: many clients may wait for the same, and looking takes time."""
 _LOGS_MAX: Final = 1000
 _TEXT_MAX: Final = 200
-Waits = list[tuple[str, str, str, int, int, str]]
 
 
 class WaitAnswers:
@@ -31,7 +30,7 @@ class WaitAnswers:
 
     def __init__(self, node: SequencerNode) -> None:
         self._node = node
-        self._made: dict[LogId, tuple[Micros, Waits]] = {}
+        self._made: dict[LogId, tuple[Micros, list[SeqStateWait]]] = {}
 
     def answer(self, peer: PeerId, message: GetSeqState, now: Micros) -> None:
         """Answer GET_SEQ_STATE with EXPLAIN."""
@@ -54,13 +53,13 @@ class WaitAnswers:
             ),
         )
 
-    def _waits(self, log: LogId, now: Micros) -> Waits:
+    def _waits(self, log: LogId, now: Micros) -> list[SeqStateWait]:
         made = self._made.get(log)
         if made is not None and now < made[0] + _FRESH_US:
             return made[1]
         rows = islice(waits_rows(self._node, Constraints(log_id=log), now), SEQ_STATE_WAITS_MAX)
         waits = [
-            (
+            SeqStateWait(
                 row.kind,
                 row.cause,
                 row.shards[:_TEXT_MAX],

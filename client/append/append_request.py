@@ -402,17 +402,19 @@ class AppendRequests:
     def _acknowledge_split(self, frame: AppendFrame, answer: Appended) -> None:
         """Each record got an LSN of its own, whatever this client's cluster file says of batching."""
         records = frame.message.records
-        if sum(run[0] for run in answer.split) != records or epoch_of(answer.lsn + records - 1) != epoch_of(answer.lsn):
+        if sum(run.records for run in answer.split) != records or epoch_of(answer.lsn + records - 1) != epoch_of(
+            answer.lsn
+        ):
             self._fail(frame, Status.PROTO, maybe_applied=True, detail="the answer does not fit the records")
             return
         self._accepted(frame)
         promises, lsn = iter(frame.promises), int(answer.lsn)
-        for count, timestamp, durability, shards in answer.split:
-            copyset = tuple(shards)
-            safety = DURABILITY.get(durability, Durability.ASYNC)
-            for promise in islice(promises, count):
+        for run in answer.split:
+            copyset = tuple(run.copyset)
+            safety = DURABILITY.get(run.durability, Durability.ASYNC)
+            for promise in islice(promises, run.records):
                 if not promise.done():
-                    promise.set_result(Receipt(LSN(lsn), 0, Timestamp(timestamp), copyset, safety))
+                    promise.set_result(Receipt(LSN(lsn), 0, run.timestamp, copyset, safety))
                 lsn += 1
 
     def _accepted(self, frame: AppendFrame) -> None:

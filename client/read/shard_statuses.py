@@ -50,10 +50,10 @@ class ShardStatuses:
             return False
         self._version = message.version
         shards = {
-            ShardId(shard): (Generation(generation), Authority(status))
+            each.shard: (each.generation, Authority(each.status))
             for part in parts
-            for shard, generation, status in part.shards
-            if status in _TOLD
+            for each in part.shards
+            if each.status in _TOLD
         }
         changed = shards != self._shards
         self._shards = shards

@@ -24,7 +24,7 @@ from logdevice_py.core.machine import Outbox, Rng, TimerWheel
 from logdevice_py.core.units import Micros
 from logdevice_py.membership.cluster_view import sees_too_few
 from logdevice_py.membership.settings import MembershipMetrics, MembershipSettings
-from logdevice_py.protocol.messages import ClusterState, Gossip, NodeState
+from logdevice_py.protocol.messages import ClusterNode, ClusterState, Gossip, GossipNode, NodeState
 
 _LEAVING = 1
 _STARTING = 2
@@ -39,7 +39,7 @@ class _Known:
     instance: InstanceId
     counter: int = 0
     flags: int = _STARTING
-    generations: tuple[int, ...] = ()
+    generations: tuple[Generation, ...] = ()
     refused: bool = False
     heard: bool = False
     sequence: int = field(default=0)
@@ -129,17 +129,17 @@ class GossipMachine:
             return
         self.metrics.gossips_received += 1
         members = self._config.nodes
-        for node, instance, counter, flags, generations in message.nodes:
-            if node != self.node and node in members:
+        for each in message.nodes:
+            if each.node != self.node and each.node in members:
                 # more shards than the node has would pile up in every gossip from here on
-                shards = tuple(generations[: members[NodeId(node)].shards])
-                self._merge(NodeId(node), InstanceId(instance), counter, flags, shards)
+                shards = tuple(each.generations[: members[each.node].shards])
+                self._merge(each.node, each.instance, each.intervals, each.flags, shards)
         known.sequence = message.sequence
         known.refused = False  # its process was there to send this
         self._refresh()
 
     def _merge(
-        self, node: NodeId, instance: InstanceId, counter: int, flags: int, generations: tuple[int, ...]
+        self, node: NodeId, instance: InstanceId, counter: int, flags: int, generations: tuple[Generation, ...]
     ) -> None:
         known = self._find(node)
         if instance < known.instance or instance == 0:
@@ -156,8 +156,8 @@ class GossipMachine:
         latest = tuple(
             max(ours, theirs)
             for ours, theirs in zip(
-                known.generations + (0,) * (len(generations) - len(known.generations)),
-                generations + (0,) * (len(known.generations) - len(generations)),
+                known.generations + (Generation(0),) * (len(generations) - len(known.generations)),
+                generations + (Generation(0),) * (len(known.generations) - len(generations)),
                 strict=True,
             )
         )
@@ -203,7 +203,7 @@ class GossipMachine:
         return ClusterState(
             version=self.version,
             config_version=self._config.version,
-            nodes=[(node, int(self.state(node)), self.instance(node)) for node in sorted(self._config.nodes)],
+            nodes=[ClusterNode(node, self.state(node), self.instance(node)) for node in sorted(self._config.nodes)],
         )
 
     # Ticks
@@ -244,7 +244,7 @@ class GossipMachine:
             sequence=self._me.sequence,
             config_version=self._config.version,
             nodes=[
-                (node, known.instance, known.counter, known.flags, list(known.generations))
+                GossipNode(node, known.instance, known.counter, known.flags, list(known.generations))
                 for node, known in sorted(self._known.items())
                 if known.instance
             ],
@@ -275,7 +275,7 @@ class GossipMachine:
         return NodeState.STARTING if known.flags & _STARTING else NodeState.ALIVE
 
 
-def _as_list(generations: Mapping[ShardId, Generation]) -> tuple[int, ...]:
+def _as_list(generations: Mapping[ShardId, Generation]) -> tuple[Generation, ...]:
     """Generations in order of shard index; 0 for one that is not open."""
     by_index = {shard_index_of(shard): generation for shard, generation in generations.items()}
-    return tuple(by_index.get(index, 0) for index in range(max(by_index, default=-1) + 1))
+    return tuple(by_index.get(index, Generation(0)) for index in range(max(by_index, default=-1) + 1))

@@ -25,7 +25,7 @@ from logdevice_py.core.status import CorruptEntryError, Status
 from logdevice_py.core.units import MILLISECOND, SECOND, Micros
 from logdevice_py.metadata.epoch_metadata import EpochInterval, EpochMetaData
 from logdevice_py.placement.failure_domains import Authority, FailureDomains, FMajority
-from logdevice_py.protocol.messages import Digest, Digested
+from logdevice_py.protocol.messages import Digest, Digested, DigestRange
 
 _REQUESTS_PER_SHARD_MAX: Final = 4
 """How many unanswered requests to one shard are remembered: a slow answer to an earlier one still counts."""
@@ -191,9 +191,9 @@ class MetadataHistoryReader:
         if begin == LSN_OLDEST:
             shard.damaged = LSN_INVALID
         self._take_entries(message, shard)
-        for log, status, covered in message.ranges:
-            if log == self._metadata_log:
-                self._on_range(message.shard, shard, begin, Status(status), Lsn(covered))
+        for each in message.ranges:
+            if each.log == self._metadata_log:
+                self._on_range(message.shard, shard, begin, each.status, each.through)
         self._evaluate(now)
 
     def on_peer_down(self, peer: PeerId, now: Micros) -> None:
@@ -248,7 +248,7 @@ class MetadataHistoryReader:
             del shard.requests[next(iter(shard.requests))]
         shard.requests[request_id] = shard.position
         generation = self._generations.get(shard_id, Generation(0))
-        ranges = [(int(self._metadata_log), int(shard.position), int(LSN_MAX), int(generation))]
+        ranges = [DigestRange(self._metadata_log, shard.position, LSN_MAX, generation)]
         digest = Digest(request_id=request_id, shard=shard_id, bytes_max=self._settings.digest_bytes_max, ranges=ranges)
         self._outbox.send(node_peer(shard_id), digest)
 
@@ -272,22 +272,22 @@ class MetadataHistoryReader:
 
     def _take_entries(self, message: Digested, shard: _Shard) -> None:
         at = 0
-        for log, lsn, length in message.entries:
-            image = message.images[at : at + length]
-            at += length
-            if log != self._metadata_log:
+        for entry in message.entries:
+            image = message.images[at : at + entry.length]
+            at += entry.length
+            if entry.log != self._metadata_log:
                 continue
             try:
-                metadata = _metadata_of(image, self._metadata_log, Lsn(lsn))
+                metadata = _metadata_of(image, self._metadata_log, entry.lsn)
             except CorruptEntryError:
                 marks.hit("metadata_log_copy_is_corrupt")
                 self.corrupt_copies += 1
-                self._corrupt.add(Lsn(lsn))
-                shard.damaged = max(shard.damaged, Lsn(lsn))
+                self._corrupt.add(entry.lsn)
+                shard.damaged = max(shard.damaged, entry.lsn)
                 continue
-            self._corrupt.discard(Lsn(lsn))
-            if metadata is not None and lsn >= self._metadata_lsn:
-                self.metadata, self._metadata_lsn = metadata, Lsn(lsn)
+            self._corrupt.discard(entry.lsn)
+            if metadata is not None and entry.lsn >= self._metadata_lsn:
+                self.metadata, self._metadata_lsn = metadata, entry.lsn
 
     def _vouches(self, shard: _Shard) -> bool:
         """Whether no later record than the latest that was found can hide behind what the shard said."""

@@ -1,7 +1,8 @@
 """How a message is declared, and the codec that follows from the declaration.
 
 A message is a dataclass whose annotated types are its layout: fields in declared order form one msgpack array, a field of kind `Payload`
-travels raw behind it. Fields are only ever added at the end, with a default; a decoder ignores fields that it does not know.
+travels raw behind it. What repeats in a message is a list of rows (`row_of`), each an array likewise. Fields of messages and places of rows are
+only ever added at the end, with a default; a decoder ignores those that it does not know.
 Decoding checks every type, range and length, so handlers never meet a value that the declaration does not allow.
 """
 
@@ -190,14 +191,21 @@ class ListKind:
 
 @dataclass(frozen=True)
 class TupleKind:
-    """A fixed sequence of kinds."""
+    """A fixed sequence of kinds, each with a name: a msgpack array of so many elements."""
 
     name: str
-    elements: tuple[FieldKind, ...]
+    places: tuple[tuple[str, FieldKind], ...]
+    row: type[tuple[Any, ...]] = tuple
+    """What it is decoded as: a plain tuple, or the NamedTuple that declares the places."""
 
     def __post_init__(self) -> None:
         # lists of tuples are most of what large messages hold: straight-line code is three times as fast as a loop over the elements
-        object.__setattr__(self, "_check", _tuple_checker(self.name, self.elements))
+        object.__setattr__(self, "_check", _tuple_checker(self.name, self.places, self.row))
+
+    @property
+    def elements(self) -> tuple[FieldKind, ...]:
+        """The kinds of its places."""
+        return tuple(kind for _, kind in self.places)
 
     @property
     def size_max(self) -> int:
@@ -205,32 +213,52 @@ class TupleKind:
 
     @property
     def array_len_max(self) -> int:
-        return max(len(self.elements), *(kind.array_len_max for kind in self.elements))
+        return max(len(self.places), *(kind.array_len_max for kind in self.elements))
 
     def check(self, value: Any) -> tuple[Any, ...]:
         checked: tuple[Any, ...] = self._check(value)  # type: ignore[attr-defined]
         return checked
 
 
-def _tuple_checker(name: str, elements: tuple[FieldKind, ...]) -> Callable[[Any], tuple[Any, ...]]:
-    scope: dict[str, Any] = {f"check{index}": kind.check for index, kind in enumerate(elements)}
-    items = "".join(f"v{index}, " for index in range(len(elements)))
+def _tuple_checker(
+    name: str, places: tuple[tuple[str, FieldKind], ...], row: type[tuple[Any, ...]]
+) -> Callable[[Any], tuple[Any, ...]]:
+    scope: dict[str, Any] = {f"check{index}": kind.check for index, (_, kind) in enumerate(places)}
+    scope.update(new=tuple.__new__, row=row, fit=_row_fitter(name, len(places), row))
+    items = "".join(f"v{index}, " for index in range(len(places)))
     lines = [
         "def check(value):",
-        f"    if type(value) is not list or len(value) != {len(elements)}: raise ValueError({name + ' expected'!r})",
+        f"    if type(value) is not list: raise ValueError({name + ' expected'!r})",
+        f"    if len(value) != {len(places)}: value = fit(value)",
         f"    {items}= value",
     ]
-    for index, kind in enumerate(elements):
+    for index, (place, kind) in enumerate(places):
         if isinstance(kind, IntKind):
             lines.append(
                 f"    if type(v{index}) is not int or not {kind.lo} <= v{index} <= {kind.hi}: "
-                f"raise ValueError({kind.name + ' expected'!r})"
+                f"raise ValueError({f'{place}: {kind.name} expected'!r})"
             )
-        else:
+        elif row is tuple:
             lines.append(f"    v{index} = check{index}(v{index})")
-    lines.append(f"    return ({items})")
+        else:
+            lines.append(f"    value[{index}] = check{index}(v{index})")
+    # The unpacked array is nobody else's. A row made from it takes 50 ns more than a plain tuple; one made from a tuple, or by its own name, 200 ns more.
+    lines.append(f"    return ({items})" if row is tuple else "    return new(row, value)")
     exec("\n".join(lines), scope)
     return typing.cast(Callable[[Any], tuple[Any, ...]], scope["check"])
+
+
+def _row_fitter(name: str, count: int, row: type[tuple[Any, ...]]) -> Callable[[list[Any]], list[Any]]:
+    """Makes a row of another version one of this."""
+    defaults = list(getattr(row, "_field_defaults", {}).values())
+
+    def fit(value: list[Any]) -> list[Any]:
+        lacking = count - len(value)
+        if lacking > len(defaults):
+            raise ValueError(f"{name}: {len(value)} places, at least {count - len(defaults)} needed")
+        return value[:count] if lacking < 0 else value + defaults[len(defaults) - lacking :]
+
+    return fit
 
 
 @dataclass(frozen=True)
@@ -256,9 +284,19 @@ def list_of(element: FieldKind, hi: int) -> ListKind:
     return ListKind(f"list of {element.name}", element, hi)
 
 
-def tuple_of(*elements: FieldKind) -> TupleKind:
-    """A tuple kind."""
-    return TupleKind("(" + ", ".join(kind.name for kind in elements) + ")", elements)
+def pair_of(**places: FieldKind) -> TupleKind:
+    """A plain tuple of two, for what hot paths make by the thousand; more places than two are a row."""
+    assert len(places) == 2, places
+    return TupleKind(
+        "(" + ", ".join(f"{name}: {kind.name}" for name, kind in places.items()) + ")", tuple(places.items())
+    )
+
+
+def row_of(row: type[tuple[Any, ...]]) -> TupleKind:
+    """The kind of a row: a NamedTuple of which the annotations are its layout, as those of a message are. Places are added as fields are: at the
+    end, with a default."""
+    hints = typing.get_type_hints(row, include_extras=True)
+    return TupleKind(row.__name__, tuple((name, hint.__metadata__[0]) for name, hint in hints.items()), row)
 
 
 U8K: Final = IntKind("u8", 0, 2**8 - 1)
@@ -312,6 +350,8 @@ class MessageCodec:
     """Fields of a message as a msgpack array."""
     unpack: Callable[[Any, bytes], Any]
     """A message from the unpacked array and the raw payload; ProtocolError when they do not fit the declaration."""
+    since: int
+    """The version of the protocol that it came with."""
 
 
 CODECS: Final[dict[int, MessageCodec]] = {}
@@ -319,13 +359,17 @@ CODEC_OF: Final[dict[type[Any], MessageCodec]] = {}
 
 
 @dataclass_transform(kw_only_default=True)
-def message(number: enum.IntEnum) -> Callable[[type[T]], type[T]]:
-    """Declare a wire message: the annotations are its layout."""
+def message(number: enum.IntEnum, *, since: int = 1) -> Callable[[type[T]], type[T]]:
+    """Declare a wire message: the annotations are its layout.
+
+    Args:
+        since: the version of the protocol that it comes with. Peers that speak only earlier ones do not get it.
+    """
 
     def wrap(cls: type[T]) -> type[T]:
         made = dataclass(slots=True, kw_only=True)(cls)
         assert int(number) not in CODECS, number
-        codec = _codec(int(number), made)
+        codec = _codec(int(number), made, since)
         CODECS[int(number)] = codec
         CODEC_OF[made] = codec
         return made
@@ -333,7 +377,7 @@ def message(number: enum.IntEnum) -> Callable[[type[T]], type[T]]:
     return wrap
 
 
-def _codec(number: int, cls: type[Any]) -> MessageCodec:
+def _codec(number: int, cls: type[Any], since: int) -> MessageCodec:
     hints = typing.get_type_hints(cls, include_extras=True)
     kinds = [(field.name, hints[field.name].__metadata__[0]) for field in dataclasses.fields(cls)]
     payload = next((name for name, kind in kinds if isinstance(kind, PayloadKind)), None)
@@ -350,6 +394,7 @@ def _codec(number: int, cls: type[Any]) -> MessageCodec:
         max(len(wire) + _LATER_FIELDS, *(kind.array_len_max for _, kind in wire)),
         _packer(wire),
         _unpacker(cls, wire, payload, required),
+        since,
     )
 
 

@@ -27,6 +27,8 @@ _CRC: Final = struct.Struct(">I")
 _FRAME_HEAD: Final = struct.Struct(">IHBBI")
 HEAD_SIZE: Final = _FRAME_HEAD.size
 _CRC_AT: Final = _HEAD.size
+TYPE_AT: Final = 6
+"""Where in a frame the number of its message is."""
 _LENGTH_MIN: Final = HEAD_SIZE - 4
 FRAME_SIZE_MAX: Final = BODY_SIZE_MAX + (1 << 20)
 """Of any frame, length field included."""

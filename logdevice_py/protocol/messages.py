@@ -13,31 +13,25 @@ from __future__ import annotations
 
 import enum
 from dataclasses import field
-from typing import Annotated, Final
+from typing import Annotated, Final, NamedTuple
 
 from logdevice_py.config.attributes import Durability as Durability
-from logdevice_py.core.ids import Generation
-from logdevice_py.core.lsn import LSN_INVALID
+from logdevice_py.core.ids import Generation, ShardId
+from logdevice_py.core.lsn import LSN_INVALID, Epoch
 from logdevice_py.protocol.declare import (
     EPOCH,
-    ESN,
     LOG,
     LSN,
-    NODE,
     SHARD,
-    STAMP,
-    STATUS,
-    TEXT,
     U8,
-    U8K,
     U16,
     U32,
     U32K,
     U64,
-    U64K,
     Blob16,
     Bool,
     EpochField,
+    EsnField,
     GenerationField,
     Instance,
     Log,
@@ -50,7 +44,8 @@ from logdevice_py.protocol.declare import (
     Text,
     list_of,
     message,
-    tuple_of,
+    pair_of,
+    row_of,
 )
 
 PROTOCOL_VERSION_MIN: Final = 1
@@ -135,7 +130,7 @@ class Ack:
     """Answer to HELLO. Anything but OK closes the connection: PROTO (no common version), INVALID_CLUSTER, NOTINCONFIG (not that node)."""
 
     status: StatusField
-    protocol: U16
+    protocol: U16  # OK: the version that both speak from here on
     cluster_uuid: Blob16
     node: Node
     instance: Instance
@@ -186,7 +181,15 @@ class AppendedFlags(enum.IntFlag):
     )
 
 
-SPLIT_RUN: Final = tuple_of(U32K, STAMP, U8K, list_of(SHARD, 127))
+class SplitRun(NamedTuple):
+    """Records that follow each other, each with an LSN of its own, stored alike. A timestamp of 0 and no copyset: not told."""
+
+    records: U32
+    timestamp: Stamp
+    durability: U8  # Durability
+    copyset: Annotated[list[ShardId], list_of(SHARD, 127)]
+
+
 SPLIT_RUNS_MAX: Final = 4096
 
 
@@ -205,10 +208,10 @@ class Appended:
     timestamp: Stamp
     redirect: Node  # REDIRECTED, PREEMPTED: whom to ask
     durability: U8  # Durability
-    copyset: Annotated[list[int], list_of(SHARD, 127)]
-    split: Annotated[list[tuple[int, int, int, list[int]]], list_of(SPLIT_RUN, SPLIT_RUNS_MAX)] = field(
+    copyset: Annotated[list[ShardId], list_of(SHARD, 127)]
+    split: Annotated[list[SplitRun], list_of(row_of(SplitRun), SPLIT_RUNS_MAX)] = field(
         default_factory=list
-    )  # each record has an LSN, from lsn on: runs (records, timestamp, durability, copyset); 0 and no copyset: not told
+    )  # each record has an LSN, from lsn on
 
 
 class StoreFlags(enum.IntFlag):
@@ -282,72 +285,124 @@ class Release:
     """Everything up to lsn may be read, all earlier epochs included. No answer; repeated until the connection took it."""
 
     shard: Shard
-    logs: Annotated[list[tuple[int, int]], list_of(tuple_of(LOG, LSN), 4096)]
+    logs: Annotated[list[tuple[int, int]], list_of(pair_of(log=LOG, lsn=LSN), 4096)]
+
+
+class SealLog(NamedTuple):
+    """A log that SEAL seals."""
+
+    log: Log
+    seal_epoch: EpochField
+    clean_epoch: EpochField  # the last clean one: the answer tells of later ones
+    generations: Annotated[
+        list[tuple[Epoch, Generation]], list_of(pair_of(since=EPOCH, generation=U32K), 256)
+    ]  # as the metadata lists for this shard: from which epoch on which generation
 
 
 @message(MessageType.SEAL)
 class Seal:
-    """Refuse STOREs of every epoch <= seal epoch from then on. Answer: SEALED.
-
-    Each log: (log, seal epoch, last clean epoch, generations: [(epoch since which, generation)] as the metadata lists for this shard).
-    """
+    """Refuse STOREs of every epoch <= seal epoch from then on. Answer: SEALED."""
 
     request_id: U64
     shard: Shard
     node: Node  # who seals
-    logs: Annotated[
-        list[tuple[int, int, int, list[tuple[int, int]]]],
-        list_of(tuple_of(LOG, EPOCH, EPOCH, list_of(tuple_of(EPOCH, U32K), 256)), 4096),
-    ]
+    logs: Annotated[list[SealLog], list_of(row_of(SealLog), 4096)]
 
 
-EPOCH_STATE = tuple_of(EPOCH, STATUS, ESN, ESN, STAMP, LSN, STAMP)
-"""(epoch, OK or REBUILDING, LNG, greatest ESN stored, its timestamp, LSN of the tail record at or below LNG, its timestamp)."""
+class EpochState(NamedTuple):
+    """What a sealed shard holds of an epoch."""
+
+    epoch: EpochField
+    status: StatusField  # OK, or REBUILDING: the shard is not authoritative for it
+    lng: EsnField
+    last_esn: EsnField  # the greatest stored
+    last_timestamp: Stamp  # of that
+    tail_lsn: LsnField  # of the tail record at or below the LNG
+    tail_timestamp: Stamp  # of that
+
+
+class SealedLog(NamedTuple):
+    """What SEALED says of a log."""
+
+    log: Log
+    status: StatusField  # PREEMPTED: a higher seal holds
+    seal_epoch: EpochField  # of the seal that holds
+    seal_node: Node  # who set it
+    trim_point: LsnField
+    epochs: Annotated[list[EpochState], list_of(row_of(EpochState), 4096)]
+    # those in (last clean epoch, seal epoch]; one that is left out holds nothing here, unless the list is full and ends before it
 
 
 @message(MessageType.SEALED)
 class Sealed:
-    """Answer to SEAL, per log: (log, status, epoch of the seal that holds, node that set it, trim point, states of the epochs in
-    (last clean epoch, seal epoch]; one that is left out holds nothing here, unless the list is full and ends before it). PREEMPTED: a higher
-    seal holds. REBUILDING for an epoch: not authoritative for it."""
+    """Answer to SEAL."""
 
     request_id: U64
     shard: Shard
-    logs: Annotated[
-        list[tuple[int, int, int, int, int, list[tuple[int, int, int, int, int, int, int]]]],
-        list_of(tuple_of(LOG, STATUS, EPOCH, NODE, LSN, list_of(EPOCH_STATE, 4096)), 4096),
-    ]
+    logs: Annotated[list[SealedLog], list_of(row_of(SealedLog), 4096)]
     generation: GenerationField = Generation(0)  # of the shard that answers; 0: not told
+
+
+class DigestRange(NamedTuple):
+    """A range of LSNs of which DIGEST asks."""
+
+    log: Log
+    first: LsnField
+    last: LsnField  # inclusive
+    generation: GenerationField
 
 
 @message(MessageType.DIGEST)
 class Digest:
     """What is stored in ranges of LSNs, released or not? Answer: DIGESTED, which may cover a part; the asker asks on from there.
 
-    Each range: (log, from, until inclusive, generation). At most about `bytes_max` of images are returned, one at least.
+    At most about `bytes_max` of images are returned, one at least.
     """
 
     request_id: U64
     shard: Shard
     bytes_max: U32
-    ranges: Annotated[list[tuple[int, int, int, int]], list_of(tuple_of(LOG, LSN, LSN, U32K), 4096)]
+    ranges: Annotated[list[DigestRange], list_of(row_of(DigestRange), 4096)]
+
+
+class DigestedRange(NamedTuple):
+    """How far DIGESTED covers a range."""
+
+    log: Log
+    status: StatusField
+    through: LsnField  # the last LSN that the answer covers
+
+
+class LogEntry(NamedTuple):
+    """An entry of which the image is in the payload."""
+
+    log: Log
+    lsn: LsnField
+    length: U32  # of its image
 
 
 @message(MessageType.DIGESTED)
 class Digested:
-    """Answer to DIGEST. ranges: (log, status, last LSN that the answer covers). entries: (log, lsn, length of its image); the images
-    follow each other in the payload. Each is the copy of highest rank, an AMEND merged with its body; an empty one stands for an entry that
+    """Answer to DIGEST. The images follow each other in the payload. Each is the copy of highest rank, an AMEND merged with its body; an empty one stands for an entry that
     the shard holds and cannot read."""
 
     request_id: U64
     shard: Shard
-    ranges: Annotated[list[tuple[int, int, int]], list_of(tuple_of(LOG, STATUS, LSN), 4096)]
-    entries: Annotated[list[tuple[int, int, int]], list_of(tuple_of(LOG, LSN, U32K), 4096)]
+    ranges: Annotated[list[DigestedRange], list_of(row_of(DigestedRange), 4096)]
+    entries: Annotated[list[LogEntry], list_of(row_of(LogEntry), 4096)]
     images: Payload
 
 
-CLEAN_LOG = tuple_of(LOG, EPOCH, ESN, ESN, LSN, STAMP, U8K)
-"""(log, epoch, LNG agreed, ESN of the last digest entry or bridge, tail record's LSN, its timestamp, 1 if authoritative)."""
+class CleanLog(NamedTuple):
+    """How an epoch of a log ended."""
+
+    log: Log
+    epoch: EpochField
+    lng: EsnField  # agreed
+    last_esn: EsnField  # of the last digest entry or bridge
+    tail_lsn: LsnField
+    tail_timestamp: Stamp
+    authoritative: U8  # 1 if it is
 
 
 @message(MessageType.CLEAN)
@@ -358,16 +413,26 @@ class Clean:
     shard: Shard
     seal_epoch: EpochField  # of the recovery
     node: Node
-    logs: Annotated[list[tuple[int, int, int, int, int, int, int]], list_of(CLEAN_LOG, 4096)]
+    logs: Annotated[list[CleanLog], list_of(row_of(CleanLog), 4096)]
+
+
+class CleanedLog(NamedTuple):
+    """Whether an epoch of a log is clean at a shard."""
+
+    log: Log
+    epoch: EpochField
+    status: StatusField  # OK, PREEMPTED, FAILED or AGAIN
+    seal_epoch: EpochField  # of the seal that holds
+    seal_node: Node  # who set it
 
 
 @message(MessageType.CLEANED)
 class Cleaned:
-    """Answer to CLEAN, per log: (log, epoch, OK | PREEMPTED | FAILED | AGAIN, epoch of the seal that holds, node that set it)."""
+    """Answer to CLEAN."""
 
     request_id: U64
     shard: Shard
-    logs: Annotated[list[tuple[int, int, int, int, int]], list_of(tuple_of(LOG, EPOCH, STATUS, EPOCH, NODE), 4096)]
+    logs: Annotated[list[CleanedLog], list_of(row_of(CleanedLog), 4096)]
 
 
 @message(MessageType.GET_EPOCH_RECOVERY_METADATA)
@@ -381,18 +446,27 @@ class GetEpochRecoveryMetadata:
     last: EpochField
 
 
+class EpochEnd(NamedTuple):
+    """How an epoch ended, as far as a shard knows."""
+
+    epoch: EpochField
+    status: StatusField  # OK, EMPTY (clean and trimmed to its end here) or NOTREADY (not known here)
+    seal_epoch: EpochField  # of the recovery
+    lng: EsnField
+    last_esn: EsnField  # of the last digest entry or bridge
+    tail_lsn: LsnField
+    tail_timestamp: Stamp
+    authoritative: U8  # 1 if it is
+
+
 @message(MessageType.EPOCH_RECOVERY_METADATA)
 class EpochRecoveryMetadata:
-    """Per epoch: (epoch, OK | EMPTY (clean and trimmed to its end here) | NOTREADY (not known here), seal epoch, LNG, last digest ESN, tail LSN,
-    its timestamp, 1 if authoritative)."""
+    """Answer to GET_EPOCH_RECOVERY_METADATA."""
 
     request_id: U64
     shard: Shard
     log: Log
-    epochs: Annotated[
-        list[tuple[int, int, int, int, int, int, int, int]],
-        list_of(tuple_of(EPOCH, STATUS, EPOCH, ESN, ESN, LSN, STAMP, U8K), 1024),
-    ]
+    epochs: Annotated[list[EpochEnd], list_of(row_of(EpochEnd), 1024)]
 
 
 class SeqStateFlags(enum.IntFlag):
@@ -419,7 +493,17 @@ class GetSeqState:
     min_epoch: EpochField  # the sequencer must be in this epoch or a later one: it reactivates if it is below
 
 
-SEQ_STATE_WAIT = tuple_of(TEXT, TEXT, TEXT, U32K, U64K, TEXT)
+class SeqStateWait(NamedTuple):
+    """What a sequencer waits for, as table waits tells it."""
+
+    kind: Text
+    cause: Text
+    shards: Text
+    waiting: U32  # how many things wait
+    waited_us: U64  # 0: not known
+    detail: Text  # for people
+
+
 SEQ_STATE_WAITS_MAX: Final = 8
 
 
@@ -436,9 +520,9 @@ class SeqState:
     next_lsn: LsnField
     tail_lsn: LsnField  # last data entry released, 0 if none
     tail_timestamp: Stamp
-    waits: Annotated[list[tuple[str, str, str, int, int, str]], list_of(SEQ_STATE_WAIT, SEQ_STATE_WAITS_MAX)] = field(
+    waits: Annotated[list[SeqStateWait], list_of(row_of(SeqStateWait), SEQ_STATE_WAITS_MAX)] = field(
         default_factory=list
-    )  # with EXPLAIN, as in table waits: kind, cause, shards, how many, microseconds for which (0: not known), more for people
+    )  # with EXPLAIN
 
 
 class StartFlags(enum.IntFlag):
@@ -487,7 +571,7 @@ class Records:
     stream: U64
     shard: Shard
     filter_version: U32
-    entries: Annotated[list[tuple[int, int]], list_of(tuple_of(LSN, U32K), 4096)]  # (lsn, length of its image)
+    entries: Annotated[list[tuple[int, int]], list_of(pair_of(lsn=LSN, length=U32K), 4096)]  # length: of the image
     images: Payload
 
 
@@ -535,8 +619,14 @@ class Stop:
     shard: Shard
 
 
-GOSSIP_NODE = tuple_of(NODE, U64K, U32K, U8K, list_of(U32K, 128))
-"""(node, instance, gossip intervals since anyone heard of it, 1 if it is leaving, generations of its shards)."""
+class GossipNode(NamedTuple):
+    """What a node knows of another."""
+
+    node: Node
+    instance: Instance
+    intervals: U32  # gossip intervals since anyone heard of it
+    flags: U8  # 1: leaving, 2: starting
+    generations: Annotated[list[Generation], list_of(U32K, 128)]  # of its shards
 
 
 @message(MessageType.GOSSIP)
@@ -547,7 +637,7 @@ class Gossip:
     instance: Instance
     sequence: U64  # counts this instance's gossips
     config_version: U64
-    nodes: Annotated[list[tuple[int, int, int, int, list[int]]], list_of(GOSSIP_NODE, 4096)]
+    nodes: Annotated[list[GossipNode], list_of(row_of(GossipNode), 4096)]
 
 
 class NodeState(enum.IntEnum):
@@ -559,13 +649,21 @@ class NodeState(enum.IntEnum):
     LEAVING = 3  # shutting down in order; sequences nothing new
 
 
+class ClusterNode(NamedTuple):
+    """A node's state."""
+
+    node: Node
+    state: U8  # NodeState
+    instance: Instance
+
+
 @message(MessageType.CLUSTER_STATE)
 class ClusterState:
-    """Pushed to every client after ACK and on each change. nodes: (node, NodeState, instance)."""
+    """Pushed to every client after ACK and on each change."""
 
     version: U64  # grows with each change at the sending node
     config_version: U64
-    nodes: Annotated[list[tuple[int, int, int]], list_of(tuple_of(NODE, U8K, U64K), 4096)]
+    nodes: Annotated[list[ClusterNode], list_of(row_of(ClusterNode), 4096)]
 
 
 @message(MessageType.TRIM)
@@ -597,13 +695,21 @@ class CheckSeal:
     logs: Annotated[list[int], list_of(LOG, 4096)]
 
 
+class CheckedLog(NamedTuple):
+    """The seal of a log at a shard."""
+
+    log: Log
+    seal_epoch: EpochField  # the greater of its normal and its soft seal
+    seal_node: Node  # who set it
+
+
 @message(MessageType.SEAL_CHECKED)
 class SealChecked:
-    """Per log: (log, greater epoch of its normal and soft seal, node that set it)."""
+    """Answer to CHECK_SEAL."""
 
     request_id: U64
     shard: Shard
-    logs: Annotated[list[tuple[int, int, int]], list_of(tuple_of(LOG, EPOCH, NODE), 4096)]
+    logs: Annotated[list[CheckedLog], list_of(row_of(CheckedLog), 4096)]
 
 
 class FindFlags(enum.IntFlag):
@@ -678,7 +784,7 @@ class TrimPoints:
     shard: Shard  # whom it is for
     sender: Shard
     wall: Stamp  # the sender's wall clock
-    logs: Annotated[list[tuple[int, int]], list_of(tuple_of(LOG, LSN), 4096)]
+    logs: Annotated[list[tuple[int, int]], list_of(pair_of(log=LOG, lsn=LSN), 4096)]
 
 
 @message(MessageType.SHUTDOWN)
@@ -745,7 +851,7 @@ class Fetched:
     log: Log
     status: StatusField
     through: LsnField  # how far the answer reaches
-    entries: Annotated[list[tuple[int, int]], list_of(tuple_of(LSN, U32K), 4096)]  # (lsn, length of its image)
+    entries: Annotated[list[tuple[int, int]], list_of(pair_of(lsn=LSN, length=U32K), 4096)]  # length: of the image
     images: Payload
     lossy: Bool = False
 
@@ -772,9 +878,7 @@ class MetadataFetched:
     through: Log  # all metadata logs up to this one were looked at
     ended: Bool  # there are no more
     config_version: U64  # of the cluster file by which the shard vouches
-    entries: Annotated[
-        list[tuple[int, int, int]], list_of(tuple_of(LOG, LSN, U32K), 512)
-    ]  # (log, lsn, length of its image)
+    entries: Annotated[list[LogEntry], list_of(row_of(LogEntry), 512)]
     images: Payload
 
 
@@ -782,7 +886,7 @@ class MetadataFetched:
 class RebuildStore:
     """From a donor: keep copies of entries of clean epochs, whatever seals say. Answer: REBUILD_STORED, after a sync.
 
-    entries: (lsn, length of its image), ascending; the images follow each other in the payload. An AMEND gives the copy that is here
+    The LSNs of entries ascend; the images follow each other in the payload. An AMEND gives the copy that is here
     another copyset.
     """
 
@@ -790,7 +894,7 @@ class RebuildStore:
     shard: Shard  # for which copies
     generation: GenerationField
     log: Log
-    entries: Annotated[list[tuple[int, int]], list_of(tuple_of(LSN, U32K), 4096)]
+    entries: Annotated[list[tuple[int, int]], list_of(pair_of(lsn=LSN, length=U32K), 4096)]
     images: Payload
 
 
@@ -808,8 +912,12 @@ class RebuildStored:
     append_percent: U32 = 0
 
 
-SHARD_STATUS_ROW = tuple_of(SHARD, U32K, U8K)
-"""(shard, generation up to which it holds, 1: it lost data, 2: what it held is elsewhere)."""
+class ShardStatusRow(NamedTuple):
+    """Why a shard's silence does not prove what it seems to."""
+
+    shard: Shard
+    generation: GenerationField  # up to which it holds
+    status: U8  # 1: it lost data, 2: what it held is elsewhere
 
 
 SHARD_STATUS_ROWS_MAX: Final = 4096
@@ -823,7 +931,7 @@ class ShardStatus:
     which shards are left out."""
 
     version: LsnField  # of the event log
-    shards: Annotated[list[tuple[int, int, int]], list_of(SHARD_STATUS_ROW, 16_384)]
+    shards: Annotated[list[ShardStatusRow], list_of(row_of(ShardStatusRow), 16_384)]
     part: U8 = 0  # ascending from 0
     parts: U8 = 1
 

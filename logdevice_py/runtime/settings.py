@@ -106,6 +106,10 @@ class TransportMetrics:
     messages_too_large: int = counter(
         "Messages that were not sent because no frame holds them. Who asked hears nothing; report it.", unit="messages"
     )
+    messages_unspoken: int = counter(
+        "Messages that were not sent because they came with a later version of the protocol than the peer speaks.",
+        unit="messages",
+    )
     dials: int = counter("Outgoing connections tried.", unit="connections")
     dials_failed: int = counter("Outgoing connections that were refused or timed out.", unit="connections")
     protocol_errors: int = counter("Connections closed because of bytes that are no message.", unit="connections")

@@ -14,7 +14,7 @@ import contextlib
 import logging
 import socket
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, cast
 
 from logdevice_py.core.ids import InstanceId, NodeId, PeerId, format_peer
@@ -23,12 +23,14 @@ from logdevice_py.core.status import TRAITS, LogDeviceError, ProtocolError, Stat
 from logdevice_py.protocol.framing import (
     FRAME_SIZE_MAX,
     FRAME_SIZE_MAX_BEFORE_HELLO,
+    TYPE_AT,
     FrameReader,
     FrameTooLargeError,
     InputMemory,
     encode_frame,
 )
-from logdevice_py.protocol.messages import PROTOCOL_VERSION_MAX, PROTOCOL_VERSION_MIN, Ack, Hello, MessageType, says
+from logdevice_py.protocol.messages import Ack, Hello, MessageType, says
+from logdevice_py.protocol.versions import Versions, later_messages
 from logdevice_py.runtime.admission import Admission
 from logdevice_py.runtime.clock import monotonic_us
 from logdevice_py.runtime.complaints import Complaints
@@ -64,6 +66,8 @@ class Identity:
     instance: InstanceId
     config_version: int
     name: str = ""
+    versions: Versions = field(default_factory=Versions)
+    """Of the protocol."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +116,7 @@ class _Connection(asyncio.BufferedProtocol):
         "_reader",
         "_seen",
         "_timer",
+        "_unspoken",
         "_waiting",
         "_waits_since",
         "dialled",
@@ -154,6 +159,8 @@ class _Connection(asyncio.BufferedProtocol):
         """Patient messages that wait for another one."""
         self._waits_since = 0
         """Since when the first of them waits."""
+        self._unspoken: frozenset[int] = frozenset()
+        """Numbers of the messages that the peer does not know, by the version that was agreed on."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)  # uvloop has classes of its own
@@ -248,6 +255,29 @@ class _Connection(asyncio.BufferedProtocol):
         self._reader.close()
         self._owner.disconnected(self)
 
+    def speak(self, version: int) -> None:
+        """Both sides have agreed on a version."""
+        self.up = True
+        self._unspoken = later_messages(version)
+
+    def put(self, message: Any) -> None:
+        """Put a frame into this turn's write, unless no frame holds the message or the peer does not know it."""
+        try:
+            pieces = encode_frame(message)
+        except FrameTooLargeError as error:
+            self._owner.leave_out(error)
+            return
+        if self._unspoken:
+            pieces = self.spoken([pieces])
+        self.out.extend(pieces)
+
+    def spoken(self, frames: list[list[bytes]]) -> list[bytes]:
+        """The pieces of those frames that the peer knows."""
+        known = [frame for frame in frames if frame[0][TYPE_AT] not in self._unspoken]
+        if len(known) < len(frames):
+            self._owner.leave_out_unspoken(self, len(frames) - len(known))
+        return [piece for frame in known for piece in frame]
+
     def queue(self, message: Any) -> None:
         """Put a frame into this turn's write."""
         if self._alone_at:
@@ -255,19 +285,13 @@ class _Connection(asyncio.BufferedProtocol):
             self._alone_at = 0
         if self._waiting:
             self._end_waiting(message)
-        try:
-            self.out.extend(encode_frame(message))
-        except FrameTooLargeError as error:
-            self._owner.leave_out(error)
+        self.put(message)
 
     def _end_waiting(self, message: Any = None) -> None:
         """Put what waits into this turn's write, but for what the next message says as well."""
         for each in self._waiting:
             if message is None or not says(message, each):
-                try:
-                    self.out.extend(encode_frame(each))
-                except FrameTooLargeError as error:
-                    self._owner.leave_out(error)
+                self.put(each)
         self._waiting.clear()
 
     def queue_patiently(self, message: Any) -> bool:
@@ -277,10 +301,7 @@ class _Connection(asyncio.BufferedProtocol):
                 self._waits_since = monotonic_us()
             self._waiting.append(message)
             return False
-        try:
-            self.out.extend(encode_frame(message))
-        except FrameTooLargeError as error:
-            self._owner.leave_out(error)
+        self.put(message)
         self._alone_at = monotonic_us()
         return True
 
@@ -361,10 +382,9 @@ class _Route:
 
     connection: _Connection | None
     dialling: asyncio.Task[None] | None
-    waiting: list[bytes]
-    """Frames, in pieces."""
+    waiting: list[list[bytes]]
+    """Frames, each in pieces."""
     waiting_bytes: int
-    waiting_messages: int
     pauses: Iterator[int] | None
     not_before: int
     refused: bool
@@ -525,7 +545,7 @@ class Transport:
     def _route(self, peer: PeerId) -> _Route:
         route = self._routes.get(peer)
         if route is None:
-            route = self._routes[peer] = _Route(None, None, [], 0, 0, None, 0, False, None)
+            route = self._routes[peer] = _Route(None, None, [], 0, None, 0, False, None)
         return route
 
     def _wait(self, peer: PeerId, message: Any) -> None:
@@ -539,8 +559,7 @@ class Transport:
         except FrameTooLargeError as error:
             self.leave_out(error)
             return
-        route.waiting += pieces
-        route.waiting_messages += 1
+        route.waiting.append(pieces)
         size = sum(map(len, pieces))
         route.waiting_bytes += size
         self.output_bytes += size
@@ -557,19 +576,27 @@ class Transport:
         self.metrics.messages_too_large += 1
         self._complaints.warn("messages too large to send", f"a message was not sent: {error}", monotonic_us())
 
+    def leave_out_unspoken(self, connection: _Connection, count: int) -> None:
+        """Messages are not sent to a peer that would take them for damage: whoever sends them does without an answer."""
+        self.metrics.messages_unspoken += count
+        self.complain(
+            "messages of a later version",
+            f"{connection.describe()} speaks an earlier version of the protocol; {count} messages that came later were not sent to it",
+        )
+
     def _tell_dropped(self, peer: PeerId) -> None:
         if not self._closing:
             self.events.on_peer_down(peer, refused=False)
 
     def _drop_waiting(self, route: _Route) -> None:
         """What waits for a connection is not sent."""
-        self.metrics.messages_dropped += route.waiting_messages
+        self.metrics.messages_dropped += len(route.waiting)
         self._take_waiting(route)
 
-    def _take_waiting(self, route: _Route) -> list[bytes]:
+    def _take_waiting(self, route: _Route) -> list[list[bytes]]:
         waiting, route.waiting = route.waiting, []
         self.output_bytes -= route.waiting_bytes
-        route.waiting_bytes = route.waiting_messages = 0
+        route.waiting_bytes = 0
         return waiting
 
     def relieve(self) -> None:
@@ -655,8 +682,8 @@ class Transport:
             assert connection.peer is not None
             connection.queue(
                 Hello(
-                    protocol_min=PROTOCOL_VERSION_MIN,
-                    protocol_max=PROTOCOL_VERSION_MAX,
+                    protocol_min=me.versions.least,
+                    protocol_max=me.versions.greatest,
                     cluster_name=me.cluster_name,
                     cluster_uuid=me.cluster_uuid,
                     node=me.node,
@@ -690,13 +717,18 @@ class Transport:
         if ack.status is not Status.OK:
             connection.trouble = LogDeviceError(ack.status, ack.detail or TRAITS[ack.status].meaning)
             raise ProtocolError(f"it refused us: {ack.status.name}: {ack.detail or TRAITS[ack.status].meaning}")
-        connection.up = True
+        ours = self.identity.versions
+        if not ours.least <= ack.protocol <= ours.greatest:
+            text = f"it answers in version {ack.protocol} of the protocol, {ours} offered"
+            connection.trouble = LogDeviceError(Status.PROTO, text)
+            raise ProtocolError(text)
+        connection.speak(ack.protocol)
         route.connection, route.dialling, route.trouble = connection, None, None
         route.pauses, route.not_before = None, 0
         waiting = self._take_waiting(route)
         self.events.on_config_version(ack.config_version)
         self.events.on_peer_up(connection.peer)
-        connection.out += waiting
+        connection.out += connection.spoken(waiting)
         connection.flush()
 
     def greeted(self, connection: _Connection, hello: Hello) -> None:
@@ -707,10 +739,11 @@ class Transport:
             self.metrics.connections_refused += 1
             status, detail = Status.OVERLOADED, full
         welcome = status is Status.OK
+        version = me.versions.agree(Versions(hello.protocol_min, hello.protocol_max))
         connection.queue(
             Ack(
                 status=status,
-                protocol=min(hello.protocol_max, PROTOCOL_VERSION_MAX),
+                protocol=me.versions.greatest if version is None else version,
                 # a stranger does not learn from a refusal whose node this is
                 cluster_uuid=me.cluster_uuid if welcome else b"",
                 node=me.node if welcome else NodeId(-1),
@@ -725,7 +758,8 @@ class Transport:
             if connection.transport is not None:
                 connection.transport.close()
             return
-        connection.up = True
+        assert version is not None
+        connection.speak(version)
         if hello.node >= 0:
             connection.peer = PeerId(hello.node)
         else:
@@ -738,11 +772,11 @@ class Transport:
 
     def _judge(self, hello: Hello) -> tuple[Status, str]:
         me = self.identity
-        if hello.protocol_min > PROTOCOL_VERSION_MAX or hello.protocol_max < PROTOCOL_VERSION_MIN:
+        offered = Versions(hello.protocol_min, hello.protocol_max)
+        if me.versions.agree(offered) is None:
             return (
                 Status.PROTO,
-                f"versions {hello.protocol_min} to {hello.protocol_max} offered, "
-                f"{PROTOCOL_VERSION_MIN} to {PROTOCOL_VERSION_MAX} spoken here",
+                f"no common version of the protocol: {offered} offered, {me.versions} spoken here; upgrade whichever is older",
             )
         if hello.cluster_name != me.cluster_name or (hello.cluster_uuid and hello.cluster_uuid != me.cluster_uuid):
             return Status.INVALID_CLUSTER, "a node of another cluster than the cluster file describes answers"

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Protocol
 
 from logdevice_py.core.ids import NodeId, ShardId
-from logdevice_py.core.lsn import Epoch
+from logdevice_py.core.lsn import LSN_INVALID, Epoch
 from logdevice_py.core.marks import hit
 from logdevice_py.core.status import Status
-from logdevice_py.core.units import Micros
-from sequencer.recovery.coalescing import AnswerSink, CleanedRow
+from logdevice_py.core.units import Micros, Timestamp
+from logdevice_py.protocol.messages import CleanedLog, CleanLog
+from sequencer.recovery.coalescing import AnswerSink
 from sequencer.recovery.context import RecoveryContext
 from sequencer.recovery.plan import Plan
 from sequencer.recovery.recovery_shard import RecoveryShard, RecoveryShards, RecoveryShardState
@@ -60,13 +61,13 @@ class Cleaner:
     def _ask(self, member: RecoveryShard, now: Micros) -> None:
         plan = self._plan
         tail = plan.tail_record
-        row = (
+        row = CleanLog(
             plan.log,
             plan.epoch,
             plan.lng,
             plan.last,
-            tail.lsn if tail is not None else 0,
-            tail.timestamp if tail is not None else 0,
+            tail.lsn if tail is not None else LSN_INVALID,
+            tail.timestamp if tail is not None else Timestamp(0),
             int(plan.authoritative),
         )
         self._context.requests.clean(self._sink, member.shard, plan.seal_epoch, row)
@@ -78,19 +79,19 @@ class Cleaner:
 
         member.timer = self._context.timers.at(now + member.delay, again)
 
-    def on_cleaned(self, shard: ShardId, row: CleanedRow, now: Micros) -> None:
+    def on_cleaned(self, shard: ShardId, row: CleanedLog, now: Micros) -> None:
         """An answer."""
-        _, epoch, status, seal_epoch, node = row
+        status = row.status
         member = self._shards.members.get(shard)
-        if member is None or epoch != self._plan.epoch or member.state is not RecoveryShardState.CLEANING:
+        if member is None or row.epoch != self._plan.epoch or member.state is not RecoveryShardState.CLEANING:
             hit("recovery_cleaned_unasked")
-        elif status == Status.OK:
+        elif status is Status.OK:
             member.cancel_timer()
             member.state = RecoveryShardState.CLEAN
             self._owner.on_shard_cleaned(now)
-        elif status == Status.PREEMPTED and seal_epoch > self._plan.seal_epoch:
-            self._owner.on_preempted(Epoch(seal_epoch), NodeId(node), now)
+        elif status is Status.PREEMPTED and row.seal_epoch > self._plan.seal_epoch:
+            self._owner.on_preempted(row.seal_epoch, row.seal_node, now)
         elif status in (Status.AGAIN, Status.OVERLOADED, Status.PREEMPTED):
             hit("recovery_clean_again")  # repeated when the timer fires
         else:
-            self._owner.on_shard_refused(shard, Status(status), now)
+            self._owner.on_shard_refused(shard, status, now)

@@ -12,13 +12,20 @@ from logdevice_py.core.lsn import Epoch, Lsn
 from logdevice_py.core.machine import Outbox
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros
-from logdevice_py.protocol.messages import LOGS_PER_FRAME, Clean, Cleaned, Digest, Digested, Seal, Sealed
-
-SealRow = tuple[int, int, int, list[tuple[int, int]]]
-SealedRow = tuple[int, int, int, int, int, list[tuple[int, int, int, int, int, int, int]]]
-DigestRow = tuple[int, int, int, int]
-CleanRow = tuple[int, int, int, int, int, int, int]
-CleanedRow = tuple[int, int, int, int, int]
+from logdevice_py.protocol.messages import (
+    LOGS_PER_FRAME,
+    Clean,
+    Cleaned,
+    CleanedLog,
+    CleanLog,
+    Digest,
+    Digested,
+    DigestRange,
+    Seal,
+    Sealed,
+    SealedLog,
+    SealLog,
+)
 
 Row = TypeVar("Row")
 
@@ -29,7 +36,7 @@ _PAIRS_PER_FRAME: Final = 3000
 class AnswerSink(Protocol):
     """Who asked, and gets the answer."""
 
-    def on_sealed(self, shard: ShardId, generation: Generation, row: SealedRow, now: Micros) -> None:
+    def on_sealed(self, shard: ShardId, generation: Generation, row: SealedLog, now: Micros) -> None:
         """The log's part of a SEALED; the generation of the shard, 0 if it did not tell."""
 
     def on_digested(
@@ -37,7 +44,7 @@ class AnswerSink(Protocol):
     ) -> None:
         """The log's part of a DIGESTED: what is stored up to `covered`."""
 
-    def on_cleaned(self, shard: ShardId, row: CleanedRow, now: Micros) -> None:
+    def on_cleaned(self, shard: ShardId, row: CleanedLog, now: Micros) -> None:
         """The log's part of a CLEANED."""
 
 
@@ -76,25 +83,25 @@ class RequestCoalescer:
         self._outbox = outbox
         self._request_ids = request_ids
         self._awaited: dict[LogId, dict[tuple[_Kind, ShardId], _Awaited]] = {}
-        self._seals: dict[ShardId, dict[LogId, SealRow]] = {}
-        self._digests: dict[tuple[ShardId, int], dict[LogId, DigestRow]] = {}
-        self._cleans: dict[tuple[ShardId, Epoch], dict[LogId, CleanRow]] = {}
+        self._seals: dict[ShardId, dict[LogId, SealLog]] = {}
+        self._digests: dict[tuple[ShardId, int], dict[LogId, DigestRange]] = {}
+        self._cleans: dict[tuple[ShardId, Epoch], dict[LogId, CleanLog]] = {}
 
-    def seal(self, sink: AnswerSink, shard: ShardId, row: SealRow) -> None:
+    def seal(self, sink: AnswerSink, shard: ShardId, row: SealLog) -> None:
         """Ask at the end of the turn; `row` is an element of SEAL's logs."""
-        log = LogId(row[0])
+        log = row.log
         self._await(_Kind.SEAL, shard, log, sink)
         self._seals.setdefault(shard, {})[log] = row
 
-    def digest(self, sink: AnswerSink, shard: ShardId, bytes_max: int, row: DigestRow) -> None:
+    def digest(self, sink: AnswerSink, shard: ShardId, bytes_max: int, row: DigestRange) -> None:
         """Ask at the end of the turn; `row` is an element of DIGEST's ranges."""
-        log = LogId(row[0])
+        log = row.log
         self._await(_Kind.DIGEST, shard, log, sink)
         self._digests.setdefault((shard, bytes_max), {})[log] = row
 
-    def clean(self, sink: AnswerSink, shard: ShardId, seal_epoch: Epoch, row: CleanRow) -> None:
+    def clean(self, sink: AnswerSink, shard: ShardId, seal_epoch: Epoch, row: CleanLog) -> None:
         """Ask at the end of the turn; `row` is an element of CLEAN's logs."""
-        log = LogId(row[0])
+        log = row.log
         self._await(_Kind.CLEAN, shard, log, sink)
         self._cleans.setdefault((shard, seal_epoch), {})[log] = row
 
@@ -134,7 +141,7 @@ class RequestCoalescer:
             seals, self._seals = self._seals, {}
             for shard, rows in sorted(seals.items()):
                 for frame in _seal_frames(rows.values()):
-                    request = self._request(_Kind.SEAL, shard, [row[0] for row in frame])
+                    request = self._request(_Kind.SEAL, shard, [row.log for row in frame])
                     self._outbox.send(
                         node_peer(shard), Seal(request_id=request, shard=shard, node=self._node, logs=frame)
                     )
@@ -142,7 +149,7 @@ class RequestCoalescer:
             digests, self._digests = self._digests, {}
             for (shard, bytes_max), ranges in sorted(digests.items()):
                 for part in _split(list(ranges.values())):
-                    request = self._request(_Kind.DIGEST, shard, [row[0] for row in part])
+                    request = self._request(_Kind.DIGEST, shard, [row.log for row in part])
                     self._outbox.send(
                         node_peer(shard), Digest(request_id=request, shard=shard, bytes_max=bytes_max, ranges=part)
                     )
@@ -150,20 +157,20 @@ class RequestCoalescer:
             cleans, self._cleans = self._cleans, {}
             for (shard, seal_epoch), marks in sorted(cleans.items()):
                 for chunk in _split(list(marks.values())):
-                    request = self._request(_Kind.CLEAN, shard, [row[0] for row in chunk])
+                    request = self._request(_Kind.CLEAN, shard, [row.log for row in chunk])
                     self._outbox.send(
                         node_peer(shard),
                         Clean(request_id=request, shard=shard, seal_epoch=seal_epoch, node=self._node, logs=chunk),
                     )
 
-    def _request(self, kind: _Kind, shard: ShardId, logs: Iterable[int]) -> int:
+    def _request(self, kind: _Kind, shard: ShardId, logs: Iterable[LogId]) -> int:
         request = next(self._request_ids)
         for log in logs:
-            self._awaited[LogId(log)][kind, shard].request_id = request
+            self._awaited[log][kind, shard].request_id = request
         return request
 
-    def _answered(self, kind: _Kind, shard: ShardId, log: int, request_id: int) -> AnswerSink | None:
-        requests = self._awaited.get(LogId(log))
+    def _answered(self, kind: _Kind, shard: ShardId, log: LogId, request_id: int) -> AnswerSink | None:
+        requests = self._awaited.get(log)
         if requests is None:
             return None
         awaited = requests.get((kind, shard))
@@ -175,27 +182,27 @@ class RequestCoalescer:
     def on_sealed(self, message: Sealed, now: Micros) -> None:
         """Hand each log's part to its recovery. One request may be answered by several frames."""
         for row in message.logs:
-            sink = self._answered(_Kind.SEAL, message.shard, row[0], message.request_id)
+            sink = self._answered(_Kind.SEAL, message.shard, row.log, message.request_id)
             if sink is not None:
                 sink.on_sealed(message.shard, message.generation, row, now)
 
     def on_digested(self, message: Digested, now: Micros) -> None:
         """Hand each log's part to its recovery."""
-        by_log: dict[int, list[tuple[Lsn, bytes]]] = {}
+        by_log: dict[LogId, list[tuple[Lsn, bytes]]] = {}
         at = 0
         images = message.images
         for log, lsn, length in message.entries:
-            by_log.setdefault(log, []).append((Lsn(lsn), bytes(images[at : at + length])))
+            by_log.setdefault(log, []).append((lsn, bytes(images[at : at + length])))
             at += length
-        for log, status, covered in message.ranges:
-            sink = self._answered(_Kind.DIGEST, message.shard, log, message.request_id)
+        for each in message.ranges:
+            sink = self._answered(_Kind.DIGEST, message.shard, each.log, message.request_id)
             if sink is not None:
-                sink.on_digested(message.shard, Status(status), Lsn(covered), by_log.get(log, []), now)
+                sink.on_digested(message.shard, each.status, each.through, by_log.get(each.log, []), now)
 
     def on_cleaned(self, message: Cleaned, now: Micros) -> None:
         """Hand each log's part to its recovery."""
         for row in message.logs:
-            sink = self._answered(_Kind.CLEAN, message.shard, row[0], message.request_id)
+            sink = self._answered(_Kind.CLEAN, message.shard, row.log, message.request_id)
             if sink is not None:
                 sink.on_cleaned(message.shard, row, now)
 
@@ -204,13 +211,13 @@ def _split(rows: list[Row]) -> list[list[Row]]:
     return [rows[at : at + LOGS_PER_FRAME] for at in range(0, len(rows), LOGS_PER_FRAME)]
 
 
-def _seal_frames(rows: Iterable[SealRow]) -> list[list[SealRow]]:
-    frames: list[list[SealRow]] = []
+def _seal_frames(rows: Iterable[SealLog]) -> list[list[SealLog]]:
+    frames: list[list[SealLog]] = []
     pairs = 0
     for row in rows:
-        pairs += len(row[3])
+        pairs += len(row.generations)
         if not frames or len(frames[-1]) == LOGS_PER_FRAME or pairs > _PAIRS_PER_FRAME:
             frames.append([])
-            pairs = len(row[3])
+            pairs = len(row.generations)
         frames[-1].append(row)
     return frames

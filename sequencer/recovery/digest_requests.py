@@ -6,6 +6,7 @@ from logdevice_py.core.ids import LogId
 from logdevice_py.core.lsn import ESN_MAX, ESN_MIN, Epoch, Esn, Lsn, compose_lsn
 from logdevice_py.core.marks import hit
 from logdevice_py.core.units import Micros
+from logdevice_py.protocol.messages import DigestRange
 from sequencer.recovery.coalescing import AnswerSink
 from sequencer.recovery.context import RecoveryContext
 from sequencer.recovery.digest import EpochDigest
@@ -58,7 +59,7 @@ class DigestRequests:
         member.cancel_timer()
         settings = self._context.settings
         member.delay = max(member.delay, settings.digest_retry_initial_us)
-        row = (self._log, start, self._end, member.generation)
+        row = DigestRange(self._log, start, self._end, member.generation)
         self._context.requests.digest(self._sink, member.shard, settings.digest_bytes_max, row)
 
         def again(now: Micros) -> None:

@@ -14,9 +14,9 @@ from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros
 from logdevice_py.metadata.epoch_metadata import EpochInterval, TailRecord
 from logdevice_py.placement.failure_domains import FMajority
-from logdevice_py.protocol.messages import Mutated
+from logdevice_py.protocol.messages import CleanedLog, Mutated
 from sequencer.recovery.cleaner import Cleaner
-from sequencer.recovery.coalescing import AnswerSink, CleanedRow
+from sequencer.recovery.coalescing import AnswerSink
 from sequencer.recovery.context import RecoveryContext
 from sequencer.recovery.digest import CopyKind, EpochDigest
 from sequencer.recovery.digest_requests import DigestRequests
@@ -173,7 +173,7 @@ class EpochRecovery:
         if self._mutator is not None:
             self._mutator.on_mutated(message, now)
 
-    def on_cleaned(self, shard: ShardId, row: CleanedRow, now: Micros) -> None:
+    def on_cleaned(self, shard: ShardId, row: CleanedLog, now: Micros) -> None:
         """Answer to CLEAN."""
         if self._cleaner is not None:
             self._cleaner.on_cleaned(shard, row, now)

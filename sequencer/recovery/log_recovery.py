@@ -17,8 +17,7 @@ from logdevice_py.core.marks import hit
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros
 from logdevice_py.metadata.epoch_metadata import EpochMetaData, TailRecord
-from logdevice_py.protocol.messages import Mutated
-from sequencer.recovery.coalescing import CleanedRow, SealedRow
+from logdevice_py.protocol.messages import CleanedLog, Mutated, SealedLog
 from sequencer.recovery.context import RecoveryContext
 from sequencer.recovery.epoch_recovery import EpochRecovery
 from sequencer.recovery.epoch_store_call import EpochStoreCall
@@ -169,14 +168,13 @@ class LogRecovery:
         else:
             self._begin(now)
 
-    def on_sealed(self, shard: ShardId, generation: Generation, row: SealedRow, now: Micros) -> None:
+    def on_sealed(self, shard: ShardId, generation: Generation, row: SealedLog, now: Micros) -> None:
         """The log's part of a SEALED."""
         seal = self._seals.get(shard)
         if self.state is not LogRecoveryState.RECOVERING or seal is None:
             return
-        _, status, seal_epoch, node, _, _ = row
-        if status == Status.PREEMPTED and seal_epoch > self.seal_epoch:
-            self._finish_preempted(Epoch(seal_epoch), NodeId(node), now)
+        if row.status is Status.PREEMPTED and row.seal_epoch > self.seal_epoch:
+            self._finish_preempted(row.seal_epoch, row.seal_node, now)
         elif seal.on_sealed(generation, row, now):
             self._tell_epoch(shard, seal, now)
 
@@ -192,7 +190,7 @@ class LogRecovery:
         if self._epoch is not None:
             self._epoch.on_mutated(message, now)
 
-    def on_cleaned(self, shard: ShardId, row: CleanedRow, now: Micros) -> None:
+    def on_cleaned(self, shard: ShardId, row: CleanedLog, now: Micros) -> None:
         """The log's part of a CLEANED."""
         if self._epoch is not None:
             self._epoch.on_cleaned(shard, row, now)

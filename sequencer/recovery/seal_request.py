@@ -11,8 +11,8 @@ from logdevice_py.core.machine import Timer
 from logdevice_py.core.marks import hit
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros, Timestamp
-from logdevice_py.protocol.messages import EPOCHS_PER_SEALED
-from sequencer.recovery.coalescing import AnswerSink, SealedRow
+from logdevice_py.protocol.messages import EPOCHS_PER_SEALED, SealedLog, SealLog
+from sequencer.recovery.coalescing import AnswerSink
 from sequencer.recovery.context import RecoveryContext
 from sequencer.recovery.recovery_shard import SealedEpoch
 
@@ -62,7 +62,7 @@ class SealRequest:
             for index, (since, generation) in enumerate(self._generations)
             if index + 1 == len(self._generations) or self._generations[index + 1][0] > clean + 1
         ]
-        row = (int(self._log), int(self._seal_epoch), int(clean), [(int(s), int(g)) for s, g in generations])
+        row = SealLog(self._log, self._seal_epoch, clean, generations)
         self._context.requests.seal(self._sink, self._shard, row)
         self._delay = min(max(2 * self._delay, settings.seal_retry_initial_us), settings.seal_retry_max_us)
         self._set_timer(now + self._delay)
@@ -97,32 +97,32 @@ class SealRequest:
         hit("recovery_seal_repeated")
         self.send(now)
 
-    def on_sealed(self, generation: Generation, row: SealedRow, now: Micros) -> bool:
+    def on_sealed(self, generation: Generation, row: SealedLog, now: Micros) -> bool:
         """An answer other than PREEMPTED. True: it says something of the epochs."""
-        _, status, _, _, _, states = row
-        if status == Status.REBUILDING:
+        status, states = row.status, row.epochs
+        if status is Status.REBUILDING:
             self.state = SealState.REBUILDING
             self.epochs = {}
             self._full_up_to = None
             return True
-        if status != Status.OK:
+        if status is not Status.OK:
             hit("recovery_seal_refused")
             return False
         self.state = SealState.SEALED
         self._generation = generation
-        self._full_up_to = Epoch(states[-1][0]) if len(states) >= EPOCHS_PER_SEALED else None
+        self._full_up_to = states[-1].epoch if len(states) >= EPOCHS_PER_SEALED else None
         self.epochs = {
-            Epoch(epoch): SealedEpoch(
-                Epoch(epoch),
-                Status(status_of_epoch),
-                Esn(lng),
-                Esn(last),
-                Timestamp(last_timestamp),
-                Lsn(tail_lsn),
-                Timestamp(tail_timestamp),
+            each.epoch: SealedEpoch(
+                each.epoch,
+                each.status,
+                each.lng,
+                each.last_esn,
+                each.last_timestamp,
+                each.tail_lsn,
+                each.tail_timestamp,
                 generation,
             )
-            for epoch, status_of_epoch, lng, last, last_timestamp, tail_lsn, tail_timestamp in states
+            for each in states
         }
         self._delay = 0
         if all(state.status is Status.OK for state in self.epochs.values()):

@@ -6,11 +6,15 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import dataclasses
 import enum
 import inspect
+import io
 import sys
-from collections.abc import Iterator
+import textwrap
+import tokenize
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +88,8 @@ the fields, then the payload. Integers are big-endian. The fields are one msgpac
 out that a later version added. A frame has at most {large} bytes, {small} before HELLO is answered. A frame that breaks a rule ends its connection.
 
 Integers have bounds (below), a text is a msgpack string, bytes are a msgpack binary, a list and a tuple are msgpack arrays, a status is an integer
-([status codes](status_codes.md)). The payload is raw.
+([status codes](status_codes.md)). The payload is raw. A row, described below the message that holds it, is a msgpack array of its fields; so is what stands
+in parentheses.
 """
 _PAYLOADS = (("Images of entries", entry), ("Batches", batch), ("Keys", record_keys))
 
@@ -120,6 +125,37 @@ def _flags() -> Iterator[list[str]]:
         yield from ([each.__name__.removesuffix("Flags"), str(int(flag)), f"`{flag.name}`"] for flag in each)
 
 
+def _meanings(cls: type[Any]) -> dict[str, str]:
+    """The comments beside the annotations of a class."""
+    source = textwrap.dedent(inspect.getsource(cls))
+    body = ast.parse(source).body[0]
+    assert isinstance(body, ast.ClassDef)
+    fields = [each for each in body.body if isinstance(each, ast.AnnAssign)]
+    meanings: dict[str, str] = {}
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            name = [
+                each.target.id for each in fields if each.lineno <= token.start[0] and isinstance(each.target, ast.Name)
+            ][-1]
+            meanings[name] = " ".join((meanings.get(name, ""), token.string.lstrip("# "))).strip()
+    return meanings
+
+
+def _layout(cls: type[Any], fields: Iterable[tuple[str, FieldKind]], payload: str | None = None) -> Iterator[str]:
+    """The fields of a message or the places of a row, then the rows in them."""
+    meanings = _meanings(cls)
+    lines = [[f"`{name}`", _kind_of_field(kind), meanings.get(name, "")] for name, kind in fields]
+    if payload is not None:
+        lines.append([f"`{payload}`", "raw payload", meanings.get(payload, "")])
+    yield _table(["field", "kind", "meaning"], iter(lines))
+    for _, kind in fields:
+        row = kind.element if isinstance(kind, ListKind) else None
+        if isinstance(row, TupleKind) and row.row is not tuple:
+            yield f"### {row.name}\n"
+            yield " ".join(inspect.cleandoc(row.row.__doc__ or "").split()) + "\n"
+            yield from _layout(row.row, row.places)
+
+
 def messages_page() -> str:
     """docs/messages.md."""
     parts = [
@@ -137,11 +173,9 @@ def messages_page() -> str:
     for number in sorted(MessageType):
         codec = CODECS[number]
         parts.append(f"## {int(number)} {codec.name}\n")
-        parts.append(" ".join(inspect.cleandoc(codec.cls.__doc__ or "").split()) + "\n")
-        rows = [[f"`{name}`", _kind_of_field(kind)] for name, kind in codec.fields]
-        if codec.payload is not None:
-            rows.append([f"`{codec.payload}`", "raw payload"])
-        parts.append(_table(["field", "kind"], iter(rows)))
+        since = f" Since version {codec.since} of the protocol." if codec.since > 1 else ""
+        parts.append(" ".join(inspect.cleandoc(codec.cls.__doc__ or "").split()) + since + "\n")
+        parts += _layout(codec.cls, codec.fields, codec.payload)
     return "\n".join(parts)
 
 

@@ -137,7 +137,7 @@ class NodeRebuilding:
         """What clients are told."""
         version = self.set.version
         rows = [
-            (int(shard), int(generation), int(entry.authority_of(generation).value))
+            m.ShardStatusRow(shard, generation, entry.authority_of(generation).value)
             for shard, entry in sorted(self.set.shards.items())
             if (generation := entry.silent_up_to)
         ]

@@ -12,21 +12,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from logdevice_py.core.ids import LogId, PeerId
-from logdevice_py.core.lsn import Epoch, Esn, Lsn
+from logdevice_py.core.ids import PeerId
+from logdevice_py.core.lsn import Epoch
 from logdevice_py.core.marks import hit
 from logdevice_py.core.status import Status
-from logdevice_py.core.units import Micros, Timestamp
-from logdevice_py.protocol.messages import ANSWERS_PER_FRAME, Clean, Cleaned
+from logdevice_py.core.units import Micros
+from logdevice_py.protocol.messages import ANSWERS_PER_FRAME, Clean, Cleaned, CleanedLog, CleanLog
 from storage_node.log_state import LogState
 from storage_node.log_store.interface import EpochMetadataKind, LogMetadataKind
 from storage_node.reading.release import PurgeStarter
 from storage_node.shard import Shard
 from storage_node.stored_metadata import RecoveredEpoch, encode_epoch
 from storage_node.writing.shard_writes import WriteGroup
-
-CleanLog = tuple[int, int, int, int, int, int, int]
-CleanedLog = tuple[int, int, int, int, int]
 
 
 class CleanHandler:
@@ -56,8 +53,7 @@ class CleanHandler:
         answers: list[CleanedLog] = []
         writing: list[tuple[LogState, CleanLog]] = []
         for item in logs:
-            state = shard.log(LogId(item[0]))
-            epoch = Epoch(item[1])
+            state, epoch = shard.log(item.log), item.epoch
             if status is not Status.OK:
                 answers.append(self._answer(state, epoch, Status.FAILED))
             elif state.sealed > message.seal_epoch:
@@ -83,7 +79,7 @@ class CleanHandler:
     def _hold(self, peer: PeerId, message: Clean, state: LogState, item: CleanLog, now: Micros) -> None:
         if state.held_cleans is None:
             state.held_cleans = {}
-        epoch = Epoch(item[1])
+        epoch = item.epoch
         state.held_cleans[epoch] = partial(self._clean, peer, message, [item])
         if not state.clean_in_flight and epoch > state.clean_epoch + 1:
             self._purges.start(state, Epoch(epoch - 1), now)
@@ -91,7 +87,7 @@ class CleanHandler:
     @staticmethod
     def _put(group: WriteGroup, message: Clean, state: LogState, item: CleanLog) -> None:
         state.clean_in_flight += 1
-        epoch = Epoch(item[1])
+        epoch = item.epoch
         value = recovered_epoch(message.seal_epoch, item).encode()
         group.batch.put_epoch_metadata(state.log, epoch, EpochMetadataKind.RECOVERY, value)
         group.batch.put_log_metadata(state.log, LogMetadataKind.LAST_CLEAN, encode_epoch(epoch))
@@ -107,13 +103,13 @@ class CleanHandler:
     ) -> None:
         for state, item in writing:
             state.clean_in_flight -= 1
-            epoch, lng, last_esn = Epoch(item[1]), item[2], item[3]
+            epoch = item.epoch
             if status is Status.OK:
                 self._shard.metrics.epochs_cleaned += 1
                 state.note_recovered(epoch, recovered_epoch(message.seal_epoch, item).encode())
                 state.raise_clean_epoch(epoch)
                 self._shard.forget_lng(state)
-                self._shard.consolidate_later(state, epoch, lng + 1, last_esn)
+                self._shard.consolidate_later(state, epoch, item.lng + 1, item.last_esn)
                 answers.append(self._answer(state, epoch, Status.OK))
             else:
                 failed = status is Status.FAILED
@@ -124,7 +120,7 @@ class CleanHandler:
 
     @staticmethod
     def _answer(state: LogState, epoch: Epoch, status: Status) -> CleanedLog:
-        return (int(state.log), int(epoch), int(status), int(state.sealed), int(state.sealed_by))
+        return CleanedLog(state.log, epoch, status, state.sealed, state.sealed_by)
 
     def _send(self, peer: PeerId, message: Clean, answers: list[CleanedLog]) -> None:
         for begin in range(0, len(answers), ANSWERS_PER_FRAME):
@@ -134,7 +130,6 @@ class CleanHandler:
 
 def recovered_epoch(seal_epoch: Epoch, item: CleanLog) -> RecoveredEpoch:
     """What CLEAN says of one epoch."""
-    _, _, lng, last_esn, tail_lsn, tail_timestamp, authoritative = item
     return RecoveredEpoch(
-        seal_epoch, Esn(lng), Esn(last_esn), Lsn(tail_lsn), Timestamp(tail_timestamp), bool(authoritative)
+        seal_epoch, item.lng, item.last_esn, item.tail_lsn, item.tail_timestamp, bool(item.authoritative)
     )

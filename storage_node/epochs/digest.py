@@ -20,7 +20,7 @@ from logdevice_py.core.lsn import ESN_MAX, Lsn, compose_lsn, epoch_of
 from logdevice_py.core.marks import hit
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros
-from logdevice_py.protocol.messages import FIELDS_BUDGET, Digest, Digested
+from logdevice_py.protocol.messages import FIELDS_BUDGET, Digest, Digested, DigestedRange, LogEntry
 from storage_node.epochs.epoch_ends import known_ends, with_ends
 from storage_node.log_state import LogState
 from storage_node.log_store.interface import ReadResult
@@ -50,8 +50,8 @@ class _Job:
         self.room = room
         """Bytes of images that may still be added; an answer holds at least one entry all the same."""
         self.entries_max = (FIELDS_BUDGET - _RANGE_SIZE * len(message.ranges)) // _ENTRY_SIZE - _DAMAGED_MAX
-        self.ranges: list[tuple[int, int, int]] = []
-        self.entries: list[tuple[int, int, int]] = []
+        self.ranges: list[DigestedRange] = []
+        self.entries: list[LogEntry] = []
         self.images: list[bytes] = []
         self.index = 0
         """The range at work."""
@@ -104,7 +104,7 @@ class DigestHandler:
         self._ranges += len(message.ranges)
 
     def _refuse(self, peer: PeerId, message: Digest, status: Status) -> None:
-        ranges = [(int(log), int(status), max(first - 1, 0)) for log, first, _, _ in message.ranges]
+        ranges = [DigestedRange(each.log, status, Lsn(max(each.first - 1, 0))) for each in message.ranges]
         self._send(peer, message, ranges, [], [])
 
     def _put_in_line(self, job: _Job) -> None:
@@ -153,7 +153,7 @@ class DigestHandler:
 
     def _waits_for_stores(self, job: _Job) -> bool:
         stores = self._shard.recovery_stores
-        log = stores.find(LogId(row[0]) for row in job.message.ranges)
+        log = stores.find(each.log for each in job.message.ranges)
         if log is None:
             return False
         hit("digest_waits_for_stores")
@@ -186,10 +186,10 @@ class DigestHandler:
                 job.status = Status.REBUILDING
                 self._finish_range(job, log, last)
                 continue
-            if is_metadata_log(LogId(log)) and not self._shard.vouches_for_metadata and not generation:
+            if is_metadata_log(log) and not self._shard.vouches_for_metadata and not generation:
                 # An earlier generation may have held copies. Who names this one asks only what was stored since.
                 job.status = Status.REBUILDING
-            state = self._shard.find(LogId(log))
+            state = self._shard.find(log)
             if state is None or job.position > last:
                 self._finish_range(job, log, last)
                 continue
@@ -202,17 +202,17 @@ class DigestHandler:
             entries_max = max(1, job.entries_max - len(job.entries))
 
             def done(
-                result: ReadResult, now: Micros, job: _Job = job, state: LogState = state, last: Lsn = Lsn(last)
+                result: ReadResult, now: Micros, job: _Job = job, state: LogState = state, last: Lsn = last
             ) -> None:
                 self._on_read(job, state, last, result)
 
-            self._shard.reads.read(state.log, job.position, Lsn(last), room, entries_max, done)
+            self._shard.reads.read(state.log, job.position, last, room, entries_max, done)
             return
         self._at_work -= 1
         self._send(job.peer, job.message, job.ranges, job.entries, job.images)
 
-    def _from_memory(self, job: _Job, state: LogState, last: int) -> None:
-        through = Lsn(last)
+    def _from_memory(self, job: _Job, state: LogState, last: Lsn) -> None:
+        through = last
         recent = () if state.recent is None else state.recent.between(job.position, through)
         for lsn, image in with_ends(recent, self._end(job, state, through)):
             if job.full and job.entries:
@@ -254,14 +254,14 @@ class DigestHandler:
         return known_ends(state, self._shard.shard, job.position, last)[0]
 
     @staticmethod
-    def _add(job: _Job, log: int, lsn: Lsn, image: bytes) -> None:
-        job.entries.append((log, lsn, len(image)))
+    def _add(job: _Job, log: LogId, lsn: Lsn, image: bytes) -> None:
+        job.entries.append(LogEntry(log, lsn, len(image)))
         job.images.append(image)
         job.room -= len(image)
 
     @staticmethod
-    def _finish_range(job: _Job, log: int, through: int) -> None:
-        job.ranges.append((int(log), int(job.status), int(through)))
+    def _finish_range(job: _Job, log: LogId, through: Lsn) -> None:
+        job.ranges.append(DigestedRange(log, job.status, through))
         job.index += 1
         job.position = Lsn(0)
         job.status = Status.OK
@@ -270,8 +270,8 @@ class DigestHandler:
         self,
         peer: PeerId,
         message: Digest,
-        ranges: list[tuple[int, int, int]],
-        entries: list[tuple[int, int, int]],
+        ranges: list[DigestedRange],
+        entries: list[LogEntry],
         images: list[bytes],
     ) -> None:
         payload = images[0] if len(images) == 1 else b"".join(images)

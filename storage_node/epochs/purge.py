@@ -29,14 +29,23 @@ from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from logdevice_py.core.ids import Generation, LogId, PeerId, ShardId, node_of, node_peer
-from logdevice_py.core.lsn import ESN_MAX, Epoch, Esn, Lsn, compose_lsn, epoch_of
+from logdevice_py.core.lsn import (
+    EPOCH_INVALID,
+    ESN_INVALID,
+    ESN_MAX,
+    LSN_INVALID,
+    Epoch,
+    Lsn,
+    compose_lsn,
+    epoch_of,
+)
 from logdevice_py.core.machine import Timer, backoff
 from logdevice_py.core.marks import hit
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros, Timestamp
 from logdevice_py.metadata.epoch_metadata import EpochInterval, interval_at
 from logdevice_py.placement.failure_domains import Authority, FMajority
-from logdevice_py.protocol.messages import Digested, EpochRecoveryMetadata, GetEpochRecoveryMetadata
+from logdevice_py.protocol.messages import Digested, EpochEnd, EpochRecoveryMetadata, GetEpochRecoveryMetadata
 from storage_node.log_state import LogState
 from storage_node.log_store.interface import EpochMetadataKind, LogMetadataKind
 from storage_node.shard import Shard
@@ -130,20 +139,25 @@ class LogPurge:
         """What a peer knows."""
         if self.state is not PurgeState.ASKING:
             return
-        for epoch, status, seal, lng, last, tail, timestamp, authoritative in message.epochs:
-            peers = self._asked.get(Epoch(epoch))
+        for each in message.epochs:
+            peers = self._asked.get(each.epoch)
             if peers is None:
                 continue
             peers.discard(message.shard)
-            if status == Status.OK:
+            if each.status is Status.OK:
                 self._note(
-                    Epoch(epoch),
+                    each.epoch,
                     RecoveredEpoch(
-                        Epoch(seal), Esn(lng), Esn(last), Lsn(tail), Timestamp(timestamp), bool(authoritative)
+                        each.seal_epoch,
+                        each.lng,
+                        each.last_esn,
+                        each.tail_lsn,
+                        each.tail_timestamp,
+                        bool(each.authoritative),
                     ),
                 )
-            elif status == Status.EMPTY:
-                self._trimmed.add(Epoch(epoch))
+            elif each.status is Status.EMPTY:
+                self._trimmed.add(each.epoch)
         self._go_on(now)
 
     def on_peer_up(self, peer: PeerId, now: Micros) -> None:
@@ -440,17 +454,20 @@ def answer_epoch_recovery_metadata(shard: Shard, peer: PeerId, message: GetEpoch
         end = None if known is None else known.get(number)
         if end is None:
             trimmed = state is not None and number < min(epoch_of(state.trim_point), state.clean_epoch)
-            epochs.append((number, int(Status.EMPTY if trimmed else Status.NOTREADY), 0, 0, 0, 0, 0, 0))
+            status = Status.EMPTY if trimmed else Status.NOTREADY
+            epochs.append(
+                EpochEnd(Epoch(number), status, EPOCH_INVALID, ESN_INVALID, ESN_INVALID, LSN_INVALID, Timestamp(0), 0)
+            )
         else:
             epochs.append(
-                (
-                    number,
-                    int(Status.OK),
-                    int(end.seal_epoch),
-                    int(end.lng),
-                    int(end.last_digest_esn),
-                    int(end.tail_lsn),
-                    int(end.tail_timestamp),
+                EpochEnd(
+                    Epoch(number),
+                    Status.OK,
+                    end.seal_epoch,
+                    end.lng,
+                    end.last_digest_esn,
+                    end.tail_lsn,
+                    end.tail_timestamp,
                     int(end.authoritative),
                 )
             )

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from logdevice_py.core.entry import parse_header
-from logdevice_py.core.ids import Generation, LogId, NodeId, PeerId
+from logdevice_py.core.ids import Generation, PeerId
 from logdevice_py.core.lsn import (
+    EPOCH_INVALID,
     ESN_INVALID,
     ESN_MAX,
     ESN_MIN,
@@ -27,8 +28,8 @@ from logdevice_py.core.lsn import (
 from logdevice_py.core.marks import hit
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros, Timestamp
-from logdevice_py.protocol.messages import EPOCHS_PER_SEALED, FIELDS_BUDGET, Seal, Sealed
-from storage_node.log_state import LogState
+from logdevice_py.protocol.messages import EPOCHS_PER_SEALED, FIELDS_BUDGET, EpochState, Seal, Sealed, SealedLog
+from storage_node.log_state import NO_NODE, LogState
 from storage_node.log_store.interface import LogMetadataKind, ReadResult
 from storage_node.shard import Shard
 from storage_node.stored_metadata import encode_seal
@@ -37,7 +38,6 @@ _NO_TIME: Final = Timestamp(0)
 _STATE_SIZE: Final = 45
 _ROW_SIZE: Final = 33
 """Bytes that a state of an epoch, and a row without its states, take in a message at most."""
-SealedLog = tuple[int, int, int, int, int, list[tuple[int, int, int, int, int, int, int]]]
 Generations = Sequence[tuple[int, int]]
 
 
@@ -54,16 +54,16 @@ class EpochFacts:
     tail_lsn: Lsn = LSN_INVALID
     tail_timestamp: Timestamp = _NO_TIME
 
-    def wire(self) -> tuple[int, int, int, int, int, int, int]:
+    def row(self) -> EpochState:
         """As SEALED carries it."""
-        return (
-            int(self.epoch),
-            int(self.status),
-            int(self.lng),
-            int(self.last_esn),
-            int(self.last_timestamp),
-            int(self.tail_lsn),
-            int(self.tail_timestamp),
+        return EpochState(
+            self.epoch,
+            self.status,
+            self.lng,
+            self.last_esn,
+            self.last_timestamp,
+            self.tail_lsn,
+            self.tail_timestamp,
         )
 
 
@@ -90,17 +90,17 @@ class SealHandler:
         shard = self._shard
         status = shard.status()
         if status is not Status.OK:
-            refused: list[SealedLog] = [(log, int(status), 0, -1, 0, []) for log, _, _, _ in message.logs]
+            refused = [SealedLog(each.log, status, EPOCH_INVALID, NO_NODE, LSN_INVALID, []) for each in message.logs]
             self._send(peer, message, refused, Generation(0))
             return
         accepted: list[LogState] = []
-        for number, epoch, _, _ in message.logs:
-            state = shard.log(LogId(number))
-            if epoch < max(state.sealed, state.soft_epoch):
+        for each in message.logs:
+            state = shard.log(each.log)
+            if each.seal_epoch < max(state.sealed, state.soft_epoch):
                 continue
             shard.metrics.seals += 1
-            if epoch > state.seal_epoch:
-                state.seal_epoch, state.seal_node = Epoch(epoch), NodeId(message.node)
+            if each.seal_epoch > state.seal_epoch:
+                state.seal_epoch, state.seal_node = each.seal_epoch, message.node
             accepted.append(state)
         if not accepted:
             self._on_sealed(peer, message, Status.OK)
@@ -118,18 +118,18 @@ class SealHandler:
         """The seals are durable: gather what the epochs have."""
         shard = self._shard
         answer = _Answer(peer, message, outstanding=1)
-        for number, epoch, clean_epoch, generations in message.logs:
-            state = shard.log(LogId(number))
+        for each in message.logs:
+            state, generations = shard.log(each.log), each.generations
             outcome = status
-            if status is Status.OK and Epoch(epoch) < max(state.sealed, state.soft_epoch):
+            if status is Status.OK and each.seal_epoch < max(state.sealed, state.soft_epoch):
                 # Also one that was accepted: a soft seal may have come while it was written.
                 hit("seal_preempted")
                 shard.metrics.seals_preempted += 1
                 outcome = Status.PREEMPTED
             facts = []
             if outcome is Status.OK:
-                facts = listed_epochs(state, clean_epoch, epoch, generations, shard)
-            answer.logs.append((state, Epoch(epoch), outcome, facts))
+                facts = listed_epochs(state, each.clean_epoch, each.seal_epoch, generations, shard)
+            answer.logs.append((state, each.seal_epoch, outcome, facts))
             for fact in facts:
                 if fact.status is Status.OK or not shard.is_other_generation(generation_at(generations, fact.epoch)):
                     self._gather(answer, state, fact)
@@ -194,13 +194,13 @@ class SealHandler:
                 status, facts = Status.PREEMPTED, []
             node = state.soft_node if state.soft_epoch > state.sealed else state.sealed_by
             logs.append(
-                (
-                    int(state.log),
-                    int(status),
-                    int(max(holds, 0)),
-                    int(node),
-                    int(state.trim_point),
-                    [fact.wire() for fact in facts],
+                SealedLog(
+                    state.log,
+                    status,
+                    max(holds, EPOCH_INVALID),
+                    node,
+                    state.trim_point,
+                    [fact.row() for fact in facts],
                 )
             )
         self._send(answer.peer, answer.message, logs, self._shard.generation)
@@ -210,7 +210,7 @@ class SealHandler:
         parts: list[list[SealedLog]] = [[]]
         size = 0
         for row in logs:
-            cost = _ROW_SIZE + _STATE_SIZE * len(row[5])
+            cost = _ROW_SIZE + _STATE_SIZE * len(row.epochs)
             if size + cost > FIELDS_BUDGET and parts[-1]:
                 hit("sealed_split")
                 parts.append([])

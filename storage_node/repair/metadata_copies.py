@@ -11,7 +11,7 @@ from logdevice_py.core.lsn import LSN_OLDEST, Lsn
 from logdevice_py.core.marks import hit
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros
-from logdevice_py.protocol.messages import FetchMetadata, MetadataFetched
+from logdevice_py.protocol.messages import FetchMetadata, LogEntry, MetadataFetched
 from storage_node.log_state import LogState
 from storage_node.log_store.interface import ReadResult
 from storage_node.shard import Shard
@@ -136,7 +136,7 @@ class MetadataCopiesHandler:
                 through=through,
                 ended=ended,
                 config_version=self._shard.config.version,
-                entries=[(int(log), int(lsn), len(image)) for log, lsn, image in sent],
+                entries=[LogEntry(log, lsn, len(image)) for log, lsn, image in sent],
                 images=b"".join([image for _, _, image in sent]),
             ),
         )

@@ -228,10 +228,9 @@ class MetadataRegaining:
         """Store what is later than what is here."""
         shard, at = self._shard, 0
         taken: list[tuple[EntryHeader, bytes]] = []
-        for number, lsn, length in message.entries:
+        for log, lsn, length in message.entries:
             image = message.images[at : at + length]
             at += length
-            log = LogId(number)
             try:
                 header = parse_header(image)
                 check_body(image, header)

@@ -6,11 +6,21 @@ from collections.abc import Sequence
 from functools import partial
 
 from logdevice_py.core.ids import LogId, PeerId, is_metadata_log
-from logdevice_py.core.lsn import EPOCH_MAX, ESN_MAX, LSN_MAX, LSN_OLDEST, Epoch, Lsn, compose_lsn, epoch_of
+from logdevice_py.core.lsn import (
+    EPOCH_INVALID,
+    EPOCH_MAX,
+    ESN_MAX,
+    LSN_MAX,
+    LSN_OLDEST,
+    Epoch,
+    Lsn,
+    compose_lsn,
+    epoch_of,
+)
 from logdevice_py.core.marks import hit
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros
-from logdevice_py.protocol.messages import ANSWERS_PER_FRAME, CheckSeal, SealChecked, Trim, Trimmed
+from logdevice_py.protocol.messages import ANSWERS_PER_FRAME, CheckedLog, CheckSeal, SealChecked, Trim, Trimmed
 from storage_node.log_state import NO_NODE, LogState
 from storage_node.log_store.interface import EpochMetadataKind, LogMetadataKind
 from storage_node.shard import Shard
@@ -182,11 +192,11 @@ def check_seals(shard: Shard, peer: PeerId, message: CheckSeal) -> None:
     for log in message.logs:
         state = shard.find(LogId(log))
         if state is None:
-            logs.append((log, 0, int(NO_NODE)))
+            logs.append(CheckedLog(LogId(log), EPOCH_INVALID, NO_NODE))
         elif state.soft_epoch > state.sealed:
-            logs.append((log, int(state.soft_epoch), int(state.soft_node)))
+            logs.append(CheckedLog(state.log, state.soft_epoch, state.soft_node))
         else:
-            logs.append((log, int(state.sealed), int(state.sealed_by)))
+            logs.append(CheckedLog(state.log, state.sealed, state.sealed_by))
     for begin in range(0, max(len(logs), 1), ANSWERS_PER_FRAME):
         part = logs[begin : begin + ANSWERS_PER_FRAME]
         shard.out.send(peer, SealChecked(request_id=message.request_id, shard=message.shard, logs=part))

@@ -12,9 +12,10 @@ from __future__ import annotations
 import pytest
 
 from logdevice_py.core.ids import node_peer
+from logdevice_py.core.lsn import Epoch, Esn, Lsn
 from logdevice_py.core.status import Status
-from logdevice_py.core.units import SECOND
-from logdevice_py.protocol.messages import EpochRecoveryMetadata, GetEpochRecoveryMetadata
+from logdevice_py.core.units import SECOND, Timestamp
+from logdevice_py.protocol.messages import EpochEnd, EpochRecoveryMetadata, GetEpochRecoveryMetadata
 from tests.simulation.deliberate import FAULTS
 from tests.simulation.history import Violation
 from tests.unit.storage_node.fakes import SYNC_LOG, ShardDriver, lsn, release, stores
@@ -29,7 +30,7 @@ def play(*, complete: bool) -> None:
     shard.tell_history([], complete=complete)
     shard.advance(10 * SECOND)
     for question in shard.take(GetEpochRecoveryMetadata):
-        row = (1, int(Status.NOTREADY), 0, 0, 0, 0, 0, 0)
+        row = EpochEnd(Epoch(1), Status.NOTREADY, Epoch(0), Esn(0), Esn(0), Lsn(0), Timestamp(0), 0)
         answer = EpochRecoveryMetadata(request_id=question.request_id, shard=question.shard, log=SYNC_LOG, epochs=[row])
         shard.turn((node_peer(question.shard), answer))
     if shard.stored() != held:

@@ -24,7 +24,7 @@ def play() -> None:
     shard.turn(*stores([lsn(3, 1)]))
     shard.turn(seal(3))
     sealed = shard.take_one(Sealed)
-    assert [row[1] for row in sealed.logs] == [Status.OK]
+    assert [row.status for row in sealed.logs] == [Status.OK]
     shard.power_cut()
     shard.turn(*stores([lsn(3, 2)]))
     answer = shard.take_one(Stored)

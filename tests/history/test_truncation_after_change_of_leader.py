@@ -14,9 +14,10 @@ from __future__ import annotations
 import pytest
 
 from logdevice_py.core.ids import node_peer
+from logdevice_py.core.lsn import Epoch, Esn
 from logdevice_py.core.status import Status
-from logdevice_py.core.units import SECOND
-from logdevice_py.protocol.messages import EpochRecoveryMetadata, GetEpochRecoveryMetadata
+from logdevice_py.core.units import SECOND, Timestamp
+from logdevice_py.protocol.messages import EpochEnd, EpochRecoveryMetadata, GetEpochRecoveryMetadata
 from tests.simulation.deliberate import FAULTS
 from tests.simulation.history import Violation
 from tests.unit.storage_node.fakes import SYNC_LOG, ShardDriver, interval, lsn, release, stores
@@ -38,7 +39,7 @@ def play() -> None:
     if shard.stored() != held:
         raise Violation(f"nobody has answered, and of {held} only {shard.stored()} are left")
     for question in questions:
-        row = (1, int(Status.OK), 1, RECOVERED_LNG, 5, int(lsn(1, 5)), 0, 1)
+        row = EpochEnd(Epoch(1), Status.OK, Epoch(1), Esn(RECOVERED_LNG), Esn(5), lsn(1, 5), Timestamp(0), 1)
         answer = EpochRecoveryMetadata(request_id=question.request_id, shard=question.shard, log=SYNC_LOG, epochs=[row])
         shard.turn((node_peer(question.shard), answer))
     if shard.stored() != held[:RECOVERED_LNG]:

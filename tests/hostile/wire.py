@@ -58,6 +58,25 @@ class Layout:
     has_payload: bool
 
 
+_ROWS = {
+    match[1]: match[2]
+    for match in re.finditer(r"^### (\w+)\n\n.+\n\n((?:\|.*\n)+)", _PAGE.split("## Payloads")[1], re.M)
+}
+"""Tables of rows."""
+
+
+def _fields(table: str) -> Iterator[tuple[str, str]]:
+    for match in re.finditer(r"^\| `(\w+)` \| ([^|]+) \| .*\|$", table, re.M):
+        yield match[1], match[2].strip()
+
+
+def _whole_kind(text: str) -> Kind:
+    kind, rest = _kind(text)
+    limit = re.fullmatch(r" \(at most (\d+)\)", rest)
+    assert limit or not rest, text
+    return replace(kind, count_max=int(limit[1])) if limit else kind
+
+
 def _kind(text: str) -> tuple[Kind, str]:
     """The kind at the beginning, and what follows it."""
     if text.startswith("list of "):
@@ -66,13 +85,16 @@ def _kind(text: str) -> tuple[Kind, str]:
     if text.startswith("("):
         elements, rest = [], text[1:]
         while not rest.startswith(")"):
-            element, rest = _kind(rest)
+            element, rest = _kind(rest.partition(": ")[2])
             elements.append(element)
             rest = rest.removeprefix(", ")
         return Kind("tuple", tuple(elements)), rest[1:]
     for name in sorted(_SIMPLE, key=len, reverse=True):
         if text.startswith(name):
             return Kind(name), text[len(name) :]
+    row = text.partition(" ")[0]
+    if row in _ROWS:
+        return Kind("tuple", tuple(_whole_kind(kind) for _, kind in _fields(_ROWS[row]))), text[len(row) :]
     raise ValueError(f"docs/messages.md has a kind that is not explained: {text}")
 
 
@@ -80,16 +102,12 @@ def _layouts() -> Iterator[Layout]:
     for part in re.split(r"^## (?=\d+ \w+$)", _PAGE, flags=re.M)[1:]:
         number, name = part.split("\n", 1)[0].split()
         fields, has_payload = [], False
-        for match in re.finditer(r"^\| `(\w+)` \| (.+) \|$", part, re.M):
-            kind, rest = _kind(match[2])
-            limit = re.fullmatch(r" \(at most (\d+)\)", rest)
-            assert limit or not rest, match[2]
-            if limit:
-                kind = replace(kind, count_max=int(limit[1]))
+        for field, text in _fields(part.split("\n### ")[0]):
+            kind = _whole_kind(text)
             if kind.name == "raw payload":
                 has_payload = True
             else:
-                fields.append((match[1], kind))
+                fields.append((field, kind))
         yield Layout(int(number), name, tuple(fields), has_payload)
 
 

@@ -24,9 +24,10 @@ from client.client import Client
 from client.read.items import CorruptRecord, Record
 from client.takeover import stored_frames
 from logdevice_py.core.batch import Compression, encode_batch
-from logdevice_py.core.ids import LogId, NodeId, shard_id
-from logdevice_py.core.lsn import EPOCH_MAX, LSN, LSN_MAX
+from logdevice_py.core.ids import Generation, LogId, NodeId, shard_id
+from logdevice_py.core.lsn import EPOCH_INVALID, EPOCH_MAX, ESN_INVALID, LSN, LSN_INVALID, LSN_MAX, Epoch, Lsn
 from logdevice_py.core.status import LogDeviceError, Status
+from logdevice_py.core.units import Timestamp
 from logdevice_py.protocol import messages as m
 from server.dev import layout
 from tests.integration.hostile import ALL_CODECS, HostilePeer, Imagination, connected
@@ -291,9 +292,8 @@ async def test_digests_that_nobody_reads(target: Target) -> None:
     async with connected(peers):
         assert all(await asyncio.gather(*(peer.greet() for peer in peers)))
         for index, peer in enumerate(peers):
-            digest = m.Digest(
-                request_id=1, shard=shard_id(NodeId(index // 2)), bytes_max=2**32 - 1, ranges=[(BIG, 1, LSN_MAX, 0)]
-            )
+            whole = m.DigestRange(BIG, Lsn(1), LSN_MAX, Generation(0))
+            digest = m.Digest(request_id=1, shard=shard_id(NodeId(index // 2)), bytes_max=2**32 - 1, ranges=[whole])
             await peer.say(*[digest] * 800)
         await target.stream.more(200)
         await asyncio.sleep(1.5)
@@ -302,7 +302,7 @@ async def test_digests_that_nobody_reads(target: Target) -> None:
 async def test_digests_of_thousands_of_ranges(target: Target) -> None:
     async with target.peer(1) as peer:
         assert await peer.greet()
-        ranges = [(1000 + number, 1, 2**32, 0) for number in range(4096)]
+        ranges = [m.DigestRange(LogId(1000 + number), Lsn(1), Lsn(2**32), Generation(0)) for number in range(4096)]
         digest = m.Digest(request_id=1, shard=shard_id(NodeId(1)), bytes_max=1, ranges=ranges)
         await peer.say(*[digest] * 300)
         await target.stream.more(200)
@@ -489,11 +489,15 @@ async def test_messages_of_nodes_are_not_taken_from_clients(target: Target) -> N
                     request_id=1,
                     shard=shard,
                     node=NodeId(0),
-                    logs=[(HONEST, EPOCH_MAX, 0, []), (BIG, EPOCH_MAX, 0, [])],
+                    logs=[m.SealLog(log, EPOCH_MAX, EPOCH_INVALID, []) for log in (HONEST, BIG)],
                 ),
                 m.Release(shard=shard, logs=[(HONEST, LSN_MAX)]),
                 m.Clean(
-                    request_id=1, shard=shard, seal_epoch=EPOCH_MAX, node=NodeId(0), logs=[(HONEST, 1, 0, 0, 0, 0, 1)]
+                    request_id=1,
+                    shard=shard,
+                    seal_epoch=EPOCH_MAX,
+                    node=NodeId(0),
+                    logs=[m.CleanLog(HONEST, Epoch(1), ESN_INVALID, ESN_INVALID, LSN_INVALID, Timestamp(0), 1)],
                 ),
             )
             for codec in ALL_CODECS:

@@ -132,7 +132,7 @@ def purge_skipped(original: Change) -> Change:
 )
 def purge_from_the_start(original: Change) -> Change:
     def on_recovery_metadata(self: LogPurge, message: Any, now: Any) -> None:
-        rows = [(epoch, status, seal, 0, *rest) for epoch, status, seal, _, *rest in message.epochs]
+        rows = [row._replace(lng=ESN_INVALID) for row in message.epochs]
         original(self, replace(message, epochs=rows), now)
 
     return on_recovery_metadata

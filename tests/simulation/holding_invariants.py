@@ -53,7 +53,7 @@ class HoldingInvariants:
 
     def on_digest(self, message: Digest) -> None:
         """A shard is asked what it holds."""
-        asked = {log: (first, generation) for log, first, _, generation in message.ranges if log in self._logs}
+        asked = {each.log: (each.first, each.generation) for each in message.ranges if each.log in self._logs}
         if asked:
             self._asked[message.request_id, message.shard] = asked
             if len(self._asked) > _ASKED_MAX:
@@ -65,11 +65,11 @@ class HoldingInvariants:
         if asked is None:
             return
         shard = ShardId(message.shard)
-        shown = {(log, lsn) for log, lsn, _ in message.entries}
-        for log, status, covered in message.ranges:
-            if log in asked and status == Status.OK:
-                first, generation = asked[log]
-                self._check(node, shard, generation, self._logs[LogId(log)], first, covered, shown)
+        shown = {(entry.log, entry.lsn) for entry in message.entries}
+        for told in message.ranges:
+            if told.log in asked and told.status is Status.OK:
+                first, generation = asked[told.log]
+                self._check(node, shard, generation, self._logs[told.log], first, told.through, shown)
 
     def _check(
         self,

@@ -453,12 +453,12 @@ class Invariants:
             self._on_acknowledged(model, message.lsn, message.copyset)
             return
         lsn = int(message.lsn)
-        for count, _, _, copyset in message.split:
-            for _ in range(count):
-                self._on_acknowledged(model, lsn, copyset)
+        for run in message.split:
+            for _ in range(run.records):
+                self._on_acknowledged(model, lsn, run.copyset)
                 lsn += 1
 
-    def _on_acknowledged(self, model: LogModel, lsn: int, shards: list[int]) -> None:
+    def _on_acknowledged(self, model: LogModel, lsn: int, shards: list[ShardId]) -> None:
         """A client is told that the shards have the entry; none: they are not told."""
         if shards:
             entry = model.entries.get(lsn)
@@ -506,13 +506,13 @@ class Invariants:
     # Seals and versions
 
     def _on_sealed(self, node: SimNode, message: Sealed) -> None:
-        for log, status, epoch, _, _, _ in message.logs:
-            model = self.logs.get(LogId(log))
-            if model is None or status != Status.OK:
+        for row in message.logs:
+            model = self.logs.get(row.log)
+            if model is None or row.status is not Status.OK:
                 continue
             shard, generation = message.shard, self._generations.get(message.shard, 0)
             by_generation = model.sealed.setdefault(shard, {})
-            by_generation[generation] = max(by_generation.get(generation, 0), epoch)
+            by_generation[generation] = max(by_generation.get(generation, 0), row.seal_epoch)
             self._note_fence(model, by_generation[generation])
 
     def _note_fence(self, model: LogModel, until: int) -> None:

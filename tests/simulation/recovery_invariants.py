@@ -134,23 +134,23 @@ class RecoveryInvariants:
             self._draining.add((message.log, message.lsn, message.wave))
 
     def _on_digest(self, node: SimNode, message: Digest) -> None:
-        for log, first, _, _ in message.ranges:
-            self._asked.pop((node.id, node.starts, log, first >> 32), None)
+        for asked in message.ranges:
+            self._asked.pop((node.id, node.starts, asked.log, asked.first >> 32), None)
 
     def _on_clean(self, node: SimNode, message: Clean) -> None:
         for row in message.logs:
-            self._ends.add((row[0], row[1], row[2]))
-            if (model := self._logs.get(row[0])) is not None:
-                model.recovered_from[row[1]] = max(row[2], model.recovered_from.get(row[1], 0))
-            self._asked.setdefault((node.id, node.starts, row[0], row[1]), set()).add(message.shard)
+            self._ends.add((row.log, row.epoch, row.lng))
+            if (model := self._logs.get(row.log)) is not None:
+                model.recovered_from[row.epoch] = max(row.lng, model.recovered_from.get(row.epoch, 0))
+            self._asked.setdefault((node.id, node.starts, row.log, row.epoch), set()).add(message.shard)
 
     def _on_cleaned(self, node: SimNode, message: Cleaned) -> None:
-        for log, epoch, status, _, _ in message.logs:
-            if status == Status.OK:
-                self._cleaned.setdefault((log, epoch), set()).add(message.shard)
+        for row in message.logs:
+            if row.status is Status.OK:
+                self._cleaned.setdefault((row.log, row.epoch), set()).add(message.shard)
 
     def _on_sealed(self, node: SimNode, message: Sealed) -> None:
-        if any(state[1] != Status.OK for row in message.logs for state in row[5]):
+        if any(state.status is not Status.OK for row in message.logs for state in row.epochs):
             self._lacking.add(message.shard)
 
     def _on_epoch_recovered(self, node: SimNode, operation: SetLastCleanEpoch) -> None:

@@ -20,7 +20,7 @@ from logdevice_py.core.lsn import EPOCH_INVALID, ESN_MAX, LSN, Epoch, Esn, Lsn, 
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import SECOND, Timestamp
 from logdevice_py.metadata.epoch_metadata import EpochInterval
-from logdevice_py.protocol.messages import Digest, Digested, Stored
+from logdevice_py.protocol.messages import Digest, Digested, DigestedRange, DigestRange, LogEntry, Stored
 from server.simulation.machines import SimMachines
 from storage_node.log_store import keys
 from storage_node.log_store.interface import LogMetadataKind, WriteBatch, WriteShard
@@ -151,9 +151,10 @@ class TestDigests:
 
     def show(self, *lsns: int, status: Status = Status.OK, first: int = 0, generation: int = 1) -> None:
         until = compose_lsn(Epoch(3), ESN_MAX)
-        self.holding.on_digest(Digest(request_id=1, shard=OWN, bytes_max=1, ranges=[(LOG, first, until, generation)]))
-        entries = [(int(LOG), lsn, 0) for lsn in lsns]
-        ranges = [(int(LOG), int(status), int(until))]
+        asked = DigestRange(LOG, Lsn(first), until, Generation(generation))
+        self.holding.on_digest(Digest(request_id=1, shard=OWN, bytes_max=1, ranges=[asked]))
+        entries = [LogEntry(LOG, Lsn(lsn), 0) for lsn in lsns]
+        ranges = [DigestedRange(LOG, status, until)]
         self.holding.on_digested(
             self.node, Digested(request_id=1, shard=OWN, ranges=ranges, entries=entries, images=b"")
         )

@@ -55,7 +55,7 @@ def recovered_twice(it: FaultInstance) -> None:
         it.after(_AWAY_MAX, partial(come_back, holder))
 
         def is_clean(node: SimNode, peer: PeerId, message: Any) -> bool:
-            return type(message) is Cleaned and any(row[0] == log and row[2] == Status.OK for row in message.logs)
+            return type(message) is Cleaned and any(row.log == log and row.status is Status.OK for row in message.logs)
 
         when_sent(it, is_clean, lambda clean, peer, message: it.after(0, partial(again, clean, peer, holder, log)))
 

@@ -37,7 +37,7 @@ def _logs(message: Any) -> list[LogId]:
     if type(message) in (Mutated, EpochRecoveryMetadata):
         return [data_log_of(message.log)]
     rows = message.ranges if type(message) is Digested else message.logs
-    return [data_log_of(LogId(row[0])) for row in rows]
+    return [data_log_of(row.log) for row in rows]
 
 
 def _rot(it: FaultInstance, node: SimNode, log: LogId) -> None:

@@ -11,13 +11,22 @@ from client.session import ClientSession
 from client.settings import ClientSettings
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.config.parse import load_cluster
-from logdevice_py.core.ids import LogId, NodeId, PeerId
+from logdevice_py.core.ids import InstanceId, LogId, NodeId, PeerId, ShardId
 from logdevice_py.core.lsn import Epoch, Lsn, compose_lsn
 from logdevice_py.core.machine import Send, TimerWheel
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import Micros, Timestamp
 from logdevice_py.protocol.framing import FrameReader, encode_frame
-from logdevice_py.protocol.messages import Append, Appended, ClusterState, GetSeqState, SeqState, SeqStateFlags
+from logdevice_py.protocol.messages import (
+    Append,
+    Appended,
+    ClusterNode,
+    ClusterState,
+    GetSeqState,
+    SeqState,
+    SeqStateFlags,
+    SplitRun,
+)
 
 LOG = LogId(7)
 
@@ -147,7 +156,12 @@ class Bench:
     def push(self, node: int, states: dict[int, int], version: int = 1) -> None:
         """A CLUSTER_STATE of a node."""
         self.answer(
-            NodeId(node), ClusterState(version=version, config_version=1, nodes=[(n, s, 1) for n, s in states.items()])
+            NodeId(node),
+            ClusterState(
+                version=version,
+                config_version=1,
+                nodes=[ClusterNode(NodeId(n), s, InstanceId(1)) for n, s in states.items()],
+            ),
         )
 
 
@@ -163,7 +177,7 @@ def appended(
     offset: int = 0,
     flags: int = 0,
     redirect: int = -1,
-    split: Sequence[tuple[int, int, int, list[int]]] = (),
+    split: Sequence[SplitRun] = (),
     durability: int = 0,
 ) -> Appended:
     """An answer to APPEND."""
@@ -177,7 +191,7 @@ def appended(
         timestamp=Timestamp(1234),
         redirect=NodeId(redirect),
         durability=durability,
-        copyset=[0, 256, 512],
+        copyset=[ShardId(0), ShardId(256), ShardId(512)],
         split=list(split),
     )
 

@@ -9,17 +9,17 @@ from logdevice_py.core.ids import NodeId, shard_id
 from logdevice_py.core.lsn import LSN_MAX
 from logdevice_py.core.status import Status
 from logdevice_py.metadata.epoch_metadata import EpochInterval
-from logdevice_py.protocol.messages import Digest, Digested, GetSeqState, SeqStateFlags
+from logdevice_py.protocol.messages import Digest, Digested, DigestedRange, GetSeqState, SeqStateFlags
 from tests.unit.client.fakes import LOG, Bench, cluster, seq_state
 
 
 def digested(request: Digest) -> Digested:
     """Nothing is there, to the end."""
-    ((log, *_),) = request.ranges
+    (asked,) = request.ranges
     return Digested(
         request_id=request.request_id,
         shard=request.shard,
-        ranges=[(log, int(Status.OK), int(LSN_MAX))],
+        ranges=[DigestedRange(asked.log, Status.OK, LSN_MAX)],
         entries=[],
         images=b"",
     )
@@ -62,7 +62,7 @@ def read_from_shards_that_lost_data(bench: Bench) -> list[GetSeqState]:
     """Answer all DIGESTs; what is asked of sequencers in consequence."""
     for node, request in bench.taken(Digest):
         answer = digested(request)
-        answer.ranges = [(log, int(Status.REBUILDING), last) for log, _, last in answer.ranges]
+        answer.ranges = [each._replace(status=Status.REBUILDING) for each in answer.ranges]
         bench.answer(node, answer)
     return [message for _, message in bench.sent if type(message) is GetSeqState]
 

@@ -9,10 +9,10 @@ from client.links import Links
 from logdevice_py.core.ids import LogId, NodeId, PeerId
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import MILLISECOND, SECOND, Micros
-from logdevice_py.protocol.messages import GetSeqState, SeqStateFlags
+from logdevice_py.protocol.messages import GetSeqState, SeqStateFlags, SeqStateWait
 from tests.unit.client.fakes import LOG, Bench, FakePromise, appended, seq_state
 
-WAIT = ("APPEND", "STORES_AGAIN", "N1:S0", 3, 2_900_000, "wave 4")
+WAIT = SeqStateWait("APPEND", "STORES_AGAIN", "N1:S0", 3, 2_900_000, "wave 4")
 
 
 def answer_inquiries(bench: Bench, *waits: tuple[str, str, str, int, int, str]) -> None:

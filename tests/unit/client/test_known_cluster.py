@@ -6,15 +6,15 @@ import pytest
 
 from client.known_cluster import KnownCluster
 from client.settings import ClientSettings
-from logdevice_py.core.ids import NodeId, PeerId
-from logdevice_py.protocol.messages import ClusterState, NodeState
+from logdevice_py.core.ids import InstanceId, NodeId, PeerId
+from logdevice_py.protocol.messages import ClusterNode, ClusterState, NodeState
 
 ALIVE, DEAD, STARTING = int(NodeState.ALIVE), int(NodeState.DEAD), int(NodeState.STARTING)
 
 
 def push(version: int, *states: int, file: int = 1) -> ClusterState:
     """Of the nodes from N0 on."""
-    nodes = [(node, state, 1) for node, state in enumerate(states)]
+    nodes = [ClusterNode(NodeId(node), state, InstanceId(1)) for node, state in enumerate(states)]
     return ClusterState(version=version, config_version=file, nodes=nodes)
 
 

@@ -34,10 +34,13 @@ from logdevice_py.protocol.messages import (
     Append,
     Appended,
     AppendFlags,
+    CheckedLog,
     CheckSeal,
     Digest,
     Digested,
+    DigestedRange,
     GetSeqState,
+    LogEntry,
     NodeState,
     SealChecked,
     SeqState,
@@ -442,14 +445,14 @@ class World:
 
     def _run_digest(self, to: PeerId, digest: Digest) -> None:
         held = [store for store in self.metadata_stores if store.shard == digest.shard]
-        log = digest.ranges[0][0]
-        entries = [(int(store.log), int(store.lsn), len(store.image)) for store in held if store.log == log]
+        log = digest.ranges[0].log
+        entries = [LogEntry(store.log, store.lsn, len(store.image)) for store in held if store.log == log]
         self.node.on_message(
             to,
             Digested(
                 request_id=digest.request_id,
                 shard=digest.shard,
-                ranges=[(log, int(Status.OK), int(LSN_MAX))],
+                ranges=[DigestedRange(log, Status.OK, LSN_MAX)],
                 entries=entries,
                 images=b"".join(store.image for store in held if store.log == log),
             ),
@@ -461,7 +464,9 @@ class World:
             return
         epoch, node = self.seals.get(message.shard, (0, -1))
         answer = SealChecked(
-            request_id=message.request_id, shard=message.shard, logs=[(log, epoch, node) for log in message.logs]
+            request_id=message.request_id,
+            shard=message.shard,
+            logs=[CheckedLog(log, epoch, node) for log in message.logs],  # type: ignore[arg-type]
         )
         self.node.on_message(to, answer, self.now)
 

@@ -11,10 +11,10 @@ from logdevice_py.config.cluster import MetadataLogConfig
 from logdevice_py.config.replication import ReplicationProperty
 from logdevice_py.core.entry import body_of, parse_constituents
 from logdevice_py.core.ids import EVENT_LOG_DELTAS, Generation, LogId, NodeId, PeerId, shard_id
-from logdevice_py.core.lsn import Epoch, compose_lsn
+from logdevice_py.core.lsn import Epoch, Lsn, compose_lsn
 from logdevice_py.core.status import Status
 from logdevice_py.metadata.epoch_metadata import HISTORY_LONG, HISTORY_MAX, EpochInterval, EpochMetaData
-from logdevice_py.protocol.messages import AppendedFlags, Digest, Digested, SeqStateFlags, Store
+from logdevice_py.protocol.messages import AppendedFlags, Digest, Digested, DigestedRange, SeqStateFlags, Store
 from sequencer.epoch_sequencer import EpochSequencerState
 from sequencer.sequencer import SequencerPhase
 from sequencer.settings import SequencerSettings
@@ -27,11 +27,11 @@ def shards_of_generation(generation: int) -> World:
     answer = world._run_digest
 
     def digest(to: PeerId, message: Digest) -> None:
-        ((log, _, last, asked),) = message.ranges
-        if asked == generation:
+        (asked,) = message.ranges
+        if asked.generation == generation:
             answer(to, message)
             return
-        rows = [(log, int(Status.REBUILDING), int(last))]
+        rows = [DigestedRange(asked.log, Status.REBUILDING, asked.last)]
         world.node.on_message(
             to,
             Digested(request_id=message.request_id, shard=message.shard, ranges=rows, entries=[], images=b""),
@@ -118,7 +118,7 @@ class TestFirstActivation:
         answer = world._run_digest
 
         def lost(to: PeerId, digest: Digest) -> None:
-            rows = [(log, int(Status.REBUILDING), int(last)) for log, _, last, _ in digest.ranges]
+            rows = [DigestedRange(each.log, Status.REBUILDING, each.last) for each in digest.ranges]
             world.node.on_message(
                 to,
                 Digested(request_id=digest.request_id, shard=digest.shard, ranges=rows, entries=[], images=b""),
@@ -480,7 +480,7 @@ class TestMetadataLog:
         answer, asked = world._run_digest, []
 
         def hold(to: PeerId, digest: Digest) -> None:
-            if digest.ranges[0][2] == digest.ranges[0][1] == compose_lsn(1, 1):
+            if digest.ranges[0].last == digest.ranges[0].first == compose_lsn(1, 1):
                 asked.append((to, digest))
             else:
                 answer(to, digest)
@@ -491,7 +491,7 @@ class TestMetadataLog:
         assert not world.sequencer.is_released
         copyset = [store.shard for store in world.metadata_stores]
         assert [digest.shard for _, digest in asked] == copyset
-        assert all(digest.ranges[0][3] == 1 for _, digest in asked), "another generation has another disk"
+        assert all(digest.ranges[0].generation == 1 for _, digest in asked), "another generation has another disk"
         lost = asked.pop()
         for to, digest in asked:
             answer(to, digest)
@@ -516,7 +516,7 @@ class TestMetadataLog:
         answer, late = world._run_digest, []
 
         def delay(to: PeerId, digest: Digest) -> None:
-            if digest.ranges[0][1] == compose_lsn(1, 1):
+            if digest.ranges[0].first == compose_lsn(1, 1):
                 late.append((world.now + 700_000, to, digest))
             else:
                 answer(to, digest)
@@ -538,10 +538,10 @@ class TestMetadataLog:
         refused: list[Digest] = []
 
         def refuse(to: PeerId, digest: Digest) -> None:
-            if digest.ranges[0][1] == compose_lsn(1, 1) and not refused:
+            if digest.ranges[0].first == compose_lsn(1, 1) and not refused:
                 refused.append(digest)
-                log, first, _, _ = digest.ranges[0]
-                ranges = [(log, int(Status.OVERLOADED), first - 1)]
+                asked = digest.ranges[0]
+                ranges = [DigestedRange(asked.log, Status.OVERLOADED, Lsn(asked.first - 1))]
                 message = Digested(
                     request_id=digest.request_id, shard=digest.shard, ranges=ranges, entries=[], images=b""
                 )

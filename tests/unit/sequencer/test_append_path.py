@@ -192,11 +192,7 @@ class TestWithoutBatching:
         request = world.append(encode_batch([b"a", b"b", b"c"]), flags=BATCH, records=3)
         world.run(30_000)
         answer = world.answer_to(request)
-        told = [
-            (timestamp, durability, tuple(copyset))
-            for count, timestamp, durability, copyset in answer.split
-            for _ in range(count)
-        ]
+        told = [(run.timestamp, run.durability, tuple(run.copyset)) for run in answer.split for _ in range(run.records)]
         entries = world.entries()
         headers = [entries[compose_lsn(1, esn)][0] for esn in (2, 3, 4)]
         assert [each[2] for each in told] == [header.copyset for header in headers]

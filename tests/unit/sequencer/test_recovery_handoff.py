@@ -7,10 +7,25 @@ from typing import Any
 from epoch_store.interface import EpochStoreRequest, GetLastCleanEpoch, LastCleanEpoch, Result, SetLastCleanEpoch
 from logdevice_py.core.entry import parse_header
 from logdevice_py.core.ids import InstanceId, LogId, NodeId, PeerId, ShardId, is_metadata_log
-from logdevice_py.core.lsn import Epoch, compose_lsn
+from logdevice_py.core.lsn import Epoch, Lsn, compose_lsn
 from logdevice_py.core.machine import Send
 from logdevice_py.core.status import Status
-from logdevice_py.protocol.messages import Clean, Cleaned, Digest, Digested, Mutated, Seal, Sealed, SeqStateFlags, Store
+from logdevice_py.protocol.messages import (
+    Clean,
+    Cleaned,
+    CleanedLog,
+    Digest,
+    Digested,
+    DigestedRange,
+    EpochState,
+    LogEntry,
+    Mutated,
+    Seal,
+    Sealed,
+    SealedLog,
+    SeqStateFlags,
+    Store,
+)
 from tests.unit.sequencer.fakes import LOG, World
 
 
@@ -45,18 +60,18 @@ class RecoveringWorld(World):
         answer: Any = None
         if isinstance(message, Seal):
             self.seal_requests.append(message.request_id)
-            self.sealed[message.shard] = message.logs[0][1]
+            self.sealed[message.shard] = message.logs[0].seal_epoch
             answer = self._sealed(message)
         elif isinstance(message, Clean):
-            logs = [(log[0], log[1], int(Status.OK), message.seal_epoch, 0) for log in message.logs]
-            answer = Cleaned(request_id=message.request_id, shard=message.shard, logs=logs)  # type: ignore[arg-type]
+            logs = [CleanedLog(each.log, each.epoch, Status.OK, message.seal_epoch, NodeId(0)) for each in message.logs]
+            answer = Cleaned(request_id=message.request_id, shard=message.shard, logs=logs)
         if isinstance(answer, Cleaned) and self.late is not None:
             self.late.append((to, answer))
         elif answer is not None:
             self.node.on_message(to, answer, self.now)  # type: ignore[arg-type]
 
     def _run_digest(self, to: PeerId, digest: Digest) -> None:
-        if is_metadata_log(LogId(digest.ranges[0][0])):
+        if is_metadata_log(digest.ranges[0].log):
             super()._run_digest(to, digest)
         else:
             self.node.on_message(to, self._digested(digest), self.now)
@@ -82,31 +97,31 @@ class RecoveringWorld(World):
 
     def _sealed(self, seal: Seal) -> Sealed:
         logs = []
-        for log, seal_epoch, last_clean, _ in seal.logs:
+        for asked in seal.logs:
             states = []
-            for epoch in range(last_clean + 1, seal_epoch + 1):
+            for epoch in range(asked.clean_epoch + 1, asked.seal_epoch + 1):
                 images = [image for lsn, image in self.kept.get(seal.shard, {}).items() if lsn >> 32 == epoch]
                 headers = sorted((parse_header(image) for image in images), key=lambda header: header.lsn)
                 lng = max((header.lng for header in headers), default=0)
                 tail = max((header.lsn for header in headers if header.lsn & 0xFFFFFFFF <= lng), default=0)
                 greatest = headers[-1].lsn & 0xFFFFFFFF if headers else 0
                 stamp = headers[-1].timestamp if headers else 0
-                states.append((epoch, Status.OK, lng, greatest, stamp, tail, stamp if tail else 0))
-            logs.append((log, Status.OK, seal_epoch, 0, 0, states))
-        return Sealed(request_id=seal.request_id, shard=seal.shard, logs=logs)  # type: ignore[arg-type]
+                states.append(EpochState(epoch, Status.OK, lng, greatest, stamp, tail, stamp if tail else 0))  # type: ignore[arg-type]
+            logs.append(SealedLog(asked.log, Status.OK, asked.seal_epoch, NodeId(0), Lsn(0), states))
+        return Sealed(request_id=seal.request_id, shard=seal.shard, logs=logs)
 
     def _digested(self, digest: Digest) -> Digested:
         ranges, entries, images = [], [], []
         for log, first, until, _ in digest.ranges:
             for lsn, image in sorted(self.kept.get(digest.shard, {}).items()):
                 if first <= lsn <= until:
-                    entries.append((log, lsn, len(image)))
+                    entries.append(LogEntry(log, Lsn(lsn), len(image)))
                     images.append(image)
-            ranges.append((log, Status.OK, until))
+            ranges.append(DigestedRange(log, Status.OK, until))
         return Digested(
             request_id=digest.request_id,
             shard=digest.shard,
-            ranges=ranges,  # type: ignore[arg-type]
+            ranges=ranges,
             entries=entries,
             images=b"".join(images),
         )

@@ -24,13 +24,16 @@ from logdevice_py.metadata.epoch_metadata import EpochInterval
 from logdevice_py.protocol.framing import decode_frame, encode_frame
 from logdevice_py.protocol.messages import (
     Clean,
+    CleanLog,
     Digest,
     Digested,
+    DigestRange,
     GapReason,
     NodeState,
     Records,
     Release,
     Seal,
+    SealLog,
     ShardGap,
     Start,
     StartFlags,
@@ -367,7 +370,7 @@ def seal(
     node: int = 2,
 ) -> tuple[PeerId, Seal]:
     """A SEAL from another node."""
-    message = Seal(request_id=5, shard=ME, node=NodeId(node), logs=[(log, epoch, clean, list(generations))])
+    message = Seal(request_id=5, shard=ME, node=NodeId(node), logs=[SealLog(log, epoch, clean, list(generations))])  # type: ignore[arg-type]
     return (PeerId(node), message)
 
 
@@ -389,7 +392,7 @@ def clean(
             shard=ME,
             seal_epoch=Epoch(seal_epoch),
             node=NodeId(2),
-            logs=[(log, epoch, lng, last, compose_lsn(epoch, lng), 77, int(authoritative))],
+            logs=[CleanLog(log, epoch, lng, last, compose_lsn(epoch, lng), 77, int(authoritative))],  # type: ignore[arg-type]
         ),
     )
 
@@ -398,7 +401,7 @@ def digest(
     first: Lsn, last: Lsn, *, log: LogId = SYNC_LOG, generation: int = 1, bytes_max: int = 1 << 20
 ) -> tuple[PeerId, Digest]:
     """A DIGEST from another node."""
-    ranges = [(int(log), int(first), int(last), generation)]
+    ranges = [DigestRange(log, first, last, Generation(generation))]
     return (PeerId(2), Digest(request_id=8, shard=ME, bytes_max=bytes_max, ranges=ranges))
 
 

@@ -105,7 +105,7 @@ def test_a_purge_reads_the_metadata_log_from_its_nodeset() -> None:
     node.on_message(*release(lsn(2, 1)), NOW)
     digests = effects(outbox, Digest)
     assert [message.shard for message in digests] == list(SHARDS)
-    assert all(message.ranges[0][0] == metadata_log_of(SYNC_LOG) for message in digests)
+    assert all(message.ranges[0].log == metadata_log_of(SYNC_LOG) for message in digests)
     assert all(message.request_id >= REQUEST_ID_BIT for message in digests)
 
 

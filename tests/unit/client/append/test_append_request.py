@@ -10,11 +10,11 @@ from client.receipt import Receipt
 from client.settings import ClientSettings
 from logdevice_py.core import marks
 from logdevice_py.core.batch import decode_batch
-from logdevice_py.core.ids import LogId, NodeId, PeerId
+from logdevice_py.core.ids import LogId, NodeId, PeerId, ShardId
 from logdevice_py.core.lsn import LSN, LSN_MAX, compose_lsn
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import Timestamp
-from logdevice_py.protocol.messages import AppendedFlags, AppendFlags, Durability, GetSeqState, NodeState
+from logdevice_py.protocol.messages import AppendedFlags, AppendFlags, Durability, GetSeqState, NodeState, SplitRun
 from tests.unit.client.fakes import LOG, Bench, FakePromise, appended, cluster, seq_state
 
 
@@ -42,7 +42,11 @@ class TestCoalescing:
         bench = Bench()
         promises = [append(bench, payload) for payload in (b"a", b"b", b"c")]
         node, message = bench.one()
-        split = [(2, 1234, int(Durability.SYNC), [0, 256]), (1, 1235, int(Durability.ASYNC), [512, 256])]
+        one, two, three = ShardId(0), ShardId(256), ShardId(512)
+        split = [
+            SplitRun(2, Timestamp(1234), int(Durability.SYNC), [one, two]),
+            SplitRun(1, Timestamp(1235), int(Durability.ASYNC), [three, two]),
+        ]
         bench.answer(node, appended(message, lsn=compose_lsn(3, 9), split=split))
         assert [p.result for p in promises] == [
             Receipt(LSN.parse("e3n9"), 0, Timestamp(1234), (0, 256), Durability.SYNC),
@@ -55,7 +59,9 @@ class TestCoalescing:
         bench = Bench()
         promises = [append(bench, payload) for payload in (b"a", b"b")]
         node, message = bench.one()
-        bench.answer(node, appended(message, lsn=lsn, split=[(count, 1, 0, [0]) for count in counts]))
+        bench.answer(
+            node, appended(message, lsn=lsn, split=[SplitRun(count, Timestamp(1), 0, [ShardId(0)]) for count in counts])
+        )
         assert [(p.failure.status, p.failure.maybe_applied) for p in promises] == [(Status.PROTO, True)] * 2
 
     def test_a_lone_append_is_sent_as_it_is(self) -> None:

@@ -19,7 +19,7 @@ from client.settings import ClientSettings, WriterSettings
 from client.write.finder import FoundFrames
 from client.write.frame import FramePosition
 from logdevice_py.core.batch import decode_batch
-from logdevice_py.core.ids import LogId, NodeId, PeerId, WriterId
+from logdevice_py.core.ids import LogId, NodeId, PeerId, ShardId, WriterId
 from logdevice_py.core.lsn import Epoch, Lsn, compose_lsn, epoch_of, esn_of
 from logdevice_py.core.machine import Send, TimerWheel
 from logdevice_py.core.status import Status
@@ -263,7 +263,7 @@ class Model:
                 timestamp=Timestamp(1),
                 redirect=NodeId(to),
                 durability=0,
-                copyset=[0],
+                copyset=[ShardId(0)],
             ),
         )
 

@@ -12,7 +12,7 @@ from logdevice_py.core.units import Micros
 from logdevice_py.membership.gossip import GossipMachine
 from logdevice_py.membership.settings import MembershipSettings
 from logdevice_py.protocol.framing import decode_frame, encode_frame
-from logdevice_py.protocol.messages import Gossip, NodeState
+from logdevice_py.protocol.messages import Gossip, GossipNode, NodeState
 
 INTERVAL = MembershipSettings().gossip_interval_us
 THRESHOLD = MembershipSettings().gossip_threshold
@@ -261,7 +261,7 @@ def test_what_a_liar_tells_is_passed_on_in_a_form_that_others_take() -> None:
     """Values at the edge of what is declared must not make this node's own gossip invalid: all others would disconnect it."""
     network = GossipNetwork(5)
     network.run(10)
-    rows = [(node, 2**64 - 1, 2**32 - 1, 255, [2**32 - 1] * 128) for node in (0, 2, 3, 4, 77)]
+    rows = [GossipNode(node, 2**64 - 1, 2**32 - 1, 255, [2**32 - 1] * 128) for node in (0, 2, 3, 4, 77)]
     liar = Gossip(node=NodeId(1), instance=InstanceId(2**64 - 1), sequence=2**64 - 1, config_version=9, nodes=rows)
     network.machines[0].on_gossip(liar, network.now)
     network.now = Micros(network.now + INTERVAL)

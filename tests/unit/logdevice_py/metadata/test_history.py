@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
 from google_crc32c import value as crc32c
 
@@ -20,7 +20,7 @@ from logdevice_py.core.units import MILLISECOND, SECOND, Micros, Timestamp
 from logdevice_py.metadata.epoch_metadata import EpochInterval, EpochMetaData
 from logdevice_py.metadata.history import MetadataHistoryReader, ReaderState
 from logdevice_py.placement.failure_domains import Authority
-from logdevice_py.protocol.messages import Digest, Digested
+from logdevice_py.protocol.messages import Digest, Digested, DigestedRange, LogEntry
 
 LOG = LogId(7)
 META = metadata_log_of(LOG)
@@ -91,11 +91,11 @@ class Reading:
         request: int = -1,
     ) -> list[Digest]:
         shard = SHARDS[node]
-        entries: list[Any] = [(META, lsn, len(content)) for lsn, content in images]
+        entries = [LogEntry(META, lsn, len(content)) for lsn, content in images]
         message = Digested(
             request_id=self.asked[shard][request].request_id,
             shard=shard,
-            ranges=[(META, status, until)],
+            ranges=[DigestedRange(META, status, until)],
             entries=entries,
             images=b"".join(content for _, content in images),
         )

@@ -3,25 +3,32 @@ from __future__ import annotations
 import dataclasses
 import random
 import tracemalloc
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from google_crc32c import extend, value
 
 from logdevice_py.core.ids import LogId, NodeId, ShardId
-from logdevice_py.core.lsn import EPOCH_INVALID, compose_lsn
+from logdevice_py.core.lsn import EPOCH_INVALID, Epoch, compose_lsn
 from logdevice_py.core.status import ProtocolError, Status
 from logdevice_py.protocol.declare import (
     CODECS,
     FIELDS_SIZE_MAX,
+    LOG,
+    LSN,
+    U32,
     BoolKind,
     BytesKind,
+    EpochField,
     FieldKind,
     IntKind,
     ListKind,
+    Log,
     StatusKind,
     TextKind,
     TupleKind,
+    pair_of,
+    row_of,
 )
 from logdevice_py.protocol.framing import (
     FRAME_SIZE_MAX_BEFORE_HELLO,
@@ -93,6 +100,37 @@ class TestEveryMessage:
             wrong = dataclasses.replace(message, **{field.name: {"a": 1}})
             with pytest.raises(ProtocolError):
                 decode_frame(b"".join(encode_frame(wrong)))
+
+
+class LaterRow(NamedTuple):
+    """A row whose third place a later version added."""
+
+    log: Log
+    epoch: EpochField
+    wave: U32 = 7
+
+
+class TestRows:
+    row = row_of(LaterRow)
+
+    def test_a_row_is_read_by_name(self) -> None:
+        read = self.row.check([1, 2, 3])
+        assert isinstance(read, LaterRow)
+        assert (read.log, read.epoch, read.wave) == (1, 2, 3)
+
+    def test_places_that_an_earlier_version_does_not_send_have_their_default(self) -> None:
+        assert self.row.check([1, 2]) == LaterRow(LogId(1), Epoch(2), 7)
+        with pytest.raises(ValueError, match="1 places, at least 2 needed"):
+            self.row.check([1])
+
+    def test_places_that_a_later_version_added_are_ignored(self) -> None:
+        assert self.row.check([1, 2, 3, "x", []]) == LaterRow(LogId(1), Epoch(2), 3)
+        assert pair_of(log=LOG, lsn=LSN).check([1, 2, 3]) == (1, 2)
+
+    @pytest.mark.parametrize("wrong", [[-1, 2, 3], [1, 2**31, 3], [1, 2, True], [1, 2, None], (1, 2, 3), 5])
+    def test_every_place_is_checked(self, wrong: Any) -> None:
+        with pytest.raises(ValueError, match="expected"):
+            self.row.check(wrong)
 
 
 class TestHostileBytes:

@@ -19,10 +19,24 @@ from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros, Timestamp
 from logdevice_py.metadata.epoch_metadata import EpochInterval, EpochMetaData, TailRecord
 from logdevice_py.placement.failure_domains import Authority
-from logdevice_py.protocol.messages import Clean, Cleaned, Digest, Digested, Mutated, Seal, Sealed, Store
+from logdevice_py.protocol.messages import (
+    Clean,
+    Cleaned,
+    CleanedLog,
+    CleanLog,
+    Digest,
+    Digested,
+    DigestedRange,
+    EpochState,
+    LogEntry,
+    Mutated,
+    Seal,
+    Sealed,
+    SealedLog,
+    Store,
+)
 from logdevice_py.tables.waits import WaitCause
 from sequencer.effects import EpochStoreRequest
-from sequencer.recovery.coalescing import SealedRow
 from sequencer.recovery.digest import kind_of
 from sequencer.recovery.metrics import RecoveryMetrics
 from sequencer.recovery.node_recoveries import NodeRecoveries
@@ -188,17 +202,18 @@ class Bench:
     ) -> None:
         """The shard answers its last SEAL; `status` is that of each epoch."""
         seal = self.take(Seal, node)[-1]
-        states: list[tuple[int, int, int, int, int, int, int]] = [
-            (epoch, status, lng, lng, 0, compose_lsn(epoch, tail) if tail else 0, 1000 + tail) for epoch in epochs
+        states = [
+            EpochState(epoch, status, lng, lng, 0, compose_lsn(epoch, tail) if tail else 0, 1000 + tail)  # type: ignore[arg-type]
+            for epoch in epochs
         ]
-        row: SealedRow = (LOG, Status.OK, self.next_epoch - 1, 50, 0, states)
+        row = SealedLog(LOG, Status.OK, Epoch(self.next_epoch - 1), NodeId(50), Lsn(0), states)
         self.deliver(
             Sealed(request_id=seal.request_id, shard=seal.shard, logs=[row], generation=Generation(generation))
         )
 
     def seal_preempted(self, node: int, epoch: int, by: int) -> None:
         seal = self.take(Seal, node)[-1]
-        row: SealedRow = (LOG, Status.PREEMPTED, epoch, by, 0, [])
+        row = SealedLog(LOG, Status.PREEMPTED, Epoch(epoch), NodeId(by), Lsn(0), [])
         self.deliver(Sealed(request_id=seal.request_id, shard=seal.shard, logs=[row]))
 
     def digested(
@@ -218,8 +233,8 @@ class Bench:
             Digested(
                 request_id=digest.request_id,
                 shard=digest.shard,
-                ranges=[(LOG, status, compose_lsn(epoch, until))],
-                entries=[(LOG, lsn, len(one)) for lsn, one in zip(lsns, images, strict=True)],
+                ranges=[DigestedRange(LOG, status, compose_lsn(epoch, until))],
+                entries=[LogEntry(LOG, lsn, len(one)) for lsn, one in zip(lsns, images, strict=True)],
                 images=b"".join(images),
             )
         )
@@ -255,12 +270,12 @@ class Bench:
             )
         )
 
-    def cleaned(self, node: int, status: Status = Status.OK, epoch: int = 0, by: int = -1) -> tuple[int, ...]:
+    def cleaned(self, node: int, status: Status = Status.OK, epoch: int = 0, by: int = -1) -> CleanLog:
         """The shard answers CLEAN; what it was told."""
         clean = self.take(Clean, node)[-1]
-        row = (LOG, clean.logs[0][1], status, epoch, by)
+        row = CleanedLog(LOG, clean.logs[0].epoch, status, Epoch(epoch), NodeId(by))
         self.deliver(Cleaned(request_id=clean.request_id, shard=clean.shard, logs=[row]))
-        told: tuple[int, ...] = clean.logs[0]
+        told: CleanLog = clean.logs[0]
         return told
 
     def last_clean_epoch_set(self, status: Status = Status.OK) -> SetLastCleanEpoch:

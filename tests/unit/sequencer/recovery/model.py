@@ -33,11 +33,16 @@ from logdevice_py.placement.failure_domains import Authority, FailureDomains
 from logdevice_py.protocol.messages import (
     Clean,
     Cleaned,
+    CleanedLog,
     Digest,
     Digested,
+    DigestedRange,
+    EpochState,
+    LogEntry,
     Mutated,
     Seal,
     Sealed,
+    SealedLog,
     Store,
     Stored,
     StoreFlags,
@@ -134,14 +139,14 @@ class ModelShard:
         for log, seal_epoch, clean, generations in message.logs:
             holding = max(self.seal, self.soft_seal)
             if holding[0] > seal_epoch:
-                rows.append((log, Status.PREEMPTED, holding[0], holding[1], 0, []))
+                rows.append(SealedLog(log, Status.PREEMPTED, holding[0], holding[1], 0, []))  # type: ignore[arg-type]
                 continue
             self.seal = max(self.seal, (seal_epoch, message.node))
             states = []
             for epoch in range(clean + 1, seal_epoch + 1):
                 wanted = [generation for since, generation in generations if since <= epoch]
                 if not wanted or wanted[-1] != self.generation:
-                    states.append((epoch, Status.REBUILDING, 0, 0, 0, 0, 0))
+                    states.append(EpochState(epoch, Status.REBUILDING, 0, 0, 0, 0, 0))  # type: ignore[arg-type]
                     continue
                 status = Status.REBUILDING if epoch <= self.lossy else Status.OK
                 lng = self.lng.get(epoch, 0)
@@ -150,8 +155,9 @@ class ModelShard:
                     continue
                 tails = [esn for esn in mine if esn <= lng]
                 tail = compose_lsn(epoch, tails[-1]) if tails else Lsn(0)
-                states.append((epoch, status, lng, mine[-1] if mine else 0, 0, tail, self.stamp(tail) if tail else 0))
-            rows.append((log, Status.OK, self.seal[0], self.seal[1], 0, states))
+                last, stamp = mine[-1] if mine else 0, self.stamp(tail) if tail else 0
+                states.append(EpochState(epoch, status, lng, last, 0, tail, stamp))  # type: ignore[arg-type]
+            rows.append(SealedLog(log, Status.OK, self.seal[0], self.seal[1], 0, states))  # type: ignore[arg-type]
         return Sealed(
             request_id=message.request_id, shard=self.shard, logs=rows, generation=Generation(self.generation)
         )
@@ -168,19 +174,20 @@ class ModelShard:
         size = 0
         for log, first, until, generation in message.ranges:
             if generation != self.generation:
-                ranges.append((log, Status.REBUILDING, first))
+                ranges.append(DigestedRange(log, Status.REBUILDING, first))
                 continue
             covered = until
             for lsn in sorted(lsn for lsn in self.entries if first <= lsn <= until):
                 image = self.best(lsn)
                 assert image is not None
-                entries.append((log, lsn, len(image)))
+                entries.append(LogEntry(log, lsn, len(image)))
                 images.append(image)
                 size += len(image)
                 if size >= message.bytes_max:
                     covered = lsn
                     break
-            ranges.append((log, Status.REBUILDING if epoch_of(first) <= self.lossy else Status.OK, covered))
+            status = Status.REBUILDING if epoch_of(first) <= self.lossy else Status.OK
+            ranges.append(DigestedRange(log, status, covered))
         return Digested(
             request_id=message.request_id, shard=self.shard, ranges=ranges, entries=entries, images=b"".join(images)
         )
@@ -190,13 +197,13 @@ class ModelShard:
         for log, epoch, lng, last, _, _, authoritative in message.logs:
             holding = max(self.seal, self.soft_seal)
             if holding[0] > message.seal_epoch:
-                rows.append((log, epoch, Status.PREEMPTED, holding[0], holding[1]))
+                rows.append(CleanedLog(log, epoch, Status.PREEMPTED, holding[0], holding[1]))  # type: ignore[arg-type]
                 continue
             for earlier in range(self.last_clean + 1, epoch):
                 self.purge(earlier, world)
             self.marks[epoch] = CleanMark(message.seal_epoch, lng, last, bool(authoritative))
             self.last_clean = max(self.last_clean, epoch)
-            rows.append((log, epoch, Status.OK, holding[0], holding[1]))
+            rows.append(CleanedLog(log, epoch, Status.OK, holding[0], holding[1]))  # type: ignore[arg-type]
         return Cleaned(request_id=message.request_id, shard=self.shard, logs=rows)
 
     def purge(self, epoch: int, world: World) -> None:

@@ -8,11 +8,12 @@ import pytest
 
 from logdevice_py.config.location import Location
 from logdevice_py.core.entry import body_of, parse_header
-from logdevice_py.core.lsn import ESN_MAX, compose_lsn
+from logdevice_py.core.ids import NodeId
+from logdevice_py.core.lsn import ESN_MAX, Epoch, compose_lsn
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import MILLISECOND, SECOND
 from logdevice_py.placement.failure_domains import Authority
-from logdevice_py.protocol.messages import Clean, Cleaned, Digest, Seal, Store
+from logdevice_py.protocol.messages import Clean, Cleaned, CleanedLog, Digest, Seal, Store
 from logdevice_py.tables.waits import WaitCause
 from sequencer.recovery.result import Found, RecoveryOutcome, find
 from tests.unit.sequencer.recovery.bench import BRIDGE, ENTRY, HOLE, LOG, STREAM, Bench, image, shard
@@ -126,9 +127,9 @@ def test_the_digest_starts_behind_the_lng_and_the_tail_is_taken_from_the_seal() 
     bench.start()
     bench.sealed(0, lng=3, tail=2)
     bench.sealed(1, lng=9, tail=9)
-    assert {digest.ranges[0][1] for digest in bench.take(Digest)} == {compose_lsn(1, 10)}
+    assert {digest.ranges[0].first for digest in bench.take(Digest)} == {compose_lsn(1, 10)}
     bench.sealed(2)
-    assert bench.take(Digest)[0].ranges[0][1] == compose_lsn(1, 10)
+    assert bench.take(Digest)[0].ranges[0].first == compose_lsn(1, 10)
 
 
 def test_the_entry_at_the_lng_is_read_when_nobody_knows_its_timestamp() -> None:
@@ -136,7 +137,7 @@ def test_the_entry_at_the_lng_is_read_when_nobody_knows_its_timestamp() -> None:
     bench.start()
     bench.sealed(0, lng=9, tail=8)
     bench.sealed(1)
-    assert {digest.ranges[0][1] for digest in bench.sent if type(digest) is Digest} == {compose_lsn(1, 9)}
+    assert {digest.ranges[0].first for digest in bench.sent if type(digest) is Digest} == {compose_lsn(1, 9)}
     bench.digested(0)
     bench.digested(1, image(9))
     tail = bench.finish_epoch(0, 1).tail
@@ -283,7 +284,7 @@ def test_an_unanswered_digest_is_asked_again_from_where_it_was() -> None:
     bench.digested(1, image(1), until=1)
     bench.take(Digest)
     bench.advance(2 * SECOND)
-    assert bench.take(Digest)[0].ranges[0][1] == compose_lsn(1, 2)
+    assert bench.take(Digest)[0].ranges[0].first == compose_lsn(1, 2)
 
 
 def test_a_damaged_copy_waits_for_a_shard_that_may_have_a_good_one() -> None:
@@ -509,7 +510,7 @@ def test_an_lng_that_is_heard_of_later_hides_nothing_from_the_next_attempt() -> 
     bench.peer_down(0)
     # What was decided of the first three is on N0 and N1 only: the members of this attempt must get it.
     asked = [message for message in bench.sent if isinstance(message, Digest)]
-    assert [digest.ranges[0][1] for digest in asked] == [compose_lsn(1, 1)] * 2
+    assert [digest.ranges[0].first for digest in asked] == [compose_lsn(1, 1)] * 2
     bench.digested(1, *(image(esn, seal=1) for esn in (1, 2, 3)), image(4, BRIDGE, seal=1))
     bench.digested(2)
     bench.advance(100 * MILLISECOND)
@@ -646,7 +647,11 @@ def test_a_recovery_that_begins_anew_calls_nothing_clean_that_is_not_sent_yet() 
     bench.advance(500_000)  # it is to be repeated, and the phase has taken too long
     assert bench.take(Digest)
     assert not bench.take(Clean)
-    late = Cleaned(request_id=before[0].request_id, shard=before[0].shard, logs=[(LOG, 1, Status.OK, 0, -1)])
+    late = Cleaned(
+        request_id=before[0].request_id,
+        shard=before[0].shard,
+        logs=[CleanedLog(LOG, Epoch(1), Status.OK, Epoch(0), NodeId(-1))],
+    )
     bench.deliver(late)
     assert "CLEAN:" not in bench.explain()
 
@@ -654,7 +659,13 @@ def test_a_recovery_that_begins_anew_calls_nothing_clean_that_is_not_sent_yet() 
 def test_a_shard_that_calls_another_epoch_clean_is_not_believed() -> None:
     bench = cleaning()
     for clean in bench.take(Clean):
-        bench.deliver(Cleaned(request_id=clean.request_id, shard=clean.shard, logs=[(LOG, 2, Status.OK, 0, -1)]))
+        bench.deliver(
+            Cleaned(
+                request_id=clean.request_id,
+                shard=clean.shard,
+                logs=[CleanedLog(LOG, Epoch(2), Status.OK, Epoch(0), NodeId(-1))],
+            )
+        )
     assert "CLEAN:" in bench.explain()
 
 

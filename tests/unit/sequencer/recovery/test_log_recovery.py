@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from epoch_store.interface import LastCleanEpoch, Result
-from logdevice_py.core.lsn import Epoch, compose_lsn
+from logdevice_py.core.ids import NodeId
+from logdevice_py.core.lsn import Epoch, Esn, Lsn, compose_lsn
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import SECOND, Timestamp
 from logdevice_py.metadata.epoch_metadata import TailRecord
-from logdevice_py.protocol.messages import EPOCHS_PER_SEALED, Digest, Seal, Sealed, Store
-from sequencer.recovery.coalescing import SealedRow
+from logdevice_py.protocol.messages import EPOCHS_PER_SEALED, Digest, EpochState, Seal, Sealed, SealedLog, Store
 from sequencer.recovery.result import RecoveryOutcome
 from tests.unit.sequencer.recovery.bench import LOG, Bench, image, shard
 
@@ -67,13 +67,15 @@ def test_a_seal_answer_that_is_full_does_not_speak_of_later_epochs() -> None:
     bench = Bench(1, "node:1", next_epoch=5002)
     bench.start(last_clean=1)
     seal = bench.take(Seal)[0]
-    assert seal.logs[0][1:3] == (5001, 1)
+    assert (seal.logs[0].seal_epoch, seal.logs[0].clean_epoch) == (5001, 1)
     recovery = bench.recoveries.recovery(LOG)
     assert recovery is not None
-    states: list[tuple[int, int, int, int, int, int, int]] = [
-        (epoch, Status.OK, 0, 0, 0, 0, 0) for epoch in range(3, 3 + 4096)
+    states = [
+        EpochState(Epoch(epoch), Status.OK, Esn(0), Esn(0), Timestamp(0), Lsn(0), Timestamp(0))
+        for epoch in range(3, 3 + 4096)
     ]
-    bench.deliver(Sealed(request_id=seal.request_id, shard=seal.shard, logs=[(LOG, Status.OK, 5001, 50, 0, states)]))
+    row = SealedLog(LOG, Status.OK, Epoch(5001), NodeId(50), Lsn(0), states)
+    bench.deliver(Sealed(request_id=seal.request_id, shard=seal.shard, logs=[row]))
     request = recovery._seals[shard(0)]
     assert request.sealed_epoch(Epoch(2)) is not None
     assert request.sealed_epoch(Epoch(4099)) is None
@@ -86,7 +88,7 @@ def test_a_shard_whose_answer_ended_before_an_epoch_is_asked_again_from_there() 
     bench.digested(0, epoch=2)
     bench.finish_epoch(0)
     bench.advance(SECOND)
-    assert bench.take(Seal, 0)[-1].logs[0][2] == 2
+    assert bench.take(Seal, 0)[-1].logs[0].clean_epoch == 2
 
 
 def test_epochs_before_the_first_nodeset_hold_nothing() -> None:
@@ -177,7 +179,7 @@ def test_an_aborted_recovery_does_nothing_more() -> None:
     seals = bench.take(Seal)
     bench.recoveries.abort(LOG, bench.now)
     for seal in seals:
-        row: SealedRow = (LOG, Status.OK, 1, 50, 0, [])
+        row = SealedLog(LOG, Status.OK, Epoch(1), NodeId(50), Lsn(0), [])
         bench.deliver(Sealed(request_id=seal.request_id, shard=seal.shard, logs=[row]))
     bench.advance(60 * SECOND)
     assert not bench.sent

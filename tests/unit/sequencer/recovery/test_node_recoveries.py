@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 from epoch_store.interface import LastCleanEpoch, Result
-from logdevice_py.core.ids import LogId, NodeId
+from logdevice_py.core.ids import Generation, LogId, NodeId
 from logdevice_py.core.lsn import Epoch, Lsn, compose_lsn
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import SECOND
-from logdevice_py.protocol.messages import LOGS_PER_FRAME, Digest, Digested, Mutated, Seal, Sealed
+from logdevice_py.protocol.messages import (
+    LOGS_PER_FRAME,
+    Digest,
+    Digested,
+    DigestedRange,
+    LogEntry,
+    Mutated,
+    Seal,
+    Sealed,
+    SealedLog,
+)
 from sequencer.recovery.result import Found, RecoveryOutcome, find
 from tests.unit.sequencer.recovery.bench import LOG, Bench, image, parse_lsn, shard
 
@@ -23,8 +33,8 @@ def start_many(bench: Bench, logs: range) -> None:
     bench.end_turn()
 
 
-def seal_row(log: int) -> tuple[int, int, int, int, int, list[tuple[int, int, int, int, int, int, int]]]:
-    return (log, Status.OK, 1, 50, 0, [])
+def seal_row(log: LogId) -> SealedLog:
+    return SealedLog(log, Status.OK, Epoch(1), NodeId(50), Lsn(0), [])
 
 
 def test_requests_of_many_logs_to_one_shard_share_frames() -> None:
@@ -33,8 +43,8 @@ def test_requests_of_many_logs_to_one_shard_share_frames() -> None:
     seals = bench.take(Seal)
     assert [len(seal.logs) for seal in seals] == [LOGS_PER_FRAME, 100]
     for seal in seals:
-        rows = [seal_row(row[0]) for row in seal.logs]
-        bench.deliver(Sealed(request_id=seal.request_id, shard=seal.shard, logs=rows, generation=1))  # type: ignore[arg-type]
+        rows = [seal_row(row.log) for row in seal.logs]
+        bench.deliver(Sealed(request_id=seal.request_id, shard=seal.shard, logs=rows, generation=Generation(1)))
     digests = bench.take(Digest)
     assert [len(digest.ranges) for digest in digests] == [LOGS_PER_FRAME, 100]
 
@@ -47,7 +57,7 @@ def test_the_answer_of_one_frame_is_split_among_the_logs() -> None:
     for row in seal.logs:
         bench.recoveries.on_message(
             0,  # type: ignore[arg-type]
-            Sealed(request_id=seal.request_id, shard=seal.shard, logs=[seal_row(row[0])]),
+            Sealed(request_id=seal.request_id, shard=seal.shard, logs=[seal_row(row.log)]),
             bench.now,
         )
     bench.end_turn()
@@ -61,8 +71,8 @@ def test_the_answer_of_one_frame_is_split_among_the_logs() -> None:
         Digested(
             request_id=digest.request_id,
             shard=digest.shard,
-            ranges=[(log, Status.OK, until) for log, _, until, _ in digest.ranges],
-            entries=[(log, parse_lsn(one), len(one)) for log, ones in images.items() for one in ones],
+            ranges=[DigestedRange(each.log, Status.OK, each.last) for each in digest.ranges],
+            entries=[LogEntry(LogId(log), parse_lsn(one), len(one)) for log, ones in images.items() for one in ones],
             images=b"".join(one for ones in images.values() for one in ones),
         )
     )
@@ -73,7 +83,7 @@ def test_the_answer_of_one_frame_is_split_among_the_logs() -> None:
 def test_only_so_many_run_at_the_same_time_and_the_rest_follow_in_order() -> None:
     bench = Bench(1, "node:1", concurrent_log_recoveries=2)
     start_many(bench, range(1, 5))
-    assert [row[0] for row in bench.take(Seal)[0].logs] == [1, 2]
+    assert [row.log for row in bench.take(Seal)[0].logs] == [1, 2]
     assert bench.metrics.log_recoveries_queued == 2
     bench.recoveries.abort(LogId(3), bench.now)
     bench.recoveries.abort(LogId(1), bench.now)
@@ -149,7 +159,7 @@ def test_a_new_activation_replaces_a_recovery_that_has_not_begun_to_recover() ->
     bench.next_epoch = 3
     bench.start()
     seals = [row for seal in bench.take(Seal) for row in seal.logs]
-    assert [row[1] for row in seals] == [2]
+    assert [row.seal_epoch for row in seals] == [2]
     assert bench.recoveries.logs() == [LOG]
 
 
@@ -169,7 +179,7 @@ def test_activations_that_come_faster_than_recovery_do_not_keep_a_log_from_being
     (request,) = bench.requests
     bench.store_answers(request, Result(Status.OK, LastCleanEpoch(Epoch(1), done.tail)))
     seals = [row for seal in bench.take(Seal) for row in seal.logs]
-    assert [row[1] for row in seals] == [4]
+    assert [row.seal_epoch for row in seals] == [4]
     assert [(result.next_epoch, result.outcome) for result in bench.results] == [(2, RecoveryOutcome.OK)]
 
 
@@ -224,7 +234,7 @@ def test_a_recovery_follows_one_that_a_sequencer_between_the_two_has_preempted()
     assert [(result.next_epoch, result.outcome) for result in bench.results] == [(2, RecoveryOutcome.PREEMPTED)]
     (request,) = bench.requests
     bench.store_answers(request, Result(Status.OK, LastCleanEpoch(Epoch(0), None)))
-    assert [row[1] for seal in bench.take(Seal) for row in seal.logs] == [8]
+    assert [row.seal_epoch for seal in bench.take(Seal) for row in seal.logs] == [8]
 
 
 def test_an_abort_stops_the_recovery_that_follows_too() -> None:

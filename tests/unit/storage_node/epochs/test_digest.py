@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from logdevice_py.core.entry import EntryFlags
-from logdevice_py.core.ids import LogId, PeerId, ShardId, metadata_log_of
+from logdevice_py.core.ids import Generation, LogId, PeerId, ShardId, metadata_log_of
 from logdevice_py.core.lsn import ESN_MAX, LSN_MAX, Lsn
 from logdevice_py.core.status import Status
 from logdevice_py.protocol.framing import encode_frame
-from logdevice_py.protocol.messages import Digest, Digested, Trim, Trimmed, TrimPoints
+from logdevice_py.protocol.messages import Digest, Digested, DigestRange, Trim, Trimmed, TrimPoints
 from storage_node.epochs.digest import damaged_lsns
 from storage_node.log_store.interface import ReadResult
 from storage_node.settings import StorageSettings
@@ -82,10 +82,11 @@ class TestDigest:
     def test_many_ranges_in_one_request(self, recent: StorageSettings) -> None:
         driver = ShardDriver(recent)
         driver.turn(*stores([lsn(1, 1)]), *stores([lsn(2, 1)], log=LogId(8)))
-        ranges = [(int(SYNC_LOG), lsn(1, 1), lsn(1, 9), 1), (99, lsn(1, 1), lsn(1, 9), 1), (8, lsn(1, 1), lsn(2, 9), 1)]
-        driver.turn((PeerId(2), Digest(request_id=8, shard=ME, bytes_max=1 << 20, ranges=ranges)))  # type: ignore[arg-type]
+        ends = {SYNC_LOG: lsn(1, 9), LogId(99): lsn(1, 9), LogId(8): lsn(2, 9)}
+        ranges = [DigestRange(log, lsn(1, 1), last, Generation(1)) for log, last in ends.items()]
+        driver.turn((PeerId(2), Digest(request_id=8, shard=ME, bytes_max=1 << 20, ranges=ranges)))
         answer = driver.take_one(Digested)
-        assert [(log, through) for log, _, through in answer.ranges] == [
+        assert [(each.log, each.through) for each in answer.ranges] == [
             (7, lsn(1, 9)),
             (99, lsn(1, 9)),
             (8, lsn(2, 9)),
@@ -105,7 +106,7 @@ class TestDigest:
         driver.turn(digest(lsn(1, 1), lsn(1, 9)))
         answer = driver.take_one(Digested)
         assert answer.ranges == [(SYNC_LOG, Status.OK, lsn(1, 9))]
-        assert [(row[1], row[2] > 0) for row in answer.entries] == [
+        assert [(entry.lsn, entry.length > 0) for entry in answer.entries] == [
             (lsn(1, 1), True),
             (lsn(1, 2), False),
             (lsn(1, 3), True),
@@ -119,7 +120,7 @@ class TestDigest:
         driver.turn(digest(Lsn(1), LSN_MAX, log=log, generation=0))
         answer = driver.take_one(Digested)
         assert answer.ranges == [(log, Status.OK, LSN_MAX)]
-        assert [(row[1], row[2] > 0) for row in answer.entries] == [(lsn(1, 1), False), (lsn(4, 1), True)]
+        assert [(entry.lsn, entry.length > 0) for entry in answer.entries] == [(lsn(1, 1), False), (lsn(4, 1), True)]
 
     def test_wide_damage_is_rebuilding(self) -> None:
         result = ReadResult(Status.OK, lsn(1, 9000), [(lsn(1, 5), b"x")], corrupt=[(lsn(1, 4), lsn(1, 6))])
@@ -134,10 +135,10 @@ class TestDigest:
         driver.power_cut()
         driver.turn(digest(lsn(1, 1), lsn(1, 9), log=ASYNC_LOG))
         answer = driver.take_one(Digested)
-        assert answer.ranges[0][1] == Status.REBUILDING
+        assert answer.ranges[0].status == Status.REBUILDING
         assert len(answer.entries) == 1
         driver.turn(digest(lsn(2, 1), lsn(2, 9), log=ASYNC_LOG))
-        assert driver.take_one(Digested).ranges[0][1] == Status.OK
+        assert driver.take_one(Digested).ranges[0].status == Status.OK
 
     def test_metadata_logs_are_shown_whole(self, recent: StorageSettings) -> None:
         driver = ShardDriver(recent)
@@ -175,7 +176,7 @@ class TestDigest:
         driver.hold = True
         driver.turn((SEQUENCER, recovery_store(lsn(1, 2), 1)))
         driver.turn(digest(lsn(1, 1), lsn(1, 9)), digest(lsn(1, 1), lsn(1, 9), log=LogId(8)))
-        assert [answer.ranges[0][0] for answer in driver.take(Digested)] == [8]
+        assert [answer.ranges[0].log for answer in driver.take(Digested)] == [8]
         driver.let_go()
         assert [header.rank for header in headers(driver.take_one(Digested))] == [(0, 1), (1, 1)]
 
@@ -199,7 +200,7 @@ class TestDigest:
         driver.held[0] = (effect, Status.OVERLOADED)
         driver.let_go()
         answer = driver.take_one(Digested)
-        assert answer.ranges[0][1] == Status.OK
+        assert answer.ranges[0].status == Status.OK
         assert [header.lsn for header in headers(answer)] == [lsn(1, 1)]
 
     def test_nothing_is_vouched_for_when_what_it_waits_for_fails(self) -> None:
@@ -209,7 +210,7 @@ class TestDigest:
         driver.disk.fail_write = True
         driver.turn((SEQUENCER, recovery_store(lsn(1, 2), 1)), digest(lsn(1, 1), lsn(1, 9)))
         driver.let_go()
-        assert driver.take_one(Digested).ranges[0][1] == Status.FAILED
+        assert driver.take_one(Digested).ranges[0].status == Status.FAILED
 
     def test_while_the_disk_hangs_repeated_requests_are_bounded_and_forgotten_with_their_peer(self) -> None:
         driver = ShardDriver(StorageSettings(digests_waiting_max=1))
@@ -218,7 +219,7 @@ class TestDigest:
         asked = digest(lsn(1, 1), lsn(1, 9))
         for _ in range(7):
             driver.turn(asked)
-        assert [answer.ranges[0][1] for answer in driver.take(Digested)] == [Status.OVERLOADED] * 2
+        assert [answer.ranges[0].status for answer in driver.take(Digested)] == [Status.OVERLOADED] * 2
         driver.node.on_peer_down(asked[0], driver.now)
         driver.turn((PeerId(-7), asked[1]))
         driver.let_go()
@@ -254,7 +255,7 @@ class TestDigest:
         driver.turn(*[asked] * 7)
         driver.node.on_peer_down(asked[0], driver.now)
         driver.turn(*[asked] * 7)
-        assert [answer.ranges[0][1] for answer in driver.take(Digested)] == [Status.OK] * 7
+        assert [answer.ranges[0].status for answer in driver.take(Digested)] == [Status.OK] * 7
 
     def test_one_turn_sends_a_bounded_part_and_the_next_turn_goes_on(self) -> None:
         driver = ShardDriver(StorageSettings(read_bytes_per_turn_max=len(image(lsn(1, 1)))))
@@ -269,7 +270,7 @@ class TestDigest:
         peer, request = digest(lsn(1, 1), lsn(1, 9))
         request.ranges = request.ranges * 2000
         driver.turn(*[(peer, request)] * 110)
-        refused = [answer for answer in driver.take(Digested) if answer.ranges[0][1] == Status.OVERLOADED]
+        refused = [answer for answer in driver.take(Digested) if answer.ranges[0].status == Status.OVERLOADED]
         assert len(refused) == 10
 
     def test_whatever_is_asked_the_answer_fits_a_frame(self) -> None:
@@ -288,18 +289,18 @@ class TestDigest:
             [answer] = driver.take(Digested)
             encode_frame(answer)
             assert answer.entries
-        request.ranges = [(1, 1, 1, 0)] * 4000
+        request.ranges = [DigestRange(LogId(1), Lsn(1), Lsn(1), Generation(0))] * 4000
         driver.turn((peer, request))
         [answer] = driver.take(Digested)
         encode_frame(answer)
-        assert {status for _, status, _ in answer.ranges} == {Status.INVALID_PARAM}
+        assert {each.status for each in answer.ranges} == {Status.INVALID_PARAM}
 
     def test_a_failed_disk_says_so(self) -> None:
         driver = ShardDriver()
         driver.disk.fail_write = True
         driver.turn(*stores([lsn(1, 1)]))
         driver.turn(digest(lsn(1, 1), lsn(1, 9)))
-        assert driver.take_one(Digested).ranges[0][1] == Status.FAILED
+        assert driver.take_one(Digested).ranges[0].status == Status.FAILED
 
 
 def trim(position: Lsn, log: LogId = SYNC_LOG) -> tuple[PeerId, Trim]:

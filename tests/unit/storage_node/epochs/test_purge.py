@@ -13,6 +13,7 @@ from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros
 from logdevice_py.protocol.messages import (
     Cleaned,
+    EpochEnd,
     EpochRecoveryMetadata,
     GetEpochRecoveryMetadata,
     Sealed,
@@ -50,9 +51,9 @@ def answer(
     for epoch in range(request.first, request.last + 1):
         if epoch in known:
             lng = known[epoch]
-            epochs.append((epoch, int(Status.OK), seal_epoch, lng, lng + 2, int(lsn(epoch, lng)), 5, 1))
+            epochs.append(EpochEnd(epoch, Status.OK, seal_epoch, lng, lng + 2, lsn(epoch, lng), 5, 1))  # type: ignore[arg-type]
         else:
-            epochs.append((epoch, int(Status.NOTREADY), 0, 0, 0, 0, 0, 0))
+            epochs.append(EpochEnd(epoch, Status.NOTREADY, 0, 0, 0, 0, 0, 0))  # type: ignore[arg-type]
     message = EpochRecoveryMetadata(request_id=request.request_id, shard=request.shard, log=request.log, epochs=epochs)
     return (PeerId(request.shard >> 8), message)
 
@@ -73,7 +74,7 @@ def missed(epochs: tuple[int, ...] = (1,), settings: StorageSettings | None = No
 
 def cleaned(driver: ShardDriver) -> list[tuple[int, int]]:
     """(epoch, status) of what was answered."""
-    return [(epoch, status) for message in driver.take(Cleaned) for _, epoch, status, _, _ in message.logs]
+    return [(row.epoch, row.status) for message in driver.take(Cleaned) for row in message.logs]
 
 
 class TestRelease:
@@ -332,7 +333,7 @@ class TestPurge:
         driver.turn(release(lsn(2, 1)))
         driver.tell_history([interval()])
         request = driver.take(GetEpochRecoveryMetadata)[0]
-        row = (1, int(Status.EMPTY), 0, 0, 0, 0, 0, 0)
+        row = EpochEnd(1, Status.EMPTY, 0, 0, 0, 0, 0, 0)  # type: ignore[arg-type]
         message = EpochRecoveryMetadata(request_id=request.request_id, shard=request.shard, log=SYNC_LOG, epochs=[row])
         driver.turn((PeerId(request.shard >> 8), message))
         assert driver.log().last_released < lsn(2, 1), "the others get the time to answer"
@@ -345,7 +346,7 @@ class TestPurge:
         driver.turn(release(lsn(2, 1)))
         driver.tell_history([interval()])
         trimmed, knows, *_ = driver.take(GetEpochRecoveryMetadata)
-        row = (1, int(Status.EMPTY), 0, 0, 0, 0, 0, 0)
+        row = EpochEnd(1, Status.EMPTY, 0, 0, 0, 0, 0, 0)  # type: ignore[arg-type]
         message = EpochRecoveryMetadata(request_id=trimmed.request_id, shard=trimmed.shard, log=SYNC_LOG, epochs=[row])
         driver.turn((PeerId(trimmed.shard >> 8), message))
         driver.turn(answer(knows, {1: 2}))

@@ -11,7 +11,16 @@ from logdevice_py.core.ids import metadata_log_of
 from logdevice_py.core.lsn import EPOCH_MAX, ESN_MAX
 from logdevice_py.core.status import Status
 from logdevice_py.protocol.framing import encode_frame
-from logdevice_py.protocol.messages import EPOCHS_PER_SEALED, CheckSeal, Cleaned, SealChecked, Sealed, Trim
+from logdevice_py.protocol.messages import (
+    EPOCHS_PER_SEALED,
+    CheckSeal,
+    Cleaned,
+    CleanLog,
+    SealChecked,
+    Sealed,
+    SealLog,
+    Trim,
+)
 from storage_node.epochs.seal import generation_at
 from storage_node.settings import StorageSettings
 from tests.unit.storage_node.fakes import (
@@ -116,7 +125,7 @@ class TestSealing:
         driver.turn(seal(3))
         assert len(driver.held) == 2
         driver.let_go()
-        assert [answer.logs[0][1] for answer in driver.take(Sealed)] == [Status.OK] * 2
+        assert [answer.logs[0].status for answer in driver.take(Sealed)] == [Status.OK] * 2
 
     def test_a_lower_seal_is_preempted_by_normal_and_soft_seals(self) -> None:
         driver = ShardDriver()
@@ -245,7 +254,7 @@ def test_answers_that_are_larger_than_what_was_asked_take_more_frames() -> None:
     assert [row for each in answers for row in each.logs] == [(log, EPOCH_MAX, 2)] * 4096
 
     peer, message = clean(EPOCH_MAX, EPOCH_MAX - 1, log=log)
-    message.logs = [(log, EPOCH_MAX, 0, 0, 0, 0, 0)] * 3200
+    message.logs = [CleanLog(log, EPOCH_MAX, 0, 0, 0, 0, 0)] * 3200
     driver.turn((peer, message))
     cleaned = driver.take(Cleaned)
     for each in cleaned:
@@ -261,13 +270,13 @@ def test_an_answer_that_no_frame_could_hold_is_split_by_logs() -> None:
         for epoch in range(1, 1201):
             driver.turn(*stores([lsn(epoch, 1)], log=log))
     peer, message = seal(2**30)
-    message.logs = [(log, 2**30, 0, [(1, 1)]) for log in logs]
+    message.logs = [SealLog(log, 2**30, 0, [(1, 1)]) for log in logs]
     driver.turn((peer, message))
     answers = driver.take(Sealed)
-    assert [[row[0] for row in answer.logs] for answer in answers] == [[log] for log in logs]
+    assert [[row.log for row in answer.logs] for answer in answers] == [[log] for log in logs]
     for answer in answers:
         encode_frame(answer)
-        assert len(answer.logs[0][5]) == 1200
+        assert len(answer.logs[0].epochs) == 1200
 
 
 def test_of_too_many_epochs_the_earliest_are_told_and_count() -> None:

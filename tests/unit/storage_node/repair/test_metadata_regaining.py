@@ -12,7 +12,7 @@ from logdevice_py.core.ids import Generation, LogId, PeerId, ShardId, metadata_l
 from logdevice_py.core.lsn import LSN_MAX, Lsn
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import SECOND
-from logdevice_py.protocol.messages import Digested, Fetch, Fetched, FetchMetadata, MetadataFetched, Stored
+from logdevice_py.protocol.messages import Digested, Fetch, Fetched, FetchMetadata, LogEntry, MetadataFetched, Stored
 from storage_node.log_store import keys
 from tests.unit.storage_node.fakes import (
     ME,
@@ -55,7 +55,7 @@ def answer(
         through=log,
         ended=ended,
         config_version=version,
-        entries=[(int(log), int(position), len(each)) for each in records],
+        entries=[LogEntry(log, position, len(each)) for each in records],
         images=b"".join(records),
     )
     return node_peer(request.shard), message

@@ -1,0 +1,555 @@
+"""Every format in which bytes leave a process and are read by another, or by a later version: on the wire and on disk.
+
+Not here, because both ends are of one version or the text is for people: the cluster file (TOML, with tests of its parser), the admin API's JSON
+(rows name their columns), tokens, the control socket of a development cluster, the lines to a process that reads ahead, what the simulator's
+disks write.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import msgpack
+from google_crc32c import value as crc32c
+
+from client.spark.naming import WriteName
+from client.spark.rows import digest
+from client.spark.stream import offset_of, positions_of
+from epoch_store import sqlite
+from epoch_store.cells import (
+    ConditionalWrite,
+    WriteId,
+    _decode_last_clean_epoch,
+    _decode_shard,
+    decide,
+    decode_cell,
+    key_of,
+)
+from epoch_store.interface import (
+    GetLastCleanEpoch,
+    NoteIncarnation,
+    ReadMetadata,
+    ReadShardIdentity,
+    RegisterShard,
+    SetLastCleanEpoch,
+    UpdateMetadata,
+    WriterIdentity,
+)
+from logdevice_py.config.attributes import Durability
+from logdevice_py.config.location import Scope
+from logdevice_py.config.replication import ReplicationProperty
+from logdevice_py.core.batch import Compression, decode_batch, encode_batch
+from logdevice_py.core.entry import (
+    BODY_SIZE_MAX,
+    Constituent,
+    ConstituentFlags,
+    EntryFlags,
+    EntryHeader,
+    body_of,
+    encode_body,
+    encode_entry,
+    encode_header,
+    parse_constituents,
+    parse_header,
+)
+from logdevice_py.core.ids import Generation, InstanceId, LogId, NodeId, ShardId, WriterId, metadata_log_of
+from logdevice_py.core.lsn import Epoch, Esn, Lsn, compose_lsn
+from logdevice_py.core.record_keys import encode_keys, split_keys
+from logdevice_py.core.status import Status
+from logdevice_py.core.units import Timestamp
+from logdevice_py.event_log.events import (
+    DonorFlags,
+    RebuildMode,
+    ShardAbortRebuild,
+    ShardIsRebuilt,
+    ShardNeedsRebuild,
+    ShardsNeverUsed,
+    ShardTookRecords,
+    ShardUnrecoverable,
+    decode_event,
+    encode_event,
+)
+from logdevice_py.event_log.rebuilding_set import RebuildingSet, RebuildingShard
+from logdevice_py.metadata.epoch_metadata import EpochInterval, EpochMetaData, TailRecord
+from logdevice_py.placement.failure_domains import Authority
+from logdevice_py.placement.hashing import jump_hash, mix64
+from logdevice_py.placement.sequencer_locator import locate_sequencer
+from logdevice_py.protocol import messages as m
+from server import instance
+from storage_node import stored_metadata as values
+from storage_node.log_store import contents, keys
+from storage_node.log_store.identity import ShardMarker
+from storage_node.log_store.interface import EpochMetadataKind, LogMetadataKind
+from storage_node.log_store.partitions import _DROPPED, Partition
+from storage_node.log_store.rocksdb import families, opening
+from storage_node.log_store.row_values import unpack_integer, unpack_integers, unpack_pairs
+from storage_node.repair.copies import EntriesDigest
+from tests.golden.messages import message_cases
+from tests.golden.record import GoldenCase, GoldenFormat
+from tests.unit.logdevice_py.placement.clusters import cluster
+
+LOG: Final = LogId(7)
+LSN: Final = compose_lsn(3, 17)
+TIME: Final = Timestamp(1_700_000_000_123_456)
+SHARDS: Final = (ShardId(1), ShardId(2 << 8), ShardId(3 << 8 | 2))
+CLUSTER: Final = bytes(range(16))
+WRITER: Final = WriterId(b"sixteen bytes id")
+_PAYLOAD: Final = b"hello"
+_ADDED_AT_THE_END: Final = (
+    "Fields may be added at the end, with a default for who does not send them: then run `make goldens` and commit both; the bytes of before stay in the file and must be "
+    "read for as long as a release that wrote them is supported."
+)
+
+
+# Entries
+
+
+def _constituent(flags: int) -> Constituent:
+    payload, records = _PAYLOAD, 1
+    if flags & ConstituentFlags.BATCH:
+        payload, records = encode_batch([b"one", b"", b"three"]), 3
+    if flags & ConstituentFlags.KEYS:
+        payload = encode_keys([b"key", *[None] * (records - 1)]) + payload
+    part = Constituent(payload, records, crc32c(payload), flags)
+    if flags & ConstituentFlags.WRITE_STREAM:
+        part.writer, part.sequence = WRITER, 42
+    return part
+
+
+def _image(
+    flags: int, body: bytes = b"", *, wave: int = 2, copyset: tuple[ShardId, ...] = SHARDS, **changes: Any
+) -> bytes:
+    values_: dict[str, Any] = {"log": LOG, "lsn": LSN, "timestamp": TIME, "lng": Esn(15), "records": 1, **changes}
+    length, crc = values_.pop("body_length", len(body)), values_.pop("body_crc", crc32c(body))
+    return encode_entry(
+        EntryHeader(wave=wave, copyset=copyset, flags=flags, body_length=length, body_crc=crc, **values_), body
+    )
+
+
+def _read_image(image: bytes) -> dict[str, Any]:
+    header = parse_header(image, alone=True)
+    body = body_of(image)
+    told: dict[str, Any] = {name: getattr(header, name) for name in EntryHeader.__slots__}
+    told["flags"] = str(EntryFlags(header.flags).name or EntryFlags(header.flags))
+    if body and not header.flags & EntryFlags.METADATA:
+        told["constituents"] = parse_constituents(body)
+    elif body:
+        told["metadata"] = EpochMetaData.decode(parse_constituents(body)[0].payload)
+    return told
+
+
+def entry_cases() -> Iterator[GoldenCase]:
+    """Images of entries."""
+    for chosen in itertools.product((False, True), repeat=3):
+        flags = sum(int(flag) for flag, on in zip(ConstituentFlags, chosen, strict=True) if on)
+        part = _constituent(flags)
+        of_entry = EntryFlags.NONE
+        if flags & ConstituentFlags.WRITE_STREAM:
+            of_entry |= EntryFlags.WRITE_STREAM
+        if flags & ConstituentFlags.KEYS:
+            of_entry |= EntryFlags.KEYED
+        name = str(ConstituentFlags(flags).name or "NONE").replace("|", " and ")
+        yield _entry(f"one frame: {name}", _image(int(of_entry), encode_body([part]), records=part.records))
+    parts = [_constituent(0), _constituent(3), _constituent(5)]
+    body = encode_body(parts)
+    yield _entry("three frames", _image(int(EntryFlags.KEYED), body, records=7))
+    yield _entry(
+        "first of its epoch", _image(int(EntryFlags.EPOCH_BEGIN), body, lsn=compose_lsn(3, 1), lng=Esn(0), records=7)
+    )
+    recovery = EntryFlags.WRITTEN_BY_RECOVERY
+    yield _entry("stored again by recovery", _image(int(recovery | EntryFlags.KEYED), body, wave=5, records=7))
+    hole = EntryFlags.HOLE | recovery
+    yield _entry("hole", _image(int(hole), wave=5, records=0))
+    yield _entry("bridge", _image(int(hole | EntryFlags.BRIDGE), wave=5, records=0))
+    amend = {"body_length": len(body), "body_crc": crc32c(body), "records": 7}
+    yield _entry("AMEND of a sequencer", _image(int(EntryFlags.AMEND | EntryFlags.KEYED), wave=3, **amend))
+    yield _entry("AMEND of recovery", _image(int(EntryFlags.AMEND | recovery), wave=5, **amend))
+    metadata = encode_body([Constituent(_metadata().encode(), 1, crc32c(_metadata().encode()))])
+    yield _entry(
+        "record of a metadata log",
+        _image(int(EntryFlags.METADATA | EntryFlags.EPOCH_BEGIN), metadata, log=metadata_log_of(LOG)),
+    )
+    yield _entry("header alone of a large entry", encode_header(parse_header(_image(0, body, records=7))))
+    yield _entry("no copyset, the greatest numbers", _image(
+        0, b"", copyset=(), wave=2**32 - 1, log=LogId(2**63 - 1), lsn=Lsn(2**63 - 1), lng=Esn(2**32 - 1), timestamp=Timestamp(-1), records=0
+    ))  # fmt: skip
+
+
+def _entry(name: str, image: bytes) -> GoldenCase:
+    return GoldenCase(name, image, _read_image)
+
+
+# Batches
+
+
+def batch_cases() -> Iterator[GoldenCase]:
+    """Payloads of APPEND."""
+    records = [b"one", b"", b"three" * 40]
+    for codec in Compression:
+        yield GoldenCase(
+            f"batch, {codec.name}",
+            encode_batch(records, codec),
+            lambda data: {"codec": Compression(data[0]), "records": decode_batch(data, 3)},
+            written=codec is Compression.NONE,  # a library may pack better one day
+        )
+    yield GoldenCase("batch of one record", encode_batch([b"x"]), lambda data: {"records": decode_batch(data, 1)})
+    yield GoldenCase(
+        "keys before a record",
+        encode_keys([b"key"]) + _PAYLOAD,
+        lambda data: dict(zip(("keys", "rest"), split_keys(data, 1), strict=True)),
+    )
+    yield GoldenCase(
+        "keys before a batch",
+        encode_keys([b"", None, b"third"]) + encode_batch(records),
+        lambda data: dict(zip(("keys", "rest"), split_keys(data, 3), strict=True)),
+    )
+
+
+# A shard's store
+
+
+def _dict_of(names: str, split: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+    def read(data: bytes) -> dict[str, Any]:
+        found = split(data)
+        return dict(zip(names.split(), found if isinstance(found, tuple) else (found,), strict=True))
+
+    return read
+
+
+def key_cases() -> Iterator[GoldenCase]:
+    """Keys of a shard's store, in the order of their description."""
+    copy = keys.data_key(LOG, LSN, True, 5)
+    yield GoldenCase("copy", copy, _dict_of("lsn rank", keys.split_data_key), {"log": LOG, "recovery": True, "wave": 5})
+    body = keys.body_key(copy)
+    assert body == keys.body_key_at(LOG, LSN, 1 << 32 | 5)
+    yield GoldenCase("body of a large copy", body, _dict_of("lsn rank", keys.split_data_key), {"log": LOG})
+    for name, bound in zip(("first copy", "behind the last copy"), keys.data_bounds(LOG, 1, LSN), strict=True):
+        yield GoldenCase(f"bounds of copies, {name}", bound, None, {"log": LOG, "first": 1, "last": LSN})
+    yield GoldenCase("where a log begins", keys.log_begin(LOG), None, {"log": LOG})
+    for kind in LogMetadataKind:
+        yield GoldenCase(
+            f"log metadata, {kind.name}", keys.log_metadata_key(LOG, kind), _dict_of("log", keys.split_log_metadata_key)
+        )
+    for of_epoch in EpochMetadataKind:
+        key = keys.epoch_metadata_key(LOG, 3, of_epoch)
+        yield GoldenCase(f"epoch metadata, {of_epoch.name}", key, _dict_of("log epoch", keys.split_epoch_metadata_key))
+    directory = keys.directory_key(LOG, LSN, keys.PARTITION_FIRST)
+    yield GoldenCase("directory", directory, _dict_of("log first partition", keys.split_directory_key))
+    yield GoldenCase(
+        "partition", keys.partition_key(keys.PARTITION_FIRST), _dict_of("partition", keys.split_partition_key)
+    )
+    for name in ("MARKER", "DURABLE", "LOSSES", "UNMARKED", "WHOLE_FOR", "DRAIN", "FAMILIES"):
+        yield GoldenCase(f"of the whole store, {name}", getattr(keys, f"{name}_KEY"), None)
+
+
+LOG_METADATA: Final[dict[LogMetadataKind, tuple[bytes, Callable[[bytes], Any]]]] = {
+    LogMetadataKind.LAST_RELEASED: (values.encode_lsn(LSN), values.decode_lsn),
+    LogMetadataKind.TRIM_POINT: (values.encode_lsn(LSN), values.decode_lsn),
+    LogMetadataKind.SEAL: (values.encode_seal(Epoch(4), NodeId(2)), _dict_of("epoch node", values.decode_seal)),
+    LogMetadataKind.SOFT_SEAL: (
+        values.SoftSealValue(Epoch(4), NodeId(2), True, Epoch(1), Epoch(3)).encode(),
+        values.SoftSealValue.decode,
+    ),
+    LogMetadataKind.LAST_CLEAN: (values.encode_epoch(Epoch(3)), values.decode_epoch),
+    LogMetadataKind.REMOVED: (values.encode_micros(3_600_000_000), values.decode_micros),
+    LogMetadataKind.DIRTY: (values.encode_ranges([(Lsn(5), LSN), (Lsn(LSN + 2), Lsn(LSN + 9))]), values.decode_ranges),
+}
+EPOCH_METADATA: Final[dict[EpochMetadataKind, tuple[bytes, Callable[[bytes], Any]]]] = {
+    EpochMetadataKind.RECOVERY: (
+        values.RecoveredEpoch(Epoch(4), Esn(15), Esn(18), LSN, TIME, True).encode(),
+        values.RecoveredEpoch.decode,
+    ),
+    EpochMetadataKind.MUTABLE: (values.encode_lng(Esn(15)), values.decode_lng),
+}
+
+
+def _partition() -> Partition:
+    partition = Partition(keys.PARTITION_FIRST, TIME, Timestamp(TIME - 5), Timestamp(TIME + 5))
+    partition.closed = Timestamp(TIME + 9)
+    return partition
+
+
+def _read_partition(data: bytes) -> Any:
+    found = Partition.decode(keys.PARTITION_FIRST, data)
+    if found is None:
+        return "dropped"
+    return {name: getattr(found, name) for name in ("number", "created", "closed", "oldest", "newest")}
+
+
+def value_cases() -> Iterator[GoldenCase]:
+    """Values in a shard's store, beside images of entries."""
+    for kind, (value, read) in LOG_METADATA.items():
+        yield GoldenCase(f"log metadata, {kind.name}", value, read)
+    for of_epoch, (value, read) in EPOCH_METADATA.items():
+        yield GoldenCase(f"epoch metadata, {of_epoch.name}", value, read)
+    yield GoldenCase(
+        "directory", keys.directory_value(LSN, 0, 123_456), _dict_of("highest flags size", keys.split_directory_value)
+    )
+    yield GoldenCase("partition", _partition().encode(), _read_partition)
+    yield GoldenCase("partition, dropped", _DROPPED, _read_partition)
+    what = "the row"
+    yield GoldenCase("durable", contents.encode_durable(TIME), lambda data: unpack_integer(data, what))
+    yield GoldenCase("losses", contents.encode_losses([(Timestamp(1), TIME)]), lambda data: unpack_pairs(data, what))
+    yield GoldenCase("whole for", contents.encode_whole_for(SHARDS), lambda data: unpack_integers(data, what))
+    yield GoldenCase("drain", contents.encode_drain(LSN), lambda data: unpack_integer(data, what))
+    versions: bytes = msgpack.packb({keys.UNPARTITIONED: 1, keys.PARTITION_FIRST: 3})
+    yield GoldenCase(
+        "families: version by partition", versions, lambda data: msgpack.unpackb(data, strict_map_key=False)
+    )
+    files = {
+        "failed": opening._FAILED,
+        "opened": opening._OPENED,
+        "instance": instance._NAME,
+        "metadata": families.METADATA,
+        "unpartitioned": families.UNPARTITIONED,
+        "partition 1000000": families.split_name("1000000"),
+        "partition 1000000, rewritten 3 times": families.split_name("1000000.3"),
+    }
+    yield GoldenCase("names of files and column families", b"", None, files)
+    marker = ShardMarker(CLUSTER, SHARDS[2], Generation(4), True, "boot id", 17, b"birth")
+    yield GoldenCase("marker", marker.encode(), ShardMarker.decode)
+    fields = msgpack.unpackb(marker.encode())
+    yield GoldenCase("marker without birth", msgpack.packb(fields[:8]), ShardMarker.decode, written=False)
+    yield GoldenCase("marker without incarnation", msgpack.packb(fields[:7]), ShardMarker.decode, written=False)
+
+
+# Epoch metadata and the epoch store
+
+
+def _metadata() -> EpochMetaData:
+    two = ReplicationProperty.of({Scope.RACK: 2, Scope.NODE: 3})
+    one = ReplicationProperty.of({Scope.NODE: 2})
+    nodeset = tuple((shard, Generation(index + 1)) for index, shard in enumerate(SHARDS))
+    return EpochMetaData(
+        Epoch(9),
+        (EpochInterval(Epoch(1), nodeset[:2], one, 3, ()), EpochInterval(Epoch(4), nodeset, two, 5, ((0, 1, 1),))),
+        written=True,
+        disabled=False,
+        writer=NodeId(2),
+        replication_changed_at=Timestamp(TIME - 7),
+        epoch_given_at=TIME,
+    )
+
+
+def metadata_cases() -> Iterator[GoldenCase]:
+    """Records of epoch metadata, in the epoch store and in metadata logs."""
+    encoded = _metadata().encode()
+    yield GoldenCase("two intervals", encoded, EpochMetaData.decode)
+    fields = msgpack.unpackb(encoded)
+    yield GoldenCase("without labels", msgpack.packb(fields[:8]), EpochMetaData.decode, written=False)
+    without_version = [fields[0], fields[1], [each[:3] for each in fields[2]], *fields[3:8]]
+    yield GoldenCase(
+        "without version of the cluster file", msgpack.packb(without_version), EpochMetaData.decode, written=False
+    )
+
+
+def _written(operation: Any, **kept: Any) -> bytes:
+    write = WriteId(WriterIdentity(NodeId(2), InstanceId(1_700_000_000_000_000)), 5)
+    made = decide(operation, kept.get("cell"), write)
+    assert isinstance(made, ConditionalWrite), made
+    return made.content
+
+
+def _cell(read: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+    def read_cell(content: bytes) -> dict[str, Any]:
+        write, payload = decode_cell(content)
+        return {"write": write, "payload": read(payload)}
+
+    return read_cell
+
+
+def epoch_store_cases() -> Iterator[GoldenCase]:
+    """Cells of an epoch store and their names."""
+    shard = ReadShardIdentity(NodeId(3), 2)
+    register = RegisterShard(CLUSTER, NodeId(3), 2, None, 0, b"birth")
+    update = UpdateMetadata(LOG, lambda before: _metadata(), NodeId(2))
+    last_clean = SetLastCleanEpoch(LOG, Epoch(8), TailRecord(LSN, TIME))
+    read_shard = _cell(lambda payload: _decode_shard(shard, payload))
+    yield GoldenCase("sequencer", _written(update), _cell(EpochMetaData.decode))
+    yield GoldenCase("last clean epoch", _written(last_clean), _cell(_decode_last_clean_epoch))
+    no_tail = SetLastCleanEpoch(LOG, Epoch(8), None)
+    yield GoldenCase("last clean epoch without a record", _written(no_tail), _cell(_decode_last_clean_epoch))
+    yield GoldenCase("shard", _written(register), read_shard)
+    write, payload = decode_cell(_written(register))
+    cell = [1, write.writer.node, write.writer.instance, write.attempt]
+    for count, lacks in ((4, "birth"), (3, "incarnation")):
+        content = msgpack.packb([*cell, msgpack.packb(msgpack.unpackb(payload)[:count])])
+        yield GoldenCase(f"shard without {lacks}", content, read_shard, written=False)
+    for operation in (ReadMetadata(LOG), update, GetLastCleanEpoch(LOG), last_clean, shard, register, NoteIncarnation(NodeId(3), 2, Generation(1), 5)):  # fmt: skip
+        yield GoldenCase(
+            f"name of the cell for {type(operation).__name__}",
+            key_of(operation).encode(),
+            None,
+            {"name": key_of(operation)},
+        )
+    schema = " ".join(sqlite._SCHEMA.split())
+    inputs = {"application id": sqlite.APPLICATION_ID, "version": sqlite.SCHEMA_VERSION, "schema": schema}
+    yield GoldenCase("SQLite file", b"", None, inputs)
+
+
+# The event log
+
+
+def event_cases() -> Iterator[GoldenCase]:
+    """Events, and a snapshot of the state that follows from them."""
+    shard, generation = SHARDS[1], Generation(2)
+    candidates = ((SHARDS[0], Generation(1)), (SHARDS[1], Generation(3)))
+    events = {
+        "lost": ShardNeedsRebuild(shard, generation, RebuildMode.RESTORE, candidates, True, "N2 is gone"),
+        "to be emptied": ShardNeedsRebuild(shard, generation, RebuildMode.RELOCATE, candidates, False, ""),
+        "done": ShardIsRebuilt(shard, generation, LSN, DonorFlags.UNPLACED | DonorFlags.UNCERTAIN),
+        "back": ShardAbortRebuild(shard, generation, RebuildMode.RESTORE),
+        "back, whatever it was": ShardAbortRebuild(shard, generation, None),
+        "given up": ShardUnrecoverable(shard, generation),
+        "took records": ShardTookRecords(shard, generation, LSN),
+        "never used": ShardsNeverUsed(SHARDS),
+    }
+    for name, event in events.items():
+        yield GoldenCase(f"{type(event).__name__}, {name}", encode_event(event), decode_event)
+    yield GoldenCase("of a later version", msgpack.packb([99, 1, "x"]), decode_event, written=False)
+    state = RebuildingSet()
+    state.version, state.round = Lsn(LSN + 3), LSN
+    mode = RebuildMode.RELOCATE
+    for each in (
+        RebuildingShard(
+            SHARDS[0], Generation(1), mode, LSN, True, True, DonorFlags.UNPLACED, "somebody", True, Generation(1)
+        ),
+        RebuildingShard(SHARDS[1], Generation(2), RebuildMode.RESTORE, LSN, False),
+    ):
+        state.shards[each.shard] = each
+    state.donors = {SHARDS[0]: None, SHARDS[2]: DonorFlags.UNCERTAIN}
+    state.candidates = dict(candidates)
+    yield GoldenCase("snapshot", state.encode(), _read_snapshot)
+    fields = msgpack.unpackb(state.encode())
+    fields[3] = [row[:9] for row in fields[3]]
+    yield GoldenCase("snapshot without restored_before", msgpack.packb(fields), _read_snapshot, written=False)
+
+
+def _read_snapshot(data: bytes) -> dict[str, Any]:
+    state = RebuildingSet.decode(data)
+    return {
+        "version": state.version,
+        "round": state.round,
+        "shards": list(state.shards.values()),
+        "donors": state.donors,
+        "candidates": state.candidates,
+    }
+
+
+# What all have to work out alike
+
+
+def agreement_cases() -> Iterator[GoldenCase]:
+    """Results on which processes of different versions have to agree."""
+    for number in (0, 1, 7, 2**64 - 1):
+        yield GoldenCase(f"mix64 of {number}", mix64(number).to_bytes(8, "big"), None)
+    buckets = bytes(jump_hash(mix64(log), 100) for log in range(64))
+    yield GoldenCase("jump_hash of mix64 of 0 to 63 into 100 buckets", buckets, None)
+    config = cluster([f"r.d.c.w.k{index % 3}" for index in range(9)], replicate="rack:2,node:3")
+    located = [locate_sequencer(LogId(log), config, lambda node: node != 4) for log in range(1, 65)]
+    assert None not in located
+    yield GoldenCase("where logs 1 to 64 are sequenced among N0 to N8 when N4 is dead", bytes(map(int, located)), None)  # type: ignore[arg-type]
+    entries = EntriesDigest()
+    for lsn, case in zip((LSN, Lsn(LSN + 1)), entry_cases(), strict=False):
+        entries.add(lsn, case.data)
+    yield GoldenCase(
+        "digest of COMPARE over two entries", entries.value.to_bytes(8, "big"), None, {"count": entries.count}
+    )
+    for name, write in {"query": WriteName.of_query("a query", 3, 4), "job": WriteName.of_job("a job", 4)}.items():
+        yield GoldenCase(
+            f"write stream of a Spark {name}", write.writer, None, {"batch": write.batch, "partition": write.partition}
+        )
+    for key in (None, b"", b"key"):
+        yield GoldenCase(f"digest of a Spark row with key {key!r}", digest(_PAYLOAD, key), None, {"payload": _PAYLOAD})
+    offset = json.dumps(offset_of({10: LSN, 9: 5})).encode()
+    yield GoldenCase(
+        "offset in a Spark checkpoint", offset, lambda data: positions_of(json.loads(data)), {"text": offset.decode()}
+    )
+    yield GoldenCase("instance of a node", b"1700000000000000", lambda data: int(data), written=False)
+
+
+NUMBERED: Final = (
+    m.MessageType, m.AppendFlags, m.AppendedFlags, m.StoreFlags, m.StoredFlags, m.SeqStateFlags, m.StartFlags, m.GapReason, m.NodeState,
+    m.FindFlags, Status, Durability, EntryFlags, ConstituentFlags, Compression, LogMetadataKind, EpochMetadataKind, RebuildMode, DonorFlags,
+    Scope, Authority,
+)  # fmt: skip
+"""Enumerations of which the numbers are on the wire or on disk."""
+
+
+def number_cases() -> Iterator[GoldenCase]:
+    """Numbers by name."""
+    for kind in NUMBERED:
+        yield GoldenCase(kind.__name__, b"", None, {str(member.name): int(member.value) for member in kind})
+
+
+def formats() -> list[GoldenFormat]:
+    """All of them, as this version writes them."""
+    assert BODY_SIZE_MAX == 64 << 20, "entries of other versions may be larger than this one takes"
+    protocol = f"protocol version {m.PROTOCOL_VERSION_MAX} (PROTOCOL_VERSION_MAX in logdevice_py/protocol/messages.py)"
+    on_disk = "An incompatible layout gets another version number, and the one before is read as well until no store can hold it."
+    return [
+        GoldenFormat(
+            "messages",
+            protocol,
+            f"{_ADDED_AT_THE_END} The same holds for places of rows. Anything else is another version of the protocol: raise PROTOCOL_VERSION_MAX, "
+            "and go on speaking the version before to who knows no other (docs/protocol.md, Versions).",
+            list(message_cases()),
+        ),
+        GoldenFormat(
+            "entries",
+            "entry version 1 (ENTRY_VERSION in logdevice_py/core/entry.py): images are on disk, in all messages with entries, and are never rewritten",
+            f"A free flag may be used where whoever does not know it does no harm. {on_disk}",
+            list(entry_cases()),
+        ),
+        GoldenFormat(
+            "batches",
+            "payloads of APPEND, which stand in entries for ever (logdevice_py/core/batch.py, record_keys.py)",
+            "Another layout gets another codec number or ConstituentFlags; the ones before are always read.",
+            list(batch_cases()),
+        ),
+        GoldenFormat(
+            "stored_keys",
+            "keys of every shard's store (storage_node/log_store/keys.py), which have no version",
+            "Take another first byte for another kind of key; a store whose keys are unknown does not open. The ones before are read, or rewritten at the opening.",
+            list(key_cases()),
+        ),
+        GoldenFormat(
+            "stored_values",
+            "version 1 of stored metadata (storage_node/stored_metadata.py) and of the marker (MARKER_VERSION in log_store/identity.py)",
+            f"What is msgpack may get further elements at the end. {on_disk}",
+            list(value_cases()),
+        ),
+        GoldenFormat(
+            "epoch_metadata",
+            "METADATA_VERSION 1 (logdevice_py/metadata/epoch_metadata.py): in the epoch store and in metadata logs, read by all nodes and clients",
+            _ADDED_AT_THE_END,
+            list(metadata_cases()),
+        ),
+        GoldenFormat(
+            "epoch_store",
+            "CELL_VERSION 1 (epoch_store/cells.py) and SCHEMA_VERSION 1 (epoch_store/sqlite.py): nodes of two versions share one epoch store while a cluster is upgraded",
+            _ADDED_AT_THE_END,
+            list(epoch_store_cases()),
+        ),
+        GoldenFormat(
+            "event_log",
+            "events (logdevice_py/event_log/events.py) and snapshot version 2 (rebuilding_set.py): every node and client must come to the same state",
+            f"{_ADDED_AT_THE_END} A new kind of event changes nothing for who does not know it, who then has another state: it waits until all nodes know it.",
+            list(event_cases()),
+        ),
+        GoldenFormat(
+            "numbers",
+            "numbers on the wire and on disk, of all versions",
+            "New members take numbers that were never used: run `make goldens`. A number keeps its meaning for ever, also when nothing uses it any more.",
+            list(number_cases()),
+        ),
+        GoldenFormat(
+            "agreements",
+            "what processes of different versions work out by themselves and have to agree on, or find again after an upgrade",
+            "These never change. Another way of working it out needs a version that all nodes agree on first.",
+            list(agreement_cases()),
+        ),
+    ]
