@@ -14,7 +14,7 @@ FETCH_PEERS = $(if $(PEERS),@$(PY) -m benchmarks.ldbench.cli fetch $(PEERS) || t
 BENCH_CHOICE = $(if $(ENGINES),--engines $(ENGINES)) $(if $(WORKLOADS),--workloads $(WORKLOADS)) $(BENCH_FLAGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java format check lint types imports unit property simulation sim deliberate process spark spark-long chaos test soak demo docs goldens bench bench-full storage-figures fuzz hostile site audit clean
+.PHONY: help setup java format check lint types imports unit property simulation sim deliberate process spark spark-long chaos test soak demo docs goldens stories bench bench-full storage-figures fuzz hostile site audit clean
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -81,7 +81,7 @@ conformance: $(STAMP)
 	@$(PY) -m pytest -q tests/conformance
 
 simulation: $(STAMP)
-	@$(PY) -m pytest -q -n 2 tests/simulation tests/history
+	@$(PY) -m pytest -q -n 2 tests/simulation tests/history tests/stories
 
 sim: $(STAMP) ## simulate a cluster: SEED=n replays one run, RUNS=n looks for seeds that fail; LOSS=1 destroys more than is tolerated; REBUILD=1 loses nodes for good; RUNS=n CAMPAIGN=1 [REPORT=file] [RESUME=file]
 	@$(PY) -m tests.simulation $(if $(SEED),--seed $(SEED)) $(if $(RUNS),--runs $(RUNS),$(if $(RESUME),,--trace)) $(if $(LOSS),--loss) $(if $(REBUILD),--rebuild) $(if $(CAMPAIGN),--campaign) $(if $(REPORT),--report $(REPORT)) $(if $(RESUME),--resume $(RESUME)) $(SIM_FLAGS)
@@ -114,7 +114,7 @@ soak: $(STAMP) java ## longer failure tests: pauses and outages of 30 s, the who
 
 test: $(STAMP) java check ## everything: check, then property, simulation, conformance, ZooKeeper, process and Spark tests
 	@$(PY) -m pytest -q -n 2 tests/property tests/fuzz
-	@$(PY) -m pytest -q -n 2 tests/simulation tests/history
+	@$(PY) -m pytest -q -n 2 tests/simulation tests/history tests/stories
 	@$(PY) -m pytest -q -n 2 --dist loadfile -m "not slow" tests/conformance tests/integration
 	@$(PY) -m pytest -q -m "not slow" tests/chaos
 	@$(PY) -m pytest -q -n 2 --dist loadfile -m "not slow" tests/spark
@@ -144,6 +144,9 @@ goldens: $(STAMP) ## record the bytes of messages and of what is on disk, after 
 
 docs: $(STAMP) ## render the docs that follow from declarations
 	@$(PY) -m server.dev.render_docs
+
+stories: $(STAMP) ## play the stories of docs/stories on a simulated cluster and rewrite their pages; STORY=name: one of them
+	@$(PY) -m tests.stories $(STORY)
 
 site: $(SITE) ## the documentation as pages for a browser, into build/site
 	@NO_MKDOCS_2_WARNING=1 $(VENV)-site/bin/mkdocs build --strict --quiet

@@ -223,9 +223,12 @@ class Process:
 
     def _run_effects(self, effects: list[Any]) -> None:
         grouped: dict[type, list[Any]] | None = None
+        on_sent = self._trace.on_sent
         for effect in effects:
             kind = type(effect)
             if kind is Send:
+                if on_sent is not None:
+                    on_sent(self._scheduler.now, self.name, effect.to, effect.message)
                 if effect.to == self.address and self.address >= 0:
                     self._local.append(effect.message)
                 else:

@@ -16,7 +16,7 @@ _PARTS_MAX = 512
 class Trace:
     """One line an event. Lines are made only when somebody looks at them."""
 
-    __slots__ = ("_hash", "_parts", "_ring", "_scheduler", "echo")
+    __slots__ = ("_hash", "_parts", "_ring", "_scheduler", "echo", "on_sent")
 
     def __init__(self, keep: int = 4000, echo: Callable[[str], None] | None = None) -> None:
         """
@@ -29,6 +29,8 @@ class Trace:
         self._parts: list[bytes] = []
         self._scheduler: Scheduler | None = None
         self.echo = echo
+        self.on_sent: Callable[[int, str, int, Any], None] | None = None
+        """Gets every message that leaves a process, also one to itself: when, from whom, to which peer, and the message."""
 
     def watch(self, scheduler: Scheduler) -> None:
         """Let the hash cover when each action of the run took place."""

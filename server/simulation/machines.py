@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from client.read.settings import ReadSettings
 from client.settings import ClientSettings
+from epoch_store.interface import Operation, Result
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.core.ids import LogId, NodeId, ShardId
 from logdevice_py.core.lsn import Lsn
@@ -78,6 +79,8 @@ class SimMachines:
         """Sees the effects of every turn of every node before they are run."""
         self.watch_done: Callable[[SimNode, list[Completion]], None] | None = None
         """Sees the outcomes of what a node asked of its disks, before the node does."""
+        self.watch_epoch_store: Callable[[SimNode, Sequence[Operation], list[Result]], None] | None = None
+        """Sees the outcomes of what a node asked of the epoch store, before the node does."""
         self.watchers: list[Callable[[SimNode, list[Any]], None]] = []
         """See the same after `watch`, and may take themselves out; what they cause must not happen before the turn has ended."""
         self.nodes = {node: SimNode(self, node) for node in sorted(config.nodes)}

@@ -182,14 +182,17 @@ class SimNode:
 
         def run_epoch_store(effects: list[Any]) -> None:
             tokens = [effect.token for effect in effects]
+            operations = [effect.operation for effect in effects]
 
             def done(results: list[Result]) -> None:
                 if self.starts == run and self.process is not None:
                     cluster.note(self.name, "epoch store", [result.status.name for result in results])
+                    if cluster.watch_epoch_store is not None:
+                        cluster.watch_epoch_store(self, operations, results)
                     self.process.event(partial(root.on_epoch_store, tokens, results))
 
             cluster.trace.cover(repr([(effect.token, key_of(effect.operation)) for effect in effects]).encode())
-            epoch_store.submit([effect.operation for effect in effects], done)
+            epoch_store.submit(operations, done)
 
         def check() -> None:
             if root.sequencer is not None:
