@@ -6,8 +6,17 @@ from collections.abc import Iterator
 from typing import Final
 
 from logdevice_py.config.attributes import Durability
-from logdevice_py.config.cluster import ClusterConfig
-from logdevice_py.core.ids import Generation, LogId, ShardId, data_log_of, format_shard, is_metadata_log
+from logdevice_py.config.cluster import ClusterConfig, ShardState
+from logdevice_py.core.ids import (
+    Generation,
+    LogId,
+    ShardId,
+    data_log_of,
+    format_shard,
+    is_internal_log,
+    is_metadata_log,
+    node_of,
+)
 from logdevice_py.core.lsn import ESN_MAX, LSN_INVALID, Epoch, Esn, Lsn, compose_lsn, epoch_of
 from logdevice_py.core.machine import Outbox, Rng, TimerWheel
 from logdevice_py.core.marks import hit
@@ -140,6 +149,19 @@ class Shard:
     def judge_writable(self) -> None:
         """The cluster file, or the mark of a drain, is another one."""
         self.writable = self.config.is_writable(self.shard) and not self.drain_mark.refuses
+
+    def takes(self, log: LogId) -> bool:
+        """Whether it takes STOREs of sequencers. Of the event log it does, as far as the cluster file lets it, until it has read that: there it may say
+        that the shard is used again, and where it cannot be written without the shard nobody could read so."""
+        if self.writable:
+            return True
+        node = self.config.nodes.get(node_of(self.shard))
+        if node is None or node.shard_state is not ShardState.READ_WRITE or self.config.excluded_known:
+            return False
+        if not is_internal_log(log):
+            return False
+        hit("event_log_stored_before_it_is_read")
+        return True
 
     def release_moved(self, state: LogState, now: Micros) -> None:
         """Write the release pointer some time soon."""

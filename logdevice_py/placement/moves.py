@@ -36,6 +36,6 @@ def check_moves(before: ClusterConfig, after: ClusterConfig) -> None:
     raise LogDeviceError(
         Status.INVALID_CONFIG,
         f"it moves nodes that keep metadata logs ({', '.join(moved)}): whether their copies are complete is judged by where the file says that nodes "
-        "stand. Put the locations back; or leave these nodes out of [metadata_log] nodes for good; or take them out and add the machines under numbers "
+        "stand. Put the locations back; or leave these nodes out of [metadata_log] nodeset for good; or take them out and add the machines under numbers "
         "that were never used",
     )

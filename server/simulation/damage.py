@@ -40,6 +40,7 @@ class DamageBudget:
         self._properties = list(dict.fromkeys(properties))
         self._damaged: set[ShardId] = set()
         self._gone: set[ShardId] = set()
+        self._moved: set[ShardId] = set()
         self._lent: list[tuple[ShardId, ...]] = []
         self._entries: dict[tuple[int, int], set[ShardId]] = {}
         self.on_silent_loss: Callable[[], None] = lambda: None
@@ -69,6 +70,14 @@ class DamageBudget:
         if self.take_shards(self._gone):
             return True
         self._gone = before
+        return False
+
+    def move(self, shards: Iterable[ShardId]) -> bool:
+        """Whether these shards may be moved to other racks. From then on each counts as a rack of its own: what it holds was stored where it stood before."""
+        before, self._moved = self._moved, self._moved.union(shards)
+        if self.take_shards(()):
+            return True
+        self._moved = before
         return False
 
     def take_unsynced(self, shards: Iterable[ShardId]) -> bool:
@@ -108,7 +117,7 @@ class DamageBudget:
     def _domains(self, shards: set[ShardId], scope: object) -> int:
         labels = set()
         for shard in shards:
-            location = None if shard in self._gone else self._config.location(shard)
+            location = None if shard in self._gone or shard in self._moved else self._config.location(shard)
             node = NodeId(node_of(shard))
             labels.add(f"N{node}" if location is None else location.domain(scope, node))  # type: ignore[arg-type]
         return len(labels)

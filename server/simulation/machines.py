@@ -110,6 +110,15 @@ class SimMachines:
         retired.retired = True
         return retired
 
+    def put_back(self, node: NodeId) -> SimNode | None:
+        """A node that is down is in the cluster file again, with its disks; None if it never was."""
+        found = self._retired.pop(node, None)
+        if found is not None:
+            assert found.state is SimNodeState.DOWN, found.state
+            found.retired = False
+            self.nodes[node] = found
+        return found
+
     # What faults destroyed
 
     def destroyed_entries(self) -> dict[tuple[LogId, Lsn], set[ShardId]]:

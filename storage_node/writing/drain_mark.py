@@ -4,8 +4,8 @@
    So all that it ever takes before the drain is done is looked at.
 2. A marked shard refuses STOREs of sequencers and copies from donors, also when it has just started and has not read the event log.
 3. The mark goes when the event log says that the shard is used again, is drained anew, or that its drain left records without a place.
-4. Whatever record is stored all the same takes the mark away in an earlier batch: where too few other nodes live to write the event log, and of
-   recoveries that find no other place. What recovery plugs is no record.
+4. Whatever record is stored all the same takes the mark away in an earlier batch: where too few other nodes live to write the event log, of the event
+   log itself as long as the shard has not read it, and of recoveries that find no other place. What recovery plugs is no record.
 5. A shard that is drained by the event log, and has no mark of that drain, says so there, and is drained once more.
 """
 

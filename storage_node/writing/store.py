@@ -6,7 +6,7 @@ Seals:
   - A sequencer's STORE is refused when its epoch is at or below the normal seal, the soft seal, or the fence (epochs known to be recovered).
     A sequencer that drains its epoch passes soft seals.
   - Recovery's STORE is refused when its seal epoch is below the normal seal or the fence: a later recovery has taken over, or has ended.
-  - A shard that is drained refuses STOREs of sequencers until it is used again: see `DrainMark`.
+  - A shard that is drained refuses STOREs of sequencers until it is used again: see `DrainMark` and `Shard.takes`.
   - The first STORE of a later epoch leaves a soft seal of the epoch before, in the same synced batch: from then on older sequencers are
     refused even if recovery has not come by. Until that batch is answered every STORE of the epoch is synced, so a soft seal is durable
     before anything of its epoch is answered.
@@ -121,7 +121,7 @@ class StoreHandler:
             return Status.SHUTDOWN
         if message.generation != shard.generation and message.generation != 0:
             return Status.REBUILDING
-        if not shard.writable and not message.flags & _RECOVERY:
+        if not message.flags & _RECOVERY and not shard.takes(message.log):
             return Status.DISABLED  # recovery must be able to end an epoch whose whole nodeset takes nothing new
         if shard.writes.bytes_in_flight >= shard.settings.write_bytes_in_flight_max:
             return Status.OVERLOADED

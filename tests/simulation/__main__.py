@@ -8,11 +8,11 @@ import traceback
 from collections import Counter
 
 from server.simulation.faults.attacks import ATTACKS
-from server.simulation.faults.nemesis import CATALOG
 from tests.simulation.campaign import fault_lines
 from tests.simulation.campaign_run import run_campaign
 from tests.simulation.command_line import Arguments, CommandLine, Kind
 from tests.simulation.marks_elsewhere import MARKS_ELSEWHERE
+from tests.simulation.operators import kinds_of_faults
 from tests.simulation.run import Failure, planned_faults, run_seed
 from tests.simulation.run_mode import RunMode
 from tests.simulation.search import SeedResult, declared_marks
@@ -119,11 +119,11 @@ def _print_marks(results: list[SeedResult]) -> None:
     print(f"{len(MARKS_ELSEWHERE)} more marks are left to tests that are named in marks_elsewhere.py")
     rows = (
         (
-            sum(result.caused.get(kind.name, 0) > 0 for result in results),
-            sum(result.effects.get(kind.counted_as, 0) > 0 for result in results),
-            kind.name,
+            sum(result.caused.get(kind, 0) > 0 for result in results),
+            sum(result.effects.get(counted_as, 0) > 0 for result in results),
+            kind,
         )
-        for kind in CATALOG.values()
+        for kind, counted_as in kinds_of_faults().items()
     )
     print("\n".join(fault_lines(rows)))
     for attack in ATTACKS.values():

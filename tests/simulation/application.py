@@ -63,7 +63,8 @@ class Application:
     def pick_log(self) -> LogId:
         """One that is in use, and in the cluster file as this client has it."""
         scenario, now, config = self.run.scenario, self.cluster.scheduler.now, self.client.session.config
-        used = [log for log in scenario.logs if scenario.log_starts.get(log, 0) <= now]
+        starts, ends = scenario.log_starts, scenario.log_ends
+        used = [log for log in scenario.logs if starts.get(log, 0) <= now < ends.get(log, now + 1)]
         return self.rng.choice([log for log in used if config.log(log) is not None])
 
     def reading(self) -> dict[str, Any]:

@@ -9,10 +9,10 @@ import sys
 import time
 from pathlib import Path
 
-from server.simulation.faults.nemesis import CATALOG
 from tests.simulation.campaign import Campaign, InOrder, NoCampaignError, fault_lines
 from tests.simulation.command_line import Arguments
 from tests.simulation.marks_elsewhere import MARKS_ELSEWHERE
+from tests.simulation.operators import kinds_of_faults
 from tests.simulation.report_file import ReportFiles, why_not_writable
 from tests.simulation.run_mode import campaign_mode
 from tests.simulation.search import ROOT, SOURCES, SeedResult, declared_marks
@@ -83,7 +83,7 @@ def _begun(arguments: Arguments) -> Campaign:
         first=arguments.seed,
         runs=arguments.runs,
         marks=sorted(set(declared_marks()) - set(MARKS_ELSEWHERE)),
-        kinds={kind.name: kind.counted_as for kind in CATALOG.values()},
+        kinds=kinds_of_faults(),
     )
 
 

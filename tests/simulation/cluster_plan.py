@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
+
+from logdevice_py.config.location import Scope
+from logdevice_py.config.replication import ReplicationProperty
 
 _TOLERANT = {"node:2": ("node:2", "node:3")}
 """What a log may be changed to: no property that tolerates less than the one it begins with, on which the damage done depends."""
@@ -24,7 +27,7 @@ class ClusterPlan:
     """What varies in the file."""
 
     replicate: str
-    """Of metadata logs, and of logs until an operator changes it."""
+    """Of logs until an operator changes it."""
     racks: int
     attributes: dict[str, str]
     """Of all logs; values as they stand in the file."""
@@ -35,6 +38,10 @@ class ClusterPlan:
     """Nodes that were in the file and are not any more; their numbers are not given again."""
     absent: set[int] = field(default_factory=set)
     """Logs that are not in the file."""
+    metadata_replicate: str = ""
+    """Of metadata logs; empty: as logs have it at first."""
+    metadata_nodeset: list[int] = field(default_factory=list)
+    """Nodes that keep metadata logs; empty: all."""
 
     def render(self) -> str:
         """The file."""
@@ -45,7 +52,8 @@ class ClusterPlan:
             'uuid = "5f0c9d4e-0b7a-4c59-9a51-2f1d7c5f3e88"',
             'epoch_store = "memory:"',
             "[metadata_log]",
-            f'replicate = "{self.replicate}"',
+            f'replicate = "{self.metadata_replicate or self.replicate}"',
+            *([f"nodeset = {self.metadata_nodeset}"] if self.metadata_nodeset else []),
             "[defaults]",
             *(f"{name} = {value}" for name, value in attributes.items()),
             *self._groups(),
@@ -123,3 +131,16 @@ class ClusterPlan:
         """One node less; what lies on it is gone for good."""
         del self.nodes[number]
         self.removed.add(number)
+
+    def put_back(self, number: int) -> None:
+        """A node that was in the file is in it again."""
+        self.removed.remove(number)
+        self.nodes[number] = NodePlan(["sequencer", "storage"], number % self.racks)
+
+    def holds_copies(self, without: Collection[int]) -> bool:
+        """Whether the nodes that take records, but for some, have racks and are many enough for all copies of a record."""
+        left = [node for number, node in self.nodes.items() if node.state == "read-write" and number not in without]
+        factors = dict(ReplicationProperty.parse(self.replicate).factors)
+        return len({node.rack for node in left}) >= factors.get(Scope.RACK, 1) and len(left) >= factors.get(
+            Scope.NODE, 1
+        )

@@ -45,7 +45,7 @@ def main() -> int:
     parser.add_argument(
         "--likely",
         action="store_true",
-        help="of these seeds run only those of the profile that brings the fault out most",
+        help="of these seeds run only those devoted to what brings the fault out most",
     )
     parser.add_argument(
         "--report", type=report_path, metavar="FILE", help="write a table of them into this file, in markdown"
@@ -103,7 +103,7 @@ def line_of(result: Hunt) -> str:
     if result.wrong:
         return f"{result.fault:36} IS WRONG: {result.wrong}"
     if not result.runs:
-        return f"{result.fault:36} NOT LOOKED FOR: none of the seeds has the profile {FAULTS[result.fault].likely}"
+        return f"{result.fault:36} NOT LOOKED FOR: none of the seeds is devoted to {FAULTS[result.fault].likely}"
     if result.catch is None:
         return f"{result.fault:36} NOT CAUGHT in {result.runs} runs ({took}): {FAULTS[result.fault].breaks}"
     catch = result.catch

@@ -30,7 +30,7 @@ class DeliberateFault:
     mode: RunMode = RunMode.USUAL
     """Of the runs in which it is looked for."""
     likely: str = ""
-    """The profile whose runs bring it out most often; empty: none in particular."""
+    """What runs are devoted to that bring it out most often, a profile, moves or removals; empty: nothing in particular."""
 
     @contextmanager
     def planted(self) -> Iterator[None]:

@@ -74,12 +74,12 @@ def look_for(fault: DeliberateFault, first: int, seeds: int, *, likely: bool = F
     """Run the swarm with the fault planted, in the order of the seeds from `first` on, until one catches it that passes without.
 
     Args:
-        likely: run only seeds of the profile that brings the fault out most often.
+        likely: run only seeds that are devoted to what brings the fault out most often.
     """
     began = time.process_time()
     catch, wrong, runs = None, "", 0
     for seed in range(first, first + seeds):
-        if likely and fault.likely and draw(seed, fault.mode).profile != fault.likely:
+        if likely and fault.likely and fault.likely not in draw(seed, fault.mode).devoted_to:
             continue
         runs += 1
         try:

@@ -118,6 +118,8 @@ def entries_behind_bridge_kept(original: Change) -> Change:
     return walk
 
 
-@deliberate("proofs about an epoch go by where nodes stand now, not by its labels", (EpochInterval, "domains"))
+@deliberate(
+    "proofs about an epoch go by where nodes stand now, not by its labels", (EpochInterval, "domains"), likely="moves"
+)
 def labels_of_the_present(original: Change) -> Change:
     return lambda self, location: FailureDomains.by_file(self.shards, self.replication, location)

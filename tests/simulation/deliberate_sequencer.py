@@ -190,7 +190,12 @@ def log_taken_back(original: Change) -> Change:
     return on_sealed
 
 
-@deliberate("logs that nobody uses stay in epochs whose shards depart", (IdleLogPasses, "on_change"))
+@deliberate(
+    "logs that nobody uses stay in epochs whose shards depart",
+    (IdleLogPasses, "on_change"),
+    mode=RunMode.REBUILDING,
+    likely="removals",
+)
 def idle_logs_left_alone(original: Change) -> Change:
     return lambda self, now: None
 
@@ -199,6 +204,7 @@ def idle_logs_left_alone(original: Change) -> Change:
     "a drain ends while logs of which nothing was stored still rely on the shard",
     (NodeRebuilding, "_awaits_idle_logs"),
     mode=RunMode.REBUILDING,
+    likely="removals",
 )
 def drain_leaves_idle_logs(original: Change) -> Change:
     return lambda self: False

@@ -10,7 +10,7 @@ from typing import Final
 from logdevice_py.config.replication import ReplicationProperty
 from logdevice_py.core.ids import EVENT_LOG_DELTAS, Generation, ShardId, format_shard
 from logdevice_py.core.units import SECOND, Micros
-from logdevice_py.event_log.events import RebuildMode, ShardNeedsRebuild, encode_event
+from logdevice_py.event_log.events import Event, RebuildMode, ShardAbortRebuild, ShardNeedsRebuild, encode_event
 from logdevice_py.event_log.rebuilding_set import RebuildingSet
 from logdevice_py.placement.failure_domains import FailureDomains
 from server.simulation.damage import DamageBudget
@@ -43,6 +43,8 @@ class Departures:
         self._rng = random.Random(cluster.rng.getrandbits(64))
         self._gone: set[ShardId] = set()
         self._drained: set[ShardId] = set()
+        self._used_again: set[ShardId] = set()
+        """Drained ones that are to be used again, which some node has not heard yet."""
         self._once_lost: set[ShardId] = set()
 
     def start(self) -> None:
@@ -59,6 +61,9 @@ class Departures:
     def _watch(self) -> None:
         for state in self._sets():
             self._once_lost.update(each.shard for each in state.shards.values() if each.mode is RebuildMode.RESTORE)
+        heard = {shard for shard in self._used_again if all(shard not in each.shards for each in self._sets())}
+        self._used_again -= heard
+        self._drained -= heard
         self._cluster.scheduler.after(_WATCH_US, self._watch)
 
     def _try(self, after: int, leave: Callable[[], bool]) -> None:
@@ -80,6 +85,11 @@ class Departures:
             node.crash(machine=False)
             self._cluster.scheduler.after(until, node.start_if_down)
 
+    @property
+    def shards(self) -> frozenset[ShardId]:
+        """Those that are lost for good or drained, whether they are in the cluster file or not."""
+        return frozenset(self._gone | self._drained)
+
     def _running(self) -> list[SimNode]:
         return [
             node
@@ -93,8 +103,10 @@ class Departures:
         left = set(config.storage_shards()) - self._gone - self._drained - set(node.disks)
         replication = self._scenario.plan.replicate
         domains = FailureDomains.by_file(left, ReplicationProperty.parse(replication), config.location)
+        kept_by = left & set(config.metadata_log.nodeset)
+        metadata = FailureDomains.by_file(kept_by, config.metadata_log.replication, config.location)
         sequencers = {each for each in config.sequencer_nodes() if not self._cluster.nodes[each].retired} - {node.id}
-        return domains.can_replicate(left) and bool(sequencers)
+        return domains.can_replicate(left) and metadata.can_replicate(kept_by) and bool(sequencers)
 
     def _lose(self) -> bool:
         nodes = [node for node in self._running() if self._suffices_without(node)]
@@ -111,19 +123,50 @@ class Departures:
         return True
 
     def _drain(self) -> bool:
-        """As a person would: the event is appended until it is in the log, whatever becomes of the node meanwhile."""
         nodes = [node for node in self._running() if self._suffices_without(node)]
         if len(nodes) < 5:
             return False
-        node = self._rng.choice(nodes)
-        shard = next(iter(node.disks))
+        self.drain(self._rng.choice(nodes))
+        return True
+
+    def drainable(self) -> list[SimNode]:
+        """Nodes without which the others can do, and that nobody drains yet."""
+        return [
+            node for node in self._running() if self._drained.isdisjoint(node.disks) and self._suffices_without(node)
+        ]
+
+    def drain(self, node: SimNode) -> None:
+        """As a person would: the event is appended until it is in the log, whatever becomes of the node meanwhile."""
+        [shard] = node.disks
         assert node.root is not None
         generation = node.root.gossip.generation(shard)
         candidates = tuple((each, node.root.gossip.generation(each)) for each in self._cluster.config.storage_shards())
-        event = ShardNeedsRebuild(shard, generation, RebuildMode.RELOCATE, candidates, True, "run")
-        client = self._cluster.client()
         self._cluster.note("run", "a node is drained", node.name)
         self._drained.add(shard)
+        self._append(ShardNeedsRebuild(shard, generation, RebuildMode.RELOCATE, candidates, True, "run"))
+
+    def undrain(self, node: SimNode) -> None:
+        """The node is used again."""
+        [shard] = node.disks
+        entries = [entry for each in self._sets() if (entry := each.shards.get(shard)) is not None]
+        if not entries:
+            return  # whoever runs has not read so far
+        entry = entries[0]
+        self._cluster.note("run", "a node is used again", node.name)
+        self._used_again.add(shard)
+        self._append(ShardAbortRebuild(shard, entry.generation, RebuildMode.RELOCATE))
+
+    def is_empty(self, node: SimNode) -> bool:
+        """Whether every node that runs knows that all that the node held is stored elsewhere."""
+        [shard] = node.disks
+        entries = [each.shards.get(shard) for each in self._sets()]
+        return all(
+            entry is not None and entry.mode is RebuildMode.RELOCATE and entry.rebuilt and not entry.flags
+            for entry in entries
+        )
+
+    def _append(self, event: Event) -> None:
+        client = self._cluster.client()
 
         def attempt(now: Micros) -> None:
             client.session.append(EVENT_LOG_DELTAS, encode_event(event), SimPromise(done))
@@ -133,7 +176,6 @@ class Departures:
                 self._cluster.scheduler.after(SECOND, lambda: client.event(attempt))
 
         client.event(attempt)
-        return True
 
     # What came of it
 

@@ -73,6 +73,10 @@ MARKS_ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
     ),
     "healing_without_history": (_RARE_HEALING, f"{_HEALING}::test_without_the_whole_history_nothing_is_decided"),
     "healing_write_refused": (_RARE_HEALING, f"{_HEALING}::test_what_has_no_room_is_tried_again"),
+    "event_log_stored_before_it_is_read": (
+        _SELDOM,
+        f"{_SHARD}/writing/test_drain_mark.py::test_it_takes_what_the_event_log_needs_until_it_has_read_that",
+    ),
     "rebuilding_dirty_range": (
         _SELDOM,
         f"{_GIVING}::test_a_donor_that_may_have_lost_entries_in_a_crash_says_so",

@@ -26,6 +26,8 @@ class MetadataVouchers:
         self._cluster = cluster
         self._logs = list(logs)
         self._kept_by = cluster.config.metadata_log
+        self._changed = False
+        """Others keep metadata logs, or did in between: what is stored again for them takes a while."""
 
     def check(self) -> None:
         """As it is at this moment.
@@ -34,7 +36,8 @@ class MetadataVouchers:
             Violation: a reader that hears all the shards that lack a record, and nobody else, takes the one before it for the last.
         """
         cluster, kept_by = self._cluster, self._kept_by
-        if cluster.config.metadata_log != kept_by or self._joined():
+        self._changed = self._changed or cluster.config.metadata_log != kept_by or self._joined()
+        if self._changed:
             return
         domains = FailureDomains.by_file(kept_by.nodeset, kept_by.replication, cluster.config.location)
         vouching: list[tuple[ShardId, MemoryDisk]] = []
@@ -53,7 +56,7 @@ class MetadataVouchers:
                 )
 
     def _joined(self) -> bool:
-        """Whether others have kept metadata logs in between: what is stored again for them takes a while."""
+        """Whether there are shards that kept no metadata logs at first."""
         shards = {f"shards/{format_shard(shard)}" for shard in self._kept_by.nodeset}
         return any(key.startswith("shards/") and key not in shards for key in self._cluster.cells.cells)
 

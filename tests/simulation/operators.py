@@ -3,21 +3,38 @@
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING
+import random
+from typing import TYPE_CHECKING, Final
 
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.config.parse import load_cluster
-from logdevice_py.core.ids import LogId, NodeId, ShardId
+from logdevice_py.core.ids import LogId, NodeId, ShardId, node_of
 from logdevice_py.core.lsn import Epoch
 from logdevice_py.core.status import LogDeviceError
 from logdevice_py.core.units import SECOND, Micros
 from logdevice_py.metadata.epoch_metadata import EpochInterval
+from logdevice_py.placement.moves import check_moves
+from server.simulation.faults.catalog import CATALOG
 from server.simulation.machines import SimMachines, SimNode, SimNodeState, SimPromise
 from tests.simulation.application import Application
 from tests.simulation.cluster_plan import ClusterPlan
 
 if TYPE_CHECKING:
-    pass
+    from tests.simulation.workload import Applications
+
+OPERATIONS: Final = {
+    "move_nodes": "nodes are moved to other racks",
+    "refused_move": "nodes that keep metadata logs are to be moved, which is refused",
+    "remove_drained_nodes": "a node is drained and leaves the cluster file",
+    "put_node_back": "a node that left is in the file again, or another one in its place",
+    "first_epoch_alone": "the sequencer of a log that nobody uses ends as soon as the log has its first epoch",
+}
+"""What operators do to nodes in some runs. Each counts as a kind of fault."""
+
+
+def kinds_of_faults() -> dict[str, str]:
+    """All of them, those that operators bring about included, each with the name under which its effects are counted."""
+    return {kind.name: kind.counted_as for kind in CATALOG.values()} | {name: name for name in OPERATIONS}
 
 
 class Trimmer(Application):
@@ -70,7 +87,7 @@ class Configurator(Application):
         plan = copy.deepcopy(self.run.plan)
         if not self._remove(plan):
             self.rng.choice(plan.changes())(self.rng)
-        self.publish(plan, self.rng.choice([0, SECOND, 5 * SECOND]))
+        publish(self.run, plan, self.rng.choice([0, SECOND, 5 * SECOND]), self.rng)
 
     def _remove(self, plan: ClusterPlan) -> bool:
         """Take out a node that was drained, or one that is down: a copy less of what it holds, which has to be tolerable. Drain one to be taken out
@@ -97,39 +114,7 @@ class Configurator(Application):
         plan = copy.deepcopy(self.run.plan)
         plan.undrain(self.rng)
         plan.absent.clear()
-        self.publish(plan, 0)
-
-    def publish(self, plan: ClusterPlan, most: int) -> None:
-        """Make it the cluster file, which everybody has within so many microseconds."""
-        plan.version += 1
-        self.run.plan = plan
-        config = load_cluster(plan.render())
-        self.cluster.note("run", "cluster file", config.version)
-        self.cluster.config = config
-        for number in list(self.cluster.nodes):
-            if number not in config.nodes:
-                self._end(self.cluster.retire(number), most)
-        for number in config.nodes:
-            if number not in self.cluster.nodes:
-                self.cluster.nodes[number] = SimNode(self.cluster, NodeId(number))
-                self.cluster.nodes[number].start()
-        for node in self.cluster.nodes.values():
-            self.cluster.scheduler.after(
-                self.rng.randrange(most + 1), lambda node=node: give_to_node(self.cluster, node, config)
-            )
-        for client in self.cluster.clients:
-            self.cluster.scheduler.after(
-                self.rng.randrange(most + 1),
-                lambda client=client: client.event(lambda now: client.session.set_config(config, now)),
-            )
-
-    def _end(self, node: SimNode, most: int) -> None:
-        """End a process that nobody needs any more; it may learn before that it is not in the file."""
-        if self.rng.random() < 0.5:
-            self.cluster.scheduler.after(
-                self.rng.randrange(most + 1), lambda: give_to_node(self.cluster, node, self.cluster.config)
-            )
-        self.cluster.scheduler.after(most, lambda: node.crash(machine=True))
+        publish(self.run, plan, 0, self.rng)
 
 
 class LogRemover(Configurator):
@@ -141,7 +126,65 @@ class LogRemover(Configurator):
             plan.absent.remove(self.rng.choice(sorted(plan.absent)))
         else:
             plan.absent.add(self.rng.choice(self.run.scenario.logs[1:]))
-        self.publish(plan, self.rng.choice([0, SECOND // 10, SECOND]))
+        publish(self.run, plan, self.rng.choice([0, SECOND // 10, SECOND]), self.rng)
+
+
+class NodeMover(Configurator):
+    """Moves nodes to other racks, one alone or two that change places, whether they run or not."""
+
+    def act(self, now: Micros) -> None:
+        before, plan = self.cluster.config, copy.deepcopy(self.run.plan)
+        moved = self.rng.sample(list(plan.nodes), self.rng.choice([1, 1, 2]))
+        racks = [plan.nodes[number].rack for number in moved]
+        becomes = racks[::-1] if len(racks) > 1 else [self.rng.randrange(plan.racks)]
+        for number, rack in zip(moved, becomes, strict=True):
+            plan.nodes[number].rack = rack
+        if racks == becomes or not plan.holds_copies({node_of(shard) for shard in self.run.departed()}):
+            return
+        self.run.operated["move_nodes"] += 1
+        try:
+            check_moves(before, load_cluster(plan.render()))
+        except LogDeviceError as refusal:
+            self.cluster.note("run", "a move is refused", refusal)
+            self.run.operated["refused_move"] += 1
+            self.cluster.fault_effects["refused_move"] += 1
+            return
+        if self.run.move(shard for number in moved for shard in self.cluster.nodes[NodeId(number)].disks):
+            self.cluster.note("run", "nodes are moved", list(zip(moved, becomes, strict=True)))
+            self.cluster.fault_effects["move_nodes"] += 1
+            publish(self.run, plan, self.rng.choice([0, SECOND, 5 * SECOND]), self.rng)
+
+
+def publish(run: Applications, plan: ClusterPlan, most: int, rng: random.Random) -> None:
+    """Make it the cluster file, which everybody has within so many microseconds."""
+    cluster = run.cluster
+    plan.version += 1
+    run.plan = plan
+    config = load_cluster(plan.render())
+    cluster.note("run", "cluster file", config.version)
+    cluster.config = config
+    for number in list(cluster.nodes):
+        if number not in config.nodes:
+            _end(cluster, cluster.retire(number), most, rng)
+    for number in config.nodes:
+        if number not in cluster.nodes:
+            if cluster.put_back(number) is None:
+                cluster.nodes[number] = SimNode(cluster, NodeId(number))
+            cluster.nodes[number].start()
+    for node in cluster.nodes.values():
+        cluster.scheduler.after(rng.randrange(most + 1), lambda node=node: give_to_node(cluster, node, config))
+    for client in cluster.clients:
+        cluster.scheduler.after(
+            rng.randrange(most + 1),
+            lambda client=client: client.event(lambda now: client.session.set_config(config, now)),
+        )
+
+
+def _end(cluster: SimMachines, node: SimNode, most: int, rng: random.Random) -> None:
+    """End a process that nobody needs any more; it may learn before that it is not in the file."""
+    if rng.random() < 0.5:
+        cluster.scheduler.after(rng.randrange(most + 1), lambda: give_to_node(cluster, node, cluster.config))
+    cluster.scheduler.after(most, lambda: node.crash(machine=True))
 
 
 def give_to_node(cluster: SimMachines, node: SimNode, config: ClusterConfig) -> None:

@@ -21,6 +21,7 @@ from tests.simulation.exclusive_writer import check_exclusive
 from tests.simulation.history import Observation, Violation
 from tests.simulation.invariants import Invariants
 from tests.simulation.metadata_vouchers import MetadataVouchers
+from tests.simulation.node_removals import NodeRemovals
 from tests.simulation.repairs import VanishedCopies, running_shards
 from tests.simulation.run_mode import RunMode
 from tests.simulation.scenario import Scenario, draw
@@ -148,7 +149,14 @@ class _Run:
             bounded=not loses,
         )
         self.apps.take_out = self.nemesis.budget.take_out
+        self.apps.move = self.nemesis.budget.move
         self.departures = Departures(scenario, cluster, self.nemesis.budget) if mode is RunMode.REBUILDING else None
+        self.removals: NodeRemovals | None = None
+        if self.departures is not None:
+            departures = self.departures
+            self.apps.departed = lambda: departures.shards
+            if scenario.removals:
+                self.removals = NodeRemovals(self.apps, departures)
         self.calm_after: dict[str, int] = {}
         self.calm_since = 0
         self.lost = 0
@@ -164,6 +172,8 @@ class _Run:
         self.nemesis.start()
         if self.departures is not None:
             self.departures.start()
+        if self.removals is not None:
+            self.removals.start()
         while cluster.scheduler.now < scenario.duration:
             self._advance(scenario.duration)
             check_bounds(self.apps)
@@ -189,7 +199,7 @@ class _Run:
             cluster.trace.digest(),
             cluster.scheduler.events,
             sum(history.acknowledged for history in self.apps.histories.values()),
-            self.nemesis.caused,
+            self.nemesis.caused | self.apps.operated,
             {status.name: count for status, count in self.apps.failures.items()},
             self.calm_after,
             dict(cluster.fault_effects),

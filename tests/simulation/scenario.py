@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
+import sys
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,6 +35,10 @@ _HOSTILE_SHARE = 0.15
 """Of the runs that have peers which send what they made up."""
 _PROFILE_SHARE = 0.5
 """Of the runs that are devoted to one kind of trouble."""
+_MOVES_SHARE = 0.3
+"""Of the runs whose records are spread over racks."""
+_REMOVALS_SHARE = 0.5
+"""Of the runs in rebuilding mode."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -71,6 +76,14 @@ class Scenario:
     """Between two records of a writer that is run by one process after another; 0: there is none."""
     exclusive_interval: int = 0
     """Between two calls of each of two processes that share a write stream; 0: there are none."""
+    log_ends: dict[LogId, int] = field(default_factory=dict)
+    """Until when a log is used; the others to the end."""
+    unused_logs: list[LogId] = field(default_factory=list)
+    """Logs that nobody uses before the end."""
+    move_interval: int = 0
+    """Between two moves of nodes to other racks; 0: none is moved."""
+    removals: bool = False
+    """Nodes are drained and taken out of the cluster file, one after the other."""
     removal_interval: int = 0
     """Between two changes of which logs are in the cluster file; 0: none leaves it."""
     disk_bytes: int = 1 << 40
@@ -91,6 +104,12 @@ class Scenario:
             silence_us=rng.choice([500 * MILLISECOND, 5 * SECOND]),
             give_up_us=rng.choice([120 * SECOND] * 14 + [3 * SECOND, 500 * MILLISECOND]),
         )
+
+    @property
+    def devoted_to(self) -> frozenset[str]:
+        """What the run has in particular."""
+        others = (("moves", self.move_interval), ("removals", self.removals))
+        return frozenset({self.profile, *(name for name, has in others if has)})
 
     @property
     def fault_schedule(self) -> FaultSchedule:
@@ -122,6 +141,9 @@ def draw(seed: int, mode: RunMode = RunMode.USUAL) -> Scenario:
     nodes = max(rng.choice([3, 3, 4, 5, 5]), 0 if profile is None else profile.nodes)
     if rebuilds:
         nodes = rng.choice([5, 6])
+    removals = rebuilds and random.Random(f"removals {seed}").random() < _REMOVALS_SHARE
+    if removals:
+        nodes = 7
     racks = rng.choice([1, 2, 3]) if nodes > 3 else rng.choice([1, 3])
     choices = ["node:2", "node:3"] if nodes > 2 else ["node:2"]
     if racks > 1:
@@ -152,6 +174,10 @@ def draw(seed: int, mode: RunMode = RunMode.USUAL) -> Scenario:
             for node in range(nodes)
         },
     )
+    moving = random.Random(f"moves {seed}")
+    moves = not loses and _may_move(replicate, profile) and moving.random() < _MOVES_SHARE
+    if moves:
+        _let_move(plan, moving, changes_nodes=removals or not rebuilds)
     if asynchronous:
         plan.attributes["durability"] = '"async"'
     if profile is not None:
@@ -163,6 +189,8 @@ def draw(seed: int, mode: RunMode = RunMode.USUAL) -> Scenario:
         ("storage", StorageSettings),
     ):
         plan.settings += _settings(rng, section, cls, profile)
+    if removals and random.Random(f"idle logs {seed}").random() < 0.5:
+        _leave_idle_logs(plan.settings)
     plan.settings += ["[settings.membership]", *rng.choice(_GOSSIP)]
     if rebuilds:
         plan.settings += _rebuilding(rng)
@@ -220,7 +248,46 @@ def draw(seed: int, mode: RunMode = RunMode.USUAL) -> Scenario:
         if profile.disk_bytes:
             made.disk_bytes = rng.choice(profile.disk_bytes)
         made.read_settings = dataclasses.replace(made.read_settings, **profile.reading)
+    if moves:
+        made.move_interval = moving.choice([1, 2, 5]) * SECOND
+    if removals:
+        _add_removals(made, random.Random(f"removals of {seed}"))
     return made
+
+
+def _may_move(replicate: str, profile: TroubleProfile | None) -> bool:
+    """Whether it matters where nodes stand, and a move does not disturb what the run is devoted to."""
+    return "rack" in replicate and (profile is None or profile.scenario.get("config_interval", 1) != 0)
+
+
+def _let_move(plan: ClusterPlan, rng: random.Random, *, changes_nodes: bool) -> None:
+    """Nodes that keep metadata logs stay in their racks: those logs do without racks, or some nodes do not keep them."""
+    if changes_nodes or rng.random() < 0.5:
+        plan.metadata_replicate = "node:3"
+    else:
+        plan.metadata_nodeset = list(plan.nodes)[:4]
+
+
+def _leave_idle_logs(settings: list[str]) -> None:
+    """Nodes look for logs that nobody uses so late that drains would be over, if they did not wait for that."""
+    name, section = "idle_logs_delay_us", "[settings.sequencer]"
+    settings[:] = [line for line in settings if not line.startswith(name)]
+    if section not in settings:
+        settings.append(section)
+    settings.insert(settings.index(section) + 1, f'{name} = "10s"')
+
+
+def _add_removals(made: Scenario, rng: random.Random) -> None:
+    """Drains take a while. One log more is used at the beginning only, and one not at all: of these nothing meets what departs."""
+    idle, unused = (LogId(len(made.logs) + number) for number in (1, 2))
+    made.logs = [*made.logs, idle, unused]
+    made.log_ends[idle] = rng.randrange(SECOND, 5 * SECOND)
+    made.log_starts[unused] = sys.maxsize
+    made.unused_logs = [unused]
+    made.removals = True
+    made.duration = max(made.duration, rng.choice([30, 40]) * SECOND)
+    made.write_interval = max(made.write_interval, 100 * MILLISECOND)
+    made.fault_interval = max(made.fault_interval, rng.choice([1, 2, 5]) * SECOND)
 
 
 def _rebuilding(rng: random.Random) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
@@ -18,7 +19,7 @@ from tests.simulation.asyncio_clients import AsyncioApplication
 from tests.simulation.exclusive_writer import ExclusiveWriter
 from tests.simulation.history import LogHistory, Observation, Violation
 from tests.simulation.invariants import Invariants
-from tests.simulation.operators import Configurator, EpochMover, LogRemover, Trimmer
+from tests.simulation.operators import Configurator, EpochMover, LogRemover, NodeMover, Trimmer
 from tests.simulation.readers import SlowSimReader, TailAsker, TailReader, tailing
 from tests.simulation.scenario import Scenario
 from tests.simulation.succession_writer import SuccessionWriter
@@ -54,6 +55,12 @@ class Applications:
                 history.forgotten = partial(invariants.is_forgotten, log)
         self.take_out: Callable[[Iterable[ShardId]], bool] = lambda shards: False
         """Whether these shards may leave the cluster file; if so, what they hold counts as lost."""
+        self.move: Callable[[Iterable[ShardId]], bool] = lambda shards: False
+        """Whether these shards may be moved to other racks."""
+        self.departed: Callable[[], Iterable[ShardId]] = tuple
+        """Shards that are lost for good or drained, and still in the cluster file."""
+        self.operated: Counter[str] = Counter()
+        """What operators tried, by kind in `OPERATIONS`."""
         self.pending = 0
         """Appends without an answer, those of killed clients included."""
         self.failures: dict[Status, int] = {}
@@ -71,6 +78,7 @@ class Applications:
             "e": (EpochMover, scenario.epoch_interval),
             "c": (Configurator, scenario.config_interval),
             "l": (LogRemover, scenario.removal_interval),
+            "m": (NodeMover, scenario.move_interval),
             "f": (TimeFinder, scenario.find_interval),
             "h": (SuccessionWriter, scenario.succession_interval),
             exclusive_writer.LETTER: (ExclusiveWriter, scenario.exclusive_interval),
@@ -86,7 +94,7 @@ class Applications:
         for _ in range(scenario.readers):
             self.add("r")
         self.add("t")
-        for letter in ("x", "e", "c", "l", "f", "h", *(2 * exclusive_writer.LETTER)):
+        for letter in ("x", "e", "c", "l", "m", "f", "h", *(2 * exclusive_writer.LETTER)):
             if self._intervals[letter][1]:
                 self.add(letter)
 

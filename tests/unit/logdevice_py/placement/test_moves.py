@@ -40,7 +40,7 @@ def test_a_node_that_keeps_metadata_logs_stays_in_its_rack() -> None:
     with pytest.raises(LogDeviceError, match=r"N1 from .*rack-a to .*rack-b") as caught:
         check_moves(cluster("aabbc"), cluster("abbbc", version=2))
     assert caught.value.status is Status.INVALID_CONFIG
-    assert "leave these nodes out of [metadata_log] nodes" in caught.value.detail
+    assert "leave these nodes out of [metadata_log] nodeset" in caught.value.detail
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from logdevice_py.config.cluster import ClusterConfig, NodeConfig
 from logdevice_py.core.entry import EntryFlags
-from logdevice_py.core.ids import PeerId
+from logdevice_py.core.ids import EVENT_LOG_DELTAS, EVENT_LOG_SNAPSHOTS, LogId, NodeId, PeerId, metadata_log_of, node_of
 from logdevice_py.core.lsn import Lsn
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import SECOND
@@ -36,8 +38,8 @@ class DrainDriver(RebuildingDriver):
         self.exclude()
         self.apply(ShardNeedsRebuild(ME, FIRST, RebuildMode.RELOCATE, EVERYBODY))
 
-    def exclude(self, *, excluded: bool = True) -> None:
-        self.config = replace(self.config, excluded=frozenset({ME} if excluded else ()))
+    def exclude(self, *, excluded: bool = True, known: bool = True) -> None:
+        self.config = replace(self.config, excluded=frozenset({ME} if excluded else ()), excluded_known=known)
         self.node.on_config(self.config, self.now)
         self.turn()
 
@@ -52,7 +54,7 @@ class DrainDriver(RebuildingDriver):
         self.config = replace(self.config, excluded=frozenset())
         self.power_cut()
 
-    def says(self, position: Lsn, **fields: int) -> Status:
+    def says(self, position: Lsn, **fields: Any) -> Status:
         """The answer to a STORE of a sequencer."""
         self.turn((SEQUENCER, store(position, **fields)))
         return self.take(Stored)[-1].status
@@ -133,6 +135,31 @@ def test_it_takes_records_when_it_is_used_again() -> None:
     assert driver.says(lsn(1, 1)) is Status.OK
     driver.forget_event_log()
     assert driver.says(lsn(1, 2)) is Status.OK
+
+
+@pytest.mark.parametrize("log", [EVENT_LOG_DELTAS, metadata_log_of(EVENT_LOG_SNAPSHOTS)])
+def test_it_takes_what_the_event_log_needs_until_it_has_read_that(log: LogId) -> None:
+    """That it is used again may stand there."""
+    driver = drained()
+    driver.forget_event_log()
+    driver.exclude(known=False)
+    assert driver.says(lsn(1, 1)) is Status.DISABLED
+    assert driver.mark
+    assert driver.says(lsn(1, 1), log=log) is Status.OK
+    assert not driver.mark, "if it is not used again, it is drained once more"
+    driver.exclude()
+    assert driver.says(lsn(1, 2), log=log) is Status.DISABLED
+
+
+def test_unless_the_cluster_file_does_not_have_it() -> None:
+    driver = drained()
+    driver.config = replace(driver.config, nodes=without_me(driver.config))
+    driver.exclude(known=False)
+    assert driver.says(lsn(1, 1), log=EVENT_LOG_DELTAS) is Status.DISABLED
+
+
+def without_me(config: ClusterConfig) -> dict[NodeId, NodeConfig]:
+    return {node: each for node, each in config.nodes.items() if node != node_of(ME)}
 
 
 def test_so_it_does_when_its_drain_left_records_without_a_place() -> None:
