@@ -11,6 +11,8 @@ from tests.stories.pages import FOLDER, REWRITE, Story, anchor, index
 from tests.stories.stories import STORIES
 
 PROTOCOL = (FOLDER.parent / "protocol.md").read_text()
+WITHOUT_STORY = {"11. Versions"}
+"""Connections are not introduced in the simulator, so no story can show how versions are agreed."""
 
 
 def assert_page(name: str, page: str) -> None:
@@ -44,8 +46,10 @@ def test_index_lists_all_stories() -> None:
 
 def test_every_section_of_the_protocol_links_to_its_stories() -> None:
     sections = dict(re.findall(r"^## (.+)\n((?:(?!## ).*\n)*)", PROTOCOL, re.MULTILINE))
-    assert sections
+    assert set(sections) > WITHOUT_STORY
     for heading, text in sections.items():
+        if heading in WITHOUT_STORY:
+            continue
         linked = set(re.findall(r"\(stories/([\w-]+)\.md\)", text))
         assert linked, f"section {heading} links to no story"
         assert linked == {story.name for story in STORIES if anchor(story.section) == anchor(heading)}, heading
