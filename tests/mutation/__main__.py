@@ -22,7 +22,7 @@ from tests.mutation.report import report
 from tests.mutation.session import ROOT, MutationSession, Outcome
 
 STATE = ROOT / ".mutants"
-SAMPLE = 120
+SAMPLE = 100
 
 
 def mutants(module: Module) -> list[Mutant]:

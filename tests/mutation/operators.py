@@ -159,12 +159,21 @@ def _changes(node: ast.AST, function: Function, lines: range) -> Iterator[_Chang
             own = range(child.lineno, child.lineno + 1) if isinstance(child, ast.stmt) else lines
             for replacement in _replacements(child, function):
                 yield node, field, index, child, replacement, own
-            yield from _changes(child, function, own)
+            if not _is_metric(child):
+                yield from _changes(child, function, own)
 
 
 def _is_mark(node: ast.AST) -> bool:
     match node:
-        case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id="marks")))):
+        case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id="marks")) | ast.Name(id="hit"))):
+            return True
+    return False
+
+
+def _is_metric(node: ast.AST) -> bool:
+    """`metrics.name += 1` and its like: whether it is counted, not how."""
+    match node:
+        case ast.AugAssign(target=ast.Attribute(value=ast.Name(id="metrics") | ast.Attribute(attr="metrics" | "_metrics"))):
             return True
     return False
 
@@ -228,7 +237,7 @@ def _of_statement(node: ast.stmt, function: Function) -> Iterator[ast.stmt]:
             else:
                 yield ast.Return(ast.Constant(None))
         case ast.AugAssign(target=target, op=operator, value=value):
-            if type(operator) in _BINARY:
+            if type(operator) in _BINARY and not _is_metric(node):
                 yield ast.AugAssign(target, _BINARY[type(operator)](), value)
             yield ast.Pass()
         case ast.Expr(value=ast.Call() | ast.Await()) | ast.Delete() | ast.Raise() | ast.Continue() | ast.Break():
