@@ -155,16 +155,27 @@ def _changes(node: ast.AST, function: Function, lines: range) -> Iterator[_Chang
         for index, child in children:
             if not isinstance(child, ast.AST) or isinstance(child, _TEXTS) or _is_mark(child):
                 continue
-            # of a compound statement the test decides which tests reach it, not the whole body
-            own = range(child.lineno, child.lineno + 1) if isinstance(child, ast.stmt) else lines
+            own = _own_lines(child) if isinstance(child, ast.stmt) else lines
             for replacement in _replacements(child, function):
                 yield node, field, index, child, replacement, own
             if not _is_metric(child):
                 yield from _changes(child, function, own)
 
 
+def _own_lines(statement: ast.stmt) -> range:
+    """Who reaches one of them reaches the statement: its lines, of a compound one those before its body."""
+    match statement:
+        case ast.Match(cases=[first, *_]):
+            return range(statement.lineno, max(first.pattern.lineno, statement.lineno + 1))
+        case ast.stmt(body=[first, *_]):
+            return range(statement.lineno, max(first.lineno, statement.lineno + 1))
+    return range(statement.lineno, (statement.end_lineno or statement.lineno) + 1)
+
+
 def _is_mark(node: ast.AST) -> bool:
     match node:
+        case ast.If(body=body, orelse=[]):
+            return all(map(_is_mark, body))
         case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id="marks")) | ast.Name(id="hit"))):
             return True
     return False
