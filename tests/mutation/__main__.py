@@ -56,7 +56,15 @@ def run(module: Module, sample: list[Mutant], again: bool, workers: int) -> str:
 
         session = MutationSession(wanted, workers, note)
         tests = [relative(path, ROOT) for pattern in module.tests for path in sorted(ROOT.glob(pattern))]
-        options = ["-q", "-s", "-p", "no:cacheprovider", "-p", "no:xdist", *(f"--deselect={each}" for each in module.deselected)]
+        options = [
+            "-q",
+            "-s",
+            "-p",
+            "no:cacheprovider",
+            "-p",
+            "no:xdist",
+            *(f"--deselect={each}" for each in module.deselected),
+        ]
         status = pytest.main([*options, *tests], plugins=[session])
     return session.trouble or ("" if status == pytest.ExitCode.OK else f"pytest ends with {status}")
 
@@ -67,7 +75,9 @@ def main() -> None:
     parser.add_argument("--mutants", type=int, default=SAMPLE, help="of each module, 0 for all [%(default)s]")
     parser.add_argument("--workers", type=int, default=2, help="processes at a time [%(default)s]")
     parser.add_argument("--again", action="store_true", help="forget earlier outcomes")
-    parser.add_argument("--report", type=Path, metavar="FILE", help="write the table and the survivors of all modules, and try nothing")
+    parser.add_argument(
+        "--report", type=Path, metavar="FILE", help="write the table and the survivors of all modules, and try nothing"
+    )
     options = parser.parse_args()
     if unknown := [name for name in options.modules if name not in MODULES]:
         parser.error(f"there is no module {unknown[0]}: {', '.join(MODULES)}")
@@ -87,7 +97,11 @@ def main() -> None:
                 sys.exit(1)
         return
     if options.report:
-        found = {name: [known[each.name] for each in samples[name] if each.name in known] for name in samples for known in [outcomes(MODULES[name])]}
+        found = {
+            name: [known[each.name] for each in samples[name] if each.name in known]
+            for name in samples
+            for known in [outcomes(MODULES[name])]
+        }
         options.report.write_text(report(found, totals))
         return
     module = chosen[0]
@@ -97,7 +111,9 @@ def main() -> None:
     results = Counter(known[each.name].result for each in samples[module.name] if each.name in known)
     tried = sum(results.values()) - results["impossible"]
     noticed = results["killed"] + results["timed out"]
-    print(f"{module.name}: {noticed} of {tried} noticed, {noticed * 100 / max(tried, 1):.0f} % ({totals[module.name]} in all)")
+    print(
+        f"{module.name}: {noticed} of {tried} noticed, {noticed * 100 / max(tried, 1):.0f} % ({totals[module.name]} in all)"
+    )
 
 
 if __name__ == "__main__":

@@ -123,7 +123,9 @@ def _text(node: ast.AST) -> str:
 def _of_constant(path: str, tree: ast.Module, statement: ast.stmt) -> Iterator[Mutant]:
     """Of a number with a private name: nobody but the module has copied it."""
     match statement:
-        case ast.Assign(targets=[ast.Name(id=name)], value=value) | ast.AnnAssign(target=ast.Name(id=name), value=value):
+        case (
+            ast.Assign(targets=[ast.Name(id=name)], value=value) | ast.AnnAssign(target=ast.Name(id=name), value=value)
+        ):
             if name.startswith("_") and value is not None:
                 for replacement in _numbers(value):
                     ast.copy_location(replacement, value)
@@ -184,7 +186,9 @@ def _is_mark(node: ast.AST) -> bool:
 def _is_metric(node: ast.AST) -> bool:
     """`metrics.name += 1` and its like: whether it is counted, not how."""
     match node:
-        case ast.AugAssign(target=ast.Attribute(value=ast.Name(id="metrics") | ast.Attribute(attr="metrics" | "_metrics"))):
+        case ast.AugAssign(
+            target=ast.Attribute(value=ast.Name(id="metrics") | ast.Attribute(attr="metrics" | "_metrics"))
+        ):
             return True
     return False
 

@@ -256,12 +256,12 @@ class TestFirstActivation:
         assert world.answer_to(request).status is Status.OK
 
     def test_stores_carry_the_generation_of_the_metadata(self) -> None:
-        world = World()
+        world = World(make_config(3))
         world.cluster.generations[shard_id(NodeId(0))] = Generation(5)
         world.append()
         world.run()
-        for store in world.stores:
-            assert store.generation == world.cluster.generations[store.shard]
+        generations = {store.shard: store.generation for store in world.stores}
+        assert generations == {shard_id(NodeId(0)): 5, shard_id(NodeId(1)): 1, shard_id(NodeId(2)): 1}
 
 
 class TestEpochStoreTrouble:
@@ -652,6 +652,7 @@ class TestNodesetChanges:
         world.node.on_cluster_state(world.now)
         world.run(1_000_000)
         world.store.silent = False
+        assert world.store.held
         for held in world.store.held:
             result = world.store.run(held.operation)
             assert result is not None

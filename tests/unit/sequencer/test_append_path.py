@@ -339,6 +339,7 @@ class TestStaleSequencer:
         world.run()
         assert not world.is_answered(second)
         world.store.silent = False
+        assert world.store.held
         for held in world.store.held:
             result = world.store.run(held.operation)
             assert result is not None
