@@ -22,7 +22,7 @@ from tests.mutation.report import report
 from tests.mutation.session import ROOT, MutationSession, Outcome
 
 STATE = ROOT / ".mutants"
-SAMPLE = 100
+SAMPLE = 60
 
 
 def mutants(module: Module) -> list[Mutant]:
@@ -54,17 +54,9 @@ def run(module: Module, sample: list[Mutant], again: bool, workers: int) -> str:
             if not outcome.noticed:
                 print(f"{outcome.path}:{outcome.line}: {outcome.result}: {outcome.name}", flush=True)
 
-        session = MutationSession(wanted, workers, note)
+        session = MutationSession(wanted, workers, note, module.one_of)
         tests = [relative(path, ROOT) for pattern in module.tests for path in sorted(ROOT.glob(pattern))]
-        options = [
-            "-q",
-            "-s",
-            "-p",
-            "no:cacheprovider",
-            "-p",
-            "no:xdist",
-            *(f"--deselect={each}" for each in module.deselected),
-        ]
+        options = ["-q", "-s", "-p", "no:cacheprovider", "-p", "no:xdist"]
         status = pytest.main([*options, *tests], plugins=[session])
     return session.trouble or ("" if status == pytest.ExitCode.OK else f"pytest ends with {status}")
 

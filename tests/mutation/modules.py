@@ -14,22 +14,15 @@ class Module:
     sources: tuple[str, ...]
     """Files, or globs of them."""
     tests: tuple[str, ...]
-    deselected: tuple[str, ...] = ()
-    """More seeds of one model: they see what its first seeds see, and each surviving mutant would wait for all of them."""
+    one_of: tuple[str, ...] = ()
+    """Tests of models over many seeds, of which only the first seeds are run: a surviving mutant would wait for all of them."""
 
 
 _SEQUENCER: Final = ("tests/unit/sequencer",)
-_MORE_SEEDS: Final = tuple(
-    f"tests/unit/client/write/test_{test}[{block}]"
-    for test, blocks in (
-        (
-            "write_stream_model.py::test_every_record_is_stored_once_in_order_at_the_position_of_its_receipt",
-            (1, 2, 3, 4, 5),
-        ),
-        ("foreign_frames.py::test_with_somebody_else_under_the_id_receipts_are_true_and_failures_too", (1, 2, 3)),
-    )
-    for block in blocks
-)
+_RECOVERY_MODEL: Final = "tests/unit/sequencer/recovery/test_recovery_model.py"
+_READ_MODEL: Final = "tests/unit/client/read/test_read_stream_model.py"
+_WRITE_MODEL: Final = "tests/unit/client/write/test_write_stream_model.py"
+_FOREIGN_FRAMES: Final = "tests/unit/client/write/test_foreign_frames.py"
 
 MODULES: Final = {
     module.name: module
@@ -42,9 +35,9 @@ MODULES: Final = {
             _SEQUENCER,
         ),
         Module("epoch_sequencer", ("sequencer/epoch_sequencer.py", "sequencer/sliding_window.py"), _SEQUENCER),
-        Module("recovery", ("sequencer/recovery/*.py",), _SEQUENCER),
-        Module("read_stream", ("client/read/*.py",), ("tests/unit/client/read",)),
-        Module("write_stream", ("client/write/*.py",), ("tests/unit/client/write",), _MORE_SEEDS),
+        Module("recovery", ("sequencer/recovery/*.py",), _SEQUENCER, (_RECOVERY_MODEL,)),
+        Module("read_stream", ("client/read/*.py",), ("tests/unit/client/read",), (_READ_MODEL,)),
+        Module("write_stream", ("client/write/*.py",), ("tests/unit/client/write",), (_WRITE_MODEL, _FOREIGN_FRAMES)),
         Module("seal", ("storage_node/seal.py",), ("tests/unit/storage_node/test_*.py",)),
         Module("purge", ("storage_node/purge.py",), ("tests/unit/storage_node/test_*.py",)),
     )

@@ -66,6 +66,8 @@ class MutationSession:
     mutants: list[Mutant]
     workers: int
     note: Callable[[Outcome], None]
+    one_of: tuple[str, ...]
+    """Files of whose parametrized tests only the first one is run."""
     trouble: str = ""
     _failed: bool = False
     _killers: defaultdict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
@@ -87,8 +89,8 @@ class MutationSession:
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Instead of running the tests."""
         files = {str(ROOT / mutant.path) for mutant in self.mutants}
-        tests = {item.nodeid: item for item in session.items}
-        reached = self._in_child(lambda: self._measure(session.items, files))
+        tests = {item.nodeid: item for item in self._wanted(session.items)}
+        reached = self._in_child(lambda: self._measure(list(tests.values()), files))
         if reached is None:
             self.trouble = "a test fails without a mutant"
             return True
@@ -114,6 +116,13 @@ class MutationSession:
                 mutant, end, began = running.pop(pid)
                 self._collect(mutant, end, status, time.monotonic() - began)
         return True
+
+    def _wanted(self, items: list[pytest.Item]) -> list[pytest.Item]:
+        first: dict[str, pytest.Item] = {}
+        for item in items:
+            is_one_of = item.nodeid.startswith(self.one_of)
+            first.setdefault(item.nodeid.partition("[")[0] if is_one_of else item.nodeid, item)
+        return list(first.values())
 
     def _choose(self, mutant: Mutant, reached: dict[str, _Reach]) -> list[str]:
         wanted = {(str(ROOT / mutant.path), line) for line in mutant.lines}
