@@ -19,6 +19,7 @@ class Module:
 
 
 _SEQUENCER: Final = ("tests/unit/sequencer",)
+_EPOCHS: Final = ("tests/unit/storage_node/epochs",)
 _RECOVERY_MODEL: Final = "tests/unit/sequencer/recovery/test_recovery_model.py"
 _READ_MODEL: Final = "tests/unit/client/read/test_read_stream_model.py"
 _WRITE_MODEL: Final = "tests/unit/client/write/test_write_stream_model.py"
@@ -38,7 +39,7 @@ MODULES: Final = {
         Module("recovery", ("sequencer/recovery/*.py",), _SEQUENCER, (_RECOVERY_MODEL,)),
         Module("read_stream", ("client/read/*.py",), ("tests/unit/client/read",), (_READ_MODEL,)),
         Module("write_stream", ("client/write/*.py",), ("tests/unit/client/write",), (_WRITE_MODEL, _FOREIGN_FRAMES)),
-        Module("seal", ("storage_node/seal.py",), ("tests/unit/storage_node/test_*.py",)),
-        Module("purge", ("storage_node/purge.py",), ("tests/unit/storage_node/test_*.py",)),
+        Module("seal", ("storage_node/epochs/seal.py",), _EPOCHS),
+        Module("purge", ("storage_node/epochs/purge.py",), _EPOCHS),
     )
 }

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 HERE = Path(__file__).parent
-SIMULATED = ("logdevice_py.simulation", "server.sim_cluster", "server.simulation")
+SIMULATED = ("logdevice_py.simulation", "server.simulation")
 """Who imports one of these sleeps in virtual time."""
 
 
