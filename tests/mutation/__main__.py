@@ -42,7 +42,7 @@ def outcomes(module: Module) -> dict[str, Outcome]:
 def run(module: Module, sample: list[Mutant], again: bool, workers: int) -> str:
     """Try what has no outcome yet; the answer says what went wrong, if anything."""
     known = {} if again else outcomes(module)
-    wanted = [each for each in sample if each.name not in known or known[each.name].result == "survived"]
+    wanted = [each for each in sample if each.name not in known or not known[each.name].noticed]
     if not wanted:
         return ""
     STATE.mkdir(exist_ok=True)
