@@ -69,7 +69,11 @@ class TestMany:
         opened = batch(3 * (10 + BYTES_PER_RECORD))
         payloads = [bytes(10)] * 5
         assert self.take(opened, payloads) == 3
-        assert (opened.room, opened.full, [span.count for span in opened.spans if isinstance(span, Share)]) == (0, True, [3])
+        assert (opened.room, opened.full, [span.count for span in opened.spans if isinstance(span, Share)]) == (
+            0,
+            True,
+            [3],
+        )
         opened.cut(1, Micros(0))
         assert self.take(opened, payloads, 3) == 2
         assert opened.records == payloads[3:]
