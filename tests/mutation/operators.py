@@ -169,8 +169,15 @@ def _own_lines(statement: ast.stmt) -> range:
     match statement:
         case ast.Match(cases=[first, *_]):
             return range(statement.lineno, max(first.pattern.lineno, statement.lineno + 1))
-        case ast.stmt(body=[first, *_]):
+        case (
+            ast.If(body=[first, *_])
+            | ast.For(body=[first, *_])
+            | ast.While(body=[first, *_])
+            | ast.With(body=[first, *_])
+        ):
             return range(statement.lineno, max(first.lineno, statement.lineno + 1))
+        case ast.Try() | ast.AsyncFor() | ast.AsyncWith() | ast.FunctionDef() | ast.AsyncFunctionDef():
+            return range(statement.lineno, statement.lineno + 1)
     return range(statement.lineno, (statement.end_lineno or statement.lineno) + 1)
 
 

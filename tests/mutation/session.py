@@ -14,6 +14,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType
 from typing import Any, Final
@@ -108,7 +109,7 @@ class MutationSession:
                 pid = os.fork()
                 if pid == 0:
                     os.close(end)
-                    _as_child(lambda m=mutant, c=chosen, s=start: self._try(m, functions, tests, c, reached, s))
+                    _as_child(partial(self._try, mutant, functions, tests, chosen, reached, start))
                 os.close(start)
                 running[pid] = (mutant, end, time.monotonic())
             if running:

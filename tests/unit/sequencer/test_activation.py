@@ -39,7 +39,7 @@ def shards_of_generation(generation: int) -> World:
             world.now,
         )
 
-    world._run_digest = digest  # type: ignore[method-assign]
+    world._run_digest = digest  # type: ignore[method-assign,assignment]
     return world
 
 

@@ -379,7 +379,7 @@ class TestEnds:
         bench = Bench(SECOND)
         bench.time_out()
         bench.answer(A, Status.PREEMPTED, wave=1)
-        assert bench.state is AppenderState.STORING
+        assert bench.appender.running
         bench.answer(B, wave=1)
         assert bench.state is AppenderState.PREEMPTED
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -96,14 +97,15 @@ class TestBlocking:
     def test_whatever_may_change_an_answer_raises_the_version(self, bench: Bench) -> None:
         shards = bench.shards
         versions = [shards.version]
-        for change in (
+        changes: tuple[Callable[[], None], ...] = (
             lambda: shards.block(A, Reason.OVERLOADED, NOW),
             lambda: bench.at(NOW + SETTINGS.overloaded_us),
             lambda: shards.on_peer_down(NodeId(1), 1, NOW),
             lambda: shards.on_peer_up(NodeId(1)),
             lambda: shards.on_config(make_config(read_only=[2])),
             shards.on_cluster_state,
-        ):
+        )
+        for change in changes:
             change()
             versions.append(shards.version)
         assert versions == sorted(set(versions))

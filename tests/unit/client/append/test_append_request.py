@@ -563,9 +563,9 @@ class TestIsolation:
         bench.connect = False
         promise, asked = append(bench), set()
         while not promise.done():
-            for node, message in bench.taken():
-                asked.add(node)
-                bench.answer(node, appended(message, Status.ISOLATED))
+            for to, message in bench.taken():
+                asked.add(to)
+                bench.answer(to, appended(message, Status.ISOLATED))
             for node in {other for other in others(cut_off) if bench.session.links.is_dialled(PeerId(other))}:
                 bench.down(NodeId(node), refused=True)
             bench.pass_time(5_000)

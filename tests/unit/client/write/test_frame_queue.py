@@ -160,10 +160,7 @@ class TestOwner:
 
     def test_the_error_that_leaves_most_open_is_remembered(self) -> None:
         owner = self.owner()
-        errors = [
-            LogDeviceError(Status.TIMEDOUT, text, maybe_applied=maybe)
-            for text, maybe in zip("abc", (0, 1, 1), strict=True)
-        ]  # type: ignore[arg-type]
+        errors = [LogDeviceError(Status.TIMEDOUT, maybe_applied=maybe) for maybe in (False, True, True)]
         for records, error in enumerate(errors, 1):
             owner.on_failed(records, error)
         assert owner.first_error is errors[1]

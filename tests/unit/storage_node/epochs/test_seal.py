@@ -303,9 +303,9 @@ def test_answers_that_are_larger_than_what_was_asked_take_more_frames() -> None:
     message.logs = [CleanLog(log, EPOCH_MAX, 0, 0, 0, 0, 0)] * 3200
     driver.turn((peer, message))
     cleaned = driver.take(Cleaned)
-    for each in cleaned:
-        encode_frame(each)
-    assert sum(len(each.logs) for each in cleaned) == 3200
+    for told in cleaned:
+        encode_frame(told)
+    assert sum(len(told.logs) for told in cleaned) == 3200
 
 
 def test_an_answer_that_no_frame_could_hold_is_split_by_logs() -> None:
