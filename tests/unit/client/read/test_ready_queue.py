@@ -43,3 +43,18 @@ def test_gaps_hold_the_window_up_only_when_there_are_very_many() -> None:
     assert (len(queue), queue.held_from(), queue.bytes) == (0, None, 0)
     queue.put_entry(compressed_entry(GAPS_MAX + 2, 10))
     assert queue.held_from() == compose_lsn(1, GAPS_MAX + 2)
+
+
+def test_entries_are_taken_as_they_are_stored_with_the_gaps_between_them() -> None:
+    metrics = ReadMetrics()
+    queue = ReadyQueue(LogId(1), compose_lsn(1, 1), metrics)
+    first, second = compressed_entry(1, 10), compressed_entry(3, 10)
+    hole = Gap(GapKind.HOLE, LSN(compose_lsn(1, 2)), LSN(compose_lsn(1, 2)))
+    queue.put_entry(first)
+    queue.put_gap(hole)
+    queue.put_entry(second)
+    assert queue.take_entries(2) == [(first.header, first.image), hole]
+    assert (len(queue), queue.bytes) == (1, len(second.image))
+    assert queue.take_entries(2) == [(second.header, second.image)]
+    assert (len(queue), queue.bytes, metrics.records_delivered) == (0, 0, 2)
+    assert first.sender.held == -len(first.image)

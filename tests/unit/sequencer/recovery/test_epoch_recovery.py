@@ -15,8 +15,9 @@ from logdevice_py.core.units import MILLISECOND, SECOND
 from logdevice_py.placement.failure_domains import Authority
 from logdevice_py.protocol.messages import Clean, Cleaned, CleanedLog, Digest, Seal, Store
 from logdevice_py.tables.waits import WaitCause
+from sequencer.recovery.recovery_shard import RecoveryShards
 from sequencer.recovery.result import Found, RecoveryOutcome, find
-from tests.unit.sequencer.recovery.bench import BRIDGE, ENTRY, HOLE, LOG, STREAM, Bench, image, shard
+from tests.unit.sequencer.recovery.bench import BRIDGE, ENTRY, HOLE, LOG, STREAM, Bench, image, metadata, shard
 
 
 def sealed_bench(nodes: int = 3, answering: int | None = None, **settings: Any) -> Bench:
@@ -101,6 +102,40 @@ def test_so_many_entries_are_stored_at_the_same_time(limits: dict[str, int], at_
         bench.cleaned(node)
     bench.last_clean_epoch_set()
     assert bench.results[0].outcome is RecoveryOutcome.OK
+
+
+def test_a_digest_that_is_refused_or_not_answered_is_asked_for_again_after_longer_and_longer() -> None:
+    bench = sealed_bench(2)
+    bench.digested(1)
+    bench.digested(0, status=Status.OVERLOADED)
+    for pause in (2, 4, 8, 10, 10):
+        bench.advance(pause * SECOND - 1)
+        assert not bench.take(Digest)
+        bench.advance(1)
+        assert len(bench.sent) == 1
+        bench.take(Digest, 0)
+    assert not bench.stored()
+
+
+def test_cleans_may_come_one_after_the_other_however_long_that_takes_in_all() -> None:
+    bench = sealed_bench()
+    for node in range(3):
+        bench.digested(node)
+    assert bench.stored()
+    bench.answer_stores()
+    for node in range(3):
+        bench.advance(9 * SECOND)
+        bench.cleaned(node)
+    bench.last_clean_epoch_set()
+    assert bench.metrics.epoch_restarts == 0
+    assert bench.results[0].outcome is RecoveryOutcome.OK
+
+
+def test_what_the_silence_of_shards_proves_is_known_from_the_first_moment() -> None:
+    bench = Bench(3)
+    assert not RecoveryShards(LOG, metadata(3, "node:2", 2).history[0], bench).hopes
+    bench.lost = {shard(0): Authority.UNAVAILABLE}
+    assert RecoveryShards(LOG, metadata(3, "node:2", 2).history[0], bench).hopes
 
 
 def test_a_shard_that_is_sealed_late_joins_the_digest() -> None:
