@@ -195,6 +195,12 @@ class TestWithoutBatching:
         told = [(run.timestamp, run.durability, tuple(run.copyset)) for run in appended.split for _ in range(run.records)]
         entries = world.entries()
         headers = [entries[compose_lsn(1, esn)][0] for esn in (2, 3, 4)]
+        parts = [entries[compose_lsn(1, esn)][1] for esn in (2, 3, 4)]
+        assert [[(part.records, part.payload) for part in each] for each in parts] == [
+            [(1, b"a")],
+            [(1, b"b")],
+            [(1, b"c")],
+        ]
         assert [each[2] for each in told] == [header.copyset for header in headers]
         assert told[0][2] != told[1][2]
         assert [each[0] for each in told] == [header.timestamp for header in headers]
