@@ -192,7 +192,9 @@ class TestWithoutBatching:
         request = world.append(encode_batch([b"a", b"b", b"c"]), flags=BATCH, records=3)
         world.run(30_000)
         appended = world.answer_to(request)
-        told = [(run.timestamp, run.durability, tuple(run.copyset)) for run in appended.split for _ in range(run.records)]
+        told = [
+            (run.timestamp, run.durability, tuple(run.copyset)) for run in appended.split for _ in range(run.records)
+        ]
         entries = world.entries()
         headers = [entries[compose_lsn(1, esn)][0] for esn in (2, 3, 4)]
         parts = [entries[compose_lsn(1, esn)][1] for esn in (2, 3, 4)]

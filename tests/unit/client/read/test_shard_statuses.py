@@ -7,7 +7,7 @@ from client.read.shard_statuses import ShardStatuses
 from logdevice_py.core.ids import Generation, NodeId, PeerId, ShardId, shard_id
 from logdevice_py.core.lsn import Lsn
 from logdevice_py.placement.failure_domains import Authority
-from logdevice_py.protocol.messages import ShardStatus
+from logdevice_py.protocol.messages import ShardStatus, ShardStatusRow
 
 A, B, C = (shard_id(NodeId(node)) for node in range(3))
 ONE, OTHER = PeerId(1), PeerId(2)
@@ -15,7 +15,7 @@ EMPTY, LOST = Authority.AUTHORITATIVE_EMPTY, Authority.UNDERREPLICATION
 
 
 def status(*shards: ShardId, version: int = 1, part: int = 0, parts: int = 1, says: Authority = EMPTY) -> ShardStatus:
-    rows = [(int(shard), 2, says.value) for shard in shards]
+    rows = [ShardStatusRow(int(shard), 2, says.value) for shard in shards]
     return ShardStatus(version=Lsn(version), shards=rows, part=part, parts=parts)
 
 

@@ -12,8 +12,23 @@ from logdevice_py.core.lsn import Epoch, Lsn
 from logdevice_py.core.machine import Outbox
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros
-from logdevice_py.protocol.messages import LOGS_PER_FRAME, Clean, Cleaned, Digest, Digested, Seal, Sealed
-from sequencer.recovery.coalescing import CleanedRow, RequestCoalescer, SealedRow
+from logdevice_py.protocol.messages import (
+    LOGS_PER_FRAME,
+    Clean,
+    Cleaned,
+    CleanedLog,
+    CleanLog,
+    Digest,
+    Digested,
+    DigestedRange,
+    DigestRange,
+    LogEntry,
+    Seal,
+    Sealed,
+    SealedLog,
+    SealLog,
+)
+from sequencer.recovery.coalescing import RequestCoalescer
 
 A, B = shard_id(NodeId(1)), shard_id(NodeId(2))
 NOW = Micros(1)
@@ -25,7 +40,7 @@ class Sink:
     def __init__(self) -> None:
         self.told: list[tuple[Any, ...]] = []
 
-    def on_sealed(self, shard: ShardId, generation: Generation, row: SealedRow, now: Micros) -> None:
+    def on_sealed(self, shard: ShardId, generation: Generation, row: SealedLog, now: Micros) -> None:
         self.told.append((shard, generation, row))
 
     def on_digested(
@@ -33,7 +48,7 @@ class Sink:
     ) -> None:
         self.told.append((shard, status, covered, images))
 
-    def on_cleaned(self, shard: ShardId, row: CleanedRow, now: Micros) -> None:
+    def on_cleaned(self, shard: ShardId, row: CleanedLog, now: Micros) -> None:
         self.told.append((shard, row))
 
 
@@ -44,13 +59,15 @@ class Asking:
         self.sink = Sink()
 
     def seal(self, shard: ShardId = A, log: int = 7, pairs: int = 1, sink: Sink | None = None) -> None:
-        self.requests.seal(sink or self.sink, shard, (log, 5, 0, [(1, 1)] * pairs))
+        self.requests.seal(
+            sink or self.sink, shard, SealLog(LogId(log), Epoch(5), Epoch(0), [(Epoch(1), Generation(1))] * pairs)
+        )
 
     def digest(self, shard: ShardId = A, log: int = 7, bytes_max: int = 100) -> None:
-        self.requests.digest(self.sink, shard, bytes_max, (log, 1, 9, 1))
+        self.requests.digest(self.sink, shard, bytes_max, DigestRange(LogId(log), Lsn(1), Lsn(9), Generation(1)))
 
     def clean(self, shard: ShardId = A, log: int = 7, seal_epoch: int = 5) -> None:
-        self.requests.clean(self.sink, shard, Epoch(seal_epoch), (log, 1, 0, 0, 0, 0, 1))
+        self.requests.clean(self.sink, shard, Epoch(seal_epoch), CleanLog(LogId(log), 1, 0, 0, 0, 0, 1))
 
     def sent(self) -> list[Any]:
         self.requests.on_turn_end()
@@ -59,7 +76,7 @@ class Asking:
         return [effect.message for effect in effects]
 
     def sealed(self, seal: Seal, log: int = 7) -> None:
-        row: SealedRow = (log, int(Status.OK), 5, 9, 0, [])
+        row = SealedLog(LogId(log), Status.OK, Epoch(5), NodeId(9), Lsn(0), [])
         self.requests.on_sealed(
             Sealed(request_id=seal.request_id, shard=seal.shard, logs=[row], generation=Generation(3)), NOW
         )
@@ -131,8 +148,8 @@ def test_a_digest_is_taken_apart(asking: Asking) -> None:
     message = Digested(
         request_id=digest.request_id,
         shard=A,
-        ranges=[(7, int(Status.OK), 9), (8, int(Status.REBUILDING), 4)],
-        entries=[(7, 1, 2), (8, 3, 1), (7, 2, 3)],
+        ranges=[DigestedRange(LogId(7), Status.OK, Lsn(9)), DigestedRange(LogId(8), Status.REBUILDING, Lsn(4))],
+        entries=[LogEntry(7, 1, 2), LogEntry(8, 3, 1), LogEntry(7, 2, 3)],
         images=b"aabccc",
     )
     asking.requests.on_digested(message, NOW)
@@ -186,7 +203,7 @@ def test_cleans_are_withdrawn_sent_or_not_and_nothing_else(asking: Asking, was_s
     asking.requests.withdraw_cleans(LogId(7))
     sent += asking.sent()
     assert [type(message) for message in sent] == ([Seal, Clean] if was_sent else [Seal])
-    row = (7, 1, int(Status.OK), 5, 9)
+    row = CleanedLog(LogId(7), Epoch(1), Status.OK, Epoch(5), NodeId(9))
     asking.requests.on_cleaned(Cleaned(request_id=sent[-1].request_id, shard=A, logs=[row]), NOW)
     assert asking.sink.told == []
     asking.sealed(sent[0])
@@ -196,6 +213,6 @@ def test_cleans_are_withdrawn_sent_or_not_and_nothing_else(asking: Asking, was_s
 def test_cleaned_is_handed_on(asking: Asking) -> None:
     asking.clean()
     [clean] = asking.sent()
-    row = (7, 1, int(Status.OK), 5, 9)
+    row = CleanedLog(LogId(7), Epoch(1), Status.OK, Epoch(5), NodeId(9))
     asking.requests.on_cleaned(Cleaned(request_id=clean.request_id, shard=A, logs=[row]), NOW)
     assert asking.sink.told == [(A, row)]

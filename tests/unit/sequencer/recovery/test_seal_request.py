@@ -13,8 +13,8 @@ from logdevice_py.core.lsn import Epoch, Lsn
 from logdevice_py.core.machine import Outbox, Send, TimerWheel
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import SECOND, Micros
-from logdevice_py.protocol.messages import EPOCHS_PER_SEALED, Seal, Sealed
-from sequencer.recovery.coalescing import RequestCoalescer, SealedRow
+from logdevice_py.protocol.messages import EPOCHS_PER_SEALED, EpochState, Seal, Sealed, SealedLog
+from sequencer.recovery.coalescing import RequestCoalescer
 from sequencer.recovery.context import RecoveryContext
 from sequencer.recovery.metrics import RecoveryMetrics
 from sequencer.recovery.phase_watch import PhaseWatch
@@ -25,11 +25,10 @@ from tests.unit.sequencer.recovery.bench import Bench as NodeBench
 LOG, SHARD = LogId(7), shard_id(NodeId(2))
 GENERATIONS = [(Epoch(1), Generation(1)), (Epoch(4), Generation(2)), (Epoch(9), Generation(3))]
 FIRST_US, LONGEST_US = 500_000, 5_000_000
-Row = tuple[int, int, int, int, int, int, int]
 
 
-def state(epoch: int, status: Status = Status.OK) -> Row:
-    return (epoch, int(status), 3, 5, 77, (epoch << 32) + 3, 66)
+def state(epoch: int, status: Status = Status.OK) -> EpochState:
+    return EpochState(epoch, status, 3, 5, 77, (epoch << 32) + 3, 66)
 
 
 class Bench:
@@ -53,7 +52,7 @@ class Bench:
         self.answers: list[bool] = []
         self.request = SealRequest(LOG, SHARD, Epoch(12), GENERATIONS, self.context, self, lambda: self.clean)
 
-    def on_sealed(self, shard: ShardId, generation: Generation, row: SealedRow, now: Micros) -> None:
+    def on_sealed(self, shard: ShardId, generation: Generation, row: SealedLog, now: Micros) -> None:
         self.answers.append(self.request.on_sealed(generation, row, now))
 
     def on_digested(self, *_: Any) -> None:
@@ -66,9 +65,9 @@ class Bench:
         self.context.requests.on_turn_end()
         return [effect.message for effect in self.context.outbox.take() if isinstance(effect, Send)]
 
-    def answer(self, *states: Row, status: Status = Status.OK) -> bool:
+    def answer(self, *states: EpochState, status: Status = Status.OK) -> bool:
         seal = self.sent()[-1]
-        row: SealedRow = (LOG, int(status), 12, 2, 0, list(states))
+        row = SealedLog(LOG, status, Epoch(12), NodeId(2), Lsn(0), list(states))
         message = Sealed(request_id=seal.request_id, shard=SHARD, logs=[row], generation=Generation(4))
         self.context.requests.on_sealed(message, self.now)
         return self.answers.pop()

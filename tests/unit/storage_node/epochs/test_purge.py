@@ -466,7 +466,7 @@ class TestPurge:
         driver.turn(release(lsn(2, 1)))
         driver.tell_history([interval()])
         requests = driver.take(GetEpochRecoveryMetadata)
-        row = (1, int(Status.OK), 2, int(ESN_MAX), int(ESN_MAX), int(lsn(1, ESN_MAX)), 5, 1)
+        row = EpochEnd(Epoch(1), Status.OK, Epoch(2), ESN_MAX, ESN_MAX, lsn(1, ESN_MAX), 5, 1)
         for request in requests:
             message = EpochRecoveryMetadata(
                 request_id=request.request_id, shard=request.shard, log=SYNC_LOG, epochs=[row]

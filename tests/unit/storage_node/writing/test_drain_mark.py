@@ -10,7 +10,7 @@ import pytest
 from logdevice_py.config.cluster import ClusterConfig, NodeConfig
 from logdevice_py.core.entry import EntryFlags
 from logdevice_py.core.ids import EVENT_LOG_DELTAS, EVENT_LOG_SNAPSHOTS, LogId, NodeId, PeerId, metadata_log_of, node_of
-from logdevice_py.core.lsn import Lsn
+from logdevice_py.core.lsn import Epoch, Lsn
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import SECOND
 from logdevice_py.event_log.events import (
