@@ -14,7 +14,7 @@ from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.config.location import Location
 from logdevice_py.config.replication import ReplicationProperty
 from logdevice_py.core import marks
-from logdevice_py.core.ids import Generation, LogId, NodeId, ShardId, is_internal_log
+from logdevice_py.core.ids import Generation, LogId, ShardId, is_internal_log
 from logdevice_py.core.lsn import EPOCH_MIN, Epoch
 from logdevice_py.core.machine import Timer, backoff
 from logdevice_py.core.status import Status
@@ -282,8 +282,3 @@ class Activation:
     def _retry(self, now: Micros) -> None:
         self.state = ActivationState.WAITING
         self._timer = self.context.timers.at(now + next(self._delays), self._ask)
-
-
-def owner_of_later_epoch(metadata: EpochMetaData) -> tuple[Epoch, NodeId]:
-    """What the metadata say of the sequencer that took the latest epoch: the epoch that it sealed by doing so, and its node."""
-    return Epoch(metadata.given_epoch - 1), metadata.writer

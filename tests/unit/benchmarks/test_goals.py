@@ -121,7 +121,9 @@ def test_every_goal_is_measured_by_the_full_run() -> None:
     workloads = all_workloads()
     for goal in GOALS:
         assert {goal.figure, *goal.limits, *goal.judged_if} <= FIGURES.keys(), goal.title
-        for name in (*goal.workloads, *goal.peer_workloads):
+        measuring = [*goal.workloads, *goal.peer_workloads]
+        assert measuring, goal.title
+        for name in measuring:
             assert goal.payload_bytes in workloads[name].sizes(FULL), goal.title
             assert any(
                 goal.parameters.items() <= parameters.items() for parameters in workloads[name].parameters(FULL)

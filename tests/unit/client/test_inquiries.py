@@ -102,4 +102,4 @@ def test_memory_is_bounded_however_many_logs_are_asked_about() -> None:
     for effect in links.take():
         inquiries.on_seq_state(PeerId(1), seq_state(effect.message), Micros(1))
     held = (inquiries._asked, inquiries._under_way, inquiries._said)
-    assert all(len(each) <= 1000 for each in held)  # type: ignore[arg-type]
+    assert all(len(each) <= 1000 for each in held)

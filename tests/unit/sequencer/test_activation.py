@@ -15,6 +15,7 @@ from logdevice_py.core.lsn import Epoch, Lsn, compose_lsn
 from logdevice_py.core.status import Status
 from logdevice_py.metadata.epoch_metadata import HISTORY_LONG, HISTORY_MAX, EpochInterval, EpochMetaData
 from logdevice_py.protocol.messages import AppendedFlags, Digest, Digested, DigestedRange, SeqStateFlags, Store
+from sequencer.activation import ActivationState
 from sequencer.epoch_sequencer import EpochSequencerState
 from sequencer.sequencer import SequencerPhase
 from sequencer.settings import SequencerSettings
@@ -38,7 +39,7 @@ def shards_of_generation(generation: int) -> World:
             world.now,
         )
 
-    world._run_digest = digest  # type: ignore[method-assign]
+    world._run_digest = digest  # type: ignore[method-assign,assignment]
     return world
 
 
@@ -51,6 +52,19 @@ class TestFirstActivation:
         assert (answer.status, answer.lsn, answer.batch_offset) == (Status.OK, compose_lsn(1, 1), 0)
         assert answer.timestamp == world.wall
         assert sorted(answer.copyset) == sorted(store.shard for store in world.stores)
+
+    def test_why_the_epoch_store_was_of_no_use_can_be_seen_while_it_waits_to_ask_again(self) -> None:
+        world = World()
+        world.store.failures = [Status.CONNFAILED]
+        request = world.append()
+        world.run()
+        activation = world.sequencer.activation
+        assert activation is not None
+        assert (activation.state, activation.failure) == (ActivationState.WAITING, Status.CONNFAILED)
+        assert world.node.context.metrics.activation_failures == 1
+        world.run(1_000_000)
+        assert world.answer_to(request).status is Status.OK
+        assert activation.state is ActivationState.DONE
 
     def test_it_reads_the_metadata_log_before_it_provisions(self) -> None:
         world = World()
@@ -256,12 +270,12 @@ class TestFirstActivation:
         assert world.answer_to(request).status is Status.OK
 
     def test_stores_carry_the_generation_of_the_metadata(self) -> None:
-        world = World()
+        world = World(make_config(3))
         world.cluster.generations[shard_id(NodeId(0))] = Generation(5)
         world.append()
         world.run()
-        for store in world.stores:
-            assert store.generation == world.cluster.generations[store.shard]
+        generations = {store.shard: store.generation for store in world.stores}
+        assert generations == {shard_id(NodeId(0)): 5, shard_id(NodeId(1)): 1, shard_id(NodeId(2)): 1}
 
 
 class TestEpochStoreTrouble:
@@ -652,6 +666,7 @@ class TestNodesetChanges:
         world.node.on_cluster_state(world.now)
         world.run(1_000_000)
         world.store.silent = False
+        assert world.store.held
         for held in world.store.held:
             result = world.store.run(held.operation)
             assert result is not None
@@ -776,12 +791,14 @@ class TestNodesetChanges:
 
     def test_a_log_that_is_removed_is_given_up(self) -> None:
         world = active()
+        sequencer = world.sequencer
         world.answer = lambda store: None
         request = world.append()
         world.run()
         world.node.on_config(make_config(logs=(50, 60), version=2), world.now)
         world.run()
         assert world.answer_to(request).status is Status.ABORTED
+        assert sequencer.state is SequencerPhase.UNAVAILABLE
         assert LOG not in world.node.sequencers
         late = world.append()
         world.run()

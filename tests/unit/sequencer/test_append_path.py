@@ -191,14 +191,22 @@ class TestWithoutBatching:
         world.answer = answer
         request = world.append(encode_batch([b"a", b"b", b"c"]), flags=BATCH, records=3)
         world.run(30_000)
-        answer = world.answer_to(request)
-        told = [(run.timestamp, run.durability, tuple(run.copyset)) for run in answer.split for _ in range(run.records)]
+        appended = world.answer_to(request)
+        told = [
+            (run.timestamp, run.durability, tuple(run.copyset)) for run in appended.split for _ in range(run.records)
+        ]
         entries = world.entries()
         headers = [entries[compose_lsn(1, esn)][0] for esn in (2, 3, 4)]
+        parts = [entries[compose_lsn(1, esn)][1] for esn in (2, 3, 4)]
+        assert [[(part.records, part.payload) for part in each] for each in parts] == [
+            [(1, b"a")],
+            [(1, b"b")],
+            [(1, b"c")],
+        ]
         assert [each[2] for each in told] == [header.copyset for header in headers]
         assert told[0][2] != told[1][2]
         assert [each[0] for each in told] == [header.timestamp for header in headers]
-        assert (answer.timestamp, tuple(answer.copyset)) == (told[0][0], told[0][2])
+        assert (appended.timestamp, tuple(appended.copyset)) == (told[0][0], told[0][2])
 
     def test_a_batch_of_which_the_last_record_is_stored_after_one_failed_may_be_applied(self) -> None:
         outbox = Outbox()
@@ -339,6 +347,7 @@ class TestStaleSequencer:
         world.run()
         assert not world.is_answered(second)
         world.store.silent = False
+        assert world.store.held
         for held in world.store.held:
             result = world.store.run(held.operation)
             assert result is not None

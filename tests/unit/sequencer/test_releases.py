@@ -91,6 +91,7 @@ class TestAtOnce:
         world.append(b"x" * 5000)
         world.append(b"x" * 5000)
         world.run()
+        assert told(world)
         for pairs in told(world).values():
             assert len(pairs) <= 2
 

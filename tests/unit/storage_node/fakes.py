@@ -115,12 +115,14 @@ class FakeHistoryReader:
         self.log = log
         self.done = done
         self.cancelled = False
+        self.heard: list[Any] = []
+        """Answers, and peers whose connection broke."""
 
     def on_digested(self, message: Digested, now: Micros) -> None:
-        """Not needed."""
+        self.heard.append(message)
 
     def on_peer_down(self, peer: PeerId, now: Micros) -> None:
-        """Not needed."""
+        self.heard.append(peer)
 
     def cancel(self) -> None:
         self.cancelled = True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from logdevice_py.core.ids import format_shard
+from logdevice_py.core.ids import LogId, format_shard
 from logdevice_py.core.lsn import LSN_MAX
 from logdevice_py.core.status import Status
 from logdevice_py.protocol.messages import GetEpochRecoveryMetadata
@@ -44,7 +44,7 @@ def test_constraints_find_their_log_without_looking_at_others() -> None:
     assert {row.log_id for row in tables.stored_logs_rows(driver.node, EVERYTHING)} == {SYNC_LOG, ASYNC_LOG}
     assert [r.log_id for r in tables.stored_logs_rows(driver.node, Constraints(log_id=ASYNC_LOG))] == [ASYNC_LOG]
     assert list(tables.stored_logs_rows(driver.node, Constraints(shard=1))) == []
-    assert list(tables.stored_logs_rows(driver.node, Constraints(log_id=SYNC_LOG + 1000))) == []
+    assert list(tables.stored_logs_rows(driver.node, Constraints(log_id=LogId(SYNC_LOG + 1000)))) == []
 
 
 def test_logs_that_come_and_go_between_two_rows_break_nothing() -> None:

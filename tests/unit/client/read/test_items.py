@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from client.read.items import CorruptRecord, Gap, GapKind, Record, RecordBatch, RecordRun
+from client.read.items import CorruptRecord, DataLoss, Gap, GapKind, Record, RecordBatch, RecordRun
+from logdevice_py.core.ids import ShardId
 from logdevice_py.core.lsn import LSN, compose_lsn
 from logdevice_py.core.units import Timestamp
 from tests.unit.client.read.fakes import LOG
@@ -52,3 +53,24 @@ def test_a_batch_of_gaps_alone_is_not_empty() -> None:
     batch.add_gap(gap(GapKind.HOLE, 1, 2))
     assert batch
     assert len(batch) == 0
+
+
+def test_a_joined_loss_has_what_speaks_for_both_parts() -> None:
+    first, second = DataLoss(True, (ShardId(2),)), DataLoss(False, (ShardId(1), ShardId(2)))
+    both = DataLoss(False, (ShardId(1), ShardId(2)))
+    for losses, expected in (
+        ((first, second), both),
+        ((first, None), first),
+        ((None, second), second),
+        ((None, None), None),
+    ):
+        lo, hi = (Gap(GapKind.DATALOSS, LSN(at), LSN(at), loss) for at, loss in enumerate(losses, 1))
+        joined = lo.joined(hi)
+        assert joined == Gap(GapKind.DATALOSS, LSN(1), LSN(2))
+        assert joined is not None
+        assert joined.loss == expected
+
+
+def test_gaps_apart_or_of_two_kinds_are_not_joined() -> None:
+    assert gap(GapKind.HOLE, 1, 2).joined(gap(GapKind.HOLE, 4, 4)) is None
+    assert gap(GapKind.HOLE, 1, 2).joined(gap(GapKind.BRIDGE, 3, 3)) is None

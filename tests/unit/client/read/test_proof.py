@@ -82,3 +82,8 @@ def test_json_holds_no_number_that_does_not_fit_a_double() -> None:
 def test_the_mix_spreads_neighbours() -> None:
     mixes = {entry_mix(7, lsn, crc) >> 48 for lsn in range(100) for crc in range(10)}
     assert len(mixes) > 950
+
+
+def test_it_counts_entries_records_and_bytes() -> None:
+    proof = proof_of(1, [(1, 5), Gap(GapKind.HOLE, LSN(2), LSN(3)), (4, 6)])
+    assert (proof.first, proof.last, proof.entries, proof.records, proof.bytes) == (1, 4, 2, 4, 20)

@@ -209,7 +209,7 @@ class Looked:
         )
 
     async def find_time(self, log: LogId, when: int) -> LSN:
-        return LSN(compose_lsn(Epoch(1), max(1, when // 10_000_000)))  # type: ignore[arg-type]
+        return LSN(compose_lsn(Epoch(1), max(1, when // 10_000_000)))
 
     async def stored_frames(self, client: Any, log: LogId, first: int, until: int, wanted: Any) -> StoredFrames:
         self.ranges.append((first, until))

@@ -24,7 +24,8 @@ def cluster(tmp_path: Path) -> str:
 def columns(names: str) -> Any:
     schema = StructType()
     for each in names.split(", "):
-        schema.add(*each.split())
+        name, kind = each.split()
+        schema.add(name, kind)
     return schema
 
 

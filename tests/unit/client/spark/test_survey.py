@@ -44,9 +44,12 @@ def fill(items: Items, epochs: list[tuple[int, int]]) -> int:
 async def test_segments_lie_on_the_entries_of_each_epoch(items: Items, epochs: list[tuple[int, int]]) -> None:
     hi = fill(items, epochs)
     by_epoch: dict[int, list[Segment]] = {}
-    for stretch in await surveys.survey(CLIENT, LOG, 1, hi):
+    stretches = await surveys.survey(CLIENT, LOG, 1, hi)
+    for stretch in stretches:
         by_epoch.setdefault(stretch.segment.lo >> 32, []).append(stretch.segment)
-        assert stretch.since == stretch.segment.lo  # as ListedReader has it
+    assert [stretch.since for stretch in stretches] == [stretch.segment.lo for stretch in stretches], (
+        "as ListedReader has it"
+    )
     assert list(by_epoch) == [epoch for epoch, (count, _) in enumerate(epochs, start=1) if count]
     for epoch, segments in by_epoch.items():
         count, records = epochs[epoch - 1]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
+from collections.abc import Mapping
 from typing import Any
 
 from google_crc32c import value as crc32c
@@ -119,12 +120,12 @@ class Model:
         writer: WriterId,
         first: Lsn,
         until: Lsn,
-        contents: dict[int, ContentMark],
+        contents: Mapping[int, ContentMark],
         done: Any,
         now: Any,
     ) -> Model:
         assert self.epochs[epoch_of(until) - 1].recovered, "read before it was recovered"
-        self.searches.append((writer, first, until, contents, done))
+        self.searches.append((writer, first, until, dict(contents), done))
         return self
 
     def cancel(self) -> None:

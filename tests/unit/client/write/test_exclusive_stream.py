@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 from logdevice_py.core.ids import WriterId
@@ -50,7 +51,9 @@ def test_the_first_frame_goes_alone_and_claims_the_epoch() -> None:
 
 def test_two_processes_number_their_frames_apart() -> None:
     one, other = TakingClient(), TakingClient()
-    other.bench.session.rng.seed(2)
+    rng = other.bench.session.rng
+    assert isinstance(rng, random.Random)
+    rng.seed(2)
     other.writer.take_over(LOG, NAME, Epoch(3))
     _, first = one.claimed()
     _, second = other.claimed()

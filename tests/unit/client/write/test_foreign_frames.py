@@ -233,7 +233,7 @@ class TestExclusive:
 
 @pytest.mark.parametrize("block", range(BLOCKS))
 def test_with_somebody_else_under_the_id_receipts_are_true_and_failures_too(block: int) -> None:
-    broken = 0
+    broken = stored = failed = 0
     for seed in range(block * SEEDS // BLOCKS, (block + 1) * SEEDS // BLOCKS):
         model = Model(seed)
         model.forges = True
@@ -244,12 +244,16 @@ def test_with_somebody_else_under_the_id_receipts_are_true_and_failures_too(bloc
         places = {record: (lsn, offset) for record, lsn, offset in content}
         for first, count, promise in model.promises:
             if promise.error is None:
+                stored += 1
                 assert receipts_of(promise) == [places[first + index] for index in range(count)], seed
             else:
                 assert promise.failure.status in (Status.WRITE_STREAM_BROKEN, Status.ABORTED), (seed, promise.failure)
                 assert not promise.failure.retriable or promise.failure.status is Status.ABORTED, seed
                 if not promise.failure.maybe_applied:
+                    failed += 1
                     assert not any(record in places for record in range(first, first + count)), seed
         assert model.writer.unacknowledged_bytes == 0
         broken += model.writer.metrics.streams_broken
     assert broken > SEEDS // BLOCKS // 20
+    assert stored > SEEDS // BLOCKS
+    assert failed > SEEDS // BLOCKS // 20

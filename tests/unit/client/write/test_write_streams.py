@@ -318,6 +318,7 @@ class TestRefusals:
         w = WritingClient(time_trigger_us=0, size_trigger_bytes=1)
         many = w.append_many([b"a", b"b", b"c"])
         frames = w.located(epoch=3)
+        assert len(frames) == 3
         for frame in frames[:-1]:
             w.answer(frame, Status.STALE, lsn=compose_lsn(5, 0))
             assert w.frames() == []

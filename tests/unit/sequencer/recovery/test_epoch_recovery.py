@@ -15,8 +15,9 @@ from logdevice_py.core.units import MILLISECOND, SECOND
 from logdevice_py.placement.failure_domains import Authority
 from logdevice_py.protocol.messages import Clean, Cleaned, CleanedLog, Digest, Seal, Store
 from logdevice_py.tables.waits import WaitCause
+from sequencer.recovery.recovery_shard import RecoveryShards
 from sequencer.recovery.result import Found, RecoveryOutcome, find
-from tests.unit.sequencer.recovery.bench import BRIDGE, ENTRY, HOLE, LOG, STREAM, Bench, image, shard
+from tests.unit.sequencer.recovery.bench import BRIDGE, ENTRY, HOLE, LOG, STREAM, Bench, image, metadata, shard
 
 
 def sealed_bench(nodes: int = 3, answering: int | None = None, **settings: Any) -> Bench:
@@ -79,6 +80,64 @@ def test_an_f_majority_gives_stragglers_the_grace_period() -> None:
     assert bench.stored() == {1: {0: BRIDGE, 1: BRIDGE}}
 
 
+@pytest.mark.parametrize(
+    ("limits", "at_once"),
+    [
+        ({}, [5]),
+        ({"mutations_in_flight_max": 2}, [2, 2, 1]),
+        ({"mutation_bytes_in_flight_max": 1}, [1, 1, 1, 1, 1]),
+    ],
+)
+def test_so_many_entries_are_stored_at_the_same_time(limits: dict[str, int], at_once: list[int]) -> None:
+    bench = sealed_bench(**limits)
+    bench.digested(0, *(image(esn, copyset=(0, 1)) for esn in range(1, 5)))
+    bench.digested(1)
+    bench.digested(2)
+    found = []
+    while stored := bench.stored():
+        found.append(len(stored))
+        bench.answer_stores()
+    assert found == at_once
+    for node in range(3):
+        bench.cleaned(node)
+    bench.last_clean_epoch_set()
+    assert bench.results[0].outcome is RecoveryOutcome.OK
+
+
+def test_a_digest_that_is_refused_or_not_answered_is_asked_for_again_after_longer_and_longer() -> None:
+    bench = sealed_bench(2)
+    bench.digested(1)
+    bench.digested(0, status=Status.OVERLOADED)
+    for pause in (2, 4, 8, 10, 10):
+        bench.advance(pause * SECOND - 1)
+        assert not bench.take(Digest)
+        bench.advance(1)
+        assert len(bench.sent) == 1
+        bench.take(Digest, 0)
+    assert not bench.stored()
+
+
+def test_cleans_may_come_one_after_the_other_however_long_that_takes_in_all() -> None:
+    bench = sealed_bench()
+    for node in range(3):
+        bench.digested(node)
+    assert bench.stored()
+    bench.answer_stores()
+    for node in range(3):
+        bench.advance(9 * SECOND)
+        bench.cleaned(node)
+    bench.last_clean_epoch_set()
+    assert bench.metrics.epoch_restarts == 0
+    assert bench.results[0].outcome is RecoveryOutcome.OK
+
+
+def test_what_the_silence_of_shards_proves_is_known_from_the_first_moment() -> None:
+    bench = Bench(3)
+    assert not RecoveryShards(LOG, metadata(3, "node:2", 2).history[0], bench).hopes
+    bench.lost = {shard(0): Authority.UNAVAILABLE}
+    assert RecoveryShards(LOG, metadata(3, "node:2", 2).history[0], bench).hopes
+
+
 def test_a_shard_that_is_sealed_late_joins_the_digest() -> None:
     bench = sealed_bench(3, 2)
     bench.digested(0)
@@ -105,7 +164,11 @@ def test_gaps_are_plugged_and_plugs_take_the_timestamp_of_the_entry_before() -> 
     assert stamps == {1: 1002, 3: 1002, 4: 1002, 5: 1005, 6: 1005}
     body = {body_of(store.image) for store in bench.stores if store.lsn == compose_lsn(1, 5)}
     assert body == {body_of(image(5))}
+    assert bench.metrics.digest_bytes > 0
     bench.answer_stores()
+    metrics = bench.metrics
+    assert (metrics.entries_mutated, metrics.holes_plugged, metrics.bridges_stored) == (1, 3, 1)
+    assert (metrics.entries_under_replicated, metrics.digest_bytes) == (0, 0)
     for node in range(3):
         bench.cleaned(node)
     tail = bench.last_clean_epoch_set().tail
@@ -625,7 +688,7 @@ def test_who_holds_a_copy_that_cannot_be_read_gets_what_was_decided() -> None:
     assert set(stored[1]) == {0, 1, 2}
 
 
-def cleaning(**settings: int) -> Bench:
+def cleaning(**settings: Any) -> Bench:
     """A recovery that has sent every CLEAN."""
     bench = Bench(2, **settings)
     bench.start()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
 from epoch_store.interface import LastCleanEpoch, Result
-from logdevice_py.core.ids import NodeId
+from logdevice_py.config.replication import ReplicationProperty
+from logdevice_py.core.ids import Generation, NodeId
 from logdevice_py.core.lsn import Epoch, Esn, Lsn, compose_lsn
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import SECOND, Timestamp
-from logdevice_py.metadata.epoch_metadata import TailRecord
+from logdevice_py.metadata.epoch_metadata import EpochInterval, EpochMetaData, TailRecord
 from logdevice_py.protocol.messages import EPOCHS_PER_SEALED, Digest, EpochState, Seal, Sealed, SealedLog, Store
 from sequencer.recovery.result import RecoveryOutcome
 from tests.unit.sequencer.recovery.bench import LOG, Bench, image, shard
@@ -51,6 +54,37 @@ def test_epochs_are_recovered_in_order_and_the_tail_is_carried_over_empty_ones()
         assert told.epoch == epoch
         assert told.tail == (TAIL if epoch == 2 else TailRecord(compose_lsn(3, 1), Timestamp(1001)))
     assert [recovered.epoch for recovered in bench.results[0].epochs] == [2, 3]
+
+
+@pytest.mark.parametrize(
+    ("last_clean", "asked"),
+    [
+        (0, {0: [(1, 1)], 1: [(1, 1)], 2: [(4, 1), (7, 5)], 3: [(7, 1)]}),
+        (2, {0: [(1, 1)], 1: [(1, 1)], 2: [(4, 1), (7, 5)], 3: [(7, 1)]}),
+        (3, {1: [(4, 1)], 2: [(4, 1), (7, 5)], 3: [(7, 1)]}),
+        (5, {1: [(4, 1)], 2: [(4, 1), (7, 5)], 3: [(7, 1)]}),
+        (6, {2: [(7, 5)], 3: [(7, 1)]}),
+    ],
+)
+def test_the_shards_of_every_epoch_that_is_not_clean_are_sealed_with_their_generations(
+    last_clean: int, asked: dict[int, list[tuple[int, int]]]
+) -> None:
+    nodesets = {1: {0: 1, 1: 1}, 4: {1: 1, 2: 1}, 7: {2: 5, 3: 1}, 13: {4: 1}}
+    history = tuple(
+        EpochInterval(
+            Epoch(since),
+            tuple((shard(node), Generation(generation)) for node, generation in nodeset.items()),
+            ReplicationProperty.parse("node:2"),
+        )
+        for since, nodeset in nodesets.items()
+    )
+    bench = Bench(5, next_epoch=12)
+    metadata = EpochMetaData(Epoch(14), history, True, False, NodeId(0))
+    bench.recoveries.start(LOG, Epoch(12), metadata, lambda result, now: None, bench.now)
+    bench.end_turn()
+    bench.store_answers(bench.requests.pop(), Result(Status.OK, LastCleanEpoch(Epoch(last_clean), TAIL)))
+    seals = {seal.shard >> 8: seal.logs for seal in bench.take(Seal)}
+    assert seals == {node: [(LOG, 11, last_clean, generations)] for node, generations in asked.items()}
 
 
 def test_an_epoch_that_a_shard_does_not_mention_holds_nothing_there() -> None:

@@ -14,14 +14,17 @@ from storage_node.log_store.metrics import LogStoreMetrics
 def test_names_are_as_prometheus_wants_them_and_differ() -> None:
     names = [prometheus_name(section, m) for section, cls in METRICS.items() for m in declarations(cls)]
     assert len(set(names)) == len(names)
+    seen = 0
     for section, cls in METRICS.items():
         for metric in declarations(cls):
+            seen += 1
             name = prometheus_name(section, metric)
             assert re.fullmatch(r"logdevice_[a-zA-Z0-9_]+", name)
             assert name.endswith("_total") == (metric.kind == "counter"), name
             bare = name.removesuffix("_total")
             assert bare.endswith("_bytes") == (metric.unit == "bytes"), name
             assert bare.endswith("_seconds") == (metric.unit == "us"), name
+    assert seen == len(names) > 50
 
 
 def test_shards_are_labels_of_one_family_and_times_are_seconds() -> None:

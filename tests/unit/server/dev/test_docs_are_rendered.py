@@ -30,11 +30,25 @@ def anchors_of(page: Path) -> set[str]:
 
 @pytest.mark.parametrize("page", PAGES_OF_OURS, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_between_docs_lead_somewhere(page: Path) -> None:
-    for target, anchor in re.findall(r"\]\(([^)#:\s]*)(?:#([^)]*))?\)", page.read_text()):
-        linked = page.parent / target if target else page
-        assert linked.exists(), f"links to {target}"
-        if anchor:
-            assert anchor in anchors_of(linked), f"links to #{anchor} of {linked.name}"
+    assert [(target, anchor) for target, anchor in links_of(page) if not leads_somewhere(page, target, anchor)] == []
+
+
+def links_of(page: Path) -> list[tuple[str, str]]:
+    """Files of ours, or nothing for the page itself, and headings in them."""
+    return re.findall(r"\]\(([^)#:\s]*)(?:#([^)]*))?\)", page.read_text())
+
+
+def leads_somewhere(page: Path, target: str, anchor: str) -> bool:
+    linked = page.parent / target if target else page
+    return linked.exists() and (not anchor or anchor in anchors_of(linked))
+
+
+def test_links_are_seen() -> None:
+    links = [(page, *link) for page in PAGES_OF_OURS for link in links_of(page)]
+    assert len(links) > 50
+    assert len([anchor for _, _, anchor in links if anchor]) > 3
+    assert not leads_somewhere(PAGES_OF_OURS[0], "", "no-such-heading")
+    assert not leads_somewhere(PAGES_OF_OURS[0], "no-such-page.md", "")
 
 
 def test_every_page_is_in_the_site() -> None:
@@ -57,9 +71,10 @@ def test_choices_are_shown_by_their_names() -> None:
 
 @pytest.mark.parametrize("cls", [cls for _, _, _, cls in SETTINGS])
 def test_every_default_is_shown_as_it_would_be_written(cls: type) -> None:
-    for field in dataclasses.fields(cls):
-        if "unit" in field.metadata:
-            unit = field.metadata["unit"]
-            shown = render_value(unit, field.default)
-            written = shown if unit in ("us", "bytes", "text") else shown == "true" if unit == "flag" else int(shown)
-            assert parse_setting(field, written) == field.default
+    declared = [field for field in dataclasses.fields(cls) if "unit" in field.metadata]
+    assert declared
+    for field in declared:
+        unit = field.metadata["unit"]
+        shown = render_value(unit, field.default)
+        written = shown if unit in ("us", "bytes", "text") else shown == "true" if unit == "flag" else int(shown)
+        assert parse_setting(field, written) == field.default

@@ -120,8 +120,7 @@ class TestParts:
 
     def test_until_all_are_there_what_was_said_before_holds(self) -> None:
         statuses = ShardStatuses()
-        for each in parts(5, [LOST]):
-            assert statuses.take(PeerId(0), each)
+        assert [statuses.take(PeerId(0), each) for each in parts(5, [LOST])] == [True]
         for each in parts(6)[:-1]:
             statuses.take(PeerId(0), each)
         assert told(statuses, [LOST, MANY[0]]) == [True, False]

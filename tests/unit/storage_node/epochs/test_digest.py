@@ -8,6 +8,7 @@ from logdevice_py.core.entry import EntryFlags
 from logdevice_py.core.ids import Generation, LogId, PeerId, ShardId, metadata_log_of
 from logdevice_py.core.lsn import ESN_MAX, LSN_MAX, Lsn
 from logdevice_py.core.status import Status
+from logdevice_py.core.units import Timestamp
 from logdevice_py.protocol.framing import encode_frame
 from logdevice_py.protocol.messages import Digest, Digested, DigestRange, Trim, Trimmed, TrimPoints
 from storage_node.epochs.digest import damaged_lsns
@@ -339,14 +340,19 @@ class TestTrim:
         driver.turn(release(lsn(1, 2)))
         driver.turn(trim(beyond))
         assert driver.take_one(Trimmed).status is Status.AGAIN
-        driver.turn((PeerId(1), TrimPoints(shard=ME, sender=ShardId(1 << 8), wall=0, logs=[(SYNC_LOG, beyond)])))
+        driver.turn(
+            (PeerId(1), TrimPoints(shard=ME, sender=ShardId(1 << 8), wall=Timestamp(0), logs=[(SYNC_LOG, beyond)]))
+        )
         assert driver.log().trim_point == 0
         assert len(driver.stored()) == 4
 
     def test_a_trim_point_of_another_shard_is_taken_once_it_is_known_to_be_released(self) -> None:
         driver = ShardDriver()
         driver.turn(*stores([lsn(1, esn) for esn in range(1, 5)]))
-        told = (PeerId(1), TrimPoints(shard=ME, sender=ShardId(1 << 8), wall=0, logs=[(SYNC_LOG, lsn(1, 3))]))
+        told = (
+            PeerId(1),
+            TrimPoints(shard=ME, sender=ShardId(1 << 8), wall=Timestamp(0), logs=[(SYNC_LOG, lsn(1, 3))]),
+        )
         driver.turn(told)
         assert driver.log().trim_point == 0
         driver.turn(release(lsn(1, 4)))

@@ -7,12 +7,13 @@ from dataclasses import replace
 import pytest
 
 from logdevice_py.core.entry import EntryFlags
-from logdevice_py.core.ids import PeerId, ShardId
-from logdevice_py.core.lsn import Epoch, Lsn
+from logdevice_py.core.ids import Generation, LogId, PeerId, ShardId
+from logdevice_py.core.lsn import ESN_MAX, Epoch, Lsn
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros
 from logdevice_py.protocol.messages import (
     Cleaned,
+    Digested,
     EpochEnd,
     EpochRecoveryMetadata,
     GetEpochRecoveryMetadata,
@@ -420,6 +421,90 @@ class TestPurge:
         driver.advance(1_000_000)
         assert driver.log().last_released == lsn(2, 1)
 
+    def test_a_peer_that_is_back_is_asked_at_once_and_nobody_else(self) -> None:
+        driver = missed()
+        driver.turn(release(lsn(2, 1)))
+        driver.node.on_peer_up(PeerId(2), driver.now)
+        driver.tell_history([interval()])
+        asked = driver.take(GetEpochRecoveryMetadata)
+        assert len(asked) == 4
+        driver.turn(answer(asked[0], {}))
+        for peer in (1, 2):
+            driver.node.on_peer_up(PeerId(peer), driver.now)
+            driver.turn()
+        assert [request.shard for request in driver.take(GetEpochRecoveryMetadata)] == [SHARDS[2]]
+
+    def test_one_question_is_about_no_more_epochs_than_one_answer_tells_of(self) -> None:
+        driver = missed((1, 1500))
+        driver.turn(release(lsn(1501, 1)))
+        driver.tell_history([interval()])
+        request = driver.take(GetEpochRecoveryMetadata)[0]
+        assert (request.first, request.last) == (1, 1024)
+
+    def test_whether_a_shard_is_given_up_is_asked_for_the_generation_that_stored_the_epoch(self) -> None:
+        driver = missed()
+        asked = set()
+
+        def is_given_up(shard: ShardId, generation: int) -> bool:
+            asked.add((shard, generation))
+            return False
+
+        driver.machines.purges.is_given_up = is_given_up
+        driver.turn(release(lsn(2, 1)))
+        nodeset = ((ME, Generation(1)), (SHARDS[1], Generation(7)), (SHARDS[2], Generation(8)))
+        driver.tell_history([replace(interval(), nodeset=nodeset)])
+        assert asked == {(SHARDS[1], 7), (SHARDS[2], 8)}
+        asked.clear()
+        other = missed()
+        other.machines.purges.is_given_up = is_given_up
+        other.turn(release(lsn(2, 1)))
+        other.tell_history([], complete=False)
+        assert asked == {(shard, 1) for shard in SHARDS[1:]}
+
+    def test_an_epoch_that_was_released_to_its_end_loses_nothing(self) -> None:
+        driver = missed()
+        driver.turn(release(lsn(2, 1)))
+        driver.tell_history([interval()])
+        requests = driver.take(GetEpochRecoveryMetadata)
+        row = EpochEnd(Epoch(1), Status.OK, Epoch(2), ESN_MAX, ESN_MAX, lsn(1, ESN_MAX), 5, 1)
+        for request in requests:
+            message = EpochRecoveryMetadata(
+                request_id=request.request_id, shard=request.shard, log=SYNC_LOG, epochs=[row]
+            )
+            driver.turn((PeerId(request.shard >> 8), message))
+        assert (len(driver.stored()), driver.log().last_released) == (4, lsn(2, 1))
+
+    def test_a_purge_that_is_queued_goes_as_far_as_the_last_that_asked(self) -> None:
+        driver = ShardDriver(StorageSettings(purges_max=1))
+        driver.turn(*stores([lsn(1, 1)], log=LogId(1)), *stores([lsn(1, 1), lsn(2, 1)], log=LogId(2)))
+        driver.turn(*stores([lsn(2, 1)], log=LogId(2)))
+        driver.turn(*(release(lsn(2, 1), log=LogId(log)) for log in (1, 2)))
+        assert driver.node.metrics.purges_running == 2
+        driver.turn(release(lsn(3, 1), log=LogId(2)))
+        driver.tell_history([interval()])
+        driver.turn(*answers(driver, {1: 1}))
+        driver.tell_history([interval()])
+        assert driver.node.metrics.purges_running == 1
+        driver.turn(*answers(driver, {1: 1, 2: 1}))
+        assert driver.log(LogId(2)).last_released == lsn(3, 1)
+        assert (len(driver.readers), driver.node.metrics.purges_running) == (2, 0)
+        assert (driver.node.metrics.purges_started, driver.node.metrics.purge_epochs) == (2, 3)
+
+    def test_the_reader_of_the_history_hears_answers_and_broken_connections_while_it_reads(self) -> None:
+        driver = missed()
+        driver.turn(release(lsn(2, 1)))
+        digested = Digested(request_id=1, shard=SHARDS[1], ranges=[], entries=[], images=b"")
+        driver.turn((PeerId(1), digested))
+        driver.node.on_peer_down(PeerId(3), driver.now)
+        [reader] = driver.readers
+        assert reader.heard == [digested, PeerId(3)]
+        driver.tell_history([interval()])
+        driver.turn((PeerId(1), digested))
+        driver.node.on_peer_down(PeerId(3), driver.now)
+        assert len(reader.heard) == 2
+        driver.turn(*answers(driver, {1: 2}))
+        assert not reader.cancelled
+
     def test_purges_are_bounded(self) -> None:
         driver = ShardDriver(StorageSettings(purges_max=1))
         for log in (1, 2):
@@ -443,10 +528,12 @@ class TestPurge:
         driver = missed()
         driver.turn(release(lsn(2, 1)))
         purge = driver.machines.purges.find(SYNC_LOG)
+        assert driver.node.metrics.purges_running == 1
         driver.disk.fail_write = True
         driver.turn(*stores([lsn(2, 1)]))
         assert purge.state is PurgeState.DONE
         assert driver.readers[0].cancelled
+        assert (driver.node.metrics.purges_running, driver.machines.purges.purges()) == (0, [])
         assert driver.log().last_released == 0
 
     def test_a_purged_epoch_can_be_told_to_the_next_shard(self) -> None:

@@ -63,6 +63,12 @@ class TestAnswer:
             [(1, Status.OK, 3, 5, 1005, lsn(1, 2), 1002), (3, Status.OK, 0, 1, 1001, 0, 0)],
         )
 
+    def test_what_lies_in_memory_is_not_read(self) -> None:
+        driver = ShardDriver()
+        driver.turn(*stores([lsn(1, 1), lsn(1, 2)], lng=1))
+        driver.turn(seal(1))
+        assert (sealed(driver)[4][0][3], driver.reads) == (2, 0)
+
     def test_epochs_outside_the_asked_range_are_left_out(self) -> None:
         driver = ShardDriver()
         driver.turn(*stores([lsn(epoch, 1) for epoch in (1, 2, 3, 4)]))
@@ -131,8 +137,13 @@ class TestSealing:
         driver = ShardDriver()
         driver.turn(seal(5))
         driver.take(Sealed)
+        driver.hold = True
         driver.turn(seal(4, node=3))
         assert sealed(driver)[:3] == (Status.PREEMPTED, 5, 2)
+        assert not driver.held, "nothing is written for it"
+        driver.let_go()
+        metrics = driver.machines.shard.metrics
+        assert (metrics.seals, metrics.seals_preempted) == (1, 1)
         driver.turn(*stores([lsn(9, 1)]))
         driver.turn(seal(7, node=3))
         assert sealed(driver)[:3] == (Status.PREEMPTED, 8, SEQUENCER)
@@ -143,6 +154,23 @@ class TestSealing:
         driver.turn(seal(3), *stores([lsn(6, 1)]))
         driver.let_go()
         assert sealed(driver)[:3] == (Status.PREEMPTED, 5, SEQUENCER)
+
+    def test_so_does_one_that_comes_while_the_epochs_are_read(self) -> None:
+        driver = ShardDriver(StorageSettings(recent_entries_bytes_max=0))
+        driver.turn(*stores([lsn(1, 1)]))
+        driver.hold = True
+        driver.turn(seal(3))
+        driver.complete()
+        driver.turn(*stores([lsn(6, 1)]))
+        assert not driver.take(Sealed)
+        driver.let_go()
+        assert sealed(driver) == (Status.PREEMPTED, 5, SEQUENCER, 0, [])
+
+    def test_a_seal_that_could_not_be_written_says_so_even_where_it_would_be_preempted(self) -> None:
+        driver = ShardDriver()
+        driver.disk.overloaded = True
+        driver.turn(seal(3), *stores([lsn(6, 1)]))
+        assert sealed(driver)[:2] == (Status.OVERLOADED, 5)
 
     def test_recovery_that_ended_elsewhere_preempts(self) -> None:
         driver = ShardDriver()
@@ -156,7 +184,8 @@ class TestSealing:
         driver.turn(seal(3))
         assert sealed(driver)[0] == Status.FAILED
         driver.turn(seal(3))
-        assert sealed(driver)[0] == Status.FAILED
+        answer = driver.take_one(Sealed)
+        assert (answer.logs, answer.generation) == ([(SYNC_LOG, Status.FAILED, 0, -1, 0, [])], 0)
 
     def test_an_overloaded_disk_refuses_and_stores_stay_fenced(self) -> None:
         driver = ShardDriver()
@@ -171,6 +200,23 @@ class TestAuthority:
         driver = ShardDriver(generation=2)
         driver.turn(seal(4, generations=[(1, 1), (4, 2)]))
         assert [epoch[:2] for epoch in sealed(driver)[4]] == [(e, Status.REBUILDING) for e in (1, 2, 3)]
+
+    @pytest.mark.parametrize(
+        ("generations", "clean", "doubtful"),
+        [
+            ([(1, 2), (4, 1)], 0, [4, 5, 6]),
+            ([(1, 1), (6, 2)], 3, [4, 5]),
+            ([(1, 1), (9, 2)], 4, [5, 6]),
+            ([(1, 2), (3, 1), (4, 2)], 0, [3]),
+            ([(1, 2)], 0, []),
+        ],
+    )
+    def test_only_epochs_of_another_generation_that_were_asked_for_are_doubtful(
+        self, generations: list[tuple[int, int]], clean: int, doubtful: list[int]
+    ) -> None:
+        driver = ShardDriver(generation=2)
+        driver.turn(seal(6, clean=clean, generations=generations))
+        assert [epoch[:2] for epoch in sealed(driver)[4]] == [(epoch, Status.REBUILDING) for epoch in doubtful]
 
     @pytest.mark.parametrize(("epoch", "generation"), [(1, 0), (2, 5), (3, 5), (4, 6), (9, 6)])
     def test_which_generation_holds(self, epoch: int, generation: int) -> None:
@@ -257,9 +303,9 @@ def test_answers_that_are_larger_than_what_was_asked_take_more_frames() -> None:
     message.logs = [CleanLog(log, EPOCH_MAX, 0, 0, 0, 0, 0)] * 3200
     driver.turn((peer, message))
     cleaned = driver.take(Cleaned)
-    for each in cleaned:
-        encode_frame(each)
-    assert sum(len(each.logs) for each in cleaned) == 3200
+    for told in cleaned:
+        encode_frame(told)
+    assert sum(len(told.logs) for told in cleaned) == 3200
 
 
 def test_an_answer_that_no_frame_could_hold_is_split_by_logs() -> None:

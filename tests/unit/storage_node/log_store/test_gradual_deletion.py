@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 import time
 from pathlib import Path
 
@@ -41,6 +42,13 @@ def until_gone(names: Path) -> None:
     while os.listdir(names):
         assert time.monotonic() < deadline, os.listdir(names)
         time.sleep(0.01)
+
+
+def until_the_thread_ends() -> None:
+    for thread in threading.enumerate():
+        if thread.name == "log-store-deletion":
+            thread.join(30)
+            assert not thread.is_alive()
 
 
 def test_a_file_that_is_deleted_goes_piece_by_piece_and_its_space_is_known_until_then(
@@ -118,7 +126,8 @@ def test_one_drop_after_the_other(database: Database) -> None:
         with deletion.instead():
             file.unlink()
         until_gone(database.names)
-        time.sleep(0.3 * (number == 1))  # the thread has ended by then
+        if number == 1:
+            until_the_thread_ends()
     deletion.close()
 
 
@@ -132,7 +141,11 @@ def test_nothing_is_done_for_a_store_that_drops_nothing(database: Database) -> N
 def test_without_free_descriptors_it_goes_on_when_there_are_some(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    refused = threading.Event()
+
     def refuse(_: object) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            refused.set()
         raise OSError(errno.EMFILE, "Too many open files")
 
     named, unnamed = database.put("000020.blob"), database.put("000021.blob")
@@ -141,12 +154,11 @@ def test_without_free_descriptors_it_goes_on_when_there_are_some(
         pass
     with monkeypatch.context() as none_free:
         none_free.setattr(os, "listdir", refuse)
-        time.sleep(0.1)
+        assert refused.wait(30), "the thread finds none"
         assert deletion.bytes_left == 0, "it cannot be told"
     with deletion.instead():
         named.unlink()
-    until_gone(database.names)
-    time.sleep(0.3)  # the thread has ended by then
+    until_the_thread_ends()
     with monkeypatch.context() as none_free:
         none_free.setattr(os, "scandir", refuse)
         with deletion.instead():

@@ -47,7 +47,7 @@ class Log:
 @pytest.mark.parametrize("epochs", [(1,), (1, 2), (1, 2, 900_000), (5, 6, 7, 8)])
 @pytest.mark.parametrize("count", [1, 80, 3_000])
 def test_unused_ends_of_epochs_cost_a_few_reads(epochs: tuple[int, ...], count: int) -> None:
-    stamps = {}
+    stamps: dict[Lsn, int] = {}
     for epoch in epochs:
         for esn in range(1, count + 1):
             stamps[lsn(epoch, esn)] = SECOND * (len(stamps) + 1)

@@ -1,11 +1,11 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 
 import pytest
 
-from storage_node.log_store.rocksdb import unhurried
 from storage_node.log_store.rocksdb.unhurried import BrokenOffError, Unhurried
 
 
@@ -15,7 +15,7 @@ class Clock:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 0.0
         self.rested = 0.0
-        monkeypatch.setattr(unhurried.time, "perf_counter", lambda: self.now)
+        monkeypatch.setattr(time, "perf_counter", lambda: self.now)
         monkeypatch.setattr(threading.Event, "wait", lambda _, seconds: self.rest(seconds))
 
     def work(self, seconds: float) -> None:

@@ -50,7 +50,12 @@ def bytes_of_a_stream(known_down: Callable[[int], Sequence[ShardId]], credit: in
     ids = range(1 << 40, (1 << 40) + STREAMS)
     frames = []
     for each in ids:
-        fields = {"until": LSN_MAX, "single_copy": True, "credit": credit, "known_down": known_down(each)}
+        fields: dict[str, Any] = {
+            "until": LSN_MAX,
+            "single_copy": True,
+            "credit": credit,
+            "known_down": known_down(each),
+        }
         frames.append(b"".join(encode_frame(start(stream=each, **fields)[1])))
     gc.collect()
     tracemalloc.start()
@@ -146,7 +151,12 @@ class TestTime:
         driver.turn(start(stream=100))
         woken: list[int] = []
         original = ServerReadStream.wake
-        monkeypatch.setattr(ServerReadStream, "wake", lambda self: (woken.append(self.stream), original(self)))
+
+        def wake(stream: ServerReadStream) -> None:
+            woken.append(stream.stream)
+            original(stream)
+
+        monkeypatch.setattr(ServerReadStream, "wake", wake)
         driver.turn(*stores([lsn(1, 1), lsn(1, 2)]))
         driver.turn(release(lsn(1, 1)))
         assert woken == [100]

@@ -312,8 +312,8 @@ class TestHealing:
     def test_only_what_is_released_is_healed(self) -> None:
         driver = cut_off()
         questions = released(driver, lsn(1, 3))
+        assert {fetch.last for fetch in questions.values()} == {lsn(1, 3)}
         for shard, fetch in questions.items():
-            assert fetch.last == lsn(1, 3)
             driver.turn(fetched(fetch, ALL[:3] if shard in SHARDS[1:3] else ()))
         driver.advance(1000)
         assert dirty(driver) == [(lsn(1, 4), lsn(1, 5))]

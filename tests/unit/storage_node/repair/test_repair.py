@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from logdevice_py.core.entry import EntryFlags
-from logdevice_py.core.ids import ShardId, metadata_log_of, node_peer
+from logdevice_py.core.ids import PeerId, ShardId, metadata_log_of, node_peer
 from logdevice_py.core.lsn import Lsn
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import SECOND, Micros
@@ -57,7 +57,7 @@ def filled(settings: StorageSettings) -> ShardDriver:
 
 def fetched(
     request: Fetch, *positions: Lsn, status: Status = Status.OK, through: int | None = None
-) -> tuple[int, Fetched]:
+) -> tuple[PeerId, Fetched]:
     """The answer to a FETCH."""
     images = [image(position) for position in positions]
     answer = Fetched(
@@ -226,7 +226,7 @@ class TestScrubber:
         driver.advance(SECOND // 10)
         return {compare.shard: compare for compare in driver.take(Compare)}
 
-    def compared(self, request: Compare, *positions: Lsn, status: Status = Status.OK) -> tuple[int, Compared]:
+    def compared(self, request: Compare, *positions: Lsn, status: Status = Status.OK) -> tuple[PeerId, Compared]:
         answer = Compared(
             request_id=request.request_id,
             shard=request.shard,
@@ -243,10 +243,8 @@ class TestScrubber:
         for esn in range(1, 11):
             digest.add(lsn(1, esn), image(lsn(1, esn)))
         for shard in OTHERS:
-            count = 10 if shard in COPIES else 0
-            assert asked[shard].count == count
-            if count:
-                assert asked[shard].digest == digest.value
+            compared = (asked[shard].count, asked[shard].digest == digest.value)
+            assert compared == ((10, True) if shard in COPIES else (0, False))
 
     @pytest.mark.parametrize("complete", [True, False], ids=["certain", "uncertain"])
     def test_a_copy_that_vanished_is_fetched_also_when_part_of_the_history_may_be_lost(
@@ -384,7 +382,7 @@ class TestMetadataLogs:
     def record(self, position: Lsn) -> bytes:
         return image(position, log=self.LOG, flags=int(EntryFlags.METADATA))
 
-    def answer(self, fetch: Fetch, *positions: Lsn, status: Status = Status.OK) -> tuple[int, Fetched]:
+    def answer(self, fetch: Fetch, *positions: Lsn, status: Status = Status.OK) -> tuple[PeerId, Fetched]:
         images = [self.record(position) for position in positions]
         message = Fetched(
             request_id=fetch.request_id,

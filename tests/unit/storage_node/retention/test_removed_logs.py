@@ -238,7 +238,7 @@ def test_a_sequencer_that_stood_still_cannot_go_on_below_what_was_given_up(
 ) -> None:
     driver.set_logs(50, 100)
     if told_by_another:
-        points = TrimPoints(shard=ME, sender=SHARDS[1], wall=driver.wall(), logs=[(SYNC_LOG, END)])
+        points = TrimPoints(shard=ME, sender=SHARDS[1], wall=driver.clock(), logs=[(SYNC_LOG, END)])
         driver.turn((PeerId(1), points))
     else:
         driver.pass_time(GRACE + 4 * PASS)
@@ -253,7 +253,7 @@ def test_a_sequencer_that_stood_still_cannot_go_on_below_what_was_given_up(
 
 
 def test_a_trim_point_that_another_shard_tells_of_a_log_in_use_seals_nothing(driver: Removing) -> None:
-    points = TrimPoints(shard=ME, sender=SHARDS[1], wall=driver.wall(), logs=[(SYNC_LOG, END)])
+    points = TrimPoints(shard=ME, sender=SHARDS[1], wall=driver.clock(), logs=[(SYNC_LOG, END)])
     driver.turn((PeerId(1), points))
     driver.sent.clear()
     driver.append(lsn(1, 3), released=False)

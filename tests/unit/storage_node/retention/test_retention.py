@@ -48,7 +48,7 @@ class Aging(ShardDriver):
         """By how much the wall clock is wrong."""
         self.hears_others = True
         self.store_settings = store_settings
-        self.wall = lambda: Timestamp(self.now + 100 * HOUR + self.ahead)
+        self.wall = self.clock
         super().__init__(settings)
 
     def open(self) -> None:
@@ -78,7 +78,10 @@ class Aging(ShardDriver):
             self.advance(min(30 * SECOND, end - self.now))
             if self.hears_others:
                 self.hear_others()
-            self.store.maintain(self.wall())
+            self.store.maintain(self.clock())
+
+    def clock(self) -> Timestamp:
+        return Timestamp(self.now + 100 * HOUR + self.ahead)
 
     def hear_others(self) -> None:
         """The other nodes tell their clocks, which are right."""
@@ -92,7 +95,7 @@ class Aging(ShardDriver):
     def trim_point(self, log: LogId = SYNC_LOG) -> Lsn:
         point = self.log(log).trim_point
         assert isinstance(point, int)
-        return point
+        return Lsn(point)
 
 
 def _fields(config: Any) -> dict[str, Any]:
@@ -313,7 +316,7 @@ class TestClocks:
         driver.restart()
         driver.open()
         driver.ahead = 1_000 * HOUR
-        driver.append(lsn(1, 3), stamp=driver.wall())
+        driver.append(lsn(1, 3), stamp=driver.clock())
         driver.pass_time(BACKLOG - 3 * MARGIN)
         assert driver.trim_point() == 0
 
@@ -321,11 +324,11 @@ class TestClocks:
         driver.append(lsn(1, 9), KEPT_FOR_EVER)
         driver.pass_time(MARGIN)
         driver.ahead = -20 * HOUR
-        driver.append(lsn(1, 1), stamp=driver.wall())
+        driver.append(lsn(1, 1), stamp=driver.clock())
         driver.ahead = -20 * HOUR + PART
-        driver.store.maintain(driver.wall())
+        driver.store.maintain(driver.clock())
         driver.pass_time(MARGIN)
-        driver.append(lsn(1, 2), stamp=driver.wall())
+        driver.append(lsn(1, 2), stamp=driver.clock())
         driver.ahead = 0
         driver.append(lsn(1, 10), KEPT_FOR_EVER)
         driver.pass_time(BACKLOG - 6 * MARGIN)

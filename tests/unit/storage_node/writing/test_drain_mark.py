@@ -10,7 +10,7 @@ import pytest
 from logdevice_py.config.cluster import ClusterConfig, NodeConfig
 from logdevice_py.core.entry import EntryFlags
 from logdevice_py.core.ids import EVENT_LOG_DELTAS, EVENT_LOG_SNAPSHOTS, LogId, NodeId, PeerId, metadata_log_of, node_of
-from logdevice_py.core.lsn import Lsn
+from logdevice_py.core.lsn import Epoch, Lsn
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import SECOND
 from logdevice_py.event_log.events import (
@@ -61,7 +61,7 @@ class DrainDriver(RebuildingDriver):
 
     @property
     def mark(self) -> Lsn:
-        return self.machines.shard.drain_mark.durable
+        return Lsn(self.machines.shard.drain_mark.durable)
 
 
 def drained() -> DrainDriver:
@@ -117,7 +117,7 @@ def test_so_is_a_later_epoch_of_a_log_that_it_has_looked_through() -> None:
     driver.advance(SECOND)
     # a sequencer that has not heard of the drain took the log over; recovery stored what it had begun here
     late = store(lsn(3, 1), copyset=(ME, SHARDS[1], SHARDS[2]), flags=int(StoreFlags.RECOVERY))
-    driver.turn((SEQUENCER, replace(late, seal_epoch=5)))
+    driver.turn((SEQUENCER, replace(late, seal_epoch=Epoch(5))))
     assert driver.take(Mutated)[-1].status is Status.OK
     driver.tell_history(WITHOUT_ME)
     driver.advance(SECOND)
@@ -235,7 +235,7 @@ def test_what_recovery_stores_here_is_taken_and_only_a_record_ends_the_drain(is_
     driver = drained()
     flags = int(EntryFlags.WRITTEN_BY_RECOVERY | (EntryFlags.HOLE if is_plug else 0))
     message = replace(
-        store(lsn(1, 1), flags=int(StoreFlags.RECOVERY)), seal_epoch=5, image=image(lsn(1, 1), flags=flags)
+        store(lsn(1, 1), flags=int(StoreFlags.RECOVERY)), seal_epoch=Epoch(5), image=image(lsn(1, 1), flags=flags)
     )
     driver.turn((SEQUENCER, message))
     assert driver.take_one(Mutated).status is Status.OK
