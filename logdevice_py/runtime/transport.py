@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, cast
 
 from logdevice_py.core.ids import InstanceId, NodeId, PeerId, format_peer
-from logdevice_py.core.machine import Rng, backoff
+from logdevice_py.core.machine import Rng
 from logdevice_py.core.status import TRAITS, LogDeviceError, ProtocolError, Status
 from logdevice_py.protocol.framing import (
     FRAME_SIZE_MAX,
@@ -29,20 +29,19 @@ from logdevice_py.protocol.framing import (
     InputMemory,
     encode_frame,
 )
-from logdevice_py.protocol.messages import Ack, Hello, MessageType, says
+from logdevice_py.protocol.messages import Ack, Hello, MessageType
 from logdevice_py.protocol.versions import Versions, later_messages
 from logdevice_py.runtime.admission import Admission
 from logdevice_py.runtime.clock import monotonic_us
 from logdevice_py.runtime.complaints import Complaints
 from logdevice_py.runtime.settings import RuntimeSettings, TransportMetrics
+from logdevice_py.shell.route import Route
 
 log = logging.getLogger("logdevice.transport")
 
 _DEAF_FACTOR = 4
 """A peer whose unread answers are this many times what pauses its read streams is not read from: what it asks for cannot pile up."""
 
-PATIENCE_US: Final = 1_000
-"""How long a patient message waits for another one to the same peer, where such have come lately. uvloop's timers tick in milliseconds."""
 _JOINED_MAX: Final = 32 << 10
 """Writes up to this size are joined: copying is cheaper than a list of pieces."""
 _READ_SIZE: Final = 1 << 19
@@ -108,8 +107,6 @@ class _Connection(asyncio.BufferedProtocol):
     """One TCP connection, dialled or accepted."""
 
     __slots__ = (
-        "_alone_at",
-        "_company",
         "_deaf",
         "_looks",
         "_owner",
@@ -117,8 +114,6 @@ class _Connection(asyncio.BufferedProtocol):
         "_seen",
         "_timer",
         "_unspoken",
-        "_waiting",
-        "_waits_since",
         "dialled",
         "out",
         "output_bytes",
@@ -151,14 +146,6 @@ class _Connection(asyncio.BufferedProtocol):
         self.out: list[bytes] = []
         self.output_bytes = 0
         """What waited to be sent when something was sent last."""
-        self._company = False
-        """The last patient message was followed by another message within the time that it may wait."""
-        self._alone_at = 0
-        """When a patient message was sent without company; 0 once it is known whether any followed in time."""
-        self._waiting: list[Any] = []
-        """Patient messages that wait for another one."""
-        self._waits_since = 0
-        """Since when the first of them waits."""
         self._unspoken: frozenset[int] = frozenset()
         """Numbers of the messages that the peer does not know, by the version that was agreed on."""
 
@@ -250,7 +237,6 @@ class _Connection(asyncio.BufferedProtocol):
             self._timer.cancel()
         self.transport = None
         self.out.clear()
-        self._waiting.clear()
         self._reader.makes_way = None
         self._reader.close()
         self._owner.disconnected(self)
@@ -280,45 +266,7 @@ class _Connection(asyncio.BufferedProtocol):
 
     def queue(self, message: Any) -> None:
         """Put a frame into this turn's write."""
-        if self._alone_at:
-            self._company = monotonic_us() - self._alone_at < PATIENCE_US
-            self._alone_at = 0
-        if self._waiting:
-            self._end_waiting(message)
         self.put(message)
-
-    def _end_waiting(self, message: Any = None) -> None:
-        """Put what waits into this turn's write, but for what the next message says as well."""
-        for each in self._waiting:
-            if message is None or not says(message, each):
-                self.put(each)
-        self._waiting.clear()
-
-    def queue_patiently(self, message: Any) -> bool:
-        """Queue a patient message. False: it may wait for another message, since the last one would not have waited in vain."""
-        if self._company:
-            if not self._waiting:
-                self._waits_since = monotonic_us()
-            self._waiting.append(message)
-            return False
-        self.put(message)
-        self._alone_at = monotonic_us()
-        return True
-
-    def patience_ends(self, now: int) -> bool:
-        """Send what has waited long enough, and let the next patient message not wait. False: what is there may wait on."""
-        if not self._waiting:
-            return True
-        if now - self._waits_since < PATIENCE_US:
-            return False
-        self._company = False
-        self.send_waiting()
-        return True
-
-    def send_waiting(self) -> None:
-        """Send what waits for another message."""
-        self._end_waiting()
-        self.flush()
 
     def flush(self) -> None:
         """Hand this turn's frames to the socket in one write."""
@@ -376,20 +324,17 @@ class _Connection(asyncio.BufferedProtocol):
         return f"{who} at {address[0]}:{address[1]}" if address else who
 
 
-@dataclass(slots=True)
-class _Route:
-    """How a node is reached, and what waits for it while it is dialled."""
+class _Route(Route):
+    """How a node is reached."""
 
-    connection: _Connection | None
-    dialling: asyncio.Task[None] | None
-    waiting: list[list[bytes]]
-    """Frames, each in pieces."""
-    waiting_bytes: int
-    pauses: Iterator[int] | None
-    not_before: int
-    refused: bool
-    trouble: LogDeviceError | None
-    """Why the last try to reach it failed; None: it did not."""
+    __slots__ = ("connection", "dialling", "trouble")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.connection: _Connection | None = None
+        self.dialling: asyncio.Task[None] | None = None
+        self.trouble: LogDeviceError | None = None
+        """Why the last try to reach it failed; None: it did not."""
 
 
 class Transport:
@@ -423,8 +368,6 @@ class Transport:
         """What waits to be sent, as of when something was sent last to each."""
         self._look: asyncio.TimerHandle | None = None
         self._dirty: dict[_Connection, None] = {}
-        self._patient: dict[_Connection, None] = {}
-        self._patience: asyncio.TimerHandle | None = None
         self._server: asyncio.Server | None = None
         self._next_client = -1
         self._closing = False
@@ -438,8 +381,8 @@ class Transport:
         self._server = await self.loop.create_server(lambda: _Connection(self, None), sock=sock, backlog=1024)
         return int(self._server.sockets[0].getsockname()[1])
 
-    def send(self, to: PeerId, message: Any, *, patient: bool = False) -> None:
-        """Queue a message until `flush`; a peer without connection is dialled first. A patient one may wait longer, for company."""
+    def send(self, to: PeerId, message: Any) -> None:
+        """Queue a message until `flush`; a peer without connection is dialled first."""
         self.metrics.messages_sent += 1
         if to < 0:
             connection = self._clients.get(to)
@@ -452,15 +395,8 @@ class Transport:
         if connection is None:
             self.metrics.messages_dropped += 1
             return
-        if not patient or connection in self._dirty:
-            connection.queue(message)
-            self._dirty[connection] = None
-        elif connection.queue_patiently(message):
-            self._dirty[connection] = None
-        else:
-            self._patient[connection] = None
-            if self._patience is None:
-                self._patience = self.loop.call_later(PATIENCE_US / 1e6, self._patience_ends)
+        connection.queue(message)
+        self._dirty[connection] = None
 
     def flush(self) -> None:
         """Write what was queued: one write a connection."""
@@ -469,13 +405,6 @@ class Transport:
             self._dirty = {}
             for connection in dirty:
                 connection.flush()
-
-    def _patience_ends(self) -> None:
-        self._patience = None
-        now = monotonic_us()
-        self._patient = {connection: None for connection in self._patient if not connection.patience_ends(now)}
-        if self._patient and not self._closing:
-            self._patience = self.loop.call_later(PATIENCE_US / 1e6, self._patience_ends)
 
     def complain(self, kind: str, text: str) -> None:
         """Warn about a peer; lines of one kind are limited."""
@@ -520,11 +449,8 @@ class Transport:
         if self._server is not None:
             self._server.close()
         self.flush()
-        for timer in (self._patience, self._look):
-            if timer is not None:
-                timer.cancel()
-        for connection in self._patient:
-            connection.send_waiting()
+        if self._look is not None:
+            self._look.cancel()
         tasks = [route.dialling for route in self._routes.values() if route.dialling is not None]
         for task in tasks:
             task.cancel()
@@ -545,24 +471,20 @@ class Transport:
     def _route(self, peer: PeerId) -> _Route:
         route = self._routes.get(peer)
         if route is None:
-            route = self._routes[peer] = _Route(None, None, [], 0, None, 0, False, None)
+            route = self._routes[peer] = _Route()
         return route
 
     def _wait(self, peer: PeerId, message: Any) -> None:
         route = self._route(peer)
-        now = monotonic_us()
-        if route.dialling is None and now < route.not_before:
+        if route.dialling is None and route.pausing(monotonic_us()):
             self.metrics.messages_dropped += 1
-            return  # it was refused a moment ago and the loss was reported then
+            return
         try:
             pieces = encode_frame(message)
         except FrameTooLargeError as error:
             self.leave_out(error)
             return
-        route.waiting.append(pieces)
-        size = sum(map(len, pieces))
-        route.waiting_bytes += size
-        self.output_bytes += size
+        self.output_bytes += route.wait(pieces)
         settings = self.settings
         if route.waiting_bytes > settings.output_bytes_max or self.output_bytes > settings.output_bytes_total_max:
             self._drop_waiting(route)
@@ -594,10 +516,8 @@ class Transport:
         self._take_waiting(route)
 
     def _take_waiting(self, route: _Route) -> list[list[bytes]]:
-        waiting, route.waiting = route.waiting, []
         self.output_bytes -= route.waiting_bytes
-        route.waiting_bytes = 0
-        return waiting
+        return route.take()
 
     def relieve(self) -> None:
         """Much waits for all peers together: the client for which most waits is disconnected, if it is still so much."""
@@ -662,11 +582,8 @@ class Transport:
         self.metrics.dials_failed += 1
         route.dialling = None
         route.trouble = trouble
-        if route.pauses is None:
-            route.pauses = backoff(
-                self._rng, initial_us=self.settings.redial_us_min, max_us=self.settings.redial_us_max
-            )
-        route.not_before = monotonic_us() + next(route.pauses)
+        settings = self.settings
+        route.failed(monotonic_us(), self._rng, pause_min=settings.redial_us_min, pause_max=settings.redial_us_max)
         self._drop_waiting(route)
         if not self._closing:
             self.events.on_peer_down(peer, refused=refused)
@@ -724,7 +641,7 @@ class Transport:
             raise ProtocolError(text)
         connection.speak(ack.protocol)
         route.connection, route.dialling, route.trouble = connection, None, None
-        route.pauses, route.not_before = None, 0
+        route.connected()
         waiting = self._take_waiting(route)
         self.events.on_config_version(ack.config_version)
         self.events.on_peer_up(connection.peer)
@@ -798,7 +715,6 @@ class Transport:
         self.output_bytes -= connection.output_bytes
         connection.output_bytes = 0
         self._dirty.pop(connection, None)
-        self._patient.pop(connection, None)
         peer = connection.peer
         if peer is None or self._closing:
             return
