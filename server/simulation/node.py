@@ -19,7 +19,7 @@ from sequencer.effects import EpochStoreRequest, LogNotice
 from server.event_log.notices import EventLogNotice
 from server.node import Node
 from server.node_settings import NodeSettings
-from server.simulation.disk import DiskSettings, SimShard
+from server.simulation.disk import DiskSettings, SimShard, store_settings
 from server.simulation.epoch_store import SimEpochStore
 from server.simulation.opening import SimOpening
 from storage_node.log_store.interface import (
@@ -154,11 +154,14 @@ class SimNode:
                     cluster.watch_done(self, done)
                 process.event(partial(root.on_done, done))
 
+        limits = store_settings(config)
+
         self.shards = {
             shard: SimShard(
                 store,
                 self.disks[shard],
                 store.load(),
+                limits,
                 self.disk_settings,
                 cluster.scheduler,
                 rng,
@@ -246,7 +249,14 @@ class SimNode:
                 cover(_READ.pack(effect.token, effect.shard, effect.log, effect.first, effect.last))
             by_shard.setdefault(effect.shard, []).append(effect)
         for shard, group in by_shard.items():
-            self.shards[shard].run(group)
+            self.shards[shard].run(group, self._complete)
+
+    def _complete(self, done: list[Completion]) -> None:
+        assert self.process is not None
+        assert self.root is not None
+        if self._cluster.watch_done is not None:
+            self._cluster.watch_done(self, done)
+        self.process.complete(partial(self.root.on_done, done))
 
     # Faults
 
