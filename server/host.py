@@ -255,12 +255,12 @@ class NodeHost:
             self.config.uuid,
             settings,
             registration.register,
+            registration.finish,
             wall=wall_us,
             report=lambda text: log.warning("%s: %s", format_shard(shard), text),
             admit=registration.admit,
             give_up_damaged=registration.gives_up,
         )
-        await registration.finish(self.shards[shard].marker)
         self._registrations[shard] = registration
 
     async def _note_states(self) -> None:

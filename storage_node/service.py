@@ -12,7 +12,7 @@ import asyncio
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeGuard
 
 from logdevice_py.core.ids import LogId, ShardId
@@ -50,6 +50,9 @@ _AHEAD_MIN: Final = 2 << 20
 Deliver = Callable[[list[Completion]], None]
 Read = ReadShard | ReadLast | ReadDirectory
 Effect = WriteShard | Read
+
+
+async def _note_nothing(marker: ShardMarker) -> None: ...
 
 
 class ShardService:
@@ -104,6 +107,7 @@ class ShardService:
         cluster: bytes,
         settings: LogStoreSettings,
         register: Register,
+        note: Callable[[ShardMarker], Awaitable[None]] = _note_nothing,
         *,
         wall: Callable[[], Timestamp],
         report: Callable[[str], None] = lambda _: None,
@@ -119,16 +123,17 @@ class ShardService:
         Args:
             directory: holds the store; it is made when it is missing.
             cluster: UUID of the cluster, 16 bytes.
+            note: tells the epoch store of the marker when it is durable; it raises when the shard must not serve.
             wall: the node's wall clock.
             report: gets sentences for the operator.
             admit: raises when what was found must not be used nor replaced; the store is then left as it is.
             give_up_damaged: a store that cannot be opened is moved to ``<directory>.damaged-<n>``, and the shard begins afresh.
 
         Raises:
-            LogDeviceError: `DamagedStoreError`: the store cannot be opened; `StoreInUseError`: it is open already; or what `admit` or
-                `register` raised.
+            LogDeviceError: `DamagedStoreError`: the store cannot be opened; `StoreInUseError`: it is open already; or what `admit`,
+                `register` or `note` raised.
         """
-        opening = ShardOpening(directory, shard, cluster, settings, register, wall, report, admit)
+        opening = ShardOpening(directory, shard, cluster, settings, register, note, wall, report, admit)
         store, contents = await opening.open(give_up_damaged=give_up_damaged)
         return cls(store, contents, settings, wall, report)
 

@@ -24,6 +24,7 @@ from server.simulation.epoch_store import SimEpochStore
 from server.simulation.opening import SimOpening
 from storage_node.log_store.interface import (
     Completion,
+    Contents,
     ReadDirectory,
     ReadLast,
     ReadShard,
@@ -142,7 +143,7 @@ class SimNode:
         if self._epoch_store is not None:
             self._epoch_store.close()
 
-    def _serve(self, epoch_store: EpochStore, run: int, stores: dict[ShardId, MemoryLogStore]) -> None:
+    def _serve(self, epoch_store: EpochStore, run: int, opened: dict[ShardId, tuple[MemoryLogStore, Contents]]) -> None:
         cluster, config = self._cluster, self._cluster.config
         rng = random.Random(cluster.rng.getrandbits(64))
         outbox, timers = _WatchedOutbox(self, cluster), TimerWheel()
@@ -160,7 +161,7 @@ class SimNode:
             shard: SimShard(
                 store,
                 self.disks[shard],
-                store.load(),
+                contents,
                 limits,
                 self.disk_settings,
                 cluster.scheduler,
@@ -168,7 +169,7 @@ class SimNode:
                 self.clock.wall,
                 deliver,
             )
-            for shard, store in stores.items()
+            for shard, (store, contents) in opened.items()
         }
 
         root = self.root = Node(
