@@ -27,7 +27,8 @@ from logdevice_py.core.units import Timestamp
 from logdevice_py.runtime.clock import monotonic_us, wall_us
 from logdevice_py.runtime.complaints import Complaints
 from logdevice_py.runtime.driver import Driver
-from logdevice_py.runtime.transport import Identity, Transport, bind
+from logdevice_py.runtime.transport import Transport, bind
+from logdevice_py.shell.introduction import Identity
 from sequencer.effects import EpochStoreRequest, LogNotice
 from sequencer.node import SequencerNode
 from server.cluster_file import ClusterFile, read_cluster_file

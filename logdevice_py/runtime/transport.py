@@ -14,12 +14,13 @@ import contextlib
 import logging
 import socket
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Protocol, cast
 
-from logdevice_py.core.ids import InstanceId, NodeId, PeerId, format_peer
+from logdevice_py.core.ids import NodeId, PeerId, format_peer
 from logdevice_py.core.machine import Rng
-from logdevice_py.core.status import TRAITS, LogDeviceError, ProtocolError, Status
+from logdevice_py.core.status import LogDeviceError, ProtocolError, Status
 from logdevice_py.protocol.framing import (
     FRAME_SIZE_MAX,
     FRAME_SIZE_MAX_BEFORE_HELLO,
@@ -30,11 +31,12 @@ from logdevice_py.protocol.framing import (
     encode_frame,
 )
 from logdevice_py.protocol.messages import Ack, Hello, MessageType
-from logdevice_py.protocol.versions import Versions, later_messages
+from logdevice_py.protocol.versions import later_messages
 from logdevice_py.runtime.admission import Admission
 from logdevice_py.runtime.clock import monotonic_us
 from logdevice_py.runtime.complaints import Complaints
 from logdevice_py.runtime.settings import RuntimeSettings, TransportMetrics
+from logdevice_py.shell.introduction import Identity, Introduction, first_message
 from logdevice_py.shell.route import Route
 
 log = logging.getLogger("logdevice.transport")
@@ -52,21 +54,6 @@ _LOOKS: Final = 4
 for a while looks once then, not several times."""
 _BEGUN_PROGRESS: Final = 6 << 10
 """Bytes a second that a begun frame gets at least."""
-
-
-@dataclass(slots=True)
-class Identity:
-    """Who this process is, as it tells its peers."""
-
-    cluster_name: str
-    cluster_uuid: bytes
-    node: NodeId
-    """-1 for a client."""
-    instance: InstanceId
-    config_version: int
-    name: str = ""
-    versions: Versions = field(default_factory=Versions)
-    """Of the protocol."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,17 +170,13 @@ class _Connection(asyncio.BufferedProtocol):
         """The first frame is HELLO on an accepted connection and ACK on a dialled one."""
         if not messages:
             return messages
-        first = messages[0]
+        first = first_message(messages[0], dialled=self.dialled)
         if self._timer is not None:
             self._timer.cancel()
-        if self.dialled and isinstance(first, Ack):
+        if isinstance(first, Ack):
             self._owner.acknowledged(self, first)
-        elif not self.dialled and isinstance(first, Hello):
-            self._owner.greeted(self, first)
         else:
-            raise ProtocolError(
-                f"{'ACK' if self.dialled else 'HELLO'} expected, {type(first).__name__.upper()} came first"
-            )
+            self._owner.greeted(self, first)
         self._reader.frame_size_max = FRAME_SIZE_MAX
         if self.peer is not None and self.peer < 0:
             self._reader.large_types = _LARGE_FROM_CLIENTS
@@ -356,6 +339,7 @@ class Transport:
         self._complaints = Complaints(log)
         self.loop = asyncio.get_running_loop()
         self._address_of = address_of
+        self._introduction = Introduction(identity, lambda node: address_of(node) is not None)
         self._rng = rng
         self._routes: dict[PeerId, _Route] = {}
         self._clients: dict[PeerId, _Connection] = {}
@@ -595,27 +579,14 @@ class Transport:
         if self._look is None and not self._closing:
             self._look = self.loop.call_later(0, self._look_at_begun)
         if connection.dialled:
-            me = self.identity
             assert connection.peer is not None
-            connection.queue(
-                Hello(
-                    protocol_min=me.versions.least,
-                    protocol_max=me.versions.greatest,
-                    cluster_name=me.cluster_name,
-                    cluster_uuid=me.cluster_uuid,
-                    node=me.node,
-                    instance=me.instance,
-                    destination=NodeId(connection.peer),
-                    config_version=me.config_version,
-                    name=me.name,
-                )
-            )
+            connection.queue(self._introduction.hello(NodeId(connection.peer)))
             connection.flush()
             return
-        refusal = self.admission.arrived(connection, connection.address())
-        if refusal is not None:
+        full = self.admission.arrived(connection, connection.address())
+        if full is not None:
             self.metrics.connections_refused += 1
-            self.complain("too many connections", f"{connection.describe()} refused: {refusal}")
+            self.complain("too many connections", f"{connection.describe()} refused: {full}")
             connection.abort()
             return
         self.metrics.connections_accepted += 1
@@ -631,14 +602,11 @@ class Transport:
         """The dialled side: the peer answered HELLO."""
         assert connection.peer is not None
         route = self._route(connection.peer)
-        if ack.status is not Status.OK:
-            connection.trouble = LogDeviceError(ack.status, ack.detail or TRAITS[ack.status].meaning)
-            raise ProtocolError(f"it refused us: {ack.status.name}: {ack.detail or TRAITS[ack.status].meaning}")
-        ours = self.identity.versions
-        if not ours.least <= ack.protocol <= ours.greatest:
-            text = f"it answers in version {ack.protocol} of the protocol, {ours} offered"
-            connection.trouble = LogDeviceError(Status.PROTO, text)
-            raise ProtocolError(text)
+        trouble = self._introduction.trouble(ack)
+        if trouble is not None:
+            connection.trouble = trouble
+            refused = f"it refused us: {ack.status.name}: " if ack.status is not Status.OK else ""
+            raise ProtocolError(f"{refused}{trouble.detail}")
         connection.speak(ack.protocol)
         route.connection, route.dialling, route.trouble = connection, None, None
         route.connected()
@@ -650,33 +618,17 @@ class Transport:
 
     def greeted(self, connection: _Connection, hello: Hello) -> None:
         """The accepting side: the peer introduced itself."""
-        me = self.identity
-        status, detail = self._judge(hello)
-        if status is Status.OK and (full := self.admission.introduced(connection, int(hello.node))) is not None:
-            self.metrics.connections_refused += 1
-            status, detail = Status.OVERLOADED, full
-        welcome = status is Status.OK
-        version = me.versions.agree(Versions(hello.protocol_min, hello.protocol_max))
-        connection.queue(
-            Ack(
-                status=status,
-                protocol=me.versions.greatest if version is None else version,
-                # a stranger does not learn from a refusal whose node this is
-                cluster_uuid=me.cluster_uuid if welcome else b"",
-                node=me.node if welcome else NodeId(-1),
-                instance=me.instance if welcome else InstanceId(0),
-                config_version=me.config_version if welcome else 0,
-                detail=detail,
-            )
+        ack = self._introduction.answer(
+            hello, admit=partial(self._admit, connection), on_config_version=self.events.on_config_version
         )
+        connection.queue(ack)
         connection.flush()
-        if status is not Status.OK:
-            self.complain("introduction refused", f"{connection.describe()} refused: {status.name}: {detail}")
+        if ack.status is not Status.OK:
+            self.complain("introduction refused", f"{connection.describe()} refused: {ack.status.name}: {ack.detail}")
             if connection.transport is not None:
                 connection.transport.close()
             return
-        assert version is not None
-        connection.speak(version)
+        connection.speak(ack.protocol)
         if hello.node >= 0:
             connection.peer = PeerId(hello.node)
         else:
@@ -687,27 +639,11 @@ class Transport:
         if hello.node < 0:
             self.events.on_peer_up(connection.peer)
 
-    def _judge(self, hello: Hello) -> tuple[Status, str]:
-        me = self.identity
-        offered = Versions(hello.protocol_min, hello.protocol_max)
-        if me.versions.agree(offered) is None:
-            return (
-                Status.PROTO,
-                f"no common version of the protocol: {offered} offered, {me.versions} spoken here; upgrade whichever is older",
-            )
-        if hello.cluster_name != me.cluster_name or (hello.cluster_uuid and hello.cluster_uuid != me.cluster_uuid):
-            return Status.INVALID_CLUSTER, "a node of another cluster than the cluster file describes answers"
-        if hello.destination not in (-1, me.node):
-            return Status.NOTINCONFIG, f"this is N{me.node}, not N{hello.destination}"
-        if hello.node >= 0:
-            if self._address_of(hello.node) is None:
-                # it may have been added by a cluster file that is not read here yet
-                self.events.on_config_version(hello.config_version)
-            if self._address_of(hello.node) is None:
-                return Status.NOTINCONFIG, f"N{hello.node} is not in the cluster file"
-            if hello.node == me.node:
-                return Status.NOTINCONFIG, f"N{hello.node} is this node itself"
-        return Status.OK, ""
+    def _admit(self, connection: _Connection, node: NodeId) -> str | None:
+        full = self.admission.introduced(connection, node)
+        if full is not None:
+            self.metrics.connections_refused += 1
+        return full
 
     def disconnected(self, connection: _Connection) -> None:
         self._connections.discard(connection)

@@ -17,7 +17,8 @@ from logdevice_py.core.lsn import LSN_INVALID, Epoch
 from logdevice_py.protocol.framing import encode_frame
 from logdevice_py.protocol.messages import Append, Hello, Release
 from logdevice_py.runtime.settings import RuntimeSettings
-from logdevice_py.runtime.transport import Identity, Transport
+from logdevice_py.runtime.transport import Transport
+from logdevice_py.shell.introduction import Identity
 
 UUID = b"u" * 16
 HOST = "127.0.0.1"
