@@ -6,7 +6,7 @@ import enum
 import random
 import struct
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from epoch_store.cells import key_of
 from epoch_store.interface import EpochStore, Result, WriterIdentity
@@ -22,6 +22,7 @@ from server.node_settings import NodeSettings
 from server.simulation.disk import DiskSettings, SimShard, store_settings
 from server.simulation.epoch_store import SimEpochStore
 from server.simulation.opening import SimOpening
+from server.simulation.world import SimWorld
 from storage_node.log_store.interface import (
     Completion,
     Contents,
@@ -32,9 +33,6 @@ from storage_node.log_store.interface import (
 )
 from storage_node.log_store.memory import MemoryDisk, MemoryLogStore
 from storage_node.repair.notices import Notice
-
-if TYPE_CHECKING:
-    from server.simulation.machines import SimMachines
 
 _WRITE = struct.Struct(">QIQ?")
 _READ = struct.Struct(">QIQQQ")
@@ -54,7 +52,7 @@ class SimNodeState(enum.Enum):
 class SimNode:
     """One machine of the cluster, with its disks and whatever process runs on it."""
 
-    def __init__(self, cluster: SimMachines, node: NodeId) -> None:
+    def __init__(self, cluster: SimWorld, node: NodeId) -> None:
         self.id = node
         self.name = f"N{node}"
         self.state = SimNodeState.DOWN
@@ -364,11 +362,11 @@ class SimNode:
 
 
 class _WatchedOutbox(Outbox):
-    """Shows what a node puts out to `SimMachines.watch`."""
+    """Shows what a node puts out to `SimWorld.watch`."""
 
     __slots__ = ("_cluster", "_node")
 
-    def __init__(self, node: SimNode, cluster: SimMachines) -> None:
+    def __init__(self, node: SimNode, cluster: SimWorld) -> None:
         super().__init__()
         self._node = node
         self._cluster = cluster

@@ -3,24 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from epoch_store.interface import EpochStore, NoteIncarnation, RegisterShard, Result, ShardIdentity
-from logdevice_py.core.ids import ShardId, format_shard, shard_index_of
+from logdevice_py.core.ids import NodeId, ShardId, format_shard, shard_index_of
 from logdevice_py.core.machine import Rng
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import MILLISECOND
+from logdevice_py.simulation.clock import SimClock
 from logdevice_py.tables.storage import AsideReason
 from server.simulation.disk import store_settings
+from server.simulation.world import SimWorld
 from storage_node.log_store.interface import Contents
 from storage_node.log_store.memory import MemoryDisk, MemoryLogStore
 from storage_node.log_store.opening import Adopt, Load, Look, MoveAside, Note, Register, Step, open_shard
 
-if TYPE_CHECKING:
-    from server.simulation.machines import SimMachines
-    from server.simulation.node import SimNode
-
 REGISTER_RETRY = 200 * MILLISECOND
+
+
+class Starting(Protocol):
+    """The machine on which a process starts."""
+
+    id: NodeId
+    name: str
+    clock: SimClock
+    disks: dict[ShardId, MemoryDisk]
+    starts: int
+    retired: bool
+    lost_data: bool
+
+    def is_starting(self, run: int) -> bool:
+        """Whether the start of that number goes on."""
+
+    def give_up_start(self, reason: str, detail: str) -> None:
+        """The process ends before it serves."""
 
 
 class SimOpening:
@@ -28,8 +44,8 @@ class SimOpening:
 
     def __init__(
         self,
-        cluster: SimMachines,
-        node: SimNode,
+        cluster: SimWorld,
+        node: Starting,
         epoch_store: EpochStore,
         rng: Rng,
         serve: Callable[[dict[ShardId, tuple[MemoryLogStore, Contents]]], None],
