@@ -2,22 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from typing import Protocol
 
+from client.append.router import Routes
+from client.links import Links
+from client.metadata_repair import MetadataRepair
 from client.trail import name_awaited
+from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.core import marks
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.lsn import EPOCH_MAX, Epoch
+from logdevice_py.core.machine import Rng, TimerWheel
 from logdevice_py.core.units import Micros
 from logdevice_py.metadata.epoch_metadata import EpochInterval
 from logdevice_py.metadata.history import MetadataHistoryReader
 
-if TYPE_CHECKING:
-    from client.session import ClientSession
-
 HistoryKnown = Callable[[tuple[EpochInterval, ...], Micros, Epoch], None]
 """(history, now, the last epoch for which it may be certain)"""
+
+
+class HistorySession(Protocol):
+    """The session that a request is part of."""
+
+    links: Links
+    timers: TimerWheel
+    rng: Rng
+    ids: Iterator[int]
+    routes: Routes
+    metadata_repair: MetadataRepair
+
+    @property
+    def config(self) -> ClusterConfig:
+        """The newest cluster file."""
+
+    def add_digest(self, digest: MetadataHistoryReader) -> None:
+        """Hand it what shards answer."""
+
+    def remove_digest(self, digest: MetadataHistoryReader) -> None:
+        """It needs no more answers."""
+
+    def remove_history(self, request: HistoryRequest) -> None:
+        """It was answered, or nobody waits."""
 
 
 class HistoryRequest:
@@ -25,7 +51,7 @@ class HistoryRequest:
 
     __slots__ = ("_done", "_log", "_reader", "_session")
 
-    def __init__(self, session: ClientSession, log: LogId, done: HistoryKnown) -> None:
+    def __init__(self, session: HistorySession, log: LogId, done: HistoryKnown) -> None:
         self._session = session
         self._log = log
         self._done = done

@@ -15,7 +15,8 @@ from logdevice_py.core.units import Micros
 from logdevice_py.runtime.clock import monotonic_us
 from logdevice_py.runtime.driver import Driver
 from logdevice_py.runtime.settings import RuntimeSettings
-from logdevice_py.runtime.transport import Identity, Transport
+from logdevice_py.runtime.transport import Transport
+from logdevice_py.shell.introduction import Identity
 
 
 class SocketNetwork:

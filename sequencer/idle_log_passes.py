@@ -10,13 +10,13 @@ anew with a later generation.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from epoch_store.interface import GetLastCleanEpoch, LastCleanEpoch, ReadMetadata, Result
-from logdevice_py.core.ids import EVENT_LOG_DELTAS, EVENT_LOG_SNAPSHOTS, Generation, LogId, ShardId
+from logdevice_py.core.ids import EVENT_LOG_DELTAS, EVENT_LOG_SNAPSHOTS, Generation, LogId, NodeId, ShardId
 from logdevice_py.core.lsn import Epoch
 from logdevice_py.core.marks import hit
 from logdevice_py.core.status import Status
@@ -28,7 +28,7 @@ from sequencer.context import SequencerContext
 from sequencer.sequencer import Sequencer, SequencerPhase
 
 if TYPE_CHECKING:
-    from sequencer.node import SequencerNode
+    from sequencer.sequencer import Sequencer
 
 _TICK_US: Final = 20_000
 _RETRY_US: Final = 1_000_000
@@ -38,10 +38,27 @@ _RETRY_US: Final = 1_000_000
 class IdleLogPasses:
     """A pass over all logs after each change of the cluster; a change during a pass begins another one after it."""
 
-    __slots__ = ("_again", "_asked", "_context", "_failed", "_known", "_logs", "_moving", "_node", "_planned")
+    __slots__ = (
+        "_again",
+        "_asked",
+        "_context",
+        "_failed",
+        "_known",
+        "_logs",
+        "_moving",
+        "_planned",
+        "_sequencers",
+        "_start_recovery",
+    )
 
-    def __init__(self, node: SequencerNode, context: SequencerContext) -> None:
-        self._node = node
+    def __init__(
+        self,
+        sequencers: Mapping[LogId, Sequencer],
+        start_recovery: Callable[[LogId, Micros], tuple[Status, NodeId]],
+        context: SequencerContext,
+    ) -> None:
+        self._sequencers = sequencers
+        self._start_recovery = start_recovery
         self._context = context
         self._known: object = None
         self._planned = False
@@ -125,7 +142,7 @@ class IdleLogPasses:
 
     def _look_at(self, log: LogId, now: Micros) -> None:
         context = self._context
-        sequencer = self._node.sequencers.get(log)
+        sequencer = self._sequencers.get(log)
         if sequencer is not None and self._is_used(sequencer):
             sequencer.reconsider(now)
             if self._is_moving(log):
@@ -147,7 +164,7 @@ class IdleLogPasses:
 
     def _is_moving(self, log: LogId) -> bool:
         """Whether the sequencer here has an epoch or wants one, and what was before is not recovered."""
-        sequencer = self._node.sequencers.get(log)
+        sequencer = self._sequencers.get(log)
         if sequencer is None or not self._is_used(sequencer):
             return False
         return sequencer.activation is not None or not sequencer.is_released
@@ -174,12 +191,12 @@ class IdleLogPasses:
             self._failed.append(log)
             return
         assert isinstance(result.value, LastCleanEpoch), result
-        sequencer = self._node.sequencers.get(log)
+        sequencer = self._sequencers.get(log)
         if (sequencer is not None and self._is_used(sequencer)) or not self._is_ours(log):
             return
         if self._needs_epoch(log, metadata, result.value.epoch):
             hit("idle_log_leaves_departed_shards")
-            status, _ = self._node.start_recovery(log, now)
+            status, _ = self._start_recovery(log, now)
             if status is Status.OK:
                 self._moving.add(log)
 

@@ -102,7 +102,7 @@ class SequencerNode:
         self._appends = AppendPath(context)
         self._seq_states = SeqStateService(context, self.sequencers)
         self._reconfiguration = Reconfiguration(context, self.sequencers)
-        self.idle_logs = IdleLogPasses(self, context)
+        self.idle_logs = IdleLogPasses(self.sequencers, self.start_recovery, context)
         self._metadata_logs = MetadataLogReading(context)
         self._wait_answers = WaitAnswers(self)
         self._handlers: dict[type[Any], Callable[[PeerId, Any, Micros], None]] = {

@@ -126,7 +126,7 @@ class Releases:
                 if shard in self._urgent:
                     self._outbox.send(node_peer(shard), message)
                 else:
-                    self._outbox.send_patiently(node_peer(shard), message)
+                    self._outbox.send_deferrable(node_peer(shard), message)
         self._batch = {}
         self._urgent.clear()
 

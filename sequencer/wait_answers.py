@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from logdevice_py.core.ids import LogId, PeerId
 from logdevice_py.core.lsn import EPOCH_INVALID, LSN_INVALID
@@ -12,10 +12,7 @@ from logdevice_py.core.units import MILLISECOND, Micros, Timestamp
 from logdevice_py.protocol.messages import SEQ_STATE_WAITS_MAX, GetSeqState, SeqState, SeqStateWait
 from logdevice_py.tables.constraints import Constraints
 from sequencer.frames import NO_NODE
-from sequencer.waits import waits_rows
-
-if TYPE_CHECKING:
-    from sequencer.node import SequencerNode
+from sequencer.waits import SequencerView, waits_rows
 
 _FRESH_US: Final = 100 * MILLISECOND
 """For so long an answer about a log is given again: many clients may wait for the same, and looking takes time."""
@@ -24,11 +21,11 @@ _TEXT_MAX: Final = 200
 
 
 class WaitAnswers:
-    """Those of one node."""
+    """Tells clients what a log of this node waits for."""
 
     __slots__ = ("_made", "_node")
 
-    def __init__(self, node: SequencerNode) -> None:
+    def __init__(self, node: SequencerView) -> None:
         self._node = node
         self._made: dict[LogId, tuple[Micros, list[SeqStateWait]]] = {}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from logdevice_py.config.replication import ReplicationProperty
 from logdevice_py.core.ids import LogId, ShardId, format_shard, node_of
@@ -19,14 +19,14 @@ from sequencer.appender import Appender, AppenderState
 from sequencer.context import SequencerContext
 from sequencer.epoch_sequencer import EpochSequencer
 from sequencer.metadata_log import MetadataLogState, MetadataLogWrite
+from sequencer.metadata_log_reading import MetadataLogReading
 from sequencer.recovery.epoch_recovery import EpochRecovery, EpochRecoveryState
 from sequencer.recovery.log_recovery import LogRecovery, LogRecoveryState
+from sequencer.recovery.node_recoveries import NodeRecoveries
 from sequencer.recovery.recovery_shard import RecoveryShardState
+from sequencer.seq_state import SeqStateService
 from sequencer.sequencer import Sequencer, SequencerPhase
 from sequencer.store_availability import Reason
-
-if TYPE_CHECKING:
-    from sequencer.node import SequencerNode
 
 _CAUSE_OF: Final = {
     Reason.OVERLOADED: WaitCause.OVERLOADED,
@@ -40,7 +40,23 @@ Explanation = tuple[WaitCause, tuple[ShardId, ...], str]
 """The cause, the shards that are waited for or are the reason, and more for people."""
 
 
-def waits_rows(node: SequencerNode, constraints: Constraints, now: Micros) -> Iterator[WaitsRow]:
+class SequencerView(Protocol):
+    """A node's sequencers and what they are waiting for."""
+
+    sequencers: dict[LogId, Sequencer]
+    context: SequencerContext
+    recoveries: NodeRecoveries
+
+    @property
+    def metadata_logs(self) -> MetadataLogReading:
+        """Readings of metadata logs."""
+
+    @property
+    def seq_states(self) -> SeqStateService:
+        """Who asked for the states of sequencers."""
+
+
+def waits_rows(node: SequencerView, constraints: Constraints, now: Micros) -> Iterator[WaitsRow]:
     """Table `waits`, as far as sequencers are concerned."""
     explainer = _Explainer(node, now)
     logs: Iterable[LogId]
@@ -61,7 +77,7 @@ def waits_rows(node: SequencerNode, constraints: Constraints, now: Micros) -> It
 class _Explainer:
     """Explains one log after the other. What logs have in common is worked out once."""
 
-    def __init__(self, node: SequencerNode, now: Micros) -> None:
+    def __init__(self, node: SequencerView, now: Micros) -> None:
         self._node = node
         self._context: SequencerContext = node.context
         self._now = now

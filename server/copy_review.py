@@ -30,7 +30,7 @@ from storage_node.log_store.wanted import members, no_body
 from storage_node.repair.copies import settled_until
 
 if TYPE_CHECKING:
-    from server.host import NodeHost
+    from server.node_view import NodeView
 
 log = logging.getLogger("logdevice.node")
 
@@ -81,7 +81,7 @@ class _Changed(Exception):
 class CopyReview:
     """The review of one node. `run` does it until it is cancelled."""
 
-    def __init__(self, host: NodeHost) -> None:
+    def __init__(self, host: NodeView) -> None:
         self._host = host
         self._logs: dict[LogId, _Log] = {}
         self._reviewed: ShardsPresent | None = None

@@ -11,14 +11,13 @@ import logging
 import random
 import secrets
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from epoch_store.interface import EpochStore, Operation, Result, WriterIdentity
 from epoch_store.opening import open_epoch_store
-from logdevice_py.config.admin import admin_endpoint, admin_settings
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.core.ids import InstanceId, NodeId, PeerId, ShardId, format_shard, shard_index_of
 from logdevice_py.core.machine import Outbox, TimerWheel
@@ -27,7 +26,8 @@ from logdevice_py.core.units import Timestamp
 from logdevice_py.runtime.clock import monotonic_us, wall_us
 from logdevice_py.runtime.complaints import Complaints
 from logdevice_py.runtime.driver import Driver
-from logdevice_py.runtime.transport import Identity, Transport, bind
+from logdevice_py.runtime.transport import Transport, bind
+from logdevice_py.shell.introduction import Identity
 from sequencer.effects import EpochStoreRequest, LogNotice
 from sequencer.node import SequencerNode
 from server.cluster_file import ClusterFile, read_cluster_file
@@ -37,6 +37,7 @@ from server.instance import choose_instance, keep_instance
 from server.live_settings import LiveSettings, live_settings_of
 from server.node import Node
 from server.node_settings import NodeSettings
+from server.node_view import AdminApi, AdminView, MetricSource
 from server.private_files import make_private_directory
 from server.registration import ShardRegistration
 from storage_node.log_store.identity import LOSS_NOT_ACCEPTED, AcceptedLoss
@@ -52,12 +53,9 @@ from storage_node.log_store.settings import LogStoreSettings
 from storage_node.repair.notices import Notice
 from storage_node.service import ShardService
 
-if TYPE_CHECKING:
-    from server.admin.listener import AdminListener
-    from server.admin.prometheus import MetricSource
-
 log = logging.getLogger("logdevice.node")
 
+OpenAdmin = Callable[[AdminView], Awaitable[AdminApi | None]]
 CONFIG_POLL = 0.5
 """Seconds between looks at the cluster file."""
 STATE_INTERVAL = 600.0
@@ -102,7 +100,7 @@ class NodeHost:
         self._closed = False
         self._leaving = False
         self._sock: socket.socket | None = None
-        self._admin: AdminListener | None = None
+        self._admin: AdminApi | None = None
         self._complaints = Complaints(log)
         self.copy_review = CopyReview(self)
         """Which of its logs are short of copies."""
@@ -115,7 +113,12 @@ class NodeHost:
 
     @classmethod
     async def open(
-        cls, path: Path, node: NodeId, data: Path | None, accepted: AcceptedLoss = LOSS_NOT_ACCEPTED
+        cls,
+        path: Path,
+        node: NodeId,
+        data: Path | None,
+        accepted: AcceptedLoss = LOSS_NOT_ACCEPTED,
+        open_admin: OpenAdmin | None = None,
     ) -> NodeHost:
         """Start a node; it serves when this returns.
 
@@ -124,6 +127,7 @@ class NodeHost:
             node: which node of it.
             data: where its shards are; None: where the cluster file says.
             accepted: data that may be missing.
+            open_admin: opens the admin API; None: the node has none.
 
         Raises:
             LogDeviceError: the cluster file is invalid or does not have the node, a store cannot be opened, or it is not the one that
@@ -144,13 +148,13 @@ class NodeHost:
             raise LogDeviceError(Status.INVALID_CONFIG, f"N{node} has no data_dir in {path}: give --data")
         host = cls(path, config, node, await asyncio.to_thread(choose_instance, directory))
         try:
-            await host._start(directory, accepted)
+            await host._start(directory, accepted, open_admin)
         except BaseException:
             await host._abandon()
             raise
         return host
 
-    async def _start(self, directory: Path, accepted: AcceptedLoss) -> None:
+    async def _start(self, directory: Path, accepted: AcceptedLoss, open_admin: OpenAdmin | None) -> None:
         config, member = self.config, self.config.nodes[self.node_id]
         self._epoch_store = open_epoch_store(
             config.epoch_store,
@@ -161,7 +165,8 @@ class NodeHost:
         )
         # Before the shards: a second process of the node must not have its own empty ones registered in place of the real ones.
         self._sock = bind(*self.address)
-        await self._open_admin()
+        if open_admin is not None:
+            self._admin = await open_admin(self)
         settings = NodeSettings.of(config.settings)
         registrations = {
             shard: ShardRegistration(self._epoch_store, config, self.node_id, shard, directory, accepted)
@@ -255,12 +260,12 @@ class NodeHost:
             self.config.uuid,
             settings,
             registration.register,
+            registration.finish,
             wall=wall_us,
             report=lambda text: log.warning("%s: %s", format_shard(shard), text),
             admit=registration.admit,
             give_up_damaged=registration.gives_up,
         )
-        await registration.finish(self.shards[shard].marker)
         self._registrations[shard] = registration
 
     async def _note_states(self) -> None:
@@ -322,19 +327,6 @@ class NodeHost:
 
     # Admin API
 
-    async def _open_admin(self) -> None:
-        endpoint = admin_endpoint(self.config, self.config.nodes[self.node_id])
-        if endpoint is None:
-            return
-        from server.admin.listener import (
-            AdminListener,
-            read_token,
-        )  # takes a while that nodes without it need not spend
-
-        settings = admin_settings(self.config)
-        self._admin = AdminListener(self, settings, endpoint, read_token(self.path, settings, endpoint))
-        await self._admin.listen_on(bind(endpoint.host, endpoint.port))
-
     @property
     def is_open(self) -> bool:
         """There is something to look at: the node serves, or did and is drained."""
@@ -366,8 +358,6 @@ class NodeHost:
 
     def metric_sources(self) -> list[MetricSource]:
         """Everything that counts in a node that serves."""
-        from server.admin.prometheus import MetricSource
-
         node = self.node
         self.transport.metrics.connections = sum(1 for _ in self.transport.connections())
         found = [

@@ -16,6 +16,7 @@ import uvloop
 from logdevice_py.config.admin import admin_settings
 from logdevice_py.core.ids import NodeId
 from logdevice_py.core.status import LogDeviceError
+from server.admin.start import open_admin
 from server.cluster_file import read_cluster_file
 from server.die_with_parent import die_with_parent
 from server.host import NodeHost
@@ -96,7 +97,7 @@ async def _serve(config: Path, node: NodeId, data: Path | None, accepted: Accept
         loop.add_signal_handler(number, stop.set)
     _allow_open_files(config, node)
     stopping = asyncio.create_task(stop.wait())
-    opening = asyncio.create_task(NodeHost.open(config, node, data, accepted))
+    opening = asyncio.create_task(NodeHost.open(config, node, data, accepted, open_admin))
     await asyncio.wait([opening, stopping], return_when=asyncio.FIRST_COMPLETED)
     if not opening.done():
         opening.cancel()  # it may wait for an epoch store that is away

@@ -1,7 +1,7 @@
 """The asyncio shell of a shard: opens its store and executes the effects of its machines.
 
-Group commit: the writes of a turn are applied on the loop without sync; one thread per shard syncs. A sync covers only what was written
-before it began; when it is done, all that waited for it complete in one callback. Reads are executed on the loop, a bounded amount per
+Group commit (`log_store/group_commit.py`): the writes of a turn are applied on the loop without sync; one thread per shard syncs, and all that
+waited for a sync complete in one callback. Reads are executed on the loop, a bounded amount per
 turn: whatever RocksDB does holds the interpreter, in a thread as well. What is not in memory is therefore brought into the page cache by
 another process first (`docs/decisions/0003-reads-of-cold-data.md`).
 """
@@ -12,13 +12,15 @@ import asyncio
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeGuard
 
 from logdevice_py.core.ids import LogId, ShardId
 from logdevice_py.core.lsn import Lsn
 from logdevice_py.core.status import Status
-from logdevice_py.core.units import SECOND, Timestamp
+from logdevice_py.core.units import SECOND, Micros, Timestamp
+from logdevice_py.runtime.clock import monotonic_us
+from storage_node.log_store.group_commit import GroupCommit
 from storage_node.log_store.identity import Judgement, ShardMarker
 from storage_node.log_store.interface import (
     Completion,
@@ -31,7 +33,6 @@ from storage_node.log_store.interface import (
     ReadResult,
     ReadShard,
     WriteShard,
-    Written,
 )
 from storage_node.log_store.metrics import LogStoreMetrics
 from storage_node.log_store.rocksdb import RocksLogStore
@@ -42,8 +43,6 @@ from storage_node.log_store.rocksdb.warmer import Warmer
 from storage_node.log_store.settings import LogStoreSettings
 from storage_node.log_store.view import StoreView
 
-_PATIENCE: Final = 0.02
-"""Seconds that a patient write waits for a sync that others want."""
 _PIECES_AHEAD: Final = 32
 """What is brought into the page cache ahead of a reader, in pieces of the size that it asks for: a donor that asks for little takes its time."""
 _AHEAD_MIN: Final = 2 << 20
@@ -51,6 +50,9 @@ _AHEAD_MIN: Final = 2 << 20
 Deliver = Callable[[list[Completion]], None]
 Read = ReadShard | ReadLast | ReadDirectory
 Effect = WriteShard | Read
+
+
+async def _note_nothing(marker: ShardMarker) -> None: ...
 
 
 class ShardService:
@@ -79,15 +81,9 @@ class ShardService:
         self._warming: set[asyncio.Task[None]] = set()
         self._warmer = Warmer(os.path.join(store.directory, "db"), store.directory + ".warmer")
         self._turn_scheduled = False
-        self._waiting: list[WriteShard] = []
-        self._covered: list[WriteShard] = []
-        self._syncing = False
-        self._sync_wanted = False
-        """Somebody wants a sync that begins after the one under way."""
-        self._patience: asyncio.TimerHandle | None = None
-        self._async_writes = False
-        self._async_covered = False
-        self._sync_began = Timestamp(0)
+        self._commit = GroupCommit(store, settings, self.metrics)
+        self._sync_timer: asyncio.TimerHandle | None = None
+        self._sync_at = 0
         self._idle = asyncio.Event()
         self._idle.set()
         self._closed = False
@@ -102,7 +98,6 @@ class ShardService:
         self._ticker = self._loop.call_later(settings.upkeep_interval_us / SECOND, self._tick)
         self._dropper: asyncio.TimerHandle | None = None
         self._chore: asyncio.Future[None] | None = None
-        self._async_timer: asyncio.TimerHandle | None = None
 
     @classmethod
     async def open(
@@ -112,6 +107,7 @@ class ShardService:
         cluster: bytes,
         settings: LogStoreSettings,
         register: Register,
+        note: Callable[[ShardMarker], Awaitable[None]] = _note_nothing,
         *,
         wall: Callable[[], Timestamp],
         report: Callable[[str], None] = lambda _: None,
@@ -127,16 +123,17 @@ class ShardService:
         Args:
             directory: holds the store; it is made when it is missing.
             cluster: UUID of the cluster, 16 bytes.
+            note: tells the epoch store of the marker when it is durable; it raises when the shard must not serve.
             wall: the node's wall clock.
             report: gets sentences for the operator.
             admit: raises when what was found must not be used nor replaced; the store is then left as it is.
             give_up_damaged: a store that cannot be opened is moved to ``<directory>.damaged-<n>``, and the shard begins afresh.
 
         Raises:
-            LogDeviceError: `DamagedStoreError`: the store cannot be opened; `StoreInUseError`: it is open already; or what `admit` or
-                `register` raised.
+            LogDeviceError: `DamagedStoreError`: the store cannot be opened; `StoreInUseError`: it is open already; or what `admit`,
+                `register` or `note` raised.
         """
-        opening = ShardOpening(directory, shard, cluster, settings, register, wall, report, admit)
+        opening = ShardOpening(directory, shard, cluster, settings, register, note, wall, report, admit)
         store, contents = await opening.open(give_up_damaged=give_up_damaged)
         return cls(store, contents, settings, wall, report)
 
@@ -177,103 +174,49 @@ class ShardService:
 
     def _write(self, writes: list[WriteShard]) -> None:
         began = time.monotonic_ns()
-        statuses = self._store.write([write.batch for write in writes])
+        self._done += self._commit.write(writes, Micros(began // 1000))
         took = (time.monotonic_ns() - began) // 1000
         metrics = self.metrics
         metrics.write_time += took
         if took > metrics.write_time_max:
             metrics.write_time_max = took
-        wants_sync = False
-        for write, status in zip(writes, statuses, strict=True):
-            if status is Status.OK:
-                batch = write.batch
-                metrics.batches += 1
-                metrics.entries += len(batch.entries)
-                metrics.bytes_written += batch.size
-                if write.sync:
-                    self._waiting.append(write)
-                    if write.patient:
-                        self._await_others()
-                    else:
-                        wants_sync = True
-                    continue
-                self._async_writes = True
-            else:
-                self._count_refusal(status)
-            self._done.append(Written(write.token, write.shard, status))
-        if wants_sync:
-            self._start_sync()
-        elif self._async_writes and self._async_timer is None:
-            delay = self._settings.async_sync_interval_us / SECOND
-            self._async_timer = self._loop.call_later(delay, self._sync_async_writes)
-
-    def _count_refusal(self, status: Status) -> None:
-        if status is Status.OVERLOADED:
-            self.metrics.refused_overloaded += 1
-        elif status is Status.NOSPC:
-            self.metrics.refused_no_space += 1
-            self.metrics.no_space = int(self._store.refusing_for_space)
-            self.metrics.no_space_for_rebuilding = 1
-        else:
-            self.metrics.failed_batches += 1
-            self.metrics.failed = 1
+        if self._done and self._store.refusing_for_space:
+            metrics.no_space = 1
+        self._sync_when_due()
 
     # ---- group commit
 
-    def _await_others(self) -> None:
-        """A patient write is synced with what others want synced, or a moment later."""
-        if self._patience is None:
-            self._patience = self._loop.call_later(_PATIENCE, self._lose_patience)
-
-    def _lose_patience(self) -> None:
-        self._patience = None
-        if self._waiting:
-            self._start_sync()
-
-    def _start_sync(self) -> None:
-        if self._syncing:
-            self._sync_wanted = True
+    def _sync_when_due(self) -> None:
+        """Begin the next sync if it is due, or set the timer for it."""
+        deadline = self._commit.deadline()
+        if deadline is None:
             return
-        self._syncing = True
-        self._sync_wanted = False
-        if self._patience is not None:
-            self._patience.cancel()
-            self._patience = None
-        self._idle.clear()
-        self._covered, self._waiting = self._waiting, self._covered
-        self._async_covered, self._async_writes = self._async_writes, False
-        self._sync_began = self._wall()
-        self.metrics.sync_waiters_max = max(self.metrics.sync_waiters_max, len(self._covered))
-        self._sync_thread.request()
+        wait = deadline - monotonic_us()
+        if wait <= 0:
+            self._commit.begin(self._wall())
+            self._idle.clear()
+            self._sync_thread.request()
+        elif self._sync_timer is None or deadline < self._sync_at:
+            if self._sync_timer is not None:
+                self._sync_timer.cancel()
+            self._sync_at = deadline
+            self._sync_timer = self._loop.call_later(wait / SECOND, self._on_sync_timer)
+
+    def _on_sync_timer(self) -> None:
+        self._sync_timer = None
+        self._sync_when_due()
 
     def _on_synced(self, status: Status, took: int) -> None:
         metrics = self.metrics
-        metrics.syncs += 1
         metrics.sync_time += took
         metrics.sync_time_max = max(metrics.sync_time_max, took)
-        self._syncing = False
-        if status is Status.OK:
-            if self._async_covered:
-                self._store.mark_durable(self._sync_began)
-        else:
-            metrics.failed = 1
-        completed: list[Completion] = [Written(write.token, write.shard, status) for write in self._covered]
-        self._covered.clear()
-        if self._sync_wanted:
-            self._start_sync()
-        else:
+        written: list[Completion] = [*self._commit.end(status)]
+        self._sync_when_due()
+        if not self._commit.syncing:
             self._idle.set()
-        if completed:
+        if written:
             assert self._deliver is not None, "a write waited that nobody emitted"
-            self._deliver(completed)
-
-    def _sync_async_writes(self) -> None:
-        self._async_timer = None
-        if self._async_writes and not self._store.failed:
-            if self._syncing:
-                self._async_timer = self._loop.call_later(0.01, self._sync_async_writes)
-            else:
-                self._start_sync()
+            self._deliver(written)
 
     # ---- reads and completions of the next turn
 
@@ -464,15 +407,15 @@ class ShardService:
         self._ticker.cancel()
         if self._dropper is not None:
             self._dropper.cancel()
-        if self._async_timer is not None:
-            self._async_timer.cancel()
-        if self._waiting:
-            self._start_sync()
-        while self._syncing or self._warming or self._reads or self._done:
+        self._commit.hurry(monotonic_us())
+        self._sync_when_due()
+        while self._commit.syncing or self._warming or self._reads or self._done:
             if self._warming:
                 await asyncio.wait(self._warming)
             await self._idle.wait()
             await asyncio.sleep(0)
+        if self._sync_timer is not None:
+            self._sync_timer.cancel()
         await self._damage.close()
         await self._warmer.close()
         await asyncio.to_thread(self._sync_thread.stop)

@@ -21,7 +21,7 @@ from client.spark.options import refusal
 from client.spark.rows import Rows
 
 if TYPE_CHECKING:
-    from client.spark.writer import SinkOptions
+    from client.spark.sink_options import SinkOptions
 
 ByLog = dict[int, tuple[int, int, int]]
 

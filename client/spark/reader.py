@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from client.spark.options import SourceOptions
-from client.spark.source import check_packages
+from client.spark.packages import check_packages
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter

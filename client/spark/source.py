@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-from importlib.util import find_spec
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
+
+from client.spark.packages import check_packages
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (
@@ -16,30 +16,6 @@ if TYPE_CHECKING:
         DataSourceWriter,
     )
     from pyspark.sql.types import StructType
-
-_NEEDED: Final = {
-    "msgpack": "msgpack",
-    "google_crc32c": "google-crc32c",
-    "lz4": "lz4",
-    "zstandard": "zstandard",
-    "sortedcontainers": "sortedcontainers",
-    "pyarrow": "pyarrow",
-}
-"""Packages by the name under which they are imported."""
-
-
-def check_packages() -> None:
-    """That this process can import what reading and writing take.
-
-    Raises:
-        ImportError: names every package that is missing, and the Python that misses it.
-    """
-    missing = [package for name, package in _NEEDED.items() if find_spec(name) is None]
-    if missing:
-        raise ImportError(
-            f"the logdevice source needs {', '.join(missing)} in {sys.executable}, the Python of Spark's workers on this machine: "
-            "install it there, or ship an environment that has it with --archives"
-        )
 
 
 class LogDeviceSource(DataSource):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,7 +11,8 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType
 
 from client.spark.options import STREAM_WRITING, WRITING, known_options, once_options, refusal
-from client.spark.source import check_packages
+from client.spark.packages import check_packages
+from client.spark.sink_options import SinkOptions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from client.spark.appending import TaskAppends
     from client.spark.naming import WriteName
-    from logdevice_py.core.units import Micros
 
 _QUERY: Final = "sql.streaming.queryId"
 _BATCH: Final = "streaming.sql.batchId"
@@ -30,26 +29,6 @@ _BYTES: Final = (BinaryType, StringType)
 _IDS: Final = (IntegerType, LongType)
 _LOGS_ASKED: Final = 3
 """Where rows go to many logs: the first ones of so many groups; one that answers is enough."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SinkOptions:
-    """Where rows go."""
-
-    cluster: str
-    """The text of the cluster file."""
-    log: int | None
-    """None: as the column log_id says."""
-    compression: str | None
-    job: str | None
-    """Of a batch write whose rows are appended once, however often the job is run."""
-    exact: bool
-    """Of a stream: rows are appended once."""
-    since: int | None
-    """Unix UTC microseconds: nothing of the job or query was appended before."""
-    read_timeout_us: Micros
-    request_timeout_us: Micros
-    """How long the planning of a batch write waits for the cluster."""
 
 
 class AppendedRows(WriterCommitMessage):

@@ -57,8 +57,8 @@ class Send:
 
     to: PeerId
     message: Any
-    patient: bool = False
-    """Nobody waits for it urgently: it may wait a moment for another message to the same peer and leave in the same write."""
+    deferrable: bool = False
+    """Nobody waits for it urgently: it may wait a moment for another message to the same node and leave in the same write."""
 
 
 class Outbox:
@@ -73,7 +73,7 @@ class Outbox:
         """Put out a message."""
         self.effects.append(Send(to, message))
 
-    def send_patiently(self, to: PeerId, message: Any) -> None:
+    def send_deferrable(self, to: PeerId, message: Any) -> None:
         """Put out a message that nobody waits for urgently."""
         self.effects.append(Send(to, message, True))
 

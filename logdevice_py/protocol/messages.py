@@ -936,13 +936,13 @@ class ShardStatus:
     parts: U8 = 1
 
 
-def says(message: object, patient: object) -> bool:
-    """Whether a message tells its receiver all that a patient one for the same peer does, which can then be left out."""
+def says(message: object, deferrable: object) -> bool:
+    """Whether a message tells its receiver all that a deferrable one for the same peer does, which can then be left out."""
     return (
         type(message) is Store
-        and type(patient) is Release
-        and message.shard == patient.shard
-        and len(patient.logs) == 1
-        and patient.logs[0][0] == message.log
-        and patient.logs[0][1] <= message.released
+        and type(deferrable) is Release
+        and message.shard == deferrable.shard
+        and len(deferrable.logs) == 1
+        and deferrable.logs[0][0] == message.log
+        and deferrable.logs[0][1] <= message.released
     )

@@ -1,28 +1,21 @@
 """Runs one machine on asyncio: events in, effects out, timers.
 
-A turn: every event that is ready is handed to the machine, then `on_turn_end` is called once, then all effects are run in order.
-Handlers run to completion, so a machine never sees itself half-way. An exception that leaves a machine is our own bug: the process
-must not go on with a state that nobody understands, so it is reported to `on_crash` and the driver stops.
+Every event that is ready is handed to the machine, then a turn is run (`shell/turn.py`). Handlers run to completion, so a machine never sees
+itself half-way. An exception that leaves a machine is our own bug: the process must not go on with a state that nobody understands, so it is
+reported to `on_crash` and the driver stops.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from logdevice_py.core.ids import PeerId
-from logdevice_py.core.machine import Machine, Outbox, Send, TimerWheel
+from logdevice_py.core.machine import Machine, Outbox, TimerWheel
 from logdevice_py.core.units import Micros
-from logdevice_py.protocol.messages import says
 from logdevice_py.runtime.clock import monotonic_us
-from logdevice_py.runtime.transport import Transport
-
-LOCAL_ROUNDS_MAX = 6
-"""How often messages to the own node and outcomes are delivered within a turn before other events get their share."""
-LOCAL_PATIENCE = 0.001
-"""Seconds that a patient message to the own node waits for another one."""
+from logdevice_py.shell.turn import Sink, Turn
 
 
 class Driver:
@@ -53,28 +46,22 @@ class Driver:
             on_congestion: an event of the machine: a peer does not read what waits for it, or reads again.
         """
         self._machine = machine
-        self._outbox = outbox
         self._timers = timers
-        self._effects = effects
-        self._own_peer = own_peer
+        self._turn = Turn(machine, outbox.take, timers, effects, own=own_peer)
         self._on_crash = on_crash
         self._on_config_version = on_config_version
         self._on_congestion = on_congestion
         self._loop = asyncio.get_running_loop()
-        self._transport: Transport | None = None
+        self.complete = self._turn.complete
+        """Hand over the outcome of an effect from within the function that runs it; it is delivered later in the same turn."""
         self._turn_scheduled = False
         self._wake: asyncio.TimerHandle | None = None
         self._wake_at: int = 0
-        self._local: deque[Any] = deque()
-        self._patient: list[Any] = []
-        """Patient messages to the own node that wait."""
-        self._patience: asyncio.TimerHandle | None = None
-        self._completions: deque[Callable[[Micros], None]] = deque()
         self._stopped = False
 
-    def attach(self, transport: Transport) -> None:
+    def attach(self, transport: Sink) -> None:
         """Where `Send` goes."""
-        self._transport = transport
+        self._turn.sink = transport
 
     # Events
 
@@ -94,10 +81,6 @@ class Driver:
         self.event(handler)
         self._end_turn()
 
-    def complete(self, handler: Callable[[Micros], None]) -> None:
-        """Hand over the outcome of an effect from within the function that runs it; it is delivered later in the same turn."""
-        self._completions.append(handler)
-
     def on_message(self, peer: PeerId, message: Any) -> None:
         if self._stopped:
             return
@@ -114,6 +97,7 @@ class Driver:
         self.event(lambda now: self._machine.on_peer_up(peer, now))
 
     def on_peer_down(self, peer: PeerId, *, refused: bool) -> None:
+        self._turn.on_peer_down(peer)
         self.event(lambda now: self._machine.on_peer_down(peer, now, refused=refused))
 
     def on_peer_congested(self, peer: PeerId, *, congested: bool) -> None:
@@ -134,70 +118,13 @@ class Driver:
             return
         self._turn_scheduled = False
         try:
-            self._run_turn()
+            more = self._turn.run(monotonic_us)
         except BaseException as error:
             self._crash(error)
             raise
-        self._arm()
-
-    def _run_turn(self) -> None:
-        machine, local, completions = self._machine, self._local, self._completions
-        for _ in range(LOCAL_ROUNDS_MAX):
-            now = monotonic_us()
-            while completions:
-                completions.popleft()(now)
-            while local:
-                assert self._own_peer is not None
-                machine.on_message(self._own_peer, local.popleft(), now)
-            machine.on_turn_end(now)
-            self._run_effects()
-            if not local and not completions:
-                return
-        self._schedule()
-
-    def _run_effects(self) -> None:
-        """Messages leave before anything else is done: others work on them meanwhile."""
-        effects = self._outbox.take()
-        if not effects:
-            return
-        grouped: dict[type, list[Any]] | None = None
-        transport, own = self._transport, self._own_peer
-        for effect in effects:
-            kind = type(effect)
-            if kind is Send:
-                message = effect.message
-                if effect.to == own:
-                    if effect.patient:
-                        self._wait_patiently(message)
-                        continue
-                    if self._patient:
-                        self._local.extend(each for each in self._patient if not says(message, each))
-                        self._patient.clear()
-                    self._local.append(message)
-                elif transport is not None:
-                    transport.send(effect.to, message, patient=effect.patient)
-            elif grouped is None:
-                grouped = {kind: [effect]}
-            else:
-                grouped.setdefault(kind, []).append(effect)
-        if transport is not None:
-            transport.flush()
-        if grouped is not None:
-            for kind, same in grouped.items():
-                self._effects[kind](same)
-
-    def _wait_patiently(self, message: Any) -> None:
-        """The next message to the own node takes it along, or says the same; if there is none for a moment, it goes alone."""
-        self._patient.append(message)
-        if self._patience is None:
-            self._patience = self._loop.call_later(LOCAL_PATIENCE, self._on_patience)
-
-    def _on_patience(self) -> None:
-        self._patience = None
-        if self._patient:
-            self._local.extend(self._patient)
-            self._patient.clear()
+        if more:
             self._schedule()
+        self._arm()
 
     def _arm(self) -> None:
         """One timer handle for all of the machine's timers; it is set anew only for an earlier deadline."""
@@ -213,7 +140,11 @@ class Driver:
 
     def _on_wake(self) -> None:
         self._wake = None
-        if self._stopped:
+        deadline = self._timers.next_deadline()
+        if self._stopped or deadline is None:
+            return
+        if deadline > monotonic_us():
+            self._arm()  # what it was set for was cancelled
             return
         try:
             self._timers.advance(monotonic_us())
@@ -227,13 +158,18 @@ class Driver:
         self._schedule()
 
     def stop(self) -> None:
-        """No event reaches the machine any more, no effect is run."""
+        """No event reaches the machine any more, no effect is run. Messages that wait for others leave."""
+        if not self._stopped:
+            self._turn.send_waiting()
+            self._end()
+
+    def _end(self) -> None:
         self._stopped = True
-        for handle in (self._wake, self._patience):
-            if handle is not None:
-                handle.cancel()
+        self._turn.stop()
+        if self._wake is not None:
+            self._wake.cancel()
 
     def _crash(self, error: BaseException) -> None:
         if not self._stopped:
-            self.stop()
+            self._end()
             self._on_crash(error)

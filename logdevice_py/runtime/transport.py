@@ -14,12 +14,13 @@ import contextlib
 import logging
 import socket
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Protocol, cast
 
-from logdevice_py.core.ids import InstanceId, NodeId, PeerId, format_peer
-from logdevice_py.core.machine import Rng, backoff
-from logdevice_py.core.status import TRAITS, LogDeviceError, ProtocolError, Status
+from logdevice_py.core.ids import NodeId, PeerId, format_peer
+from logdevice_py.core.machine import Rng
+from logdevice_py.core.status import LogDeviceError, ProtocolError, Status
 from logdevice_py.protocol.framing import (
     FRAME_SIZE_MAX,
     FRAME_SIZE_MAX_BEFORE_HELLO,
@@ -29,20 +30,20 @@ from logdevice_py.protocol.framing import (
     InputMemory,
     encode_frame,
 )
-from logdevice_py.protocol.messages import Ack, Hello, MessageType, says
-from logdevice_py.protocol.versions import Versions, later_messages
+from logdevice_py.protocol.messages import Ack, Hello, MessageType
+from logdevice_py.protocol.versions import later_messages
 from logdevice_py.runtime.admission import Admission
 from logdevice_py.runtime.clock import monotonic_us
 from logdevice_py.runtime.complaints import Complaints
 from logdevice_py.runtime.settings import RuntimeSettings, TransportMetrics
+from logdevice_py.shell.introduction import Identity, Introduction, first_message
+from logdevice_py.shell.route import Route
 
 log = logging.getLogger("logdevice.transport")
 
 _DEAF_FACTOR = 4
 """A peer whose unread answers are this many times what pauses its read streams is not read from: what it asks for cannot pile up."""
 
-PATIENCE_US: Final = 1_000
-"""How long a patient message waits for another one to the same peer, where such have come lately. uvloop's timers tick in milliseconds."""
 _JOINED_MAX: Final = 32 << 10
 """Writes up to this size are joined: copying is cheaper than a list of pieces."""
 _READ_SIZE: Final = 1 << 19
@@ -53,21 +54,6 @@ _LOOKS: Final = 4
 for a while looks once then, not several times."""
 _BEGUN_PROGRESS: Final = 6 << 10
 """Bytes a second that a begun frame gets at least."""
-
-
-@dataclass(slots=True)
-class Identity:
-    """Who this process is, as it tells its peers."""
-
-    cluster_name: str
-    cluster_uuid: bytes
-    node: NodeId
-    """-1 for a client."""
-    instance: InstanceId
-    config_version: int
-    name: str = ""
-    versions: Versions = field(default_factory=Versions)
-    """Of the protocol."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +94,6 @@ class _Connection(asyncio.BufferedProtocol):
     """One TCP connection, dialled or accepted."""
 
     __slots__ = (
-        "_alone_at",
-        "_company",
         "_deaf",
         "_looks",
         "_owner",
@@ -117,8 +101,6 @@ class _Connection(asyncio.BufferedProtocol):
         "_seen",
         "_timer",
         "_unspoken",
-        "_waiting",
-        "_waits_since",
         "dialled",
         "out",
         "output_bytes",
@@ -151,14 +133,6 @@ class _Connection(asyncio.BufferedProtocol):
         self.out: list[bytes] = []
         self.output_bytes = 0
         """What waited to be sent when something was sent last."""
-        self._company = False
-        """The last patient message was followed by another message within the time that it may wait."""
-        self._alone_at = 0
-        """When a patient message was sent without company; 0 once it is known whether any followed in time."""
-        self._waiting: list[Any] = []
-        """Patient messages that wait for another one."""
-        self._waits_since = 0
-        """Since when the first of them waits."""
         self._unspoken: frozenset[int] = frozenset()
         """Numbers of the messages that the peer does not know, by the version that was agreed on."""
 
@@ -196,17 +170,13 @@ class _Connection(asyncio.BufferedProtocol):
         """The first frame is HELLO on an accepted connection and ACK on a dialled one."""
         if not messages:
             return messages
-        first = messages[0]
+        first = first_message(messages[0], dialled=self.dialled)
         if self._timer is not None:
             self._timer.cancel()
-        if self.dialled and isinstance(first, Ack):
+        if isinstance(first, Ack):
             self._owner.acknowledged(self, first)
-        elif not self.dialled and isinstance(first, Hello):
-            self._owner.greeted(self, first)
         else:
-            raise ProtocolError(
-                f"{'ACK' if self.dialled else 'HELLO'} expected, {type(first).__name__.upper()} came first"
-            )
+            self._owner.greeted(self, first)
         self._reader.frame_size_max = FRAME_SIZE_MAX
         if self.peer is not None and self.peer < 0:
             self._reader.large_types = _LARGE_FROM_CLIENTS
@@ -250,7 +220,6 @@ class _Connection(asyncio.BufferedProtocol):
             self._timer.cancel()
         self.transport = None
         self.out.clear()
-        self._waiting.clear()
         self._reader.makes_way = None
         self._reader.close()
         self._owner.disconnected(self)
@@ -280,45 +249,7 @@ class _Connection(asyncio.BufferedProtocol):
 
     def queue(self, message: Any) -> None:
         """Put a frame into this turn's write."""
-        if self._alone_at:
-            self._company = monotonic_us() - self._alone_at < PATIENCE_US
-            self._alone_at = 0
-        if self._waiting:
-            self._end_waiting(message)
         self.put(message)
-
-    def _end_waiting(self, message: Any = None) -> None:
-        """Put what waits into this turn's write, but for what the next message says as well."""
-        for each in self._waiting:
-            if message is None or not says(message, each):
-                self.put(each)
-        self._waiting.clear()
-
-    def queue_patiently(self, message: Any) -> bool:
-        """Queue a patient message. False: it may wait for another message, since the last one would not have waited in vain."""
-        if self._company:
-            if not self._waiting:
-                self._waits_since = monotonic_us()
-            self._waiting.append(message)
-            return False
-        self.put(message)
-        self._alone_at = monotonic_us()
-        return True
-
-    def patience_ends(self, now: int) -> bool:
-        """Send what has waited long enough, and let the next patient message not wait. False: what is there may wait on."""
-        if not self._waiting:
-            return True
-        if now - self._waits_since < PATIENCE_US:
-            return False
-        self._company = False
-        self.send_waiting()
-        return True
-
-    def send_waiting(self) -> None:
-        """Send what waits for another message."""
-        self._end_waiting()
-        self.flush()
 
     def flush(self) -> None:
         """Hand this turn's frames to the socket in one write."""
@@ -376,20 +307,17 @@ class _Connection(asyncio.BufferedProtocol):
         return f"{who} at {address[0]}:{address[1]}" if address else who
 
 
-@dataclass(slots=True)
-class _Route:
-    """How a node is reached, and what waits for it while it is dialled."""
+class _Route(Route):
+    """How a node is reached."""
 
-    connection: _Connection | None
-    dialling: asyncio.Task[None] | None
-    waiting: list[list[bytes]]
-    """Frames, each in pieces."""
-    waiting_bytes: int
-    pauses: Iterator[int] | None
-    not_before: int
-    refused: bool
-    trouble: LogDeviceError | None
-    """Why the last try to reach it failed; None: it did not."""
+    __slots__ = ("connection", "dialling", "trouble")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.connection: _Connection | None = None
+        self.dialling: asyncio.Task[None] | None = None
+        self.trouble: LogDeviceError | None = None
+        """Why the last try to reach it failed; None: it did not."""
 
 
 class Transport:
@@ -411,6 +339,7 @@ class Transport:
         self._complaints = Complaints(log)
         self.loop = asyncio.get_running_loop()
         self._address_of = address_of
+        self._introduction = Introduction(identity, lambda node: address_of(node) is not None)
         self._rng = rng
         self._routes: dict[PeerId, _Route] = {}
         self._clients: dict[PeerId, _Connection] = {}
@@ -423,8 +352,6 @@ class Transport:
         """What waits to be sent, as of when something was sent last to each."""
         self._look: asyncio.TimerHandle | None = None
         self._dirty: dict[_Connection, None] = {}
-        self._patient: dict[_Connection, None] = {}
-        self._patience: asyncio.TimerHandle | None = None
         self._server: asyncio.Server | None = None
         self._next_client = -1
         self._closing = False
@@ -438,8 +365,8 @@ class Transport:
         self._server = await self.loop.create_server(lambda: _Connection(self, None), sock=sock, backlog=1024)
         return int(self._server.sockets[0].getsockname()[1])
 
-    def send(self, to: PeerId, message: Any, *, patient: bool = False) -> None:
-        """Queue a message until `flush`; a peer without connection is dialled first. A patient one may wait longer, for company."""
+    def send(self, to: PeerId, message: Any) -> None:
+        """Queue a message until `flush`; a peer without connection is dialled first."""
         self.metrics.messages_sent += 1
         if to < 0:
             connection = self._clients.get(to)
@@ -452,15 +379,8 @@ class Transport:
         if connection is None:
             self.metrics.messages_dropped += 1
             return
-        if not patient or connection in self._dirty:
-            connection.queue(message)
-            self._dirty[connection] = None
-        elif connection.queue_patiently(message):
-            self._dirty[connection] = None
-        else:
-            self._patient[connection] = None
-            if self._patience is None:
-                self._patience = self.loop.call_later(PATIENCE_US / 1e6, self._patience_ends)
+        connection.queue(message)
+        self._dirty[connection] = None
 
     def flush(self) -> None:
         """Write what was queued: one write a connection."""
@@ -469,13 +389,6 @@ class Transport:
             self._dirty = {}
             for connection in dirty:
                 connection.flush()
-
-    def _patience_ends(self) -> None:
-        self._patience = None
-        now = monotonic_us()
-        self._patient = {connection: None for connection in self._patient if not connection.patience_ends(now)}
-        if self._patient and not self._closing:
-            self._patience = self.loop.call_later(PATIENCE_US / 1e6, self._patience_ends)
 
     def complain(self, kind: str, text: str) -> None:
         """Warn about a peer; lines of one kind are limited."""
@@ -520,11 +433,8 @@ class Transport:
         if self._server is not None:
             self._server.close()
         self.flush()
-        for timer in (self._patience, self._look):
-            if timer is not None:
-                timer.cancel()
-        for connection in self._patient:
-            connection.send_waiting()
+        if self._look is not None:
+            self._look.cancel()
         tasks = [route.dialling for route in self._routes.values() if route.dialling is not None]
         for task in tasks:
             task.cancel()
@@ -545,24 +455,20 @@ class Transport:
     def _route(self, peer: PeerId) -> _Route:
         route = self._routes.get(peer)
         if route is None:
-            route = self._routes[peer] = _Route(None, None, [], 0, None, 0, False, None)
+            route = self._routes[peer] = _Route()
         return route
 
     def _wait(self, peer: PeerId, message: Any) -> None:
         route = self._route(peer)
-        now = monotonic_us()
-        if route.dialling is None and now < route.not_before:
+        if route.dialling is None and route.pausing(monotonic_us()):
             self.metrics.messages_dropped += 1
-            return  # it was refused a moment ago and the loss was reported then
+            return
         try:
             pieces = encode_frame(message)
         except FrameTooLargeError as error:
             self.leave_out(error)
             return
-        route.waiting.append(pieces)
-        size = sum(map(len, pieces))
-        route.waiting_bytes += size
-        self.output_bytes += size
+        self.output_bytes += route.wait(pieces)
         settings = self.settings
         if route.waiting_bytes > settings.output_bytes_max or self.output_bytes > settings.output_bytes_total_max:
             self._drop_waiting(route)
@@ -594,10 +500,8 @@ class Transport:
         self._take_waiting(route)
 
     def _take_waiting(self, route: _Route) -> list[list[bytes]]:
-        waiting, route.waiting = route.waiting, []
         self.output_bytes -= route.waiting_bytes
-        route.waiting_bytes = 0
-        return waiting
+        return route.take()
 
     def relieve(self) -> None:
         """Much waits for all peers together: the client for which most waits is disconnected, if it is still so much."""
@@ -662,11 +566,8 @@ class Transport:
         self.metrics.dials_failed += 1
         route.dialling = None
         route.trouble = trouble
-        if route.pauses is None:
-            route.pauses = backoff(
-                self._rng, initial_us=self.settings.redial_us_min, max_us=self.settings.redial_us_max
-            )
-        route.not_before = monotonic_us() + next(route.pauses)
+        settings = self.settings
+        route.failed(monotonic_us(), self._rng, pause_min=settings.redial_us_min, pause_max=settings.redial_us_max)
         self._drop_waiting(route)
         if not self._closing:
             self.events.on_peer_down(peer, refused=refused)
@@ -678,27 +579,14 @@ class Transport:
         if self._look is None and not self._closing:
             self._look = self.loop.call_later(0, self._look_at_begun)
         if connection.dialled:
-            me = self.identity
             assert connection.peer is not None
-            connection.queue(
-                Hello(
-                    protocol_min=me.versions.least,
-                    protocol_max=me.versions.greatest,
-                    cluster_name=me.cluster_name,
-                    cluster_uuid=me.cluster_uuid,
-                    node=me.node,
-                    instance=me.instance,
-                    destination=NodeId(connection.peer),
-                    config_version=me.config_version,
-                    name=me.name,
-                )
-            )
+            connection.queue(self._introduction.hello(NodeId(connection.peer)))
             connection.flush()
             return
-        refusal = self.admission.arrived(connection, connection.address())
-        if refusal is not None:
+        full = self.admission.arrived(connection, connection.address())
+        if full is not None:
             self.metrics.connections_refused += 1
-            self.complain("too many connections", f"{connection.describe()} refused: {refusal}")
+            self.complain("too many connections", f"{connection.describe()} refused: {full}")
             connection.abort()
             return
         self.metrics.connections_accepted += 1
@@ -714,17 +602,14 @@ class Transport:
         """The dialled side: the peer answered HELLO."""
         assert connection.peer is not None
         route = self._route(connection.peer)
-        if ack.status is not Status.OK:
-            connection.trouble = LogDeviceError(ack.status, ack.detail or TRAITS[ack.status].meaning)
-            raise ProtocolError(f"it refused us: {ack.status.name}: {ack.detail or TRAITS[ack.status].meaning}")
-        ours = self.identity.versions
-        if not ours.least <= ack.protocol <= ours.greatest:
-            text = f"it answers in version {ack.protocol} of the protocol, {ours} offered"
-            connection.trouble = LogDeviceError(Status.PROTO, text)
-            raise ProtocolError(text)
+        trouble = self._introduction.trouble(ack)
+        if trouble is not None:
+            connection.trouble = trouble
+            refused = f"it refused us: {ack.status.name}: " if ack.status is not Status.OK else ""
+            raise ProtocolError(f"{refused}{trouble.detail}")
         connection.speak(ack.protocol)
         route.connection, route.dialling, route.trouble = connection, None, None
-        route.pauses, route.not_before = None, 0
+        route.connected()
         waiting = self._take_waiting(route)
         self.events.on_config_version(ack.config_version)
         self.events.on_peer_up(connection.peer)
@@ -733,33 +618,17 @@ class Transport:
 
     def greeted(self, connection: _Connection, hello: Hello) -> None:
         """The accepting side: the peer introduced itself."""
-        me = self.identity
-        status, detail = self._judge(hello)
-        if status is Status.OK and (full := self.admission.introduced(connection, int(hello.node))) is not None:
-            self.metrics.connections_refused += 1
-            status, detail = Status.OVERLOADED, full
-        welcome = status is Status.OK
-        version = me.versions.agree(Versions(hello.protocol_min, hello.protocol_max))
-        connection.queue(
-            Ack(
-                status=status,
-                protocol=me.versions.greatest if version is None else version,
-                # a stranger does not learn from a refusal whose node this is
-                cluster_uuid=me.cluster_uuid if welcome else b"",
-                node=me.node if welcome else NodeId(-1),
-                instance=me.instance if welcome else InstanceId(0),
-                config_version=me.config_version if welcome else 0,
-                detail=detail,
-            )
+        ack = self._introduction.answer(
+            hello, admit=partial(self._admit, connection), on_config_version=self.events.on_config_version
         )
+        connection.queue(ack)
         connection.flush()
-        if status is not Status.OK:
-            self.complain("introduction refused", f"{connection.describe()} refused: {status.name}: {detail}")
+        if ack.status is not Status.OK:
+            self.complain("introduction refused", f"{connection.describe()} refused: {ack.status.name}: {ack.detail}")
             if connection.transport is not None:
                 connection.transport.close()
             return
-        assert version is not None
-        connection.speak(version)
+        connection.speak(ack.protocol)
         if hello.node >= 0:
             connection.peer = PeerId(hello.node)
         else:
@@ -770,27 +639,11 @@ class Transport:
         if hello.node < 0:
             self.events.on_peer_up(connection.peer)
 
-    def _judge(self, hello: Hello) -> tuple[Status, str]:
-        me = self.identity
-        offered = Versions(hello.protocol_min, hello.protocol_max)
-        if me.versions.agree(offered) is None:
-            return (
-                Status.PROTO,
-                f"no common version of the protocol: {offered} offered, {me.versions} spoken here; upgrade whichever is older",
-            )
-        if hello.cluster_name != me.cluster_name or (hello.cluster_uuid and hello.cluster_uuid != me.cluster_uuid):
-            return Status.INVALID_CLUSTER, "a node of another cluster than the cluster file describes answers"
-        if hello.destination not in (-1, me.node):
-            return Status.NOTINCONFIG, f"this is N{me.node}, not N{hello.destination}"
-        if hello.node >= 0:
-            if self._address_of(hello.node) is None:
-                # it may have been added by a cluster file that is not read here yet
-                self.events.on_config_version(hello.config_version)
-            if self._address_of(hello.node) is None:
-                return Status.NOTINCONFIG, f"N{hello.node} is not in the cluster file"
-            if hello.node == me.node:
-                return Status.NOTINCONFIG, f"N{hello.node} is this node itself"
-        return Status.OK, ""
+    def _admit(self, connection: _Connection, node: NodeId) -> str | None:
+        full = self.admission.introduced(connection, node)
+        if full is not None:
+            self.metrics.connections_refused += 1
+        return full
 
     def disconnected(self, connection: _Connection) -> None:
         self._connections.discard(connection)
@@ -798,7 +651,6 @@ class Transport:
         self.output_bytes -= connection.output_bytes
         connection.output_bytes = 0
         self._dirty.pop(connection, None)
-        self._patient.pop(connection, None)
         peer = connection.peer
         if peer is None or self._closing:
             return

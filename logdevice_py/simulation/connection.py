@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import enum
+from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import dataclass
+from typing import Any, Protocol
 
-if TYPE_CHECKING:
-    from logdevice_py.simulation.network import Network
+from logdevice_py.core.machine import Rng
+from logdevice_py.core.units import MILLISECOND, SECOND
+from logdevice_py.simulation.links import LinkFault
+from logdevice_py.simulation.scheduler import Scheduler
 
 
 class Power(enum.Enum):
@@ -47,6 +51,60 @@ class Host:
         """Of open connections, in the order in which they were made."""
 
 
+@dataclass(slots=True, kw_only=True)
+class NetworkSettings:
+    """How the network behaves. Microseconds."""
+
+    delay_min: int = 50
+    delay_max: int = 500
+    """Most writes take a time between the two."""
+    slow_probability: float = 0.01
+    slow_max: int = 20 * MILLISECOND
+    """The few slow ones take up to this."""
+    chop_probability: float = 0.01
+    """Of a write that arrives in two pieces."""
+    dial_timeout: int = 2 * SECOND
+    hello_timeout: int = 5 * SECOND
+    user_timeout: int = 20 * SECOND
+    """A connection of which a direction is blocked for this long is given up."""
+    output_bytes_congested: int = 256 << 10
+    """A sender is told when this much of a connection is sent and has not arrived, and when a quarter of it is left."""
+    output_bytes_max: int = 16 << 20
+    """A connection with more than this sent and not arrived is closed by the sender."""
+
+
+class Medium(Protocol):
+    """What lies between the ends of connections."""
+
+    scheduler: Scheduler
+    settings: NetworkSettings
+    rng: Rng
+    effects: Counter[str]
+    link_faults: dict[tuple[int, int], list[LinkFault]]
+
+    @property
+    def blocks(self) -> bool:
+        """Some direction is blocked."""
+
+    def is_blocked(self, source: int, target: int) -> bool:
+        """Nothing passes from one machine to the other."""
+
+    def count_block(self, source: int, target: int) -> None:
+        """Something was held back, if the direction is blocked."""
+
+    def delay(self) -> int:
+        """Of one write."""
+
+    def afflict(self, end: End, data: bytes, arrival: int, faults: list[LinkFault]) -> None:
+        """Send a write over a bad link."""
+
+    def close(self, end: End, *, silent: bool) -> None:
+        """One end is gone."""
+
+    def give_up(self, end: End) -> None:
+        """Close a connection from one end, which is told at once."""
+
+
 class End:
     """One end of a connection. `other` is the other one."""
 
@@ -67,7 +125,7 @@ class End:
         "vanishing",
     )
 
-    def __init__(self, network: Network, host: Host) -> None:
+    def __init__(self, network: Medium, host: Host) -> None:
         self._network = network
         self.host = host
         self.listener: Listener | None = host.listener

@@ -9,39 +9,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from logdevice_py.core.machine import Rng
-from logdevice_py.core.units import MILLISECOND, SECOND
+from logdevice_py.core.units import SECOND
 from logdevice_py.protocol.framing import FrameReader
 from logdevice_py.simulation.connection import End, Host, Listener, Power
+from logdevice_py.simulation.connection import NetworkSettings as NetworkSettings
 from logdevice_py.simulation.links import LinkFault, flip_bit
 from logdevice_py.simulation.scheduler import Scheduler
 
 _READ_SIZE = 1 << 16
 """Bytes that a connection hands over at a time at most."""
-
-
-@dataclass(slots=True, kw_only=True)
-class NetworkSettings:
-    """How the network behaves. Microseconds."""
-
-    delay_min: int = 50
-    delay_max: int = 500
-    """Most writes take a time between the two."""
-    slow_probability: float = 0.01
-    slow_max: int = 20 * MILLISECOND
-    """The few slow ones take up to this."""
-    chop_probability: float = 0.01
-    """Of a write that arrives in two pieces."""
-    dial_timeout: int = 2 * SECOND
-    hello_timeout: int = 5 * SECOND
-    user_timeout: int = 20 * SECOND
-    """A connection of which a direction is blocked for this long is given up."""
-    output_bytes_congested: int = 256 << 10
-    """A sender is told when this much of a connection is sent and has not arrived, and when a quarter of it is left."""
-    output_bytes_max: int = 16 << 20
-    """A connection with more than this sent and not arrived is closed by the sender."""
 
 
 class Network:

@@ -1,42 +1,47 @@
 """A simulated process: runs one machine as the production driver does, over simulated connections and clocks.
 
-A turn: events are handed to the machine as they come, a little later `on_turn_end` is called once, then all effects are run: messages leave
-first, in one write to each peer, then the effects of each other kind.
+Events are handed to the machine as they come; a little later a turn is run (`shell/turn.py`).
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from logdevice_py.core.ids import PeerId
-from logdevice_py.core.machine import Machine, Outbox, Rng, Send, TimerWheel, backoff
+from logdevice_py.core.machine import Machine, Outbox, Rng, Send, TimerWheel
 from logdevice_py.core.status import ProtocolError
 from logdevice_py.core.units import MILLISECOND, SECOND, Micros
 from logdevice_py.protocol.framing import FrameReader, encode_frame
+from logdevice_py.shell.route import Route
+from logdevice_py.shell.turn import Turn
 from logdevice_py.simulation.clock import SimClock
 from logdevice_py.simulation.connection import End
 from logdevice_py.simulation.network import Network
 from logdevice_py.simulation.scheduler import Scheduled, Scheduler
 from logdevice_py.simulation.trace import Trace
 
-LOCAL_ROUNDS_MAX = 6
 REDIAL_MIN = 50 * MILLISECOND
 REDIAL_MAX = SECOND
-WAITING_MAX = 10_000
+
+
+class _Route(Route):
+    """How a node is reached."""
+
+    __slots__ = ("dialling", "end")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.end: End | None = None
+        self.dialling = False
 
 
 @dataclass(slots=True)
-class _Route:
-    """How a node is reached, and what waits for it while it is dialled."""
+class _Death:
+    """An effect: the process ends here."""
 
-    end: End | None = None
-    dialling: bool = False
-    waiting: list[Any] = field(default_factory=list)
-    pauses: Iterator[int] | None = None
-    not_before: int = 0
+    then: Callable[[], None]
 
 
 class Process:
@@ -78,7 +83,16 @@ class Process:
         self.alive = True
         self._outbox = outbox
         self._timers = timers
-        self._effects = effects
+        self._turn = Turn(
+            machine,
+            self._take_effects,
+            timers,
+            {**effects, _Death: lambda deaths: deaths[0].then()},
+            own=PeerId(address) if address >= 0 else None,
+            sink=self,
+        )
+        self.complete = self._turn.complete
+        """Hand over the outcome of an effect from within the function that runs it."""
         self._network = network
         self._scheduler: Scheduler = network.scheduler
         self._clock = clock
@@ -90,8 +104,6 @@ class Process:
         self._turn_scheduled = False
         self._wake: Scheduled | None = None
         self._wake_at = 0
-        self._local: deque[Any] = deque()
-        self._completions: deque[Callable[[Micros], None]] = deque()
         self._backlog: list[Callable[[], None]] | None = None
         self._routes: dict[PeerId, _Route] = {}
         self._clients: dict[PeerId, End] = {}
@@ -132,6 +144,7 @@ class Process:
     def kill(self, *, machine: bool) -> None:
         """No event reaches the machine any more, no effect is run."""
         self.alive = False
+        self._turn.stop()
         self._backlog = None
         if self._wake is not None:
             self._wake.cancel()
@@ -159,10 +172,6 @@ class Process:
         elif self.alive:
             handler(self._clock.monotonic())
             self._schedule()
-
-    def complete(self, handler: Callable[[Micros], None]) -> None:
-        """Hand over the outcome of an effect from within the function that runs it."""
-        self._completions.append(handler)
 
     # Turns
 
@@ -197,60 +206,28 @@ class Process:
 
     def _end_turn(self) -> None:
         self._turn_scheduled = False
-        machine, local, completions = self.machine, self._local, self._completions
-        now = self._clock.monotonic()
-        for _ in range(LOCAL_ROUNDS_MAX):
-            while completions:
-                completions.popleft()(now)
-            while local:
-                machine.on_message(PeerId(self.address), local.popleft(), now)
-            machine.on_turn_end(now)
-            effects = self._outbox.take()
-            if effects:
-                if self._cut is None:
-                    self._run_effects(effects)
-                else:
-                    self._run_cut(effects)
-            if not self.alive:
-                return
-            if not local and not completions:
-                break
+        more = self._turn.run(self._clock.monotonic)
+        if not self.alive:
+            return
         if self._check is not None:
             self._check()
-        if local or completions:
+        if more:
             self._schedule()
         self._arm()
 
-    def _run_effects(self, effects: list[Any]) -> None:
-        grouped: dict[type, list[Any]] | None = None
-        on_sent = self._trace.on_sent
-        for effect in effects:
-            kind = type(effect)
-            if kind is Send:
-                if on_sent is not None:
-                    on_sent(self._scheduler.now, self.name, effect.to, effect.message)
-                if effect.to == self.address and self.address >= 0:
-                    self._local.append(effect.message)
-                else:
-                    self._send(effect.to, effect.message)
-            elif grouped is None:
-                grouped = {kind: [effect]}
-            else:
-                grouped.setdefault(kind, []).append(effect)
-        if self._out:
-            self._flush()
-        if grouped is not None:
-            for kind, group in grouped.items():
-                self._effects[kind](group)
-
-    def _run_cut(self, effects: list[Any]) -> None:
-        """The process ends between two effects of the turn, in the order in which they are run."""
-        assert self._cut is not None
+    def _take_effects(self) -> list[Any]:
+        """What the machine put out; less, and the end of the process, where a turn is to be cut."""
+        effects = self._outbox.take()
+        if self._trace.on_sent is not None:
+            for effect in effects:
+                if type(effect) is Send and effect.to == self.address:
+                    self._trace.on_sent(self._scheduler.now, self.name, effect.to, effect.message)
+        if self._cut is None or not effects:
+            return effects
         share, then = self._cut
         self._cut = None
         ordered = sorted(effects, key=lambda effect: type(effect) is not Send)
-        self._run_effects(ordered[: int(share * (len(ordered) + 1))])
-        then()
+        return [*ordered[: int(share * (len(ordered) + 1))], _Death(then)]
 
     def _arm(self) -> None:
         deadline = self._timers.next_deadline()
@@ -269,7 +246,10 @@ class Process:
 
     # Messages out
 
-    def _send(self, to: PeerId, message: Any) -> None:
+    def send(self, to: PeerId, message: Any) -> None:
+        """See `Sink`."""
+        if self._trace.on_sent is not None:
+            self._trace.on_sent(self._scheduler.now, self.name, to, message)
         if to < 0:
             end = self._clients.get(to)
             if end is not None:
@@ -279,10 +259,13 @@ class Process:
         if route.end is not None:
             self._transmit(route.end, message)
             return
-        if not route.dialling and self._scheduler.now < route.not_before:
-            return  # it was refused a moment ago and the loss was reported then
-        if len(route.waiting) < WAITING_MAX:
-            route.waiting.append(message)
+        if not route.dialling and route.pausing(self.now()):
+            return
+        route.wait(self._encode(message))
+        if route.waiting_bytes > self._network.settings.output_bytes_max:
+            route.take()
+            # as in production: an event of its own, since this may be called within a turn
+            self._scheduler.at(self._scheduler.now, lambda: self._run(lambda: self._down(to, refused=False)))
         if not route.dialling:
             self._dial(to, route)
 
@@ -290,12 +273,17 @@ class Process:
         out = self._out.get(end)
         if out is None:
             out = self._out[end] = []
+        out += self._encode(message)
+
+    def _encode(self, message: Any) -> list[bytes]:
         if message is not self._encoded:
             self._encoded, self._frames = message, encode_frame(message)
-        out += self._frames
+        return self._frames
 
-    def _flush(self) -> None:
-        """One write a connection."""
+    def flush(self) -> None:
+        """See `Sink`."""
+        if not self._out:
+            return
         written, self._out = self._out, {}
         self._encoded = None
         for end, frames in written.items():
@@ -326,23 +314,20 @@ class Process:
     def _dialled(self, peer: PeerId, route: _Route, end: End | None, refused: bool) -> None:
         route.dialling = False
         if end is None:
-            if route.pauses is None:
-                route.pauses = backoff(self._rng, initial_us=REDIAL_MIN, max_us=REDIAL_MAX)
-            route.not_before = self._scheduler.now + next(route.pauses)
-            route.waiting = []
+            route.failed(self.now(), self._rng, pause_min=REDIAL_MIN, pause_max=REDIAL_MAX)
+            route.take()
             self._trace.note(self._scheduler.now, self.name, "no connection" if not refused else "refused", peer)
-            self.machine.on_peer_down(peer, self.now(), refused=refused)
-            self._schedule()
+            self._down(peer, refused=refused)
             return
         route.end = end
-        route.pauses, route.not_before = None, 0
+        route.connected()
         self._peers[end] = peer
-        waiting, route.waiting = route.waiting, []
         self._trace.note(self._scheduler.now, self.name, "connected", peer)
         self.machine.on_peer_up(peer, self.now())
-        for message in waiting:
-            self._transmit(end, message)
-        self._flush()
+        waiting = route.take()
+        if waiting:
+            self._out.setdefault(end, []).extend(piece for frame in waiting for piece in frame)
+            self.flush()
         self._schedule()
 
     # Listener
@@ -427,13 +412,17 @@ class Process:
         self._trace.note(self._scheduler.now, self.name, "lost", peer)
         if peer < 0:
             del self._clients[peer]
-            self.machine.on_peer_down(peer, self.now(), refused=False)
+            self._down(peer, refused=False)
         else:
             route = self._routes.get(peer)
             if route is not None and route.end is end:
                 route.end = None
-                self.machine.on_peer_down(peer, self.now(), refused=False)
+                self._down(peer, refused=False)
                 self._dial(peer, route)  # as in production: a reset is redialled at once
             else:
-                self.machine.on_peer_down(peer, self.now(), refused=False)
+                self._down(peer, refused=False)
+
+    def _down(self, peer: PeerId, *, refused: bool) -> None:
+        self._turn.on_peer_down(peer)
+        self.machine.on_peer_down(peer, self.now(), refused=refused)
         self._schedule()

@@ -15,7 +15,7 @@ from logdevice_py.runtime.clock import monotonic_us
 from sequencer.node import SequencerNode
 
 if TYPE_CHECKING:
-    from server.host import NodeHost
+    from server.node_view import AdminView
 
 _TRY_AGAIN: Final = 0.002
 """Seconds between two looks whether entries are on their way."""
@@ -42,7 +42,7 @@ class AdminAction:
     doc: str
     parameters: tuple[Parameter, ...]
     """All are required."""
-    run: Callable[[NodeHost, Mapping[str, Any]], Awaitable[dict[str, Any]]]
+    run: Callable[[AdminView, Mapping[str, Any]], Awaitable[dict[str, Any]]]
     """Does it; what it returns is the answer. It may raise LogDeviceError."""
 
     def check(self, given: Any) -> dict[str, Any]:
@@ -81,13 +81,13 @@ def _invalid(text: str) -> LogDeviceError:
 _LOG: Final = Parameter("log_id", "integer", "The data log.", 1, LOG_ID_MAX)
 
 
-def _sequencer_of(host: NodeHost) -> SequencerNode:
+def _sequencer_of(host: AdminView) -> SequencerNode:
     if host.node.sequencer is None:
         raise LogDeviceError(Status.NOTSUPPORTED, f"N{host.node_id} does not have the role sequencer")
     return host.node.sequencer
 
 
-async def _start_recovery(host: NodeHost, given: Mapping[str, Any]) -> dict[str, Any]:
+async def _start_recovery(host: AdminView, given: Mapping[str, Any]) -> dict[str, Any]:
     sequencer, log = _sequencer_of(host), LogId(given["log_id"])
     outcome: list[tuple[Status, int]] = []
     host.driver.event(lambda now: outcome.append(sequencer.start_recovery(log, now)))
@@ -98,7 +98,7 @@ async def _start_recovery(host: NodeHost, given: Mapping[str, Any]) -> dict[str,
     return {"log_id": log, "started": True}
 
 
-async def _deactivate(host: NodeHost, given: Mapping[str, Any]) -> dict[str, Any]:
+async def _deactivate(host: AdminView, given: Mapping[str, Any]) -> dict[str, Any]:
     """It waits for a moment without entries on their way, which comes between two turns even under load."""
     sequencer, log = _sequencer_of(host), LogId(given["log_id"])
     deadline = monotonic_us() + int(_QUIET_WITHIN * 1e6)
@@ -115,7 +115,7 @@ async def _deactivate(host: NodeHost, given: Mapping[str, Any]) -> dict[str, Any
         await asyncio.sleep(_TRY_AGAIN)
 
 
-async def _trim(host: NodeHost, given: Mapping[str, Any]) -> dict[str, Any]:
+async def _trim(host: AdminView, given: Mapping[str, Any]) -> dict[str, Any]:
     log = LogId(given["log_id"])
     try:
         lsn = LSN.parse(given["lsn"])
@@ -128,21 +128,21 @@ async def _trim(host: NodeHost, given: Mapping[str, Any]) -> dict[str, Any]:
     return {"log_id": log, "trimmed_through": int(lsn)}
 
 
-async def _set(host: NodeHost, given: Mapping[str, Any]) -> dict[str, Any]:
+async def _set(host: AdminView, given: Mapping[str, Any]) -> dict[str, Any]:
     value = host.live_settings.set(given["section"], given["name"], given["value"])
     return {"section": given["section"], "name": given["name"], "value": value}
 
 
-async def _unset(host: NodeHost, given: Mapping[str, Any]) -> dict[str, Any]:
+async def _unset(host: AdminView, given: Mapping[str, Any]) -> dict[str, Any]:
     value = host.live_settings.unset(given["section"], given["name"])
     return {"section": given["section"], "name": given["name"], "value": value}
 
 
-async def _drain(host: NodeHost, given: Mapping[str, Any]) -> dict[str, Any]:
+async def _drain(host: AdminView, given: Mapping[str, Any]) -> dict[str, Any]:
     return {"drained": await host.drain()}
 
 
-async def _stop(host: NodeHost, given: Mapping[str, Any]) -> dict[str, Any]:
+async def _stop(host: AdminView, given: Mapping[str, Any]) -> dict[str, Any]:
     if not host.stop_wanted.done():
         host.stop_wanted.set_result(None)
     return {"stopping": True}

@@ -35,7 +35,7 @@ from server.admin.tables import NodeTables
 from server.process_metrics import ProcessMetrics
 
 if TYPE_CHECKING:
-    from server.host import NodeHost
+    from server.node_view import AdminView
 
 log = logging.getLogger("logdevice.admin")
 
@@ -104,7 +104,7 @@ class _Placed(asyncio.Protocol):
 class AdminListener:
     """The admin API of one node. It answers from when it listens; until the node serves, NOTREADY."""
 
-    def __init__(self, host: NodeHost, settings: AdminSettings, endpoint: AdminEndpoint, token: str | None) -> None:
+    def __init__(self, host: AdminView, settings: AdminSettings, endpoint: AdminEndpoint, token: str | None) -> None:
         self.metrics = AdminMetrics()
         self._host = host
         self._settings = settings

@@ -39,14 +39,14 @@ from logdevice_py.tables.cluster import (
 )
 from sequencer.recovery.settings import RecoverySettings
 from sequencer.settings import SequencerSettings
-from server.admin.prometheus import MetricSource
 from server.live_settings import LiveSettings, is_live
 from server.node import Node
+from server.node_view import MetricSource
 from storage_node.log_store.settings import LogStoreSettings
 from storage_node.settings import StorageSettings
 
 if TYPE_CHECKING:
-    from server.host import NodeHost
+    from server.node_view import AdminView
 
 SETTINGS: Final[list[tuple[str, str, str, type[Any]]]] = [
     ("settings.sequencer", "", "Sequencers", SequencerSettings),
@@ -73,7 +73,7 @@ def _version() -> str:
         return ""
 
 
-def info_rows(host: NodeHost) -> Iterator[InfoRow]:
+def info_rows(host: AdminView) -> Iterator[InfoRow]:
     """Table `info`."""
     now, sequencer = wall_us(), host.node.sequencer
     yield InfoRow(

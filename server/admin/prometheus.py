@@ -3,29 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
 from logdevice_py.core.declare import MetricDeclaration, declarations
 from logdevice_py.core.histogram import Histogram, bucket_of
+from server.node_view import MetricSource
 
 _MICROS: Final = 1e6
 _EDGES: Final = tuple(1 << power for power in range(7, 25))
 """Upper ends of the buckets of histograms: 128 us, doubled up to 17 s."""
-
-
-@dataclass(frozen=True, slots=True)
-class MetricSource:
-    """A metrics object, and what counts with it."""
-
-    section: str
-    """As in docs/metrics.md."""
-    metrics: Any
-    shard: int | None = None
-    """Index of the shard that counts; None: the node as a whole."""
 
 
 def prometheus_name(section: str, metric: MetricDeclaration) -> str:

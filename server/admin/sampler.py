@@ -10,7 +10,7 @@ from sequencer.throughput import AppendThroughput
 from server.process_metrics import ProcessMetrics
 
 if TYPE_CHECKING:
-    from server.host import NodeHost
+    from server.node_view import AdminView
 
 LAG_INTERVAL: Final = 0.1
 LOOK_INTERVAL: Final = 10.0
@@ -20,7 +20,7 @@ _LAGS_PER_LOOK: Final = round(LOOK_INTERVAL / LAG_INTERVAL)
 class NodeSampler:
     """The observations of one node; `run` makes them until it is cancelled."""
 
-    def __init__(self, host: NodeHost) -> None:
+    def __init__(self, host: AdminView) -> None:
         self.throughput = AppendThroughput()
         self.process = ProcessMetrics()
         self._host = host

@@ -29,7 +29,7 @@ from storage_node.log_store.wanted import Wants, no_body
 from storage_node.service import ShardService
 
 if TYPE_CHECKING:
-    from server.host import NodeHost
+    from server.node_view import AdminView
 
 _LOGS_AT_A_TIME: Final = 64
 """Logs that the epoch store is asked about at a time."""
@@ -41,7 +41,7 @@ Rows = Iterator[Any] | AsyncIterator[Any]
 class NodeTables:
     """The tables of one node that serves."""
 
-    def __init__(self, host: NodeHost) -> None:
+    def __init__(self, host: AdminView) -> None:
         self.sampler = NodeSampler(host)
         """What was observed of the node; who serves the tables runs it."""
         self._host = host

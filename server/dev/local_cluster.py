@@ -12,6 +12,7 @@ from logdevice_py.config.admin import admin_settings
 from logdevice_py.config.logs import Durability
 from logdevice_py.core.ids import NodeId
 from logdevice_py.runtime.admin_token import make_token, node_token
+from server.admin.start import open_admin
 from server.dev import layout
 from server.dev.dev_cluster import make_config
 from server.dev.readiness import wait_until_acquainted
@@ -98,6 +99,7 @@ class LocalCluster:
             NodeId(node),
             layout.node_directory(self.directory, NodeId(node)),
             AcceptedLoss(everything=True),  # who deletes a directory of a cluster for trying things means it
+            open_admin,
         )
 
     async def stop_node(self, node: int) -> None:

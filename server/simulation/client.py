@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from client.effects import Connect
 from client.links import Links
@@ -22,9 +22,7 @@ from logdevice_py.core.machine import TimerWheel
 from logdevice_py.core.units import Micros
 from logdevice_py.simulation.clock import SimClock
 from logdevice_py.simulation.process import Process
-
-if TYPE_CHECKING:
-    from server.simulation.machines import SimMachines
+from server.simulation.world import SimWorld
 
 
 class SimPromise:
@@ -62,7 +60,7 @@ class SimPromise:
 class SimClient:
     """A client process."""
 
-    def __init__(self, cluster: SimMachines, name: str, address: int) -> None:
+    def __init__(self, cluster: SimWorld, name: str, address: int) -> None:
         self.name = name
         self.address = address
         self.timers = TimerWheel()

@@ -1,4 +1,4 @@
-"""Executes the effects of one simulated shard: what `ShardService` does on a real disk, on a `MemoryDisk` under virtual time."""
+"""Executes the effects of one simulated shard: the reads and syncs of `ShardService`, on a `MemoryDisk` under virtual time."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.core.machine import Rng
-from logdevice_py.core.status import Status
-from logdevice_py.core.units import MILLISECOND, Timestamp
+from logdevice_py.core.units import MILLISECOND, Micros, Timestamp
 from logdevice_py.simulation.scheduler import Scheduler
 from server.node_settings import NodeSettings
+from storage_node.log_store.group_commit import GroupCommit
 from storage_node.log_store.interface import (
     Completion,
     Contents,
@@ -22,12 +22,11 @@ from storage_node.log_store.interface import (
     ReadLast,
     ReadShard,
     WriteShard,
-    Written,
 )
 from storage_node.log_store.memory import MemoryDisk, MemoryLogStore
+from storage_node.log_store.metrics import LogStoreMetrics
 from storage_node.log_store.settings import LogStoreSettings
 
-ASYNC_SYNC_INTERVAL = 1000 * MILLISECOND
 SYNC_MAX = 2 * MILLISECOND
 READ_MAX = MILLISECOND
 _HANG_CHECK = 100 * MILLISECOND
@@ -64,13 +63,14 @@ class DiskSettings:
 
 
 class SimShard:
-    """Group commit and reads of one shard, for as long as its process lives."""
+    """Syncs and reads of one shard, for as long as its process lives."""
 
     def __init__(
         self,
         store: MemoryLogStore,
         disk: MemoryDisk,
         contents: Contents,
+        limits: LogStoreSettings,
         settings: DiskSettings,
         scheduler: Scheduler,
         rng: Rng,
@@ -79,6 +79,8 @@ class SimShard:
     ) -> None:
         """
         Args:
+            limits: of the store.
+            settings: how fast the disk is.
             deliver: gets outcomes, never within `run`.
         """
         self.contents = contents
@@ -90,20 +92,28 @@ class SimShard:
         self._rng = rng
         self._wall = wall
         self._deliver = deliver
-        self._waiting: list[WriteShard] = []
-        self._syncing = False
-        self._async_writes = False
-        self._async_armed = False
+        self._commit = GroupCommit(store, limits, LogStoreMetrics())
+        self._sync_at: int | None = None
         self._reads: deque[ReadShard | ReadLast | ReadDirectory] = deque()
-        self._done: list[Completion] = []
         self._after(_UPKEEP_INTERVAL, self._maintain)
 
-    def run(self, effects: Sequence[WriteShard | ReadShard | ReadLast | ReadDirectory]) -> None:
-        """Execute the effects of one turn."""
+    def run(
+        self,
+        effects: Sequence[WriteShard | ReadShard | ReadLast | ReadDirectory],
+        complete: Callable[[list[Completion]], None],
+    ) -> None:
+        """Execute the effects of one turn.
+
+        Args:
+            complete: takes outcomes of writes that are known at once, within this call.
+        """
         writes = [effect for effect in effects if isinstance(effect, WriteShard)]
         reads = [effect for effect in effects if not isinstance(effect, WriteShard)]
         if writes:
-            self._write(writes)
+            known: list[Completion] = [*self._commit.write(writes, self._now())]
+            if known:
+                complete(known)
+            self._sync_when_due()
         for read in reads:
             self._reads.append(read)
             self._after(self._time(0, self._settings.read_max), self._read)
@@ -128,60 +138,41 @@ class SimShard:
         self._after(_HANG_CHECK, action)
         return True
 
-    def _write(self, writes: list[WriteShard]) -> None:
-        statuses = self.store.write([write.batch for write in writes])
-        wants_sync = False
-        for write, status in zip(writes, statuses, strict=True):
-            if status is Status.OK and write.sync:
-                self._waiting.append(write)
-                wants_sync = True
-                continue
-            self._async_writes |= status is Status.OK
-            self._done.append(Written(write.token, write.shard, status))
-        if self._done:
-            self._after(0, self._hand_over)
-        if wants_sync:
-            self._start_sync()
-        elif self._async_writes and not self._async_armed:
-            self._async_armed = True
-            self._after(ASYNC_SYNC_INTERVAL, self._sync_async_writes)
-
     def _maintain(self) -> None:
         self.store.maintain(self._wall())
         self._after(_UPKEEP_INTERVAL, self._maintain)
 
-    def _hand_over(self) -> None:
-        done, self._done = self._done, []
-        if done:
-            self._deliver(done)
+    def _now(self) -> Micros:
+        return Micros(self._scheduler.now)
 
-    def _start_sync(self) -> None:
-        if self._syncing:
+    def _sync_when_due(self) -> None:
+        deadline = self._commit.deadline()
+        if deadline is None:
             return
-        self._syncing = True
-        covered, self._waiting = self._waiting, []
-        covers_async, self._async_writes = self._async_writes, False
-        token, began = self.store.begin_sync(), self._wall()
-        settings = self._settings
+        wait = deadline - self._scheduler.now
+        if wait <= 0:
+            self._sync()
+        elif self._sync_at is None or deadline < self._sync_at:
+            self._sync_at = deadline
+            self._after(wait, self._on_sync_timer)
+
+    def _on_sync_timer(self) -> None:
+        self._sync_at = None
+        self._sync_when_due()
+
+    def _sync(self) -> None:
+        self._commit.begin(self._wall())
+        token = self.store.begin_sync()
 
         def synced() -> None:
             if self._hangs(synced):
                 return
-            status = self.store.finish_sync(token)
-            self._syncing = False
-            if covers_async and status is Status.OK:
-                self.store.mark_durable(began)
-            if self._waiting:
-                self._start_sync()
-            if covered:
-                self._deliver([Written(write.token, write.shard, status) for write in covered])
+            written: list[Completion] = [*self._commit.end(self.store.finish_sync(token))]
+            self._sync_when_due()
+            if written:
+                self._deliver(written)
 
-        self._after(self._time(settings.sync_min, settings.sync_max), synced)
-
-    def _sync_async_writes(self) -> None:
-        self._async_armed = False
-        if self._async_writes and not self.store.failed:
-            self._start_sync()
+        self._after(self._time(self._settings.sync_min, self._settings.sync_max), synced)
 
     def _read(self) -> None:
         if self._hangs(self._read):

@@ -6,92 +6,30 @@ of the rest), and come back with a later instance id. Everything that happens fo
 
 from __future__ import annotations
 
-import random
-from collections import Counter
-from collections.abc import Callable, Sequence
-from typing import Any
-
-from client.read.settings import ReadSettings
-from client.settings import ClientSettings
-from epoch_store.interface import Operation, Result
-from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.core.ids import LogId, NodeId, ShardId
 from logdevice_py.core.lsn import Lsn
-from logdevice_py.simulation.network import Network, NetworkSettings
-from logdevice_py.simulation.scheduler import Scheduler
-from logdevice_py.simulation.trace import Trace
 from server.simulation.client import SimClient as SimClient
 from server.simulation.client import SimPromise as SimPromise
 from server.simulation.client import SimReader as SimReader
-from server.simulation.epoch_store import EpochStoreWeather, SimCells
 from server.simulation.node import SimNode as SimNode
 from server.simulation.node import SimNodeState as SimNodeState
-from storage_node.log_store.interface import Completion
+from server.simulation.world import SimWorld
 from storage_node.log_store.memory import MemoryDisk
 
 CLIENT_ADDRESS = -1000
 """The first client's; later ones count down."""
 
 
-class SimMachines:
+class SimMachines(SimWorld):
     """Nodes, clients, network and epoch store of one run."""
 
-    def __init__(
-        self,
-        config: ClusterConfig,
-        seed: int,
-        *,
-        network: NetworkSettings | None = None,
-        client_settings: ClientSettings | None = None,
-        read_settings: ReadSettings | None = None,
-        trace: Trace | None = None,
-        turn_max: int = 50,
-        checks: bool = True,
-        disk_bytes: int = 1 << 40,
-        scheduler: Scheduler | None = None,
-    ) -> None:
-        """
-        Args:
-            seed: of everything that is left to chance.
-            turn_max: a turn of a process ends up to so many microseconds after its first event.
-            checks: let every root assert after each turn what must hold.
-            disk_bytes: of the file system of each shard.
-            scheduler: virtual time that others use, too.
-        """
-        self.config = config
-        self.rng = random.Random(seed)
-        self.scheduler = scheduler or Scheduler()
-        self.trace = trace or Trace()
-        self.trace.watch(self.scheduler)
-        self.fault_effects: Counter[str] = Counter()
-        """For each kind of fault, how often it did something to somebody."""
-        self.network = Network(
-            self.scheduler, random.Random(self.rng.getrandbits(64)), network or NetworkSettings(), self.fault_effects
-        )
-        self.cells = SimCells()
-        self.weather = EpochStoreWeather()
-        self.client_settings = client_settings or ClientSettings()
-        self.read_settings = read_settings or ReadSettings()
-        self.turn_max = turn_max
-        self.checks = checks
-        self.disk_bytes = disk_bytes
-        self.watch: Callable[[SimNode, list[Any]], None] | None = None
-        """Sees the effects of every turn of every node before they are run."""
-        self.watch_done: Callable[[SimNode, list[Completion]], None] | None = None
-        """Sees the outcomes of what a node asked of its disks, before the node does."""
-        self.watch_epoch_store: Callable[[SimNode, Sequence[Operation], list[Result]], None] | None = None
-        """Sees the outcomes of what a node asked of the epoch store, before the node does."""
-        self.watchers: list[Callable[[SimNode, list[Any]], None]] = []
-        """See the same after `watch`, and may take themselves out; what they cause must not happen before the turn has ended."""
+    def _populate(self) -> None:
+        config = self.config
         self.nodes = {node: SimNode(self, node) for node in sorted(config.nodes)}
         """Those in the cluster file."""
         self._retired: dict[NodeId, SimNode] = {}
         self.clients: list[SimClient] = []
         self._client_address = CLIENT_ADDRESS
-
-    def note(self, who: str, what: str, detail: Any = "") -> None:
-        """Put a line into the trace."""
-        self.trace.note(self.scheduler.now, who, what, detail)
 
     def client(self) -> SimClient:
         """A further client process."""

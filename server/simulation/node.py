@@ -6,7 +6,7 @@ import enum
 import random
 import struct
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from epoch_store.cells import key_of
 from epoch_store.interface import EpochStore, Result, WriterIdentity
@@ -19,11 +19,13 @@ from sequencer.effects import EpochStoreRequest, LogNotice
 from server.event_log.notices import EventLogNotice
 from server.node import Node
 from server.node_settings import NodeSettings
-from server.simulation.disk import DiskSettings, SimShard
+from server.simulation.disk import DiskSettings, SimShard, store_settings
 from server.simulation.epoch_store import SimEpochStore
 from server.simulation.opening import SimOpening
+from server.simulation.world import SimWorld
 from storage_node.log_store.interface import (
     Completion,
+    Contents,
     ReadDirectory,
     ReadLast,
     ReadShard,
@@ -31,9 +33,6 @@ from storage_node.log_store.interface import (
 )
 from storage_node.log_store.memory import MemoryDisk, MemoryLogStore
 from storage_node.repair.notices import Notice
-
-if TYPE_CHECKING:
-    from server.simulation.machines import SimMachines
 
 _WRITE = struct.Struct(">QIQ?")
 _READ = struct.Struct(">QIQQQ")
@@ -53,7 +52,7 @@ class SimNodeState(enum.Enum):
 class SimNode:
     """One machine of the cluster, with its disks and whatever process runs on it."""
 
-    def __init__(self, cluster: SimMachines, node: NodeId) -> None:
+    def __init__(self, cluster: SimWorld, node: NodeId) -> None:
         self.id = node
         self.name = f"N{node}"
         self.state = SimNodeState.DOWN
@@ -142,7 +141,7 @@ class SimNode:
         if self._epoch_store is not None:
             self._epoch_store.close()
 
-    def _serve(self, epoch_store: EpochStore, run: int, stores: dict[ShardId, MemoryLogStore]) -> None:
+    def _serve(self, epoch_store: EpochStore, run: int, opened: dict[ShardId, tuple[MemoryLogStore, Contents]]) -> None:
         cluster, config = self._cluster, self._cluster.config
         rng = random.Random(cluster.rng.getrandbits(64))
         outbox, timers = _WatchedOutbox(self, cluster), TimerWheel()
@@ -154,18 +153,21 @@ class SimNode:
                     cluster.watch_done(self, done)
                 process.event(partial(root.on_done, done))
 
+        limits = store_settings(config)
+
         self.shards = {
             shard: SimShard(
                 store,
                 self.disks[shard],
-                store.load(),
+                contents,
+                limits,
                 self.disk_settings,
                 cluster.scheduler,
                 rng,
                 self.clock.wall,
                 deliver,
             )
-            for shard, store in stores.items()
+            for shard, (store, contents) in opened.items()
         }
 
         root = self.root = Node(
@@ -246,7 +248,14 @@ class SimNode:
                 cover(_READ.pack(effect.token, effect.shard, effect.log, effect.first, effect.last))
             by_shard.setdefault(effect.shard, []).append(effect)
         for shard, group in by_shard.items():
-            self.shards[shard].run(group)
+            self.shards[shard].run(group, self._complete)
+
+    def _complete(self, done: list[Completion]) -> None:
+        assert self.process is not None
+        assert self.root is not None
+        if self._cluster.watch_done is not None:
+            self._cluster.watch_done(self, done)
+        self.process.complete(partial(self.root.on_done, done))
 
     # Faults
 
@@ -353,11 +362,11 @@ class SimNode:
 
 
 class _WatchedOutbox(Outbox):
-    """Shows what a node puts out to `SimMachines.watch`."""
+    """Shows what a node puts out to `SimWorld.watch`."""
 
     __slots__ = ("_cluster", "_node")
 
-    def __init__(self, node: SimNode, cluster: SimMachines) -> None:
+    def __init__(self, node: SimNode, cluster: SimWorld) -> None:
         super().__init__()
         self._node = node
         self._cluster = cluster

@@ -1,24 +1,42 @@
-"""How a simulated process opens its disks, as `ShardService.open` does, for an operator who accepts what is lost."""
+"""Carries out the steps of `open_shard` for a simulated process, for an operator who accepts what is lost."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Generator
+from typing import Any, Protocol
 
 from epoch_store.interface import EpochStore, NoteIncarnation, RegisterShard, Result, ShardIdentity
-from logdevice_py.core.ids import Generation, ShardId, format_shard, shard_index_of
+from logdevice_py.core.ids import NodeId, ShardId, format_shard, shard_index_of
 from logdevice_py.core.machine import Rng
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import MILLISECOND
+from logdevice_py.simulation.clock import SimClock
+from logdevice_py.tables.storage import AsideReason
 from server.simulation.disk import store_settings
-from storage_node.log_store.identity import NO_GENERATION, IdentityVerdict, ShardMarker, judge
+from server.simulation.world import SimWorld
+from storage_node.log_store.interface import Contents
 from storage_node.log_store.memory import MemoryDisk, MemoryLogStore
-
-if TYPE_CHECKING:
-    from server.simulation.machines import SimMachines
-    from server.simulation.node import SimNode
+from storage_node.log_store.opening import Adopt, Load, Look, MoveAside, Note, Register, Step, open_shard
 
 REGISTER_RETRY = 200 * MILLISECOND
+
+
+class Starting(Protocol):
+    """The machine on which a process starts."""
+
+    id: NodeId
+    name: str
+    clock: SimClock
+    disks: dict[ShardId, MemoryDisk]
+    starts: int
+    retired: bool
+    lost_data: bool
+
+    def is_starting(self, run: int) -> bool:
+        """Whether the start of that number goes on."""
+
+    def give_up_start(self, reason: str, detail: str) -> None:
+        """The process ends before it serves."""
 
 
 class SimOpening:
@@ -26,15 +44,15 @@ class SimOpening:
 
     def __init__(
         self,
-        cluster: SimMachines,
-        node: SimNode,
+        cluster: SimWorld,
+        node: Starting,
         epoch_store: EpochStore,
         rng: Rng,
-        serve: Callable[[dict[ShardId, MemoryLogStore]], None],
+        serve: Callable[[dict[ShardId, tuple[MemoryLogStore, Contents]]], None],
     ) -> None:
         """
         Args:
-            serve: called once, with all stores, if the run gets that far.
+            serve: called once, with all stores and what they hold, if the run gets that far.
         """
         self._cluster = cluster
         self._node = node
@@ -43,7 +61,11 @@ class SimOpening:
         self._serve = serve
         self._run = node.starts
         self._settings = store_settings(cluster.config)
-        self._stores: dict[ShardId, MemoryLogStore] = {}
+        self._opened: dict[ShardId, tuple[MemoryLogStore, Contents]] = {}
+        self._steps: Generator[Step, Any, None]
+        """Of the shard that is being opened."""
+        self._store: MemoryLogStore
+        self._contents: Contents
 
     def open_next(self) -> None:
         """Go on with the first shard that is not open."""
@@ -51,80 +73,84 @@ class SimOpening:
         if not node.is_starting(self._run) or node.retired:
             return
         for shard in node.disks:
-            if shard not in self._stores:
+            if shard not in self._opened:
                 self._open(shard)
                 return
-        self._serve(self._stores)
+        self._serve(self._opened)
 
     def _open(self, shard: ShardId) -> None:
         cluster, node = self._cluster, self._node
         disk = node.disks[shard]
         if disk.failed_note:
             disk.drop_failed(self._rng)
-        store = MemoryLogStore(disk, self._settings)
-        judgement = judge(store.found, empty=store.empty, cluster=cluster.config.uuid, shard=shard)
-        if judgement.verdict is IdentityVerdict.MOVE_ASIDE:
-            self._move_aside(disk, judgement.reason, own=False)
-            store = MemoryLogStore(disk, self._settings)
-        kept = judgement.kept
-        index = shard_index_of(shard)
-        birth = b"" if kept is not None else judgement.birth or f"{node.name} {node.starts}".encode()
-        if birth != judgement.birth and not self._begin(
-            store, ShardMarker(cluster.config.uuid, shard, NO_GENERATION, birth=birth)
-        ):
-            return
-        operation = RegisterShard(cluster.config.uuid, node.id, index, kept, judgement.incarnation, birth)
+        self._store = MemoryLogStore(disk, self._settings)
+        name = f"{node.name} {node.starts}".encode()
+        self._steps = open_shard(
+            shard,
+            cluster.config.uuid,
+            admit=lambda judgement: None,
+            new_birth=lambda: name,
+            report=lambda text: cluster.note(node.name, "opens", text),
+        )
+        self._go_on(shard, None)
 
-        def done(results: list[Result]) -> None:
-            if not node.is_starting(self._run):
-                return
-            result = results[0]
-            if result.status is not Status.OK:
-                assert result.status in (Status.AGAIN, Status.TIMEDOUT), result
-                cluster.scheduler.after(REGISTER_RETRY, self.open_next)
-                return
-            assert isinstance(result.value, ShardIdentity)
-            self._adopt(shard, result.value.generation, kept, store)
-
-        self._epoch_store.submit([operation], done)
-
-    def _adopt(self, shard: ShardId, generation: Generation, kept: Generation | None, store: MemoryLogStore) -> None:
+    def _go_on(self, shard: ShardId, outcome: Any) -> None:
+        """Carry out steps until one has to wait."""
         node = self._node
-        disk = node.disks[shard]
-        if kept is not None and generation != kept:
-            self._move_aside(disk, f"{format_shard(shard)} had generation {kept} and has {generation} from here on")
-            store = MemoryLogStore(disk, self._settings)
-        if self._begin(store, ShardMarker(self._cluster.config.uuid, shard, generation)):
-            assert store.marker is not None
-            index, incarnation = shard_index_of(shard), store.marker.incarnation
-            self._note(NoteIncarnation(node.id, index, generation, incarnation), store)
+        disk, index = node.disks[shard], shard_index_of(shard)
+        while True:
+            try:
+                step = self._steps.send(outcome)
+            except StopIteration:
+                self._opened[shard] = self._store, self._contents
+                self.open_next()
+                return
+            outcome, store = None, self._store
+            match step:
+                case Look():
+                    outcome = store.found, store.empty
+                case MoveAside():
+                    self._move_aside(disk, step)
+                case Adopt():
+                    if store.adopt(step.marker, boot=disk.boot, now=node.clock.wall()) is not Status.OK:
+                        node.give_up_start("cannot open", format_shard(shard))
+                        return
+                case Register():
+                    uuid = self._cluster.config.uuid
+                    self._ask(shard, RegisterShard(uuid, node.id, index, step.found, step.incarnation, step.birth))
+                    return
+                case Load():
+                    self._contents = store.load()
+                case Note():
+                    assert store.marker is not None
+                    generation, incarnation = store.marker.generation, store.marker.incarnation
+                    self._ask(shard, NoteIncarnation(node.id, index, generation, incarnation))
+                    return
 
-    def _begin(self, store: MemoryLogStore, marker: ShardMarker) -> bool:
-        """Leave a marker; the start is given up where that fails."""
-        node = self._node
-        if store.adopt(marker, boot=node.disks[marker.shard].boot, now=node.clock.wall()) is Status.OK:
-            return True
-        node.give_up_start("cannot open", format_shard(marker.shard))
-        return False
-
-    def _note(self, operation: NoteIncarnation, store: MemoryLogStore) -> None:
-        """Tell the epoch store how far the disk is; the shard is open when it knows."""
+    def _ask(self, shard: ShardId, operation: RegisterShard | NoteIncarnation) -> None:
+        """Go on with what the epoch store says; it is asked for as long as it does not answer."""
 
         def done(results: list[Result]) -> None:
             if not self._node.is_starting(self._run):
                 return
-            if results[0].status in (Status.OK, Status.STALE):
-                self._stores[operation.shard] = store
-                self.open_next()
+            result = results[0]
+            if result.status in (Status.AGAIN, Status.TIMEDOUT):
+                self._cluster.scheduler.after(REGISTER_RETRY, lambda: self._ask(shard, operation))
+            elif isinstance(operation, NoteIncarnation):
+                assert result.status in (Status.OK, Status.STALE), result
+                self._go_on(shard, None)
             else:
-                self._cluster.scheduler.after(REGISTER_RETRY, lambda: self._note(operation, store))
+                assert result.status is Status.OK, result
+                assert isinstance(result.value, ShardIdentity)
+                self._go_on(shard, result.value.generation)
 
         if self._node.is_starting(self._run):
             self._epoch_store.submit([operation], done)
 
-    def _move_aside(self, disk: MemoryDisk, reason: str, *, own: bool = True) -> None:
+    def _move_aside(self, disk: MemoryDisk, step: MoveAside) -> None:
         """What lies on the disk counts no more; the shard begins empty."""
-        self._cluster.note(self._node.name, "moves aside", reason)
+        self._cluster.note(self._node.name, "moves aside", step.why)
         self._cluster.fault_effects["identity_noticed"] += 1
         self._node.lost_data = True
-        disk.replace({}, own=own)
+        disk.replace({}, own=step.reason is AsideReason.REPLACED)
+        self._store = MemoryLogStore(disk, self._settings)

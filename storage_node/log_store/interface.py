@@ -250,7 +250,7 @@ class WriteShard:
     shard: ShardId
     batch: WriteBatch
     sync: bool
-    patient: bool = False
+    deferrable: bool = False
     """With `sync`: it may wait a moment for the next sync that is wanted for others, rather than hold that up with one of its own."""
 
 

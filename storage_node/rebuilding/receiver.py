@@ -158,7 +158,7 @@ class RebuildStoreHandler:
         if whole:
             shard.given.note(log, whole[0], whole[-1], now)
         shard.append_delay.note_rebuilding(now)
-        group = shard.writes.group_for_donors(_purpose(log, copies), patient=shard.append_delay.percent(now) > 0)
+        group = shard.writes.group_for_donors(_purpose(log, copies), deferrable=shard.append_delay.percent(now) > 0)
         if copies[-1][0].lsn > state.highest:
             if state.recent is None:
                 state.recent = RecentLogEntries(Lsn(state.highest + 1))

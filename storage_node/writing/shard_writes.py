@@ -34,10 +34,10 @@ class WriteGroup:
 
     __slots__ = (
         "batch",
+        "deferrable",
         "done",
         "epochs",
         "given_at",
-        "patient",
         "size",
         "soft_seals",
         "stores",
@@ -45,9 +45,9 @@ class WriteGroup:
         "written_seals",
     )
 
-    def __init__(self, sync: bool, patient: bool) -> None:
+    def __init__(self, sync: bool, deferrable: bool) -> None:
         self.sync = sync
-        self.patient = patient
+        self.deferrable = deferrable
         self.batch = WriteBatch()
         self.stores: list[tuple[PeerId, Store]] = []
         """STOREs in the order of the batch's entries."""
@@ -128,11 +128,11 @@ class ShardWrites:
             hit("essential_store_where_space_is_short")
         return group
 
-    def group_for_donors(self, purpose: Purpose, *, patient: bool) -> WriteGroup:
+    def group_for_donors(self, purpose: Purpose, *, deferrable: bool) -> WriteGroup:
         """The open group for what donors bring, of one purpose: it is refused without anything else, or taken. It is synced.
 
         Args:
-            patient: with what others want synced, or a moment later.
+            deferrable: with what others want synced, or a moment later.
         """
         group = self._group(_REBUILDING)
         if group.batch.purpose is not purpose:
@@ -140,7 +140,7 @@ class ShardWrites:
                 self.close()
                 group = self._group(_REBUILDING)
             group.batch.purpose = purpose
-        group.patient = group.patient and patient
+        group.deferrable = group.deferrable and deferrable
         return group
 
     def _group(self, kind: int) -> WriteGroup:
@@ -175,7 +175,7 @@ class ShardWrites:
             self._in_flight[token] = group
             group.given_at = now
             self._metrics.write_batches += 1
-            self._out.emit(WriteShard(token, self._shard, group.batch, group.sync, group.patient))
+            self._out.emit(WriteShard(token, self._shard, group.batch, group.sync, group.deferrable))
         self._closed.clear()
 
     def awaits(self, token: int) -> bool:

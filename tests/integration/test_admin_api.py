@@ -26,6 +26,7 @@ from logdevice_py.runtime.admin_token import make_token, node_token, program_tok
 from logdevice_py.tables import from_cluster_file
 from server.admin.metrics import AdminMetrics
 from server.admin.places import HEALTH_PLACES
+from server.admin.start import open_admin
 from server.dev import layout
 from server.dev.dev_cluster import make_config
 from server.dev.free_ports import free_ports
@@ -245,7 +246,7 @@ async def test_other_machines_are_not_let_in_without_a_token(tmp_path: Path) -> 
     write_cluster_file(tmp_path, dataclasses.replace(config, nodes=members, settings={"admin": {"expose": True}}))
     path = layout.cluster_file(tmp_path)
     with pytest.raises(LogDeviceError, match="there is no token: write one into ") as refused:
-        await NodeHost.open(path, NodeId(0), tmp_path / "n0")
+        await NodeHost.open(path, NodeId(0), tmp_path / "n0", open_admin=open_admin)
     assert refused.value.status is Status.INVALID_CONFIG
 
 

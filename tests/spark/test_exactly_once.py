@@ -16,7 +16,7 @@ import pytest
 from client.client import Client
 from client.spark.appending import append_batches
 from client.spark.naming import WriteName
-from client.spark.writer import SinkOptions
+from client.spark.sink_options import SinkOptions
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import Micros
 from tests.spark.conftest import RunningCluster

@@ -1,19 +1,22 @@
-"""Opens the store of a shard, whoever's it is, and makes sure that it is the shard's own."""
+"""Opens the RocksDB store of a shard, whoever's it is, and makes sure that it is the shard's own."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from logdevice_py.core.ids import Generation, ShardId, format_shard
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import Timestamp
 from logdevice_py.tables.storage import AsideReason
-from storage_node.log_store.identity import NO_GENERATION, IdentityVerdict, Judgement, ShardMarker, judge
+from storage_node.log_store.identity import Judgement, ShardMarker
 from storage_node.log_store.interface import Contents
+from storage_node.log_store.opening import Adopt, Load, Look, MoveAside, Note, open_shard
+from storage_node.log_store.opening import Register as RegisterStep
 from storage_node.log_store.rocksdb.moved_aside import move_aside
 from storage_node.log_store.rocksdb.store import RocksLogStore
 from storage_node.log_store.rocksdb.store_lock import find_user, says_locked
@@ -77,13 +80,14 @@ def boot_id() -> str:
 
 @dataclass(frozen=True, slots=True)
 class ShardOpening:
-    """Which store is opened, for whom, and who has a say in it: see `ShardService.open`."""
+    """Carries out the steps of `open_shard` on RocksDB: see `ShardService.open`."""
 
     directory: str
     shard: ShardId
     cluster: bytes
     settings: LogStoreSettings
     register: Register
+    note: Callable[[ShardMarker], Awaitable[None]]
     wall: Callable[[], Timestamp]
     report: Callable[[str], None]
     admit: Callable[[Judgement], None]
@@ -100,58 +104,50 @@ class ShardOpening:
             return await self._open()
 
     async def _open(self) -> tuple[RocksLogStore, Contents]:
-        report, directory = self.report, self.directory
+        steps = open_shard(
+            self.shard,
+            self.cluster,
+            admit=self.admit,
+            new_birth=lambda: os.urandom(_BIRTH_BYTES),
+            report=self.report,
+        )
         store = await self._open_store()
+        contents: Contents | None = None
+        outcome: Any = None
         try:
-            judgement = self._judge(store)
-            self.admit(judgement)
-            if judgement.verdict is IdentityVerdict.MOVE_ASIDE:
-                report(judgement.reason)
-                store.abandon()
-                report(f"the foreign store lies in {await self._move_aside(AsideReason.FOREIGN)}")
-                store = await self._open_store()
-            kept = judgement.kept
-            birth = b"" if kept is not None else await self._name_disk(store, judgement.birth)
-            generation = await self.register(kept, birth)
-            if kept is not None and generation != kept:
-                # epochs name the generation that they are stored on: no request for what lies here would ever be answered
-                store.abandon()
-                aside = await self._move_aside(AsideReason.REPLACED)
-                report(
-                    f"the store in {directory} had generation {kept}, which was given up when a later one began: its data counts "
-                    f"no more and lies in {aside}; the shard begins empty as generation {generation}"
-                )
-                store = await self._open_store()
-            if judgement.verdict is IdentityVerdict.START_AFRESH and generation > 1:
-                report(f"{judgement.reason}, and was not before: it begins as generation {generation}")
-            await self._adopt(store, ShardMarker(self.cluster, self.shard, generation))
-            try:
-                contents = await asyncio.to_thread(store.load)
-            except LogDeviceError as error:
-                raise DamagedStoreError(error.status, error.detail) from None
+            while True:
+                try:
+                    step = steps.send(outcome)
+                except StopIteration:
+                    break
+                outcome = None
+                match step:
+                    case Look():
+                        with _damage():
+                            outcome = store.found, store.empty
+                    case MoveAside():
+                        store.abandon()
+                        self.report(f"{step.why} and lies in {await self._move_aside(step.reason)}")
+                        store = await self._open_store()
+                    case Adopt():
+                        await self._adopt(store, step.marker)
+                    case RegisterStep():
+                        outcome = await self.register(step.found, step.birth)
+                    case Load():
+                        with _damage():
+                            contents = await asyncio.to_thread(store.load)
+                    case Note():
+                        assert store.marker is not None
+                        await self.note(store.marker)
         except BaseException:
             store.abandon()
             raise
+        assert contents is not None
         return store, contents
 
-    def _judge(self, store: RocksLogStore) -> Judgement:
-        try:
-            return judge(store.found, empty=store.empty, cluster=self.cluster, shard=self.shard)
-        except LogDeviceError as error:
-            raise DamagedStoreError(error.status, error.detail) from None
-
-    async def _name_disk(self, store: RocksLogStore, birth: bytes) -> bytes:
-        """What an empty store calls itself until it has a generation: should the process end before that, it gets the same one."""
-        if not birth:
-            birth = os.urandom(_BIRTH_BYTES)
-            await self._adopt(store, ShardMarker(self.cluster, self.shard, NO_GENERATION, birth=birth))
-        return birth
-
     async def _adopt(self, store: RocksLogStore, marker: ShardMarker) -> None:
-        try:
+        with _damage():
             status = await asyncio.to_thread(store.adopt, marker, boot=boot_id(), now=self.wall())
-        except LogDeviceError as error:
-            raise DamagedStoreError(error.status, error.detail) from None
         if status is not Status.OK:
             raise LogDeviceError(Status.FAILED, f"the marker of the store in {self.directory} could not be written")
 
@@ -160,3 +156,12 @@ class ShardOpening:
 
     async def _move_aside(self, reason: AsideReason) -> str:
         return await asyncio.to_thread(move_aside, self.directory, reason)
+
+
+@contextlib.contextmanager
+def _damage() -> Iterator[None]:
+    """What a store fails with when it is read is damage of its files."""
+    try:
+        yield
+    except LogDeviceError as error:
+        raise DamagedStoreError(error.status, error.detail) from None

@@ -21,7 +21,7 @@ def told(world: World) -> dict[ShardId, list[tuple[int, int]]]:
 class TestWaitedFor:
     def releases(self, world: World) -> dict[ShardId, bool]:
         """By shard, whether its RELEASE may wait for company."""
-        return {send.message.shard: send.patient for send in world.sent if type(send.message) is Release}
+        return {send.message.shard: send.deferrable for send in world.sent if type(send.message) is Release}
 
     def test_nobody_waits_for_a_release_unless_a_shard_says_so(self) -> None:
         world = active()

@@ -13,7 +13,8 @@ from client.spark.options import SourceOptions
 from client.spark.ranges import Cut
 from client.spark.reader import LogDeviceReader, LogPartition
 from client.spark.schema import source_schema
-from client.spark.writer import LogDeviceWriter, SinkOptions
+from client.spark.sink_options import SinkOptions
+from client.spark.writer import LogDeviceWriter
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.units import Micros
 

@@ -6,8 +6,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from logdevice_py.core.declare import declarations
 from sequencer.metrics import SequencerMetrics
-from server.admin.prometheus import MetricSource, prometheus_name, render
+from server.admin.prometheus import prometheus_name, render
 from server.dev.render_docs import METRICS
+from server.node_view import MetricSource
 from storage_node.log_store.metrics import LogStoreMetrics
 
 

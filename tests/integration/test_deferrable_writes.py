@@ -9,7 +9,8 @@ import pytest
 
 from logdevice_py.core.lsn import Lsn
 from logdevice_py.core.status import Status
-from storage_node import service
+from logdevice_py.core.units import SECOND
+from storage_node.log_store import group_commit
 from storage_node.log_store.interface import WriteShard
 from storage_node.log_store.settings import LogStoreSettings
 from tests.integration.test_rocksdb_store import at, open_service, write_of
@@ -19,20 +20,20 @@ SLOW = LogStoreSettings(free_space_min=0, sync_delay_us=50_000)
 
 @pytest.fixture
 def unlimited(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Patient writes wait until somebody else wants a sync, however long the machine stands still."""
-    monkeypatch.setattr(service, "_PATIENCE", 3_600)
+    """Deferrable writes wait until somebody else wants a sync, however long the machine stands still."""
+    monkeypatch.setattr(group_commit, "DEFERRABLE_US", 3_600 * SECOND)
 
 
-def patient(token: int, lsn: Lsn) -> WriteShard:
+def deferrable(token: int, lsn: Lsn) -> WriteShard:
     write = write_of(token, lsn)
-    write.patient = True
+    write.deferrable = True
     return write
 
 
 @pytest.mark.usefixtures("unlimited")
-async def test_a_patient_write_goes_with_the_next_sync_that_somebody_wants(tmp_path: Path) -> None:
+async def test_a_deferrable_write_goes_with_the_next_sync_that_somebody_wants(tmp_path: Path) -> None:
     shell = await open_service(tmp_path / "shard")
-    shell.run(patient(1, at(1)))
+    shell.run(deferrable(1, at(1)))
     await asyncio.sleep(0)
     assert shell.service.metrics.syncs == 0
     shell.run(write_of(2, at(2)))
@@ -45,7 +46,7 @@ async def test_a_patient_write_goes_with_the_next_sync_that_somebody_wants(tmp_p
 
 async def test_alone_it_is_synced_a_moment_later(tmp_path: Path) -> None:
     shell = await open_service(tmp_path / "shard")
-    shell.run(patient(1, at(1)), patient(2, at(2)))
+    shell.run(deferrable(1, at(1)), deferrable(2, at(2)))
     await shell.until(2)
     assert shell.statuses == {1: Status.OK, 2: Status.OK}
     assert shell.service.metrics.syncs == 1
@@ -56,8 +57,8 @@ async def test_alone_it_is_synced_a_moment_later(tmp_path: Path) -> None:
 async def test_one_that_comes_while_a_sync_is_under_way_waits_for_one_that_begins_after_it(tmp_path: Path) -> None:
     shell = await open_service(tmp_path / "shard", SLOW)
     shell.run(write_of(1, at(1)))
-    assert shell.service._syncing
-    shell.run(patient(2, at(2)))
+    assert shell.service._commit.syncing
+    shell.run(deferrable(2, at(2)))
     await shell.until(1)
     shell.run(write_of(3, at(3)))
     await shell.until(3)
@@ -67,6 +68,6 @@ async def test_one_that_comes_while_a_sync_is_under_way_waits_for_one_that_begin
 
 async def test_a_store_that_is_closed_syncs_it_first(tmp_path: Path) -> None:
     shell = await open_service(tmp_path / "shard")
-    shell.run(patient(1, at(1)))
+    shell.run(deferrable(1, at(1)))
     await shell.service.close()
     assert shell.statuses == {1: Status.OK}

@@ -1,0 +1,105 @@
+"""What those who look at a running node, or act on it, need of it: `server/host.py` gives it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from epoch_store.interface import Operation, Result
+from logdevice_py.config.cluster import ClusterConfig
+from logdevice_py.core.ids import InstanceId, NodeId, ShardId
+from logdevice_py.core.status import Status
+from logdevice_py.core.units import Timestamp
+from logdevice_py.runtime.driver import Driver
+from logdevice_py.runtime.transport import Transport
+from server.live_settings import LiveSettings
+from server.node import Node
+from storage_node.service import ShardService
+
+
+@dataclass(frozen=True, slots=True)
+class MetricSource:
+    """A metrics object, and what counts with it."""
+
+    section: str
+    """As in docs/metrics.md."""
+    metrics: Any
+    shard: int | None = None
+    """Index of the shard that counts; None: the node as a whole."""
+
+
+class NodeView(Protocol):
+    """A node that runs."""
+
+    config: ClusterConfig
+    shards: dict[ShardId, ShardService]
+    driver: Driver
+    node: Node
+
+    def ask_epoch_store(self, operations: Sequence[Operation], done: Callable[[list[Result]], None]) -> None:
+        """Run operations that no machine asked for."""
+
+
+class CopyReviewView(Protocol):
+    """Which logs of the node are short of copies."""
+
+    @property
+    def done(self) -> bool:
+        """All was looked at."""
+
+    def rows(self) -> Iterable[Any]:
+        """Of the table of logs that are short of copies."""
+
+
+class AdminView(NodeView, Protocol):
+    """A node, for its admin API."""
+
+    path: Path
+    node_id: NodeId
+    instance: InstanceId
+    serving_since: Timestamp
+    transport: Transport
+    store_directories: dict[ShardId, str]
+    live_settings: LiveSettings
+    stop_wanted: asyncio.Future[None]
+
+    @property
+    def copy_review(self) -> CopyReviewView:
+        """Which of its logs are short of copies."""
+
+    @property
+    def is_open(self) -> bool:
+        """There is something to look at."""
+
+    def readiness(self) -> Status:
+        """OK when the node takes requests."""
+
+    def health(self) -> Mapping[str, Any]:
+        """What whoever watches the node may want to know."""
+
+    def metric_sources(self) -> list[MetricSource]:
+        """Everything that counts."""
+
+    async def drain(self) -> bool:
+        """Sequence nothing any more."""
+
+
+class AdminApi(Protocol):
+    """The admin API, for the node that it belongs to."""
+
+    metrics: Any
+
+    def use_settings(self, settings: Any) -> None:
+        """Settings changed."""
+
+    def process_metrics(self) -> Any:
+        """Of the process."""
+
+    def tell(self) -> None:
+        """Say in the log what operators may miss, once the node serves."""
+
+    async def close(self) -> None:
+        """Stop."""
