@@ -129,7 +129,10 @@ class LogStorageStateRow:
     first_lossy_epoch: int | None = column(_INTEGER, "The first epoch that may lack entries after a crash.")
     last_lossy_epoch: int | None = column(_INTEGER, "The last such epoch.")
     dirty_ranges: str | None = column(_TEXT, "The LSNs at which it may lack entries after a crash; NULL: nowhere.")
-    healing: str | None = column(_TEXT, "What is done to get these entries back, or waited for.")
+    repair: str | None = column(
+        _TEXT,
+        "What is done to repair what is dirty, unreadable or missing of the log, or waited for; NULL: nothing is.",
+    )
     read_streams: int = column(_INTEGER, "Read streams of the log.")
 
 

@@ -174,7 +174,7 @@ class DonorContext:
         """Whether the log is in the cluster file no more. An old file says nothing of logs that came after it, whoever has it."""
         return self.config.log(log) is None and self.cluster.config_version <= self.config.version
 
-    def is_made_good(self, shard: ShardId, generation: Generation) -> bool:
+    def is_re_replicated(self, shard: ShardId, generation: Generation) -> bool:
         """Whether all that the shard held in that generation was certainly stored again elsewhere."""
         entry = self.set.find(shard, generation)
         return entry is not None and generation <= entry.restored

@@ -21,8 +21,8 @@ _SELDOM: Final = "comes about in one of a hundred seeds of rebuilding mode, or f
 _EVENT_LOG = "tests/unit/logdevice_py/event_log/test_rebuilding_set.py"
 _REPLICA = "tests/unit/server/event_log/test_replica.py"
 _SHARD_STATUS = "tests/unit/server/event_log/test_shard_status.py::TestParts"
-_HEALING = f"{_SHARD}/repair/test_healing.py::TestHealing"
-_RARE_HEALING = "comes together with a power cut that took something in few seeds"
+_DIRTY = f"{_SHARD}/repair/test_dirty_ranges.py::TestRepair"
+_RARE_DIRTY = "comes together with a power cut that took something in few seeds"
 _GIVING = f"{_SHARD}/rebuilding/test_rebuilding.py::TestGiving"
 _BROKEN_RULES = "tests/unit/client/read/test_fail_over.py::TestBrokenRules"
 
@@ -55,24 +55,24 @@ MARKS_ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
     "log_store_torn_log": (_DISK, f"{_MENDING}::TestWriteAheadLog::test_a_power_cut_may_have_torn_it"),
     "log_store_current_repaired": (_DISK, "tests/integration/test_damaged_files.py::test_current_is_written_again"),
     "dirty_range_has_an_end": (
-        _RARE_HEALING,
-        f"{_SHARD}/repair/test_healing.py::TestEndOfTheRange::test_the_sequencer_of_the_open_epoch_tells_it",
+        _RARE_DIRTY,
+        f"{_SHARD}/repair/test_dirty_ranges.py::TestEndOfTheRange::test_the_sequencer_of_the_open_epoch_tells_it",
     ),
-    "healing_beside_rebuilt_shard": (
-        _RARE_HEALING,
-        f"{_HEALING}::test_a_shard_whose_copies_were_all_stored_again_elsewhere_is_not_waited_for",
+    "repair_beside_rebuilt_shard": (
+        _RARE_DIRTY,
+        f"{_DIRTY}::test_a_shard_whose_copies_were_all_stored_again_elsewhere_is_not_waited_for",
     ),
-    "healing_met_damage": (_RARE_HEALING, f"{_HEALING}::test_a_copy_that_cannot_be_read_is_left_to_repair"),
-    "healing_not_authoritative": (
-        _RARE_HEALING,
-        f"{_HEALING}::test_what_several_lost_at_once_is_given_up_aloud_when_all_have_answered",
+    "repair_met_damage": (_RARE_DIRTY, f"{_DIRTY}::test_a_copy_that_cannot_be_read_is_left_to_repair"),
+    "repair_not_authoritative": (
+        _RARE_DIRTY,
+        f"{_DIRTY}::test_what_several_lost_at_once_is_given_up_aloud_when_all_have_answered",
     ),
-    "healing_of_what_was_not_given_here": (
-        _RARE_HEALING,
-        f"{_HEALING}::test_where_the_shard_was_given_nothing_there_is_nothing_to_lose",
+    "repair_of_what_was_not_given_here": (
+        _RARE_DIRTY,
+        f"{_DIRTY}::test_where_the_shard_was_given_nothing_there_is_nothing_to_lose",
     ),
-    "healing_without_history": (_RARE_HEALING, f"{_HEALING}::test_without_the_whole_history_nothing_is_decided"),
-    "healing_write_refused": (_RARE_HEALING, f"{_HEALING}::test_what_has_no_room_is_tried_again"),
+    "repair_without_history": (_RARE_DIRTY, f"{_DIRTY}::test_without_the_whole_history_nothing_is_decided"),
+    "repair_write_refused": (_RARE_DIRTY, f"{_DIRTY}::test_what_has_no_room_is_tried_again"),
     "event_log_stored_before_it_is_read": (
         _SELDOM,
         f"{_SHARD}/writing/test_drain_mark.py::test_it_takes_what_the_event_log_needs_until_it_has_read_that",
@@ -345,7 +345,7 @@ MARKS_ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
     ),
     "too_many_metadata_fetches": (
         "takes more shards that lost their disks at once than there are",
-        f"{_SHARD}/repair/test_metadata_regaining.py::TestAnswering::test_no_more_is_worked_on_than_a_few_at_a_time",
+        f"{_SHARD}/repair/test_metadata_resync.py::TestAnswering::test_no_more_is_worked_on_than_a_few_at_a_time",
     ),
     "repair_waits_for_donors": (
         _SELDOM,

@@ -91,7 +91,7 @@ class TestDamagedCopies:
         assert driver.stored() == [lsn(1, esn) for esn in range(1, 11)]
         assert driver.machines.repairs.damaged == {} or driver.machines.repairs.damaged[SYNC_LOG].empty
         assert [notice.kind for notice in driver.notices] == ["damage", "repaired"]
-        assert "1 stored again from" in driver.notices[-1].text
+        assert "1 re-replicated from" in driver.notices[-1].text
 
     def test_nothing_is_replaced_as_long_as_copies_may_be_missed(self) -> None:
         driver = filled(replace(SETTINGS, scrub_bytes_per_s=0))  # else it may be the scrubber that reads the history
@@ -106,7 +106,7 @@ class TestDamagedCopies:
     def test_shards_that_were_lost_and_rebuilt_are_left_out_of_account(self) -> None:
         """They vouch for nothing, for good; without that, damage would stay where two disks were replaced one after the other."""
         driver = filled(replace(SETTINGS, scrub_bytes_per_s=0))
-        driver.machines.repairs.is_made_good = lambda shard, generation: shard in OTHERS[2:] and generation == 1
+        driver.machines.repairs.is_re_replicated = lambda shard, generation: shard in OTHERS[2:] and generation == 1
         asked = find_damage(driver, 4)
         driver.turn(*(fetched(asked[shard], status=Status.REBUILDING, through=0) for shard in OTHERS[2:]))
         driver.turn(*(fetched(asked[shard], lsn(1, 4)) for shard in OTHERS[:2]))

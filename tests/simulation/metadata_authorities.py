@@ -42,7 +42,7 @@ class MetadataVouchers:
         domains = FailureDomains.by_file(kept_by.nodeset, kept_by.replication, cluster.config.location)
         vouching: list[tuple[ShardId, MemoryDisk]] = []
         for shard, machines in running_shards(cluster):
-            if machines.shard.vouches_for_metadata:
+            if machines.shard.metadata_authoritative:
                 vouching.append((shard, cluster.nodes[node_of(shard)].disks[shard]))
             else:
                 domains.set_authority(shard, Authority.UNDERREPLICATION)

@@ -271,7 +271,7 @@ class TestEndOfTheRange:
         assert driver.take(GetSeqState)
 
 
-class TestHealing:
+class TestRepair:
     def test_what_is_gone_is_fetched_and_the_mark_goes(self) -> None:
         driver = cut_off()
         questions = released(driver)
@@ -281,8 +281,8 @@ class TestHealing:
         assert driver.stored(ASYNC_LOG) == ALL
         assert dirty(driver) is None
         metrics = driver.node.metrics
-        assert (metrics.dirty_logs, metrics.copies_healed) == (0, len(LOST)), "what is here is not stored again"
-        assert [notice.kind for notice in driver.notices] == ["dirty ranges", "dirty ranges healed"]
+        assert (metrics.dirty_logs, metrics.dirty_copies_restored) == (0, len(LOST)), "what is here is not stored again"
+        assert [notice.kind for notice in driver.notices] == ["dirty ranges", "dirty ranges repaired"]
         driver.power_cut(surviving=0)
         assert driver.stored(ASYNC_LOG) == ALL, "it is synced"
 
@@ -342,7 +342,7 @@ class TestHealing:
         driver.advance(2 * SECOND)
         assert driver.stored(ASYNC_LOG) == ALL, "what is found is stored all the same"
         assert dirty(driver) == [(lsn(1, 0), lsn(1, 5))]
-        assert driver.machines.healing.explain(driver.log(ASYNC_LOG)) == "waits for N3:S0, N4:S0"
+        assert driver.machines.repairs.explain(driver.log(ASYNC_LOG)) == "waits for N3:S0, N4:S0"
         driver.turn(start(Lsn(lsn(1, 1)), LOST[-1], log=ASYNC_LOG))
         holders_answer(driver, asked(driver))
         assert dirty(driver) is None
@@ -380,15 +380,15 @@ class TestHealing:
         driver.advance(1000)
         assert driver.stored(ASYNC_LOG) == ALL[:4]
         assert dirty(driver) is None
-        assert driver.node.metrics.healings_given_up == 1
+        assert driver.node.metrics.crash_losses == 1
         kinds = [notice.kind for notice in driver.notices]
-        assert kinds == ["dirty ranges", "lost in a crash", "dirty ranges healed"]
+        assert kinds == ["dirty ranges", "lost in a crash", "dirty ranges repaired"]
         assert "e1n0 to e1n5" in driver.notices[1].text
         assert "of 1 logs some may be gone" in driver.notices[2].text
 
     def test_a_shard_whose_copies_were_all_stored_again_elsewhere_is_not_waited_for(self) -> None:
         driver = cut_off()
-        driver.machines.healing.is_made_good = lambda shard, generation: (shard, generation) == (OTHERS[3], 1)
+        driver.machines.repairs.is_re_replicated = lambda shard, generation: (shard, generation) == (OTHERS[3], 1)
         for shard, fetch in released(driver).items():
             if shard in OTHERS[:2]:
                 driver.turn(fetched(fetch, ALL if shard == OTHERS[0] else ()))
@@ -398,7 +398,7 @@ class TestHealing:
                 driver.turn(fetched(fetch, status=Status.REBUILDING))
         driver.advance(1000)
         assert dirty(driver) is None
-        assert driver.node.metrics.healings_given_up == 0, "a copyset of three does not fit on two"
+        assert driver.node.metrics.crash_losses == 0, "a copyset of three does not fit on two"
 
     def test_what_has_no_room_is_tried_again(self) -> None:
         driver = cut_off()
@@ -420,10 +420,10 @@ class TestHealing:
         driver.advance(1000)
         assert driver.take(Fetch) == []
         assert dirty(driver) is not None
-        assert driver.machines.healing.explain(driver.log(ASYNC_LOG)) == "waits for the metadata log to be readable"
+        assert driver.machines.repairs.explain(driver.log(ASYNC_LOG)) == "waits for the metadata log to be readable"
 
     def test_logs_take_turns(self) -> None:
-        driver = ShardDriver(replace(SETTINGS, healing_logs_max=1))
+        driver = ShardDriver(replace(SETTINGS, repair_logs_max=1))
         logs = [LogId(ASYNC_LOG + number) for number in range(3)]
         for log in logs:
             driver.turn(*stores(ALL[:2], log=log))
@@ -446,7 +446,7 @@ class TestHealing:
             for fetch in driver.take(Fetch):
                 driver.turn(fetched(fetch))
         assert driver.node.metrics.dirty_logs == 0
-        assert [notice.kind for notice in driver.notices] == ["dirty ranges", "dirty ranges healed"]
+        assert [notice.kind for notice in driver.notices] == ["dirty ranges", "dirty ranges repaired"]
 
     def test_where_the_shard_was_given_nothing_there_is_nothing_to_lose(self) -> None:
         driver = cut_off()
@@ -467,8 +467,8 @@ class TestHealing:
         driver.log(ASYNC_LOG).trim_point = lsn(1, 5)
         driver.advance(2 * SECOND)
         assert dirty(driver) is None
-        assert driver.machines.healing.dirty_logs == 0
-        assert driver.notices[-1].kind == "dirty ranges healed"
+        assert driver.machines.repairs.dirty_logs == 0
+        assert driver.notices[-1].kind == "dirty ranges repaired"
 
     def test_a_copy_that_cannot_be_read_is_left_to_repair(self) -> None:
         driver = cut_off()
@@ -483,7 +483,7 @@ class TestHealing:
         for shard, fetch in released(driver).items():
             driver.turn(fetched(fetch, ALL if shard == OTHERS[0] else (), wave=2))
         driver.advance(1000)
-        assert driver.node.metrics.copies_healed == len(ALL)
+        assert driver.node.metrics.dirty_copies_restored == len(ALL)
 
     def test_a_failed_disk_ends_it(self) -> None:
         driver = cut_off()

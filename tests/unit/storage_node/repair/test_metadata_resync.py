@@ -86,7 +86,7 @@ class TestAsking:
         driver.turn(answer(requests[OTHERS[2]], record(lsn(3, 1)), at=lsn(3, 1)))
         assert vouches(driver)
         assert driver.stored(LOG) == [lsn(1, 1), lsn(3, 1)]
-        assert driver.notices[-1].kind == "metadata regained"
+        assert driver.notices[-1].kind == "metadata resynced"
         assert not asked(driver)
 
     def test_that_is_known_after_a_restart(self) -> None:

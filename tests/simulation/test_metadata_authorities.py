@@ -9,7 +9,7 @@ from epoch_store.interface import WriterIdentity
 from logdevice_py.core.ids import InstanceId, NodeId, metadata_log_of
 from tests.history.stage import LOG, Stage
 from tests.simulation.history import Violation
-from tests.simulation.metadata_vouchers import MetadataVouchers
+from tests.simulation.metadata_authorities import MetadataVouchers
 
 
 def forget_a_record(stage: Stage) -> None:
