@@ -63,8 +63,8 @@ class SimOpening:
             disk.drop_failed(self._rng)
         store = MemoryLogStore(disk, self._settings)
         judgement = judge(store.found, empty=store.empty, cluster=cluster.config.uuid, shard=shard)
-        if judgement.verdict is IdentityVerdict.MOVE_ASIDE:
-            self._move_aside(disk, judgement.reason, own=False)
+        if judgement.verdict is IdentityVerdict.QUARANTINE:
+            self._quarantine(disk, judgement.reason, own=False)
             store = MemoryLogStore(disk, self._settings)
         kept = judgement.kept
         index = shard_index_of(shard)
@@ -92,7 +92,7 @@ class SimOpening:
         node = self._node
         disk = node.disks[shard]
         if kept is not None and generation != kept:
-            self._move_aside(disk, f"{format_shard(shard)} had generation {kept} and has {generation} from here on")
+            self._quarantine(disk, f"{format_shard(shard)} had generation {kept} and has {generation} from here on")
             store = MemoryLogStore(disk, self._settings)
         if self._begin(store, ShardMarker(self._cluster.config.uuid, shard, generation)):
             assert store.marker is not None
@@ -122,9 +122,9 @@ class SimOpening:
         if self._node.is_starting(self._run):
             self._epoch_store.submit([operation], done)
 
-    def _move_aside(self, disk: MemoryDisk, reason: str, *, own: bool = True) -> None:
+    def _quarantine(self, disk: MemoryDisk, reason: str, *, own: bool = True) -> None:
         """What lies on the disk counts no more; the shard begins empty."""
-        self._cluster.note(self._node.name, "moves aside", reason)
+        self._cluster.note(self._node.name, "quarantines", reason)
         self._cluster.fault_effects["identity_noticed"] += 1
         self._node.lost_data = True
         disk.replace({}, own=own)

@@ -240,7 +240,7 @@ class LogRebuilding:
         if state is not None and state.is_dirty(first, last):
             # what a crash took from here nobody else takes for his to give
             if not self._out_of_tries():
-                hit("rebuilding_waits_for_healing")
+                hit("rebuilding_waits_for_repair")
                 self._later(self._next_range, now)
                 return
             hit("rebuilding_dirty_range")

@@ -4,7 +4,7 @@ There: a replica that came back with an empty disk is trusted again by an operat
 trusted, each replaced disk takes from what the cluster can do without, until it stands still.
 
 Here: data logs leave the lost generation out of account when it is rebuilt. Metadata logs are not rebuilt: the shard gets the last record of each
-back, from an f-majority of the others, and vouches for them like any other (`storage_node/repair/metadata_resync.py`).
+back, from an f-majority of the others, and is authoritative for them like any other (`storage_node/repair/metadata_resync.py`).
 """
 
 from __future__ import annotations
@@ -65,13 +65,13 @@ def test_they_use_up_nothing_of_what_may_be_away() -> None:
     play()
 
 
-def test_the_schedule_notices_shards_that_never_vouch_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_schedule_notices_shards_that_are_never_authoritative_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(MetadataResync, "start", lambda self, now: None)
     with pytest.raises(Violation, match="a reader of everything"):
         play()
 
 
-def test_a_shard_vouches_for_nothing_before_those_are_back_that_may_have_what_it_lost() -> None:
+def test_a_shard_is_authoritative_for_nothing_before_those_are_back_that_may_have_what_it_lost() -> None:
     """Two disks are lost while a third node is away: a record may be on that one alone."""
     stage = Stage(nodes=5, replicate="node:3", extra=_SETTINGS)
     stage.acknowledged(stage.client())

@@ -241,7 +241,7 @@ def expired_too_early(original: Change) -> Change:
 
 
 @deliberate(
-    "a shard that lost unsynced entries in a power cut vouches for their epochs",
+    "a shard that lost unsynced entries in a power cut is authoritative for their epochs",
     (Shard, "_mark_dirty"),
     likely="power cuts",
 )
@@ -302,7 +302,7 @@ def removed_log_not_sealed(original: Change) -> Change:
 
 
 @deliberate(
-    "a shard that began afresh vouches for metadata logs before it has their records back",
+    "a shard in a new generation is authoritative for metadata logs before it has their records back",
     (MetadataResync, "start"),
 )
 def metadata_not_resynced(original: Change) -> Change:

@@ -15,7 +15,7 @@ _ROCKSDB_STORE = "tests/integration/test_rocksdb_store.py"
 _PLACEMENT = "tests/unit/logdevice_py/placement"
 _RECOVERY = "tests/unit/sequencer/recovery"
 _ROCKSDB = "tests/integration/test_rocksdb_store.py::TestService"
-_MENDING = "tests/integration/test_rocksdb_mending.py"
+_MENDING = "tests/integration/test_rocksdb_rewriting.py"
 _PARTITIONS = "tests/integration/test_rocksdb_partitions.py"
 _SELDOM: Final = "comes about in one of a hundred seeds of rebuilding mode, or fewer"
 _EVENT_LOG = "tests/unit/logdevice_py/event_log/test_rebuilding_set.py"
@@ -43,12 +43,12 @@ MARKS_ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
         f"{_PARTITIONS}::TestSpace::test_a_partition_that_one_log_needs_is_rewritten_without_the_others",
     ),
     "log_store_files_damaged": (_DISK, f"{_MENDING}::test_a_damaged_file_is_replaced_when_what_it_lost_is_restored"),
-    "log_store_partition_mended": (_DISK, f"{_MENDING}::test_a_damaged_file_is_replaced_when_what_it_lost_is_restored"),
+    "log_store_damage_rewritten": (_DISK, f"{_MENDING}::test_a_damaged_file_is_replaced_when_what_it_lost_is_restored"),
     "log_store_body_damaged": (
         _DISK,
         "tests/integration/test_rocksdb_large_entries.py::TestDamagedFiles::test_a_damaged_body_is_told_for_itself_and_restored",
     ),
-    "log_store_mending_waits": (
+    "log_store_rewriting_waits": (
         _DISK,
         f"{_MENDING}::test_a_damaged_file_stays_as_long_as_something_of_it_is_not_restored",
     ),
@@ -60,12 +60,12 @@ MARKS_ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
     ),
     "repair_beside_rebuilt_shard": (
         _RARE_DIRTY,
-        f"{_DIRTY}::test_a_shard_whose_copies_were_all_stored_again_elsewhere_is_not_waited_for",
+        f"{_DIRTY}::test_a_shard_whose_copies_were_all_re_replicated_is_not_waited_for",
     ),
     "repair_met_damage": (_RARE_DIRTY, f"{_DIRTY}::test_a_copy_that_cannot_be_read_is_left_to_repair"),
     "repair_not_authoritative": (
         _RARE_DIRTY,
-        f"{_DIRTY}::test_what_several_lost_at_once_is_given_up_aloud_when_all_have_answered",
+        f"{_DIRTY}::test_what_several_lost_at_once_is_reported_as_lost_when_all_have_answered",
     ),
     "repair_of_what_was_not_given_here": (
         _RARE_DIRTY,
@@ -140,7 +140,7 @@ MARKS_ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
     ),
     "log_store_corrupt_marker": (
         _DISK,
-        f"{_ROCKSDB_STORE}::TestIdentity::test_data_beside_a_marker_that_cannot_be_read_is_moved_aside",
+        f"{_ROCKSDB_STORE}::TestIdentity::test_data_beside_a_marker_that_cannot_be_read_is_quarantined",
     ),
     "log_store_write_delayed": (
         _DISK,

@@ -20,7 +20,7 @@ from tests.simulation.end_state import ENTRY_MAX, check_bounds, check_clean_epoc
 from tests.simulation.exclusive_writer import check_exclusive
 from tests.simulation.history import Observation, Violation
 from tests.simulation.invariants import Invariants
-from tests.simulation.metadata_authorities import MetadataVouchers
+from tests.simulation.metadata_authorities import MetadataAuthorities
 from tests.simulation.node_removals import NodeRemovals
 from tests.simulation.repairs import VanishedCopies, running_shards
 from tests.simulation.run_mode import RunMode
@@ -135,7 +135,7 @@ class _Run:
         self.scenario = scenario
         self.cluster = cluster
         self.loses = loses
-        self.vouchers = MetadataVouchers(cluster, scenario.logs)
+        self.authorities = MetadataAuthorities(cluster, scenario.logs)
         self.invariants = Invariants(cluster, scenario.logs, loses=loses)
         self.apps = Applications(
             scenario, cluster, random.Random(cluster.rng.getrandbits(64)), self.invariants, loses=loses
@@ -178,7 +178,7 @@ class _Run:
             self._advance(scenario.duration)
             check_bounds(self.apps)
             if not self.silent and not self.loses:
-                self.vouchers.check()
+                self.authorities.check()
         self.apps.stopping = True
         self.nemesis.stop()
         self.apps.calm()

@@ -11,10 +11,10 @@ from typing import Final
 from logdevice_py.core.ids import Generation, ShardId, format_shard
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import Timestamp
-from logdevice_py.tables.storage import AsideReason
+from logdevice_py.tables.storage import QuarantineReason
 from storage_node.log_store.identity import NO_GENERATION, IdentityVerdict, Judgement, ShardMarker, judge
 from storage_node.log_store.interface import Contents
-from storage_node.log_store.rocksdb.moved_aside import move_aside
+from storage_node.log_store.rocksdb.quarantine import quarantine
 from storage_node.log_store.rocksdb.store import RocksLogStore
 from storage_node.log_store.rocksdb.store_lock import find_user, says_locked
 from storage_node.log_store.settings import LogStoreSettings
@@ -95,8 +95,8 @@ class ShardOpening:
         except DamagedStoreError as error:
             if not give_up_damaged:
                 raise
-            aside = await self._move_aside(AsideReason.DAMAGED)
-            self.report(f"{error.detail}; the damaged store is given up and lies in {aside}")
+            aside = await self._quarantine(QuarantineReason.DAMAGED)
+            self.report(f"{error.detail}; the damaged store is quarantined in {aside}")
             return await self._open()
 
     async def _open(self) -> tuple[RocksLogStore, Contents]:
@@ -105,10 +105,10 @@ class ShardOpening:
         try:
             judgement = self._judge(store)
             self.admit(judgement)
-            if judgement.verdict is IdentityVerdict.MOVE_ASIDE:
+            if judgement.verdict is IdentityVerdict.QUARANTINE:
                 report(judgement.reason)
                 store.abandon()
-                report(f"the foreign store lies in {await self._move_aside(AsideReason.FOREIGN)}")
+                report(f"the store is quarantined in {await self._quarantine(QuarantineReason.FOREIGN)}")
                 store = await self._open_store()
             kept = judgement.kept
             birth = b"" if kept is not None else await self._name_disk(store, judgement.birth)
@@ -116,13 +116,13 @@ class ShardOpening:
             if kept is not None and generation != kept:
                 # epochs name the generation that they are stored on: no request for what lies here would ever be answered
                 store.abandon()
-                aside = await self._move_aside(AsideReason.REPLACED)
+                aside = await self._quarantine(QuarantineReason.REPLACED)
                 report(
-                    f"the store in {directory} had generation {kept}, which was given up when a later one began: its data counts "
+                    f"the store in {directory} had generation {kept}, which ended when a later one began: its data counts "
                     f"no more and lies in {aside}; the shard begins empty as generation {generation}"
                 )
                 store = await self._open_store()
-            if judgement.verdict is IdentityVerdict.START_AFRESH and generation > 1:
+            if judgement.verdict is IdentityVerdict.NEW_GENERATION and generation > 1:
                 report(f"{judgement.reason}, and was not before: it begins as generation {generation}")
             await self._adopt(store, ShardMarker(self.cluster, self.shard, generation))
             try:
@@ -158,5 +158,5 @@ class ShardOpening:
     async def _open_store(self) -> RocksLogStore:
         return await asyncio.to_thread(open_store, self.directory, self.settings, self.shard)
 
-    async def _move_aside(self, reason: AsideReason) -> str:
-        return await asyncio.to_thread(move_aside, self.directory, reason)
+    async def _quarantine(self, reason: QuarantineReason) -> str:
+        return await asyncio.to_thread(quarantine, self.directory, reason)

@@ -115,7 +115,7 @@ def fetched(
 
 
 def holders_answer(driver: ShardDriver, questions: dict[ShardId, Fetch]) -> None:
-    """Two of the others hold everything, two nothing; all vouch."""
+    """Two of the others hold everything, two nothing; all are authoritative."""
     for shard, fetch in questions.items():
         driver.turn(fetched(fetch, ALL if shard in SHARDS[1:3] else ()))
     driver.advance(1000)
@@ -309,7 +309,7 @@ class TestRepair:
         driver.let_go()
         assert dirty(driver) is not None
 
-    def test_only_what_is_released_is_healed(self) -> None:
+    def test_only_what_is_released_is_repaired(self) -> None:
         driver = cut_off()
         questions = released(driver, lsn(1, 3))
         for shard, fetch in questions.items():
@@ -324,7 +324,7 @@ class TestRepair:
         assert dirty(driver) is None
         assert driver.stored(ASYNC_LOG) == ALL
 
-    def test_an_answer_that_covers_a_part_heals_that_part(self) -> None:
+    def test_an_answer_that_covers_a_part_repairs_that_part(self) -> None:
         driver = cut_off()
         for shard, fetch in released(driver).items():
             short = shard == SHARDS[1]
@@ -347,7 +347,7 @@ class TestRepair:
         holders_answer(driver, asked(driver))
         assert dirty(driver) is None
 
-    def test_those_who_vouch_are_enough_when_no_copyset_fits_on_the_rest(self) -> None:
+    def test_those_who_are_authoritative_are_enough_when_no_copyset_fits_on_the_rest(self) -> None:
         driver = cut_off()
         questions = released(driver)
         for shard in OTHERS[:3]:
@@ -358,16 +358,16 @@ class TestRepair:
         assert dirty(driver) is None
 
     @pytest.mark.parametrize("status", [Status.REBUILDING, Status.AGAIN, Status.OVERLOADED, Status.FAILED])
-    def test_who_does_not_vouch_is_waited_for(self, status: Status) -> None:
+    def test_who_is_not_authoritative_is_waited_for(self, status: Status) -> None:
         driver = cut_off()
         for shard, fetch in released(driver).items():
-            vouches = shard in OTHERS[:2]
-            driver.turn(fetched(fetch, ALL[:4] if vouches else (), status=Status.OK if vouches else status))
+            authoritative = shard in OTHERS[:2]
+            driver.turn(fetched(fetch, ALL[:4] if authoritative else (), status=Status.OK if authoritative else status))
         driver.advance(1000)
         assert dirty(driver) == [(lsn(1, 0), lsn(1, 5))]
         assert lsn(1, 4) in driver.stored(ASYNC_LOG)
 
-    def test_what_several_lost_at_once_is_given_up_aloud_when_all_have_answered(self) -> None:
+    def test_what_several_lost_at_once_is_reported_as_lost_when_all_have_answered(self) -> None:
         driver = cut_off()
         questions = released(driver)
         for shard, fetch in questions.items():
@@ -386,7 +386,7 @@ class TestRepair:
         assert "e1n0 to e1n5" in driver.notices[1].text
         assert "of 1 logs some may be gone" in driver.notices[2].text
 
-    def test_a_shard_whose_copies_were_all_stored_again_elsewhere_is_not_waited_for(self) -> None:
+    def test_a_shard_whose_copies_were_all_re_replicated_is_not_waited_for(self) -> None:
         driver = cut_off()
         driver.machines.repairs.is_re_replicated = lambda shard, generation: (shard, generation) == (OTHERS[3], 1)
         for shard, fetch in released(driver).items():
@@ -528,7 +528,7 @@ class TestAnswers:
         assert (answer.status, answer.lossy) == (Status.REBUILDING, False)
 
 
-def test_an_epoch_that_is_healed_is_not_doubtful_to_recovery() -> None:
+def test_an_epoch_that_is_repaired_is_not_doubtful_to_recovery() -> None:
     driver = cut_off()
     holders_answer(driver, released(driver))
     driver.turn(seal(1, log=ASYNC_LOG))
