@@ -1,7 +1,7 @@
 """COMPARE and FETCH: what a shard tells another one about copies that both should have.
 
 A shard speaks only of what is released here, or of metadata logs, whose entries are true whenever they are stored: what lies at such an LSN
-never changes, so a copy of it that is sound may be stored again anywhere.
+never changes, so a copy of it that is sound may be stored anywhere.
 """
 
 from __future__ import annotations

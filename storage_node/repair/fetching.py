@@ -82,8 +82,6 @@ class CopyFetcher:
         self._answers: dict[ShardId, FetchAnswer] = {}
         self._one_is_enough = False
         self._requests = ShardRequests(shard, request_ids, lambda now: done(self._answers, now))
-        self.on_peer_down: Callable[[PeerId, Micros], None] = self._requests.on_peer_down
-        self.cancel: Callable[[], None] = self._requests.cancel
 
     def ask(
         self, log: LogId, interval: EpochInterval, first: Lsn, last: Lsn, now: Micros, *, one_is_enough: bool = False
@@ -130,6 +128,14 @@ class CopyFetcher:
             self._requests.end(now)
         else:
             self._requests.end_if_answered(now)
+
+    def on_peer_down(self, peer: PeerId, now: Micros) -> None:
+        """Its answer is lost."""
+        self._requests.on_peer_down(peer, now)
+
+    def cancel(self) -> None:
+        """Nobody wants to know any more."""
+        self._requests.cancel()
 
 
 def best_copies(state: LogState, holder: ShardId, answers: Answers, first: Lsn, through: Lsn) -> FoundCopies:

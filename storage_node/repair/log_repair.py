@@ -289,6 +289,7 @@ class LogRepair:
 
     def _ask(self, now: Micros) -> None:
         """Ask the others about a part, passing over those that cannot be repaired now."""
+        self.log.replaced = None
         while self._parts and self._is_passed_over(self._part, now):
             self._parts.pop()
         if not self._parts:
@@ -301,7 +302,8 @@ class LogRepair:
             return
         self.state = RepairState.FETCHING
         self.overtaken = False
-        self.log.replaced = (part.first, part.last) if part.kind is RangeKind.UNREADABLE else None
+        if part.kind is RangeKind.UNREADABLE:
+            self.log.replaced = part.first, part.last
         # one copy is as good as several, where nothing has to be replaced
         one_is_enough = part.kind is RangeKind.MISSING and part.first == part.last
         self._fetcher.ask(self.log.log, part.interval, part.first, part.last, now, one_is_enough=one_is_enough)

@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from itertools import pairwise
 
-from logdevice_py.core.ids import LogId
+from logdevice_py.core.ids import LogId, NodeId, shard_id
+from logdevice_py.core.machine import Outbox, TimerWheel
 from logdevice_py.core.status import Status
-from logdevice_py.core.units import MILLISECOND, SECOND
+from logdevice_py.core.units import MILLISECOND, SECOND, Timestamp
 from logdevice_py.protocol.messages import Fetch, GetSeqState
-from tests.unit.storage_node.fakes import ASYNC_LOG, SEQUENCER, SYNC_LOG, ShardDriver, interval, lsn, release, stores
+from storage_node.log_store.identity import ShardMarker
+from storage_node.log_store.memory import MemoryDisk, MemoryLogStore
+from storage_node.node import StorageNode
+from tests.unit.storage_node.fakes import (
+    ASYNC_LOG,
+    ME,
+    SEQUENCER,
+    SYNC_LOG,
+    ShardDriver,
+    interval,
+    lsn,
+    release,
+    stores,
+)
 from tests.unit.storage_node.repair.test_dirty_ranges import ALL, LOST, SETTINGS, cut_off, dirty, fetched, seq_state
 
 
@@ -86,3 +101,20 @@ def test_what_cannot_be_repaired_is_tried_less_and_less_often_up_to_a_limit() ->
     waits = [(later - earlier) / SECOND for earlier, later in pairwise(began)]
     for wait, least in zip(waits, (0.5, 1, 2, 4, 4), strict=True):
         assert least <= wait <= 1.25 * least + 0.01
+
+
+def test_the_ranges_of_all_shards_of_a_node_are_counted_together() -> None:
+    driver = ShardDriver(SETTINGS)
+    shards = ME, shard_id(NodeId(0), 1)
+    stores = [MemoryLogStore(MemoryDisk(), driver.store_settings) for _ in shards]
+    for shard, store in zip(shards, stores, strict=True):
+        store.adopt(ShardMarker(b"u" * 16, shard, driver.generation), boot="", now=Timestamp(driver.now))
+    contents = [store.load() for store in stores]
+    node = StorageNode(
+        NodeId(0), driver.config, SETTINGS, Outbox(), TimerWheel(), random.Random(1), driver.view, contents
+    )
+    for machines in node.shards.values():
+        machines.repairs.note_unreadable(machines.shard.log(ASYNC_LOG), ALL[0], ALL[0])
+    assert node.metrics.damaged_ranges == 2
+    next(iter(node.shards.values())).fail(driver.now)
+    assert node.metrics.damaged_ranges == 1
