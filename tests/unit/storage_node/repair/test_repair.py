@@ -1,4 +1,4 @@
-"""Damaged and missing copies are stored again from other shards; the scrubber finds what nobody reads."""
+"""Unreadable and missing copies are repaired from other shards; the scrubber finds what nobody reads."""
 
 from __future__ import annotations
 
