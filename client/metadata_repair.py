@@ -1,4 +1,4 @@
-"""Has records of metadata logs stored again that cannot be read, or that too few shards vouch for.
+"""Has records of metadata logs stored again that cannot be read, or that too few shards are authoritative for.
 
 The sequencer of the log can do that: the epoch store tells it what the record says. It is only asked; readers see what came of it when they read
 the metadata log the next time.

@@ -5,7 +5,7 @@ store had its content before; so the entry needs no recovery, and repeating the 
 
 When every shard of the copyset has answered, each is asked once more whether it has its copy. So there was an instant at which all had it. Without
 that one may have answered and then lost its disk before another one stored its copy: a shard that gets back what its earlier generation held, by
-asking the others (`storage_node/repair/metadata_regaining.py`), would miss the entry.
+asking the others (`storage_node/repair/metadata_resync.py`), would miss the entry.
 """
 
 from __future__ import annotations

@@ -27,7 +27,6 @@ from logdevice_py.tables.storage import CopiesState, UnderReplicatedLogsRow
 from server.lost_copies import LossyEpochs, ShardsPresent, lossy_epochs, restored_by
 from storage_node.log_store.interface import ReadResult
 from storage_node.log_store.wanted import members, no_body
-from storage_node.repair.copies import settled_until
 
 if TYPE_CHECKING:
     from server.node_view import NodeView
@@ -221,7 +220,7 @@ class CopyReview:
             first = max(
                 lossy.first, Lsn(state.trim_point + 1), Lsn(looked_through.get((shard, lossy), LSN_INVALID) + 1)
             )
-            last = min(lossy.last, settled_until(state))
+            last = min(lossy.last, state.immutable_through)
             if first > last or not service.view.directory.overlapping(log_id, first, last):
                 return None
             result = await self._read(shard, log_id, first, last)

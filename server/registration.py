@@ -84,7 +84,7 @@ class ShardRegistration:
         elif result.status is not Status.EMPTY:
             raise self._failed(result)
         if not self.directory.is_dir() or not any(self.directory.iterdir()):
-            self._admit(Judgement(IdentityVerdict.START_AFRESH, "there is no store"), missing=True)
+            self._admit(Judgement(IdentityVerdict.NEW_GENERATION, "there is no store"), missing=True)
 
     @property
     def _registered(self) -> Generation | None:
@@ -117,7 +117,7 @@ class ShardRegistration:
         self._found_incarnation = judgement.incarnation
 
     def _admit(self, judgement: Judgement, *, missing: bool) -> None:
-        begun = judgement.verdict is IdentityVerdict.START_AFRESH and self._was_begun(judgement.birth)
+        begun = judgement.verdict is IdentityVerdict.NEW_GENERATION and self._was_begun(judgement.birth)
         text = why_refused(
             judgement,
             self._registered,

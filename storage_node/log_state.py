@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from logdevice_py.core.ids import LogId, NodeId
+from logdevice_py.core.ids import LogId, NodeId, is_metadata_log
 from logdevice_py.core.lsn import EPOCH_INVALID, LSN_INVALID, Epoch, Esn, Lsn, epoch_of
 from logdevice_py.core.units import Micros
 from storage_node.epochs.recovered_epochs import RecoveredEpochs
@@ -135,6 +135,11 @@ class LogState:
     def known_released(self) -> Lsn:
         """Everything up to here is fully replicated and of recovered epochs, as a sequencer said; this shard may still have to purge before it shows it."""
         return max(self.last_released, self.held_release)
+
+    @property
+    def immutable_through(self) -> Lsn:
+        """Up to here what the log holds never changes: what is released; of metadata logs, whose entries are true whenever they are stored, all of it."""
+        return self.highest if is_metadata_log(self.log) else self.last_released
 
     @property
     def sealed(self) -> Epoch:

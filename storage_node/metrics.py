@@ -59,9 +59,9 @@ class StorageMetrics:
     dirty_logs: int = gauge(
         "Logs of shards that may have lost entries in a crash and have not got them back yet.", unit="logs"
     )
-    copies_healed: int = counter("Copies that a crash had taken and that were stored again.", unit="entries")
-    healings: int = counter("Attempts to get back what a crash took of a log.", unit="logs")
-    healings_given_up: int = counter(
+    dirty_copies_restored: int = counter("Copies that a crash had taken and that are stored again.", unit="entries")
+    repairs: int = counter("Attempts to repair what is dirty, unreadable or missing of a log.", unit="logs")
+    crash_losses: int = counter(
         "Times that entries of a log may have lost all their copies in crashes: nobody has more of them.", unit="logs"
     )
     copies_sent: int = counter("Copies sent to shards that lost theirs.", unit="entries")

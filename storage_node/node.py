@@ -66,10 +66,9 @@ from storage_node.rebuilding.context import AskSequencer, DonorContext
 from storage_node.rebuilding.donor import ShardDonor
 from storage_node.rebuilding.receiver import RebuildStoreHandler
 from storage_node.repair.copies import CopiesHandler
-from storage_node.repair.healing import HealingQueue
 from storage_node.repair.metadata_copies import MetadataCopiesHandler
-from storage_node.repair.metadata_regaining import MetadataRegaining
-from storage_node.repair.repair import RepairQueue
+from storage_node.repair.metadata_resync import MetadataResync
+from storage_node.repair.repair_queue import RepairQueue
 from storage_node.repair.scrub import Scrubber
 from storage_node.retention.removed_logs import RemovedLogs
 from storage_node.retention.retention import AgreedClock, Retention
@@ -94,10 +93,9 @@ class ShardMachines:
         "copies",
         "digest",
         "donor",
-        "healing",
         "look_up",
         "metadata_copies",
-        "metadata_regaining",
+        "metadata_resync",
         "purges",
         "rebuild_store",
         "release",
@@ -125,13 +123,12 @@ class ShardMachines:
         self.release = ReleaseHandler(shard, self.purges)
         self.clean = CleanHandler(shard, self.purges, self._clean_moved)
         self.seal = SealHandler(shard)
-        self.repairs = RepairQueue(shard, start_reader, request_ids)
-        self.healing = HealingQueue(shard, cluster, start_reader, request_ids, self.repairs.found_damage)
+        self.repairs = RepairQueue(shard, cluster, start_reader, request_ids)
         self.store = StoreHandler(shard, self.release.release, self.repairs)
         self.scrubber = Scrubber(shard, self.repairs, start_reader, request_ids, wall)
         self.copies = CopiesHandler(shard, self.repairs.found_damage)
         self.metadata_copies = MetadataCopiesHandler(shard, self.repairs.found_damage)
-        self.metadata_regaining = MetadataRegaining(shard, request_ids, cluster, self.repairs.store_begins)
+        self.metadata_resync = MetadataResync(shard, request_ids, cluster, self.repairs.store_begins)
         self.digest = DigestHandler(shard, self.repairs.found_damage)
         self.catchup = CatchupQueue(shard, self.repairs.found_damage)
         self.trim = TrimHandler(shard)
@@ -149,7 +146,7 @@ class ShardMachines:
         self.shard.drain_mark.is_obeyed = True
         self.shard.judge_writable()
         self.donor = ShardDonor(self.shard, self.purges, self.rebuild_store, context, self.repairs.found_damage)
-        self.healing.is_made_good = self.repairs.is_made_good = context.is_made_good
+        self.repairs.is_re_replicated = context.is_re_replicated
         self.purges.is_given_up = context.is_given_up
 
     def end_turn(self, now: Micros) -> None:
@@ -160,8 +157,7 @@ class ShardMachines:
         self.trim_exchange.start(now)
         self.removed.start(now)
         self.scrubber.start(now)
-        self.healing.start(now)
-        self.metadata_regaining.start(now)
+        self.metadata_resync.start(now)
         self.purges.on_turn_end(now)
         self.repairs.on_turn_end(now)
         shard.writes.flush(now)
@@ -178,8 +174,7 @@ class ShardMachines:
             self.donor.stop()
         self.purges.stop_all()
         self.repairs.stop_all()
-        self.healing.stop_all()
-        self.metadata_regaining.stop()
+        self.metadata_resync.stop()
         self.scrubber.stop()
         self.catchup.fail_all()
         for state in self.shard.logs.values():
@@ -334,7 +329,6 @@ class StorageNode:
             for machines in self.shards.values():
                 machines.purges.on_digested(message, now)
                 machines.repairs.on_digested(message, now)
-                machines.healing.on_digested(message, now)
                 machines.scrubber.on_digested(message, now)
                 if machines.donor is not None:
                     machines.donor.on_digested(message, now)
@@ -344,13 +338,12 @@ class StorageNode:
         elif type(message) is Fetched:
             for machines in self.shards.values():
                 machines.repairs.on_fetched(message, now)
-                machines.healing.on_fetched(message, now)
         elif type(message) is MetadataFetched:
             for machines in self.shards.values():
-                machines.metadata_regaining.on_metadata_fetched(message, now)
+                machines.metadata_resync.on_metadata_fetched(message, now)
         elif type(message) is SeqState:
             for machines in self.shards.values():
-                machines.healing.on_seq_state(message, now)
+                machines.repairs.on_seq_state(message, now)
         elif type(message) is EpochRecoveryMetadata:
             for machines in self.shards.values():
                 machines.purges.on_recovery_metadata(message, now)
@@ -373,9 +366,8 @@ class StorageNode:
             machines.look_up.on_peer_down(peer)
             machines.purges.on_peer_down(peer, now)
             machines.repairs.on_peer_down(peer, now)
-            machines.healing.on_peer_down(peer, now)
             machines.scrubber.on_peer_down(peer, now)
-            machines.metadata_regaining.on_peer_down(peer, now)
+            machines.metadata_resync.on_peer_down(peer, now)
             if machines.donor is not None:
                 machines.donor.on_peer_down(peer, now)
         if self.rebuilding is not None:
@@ -385,8 +377,8 @@ class StorageNode:
         """A node can be reached again."""
         for machines in self.shards.values():
             machines.purges.on_peer_up(peer, now)
-            machines.healing.on_peer_up(now)
-            machines.metadata_regaining.on_peer_up(peer, now)
+            machines.repairs.on_peer_up(now)
+            machines.metadata_resync.on_peer_up(peer, now)
 
     def on_peer_congested(self, peer: PeerId, now: Micros) -> None:
         """The connection's send buffer is full: read streams pause until `on_peer_drained`."""
@@ -437,7 +429,7 @@ class StorageNode:
             machines.shard.on_config(config)
             if machines.donor is not None:
                 machines.donor.judge_mark()
-            machines.metadata_regaining.start(now)  # what has come before proves nothing by this file
+            machines.metadata_resync.start(now)  # what has come before proves nothing by this file
             machines.removed.on_config()
             if machines.retention is not None:
                 machines.retention.on_config()

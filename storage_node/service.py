@@ -36,7 +36,7 @@ from storage_node.log_store.interface import (
 )
 from storage_node.log_store.metrics import LogStoreMetrics
 from storage_node.log_store.rocksdb import RocksLogStore
-from storage_node.log_store.rocksdb.damage_watch import DamageWatch
+from storage_node.log_store.rocksdb.file_checker import FileChecker
 from storage_node.log_store.rocksdb.shard_opening import Register, ShardOpening
 from storage_node.log_store.rocksdb.sync_thread import SyncThread
 from storage_node.log_store.rocksdb.warmer import Warmer
@@ -91,7 +91,7 @@ class ShardService:
         self._was_refusing = False
         self._trouble = ""
         """What upkeep failed with when it was last tried."""
-        self._damage = DamageWatch(
+        self._damage = FileChecker(
             store, contents.marker.shard, settings, self.metrics, wall, report, self._tell_damage
         )
         self._sync_thread = SyncThread(store, settings.sync_delay_us, self._on_synced)
@@ -116,7 +116,7 @@ class ShardService:
     ) -> ShardService:
         """Open a shard's store, whoever's it is, and make sure that it is the shard's own.
 
-        A store that belongs to another shard or cluster, or to nobody, is moved to ``<directory>.foreign-<n>``, one of an earlier
+        A store that belongs to another shard or cluster, or to nobody, is quarantined as ``<directory>.foreign-<n>``, one of an earlier
         generation to ``<directory>.replaced-<n>``; never is one deleted. The marker with the generation that `register` returns is
         durable before this returns.
 
@@ -127,7 +127,7 @@ class ShardService:
             wall: the node's wall clock.
             report: gets sentences for the operator.
             admit: raises when what was found must not be used nor replaced; the store is then left as it is.
-            give_up_damaged: a store that cannot be opened is moved to ``<directory>.damaged-<n>``, and the shard begins afresh.
+            give_up_damaged: a store that cannot be opened is quarantined as ``<directory>.damaged-<n>``, and the shard starts a new generation.
 
         Raises:
             LogDeviceError: `DamagedStoreError`: the store cannot be opened; `StoreInUseError`: it is open already; or what `admit`,

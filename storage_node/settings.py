@@ -149,22 +149,20 @@ class StorageSettings:
         sim=(1, 256 << 10),
         doc="How much is read and compared at a time.",
     )
-    healing_logs_max: int = setting(
-        8, unit="logs", lo=1, sim=(1, 8), doc="Logs of a shard of which it is fetched at a time what a crash took."
-    )
-    healing_bytes_per_s: int = setting(
+    repair_logs_max: int = setting(8, unit="logs", lo=1, sim=(1, 8), doc="Logs of a shard that are repaired at a time.")
+    repair_bytes_per_s: int = setting(
         32 << 20,
         unit="bytes/s",
         lo=4096,
         sim=(64 << 10, 32 << 20),
-        doc="How much a shard fetches from others in a second to get back what a crash took.",
+        doc="How much a shard fetches from others in a second to repair dirty ranges, and in a metadata resync.",
     )
-    healing_retry_max_us: int = setting(
+    repair_retry_max_us: int = setting(
         30_000_000,
         unit="us",
         lo=1_000,
         sim=(1_000_000, 10_000_000),
-        doc="Longest wait before it is tried again to get back what a crash took of a log.",
+        doc="Longest wait between attempts to repair a log.",
     )
     consolidate_esns_max: int = setting(
         1000,

@@ -29,7 +29,7 @@ from storage_node.log_store.interface import Contents, EpochMetadataKind, LogMet
 from storage_node.lsn_ranges import add_range, join_nearest
 from storage_node.metrics import StorageMetrics
 from storage_node.reading.shard_reads import ShardReads
-from storage_node.rebuilding.given_copies import GivenCopies
+from storage_node.repair.donated_copies import DonatedCopies
 from storage_node.settings import StorageSettings
 from storage_node.stored_metadata import (
     SoftSealValue,
@@ -69,8 +69,8 @@ class Shard:
         self.generation: Final[Generation] = contents.marker.generation
         self.metadata_whole_for = contents.metadata_whole_for
         """What it lost of metadata logs, with copysets among these shards, it has got back."""
-        self.vouches_for_metadata = self.generation <= 1
-        """It has what it ever was to keep of metadata logs, earlier generations included: see `MetadataRegaining`."""
+        self.metadata_authoritative = self.generation <= 1
+        """It has what it ever was to keep of metadata logs, earlier generations included: see `MetadataResync`."""
         self.config = config
         self.settings = settings
         """Those in force; machines look here whenever they need one."""
@@ -89,7 +89,7 @@ class Shard:
         self.writes: Final = ShardWrites(self.shard, outbox, tokens, metrics, self.append_delay)
         self.drain_mark: Final = DrainMark(contents.drain, self.writes)
         self.recovery_stores: Final = RecoveryStores()
-        self.given: Final = GivenCopies()
+        self.donated: Final = DonatedCopies()
         self.logs: Final[dict[LogId, LogState]] = {}
         self.removed: Final[dict[LogId, int]] = {}
         """Logs that the disk says are not in the cluster file, and for how many microseconds that was seen."""

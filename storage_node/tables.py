@@ -68,7 +68,7 @@ def shards_rows(
 ) -> Iterator[ShardsRow]:
     """Table `shards`; what the disk says comes from the functions."""
     for index, machines in _shards(node, constraints):
-        shard, awaited = machines.shard, machines.metadata_regaining.waits_for
+        shard, awaited = machines.shard, machines.metadata_resync.waits_for
         status = shard.status()
         yield ShardsRow(
             shard=index,
@@ -81,7 +81,7 @@ def shards_rows(
             uncompared_ranges=machines.scrubber.uncompared_before,
             scrubbing_log=machines.scrubber.log,
             damaged_ranges=machines.repairs.damaged_ranges,
-            dirty_logs=machines.healing.dirty_logs,
+            dirty_logs=machines.repairs.dirty_logs,
             metadata_awaited=None if awaited is None else ", ".join(map(format_shard, awaited)),
             logs=len(shard.logs),
             read_streams=machines.catchup.stream_count(),
@@ -148,7 +148,7 @@ def log_storage_state_rows(node: StorageNode, constraints: Constraints) -> Itera
             first_lossy_epoch=dirty_first or None,
             last_lossy_epoch=dirty_last or None,
             dirty_ranges=format_ranges(state.dirty) if state.dirty else None,
-            healing=machines.healing.explain(state),
+            repair=machines.repairs.explain(state),
             read_streams=state.read_streams,
         )
 

@@ -86,7 +86,7 @@ def enough(parts: LogParts, answers: Mapping[ShardId, Any], above: int) -> bool:
 
     A shard counts for a part of the log when it knows all of the part and lost nothing of it. When those that lost something are too many,
     everybody who may have anything must have answered, and know all of the part: of what it still has, it shows what it knows to be released.
-    A shard that began afresh has nothing.
+    A shard in a new generation has nothing.
     """
     for interval, end, domains in parts:
         if end <= above:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from client.cli.program import EXIT_DATA_LOSS, EXIT_OK, EXIT_UNANSWERED, EXIT_UNHEALTHY
 from client.node_tables import NodeAsker, as_dicts
-from ldquery.ctl.lost_shards import drains, lacking_metadata, unfinished, without_vouchers
+from ldquery.ctl.lost_shards import drains, lacking_metadata, unfinished, without_authority
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.core.ids import NodeId, format_shard, node_of, parse_shard
 from logdevice_py.core.lsn import format_lsn
@@ -139,7 +139,7 @@ def _add_lost_shards(config: ClusterConfig, health: Health, found: Mapping[str, 
             health.notes.append(f"{shard} {text}")
         else:
             _blame(health, shard, text)
-    afresh, what_follows = without_vouchers(config, lacking_metadata(_all_of(found, "shards")))
+    afresh, what_follows = without_authority(config, lacking_metadata(_all_of(found, "shards")))
     for each in afresh:
         _blame(health, format_shard(each), what_follows)
 

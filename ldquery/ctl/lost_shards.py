@@ -1,4 +1,4 @@
-"""What ``ldctl status`` says of shards that are lost, drained, or began afresh; the nodes told it from memory."""
+"""What ``ldctl status`` says of shards that are lost, drained, or started a new generation; the nodes told it from memory."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _told(row: Mapping[str, Any]) -> str:
 
 
 def lacking_metadata(rows: Iterable[Mapping[str, Any]]) -> set[ShardId]:
-    """Shards that began afresh and cannot vouch for what they held of metadata logs, until they have got it back.
+    """Shards in a new generation that are not authoritative for what they held of metadata logs, until they have got it back.
 
     Args:
         rows: of table `shards`.
@@ -55,8 +55,8 @@ def lacking_metadata(rows: Iterable[Mapping[str, Any]]) -> set[ShardId]:
     return {shard_id(NodeId(row["node_id"]), row["shard"]) for row in rows if row["metadata_awaited"] is not None}
 
 
-def without_vouchers(config: ClusterConfig, lacking: Collection[ShardId]) -> tuple[list[ShardId], str]:
-    """Shards that cannot vouch for metadata logs, when no more than those may be silent, and what follows from that. Empty: others may be away,
+def without_authority(config: ClusterConfig, lacking: Collection[ShardId]) -> tuple[list[ShardId], str]:
+    """Shards that are not authoritative for metadata logs, when no more than those may be silent, and what follows from that. Empty: others may be away,
     or there are no such shards."""
     kept_by = config.metadata_log
     lost = [shard for shard in kept_by.nodeset if shard in lacking]
@@ -72,6 +72,6 @@ def without_vouchers(config: ClusterConfig, lacking: Collection[ShardId]) -> tup
     if not lost or not awaited:
         return [], ""
     return lost, (
-        "began afresh and has not got back yet what it held of metadata logs: that, and who has to read one (readers, the event log, rebuilding), "
+        "started a new generation and has not got back yet what it held of metadata logs: that, and who has to read one (readers, the event log, rebuilding), "
         f"waits while one of these is away: {named(awaited, 'others')}"
     )

@@ -80,7 +80,7 @@ class NodeConfig:
 class MetadataLogConfig:
     """Where the metadata logs of all logs are kept.
 
-    Growing the nodeset is safe at any time, by nodes that run: shards that once lost their disks do not vouch for metadata logs until each
+    Growing the nodeset is safe at any time, by nodes that run: shards that once lost their disks are not authoritative for metadata logs until each
     that joins has told them what it has, and readers may have to wait for that. A shard may be taken out of it only when its copies are no longer needed: an f-majority of the
     smaller nodeset need not meet the copysets of the larger one.
     """

@@ -83,11 +83,11 @@ class _Shard:
     position: Lsn = LSN_OLDEST
     """From here on nothing is known."""
     complete: bool = False
-    """It vouches for having told everything."""
+    """It is authoritative: it has told everything."""
     rebuilding: bool = False
     """It answered REBUILDING: it may have lost data."""
     told: bool = False
-    """All that it has was told, whether it vouches for that or not."""
+    """All that it has was told, whether it is authoritative for that or not."""
     damaged: Lsn = LSN_INVALID
     """The last LSN at which it holds something that it cannot read, or that is no record."""
     authority: Authority = Authority.FULLY_AUTHORITATIVE
@@ -234,7 +234,7 @@ class MetadataHistoryReader:
 
     def _ask_incomplete(self, now: Micros) -> None:
         for shard_id, shard in self._shards.items():
-            if shard.told and not self._vouches(shard):
+            if shard.told and not self._is_authoritative(shard):
                 # it may have got another copy meanwhile
                 shard.position = LSN_OLDEST
                 shard.complete = False
@@ -289,7 +289,7 @@ class MetadataHistoryReader:
             if metadata is not None and entry.lsn >= self._metadata_lsn:
                 self.metadata, self._metadata_lsn = metadata, entry.lsn
 
-    def _vouches(self, shard: _Shard) -> bool:
+    def _is_authoritative(self, shard: _Shard) -> bool:
         """Whether no later record than the latest that was found can hide behind what the shard said."""
         return shard.complete and shard.damaged <= self._metadata_lsn
 
@@ -297,11 +297,11 @@ class MetadataHistoryReader:
         for shard_id, shard in self._shards.items():
             authority = shard.authority
             if authority is not Authority.AUTHORITATIVE_EMPTY and (
-                shard.rebuilding or (shard.told and not self._vouches(shard))
+                shard.rebuilding or (shard.told and not self._is_authoritative(shard))
             ):
                 authority = Authority.UNDERREPLICATION
             self._domains.set_authority(shard_id, authority)
-        return self._domains.f_majority([each for each, shard in self._shards.items() if self._vouches(shard)])
+        return self._domains.f_majority([each for each, shard in self._shards.items() if self._is_authoritative(shard)])
 
     def _evaluate(self, now: Micros) -> None:
         if not self.is_reading:

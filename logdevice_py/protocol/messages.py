@@ -877,7 +877,7 @@ class MetadataFetched:
     status: StatusField
     through: Log  # all metadata logs up to this one were looked at
     ended: Bool  # there are no more
-    config_version: U64  # of the cluster file by which the shard vouches
+    config_version: U64  # of the cluster file by which the shard is authoritative
     entries: Annotated[list[LogEntry], list_of(row_of(LogEntry), 512)]
     images: Payload
 

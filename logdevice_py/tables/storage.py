@@ -12,12 +12,12 @@ _LOG, _LSN, _TIME = ColumnKind.LOG, ColumnKind.LSN, ColumnKind.TIME
 _STORAGE = TableSource.STORAGE_NODES
 
 
-class AsideReason(enum.Enum):
-    """Why a store was moved aside; the value says when. Their names, in lower case, are in names of directories: never changed."""
+class QuarantineReason(enum.Enum):
+    """Why a store is quarantined; the value says when. Their names, in lower case, are in names of directories: never changed."""
 
-    REPLACED = "It is of a generation of the shard that was given up, or an older state of the shard's disk."
+    REPLACED = "It is of an earlier generation of the shard, or a stale state of the shard's disk."
     FOREIGN = "It is another shard's or another cluster's, or it does not say whose it is."
-    DAMAGED = "It could not be opened, and an operator gave it up by name."
+    DAMAGED = "It could not be opened, and an operator declared its data lost by name."
 
 
 class CopiesState(enum.Enum):
@@ -33,7 +33,9 @@ class ShardsRow:
     """A shard of a node that runs."""
 
     shard: int = column(_INTEGER, "Index within the node.")
-    generation: int = column(_INTEGER, "How often it began afresh, from 1.")
+    generation: int = column(
+        _INTEGER, "Which generation of the shard it is, from 1: one more each time that it starts without its data."
+    )
     status: str = column(_TEXT, "OK; FAILED: its disk failed; SHUTDOWN: the node stops.")
     accepting_writes: int = column(_FLAG, "The cluster file lets it take records, and it answers.")
     no_space: int = column(_FLAG, "Records are refused for lack of space.")
@@ -49,7 +51,7 @@ class ShardsRow:
     )
     metadata_awaited: str | None = column(
         _TEXT,
-        "It began afresh and is getting back what it held of metadata logs: the shards that have not told everything; none: a newer cluster file is on "
+        "It started a new generation and is getting back what it held of metadata logs: the shards that have not told everything; none: a newer cluster file is on "
         "its way; NULL: it has all of it, or keeps none.",
     )
     logs: int = column(_INTEGER, "Logs that it has met, metadata logs included.")
@@ -59,15 +61,15 @@ class ShardsRow:
     recent_bytes: int = column(_INTEGER, "Bytes of recent entries that are held in memory.")
 
 
-@table("stores_moved_aside", _STORAGE)
+@table("quarantined_stores", _STORAGE)
 @dataclass(slots=True)
-class StoresMovedAsideRow:
+class QuarantinedStoresRow:
     """A store that was found where a shard's own belongs, does not count, and was renamed. It takes space until an operator deletes its
     directory: no node ever does."""
 
     shard: int = column(_INTEGER, "Index of the shard within its node; it need not be in service.")
     directory: str = column(_TEXT, "Where the store lies now.")
-    reason: str = column(_TEXT, "Why it does not count.", words=AsideReason)
+    reason: str = column(_TEXT, "Why it does not count.", words=QuarantineReason)
     stored_bytes: int | None = column(_INTEGER, "What its files take on disk; NULL: they cannot be looked at.")
 
 
@@ -129,7 +131,10 @@ class LogStorageStateRow:
     first_lossy_epoch: int | None = column(_INTEGER, "The first epoch that may lack entries after a crash.")
     last_lossy_epoch: int | None = column(_INTEGER, "The last such epoch.")
     dirty_ranges: str | None = column(_TEXT, "The LSNs at which it may lack entries after a crash; NULL: nowhere.")
-    healing: str | None = column(_TEXT, "What is done to get these entries back, or waited for.")
+    repair: str | None = column(
+        _TEXT,
+        "What is done to repair what is dirty, unreadable or missing of the log, or waited for; NULL: nothing is.",
+    )
     read_streams: int = column(_INTEGER, "Read streams of the log.")
 
 

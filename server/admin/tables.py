@@ -15,7 +15,7 @@ from logdevice_py.metadata.epoch_metadata import EpochMetaData
 from logdevice_py.runtime.clock import monotonic_us
 from logdevice_py.tables import from_cluster_file
 from logdevice_py.tables.constraints import Constraints
-from logdevice_py.tables.storage import StoresMovedAsideRow
+from logdevice_py.tables.storage import QuarantinedStoresRow
 from sequencer import tables as sequencing
 from sequencer import waits as sequencing_waits
 from server.admin import node_tables, rebuilding_tables
@@ -23,7 +23,7 @@ from server.admin.sampler import NodeSampler
 from storage_node import tables as storing
 from storage_node import waits as storing_waits
 from storage_node.log_store.interface import ReadResult, ReadShard
-from storage_node.log_store.rocksdb.moved_aside import bytes_in, stores_aside
+from storage_node.log_store.rocksdb.quarantine import bytes_in, quarantined_stores
 from storage_node.log_store.view import StoreView
 from storage_node.log_store.wanted import Wants, no_body
 from storage_node.service import ShardService
@@ -59,7 +59,7 @@ class NodeTables:
             "recoveries": lambda constraints: self._of_sequencers(sequencing.recoveries_rows, constraints),
             "graylist": lambda constraints: self._of_sequencers(sequencing.graylist_rows, constraints),
             "shards": self._shards,
-            "stores_moved_aside": self._stores_moved_aside,
+            "quarantined_stores": self._quarantined_stores,
             "partitions": lambda constraints: self._stores(constraints, storing.partitions_rows),
             "logsdb_directory": lambda constraints: self._stores(
                 constraints, lambda index, view: storing.logsdb_directory_rows(index, view, constraints)
@@ -124,19 +124,19 @@ class NodeTables:
             if constraints.wants_shard(row.shard) and constraints.log_id in (None, row.log_id):
                 yield row
 
-    async def _stores_moved_aside(self, constraints: Constraints) -> AsyncIterator[Any]:
+    async def _quarantined_stores(self, constraints: Constraints) -> AsyncIterator[Any]:
         """Their files are looked at in a thread: there may be many, on a disk that is slow."""
         for shard, directory in self._host.store_directories.items():
             index = shard_index_of(shard)
             if not constraints.wants_shard(index):
                 continue
             try:
-                stores = await asyncio.to_thread(stores_aside, directory)
+                stores = await asyncio.to_thread(quarantined_stores, directory)
             except OSError as error:
                 raise LogDeviceError(Status.FAILED, f"what lies beside {directory} cannot be listed: {error}") from None
             for store in stores:
                 size = await asyncio.to_thread(bytes_in, store.directory)
-                yield StoresMovedAsideRow(index, store.directory, store.reason.name, size)
+                yield QuarantinedStoresRow(index, store.directory, store.reason.name, size)
 
     def _stores(self, constraints: Constraints, fill: Callable[[int, StoreView], Iterator[Any]]) -> Iterator[Any]:
         for shard, service in list(self._host.shards.items()):

@@ -11,12 +11,12 @@ from logdevice_py.core.machine import Rng
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import MILLISECOND
 from logdevice_py.simulation.clock import SimClock
-from logdevice_py.tables.storage import AsideReason
+from logdevice_py.tables.storage import QuarantineReason
 from server.simulation.disk import store_settings
 from server.simulation.world import SimWorld
 from storage_node.log_store.interface import Contents
 from storage_node.log_store.memory import MemoryDisk, MemoryLogStore
-from storage_node.log_store.opening import Adopt, Load, Look, MoveAside, Note, Register, Step, open_shard
+from storage_node.log_store.opening import Adopt, Load, Look, Note, Quarantine, Register, Step, open_shard
 
 REGISTER_RETRY = 200 * MILLISECOND
 
@@ -109,8 +109,8 @@ class SimOpening:
             match step:
                 case Look():
                     outcome = store.found, store.empty
-                case MoveAside():
-                    self._move_aside(disk, step)
+                case Quarantine():
+                    self._quarantine(disk, step)
                 case Adopt():
                     if store.adopt(step.marker, boot=disk.boot, now=node.clock.wall()) is not Status.OK:
                         node.give_up_start("cannot open", format_shard(shard))
@@ -147,10 +147,10 @@ class SimOpening:
         if self._node.is_starting(self._run):
             self._epoch_store.submit([operation], done)
 
-    def _move_aside(self, disk: MemoryDisk, step: MoveAside) -> None:
+    def _quarantine(self, disk: MemoryDisk, step: Quarantine) -> None:
         """What lies on the disk counts no more; the shard begins empty."""
-        self._cluster.note(self._node.name, "moves aside", step.why)
+        self._cluster.note(self._node.name, "quarantines", step.why)
         self._cluster.fault_effects["identity_noticed"] += 1
         self._node.lost_data = True
-        disk.replace({}, own=step.reason is AsideReason.REPLACED)
+        disk.replace({}, own=step.reason is QuarantineReason.REPLACED)
         self._store = MemoryLogStore(disk, self._settings)

@@ -186,7 +186,7 @@ class DigestHandler:
                 job.status = Status.REBUILDING
                 self._finish_range(job, log, last)
                 continue
-            if is_metadata_log(log) and not self._shard.vouches_for_metadata and not generation:
+            if is_metadata_log(log) and not self._shard.metadata_authoritative and not generation:
                 # An earlier generation may have held copies. Who names this one asks only what was stored since.
                 job.status = Status.REBUILDING
             state = self._shard.find(log)

@@ -243,7 +243,7 @@ def released_in(state: LogState, epoch: int) -> Esn:
 def listed_epochs(
     state: LogState, clean_epoch: int, seal_epoch: int, generations: Generations, shard: Shard
 ) -> list[EpochFacts]:
-    """The epochs of (clean, seal] that SEALED speaks of: those with something stored, and those that the shard cannot vouch for.
+    """The epochs of (clean, seal] that SEALED speaks of: those with something stored, and those that the shard is not authoritative for.
 
     The earliest ones if there are more than SEALED may list: who asks recovers those first, and asks again.
     """

@@ -1,7 +1,7 @@
 """Who a shard is: the marker in its store, and what to do about what is found there.
 
 A disk that was wiped, swapped or restored from an old copy must not answer for what it no longer has: epochs list the generation of
-every shard, and a shard that starts afresh takes a new one.
+every shard, and a shard that starts without its data takes a new one.
 """
 
 from __future__ import annotations
@@ -122,8 +122,10 @@ class IdentityVerdict(enum.Enum):
     """What to do with the store that was found."""
 
     KEEP = "keep"  # it is this shard's: open it in the generation that the epoch store gives for its own
-    START_AFRESH = "start afresh"  # it is empty: take the generation that the epoch store gives
-    MOVE_ASIDE = "move aside"  # it is not this shard's, or nobody's: rename the directory, start afresh beside it
+    NEW_GENERATION = "new generation"  # it is empty: take the generation that the epoch store gives
+    QUARANTINE = (
+        "quarantine"  # it is not this shard's, or nobody's: rename the directory, start a new generation beside it
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,22 +158,22 @@ def judge(marker: ShardMarker | None, *, empty: bool, cluster: bytes, shard: Sha
     name = format_shard(shard)
     if marker is None:
         if empty:
-            return Judgement(IdentityVerdict.START_AFRESH, f"the store of {name} is empty")
+            return Judgement(IdentityVerdict.NEW_GENERATION, f"the store of {name} is empty")
         return Judgement(
-            IdentityVerdict.MOVE_ASIDE, f"the store of {name} holds data and no marker that says whose it is"
+            IdentityVerdict.QUARANTINE, f"the store of {name} holds data and no marker that says whose it is"
         )
     if marker.generation == NO_GENERATION:
         ours = marker.cluster == cluster and marker.shard == shard
         return Judgement(
-            IdentityVerdict.START_AFRESH, f"the store of {name} is empty", birth=marker.birth if ours else b""
+            IdentityVerdict.NEW_GENERATION, f"the store of {name} is empty", birth=marker.birth if ours else b""
         )
     if marker.cluster != cluster:
         return Judgement(
-            IdentityVerdict.MOVE_ASIDE,
+            IdentityVerdict.QUARANTINE,
             f"the store of {name} belongs to cluster {marker.cluster.hex()}, the node to cluster {cluster.hex()}",
         )
     if marker.shard != shard:
-        return Judgement(IdentityVerdict.MOVE_ASIDE, f"the store of {name} belongs to {format_shard(marker.shard)}")
+        return Judgement(IdentityVerdict.QUARANTINE, f"the store of {name} belongs to {format_shard(marker.shard)}")
     return Judgement(
         IdentityVerdict.KEEP,
         f"the store of {name} has generation {marker.generation}",
@@ -255,7 +257,7 @@ def why_refused(
         missing: there is no such directory, or nothing in it.
         incarnation: that the epoch store has for the generation.
     """
-    if judgement.verdict is IdentityVerdict.START_AFRESH and registered is None:
+    if judgement.verdict is IdentityVerdict.NEW_GENERATION and registered is None:
         return None
     rolled_back = judgement.is_rolled_back(registered, incarnation)
     if not rolled_back and judgement.kept is not None and (registered is None or judgement.kept >= registered):
@@ -270,10 +272,10 @@ def why_refused(
         )
     elif judgement.kept is not None:
         found = (
-            f"{directory} holds its generation {judgement.kept}, which was given up when a later one began: "
+            f"{directory} holds its generation {judgement.kept}, which ended when a later one began: "
             "its data counts no more"
         )
-    elif judgement.verdict is IdentityVerdict.MOVE_ASIDE:
+    elif judgement.verdict is IdentityVerdict.QUARANTINE:
         found = f"{directory} holds something else: {judgement.reason}"
     else:
         found = f"{directory} {'does not exist or is empty' if missing else 'holds an empty store'}"
@@ -283,7 +285,7 @@ def why_refused(
             "  If the directory is the wrong one: name the right one (--data, or data_dir in the cluster file).\n"
             "  If it is right: move what is in it elsewhere first."
         )
-    nothing_there = missing or judgement.verdict is IdentityVerdict.START_AFRESH
+    nothing_there = missing or judgement.verdict is IdentityVerdict.NEW_GENERATION
     return (
         f'{name} of cluster "{cluster}" should have generation {registered}, but {found}.\n'
         f"  If its data is elsewhere (a disk that is not mounted, another --data): put it in place and start again.\n"
@@ -294,7 +296,7 @@ def why_refused(
 def _how_to_give_up(name: str, registered: Generation, *, nothing_there: bool) -> str:
     begin = "an empty store"
     if not nothing_there:
-        begin += " in its place; what lies there is moved aside, not deleted"
+        begin += " in its place; what lies there is quarantined, not deleted"
     return (
         f"  If its data is lost: start it once with --accept-data-loss {name}={registered}. It begins as generation "
         f"{registered + 1} with {begin}; records that it held have one copy less from then on."
@@ -326,7 +328,7 @@ def why_damaged(
     if accepted.everything:
         everything = "\n  --accept-data-loss all gives up no store that is there and cannot be opened: name it."
     return (
-        f"{said}  If the files are whole and something else is wrong (rights, a full disk): mend that and start again.\n"
+        f"{said}  If the files are whole and something else is wrong (rights, a full disk): put that right and start again.\n"
         "  If there is a copy of the files, made after the node last stopped: put it in place and start again. An older one is refused.\n"
         f"{_how_to_give_up(name, registered, nothing_there=False)} What other shards hold stays.{accepted.misses(shard, registered)}{everything}"
     )

@@ -75,8 +75,8 @@ class LogMetadataKind(enum.IntEnum):
     DIRTY = 0x44  # 'D'
     """Where a power cut may have taken entries. Synced, before anything else that the shard writes after it; until the last of these batches
     is durable the store itself says that marks are missing (`WriteBatch.settle_loss`), and the next start makes them again. Narrower
-    ones: synced, in one batch with the copies that heal the range, before they count in memory; but lazily where the sequencer's next
-    LSN ends it, and not at all where it is trimmed. Lost: the wider range stands, and is healed again."""
+    ones: synced, in one batch with the copies that repair the range, before they count in memory; but lazily where the sequencer's next
+    LSN ends it, and not at all where it is trimmed. Lost: the wider range stands, and is repaired again."""
 
 
 class EpochMetadataKind(enum.IntEnum):
@@ -143,7 +143,7 @@ class WriteBatch:
         """With it, all is marked that may be missing since the machine stopped: later starts need not hear of that stop again."""
         self.metadata_whole_for: Sequence[ShardId] | None = None
         """With what was written before it, the shard has a record of each metadata log that is no older than any that was fully stored on a copyset of these
-        shards before it began afresh."""
+        shards before it started a new generation."""
         self.drain: Lsn | None = None
         """The drain (`RebuildingShard.since`) that the shard has done its part of; 0: it takes records. None: nothing is said."""
         self.size = 0

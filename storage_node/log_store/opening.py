@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from logdevice_py.core.ids import Generation, ShardId
-from logdevice_py.tables.storage import AsideReason
+from logdevice_py.tables.storage import QuarantineReason
 from storage_node.log_store.identity import NO_GENERATION, IdentityVerdict, Judgement, ShardMarker, judge
 
 
@@ -16,10 +16,10 @@ class Look:
 
 
 @dataclass(frozen=True, slots=True)
-class MoveAside:
+class Quarantine:
     """Move the store aside, never delete it, and open an empty one in its place."""
 
-    reason: AsideReason
+    reason: QuarantineReason
     why: str
     """For the operator."""
 
@@ -50,7 +50,7 @@ class Note:
     """Tell the epoch store how far the disk is (`NoteIncarnation`): from here on nothing else passes for it."""
 
 
-Step = Look | MoveAside | Adopt | Register | Load | Note
+Step = Look | Quarantine | Adopt | Register | Load | Note
 
 
 def open_shard(
@@ -72,8 +72,8 @@ def open_shard(
     marker, empty = yield Look()
     judgement = judge(marker, empty=empty, cluster=cluster, shard=shard)
     admit(judgement)
-    if judgement.verdict is IdentityVerdict.MOVE_ASIDE:
-        yield MoveAside(AsideReason.FOREIGN, judgement.reason)
+    if judgement.verdict is IdentityVerdict.QUARANTINE:
+        yield Quarantine(QuarantineReason.FOREIGN, judgement.reason)
     kept, birth = judgement.kept, judgement.birth
     if kept is None and not birth:
         # what an empty store calls itself until it has a generation: should the process end before that, it gets the same one
@@ -82,12 +82,12 @@ def open_shard(
     generation: Generation = yield Register(kept, judgement.incarnation, birth)
     if kept is not None and generation != kept:
         # epochs name the generation that they are stored on: no request for what lies here would ever be answered
-        yield MoveAside(
-            AsideReason.REPLACED,
+        yield Quarantine(
+            QuarantineReason.REPLACED,
             f"the store had generation {kept}, which ended when a later one began; the shard begins empty as generation {generation}: "
             "what it held counts no more",
         )
-    if judgement.verdict is IdentityVerdict.START_AFRESH and generation > 1:
+    if judgement.verdict is IdentityVerdict.NEW_GENERATION and generation > 1:
         report(f"{judgement.reason}, and was not before: it begins as generation {generation}")
     yield Adopt(ShardMarker(cluster, shard, generation))
     yield Load()

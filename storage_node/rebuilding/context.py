@@ -174,8 +174,8 @@ class DonorContext:
         """Whether the log is in the cluster file no more. An old file says nothing of logs that came after it, whoever has it."""
         return self.config.log(log) is None and self.cluster.config_version <= self.config.version
 
-    def is_made_good(self, shard: ShardId, generation: Generation) -> bool:
-        """Whether all that the shard held in that generation was certainly stored again elsewhere."""
+    def is_re_replicated(self, shard: ShardId, generation: Generation) -> bool:
+        """Whether all that the shard held in that generation was certainly re-replicated."""
         entry = self.set.find(shard, generation)
         return entry is not None and generation <= entry.restored
 
@@ -185,7 +185,7 @@ class DonorContext:
         return is_dead and self.set.authority(shard, generation) is not Authority.FULLY_AUTHORITATIVE
 
     def may_hide_records(self, shards: Iterable[tuple[ShardId, Generation]]) -> list[ShardId]:
-        """Those among `shards` that are lost in that generation, and whose records have not certainly been stored again: if a copyset fits on these
+        """Those among `shards` that are lost in that generation, and whose records have not certainly been re-replicated: if a copyset fits on these
         alone, a record may be gone."""
         return [
             shard

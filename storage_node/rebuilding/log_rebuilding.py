@@ -1,4 +1,4 @@
-"""A donor's part for one log: which epochs list lost shards, when they are final, and what of them is to be stored again."""
+"""A donor's part for one log: which epochs list lost shards, when they are final, and what of them is to be re-replicated."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class LogRebuildingState(enum.Enum):
     HISTORY = "reading history"  # which epochs list a lost shard?
     SEQUENCER = "asking the sequencer"  # for an epoch without it, and until all before are recovered
     CLEAN = "waiting for clean epochs"  # what this shard holds of them is not final yet
-    SCANNING = "scanning"  # entries are looked through, and stored again
+    SCANNING = "scanning"  # entries are looked through, and re-replicated
     DONE = "done"  # terminal
 
 
@@ -240,7 +240,7 @@ class LogRebuilding:
         if state is not None and state.is_dirty(first, last):
             # what a crash took from here nobody else takes for his to give
             if not self._out_of_tries():
-                hit("rebuilding_waits_for_healing")
+                hit("rebuilding_waits_for_repair")
                 self._later(self._next_range, now)
                 return
             hit("rebuilding_dirty_range")

@@ -31,7 +31,7 @@ _LATE_US: Final = 10_000
 _PIECE_US: Final = 20_000
 """Where there are no appends, a piece of work is what the rate allows in this time."""
 READ_SHARE: Final = 8
-"""What is read and looked through costs this many times less than what is stored again."""
+"""What is read and looked through costs this many times less than what is re-replicated."""
 LOG_COST: Final = 128 << 10
 """To begin with a log costs as much as storing so many bytes again, however little it holds: its sequencer begins an epoch, the epochs before are
 recovered, and every shard purges. Logs that begin together hold up appends to all of them."""
@@ -102,7 +102,7 @@ class DonorPace:
 
     @property
     def piece_bytes(self) -> int:
-        """How much is to be read, and stored again, at a time."""
+        """How much is to be read, and re-replicated, at a time."""
         busy = min(self._settings.busy_chunk_bytes, self._settings.chunk_bytes)
         if self._pressure.worst()[0]:
             return busy

@@ -156,7 +156,7 @@ class RebuildStoreHandler:
             return
         whole = [header.lsn for header, _ in copies if not header.flags & _AMEND]
         if whole:
-            shard.given.note(log, whole[0], whole[-1], now)
+            shard.donated.note(log, whole[0], whole[-1], now)
         shard.append_delay.note_rebuilding(now)
         group = shard.writes.group_for_donors(_purpose(log, copies), deferrable=shard.append_delay.percent(now) > 0)
         if copies[-1][0].lsn > state.highest:

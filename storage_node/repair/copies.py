@@ -1,7 +1,7 @@
 """COMPARE and FETCH: what a shard tells another one about copies that both should have.
 
 A shard speaks only of what is released here, or of metadata logs, whose entries are true whenever they are stored: what lies at such an LSN
-never changes, so a copy of it that is sound may be stored again anywhere.
+never changes, so a copy of it that is sound may be stored anywhere.
 """
 
 from __future__ import annotations
@@ -51,11 +51,6 @@ class EntriesDigest:
         return int.from_bytes(self._hash.digest(), "big")
 
 
-def settled_until(state: LogState) -> Lsn:
-    """Up to here what a log holds never changes."""
-    return state.highest if is_metadata_log(state.log) else state.last_released
-
-
 class CopiesHandler:
     """Answers the COMPAREs and FETCHes of other shards."""
 
@@ -93,9 +88,9 @@ class CopiesHandler:
             equal = status is Status.OK and not message.count
             self._compared(peer, message, status, equal=equal, lsns=[])
             return
-        if last > settled_until(state) and not is_metadata_log(log):
+        if last > state.immutable_through and not is_metadata_log(log):
             # it cannot agree, but can tell what it has of the part that it knows
-            status, last = Status.AGAIN, settled_until(state)
+            status, last = Status.AGAIN, state.immutable_through
             if last < message.first:
                 self._compared(peer, message, status, equal=False, lsns=[])
                 return
@@ -135,8 +130,8 @@ class CopiesHandler:
             through = last if status is Status.OK else Lsn(message.first - 1)
             self._fetched(peer, message, status, through, [])
             return
-        if last > settled_until(state) and not is_metadata_log(log):
-            last = settled_until(state)
+        if last > state.immutable_through and not is_metadata_log(log):
+            last = state.immutable_through
             if last < message.first:
                 self._fetched(peer, message, Status.AGAIN, Lsn(message.first - 1), [])
                 return
@@ -176,7 +171,7 @@ class CopiesHandler:
 
     def _may_have_lost(self, log: LogId, generation: int) -> bool:
         """Whether an earlier generation may have held copies."""
-        return is_metadata_log(log) and not self._shard.vouches_for_metadata and not generation
+        return is_metadata_log(log) and not self._shard.metadata_authoritative and not generation
 
     def _examine(self, state: LogState, result: ReadResult) -> None:
         if result.corrupt or result.bodiless:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from logdevice_py.core.entry import EntryHeader, check_body, parse_header
-from logdevice_py.core.ids import Generation, LogId, PeerId, ShardId, is_metadata_log, node_of, node_peer
-from logdevice_py.core.lsn import EPOCH_MAX, ESN_MAX, Epoch, Lsn, compose_lsn
-from logdevice_py.core.machine import Timer
+from logdevice_py.core.ids import Generation, LogId, PeerId, ShardId, is_metadata_log, node_of
+from logdevice_py.core.lsn import Lsn
 from logdevice_py.core.marks import hit
 from logdevice_py.core.status import CorruptEntryError, Status
 from logdevice_py.core.units import SECOND, Micros
@@ -17,14 +17,14 @@ from logdevice_py.metadata.epoch_metadata import EpochInterval
 from logdevice_py.protocol.messages import Fetch, Fetched
 from storage_node.log_state import LogState
 from storage_node.log_store.interface import WriteBatch
+from storage_node.repair.requests import ShardRequests
 from storage_node.shard import Shard
 
 ANSWER_TIMEOUT: Final = 2 * SECOND
 _FETCH_BYTES: Final = 256 << 10
 
-Nodeset = tuple[tuple[ShardId, Generation], ...]
-IsMadeGood = Callable[[ShardId, Generation], bool]
-"""Whether all that a shard held in a generation was certainly stored again elsewhere."""
+IsReReplicated = Callable[[ShardId, Generation], bool]
+"""Whether all that a shard held in a generation was certainly stored by other shards."""
 FoundCopies = dict[Lsn, tuple[EntryHeader, bytes, ShardId]]
 """By LSN: a copy and whose it is."""
 
@@ -34,10 +34,10 @@ class FetchAnswer:
     """What one shard said."""
 
     through: Lsn
-    vouches: bool
-    """It holds nothing else up to there that names the asker."""
+    authoritative: bool
+    """It holds nothing else up to there that names the asker, and has lost nothing that does."""
     lossy: bool
-    """It does not vouch, because a crash may have taken some of what it had; what is left it has sent."""
+    """It is not, because a crash may have taken some of what it had; what is left it has sent."""
     images: list[tuple[Lsn, EntryHeader, bytes]] = field(default_factory=list)
 
     @property
@@ -49,9 +49,25 @@ class FetchAnswer:
 Answers = Mapping[ShardId, FetchAnswer]
 
 
-def nothing_is_made_good(shard: ShardId, generation: Generation) -> bool:
+def nothing_is_re_replicated(shard: ShardId, generation: Generation) -> bool:
     """Without rebuilding."""
     return False
+
+
+def sound_images(lengths: Iterable[int], images: bytes) -> Iterator[tuple[EntryHeader | None, bytes]]:
+    """The images that follow each other in a message, each with its header; None: it does not match its checksums."""
+    at = 0
+    for length in lengths:
+        image = images[at : at + length]
+        at += length
+        try:
+            header = parse_header(image)
+            check_body(image, header)
+        except CorruptEntryError:
+            hit("fetched_copy_is_damaged")
+            yield None, image
+        else:
+            yield header, image
 
 
 class CopyFetcher:
@@ -63,89 +79,63 @@ class CopyFetcher:
             done: called once for each `ask`, in a later turn, when everybody answered or had the time to.
         """
         self._shard = shard
-        self._request_ids = request_ids
-        self._done = done
-        self._requests: dict[int, ShardId] = {}
         self._answers: dict[ShardId, FetchAnswer] = {}
-        self._asking = False
         self._one_is_enough = False
-        self._timer: Timer | None = None
+        self._requests = ShardRequests(shard, request_ids, lambda now: done(self._answers, now))
 
     def ask(
-        self, log: LogId, nodeset: Nodeset, first: Lsn, last: Lsn, now: Micros, *, one_is_enough: bool = False
+        self, log: LogId, interval: EpochInterval, first: Lsn, last: Lsn, now: Micros, *, one_is_enough: bool = False
     ) -> None:
         """Ask the other shards of the nodeset.
 
         Args:
             one_is_enough: the answer of the first shard that has a copy will do.
         """
-        assert not self._asking, "one range at a time"
         shard = self._shard
-        self._asking, self._one_is_enough = True, one_is_enough
-        self._answers = {}
-        for peer, generation in nodeset:
-            if peer == shard.shard or node_of(peer) not in shard.config.nodes:
-                continue
-            request = next(self._request_ids)
-            self._requests[request] = peer
-            shard.out.send(
-                node_peer(peer),
-                Fetch(
-                    request_id=request,
-                    shard=peer,
-                    generation=generation,
-                    holder=shard.shard,
-                    log=log,
-                    first=first,
-                    last=last,
-                    bytes_max=_FETCH_BYTES,
-                ),
+        self._one_is_enough, self._answers = one_is_enough, {}
+        messages = {
+            peer: partial(
+                Fetch,
+                shard=peer,
+                generation=generation,
+                holder=shard.shard,
+                log=log,
+                first=first,
+                last=last,
+                bytes_max=_FETCH_BYTES,
             )
-        self._timer = shard.timers.at(Micros(now + (ANSWER_TIMEOUT if self._requests else 0)), self._finish)
-
-    def cancel(self) -> None:
-        """Nobody wants to know any more."""
-        self._asking = False
-        self._requests.clear()
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+            for peer, generation in interval.nodeset
+            if peer != shard.shard and node_of(peer) in shard.config.nodes
+        }
+        self._requests.send(messages, ANSWER_TIMEOUT, now)
 
     def on_fetched(self, message: Fetched, now: Micros) -> None:
         """What a shard has."""
-        shard = self._requests.pop(message.request_id, None)
+        shard = self._requests.take(message.request_id)
         if shard is None:
             return
-        images, through, at = [], message.through, 0
-        for lsn, length in message.entries:
-            image = message.images[at : at + length]
-            at += length
-            try:
-                header = parse_header(image)
-                check_body(image, header)
-            except CorruptEntryError:
-                hit("fetched_copy_is_damaged")
-                through = min(through, Lsn(lsn - 1))  # there is something, so its absence is not vouched for
+        found, through = [], message.through
+        lengths = [length for _, length in message.entries]
+        for (lsn, _), (header, image) in zip(message.entries, sound_images(lengths, message.images), strict=True):
+            if header is None:
+                through = min(through, Lsn(lsn - 1))  # there is something: the answer does not say what
             else:
-                images.append((Lsn(lsn), header, image))
-        vouches = message.status == Status.OK
+                found.append((Lsn(lsn), header, image))
+        authoritative = message.status == Status.OK
         lossy = message.status == Status.REBUILDING and message.lossy
-        self._answers[shard] = FetchAnswer(through, vouches, lossy, images)
-        if not self._requests or (self._one_is_enough and images and vouches):
-            self._finish(now)
+        self._answers[shard] = FetchAnswer(through, authoritative, lossy, found)
+        if self._one_is_enough and found and authoritative:
+            self._requests.end(now)
+        else:
+            self._requests.end_if_answered(now)
 
     def on_peer_down(self, peer: PeerId, now: Micros) -> None:
         """Its answer is lost."""
-        lost = [request for request, shard in self._requests.items() if node_peer(shard) == peer]
-        for request in lost:
-            del self._requests[request]
-        if lost and not self._requests:
-            self._finish(now)
+        self._requests.on_peer_down(peer, now)
 
-    def _finish(self, now: Micros) -> None:
-        if self._asking:
-            self.cancel()
-            self._done(self._answers, now)
+    def cancel(self) -> None:
+        """Nobody wants to know any more."""
+        self._requests.cancel()
 
 
 def best_copies(state: LogState, holder: ShardId, answers: Answers, first: Lsn, through: Lsn) -> FoundCopies:
@@ -164,26 +154,18 @@ def best_copies(state: LogState, holder: ShardId, answers: Answers, first: Lsn, 
     return found
 
 
-def put_again(batch: WriteBatch, state: LogState, found: FoundCopies, lsns: Iterable[Lsn]) -> None:
-    """Have copies stored again with a batch."""
-    for lsn in lsns:
-        header, image, _ = found[lsn]
+def put_copies(batch: WriteBatch, state: LogState, copies: Iterable[tuple[EntryHeader, bytes]]) -> None:
+    """Have copies that others hold, too, stored with a batch."""
+    for header, image in copies:
         by_recovery, wave = header.rank
-        batch.put_again(state.log, lsn, by_recovery=bool(by_recovery), wave=wave, image=image)
-        state.highest = max(state.highest, lsn)
+        batch.put_again(state.log, header.lsn, by_recovery=bool(by_recovery), wave=wave, image=image)
+        state.highest = max(state.highest, header.lsn)
 
 
-def remember(shard: Shard, state: LogState, copies: Iterable[tuple[Lsn, bytes]]) -> None:
-    """Copies were stored again: who looks for them among the recent entries finds them there, in so far as all later ones are there."""
+def remember(shard: Shard, state: LogState, copies: Sequence[tuple[Lsn, bytes]]) -> None:
+    """Copies are stored: who looks for them among the recent entries finds them there, in so far as all later ones are there."""
     recent = state.recent
     if recent is not None:
         for lsn, image in copies:
             if lsn >= recent.complete_from and lsn not in recent.images:
                 shard.recent.add(recent, lsn, image)
-
-
-def spans(history: Sequence[EpochInterval]) -> Iterator[tuple[EpochInterval, Lsn, Lsn]]:
-    """The intervals of a history, each with the first and the last LSN that it may hold; none where nothing of it was found."""
-    bounds = [interval.since for interval in history] + [Epoch(EPOCH_MAX)]
-    for interval, end in zip(history, bounds[1:], strict=True):
-        yield interval, compose_lsn(interval.since, 0), compose_lsn(Epoch(end - 1), ESN_MAX)

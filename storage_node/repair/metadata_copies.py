@@ -57,7 +57,7 @@ class MetadataCopiesHandler:
         if status is Status.OK and self._under_way >= _UNDER_WAY_MAX:
             hit("too_many_metadata_fetches")
             status = Status.OVERLOADED
-        if status is Status.OK and not self._shard.vouches_for_metadata:
+        if status is Status.OK and not self._shard.metadata_authoritative:
             status = Status.REBUILDING  # what it has proves nothing
         if status is not Status.OK:
             self._send(peer, message, status, message.after, [], ended=status is Status.REBUILDING)
@@ -100,7 +100,7 @@ class MetadataCopiesHandler:
     def _finish(self, answer: _Answer) -> None:
         self._under_way -= 1
         message, status = answer.message, answer.status
-        if status is Status.OK and not self._shard.vouches_for_metadata:
+        if status is Status.OK and not self._shard.metadata_authoritative:
             status = Status.REBUILDING  # there is another cluster file since it was asked
         through, ended = message.after, answer.ended
         sent: list[tuple[LogId, Lsn, bytes]] = []

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from logdevice_py.core.ids import LogId, NodeId, PeerId
-from logdevice_py.core.lsn import Epoch, Lsn
+from logdevice_py.core.lsn import EPOCH_INVALID, Epoch, Lsn
 from logdevice_py.core.machine import Timer
 from logdevice_py.core.marks import hit
 from logdevice_py.core.status import Status
@@ -31,32 +31,32 @@ class NextLsnQuestion:
         cluster: ClusterView,
         request_ids: Iterator[int],
         log: LogId,
-        epoch: Epoch,
         done: NextLsnAnswered,
     ) -> None:
         """
         Args:
-            epoch: which; the sequencer is to be in it, or in a later one.
-            done: called once, in a later turn, with the LSN that comes next in the epoch, or None when nobody can tell, as when the epoch is over.
+            done: called once for `ask`, in a later turn, with the LSN that comes next in the epoch, or None when nobody can tell, as when the epoch is over.
         """
         self._shard = shard
         self._cluster = cluster
         self._request_ids = request_ids
         self._log = log
-        self._epoch = epoch
+        self._epoch = EPOCH_INVALID
         self._done = done
         self._request = 0
         self._node = NO_NODE
         self._hops = 0
         self._timer: Timer | None = None
 
-    def ask(self, likely: NodeId, now: Micros) -> None:
+    def ask(self, epoch: Epoch, likely: NodeId, now: Micros) -> None:
         """Ask the node that is likely to know, if it lives, else some other one: it knows who does.
 
         Args:
+            epoch: which; the sequencer is to be in it, or in a later one.
             likely: -1 when nothing is known.
         """
         shard, cluster = self._shard, self._cluster
+        self._epoch = epoch
         node = likely
         if likely not in shard.config.nodes or not cluster.is_alive(likely):
             candidates = [each for each in sorted(shard.config.nodes) if cluster.may_sequence(each)]

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Final
 
-from logdevice_py.core.ids import Generation, LogId, PeerId, ShardId, is_metadata_log, node_of, node_peer
-from logdevice_py.core.lsn import EPOCH_MIN, ESN_MAX, Epoch, Lsn, compose_lsn, epoch_of
+from logdevice_py.core.ids import Generation, LogId, PeerId, ShardId, node_of
+from logdevice_py.core.lsn import EPOCH_MIN, ESN_MAX, Lsn, compose_lsn, epoch_of
 from logdevice_py.core.machine import Timer
 from logdevice_py.core.marks import hit
 from logdevice_py.core.status import Status
@@ -22,20 +23,22 @@ from logdevice_py.core.units import SECOND, Micros, Timestamp
 from logdevice_py.metadata.epoch_metadata import EpochInterval, interval_at
 from logdevice_py.protocol.messages import Compare, Compared, Digested
 from storage_node.epochs.digest import damaged_lsns
-from storage_node.epochs.purge import HistoryReader, StartHistoryReader
+from storage_node.epochs.purge import StartHistoryReader
 from storage_node.log_state import LogState
 from storage_node.log_store.interface import ReadResult
 from storage_node.log_store.wanted import members
 from storage_node.lsn_ranges import overlaps
 from storage_node.metrics import ScrubberMetrics
-from storage_node.repair.copies import EntriesDigest, settled_until
-from storage_node.repair.repair import RepairQueue
+from storage_node.repair.copies import EntriesDigest
+from storage_node.repair.log_history import LogHistory
+from storage_node.repair.repair_queue import RepairQueue
+from storage_node.repair.requests import ShardRequests
 from storage_node.shard import Shard
 
-_PATIENCE: Final = 2 * SECOND
+_TIMEOUT: Final = 2 * SECOND
 """How long the others' answers are waited for, at first. Each time in vain doubles it: one that has too much to compare does what it was asked before all
 the same, and would never come to an answer that is in time. It is halved after a pass in which all answers came in a quarter of it."""
-_PATIENCE_MAX: Final = 64 * SECOND
+_TIMEOUT_MAX: Final = 64 * SECOND
 _ENTRIES_MAX: Final = 4000
 _EMPTY_COST: Final = 4096
 """What a log or a range without entries costs of the rate, in bytes."""
@@ -82,19 +85,17 @@ class Scrubber:
         """The same of the last complete pass."""
         self._shard = shard
         self._repairs = repairs
-        self._start_reader = start_reader
-        self._request_ids = request_ids
         self._wall = wall
         self._started = False
         self._logs: Iterator[LogId] = iter(())
         self._history: tuple[EpochInterval, ...] = ()
-        self._reader: HistoryReader | None = None
+        self._reading = LogHistory(shard, start_reader, self._on_history)
         self._timer: Timer | None = None
         self._next_pass = Micros(0)
         self._began_at = Micros(0)
-        self._requests: dict[int, ShardId] = {}
+        self._requests = ShardRequests(shard, request_ids, self._compared)
         self._asked_at = Micros(0)
-        self._patience = _PATIENCE
+        self._timeout = _TIMEOUT
         self._slowest = 0
         """Of the answers of this pass."""
         self._held: dict[Lsn, None] = {}
@@ -124,9 +125,8 @@ class Scrubber:
         self.state = ScrubState.STOPPED
         if self._timer is not None:
             self._timer.cancel()
-        if self._reader is not None:
-            self._reader.cancel()
-            self._reader = None
+        self._reading.cancel()
+        self._requests.cancel()
 
     def coverage(self, now: Micros) -> ScrubberMetrics:
         """How much of the shard is verified."""
@@ -138,19 +138,12 @@ class Scrubber:
 
     def on_digested(self, message: Digested, now: Micros) -> None:
         """An answer to the reader of a metadata log."""
-        if self._reader is not None:
-            self._reader.on_digested(message, now)
+        self._reading.on_digested(message, now)
 
     def on_peer_down(self, peer: PeerId, now: Micros) -> None:
         """Questions to the peer may be lost."""
-        if self._reader is not None:
-            self._reader.on_peer_down(peer, now)
-        lost = [request for request, shard in self._requests.items() if node_peer(shard) == peer]
-        for request in lost:
-            del self._requests[request]
-            self._uncertain = True
-        if lost and not self._requests:
-            self._compared(now)
+        self._reading.on_peer_down(peer, now)
+        self._requests.on_peer_down(peer, now)
 
     # ---- passes and logs
 
@@ -172,23 +165,16 @@ class Scrubber:
     def _next_log(self, now: Micros) -> None:
         for log in self._logs:
             state = self._shard.logs.get(log)
-            if state is None or settled_until(state) <= state.trim_point:
+            if state is None or state.immutable_through <= state.trim_point:
                 continue
             self.log, self.position = log, max(Lsn(state.trim_point + 1), compose_lsn(EPOCH_MIN, 0))
-            if is_metadata_log(log):
-                metadata = self._shard.config.metadata_log
-                nodeset = tuple((shard, Generation(0)) for shard in metadata.nodeset)
-                self._history = (EpochInterval(Epoch(1), nodeset, metadata.replication),)
-                self._cost = _EMPTY_COST
-                self._pace(now)
-            else:
-                self.state = ScrubState.READING_HISTORY
-                self._reader = self._start_reader(log, self._on_history, now)
+            self.state = ScrubState.READING_HISTORY
+            self._reading.read(log, now)
             return
         self.passes += 1
         self.uncompared_before = self.uncompared
-        if self._slowest < self._patience // 4:
-            self._patience = max(_PATIENCE, self._patience // 2)
+        if self._slowest < self._timeout // 4:
+            self._timeout = max(_TIMEOUT, self._timeout // 2)
         self._slowest = 0
         self.verified_since = self.began
         self.verified_at = self._began_at
@@ -197,9 +183,6 @@ class Scrubber:
         self._rest(max(self._next_pass, Micros(now + SECOND)))
 
     def _on_history(self, history: tuple[EpochInterval, ...], complete: bool, now: Micros) -> None:
-        if self.state is not ScrubState.READING_HISTORY:
-            return
-        self._reader = None
         # an interval that was found is true; where later ones may exist that were not, comparing with too few is noted
         self._history = history
         self._cost = _EMPTY_COST
@@ -224,7 +207,7 @@ class Scrubber:
         assert self.log is not None, self.state
         state = shard.logs[self.log]
         first = max(self.position, Lsn(state.trim_point + 1))
-        last = min(settled_until(state), self._end_of_interval(first))
+        last = min(state.immutable_through, self._end_of_interval(first))
         if first > last:
             self._next_log(now)
             return
@@ -276,42 +259,34 @@ class Scrubber:
                 digest = digests.get(ShardId(member))
                 if digest is not None:
                     digest.add(lsn, image)
-        self._requests.clear()
-        for peer, digest in digests.items():
-            request = next(self._request_ids)
-            self._requests[request] = peer
-            shard.out.send(
-                node_peer(peer),
-                Compare(
-                    request_id=request,
-                    shard=peer,
-                    generation=interval.generation(peer) or Generation(0),
-                    holder=shard.shard,
-                    log=state.log,
-                    first=self._range[0],
-                    last=self._range[1],
-                    count=digest.count,
-                    digest=digest.value,
-                ),
-            )
         self.state = ScrubState.COMPARING
         self._asked_at = now
-        self._timer = shard.timers.at(Micros(now + self._patience), self._on_timeout)
-        if not self._requests:
-            self._compared(now)
+        messages = {
+            peer: partial(
+                Compare,
+                shard=peer,
+                generation=interval.generation(peer) or Generation(0),
+                holder=shard.shard,
+                log=state.log,
+                first=self._range[0],
+                last=self._range[1],
+                count=digest.count,
+                digest=digest.value,
+            )
+            for peer, digest in digests.items()
+        }
+        self._requests.send(messages, self._timeout, now)
 
     def on_compared(self, message: Compared, now: Micros) -> None:
         """What another shard holds of the range."""
-        if self._requests.pop(message.request_id, None) is None or self.state is not ScrubState.COMPARING:
+        if self._requests.take(message.request_id) is None:
             return
         self._uncertain |= message.status != Status.OK
         if message.status == Status.OK and not message.equal:
             self._shard.metrics.scrub_mismatches += 1
         # whatever its status: what it lists it holds
         self._note_missing(message)
-        if not self._requests:
-            self._slowest = max(self._slowest, now - self._asked_at)
-            self._compared(now)
+        self._requests.end_if_answered(now)
 
     def _note_missing(self, message: Compared) -> None:
         assert self.log is not None, self.state
@@ -328,20 +303,14 @@ class Scrubber:
             hit("scrub_found_missing_copies")
             self._repairs.note_missing(state, missing)
 
-    def _on_timeout(self, now: Micros) -> None:
-        if self.state is ScrubState.COMPARING:
-            self._requests.clear()
-            self._uncertain = True
-            self._slowest = self._patience
-            self._patience = min(_PATIENCE_MAX, 2 * self._patience)
-            self._compared(now)
-
     def _compared(self, now: Micros) -> None:
-        if self.state is not ScrubState.COMPARING:
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        if self._uncertain:
+        """Everybody answered, or had the time to."""
+        if self._requests.timed_out:
+            self._slowest = self._timeout
+            self._timeout = min(_TIMEOUT_MAX, 2 * self._timeout)
+        elif not self._requests.lost:
+            self._slowest = max(self._slowest, now - self._asked_at)
+        if self._uncertain or self._requests.lost:
             self.uncompared += 1
         self._held = {}
         self._pace(now)

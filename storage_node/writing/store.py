@@ -36,7 +36,7 @@ from logdevice_py.core.units import Micros
 from logdevice_py.protocol.messages import Mutated, Store, Stored, StoredFlags, StoreFlags
 from storage_node.log_state import NO_NODE, LogState, ReleaseSubscriber
 from storage_node.log_store.interface import Purpose, ReadResult
-from storage_node.repair.repair import RepairQueue
+from storage_node.repair.repair_queue import RepairQueue
 from storage_node.shard import Shard
 from storage_node.writing.recent_entries import RecentLogEntries
 from storage_node.writing.shard_writes import WriteGroup
@@ -192,8 +192,10 @@ class StoreHandler:
             shard.judge_writable()
         synced = bool(message.flags & _SYNCED_ALWAYS) or shard.is_sync(log)
         soft_seal = False
-        mends = is_metadata_log(log) and not message.flags & _RECOVERY and self._repairs.is_unreadable(log, lsn)
-        if mends:
+        replaces_damage = (
+            is_metadata_log(log) and not message.flags & _RECOVERY and self._repairs.is_unreadable(log, lsn)
+        )
+        if replaces_damage:
             self._repairs.store_begins(log)
             shard.writes.close()  # within a batch puts win over deletes: what came before must lie in an earlier one
         if not message.flags & _RECOVERY:
@@ -228,12 +230,14 @@ class StoreHandler:
             state.highest = lsn
         by_recovery = bool(header.flags & _BY_RECOVERY)
         group.batch.put_entry(log, lsn, by_recovery=by_recovery, wave=header.wave, image=image)
-        if mends:
+        if replaces_damage:
             # What a metadata record says comes from the epoch store. A sequencer that stores one again may not know of a later wave, a copy of
             # which cannot be read here and would outrank the new one.
             hit("metadata_replaces_damage")
             group.batch.restore(log, lsn, lsn)
-            group.done.append(lambda status, _: self._repairs.stored_again(log, lsn) if status is Status.OK else None)
+            group.done.append(
+                lambda status, _: self._repairs.damage_replaced(log, lsn) if status is Status.OK else None
+            )
         group.stores.append((peer, message))
         shard.writes.account(group, len(image))
         if message.flags & _RECOVERY:

@@ -70,11 +70,11 @@ class DirtyStage:
         return machines.shard.logs[LOG].dirty
 
     def finish(self) -> None:
-        """All is healed, and everything is where it belongs."""
+        """All dirty ranges are repaired, and everything is where it belongs."""
         stage = self.stage
         stage.finish()
         for node in stage.cluster.nodes.values():
-            stage.run_until(f"{node.name} is healed", lambda node=node: self.dirty(node) is None)  # type: ignore[misc]
+            stage.run_until(f"{node.name} is repaired", lambda node=node: self.dirty(node) is None)  # type: ignore[misc]
         self.invariants.dirty.check(LOG)
         check_copies(stage.cluster, self.invariants.logs[LOG], (), 0)
 
@@ -147,8 +147,8 @@ def test_what_is_lost_in_a_power_cut_is_here_again(play: str) -> None:
     [
         ("mark_begins_too_late", "one"),
         ("mark_goes_too_soon", "two"),
-        ("healed_without_copies", "one"),
-        ("dirty_shard_vouches", "two"),
+        ("repaired_without_copies", "one"),
+        ("dirty_shard_is_authoritative", "two"),
         ("mark_ends_too_early", "unreleased"),
     ],
 )

@@ -4,7 +4,7 @@ There: a replica that came back with an empty disk is trusted again by an operat
 trusted, each replaced disk takes from what the cluster can do without, until it stands still.
 
 Here: data logs leave the lost generation out of account when it is rebuilt. Metadata logs are not rebuilt: the shard gets the last record of each
-back, from an f-majority of the others, and vouches for them like any other (`storage_node/repair/metadata_regaining.py`).
+back, from an f-majority of the others, and is authoritative for them like any other (`storage_node/repair/metadata_resync.py`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pytest
 from logdevice_py.core.ids import NodeId
 from logdevice_py.core.units import SECOND
 from server.simulation.node import SimNodeState
-from storage_node.repair.metadata_regaining import MetadataRegaining
+from storage_node.repair.metadata_resync import MetadataResync
 from storage_node.shard import Shard
 from tests.history.stage import Stage
 from tests.simulation.history import Violation
@@ -65,13 +65,13 @@ def test_they_use_up_nothing_of_what_may_be_away() -> None:
     play()
 
 
-def test_the_schedule_notices_shards_that_never_vouch_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(MetadataRegaining, "start", lambda self, now: None)
+def test_the_schedule_notices_shards_that_are_never_authoritative_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(MetadataResync, "start", lambda self, now: None)
     with pytest.raises(Violation, match="a reader of everything"):
         play()
 
 
-def test_a_shard_vouches_for_nothing_before_those_are_back_that_may_have_what_it_lost() -> None:
+def test_a_shard_is_authoritative_for_nothing_before_those_are_back_that_may_have_what_it_lost() -> None:
     """Two disks are lost while a third node is away: a record may be on that one alone."""
     stage = Stage(nodes=5, replicate="node:3", extra=_SETTINGS)
     stage.acknowledged(stage.client())
@@ -82,7 +82,7 @@ def test_a_shard_vouches_for_nothing_before_those_are_back_that_may_have_what_it
     for node in (0, 1):
         stage.node(NodeId(node)).start()
     stage.run(60 * SECOND)
-    assert not any(shard_of(stage, node).vouches_for_metadata for node in (0, 1))
+    assert not any(shard_of(stage, node).metadata_authoritative for node in (0, 1))
     stage.node(NodeId(2)).start()
     stage.run(60 * SECOND)
-    assert all(shard_of(stage, node).vouches_for_metadata for node in (0, 1))
+    assert all(shard_of(stage, node).metadata_authoritative for node in (0, 1))

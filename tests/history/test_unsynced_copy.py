@@ -3,7 +3,7 @@
 There: in Kafka a broker that lost unsynced records with its machine came back and led the partition while another replica still had them.
 https://www.redpanda.com/blog/why-fsync-is-needed-for-data-safety-in-kafka-or-non-byzantine-protocols
 
-Here: a log may be declared to count a copy as stored before it is synced. A shard notes that it answered so, and after a power cut it vouches
+Here: a log may be declared to count a copy as stored before it is synced. A shard notes that it answered so, and after a power cut it is authoritative
 for none of the epochs in which entries may be missing; the other copies decide.
 """
 
@@ -46,10 +46,10 @@ def play() -> None:
     stage.finish()
 
 
-def test_a_shard_that_lost_what_it_had_not_synced_does_not_vouch_for_it() -> None:
+def test_a_shard_that_lost_what_it_had_not_synced_is_not_authoritative_for_it() -> None:
     play()
 
 
-def test_the_schedule_notices_a_shard_that_vouches_for_what_it_lost() -> None:
+def test_the_schedule_notices_a_shard_that_claims_what_it_lost() -> None:
     with FAULTS["loss_not_admitted"].planted(), pytest.raises(Violation):
         play()

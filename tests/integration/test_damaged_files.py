@@ -188,7 +188,7 @@ async def test_bits_flipped_in_a_hundred_places_under_load(directory: Path, capl
         assert kinds.keys() >= {".sst", ".blob", ".log", "MANIFEST"}, kinds
         assert storage.metrics.copies_restored > 0
         assert not service.failed
-    for words in ("does not match its checksum", "stored again from N0:S0", "is whole again"):
+    for words in ("does not match its checksum", "re-replicated from N0:S0", "is whole again"):
         assert words in caplog.text
     print(kinds, storage.metrics.copies_restored, "copies restored")
 

@@ -36,10 +36,10 @@ NOTHING_TO_TELL = (
     "shard_rebuildings",
     "log_rebuildings",
     "client_read_streams",
-    "stores_moved_aside",
+    "quarantined_stores",
 )
 """Of a cluster that is well and has just begun. `test_tables_in_trouble.py` makes them have rows; of `under_replicated` see below, of
-`stores_moved_aside` `test_wrong_disk.py`."""
+`quarantined_stores` `test_wrong_disk.py`."""
 
 
 async def one_shot(cluster: ProcessCluster, *arguments: str) -> tuple[int, str, str]:

@@ -77,7 +77,7 @@ async def test_what_a_power_cut_took_is_fetched_from_the_others(
             while "nothing is missing here any more" not in notices(cluster):
                 assert time.monotonic() < deadline, notices(cluster)[-3000:]
                 await asyncio.sleep(0.2)
-            found = re.search(r"(\d+) copies were stored again", notices(cluster))
+            found = re.search(r"(\d+) copies were re-replicated", notices(cluster))
             assert found is not None
             assert int(found[1]) > 0
             assert "2 logs may lack records here" in notices(cluster)

@@ -21,7 +21,7 @@ from storage_node.log_store.interface import ReadLast, ReadResult, ReadShard, Wr
 from storage_node.log_store.rocksdb import RocksLogStore
 from storage_node.log_store.rocksdb.warmer import Warmer
 from storage_node.log_store.wanted import SingleCopy, Wants, no_body
-from tests.integration.test_rocksdb_mending import flip, mend, restore
+from tests.integration.test_rocksdb_rewriting import flip, restore, rewrite_all
 from tests.integration.test_rocksdb_store import apply, open_store
 from tests.unit.storage_node.log_store.images import LAST, LOG, SHARD, at, image_of, read_all
 
@@ -177,7 +177,7 @@ class TestDamagedFiles:
         assert lsn == last
         assert len(read(store, None).entries) == len(images) - 1
         restore(store, images, lsn, lsn)
-        assert store.mending.suspects == [], "it is hidden for good"
+        assert store.rewriter.suspects == [], "it is hidden for good"
         assert read(store, None).entries == list(images.items())
         store.close()
 
@@ -191,19 +191,19 @@ class TestDamagedFiles:
         assert (len(headers.entries), headers.corrupt) == (len(images), [])
         [(first, last)] = read(store, None).corrupt
         assert 50 < last - first < 900, "a block"
-        store.mending.suspect(store.partitions[0])
-        mend(store)
-        [(_, low, high)] = store.mending.found
+        store.rewriter.suspect(store.partitions[0])
+        rewrite_all(store)
+        [(_, low, high)] = store.rewriter.found
         assert (low, high - last) in [(first, 0), (first, 1)], "it waits"
         restore(store, images, low, high)
         partition = store.partitions[0]
-        assert store.mending.suspects == [partition]
-        while store.mend(Timestamp(9_000_000), 100_000):
+        assert store.rewriter.suspects == [partition]
+        while store.rewrite_damaged(Timestamp(9_000_000), 100_000):
             pass
         assert store.family_of(partition) == f"{partition}.1"
         result = read(store, None)
         assert (result.entries, result.corrupt) == (list(images.items()), [])
-        assert not store.mending.find_damaged()
+        assert not store.rewriter.find_damaged()
         store.close()
 
     def test_what_is_written_while_a_file_is_replaced_takes_its_body_along(
@@ -214,7 +214,7 @@ class TestDamagedFiles:
         [(first, last)] = read_all(store).corrupt
         restore(store, images, first, last)
         partition = store.partitions[0]
-        assert store.mend(Timestamp(1_000_000), 10_000)
+        assert store.rewrite_damaged(Timestamp(1_000_000), 10_000)
         batch = WriteBatch()
         images[at(1)] = image_of(at(1), os.urandom(5000), wave=2)
         batch.put_entry(LOG, at(1), by_recovery=False, wave=2, image=images[at(1)])
@@ -222,7 +222,7 @@ class TestDamagedFiles:
         assert store.write([batch]) == [Status.OK]
         for esn in range(2, 10):
             del images[at(esn)]
-        while store.mend(Timestamp(1_000_000), 10_000):
+        while store.rewrite_damaged(Timestamp(1_000_000), 10_000):
             pass
         assert store.family_of(partition) == f"{partition}.1"
         assert read(store, None).entries == list(images.items())
@@ -237,8 +237,8 @@ class TestDamagedFiles:
         partition = store.partitions[0]
         family(store).delete(keys.data_key(LOG, at(3), False, 1))
         family(store).delete(keys.body_key(keys.data_key(LOG, at(4), False, 1)))
-        store.mending.suspect(partition)
-        mend(store)
+        store.rewriter.suspect(partition)
+        rewrite_all(store)
         assert store.family_of(partition) == f"{partition}.1"
         garbage = keys.body_key(keys.data_key(LOG, at(3), False, 1))
         assert store._families.get(partition, garbage) is None, "nothing leads to it"

@@ -486,7 +486,7 @@ class TestService:
             searches.release()
             raise OSError("no such file")
 
-        monkeypatch.setattr(store.mending, "find_damaged", find_damaged)
+        monkeypatch.setattr(store.rewriter, "find_damaged", find_damaged)
         monkeypatch.setattr(store, "background_errors", lambda: 1)
         for _ in range(3):
             assert await asyncio.to_thread(searches.acquire, timeout=20)
@@ -528,7 +528,7 @@ class TestIdentity:
         assert birth
         assert asked == [(None, birth), (None, birth), (1, b"")]
 
-    async def test_an_older_copy_is_moved_aside_and_the_shard_begins_a_new_generation(self, tmp_path: Path) -> None:
+    async def test_an_older_copy_is_quarantined_and_the_shard_begins_a_new_generation(self, tmp_path: Path) -> None:
         shell = await open_service(tmp_path / "shard")
         shell.run(write_of(1, at(1)))
         await shell.service.close()
@@ -565,7 +565,7 @@ class TestIdentity:
         await shell.service.close()
 
     @pytest.mark.parametrize("other", [{"cluster": b"x" * 16}, {"shard": shard_id(3, 1)}])  # type: ignore[arg-type]
-    async def test_a_foreign_store_is_moved_aside(self, tmp_path: Path, other: dict[str, object]) -> None:
+    async def test_a_foreign_store_is_quarantined(self, tmp_path: Path, other: dict[str, object]) -> None:
         for number in (1, 2):
             shell = await open_service(tmp_path / "shard", **other)  # type: ignore[arg-type]
             shell.run(write_of(1, at(1)))
@@ -586,7 +586,7 @@ class TestIdentity:
             assert any("belongs to" in sentence for sentence in said)
             assert (tmp_path / f"shard.foreign-{2 * number - 1}" / "db").is_dir()
 
-    async def test_data_without_a_marker_is_moved_aside(self, tmp_path: Path) -> None:
+    async def test_data_without_a_marker_is_quarantined(self, tmp_path: Path) -> None:
         store = RocksLogStore(str(tmp_path / "shard"), SETTINGS)
         batch = WriteBatch()
         put(batch, at(1))
@@ -597,7 +597,7 @@ class TestIdentity:
         await shell.service.close()
         assert (tmp_path / "shard.foreign-1" / "db").is_dir()
 
-    async def test_data_beside_a_marker_that_cannot_be_read_is_moved_aside(self, tmp_path: Path) -> None:
+    async def test_data_beside_a_marker_that_cannot_be_read_is_quarantined(self, tmp_path: Path) -> None:
         store, _ = open_store(tmp_path / "shard")
         batch = WriteBatch()
         put(batch, at(1))

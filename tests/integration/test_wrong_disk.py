@@ -39,11 +39,11 @@ def cluster(tmp_path: Path) -> Path:
     return directory
 
 
-async def moved_aside(directory: Path) -> list[tuple[int, str, str]]:
+async def quarantined(directory: Path) -> list[tuple[int, str, str]]:
     """Shard, reason and path of what a node that runs lists."""
     data = layout.node_directory(directory, NodeId(0))
     host = await NodeHost.open(layout.cluster_file(directory), NodeId(0), data)
-    rows: Any = NodeTables(host).rows("stores_moved_aside", EVERYTHING)
+    rows: Any = NodeTables(host).rows("quarantined_stores", EVERYTHING)
     found = [(row.shard, row.reason, row.directory) async for row in rows]
     await host.close()
     return found
@@ -107,16 +107,16 @@ async def test_a_disk_that_was_replaced_counts_no_more(cluster: Path, caplog: py
     await run_once(cluster, accepted=ONE)
     shutil.rmtree(cluster / "n0")
     (cluster / "elsewhere").rename(cluster / "n0")
-    with pytest.raises(LogDeviceError, match="holds its generation 1, which was given up"):
+    with pytest.raises(LogDeviceError, match="holds its generation 1, which ended when"):
         await run_once(cluster)
     with caplog.at_level(logging.WARNING):
         assert await run_once(cluster, accepted=AcceptedLoss.parse(["N0:S0=2"])) == 3
     assert "counts no more and lies in" in caplog.text
     aside = cluster / "n0" / "shard0.replaced-1"
     assert (aside / "db").is_dir()
-    assert await moved_aside(cluster) == [(0, "REPLACED", str(aside))]
+    assert await quarantined(cluster) == [(0, "REPLACED", str(aside))]
     shutil.rmtree(aside)
-    assert await moved_aside(cluster) == []
+    assert await quarantined(cluster) == []
 
 
 @pytest.mark.parametrize("moment", ["while it ran", "when it was stopped"])

@@ -29,7 +29,7 @@ from storage_node.log_store.memory import MemoryLogStore
 from storage_node.reading import read_stream
 from storage_node.reading.read_stream import ServerReadStream
 from storage_node.reading.release import ReleaseHandler
-from storage_node.repair.metadata_regaining import MetadataRegaining
+from storage_node.repair.metadata_resync import MetadataResync
 from storage_node.retention.removed_logs import RemovedLogs
 from storage_node.retention.retention import Retention
 from storage_node.retention.trim import TrimHandler
@@ -241,7 +241,7 @@ def expired_too_early(original: Change) -> Change:
 
 
 @deliberate(
-    "a shard that lost unsynced entries in a power cut vouches for their epochs",
+    "a shard that lost unsynced entries in a power cut is authoritative for their epochs",
     (Shard, "_mark_dirty"),
     likely="power cuts",
 )
@@ -302,12 +302,12 @@ def removed_log_not_sealed(original: Change) -> Change:
 
 
 @deliberate(
-    "a shard that began afresh vouches for metadata logs before it has their records back",
-    (MetadataRegaining, "start"),
+    "a shard in a new generation is authoritative for metadata logs before it has their records back",
+    (MetadataResync, "start"),
 )
-def metadata_not_regained(original: Change) -> Change:
-    def start(self: MetadataRegaining, now: Any) -> None:
-        self._shard.vouches_for_metadata = True
+def metadata_not_resynced(original: Change) -> Change:
+    def start(self: MetadataResync, now: Any) -> None:
+        self._shard.metadata_authoritative = True
 
     return start
 

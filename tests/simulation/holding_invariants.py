@@ -1,4 +1,4 @@
-"""A shard tells the truth of what it holds: what it answers OK for is on its disk, and a digest that vouches shows every copy that it answered OK for.
+"""A shard tells the truth of what it holds: what it answers OK for is on its disk, and a digest that is authoritative shows every copy that it answered OK for.
 
 Of an epoch that is recovered, a shard that took no part deletes what it holds above the LNG; so such epochs are left out.
 """
@@ -90,7 +90,7 @@ class HoldingInvariants:
                 continue
             if (model.log, lsn) not in shown and (model.log, lsn) not in destroyed:
                 raise Violation(
-                    f"{format_shard(shard)} vouches for log {model.log} from {format_lsn(Lsn(first))} to "
+                    f"{format_shard(shard)} is authoritative for log {model.log} from {format_lsn(Lsn(first))} to "
                     f"{format_lsn(Lsn(covered))} without {format_lsn(Lsn(lsn))}, for which it answered"
                 )
 

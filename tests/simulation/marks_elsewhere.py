@@ -15,14 +15,14 @@ _ROCKSDB_STORE = "tests/integration/test_rocksdb_store.py"
 _PLACEMENT = "tests/unit/logdevice_py/placement"
 _RECOVERY = "tests/unit/sequencer/recovery"
 _ROCKSDB = "tests/integration/test_rocksdb_store.py::TestService"
-_MENDING = "tests/integration/test_rocksdb_mending.py"
+_MENDING = "tests/integration/test_rocksdb_rewriting.py"
 _PARTITIONS = "tests/integration/test_rocksdb_partitions.py"
 _SELDOM: Final = "comes about in one of a hundred seeds of rebuilding mode, or fewer"
 _EVENT_LOG = "tests/unit/logdevice_py/event_log/test_rebuilding_set.py"
 _REPLICA = "tests/unit/server/event_log/test_replica.py"
 _SHARD_STATUS = "tests/unit/server/event_log/test_shard_status.py::TestParts"
-_HEALING = f"{_SHARD}/repair/test_healing.py::TestHealing"
-_RARE_HEALING = "comes together with a power cut that took something in few seeds"
+_DIRTY = f"{_SHARD}/repair/test_dirty_ranges.py::TestRepair"
+_RARE_DIRTY = "comes together with a power cut that took something in few seeds"
 _GIVING = f"{_SHARD}/rebuilding/test_rebuilding.py::TestGiving"
 _BROKEN_RULES = "tests/unit/client/read/test_fail_over.py::TestBrokenRules"
 
@@ -43,36 +43,36 @@ MARKS_ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
         f"{_PARTITIONS}::TestSpace::test_a_partition_that_one_log_needs_is_rewritten_without_the_others",
     ),
     "log_store_files_damaged": (_DISK, f"{_MENDING}::test_a_damaged_file_is_replaced_when_what_it_lost_is_restored"),
-    "log_store_partition_mended": (_DISK, f"{_MENDING}::test_a_damaged_file_is_replaced_when_what_it_lost_is_restored"),
+    "log_store_damage_rewritten": (_DISK, f"{_MENDING}::test_a_damaged_file_is_replaced_when_what_it_lost_is_restored"),
     "log_store_body_damaged": (
         _DISK,
         "tests/integration/test_rocksdb_large_entries.py::TestDamagedFiles::test_a_damaged_body_is_told_for_itself_and_restored",
     ),
-    "log_store_mending_waits": (
+    "log_store_rewriting_waits": (
         _DISK,
         f"{_MENDING}::test_a_damaged_file_stays_as_long_as_something_of_it_is_not_restored",
     ),
     "log_store_torn_log": (_DISK, f"{_MENDING}::TestWriteAheadLog::test_a_power_cut_may_have_torn_it"),
     "log_store_current_repaired": (_DISK, "tests/integration/test_damaged_files.py::test_current_is_written_again"),
     "dirty_range_has_an_end": (
-        _RARE_HEALING,
-        f"{_SHARD}/repair/test_healing.py::TestEndOfTheRange::test_the_sequencer_of_the_open_epoch_tells_it",
+        _RARE_DIRTY,
+        f"{_SHARD}/repair/test_dirty_ranges.py::TestEndOfTheRange::test_the_sequencer_of_the_open_epoch_tells_it",
     ),
-    "healing_beside_rebuilt_shard": (
-        _RARE_HEALING,
-        f"{_HEALING}::test_a_shard_whose_copies_were_all_stored_again_elsewhere_is_not_waited_for",
+    "repair_beside_rebuilt_shard": (
+        _RARE_DIRTY,
+        f"{_DIRTY}::test_a_shard_whose_copies_were_all_re_replicated_is_not_waited_for",
     ),
-    "healing_met_damage": (_RARE_HEALING, f"{_HEALING}::test_a_copy_that_cannot_be_read_is_left_to_repair"),
-    "healing_not_authoritative": (
-        _RARE_HEALING,
-        f"{_HEALING}::test_what_several_lost_at_once_is_given_up_aloud_when_all_have_answered",
+    "repair_met_damage": (_RARE_DIRTY, f"{_DIRTY}::test_a_copy_that_cannot_be_read_is_left_to_repair"),
+    "repair_not_authoritative": (
+        _RARE_DIRTY,
+        f"{_DIRTY}::test_what_several_lost_at_once_is_reported_as_lost_when_all_have_answered",
     ),
-    "healing_of_what_was_not_given_here": (
-        _RARE_HEALING,
-        f"{_HEALING}::test_where_the_shard_was_given_nothing_there_is_nothing_to_lose",
+    "repair_of_what_was_not_given_here": (
+        _RARE_DIRTY,
+        f"{_DIRTY}::test_where_the_shard_was_given_nothing_there_is_nothing_to_lose",
     ),
-    "healing_without_history": (_RARE_HEALING, f"{_HEALING}::test_without_the_whole_history_nothing_is_decided"),
-    "healing_write_refused": (_RARE_HEALING, f"{_HEALING}::test_what_has_no_room_is_tried_again"),
+    "repair_without_history": (_RARE_DIRTY, f"{_DIRTY}::test_without_the_whole_history_nothing_is_decided"),
+    "repair_write_refused": (_RARE_DIRTY, f"{_DIRTY}::test_what_has_no_room_is_tried_again"),
     "event_log_stored_before_it_is_read": (
         _SELDOM,
         f"{_SHARD}/writing/test_drain_mark.py::test_it_takes_what_the_event_log_needs_until_it_has_read_that",
@@ -140,7 +140,7 @@ MARKS_ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
     ),
     "log_store_corrupt_marker": (
         _DISK,
-        f"{_ROCKSDB_STORE}::TestIdentity::test_data_beside_a_marker_that_cannot_be_read_is_moved_aside",
+        f"{_ROCKSDB_STORE}::TestIdentity::test_data_beside_a_marker_that_cannot_be_read_is_quarantined",
     ),
     "log_store_write_delayed": (
         _DISK,
@@ -345,7 +345,7 @@ MARKS_ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
     ),
     "too_many_metadata_fetches": (
         "takes more shards that lost their disks at once than there are",
-        f"{_SHARD}/repair/test_metadata_regaining.py::TestAnswering::test_no_more_is_worked_on_than_a_few_at_a_time",
+        f"{_SHARD}/repair/test_metadata_resync.py::TestAnswering::test_no_more_is_worked_on_than_a_few_at_a_time",
     ),
     "repair_waits_for_donors": (
         _SELDOM,

@@ -251,7 +251,7 @@ PROFILES: tuple[TroubleProfile, ...] = (
         settings={
             "storage": {
                 "last_released_persist_interval_us": ('"20ms"', '"5s"'),
-                "healing_bytes_per_s": ("65536", "1048576"),
+                "repair_bytes_per_s": ("65536", "1048576"),
             },
         },
         attributes={"durability": ('"async"',)},

@@ -20,7 +20,7 @@ from tests.simulation.end_state import ENTRY_MAX, check_bounds, check_clean_epoc
 from tests.simulation.exclusive_writer import check_exclusive
 from tests.simulation.history import Observation, Violation
 from tests.simulation.invariants import Invariants
-from tests.simulation.metadata_vouchers import MetadataVouchers
+from tests.simulation.metadata_authorities import MetadataAuthorities
 from tests.simulation.node_removals import NodeRemovals
 from tests.simulation.repairs import VanishedCopies, running_shards
 from tests.simulation.run_mode import RunMode
@@ -135,7 +135,7 @@ class _Run:
         self.scenario = scenario
         self.cluster = cluster
         self.loses = loses
-        self.vouchers = MetadataVouchers(cluster, scenario.logs)
+        self.authorities = MetadataAuthorities(cluster, scenario.logs)
         self.invariants = Invariants(cluster, scenario.logs, loses=loses)
         self.apps = Applications(
             scenario, cluster, random.Random(cluster.rng.getrandbits(64)), self.invariants, loses=loses
@@ -178,7 +178,7 @@ class _Run:
             self._advance(scenario.duration)
             check_bounds(self.apps)
             if not self.silent and not self.loses:
-                self.vouchers.check()
+                self.authorities.check()
         self.apps.stopping = True
         self.nemesis.stop()
         self.apps.calm()
@@ -192,7 +192,7 @@ class _Run:
         for log in scenario.logs:
             self._examine(log)
         if not self.silent and not self.loses:
-            self._heal()
+            self._repair_dirty()
         self.apps.close()
         return RunOutcome(
             scenario,
@@ -266,12 +266,12 @@ class _Run:
         if len(vanished):
             self._wait("vanished copies", vanished.check(passes=3), lambda: str(vanished.missing()), vanished.progress)
 
-    def _heal(self) -> None:
+    def _repair_dirty(self) -> None:
         """Marks of dirty ranges go, and tell the truth until then."""
 
         def dirty() -> list[str]:
             return [
-                f"{format_shard(shard)} log {log} {machines.healing.explain(state)}"
+                f"{format_shard(shard)} log {log} {machines.repairs.explain(state)}"
                 for shard, machines in running_shards(self.cluster)
                 for log, state in machines.shard.logs.items()
                 if state.dirty is not None and machines.shard.is_configured(log)

@@ -159,7 +159,7 @@ class TestDigests:
             self.node, Digested(request_id=1, shard=OWN, ranges=ranges, entries=entries, images=b"")
         )
 
-    def test_a_shard_that_vouches_shows_what_it_answered_for(self) -> None:
+    def test_a_shard_that_is_authoritative_shows_what_it_answered_for(self) -> None:
         self.show(SOUND)
         with pytest.raises(Violation, match="without e3n58, for which it answered"):
             self.show()

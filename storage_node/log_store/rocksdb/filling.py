@@ -14,8 +14,8 @@ from storage_node.log_store.interface import PER_ENTRY_BYTES, WriteBatch
 from storage_node.log_store.partitions import Partitions
 from storage_node.log_store.precedence import Missing, with_header
 from storage_node.log_store.rocksdb.families import Families, RocksDBError
-from storage_node.log_store.rocksdb.mending import Mending
 from storage_node.log_store.rocksdb.ranges import DamagedError, RangeReader
+from storage_node.log_store.rocksdb.rewriting import PartitionRewriter
 from storage_node.log_store.rocksdb.rows import delete_copies, put_copy
 
 
@@ -28,7 +28,7 @@ class GroupFiller:
         directory: Directory,
         partitions: Partitions,
         ranges: RangeReader,
-        mending: Mending,
+        rewriter: PartitionRewriter,
         apart_bytes_min: int,
     ) -> None:
         """
@@ -40,7 +40,7 @@ class GroupFiller:
         self._directory = directory
         self._partitions = partitions
         self._ranges = ranges
-        self._mending = mending
+        self._rewriter = rewriter
 
     def fill(self, group: Any, batch: WriteBatch) -> None:
         """Put a batch into a group. Within a group later puts win over earlier deletes.
@@ -53,7 +53,7 @@ class GroupFiller:
             for partition, low, high in self._directory.delete(log, first, last):
                 delete_copies(group, log, low, high, handles[partition])
         if batch.restored:
-            self._mending.fill(group, batch)
+            self._rewriter.fill(group, batch)
         for log, lsn in batch.consolidations:
             self._consolidate(group, log, lsn)
         for log, epoch, epoch_kind in batch.epoch_deletes:
@@ -97,7 +97,7 @@ class GroupFiller:
                 return  # whoever reads it finds the damage
             if row is not None:
                 group.put(key, row, self._families.handles[partition])
-                self._mending.mirror_row(group, partition, key, row)
+                self._rewriter.mirror_row(group, partition, key, row)
 
     def _consolidate(self, group: Any, log: LogId, lsn: Lsn) -> None:
         spans = self._directory.overlapping(log, lsn, lsn)

@@ -12,12 +12,11 @@ from typing import Any, Final
 from logdevice_py.core.ids import Generation, ShardId, format_shard
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import Timestamp
-from logdevice_py.tables.storage import AsideReason
+from logdevice_py.tables.storage import QuarantineReason
 from storage_node.log_store.identity import Judgement, ShardMarker
 from storage_node.log_store.interface import Contents
-from storage_node.log_store.opening import Adopt, Load, Look, MoveAside, Note, open_shard
+from storage_node.log_store.opening import Adopt, Load, Look, Note, Quarantine, open_shard
 from storage_node.log_store.opening import Register as RegisterStep
-from storage_node.log_store.rocksdb.moved_aside import move_aside
 from storage_node.log_store.rocksdb.store import RocksLogStore
 from storage_node.log_store.rocksdb.store_lock import find_user, says_locked
 from storage_node.log_store.settings import LogStoreSettings
@@ -99,8 +98,8 @@ class ShardOpening:
         except DamagedStoreError as error:
             if not give_up_damaged:
                 raise
-            aside = await self._move_aside(AsideReason.DAMAGED)
-            self.report(f"{error.detail}; the damaged store is given up and lies in {aside}")
+            aside = await self._quarantine(QuarantineReason.DAMAGED)
+            self.report(f"{error.detail}; the damaged store is quarantined in {aside}")
             return await self._open()
 
     async def _open(self) -> tuple[RocksLogStore, Contents]:
@@ -125,9 +124,9 @@ class ShardOpening:
                     case Look():
                         with _damage():
                             outcome = store.found, store.empty
-                    case MoveAside():
+                    case Quarantine():
                         store.abandon()
-                        self.report(f"{step.why} and lies in {await self._move_aside(step.reason)}")
+                        self.report(f"{step.why} and lies in {await self._quarantine(step.reason)}")
                         store = await self._open_store()
                     case Adopt():
                         await self._adopt(store, step.marker)
@@ -154,8 +153,8 @@ class ShardOpening:
     async def _open_store(self) -> RocksLogStore:
         return await asyncio.to_thread(open_store, self.directory, self.settings, self.shard)
 
-    async def _move_aside(self, reason: AsideReason) -> str:
-        return await asyncio.to_thread(move_aside, self.directory, reason)
+    async def _quarantine(self, reason: QuarantineReason) -> str:
+        return await asyncio.to_thread(quarantine, self.directory, reason)
 
 
 @contextlib.contextmanager

@@ -38,9 +38,9 @@ from storage_node.log_store.metrics import LogStoreMetrics
 from storage_node.log_store.partitions import Partitions
 from storage_node.log_store.rocksdb.families import DATABASE, RocksDBError
 from storage_node.log_store.rocksdb.filling import GroupFiller
-from storage_node.log_store.rocksdb.mending import Mending
 from storage_node.log_store.rocksdb.opening import StoreNotes, open_database
 from storage_node.log_store.rocksdb.ranges import DamagedError, RangeReader
+from storage_node.log_store.rocksdb.rewriting import PartitionRewriter
 from storage_node.log_store.rocksdb.upkeep import Upkeep
 from storage_node.log_store.rocksdb.wal_check import find_lasting_damage
 from storage_node.log_store.row_values import UnknownRowError
@@ -85,10 +85,10 @@ class RocksLogStore:
         self._directory = Directory(settings.directory_save_bytes)
         self._partitions = Partitions(settings)
         self._ranges = RangeReader(self._iterator, self._families.get, self._directory.overlapping)
-        self.mending = Mending(self._families, self._directory, self._ranges, settings.blob_bytes_min)
-        self._upkeep = Upkeep(self._families, self._partitions, self._directory, settings, self.mending.forget)
+        self.rewriter = PartitionRewriter(self._families, self._directory, self._ranges, settings.blob_bytes_min)
+        self._upkeep = Upkeep(self._families, self._partitions, self._directory, settings, self.rewriter.forget)
         self._filler = GroupFiller(
-            self._families, self._directory, self._partitions, self._ranges, self.mending, settings.blob_bytes_min
+            self._families, self._directory, self._partitions, self._ranges, self.rewriter, settings.blob_bytes_min
         )
         self._errors = 0
         self._durable: Timestamp | None = None
@@ -257,18 +257,18 @@ class RocksLogStore:
             return [Status.OVERLOADED] * len(batches)
         group = rocksdict.WriteBatch(raw_mode=True)
         size = 0
-        fill, mending, restores = self._filler.fill, self.mending, False
+        fill, rewriter, restores = self._filler.fill, self.rewriter, False
         for batch in batches:
             fill(group, batch)
             size += batch.size
-            if mending.busy:
-                mending.mirror(group, batch)
+            if rewriter.busy:
+                rewriter.mirror(group, batch)
             restores = restores or bool(batch.restored)
         status = self.commit(group, must_pass=must_pass)
         if status is Status.OK:
-            if restores or mending.watching:
+            if restores or rewriter.watching:
                 for batch in batches:
-                    mending.written(batch)
+                    rewriter.written(batch)
             self.bytes_written += size
             self._unasked -= size
             self._unmeasured += size
@@ -454,11 +454,11 @@ class RocksLogStore:
         self._upkeep.begin_next(now)
         self.commit(rocksdict.WriteBatch(raw_mode=True))
 
-    def mend(self, now: Timestamp, bytes_max: int) -> bool:
+    def rewrite_damaged(self, now: Timestamp, bytes_max: int) -> bool:
         """A piece of replacing damaged files, on the thread that writes; True: there is more to do."""
         if self._failed or self._run.marker is None:
             return False
-        return self.mending.step(now, bytes_max, self)
+        return self.rewriter.step(now, bytes_max, self)
 
     def settle(self, partition: int, now: Timestamp) -> None:
         """See to it that a partition is not the latest: it stays as it is from here on, but for what belongs among what it has."""

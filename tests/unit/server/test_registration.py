@@ -41,7 +41,7 @@ port = 7000
 
 
 SHARD = shard_id(NODE, 0)
-EMPTY = Judgement(IdentityVerdict.START_AFRESH, "it is empty")
+EMPTY = Judgement(IdentityVerdict.NEW_GENERATION, "it is empty")
 NAMED = replace(EMPTY, birth=b"a disk")
 
 

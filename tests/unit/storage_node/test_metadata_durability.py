@@ -22,7 +22,7 @@ from tests.unit.storage_node.fakes import (
     store,
     stores,
 )
-from tests.unit.storage_node.repair.test_healing import cut_off, seq_state
+from tests.unit.storage_node.repair.test_dirty_ranges import cut_off, seq_state
 from tests.unit.storage_node.retention.test_removed_logs import PASS, Removing
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"

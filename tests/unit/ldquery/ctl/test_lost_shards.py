@@ -1,4 +1,4 @@
-"""What ``ldctl status`` says of shards that are lost, drained, or began afresh."""
+"""What ``ldctl status`` says of shards that are lost, drained, or started a new generation."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ldquery.ctl.lost_shards import lacking_metadata, unfinished, without_vouchers
+from ldquery.ctl.lost_shards import lacking_metadata, unfinished, without_authority
 from logdevice_py.config.parse import load_cluster
 from logdevice_py.core.ids import NodeId, shard_id
 from tests.simulation.cluster_plan import ClusterPlan, NodePlan
@@ -66,6 +66,6 @@ def test_metadata_logs_stand_still_without_which_shards(
 ) -> None:
     nodes = {node: NodePlan(["sequencer", "storage"], node % racks) for node in range(5)}
     config = load_cluster(ClusterPlan(replicate=replicate, racks=racks, attributes={}, nodes=nodes).render())
-    lost, text = without_vouchers(config, [SHARDS[node] for node in afresh])
+    lost, text = without_authority(config, [SHARDS[node] for node in afresh])
     assert lost == ([] if awaited is None else [SHARDS[node] for node in afresh])
     assert text == "" if awaited is None else text.endswith(f": {awaited}")

@@ -15,7 +15,7 @@ BY_FILE = {
     "logdevice_py/placement/nodeset.py": "nodesets to come",
     "sequencer/metadata_log.py": "metadata logs",
     "server/event_log/exclusion.py": "nodesets to come",
-    "storage_node/repair/metadata_regaining.py": "metadata logs",
+    "storage_node/repair/metadata_resync.py": "metadata logs",
     "storage_node/rebuilding/donor.py": "logs of which no survivor knows",
 }
 

@@ -100,7 +100,7 @@ class TestDigest:
         driver.turn(digest(lsn(1, 1), lsn(1, 9), generation=1))
         assert driver.take_one(Digested).ranges == [(SYNC_LOG, Status.REBUILDING, lsn(1, 9))]
 
-    def test_an_entry_that_cannot_be_read_is_shown_as_such_and_the_rest_is_vouched_for(self) -> None:
+    def test_an_entry_that_cannot_be_read_is_shown_as_such_and_the_rest_is_told_with_authority(self) -> None:
         driver = ShardDriver(StorageSettings(recent_entries_bytes_max=0))
         driver.turn(*stores([lsn(1, 1), lsn(1, 2), lsn(1, 3)]))
         driver.disk.corrupt(SYNC_LOG, lsn(1, 2))
@@ -150,13 +150,13 @@ class TestDigest:
         assert answer.ranges == [(log, Status.OK, LSN_MAX)]
         assert [header.lsn for header in headers(answer)] == [lsn(1, 1), lsn(4, 1)]
 
-    def test_a_shard_that_lost_its_data_does_not_vouch_for_metadata_logs(self) -> None:
+    def test_a_shard_that_lost_its_data_is_not_authoritative_for_metadata_logs(self) -> None:
         driver = ShardDriver(generation=2)
         log = metadata_log_of(SYNC_LOG)
         driver.turn(digest(Lsn(1), LSN_MAX, log=log, generation=0))
         assert driver.take_one(Digested).ranges == [(log, Status.REBUILDING, LSN_MAX)]
 
-    def test_it_vouches_for_what_metadata_logs_got_since_it_has_its_generation(self) -> None:
+    def test_it_is_authoritative_for_what_metadata_logs_got_since_it_has_its_generation(self) -> None:
         driver = ShardDriver(generation=2)
         log = metadata_log_of(SYNC_LOG)
         driver.turn(digest(Lsn(1), LSN_MAX, log=log, generation=2))
@@ -204,7 +204,7 @@ class TestDigest:
         assert answer.ranges[0].status == Status.OK
         assert [header.lsn for header in headers(answer)] == [lsn(1, 1)]
 
-    def test_nothing_is_vouched_for_when_what_it_waits_for_fails(self) -> None:
+    def test_nothing_is_told_with_authority_when_what_it_waits_for_fails(self) -> None:
         driver = ShardDriver()
         driver.turn(*stores([lsn(1, 1)]))
         driver.hold = True

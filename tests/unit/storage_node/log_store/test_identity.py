@@ -38,11 +38,11 @@ class TestJudge:
         ("marker", "empty", "verdict"),
         [
             (MARKER, False, IdentityVerdict.KEEP),
-            (None, True, IdentityVerdict.START_AFRESH),
-            (None, False, IdentityVerdict.MOVE_ASIDE),
-            (ShardMarker(b"x" * 16, SHARD, Generation(2)), False, IdentityVerdict.MOVE_ASIDE),
-            (ShardMarker(CLUSTER, shard_id(4), Generation(2)), False, IdentityVerdict.MOVE_ASIDE),  # type: ignore[arg-type]
-            (ShardMarker(CLUSTER, shard_id(3, 1), Generation(2)), False, IdentityVerdict.MOVE_ASIDE),  # type: ignore[arg-type]
+            (None, True, IdentityVerdict.NEW_GENERATION),
+            (None, False, IdentityVerdict.QUARANTINE),
+            (ShardMarker(b"x" * 16, SHARD, Generation(2)), False, IdentityVerdict.QUARANTINE),
+            (ShardMarker(CLUSTER, shard_id(4), Generation(2)), False, IdentityVerdict.QUARANTINE),  # type: ignore[arg-type]
+            (ShardMarker(CLUSTER, shard_id(3, 1), Generation(2)), False, IdentityVerdict.QUARANTINE),  # type: ignore[arg-type]
         ],
     )
     def test_only_its_own_store_is_kept(
@@ -54,10 +54,10 @@ class TestJudge:
         named = ShardMarker(CLUSTER, SHARD, NO_GENERATION, birth=b"a disk").opened("boot")
         assert ShardMarker.decode(named.encode()) == named
         own = judge(named, empty=False, cluster=CLUSTER, shard=SHARD)
-        assert (own.verdict, own.kept, own.birth) == (IdentityVerdict.START_AFRESH, None, b"a disk")
+        assert (own.verdict, own.kept, own.birth) == (IdentityVerdict.NEW_GENERATION, None, b"a disk")
         for cluster, shard in ((b"x" * 16, SHARD), (CLUSTER, shard_id(NodeId(4)))):
             others = judge(named, empty=False, cluster=cluster, shard=shard)
-            assert (others.verdict, others.birth) == (IdentityVerdict.START_AFRESH, b"")
+            assert (others.verdict, others.birth) == (IdentityVerdict.NEW_GENERATION, b"")
         assert judge_stop(named, boot="another boot", failed=False) is PreviousEnd.CLEAN
 
     def test_the_reason_names_both_sides(self) -> None:
@@ -153,7 +153,7 @@ class TestRefusal:
             "a copy of the files",
             "--accept-data-loss N3:S0=2",
             "as generation 3",
-            "moved aside, not deleted",
+            "quarantined, not deleted",
         ):
             assert part in text
         assert told(2, "N4:S0=1") == text

@@ -8,9 +8,9 @@ import pytest
 
 from logdevice_py.core.ids import Generation, ShardId
 from logdevice_py.core.status import LogDeviceError, Status
-from logdevice_py.tables.storage import AsideReason
+from logdevice_py.tables.storage import QuarantineReason
 from storage_node.log_store.identity import NO_GENERATION, Judgement, ShardMarker
-from storage_node.log_store.opening import Adopt, Load, Look, MoveAside, Note, Register, Step, open_shard
+from storage_node.log_store.opening import Adopt, Load, Look, Note, Quarantine, Register, Step, open_shard
 
 CLUSTER = b"c" * 16
 SHARD = ShardId(3 << 8)
@@ -44,7 +44,7 @@ class Disk:
         """Steps without those that are the same each time."""
         assert isinstance(self.steps[0], Look)
         assert [type(step) for step in self.steps[-2:]] == [Load, Note]
-        return [step.reason if isinstance(step, MoveAside) else step for step in self.steps[1:-2]]
+        return [step.reason if isinstance(step, Quarantine) else step for step in self.steps[1:-2]]
 
 
 def marker(generation: Generation, cluster: bytes = CLUSTER, **fields: Any) -> ShardMarker:
@@ -75,15 +75,15 @@ def test_an_empty_store_of_a_shard_that_had_data_is_told() -> None:
 
 
 @pytest.mark.parametrize("found", [None, marker(FIRST, b"d" * 16)])
-def test_a_store_of_somebody_else_is_moved_aside(found: ShardMarker | None) -> None:
+def test_a_store_of_somebody_else_is_quarantined(found: ShardMarker | None) -> None:
     disk = Disk(found, empty=False, generation=FIRST)
     named = Adopt(marker(NO_GENERATION, birth=b"new"))
-    assert disk.shown == [AsideReason.FOREIGN, named, Register(None, 0, b"new"), Adopt(marker(FIRST))]
+    assert disk.shown == [QuarantineReason.FOREIGN, named, Register(None, 0, b"new"), Adopt(marker(FIRST))]
 
 
-def test_a_store_of_a_generation_that_has_ended_is_moved_aside_when_that_is_known() -> None:
+def test_a_store_of_a_generation_that_has_ended_is_quarantined_when_that_is_known() -> None:
     disk = Disk(marker(FIRST, incarnation=3), empty=False, generation=SECOND)
-    assert disk.shown == [Register(FIRST, 3, b""), AsideReason.REPLACED, Adopt(marker(SECOND))]
+    assert disk.shown == [Register(FIRST, 3, b""), QuarantineReason.REPLACED, Adopt(marker(SECOND))]
 
 
 def test_nothing_is_changed_of_a_store_that_is_refused() -> None:

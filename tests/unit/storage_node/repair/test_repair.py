@@ -1,4 +1,4 @@
-"""Damaged and missing copies are stored again from other shards; the scrubber finds what nobody reads."""
+"""Unreadable and missing copies are repaired from other shards; the scrubber finds what nobody reads."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class TestDamagedCopies:
         assert driver.stored() == [lsn(1, esn) for esn in range(1, 11)]
         assert driver.machines.repairs.damaged == {} or driver.machines.repairs.damaged[SYNC_LOG].empty
         assert [notice.kind for notice in driver.notices] == ["damage", "repaired"]
-        assert "1 stored again from" in driver.notices[-1].text
+        assert "1 re-replicated from" in driver.notices[-1].text
 
     def test_nothing_is_replaced_as_long_as_copies_may_be_missed(self) -> None:
         driver = filled(replace(SETTINGS, scrub_bytes_per_s=0))  # else it may be the scrubber that reads the history
@@ -104,9 +104,9 @@ class TestDamagedCopies:
         assert len(driver.take(Fetch)) == len(OTHERS), "they are asked again"
 
     def test_shards_that_were_lost_and_rebuilt_are_left_out_of_account(self) -> None:
-        """They vouch for nothing, for good; without that, damage would stay where two disks were replaced one after the other."""
+        """They are authoritative for nothing, for good; without that, damage would stay where two disks were replaced one after the other."""
         driver = filled(replace(SETTINGS, scrub_bytes_per_s=0))
-        driver.machines.repairs.is_made_good = lambda shard, generation: shard in OTHERS[2:] and generation == 1
+        driver.machines.repairs.is_re_replicated = lambda shard, generation: shard in OTHERS[2:] and generation == 1
         asked = find_damage(driver, 4)
         driver.turn(*(fetched(asked[shard], status=Status.REBUILDING, through=0) for shard in OTHERS[2:]))
         driver.turn(*(fetched(asked[shard], lsn(1, 4)) for shard in OTHERS[:2]))
@@ -161,7 +161,7 @@ class TestDamagedCopies:
         driver.turn(*answers)
         assert lsn(1, 4) not in driver.stored()
 
-    def test_who_sends_a_damaged_copy_does_not_vouch_that_there_is_none(self) -> None:
+    def test_who_sends_a_damaged_copy_is_not_authoritative_that_there_is_none(self) -> None:
         driver = filled(replace(SETTINGS, scrub_bytes_per_s=0))
         for esn in (3, 4):
             driver.disk.corrupt(SYNC_LOG, lsn(1, esn))
@@ -353,10 +353,10 @@ class TestAnswers:
         answer = self.ask(driver, lsn(1, 11))
         assert (answer.status, len(answer.lsns)) == (Status.AGAIN, 10)
 
-    def test_another_generation_vouches_for_nothing(self, driver: ShardDriver) -> None:
+    def test_another_generation_is_authoritative_for_nothing(self, driver: ShardDriver) -> None:
         assert self.ask(driver, lsn(1, 10), generation=2).status == Status.REBUILDING
 
-    def test_who_cannot_read_a_copy_does_not_vouch_and_repairs_it(self, driver: ShardDriver) -> None:
+    def test_who_cannot_read_a_copy_is_not_authoritative_and_repairs_it(self, driver: ShardDriver) -> None:
         driver.disk.corrupt(SYNC_LOG, lsn(1, 3))
         answer = self.ask(driver, lsn(1, 10))
         assert answer.status == Status.REBUILDING
@@ -396,7 +396,7 @@ class TestMetadataLogs:
         return node_peer(fetch.shard), message
 
     def test_one_sound_record_is_enough_though_most_lost_theirs(self) -> None:
-        """They get theirs back only when this one vouches again: each would wait for the other."""
+        """They get theirs back only when this one is authoritative again: each would wait for the other."""
         driver, asked = self.damaged(1, 2)
         answers = [self.answer(asked[shard], status=Status.REBUILDING) for shard in OTHERS[:3]]
         driver.turn(*answers, self.answer(asked[OTHERS[3]], lsn(2, 1)))

@@ -8,7 +8,7 @@ from typing import Any
 
 from logdevice_py.core.lsn import Lsn
 from storage_node.repair.copies import CopiesHandler
-from storage_node.repair.log_healing import LogHealing
+from storage_node.repair.log_repair import LogRepair, RangeKind
 from storage_node.repair.next_lsn import NextLsnQuestion
 from storage_node.shard import Shard
 from tests.simulation.deliberate_fault import deliberate
@@ -39,18 +39,20 @@ def mark_ends_too_early(original: Change) -> Change:
     return on_seq_state
 
 
-@deliberate("a mark goes when some shard has answered", (LogHealing, "_on_answers"), likely=_DIRTY_RANGES)
+@deliberate("a mark goes when some shard has answered", (LogRepair, "_on_answers"), likely=_DIRTY_RANGES)
 def mark_goes_too_soon(original: Change) -> Change:
-    def on_answers(self: LogHealing, answers: Any, now: Any) -> None:
-        self._is_made_good = lambda shard, generation: True
-        original(self, dict(list(answers.items())[:1]), now)
+    def on_answers(self: LogRepair, answers: Any, now: Any) -> None:
+        if self._part.kind is RangeKind.DIRTY:
+            self._is_re_replicated = lambda shard, generation: True
+            answers = dict(list(answers.items())[:1])
+        original(self, answers, now)
 
     return on_answers
 
 
-@deliberate("a mark goes, and nothing is stored", (LogHealing, "_compare"), likely=_DIRTY_RANGES)
-def healed_without_copies(original: Change) -> Change:
-    return lambda self, step: self._write(step, [])
+@deliberate("a mark goes, and nothing is stored", (LogRepair, "_copies_not_here"), likely=_DIRTY_RANGES)
+def repaired_without_copies(original: Change) -> Change:
+    return lambda self, outcome, result: {}
 
 
 @deliberate(
@@ -58,5 +60,5 @@ def healed_without_copies(original: Change) -> Change:
     (CopiesHandler, "_may_lack"),
     likely=_DIRTY_RANGES,
 )
-def dirty_shard_vouches(original: Change) -> Change:
+def dirty_shard_is_authoritative(original: Change) -> Change:
     return lambda self, state, first, last, generation, result: bool(result.corrupt or result.bodiless)

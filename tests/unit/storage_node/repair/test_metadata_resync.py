@@ -1,4 +1,4 @@
-"""A shard that began afresh gets the records of metadata logs back, and vouches for them again."""
+"""A shard in a new generation gets the records of metadata logs back, and is authoritative for them again."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def asked(driver: ShardDriver) -> dict[ShardId, FetchMetadata]:
     return {message.shard: message for message in driver.take(FetchMetadata)}
 
 
-def vouches(driver: ShardDriver) -> bool:
+def is_authoritative(driver: ShardDriver) -> bool:
     """Whether it says of a metadata log that it has told everything."""
     driver.turn(digest(Lsn(1), LSN_MAX, log=LOG, generation=0))
     [(_, status, _)] = driver.take_one(Digested).ranges
@@ -75,32 +75,32 @@ def vouches(driver: ShardDriver) -> bool:
 
 
 class TestAsking:
-    def test_it_vouches_when_an_f_majority_of_the_others_has_told_everything(self) -> None:
+    def test_it_is_authoritative_when_an_f_majority_of_the_others_has_told_everything(self) -> None:
         driver = ShardDriver(generation=2)
         requests = asked(driver)
         assert sorted(requests) == sorted(OTHERS)
         assert all(request.after == 0 for request in requests.values())
         driver.turn(answer(requests[OTHERS[0]], record(lsn(1, 1))))
         driver.turn(answer(requests[OTHERS[1]]))
-        assert not vouches(driver), "the other two may have had a record together with this one"
+        assert not is_authoritative(driver), "the other two may have had a record together with this one"
         driver.turn(answer(requests[OTHERS[2]], record(lsn(3, 1)), at=lsn(3, 1)))
-        assert vouches(driver)
+        assert is_authoritative(driver)
         assert driver.stored(LOG) == [lsn(1, 1), lsn(3, 1)]
-        assert driver.notices[-1].kind == "metadata regained"
+        assert driver.notices[-1].kind == "metadata resynced"
         assert not asked(driver)
 
     def test_that_is_known_after_a_restart(self) -> None:
         driver = ShardDriver(generation=2)
         driver.turn(*(answer(request) for request in asked(driver).values()))
         driver.restart()
-        assert vouches(driver)
+        assert is_authoritative(driver)
         driver.power_cut()
-        assert vouches(driver)
+        assert is_authoritative(driver)
         assert not asked(driver)
 
     def test_who_never_lost_anything_asks_nobody(self) -> None:
         driver = ShardDriver()
-        assert vouches(driver)
+        assert is_authoritative(driver)
         assert not asked(driver)
 
     def test_nor_does_who_keeps_no_metadata_logs_until_it_does(self) -> None:
@@ -108,21 +108,21 @@ class TestAsking:
         driver.config = replace(driver.config, metadata_log=MetadataLogConfig(OTHERS, THREE_COPIES))
         driver.open()
         assert not asked(driver)
-        assert not vouches(driver)
+        assert not is_authoritative(driver)
         config = replace(driver.config, version=2, metadata_log=MetadataLogConfig(SHARDS[:4], THREE_COPIES))
         driver.node.on_config(config, driver.now)
         driver.turn()
         requests = asked(driver)
         assert sorted(requests) == sorted(OTHERS[:3])
         driver.turn(*(answer(requests[shard]) for shard in OTHERS[:2]))
-        assert not vouches(driver), "they went by another file"
+        assert not is_authoritative(driver), "they went by another file"
         driver.advance(SECOND)
         requests = asked(driver)
         driver.turn(*(answer(requests[shard], version=2) for shard in OTHERS[:2]))
-        assert vouches(driver), "three copies fit on no two shards"
+        assert is_authoritative(driver), "three copies fit on no two shards"
 
     @pytest.mark.parametrize("status", [Status.REBUILDING, Status.OK], ids=["lost data", "sent a damaged record"])
-    def test_who_does_not_vouch_is_asked_for_everything_again(self, status: Status) -> None:
+    def test_who_is_not_authoritative_is_asked_for_everything_again(self, status: Status) -> None:
         driver = ShardDriver(generation=2)
         requests = asked(driver)
         bad = record(lsn(1, 1))
@@ -130,13 +130,13 @@ class TestAsking:
             bad = bad[:-1] + bytes([bad[-1] ^ 1])
         driver.turn(answer(requests[OTHERS[0]], bad, status=status))
         driver.turn(*(answer(requests[shard]) for shard in OTHERS[1:3]))
-        assert not vouches(driver)
+        assert not is_authoritative(driver)
         assert driver.stored(LOG) == ([lsn(1, 1)] if status is Status.REBUILDING else [])
         driver.advance(SECOND)
         again = asked(driver)
         assert again[OTHERS[0]].after == 0
         driver.turn(answer(again[OTHERS[0]], record(lsn(1, 1))))
-        assert vouches(driver)
+        assert is_authoritative(driver)
         assert driver.stored(LOG) == [lsn(1, 1)]
 
     def test_what_does_not_fit_into_an_answer_is_asked_for_from_there_on(self) -> None:
@@ -151,7 +151,7 @@ class TestAsking:
         assert driver.stored(LOG) == [lsn(1, 1)]
         assert driver.stored(later) == [lsn(2, 1)]
         driver.turn(*(answer(requests[shard]) for shard in OTHERS[1:3]))
-        assert vouches(driver)
+        assert is_authoritative(driver)
 
     @pytest.mark.parametrize("broken", [True, False], ids=["broken connection", "silence"])
     def test_who_does_not_answer_is_asked_again(self, broken: bool) -> None:
@@ -166,9 +166,9 @@ class TestAsking:
         again = asked(driver)
         assert set(again) >= {OTHERS[2]}
         driver.turn(answer(requests[OTHERS[2]]))
-        assert not vouches(driver), "that is an answer to the first question"
+        assert not is_authoritative(driver), "that is an answer to the first question"
         driver.turn(answer(again[OTHERS[2]]))
-        assert vouches(driver)
+        assert is_authoritative(driver)
 
     def test_who_is_back_is_asked_at_once(self) -> None:
         driver = ShardDriver(generation=2)
@@ -188,12 +188,12 @@ class TestAsking:
         driver.turn(answer(requests[OTHERS[0]], record(lsn(1, 1))))
         driver.disk.overloaded = False
         driver.turn(*(answer(requests[shard]) for shard in OTHERS[1:]))
-        assert not vouches(driver)
+        assert not is_authoritative(driver)
         driver.advance(SECOND)
         again = asked(driver)
         assert all(request.after == 0 for request in again.values())
         driver.turn(*(answer(request, record(lsn(1, 1))) for request in again.values()))
-        assert vouches(driver)
+        assert is_authoritative(driver)
         assert driver.stored(LOG) == [lsn(1, 1)]
 
     def test_a_mark_is_not_refused_with_what_others_want_stored(self) -> None:
@@ -205,7 +205,7 @@ class TestAsking:
         message = store(lsn(1, 1), generation=2)
         driver.turn(answer(requests[OTHERS[2]]), (PeerId(1), message))
         assert driver.take_one(Stored).status is Status.NOSPC
-        assert vouches(driver)
+        assert is_authoritative(driver)
 
     def test_a_later_record_that_was_refused_hides_no_earlier_one(self) -> None:
         driver = ShardDriver(generation=2)
@@ -225,27 +225,27 @@ class TestAnotherClusterFile:
         driver.node.on_config(driver.config, driver.now)
         driver.turn()
 
-    def test_who_is_put_back_has_to_tell_what_it_has_before_the_shard_vouches_again(self) -> None:
+    def test_who_is_put_back_has_to_tell_what_it_has_before_the_shard_is_authoritative_again(self) -> None:
         """It was away, and taken out, when a record was on it and on two shards that lost their disks."""
         driver = ShardDriver(generation=2)
         self.publish(driver, *SHARDS[:4])
         requests = asked(driver)
         driver.turn(*(answer(requests[shard], version=2) for shard in SHARDS[1:3]))
-        assert vouches(driver)
+        assert is_authoritative(driver)
         driver.restart()
-        assert vouches(driver)
+        assert is_authoritative(driver)
         self.publish(driver, *SHARDS)
         requests = asked(driver)
         driver.turn(*(answer(requests[shard], version=3) for shard in SHARDS[1:3]))
-        assert not vouches(driver), "one of them may have got back what it has without asking that one"
+        assert not is_authoritative(driver), "one of them may have got back what it has without asking that one"
         driver.turn(answer(requests[SHARDS[4]], record(lsn(1, 1)), version=3))
-        assert vouches(driver)
+        assert is_authoritative(driver)
         assert driver.stored(LOG) == [lsn(1, 1)]
         self.publish(driver, *SHARDS[:4])
         self.publish(driver, *SHARDS)
-        assert vouches(driver)
+        assert is_authoritative(driver)
         driver.restart()
-        assert vouches(driver)
+        assert is_authoritative(driver)
 
     def test_who_joins_and_has_told_is_enough(self) -> None:
         """Others that lost their disks before wait for it as well: nobody waits for them."""
@@ -256,9 +256,9 @@ class TestAnotherClusterFile:
         self.publish(driver, *SHARDS)
         requests = asked(driver)
         driver.turn(*(answer(requests[shard], status=Status.REBUILDING, version=3) for shard in SHARDS[1:4]))
-        assert not vouches(driver)
+        assert not is_authoritative(driver)
         driver.turn(answer(requests[SHARDS[4]], version=3))
-        assert vouches(driver)
+        assert is_authoritative(driver)
 
     def test_what_is_proved_of_two_nodesets_is_not_proved_of_both_together(self) -> None:
         """A record that this shard lost may be on one that left before the second of them, and one that joined with it."""
@@ -267,18 +267,18 @@ class TestAnotherClusterFile:
         self.publish(driver, here, first, second, leaves)
         requests = asked(driver)
         driver.turn(*(answer(requests[shard], version=2) for shard in (first, second)))
-        assert vouches(driver)
+        assert is_authoritative(driver)
         self.publish(driver, here, first, second, joins)
         requests = asked(driver)
         driver.turn(*(answer(requests[shard], version=3) for shard in (first, second)))
-        assert vouches(driver)
+        assert is_authoritative(driver)
         self.publish(driver, *SHARDS)
-        assert not vouches(driver), "neither of the two others has told anything"
+        assert not is_authoritative(driver), "neither of the two others has told anything"
         requests = asked(driver)
         driver.turn(*(answer(requests[shard], version=4) for shard in (first, second)))
-        assert not vouches(driver)
+        assert not is_authoritative(driver)
         driver.turn(answer(requests[leaves], record(lsn(1, 1)), version=4))
-        assert vouches(driver)
+        assert is_authoritative(driver)
         assert driver.stored(LOG) == [lsn(1, 1)]
 
     def test_what_was_told_by_the_file_before_proves_nothing_by_the_next_one(self) -> None:
@@ -294,7 +294,7 @@ class TestAnotherClusterFile:
         driver.complete()
         driver.let_go()
         assert driver.stored(LOG) == [lsn(1, 1)]
-        assert not vouches(driver)
+        assert not is_authoritative(driver)
 
     def test_what_was_refused_is_not_taken_for_stored_when_another_file_comes_in_between(self) -> None:
         driver = ShardDriver(generation=2)
@@ -307,19 +307,19 @@ class TestAnotherClusterFile:
         self.publish(driver, *SHARDS)
         requests = asked(driver)
         driver.turn(*(answer(requests[shard], record(lsn(1, 1)), version=2) for shard in OTHERS))
-        assert vouches(driver)
+        assert is_authoritative(driver)
         assert driver.stored(LOG) == [lsn(1, 1)]
 
-    def test_it_does_not_vouch_by_a_file_that_is_older_than_that_of_others(self) -> None:
+    def test_it_is_not_authoritative_by_a_file_that_is_older_than_that_of_others(self) -> None:
         driver = ShardDriver(generation=2)
         driver.turn(*(answer(request) for request in asked(driver).values()))
-        assert vouches(driver)
+        assert is_authoritative(driver)
         driver.view.config_version = driver.config.version + 1
         driver.turn()
-        assert not vouches(driver)
+        assert not is_authoritative(driver)
         assert not asked(driver)
         self.publish(driver, *SHARDS)
-        assert vouches(driver)
+        assert is_authoritative(driver)
 
 
 class TestAnswering:
@@ -359,7 +359,7 @@ class TestAnswering:
         message = self.fetch(ShardDriver())
         assert (message.status, message.entries, message.ended) == (Status.OK, [], True)
 
-    def test_what_cannot_be_read_is_not_vouched_for(self) -> None:
+    def test_what_cannot_be_read_is_not_told_with_authority(self) -> None:
         driver = ShardDriver()
         self.filled(driver, MANY[:3])
         driver.disk.unreadable.add(keys.data_key(MANY[1], lsn(2, 1), False, 1))

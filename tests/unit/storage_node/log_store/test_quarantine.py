@@ -1,4 +1,4 @@
-"""Stores that were moved aside are found again, and nothing else."""
+"""Stores that were quarantined are found again, and nothing else."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 from logdevice_py.core.ids import NodeId, shard_id
 from logdevice_py.tables.constraints import EVERYTHING, Constraints
-from logdevice_py.tables.storage import AsideReason, StoresMovedAsideRow
+from logdevice_py.tables.storage import QuarantinedStoresRow, QuarantineReason
 from server.admin.tables import NodeTables
-from storage_node.log_store.rocksdb.moved_aside import AsideStore, bytes_in, move_aside, stores_aside
+from storage_node.log_store.rocksdb.quarantine import QuarantinedStore, bytes_in, quarantine, quarantined_stores
 
 
 def made(path: Path, size: int = 10_000) -> str:
@@ -21,11 +21,16 @@ def made(path: Path, size: int = 10_000) -> str:
     return str(path)
 
 
-def test_what_was_moved_aside_is_found_until_it_is_deleted(tmp_path: Path) -> None:
+def test_what_was_quarantined_is_found_until_it_is_deleted(tmp_path: Path) -> None:
     wanted = []
-    for reason in (AsideReason.DAMAGED, AsideReason.FOREIGN, AsideReason.FOREIGN, AsideReason.REPLACED):
-        wanted.append(AsideStore(move_aside(made(tmp_path / "shard0"), reason), reason))
-    assert stores_aside(str(tmp_path / "shard0")) == wanted
+    for reason in (
+        QuarantineReason.DAMAGED,
+        QuarantineReason.FOREIGN,
+        QuarantineReason.FOREIGN,
+        QuarantineReason.REPLACED,
+    ):
+        wanted.append(QuarantinedStore(quarantine(made(tmp_path / "shard0"), reason), reason))
+    assert quarantined_stores(str(tmp_path / "shard0")) == wanted
     assert [os.path.basename(store.directory) for store in wanted] == [
         "shard0.damaged-1",
         "shard0.foreign-1",
@@ -33,7 +38,7 @@ def test_what_was_moved_aside_is_found_until_it_is_deleted(tmp_path: Path) -> No
         "shard0.replaced-1",
     ]
     os.rename(wanted[1].directory, tmp_path / "elsewhere")
-    assert stores_aside(str(tmp_path / "shard0")) == [wanted[0], *wanted[2:]]
+    assert quarantined_stores(str(tmp_path / "shard0")) == [wanted[0], *wanted[2:]]
 
 
 def test_what_lies_beside_them_is_none_of_them(tmp_path: Path) -> None:
@@ -41,7 +46,7 @@ def test_what_lies_beside_them_is_none_of_them(tmp_path: Path) -> None:
         made(tmp_path / name)
     (tmp_path / "shard0.foreign-7").write_text("no directory")
     (tmp_path / "shard0.begun").write_text("1")
-    assert stores_aside(str(tmp_path / "shard0")) == []
+    assert quarantined_stores(str(tmp_path / "shard0")) == []
 
 
 def test_a_file_with_two_names_counts_once(tmp_path: Path) -> None:
@@ -58,17 +63,17 @@ def test_a_file_with_two_names_counts_once(tmp_path: Path) -> None:
 async def test_the_table_names_those_of_every_shard(tmp_path: Path) -> None:
     node = NodeId(3)
     directories = {shard_id(node, index): str(tmp_path / f"shard{index}") for index in range(2)}
-    first = move_aside(made(tmp_path / "shard0"), AsideReason.REPLACED)
-    second = move_aside(made(tmp_path / "shard1"), AsideReason.DAMAGED)
+    first = quarantine(made(tmp_path / "shard0"), QuarantineReason.REPLACED)
+    second = quarantine(made(tmp_path / "shard1"), QuarantineReason.DAMAGED)
     host: Any = SimpleNamespace(store_directories=directories)
 
-    async def rows(constraints: Constraints) -> list[StoresMovedAsideRow]:
-        found: Any = NodeTables(host).rows("stores_moved_aside", constraints)
+    async def rows(constraints: Constraints) -> list[QuarantinedStoresRow]:
+        found: Any = NodeTables(host).rows("quarantined_stores", constraints)
         return [row async for row in found]
 
     size = bytes_in(first)
     assert await rows(EVERYTHING) == [
-        StoresMovedAsideRow(0, first, "REPLACED", size),
-        StoresMovedAsideRow(1, second, "DAMAGED", size),
+        QuarantinedStoresRow(0, first, "REPLACED", size),
+        QuarantinedStoresRow(1, second, "DAMAGED", size),
     ]
     assert [row.shard for row in await rows(Constraints(shard=1))] == [1]

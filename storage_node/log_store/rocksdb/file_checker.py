@@ -1,4 +1,4 @@
-"""Looks after damaged files of a store while it is in use: finds them, says so, and has them replaced piece by piece."""
+"""Checks the files of a store while it is in use: finds damaged ones, says so, and has partitions rewritten piece by piece."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from storage_node.log_store.rocksdb.store import RocksLogStore
 from storage_node.log_store.rocksdb.unhurried import Unhurried
 from storage_node.log_store.settings import LogStoreSettings
 
-_MEND_BYTES = 256 << 10
-_MEND_PAUSE = 0.01
+_REWRITE_BYTES = 256 << 10
+_REWRITE_PAUSE = 0.01
 """Seconds between two pieces of the work of replacing damaged files, each of which holds up the loop."""
 
 
-class DamageWatch:
-    """Of one store. All methods belong to the loop's thread, which is also the one that writes."""
+class FileChecker:
+    """The checks of one store. All methods belong to the loop's thread, which is also the one that writes."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class DamageWatch:
         self._tell = tell
         self._loop = asyncio.get_running_loop()
         self._search: asyncio.Future[list[int]] | None = None
-        self._mending = False
+        self._rewriting = False
         self._told_of_errors = False
         self._looking: asyncio.Future[str] | None = None
         self._look_again_at = 0.0
@@ -68,7 +68,7 @@ class DamageWatch:
     async def close(self) -> None:
         """Wait for what is under way in other threads."""
         self.stop()
-        self._store.mending.stopping = True
+        self._store.rewriter.stopping = True
         under_way = [each for each in (self._search, self._looking) if each is not None]
         await asyncio.gather(*under_way, return_exceptions=True)
         self._thread.shutdown()
@@ -77,7 +77,7 @@ class DamageWatch:
         store = self._store
         errors = store.background_errors()
         self._metrics.background_errors += errors
-        if errors and not store.mending.suspects and self._search is None:
+        if errors and not store.rewriter.suspects and self._search is None:
             if not self._told_of_errors:
                 self._told_of_errors = True
                 self._report(
@@ -85,16 +85,16 @@ class DamageWatch:
                     "for, and copies that cannot be read are fetched from other shards"
                 )
             self._tell(DamageFound(self._shard, []))
-            self._search = self._loop.run_in_executor(None, store.mending.find_damaged)
+            self._search = self._loop.run_in_executor(None, store.rewriter.find_damaged)
         if self._search is not None and self._search.done():
             search, self._search = self._search, None
             for partition in search.result():
-                store.mending.suspect(partition)
-        self._told_of_errors = self._told_of_errors and (bool(errors) or bool(store.mending.suspects))
-        self._metrics.damaged_partitions = len(store.mending.suspects)
-        if store.mending.suspects and not self._mending:
-            self._mending = True
-            self._mend()
+                store.rewriter.suspect(partition)
+        self._told_of_errors = self._told_of_errors and (bool(errors) or bool(store.rewriter.suspects))
+        self._metrics.damaged_partitions = len(store.rewriter.suspects)
+        if store.rewriter.suspects and not self._rewriting:
+            self._rewriting = True
+            self._rewrite()
 
     def _look_at_files(self) -> None:
         """The manifest and the write-ahead log are read when the store is opened: damage is to be found before, as long as all is in memory."""
@@ -124,18 +124,18 @@ class DamageWatch:
         self._unhurried.begin()
         return self._store.find_damage_in_use(self._unhurried.rest)
 
-    def _mend(self) -> None:
-        self._mending = False
+    def _rewrite(self) -> None:
+        self._rewriting = False
         if self._stopped:
             return
         store = self._store
-        more = store.mend(self._wall(), _MEND_BYTES)
-        found, store.mending.found = store.mending.found, []
-        said, store.mending.said = store.mending.said, []
+        more = store.rewrite_damaged(self._wall(), _REWRITE_BYTES)
+        found, store.rewriter.found = store.rewriter.found, []
+        said, store.rewriter.said = store.rewriter.said, []
         for text in said:
             self._report(text)
         if found:
             self._tell(DamageFound(self._shard, found))
         if more:
-            self._mending = True
-            self._loop.call_later(_MEND_PAUSE, self._mend)
+            self._rewriting = True
+            self._loop.call_later(_REWRITE_PAUSE, self._rewrite)

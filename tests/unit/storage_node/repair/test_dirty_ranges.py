@@ -115,7 +115,7 @@ def fetched(
 
 
 def holders_answer(driver: ShardDriver, questions: dict[ShardId, Fetch]) -> None:
-    """Two of the others hold everything, two nothing; all vouch."""
+    """Two of the others hold everything, two nothing; all are authoritative."""
     for shard, fetch in questions.items():
         driver.turn(fetched(fetch, ALL if shard in SHARDS[1:3] else ()))
     driver.advance(1000)
@@ -271,7 +271,7 @@ class TestEndOfTheRange:
         assert driver.take(GetSeqState)
 
 
-class TestHealing:
+class TestRepair:
     def test_what_is_gone_is_fetched_and_the_mark_goes(self) -> None:
         driver = cut_off()
         questions = released(driver)
@@ -281,8 +281,8 @@ class TestHealing:
         assert driver.stored(ASYNC_LOG) == ALL
         assert dirty(driver) is None
         metrics = driver.node.metrics
-        assert (metrics.dirty_logs, metrics.copies_healed) == (0, len(LOST)), "what is here is not stored again"
-        assert [notice.kind for notice in driver.notices] == ["dirty ranges", "dirty ranges healed"]
+        assert (metrics.dirty_logs, metrics.dirty_copies_restored) == (0, len(LOST)), "what is here is not stored again"
+        assert [notice.kind for notice in driver.notices] == ["dirty ranges", "dirty ranges repaired"]
         driver.power_cut(surviving=0)
         assert driver.stored(ASYNC_LOG) == ALL, "it is synced"
 
@@ -309,7 +309,7 @@ class TestHealing:
         driver.let_go()
         assert dirty(driver) is not None
 
-    def test_only_what_is_released_is_healed(self) -> None:
+    def test_only_what_is_released_is_repaired(self) -> None:
         driver = cut_off()
         questions = released(driver, lsn(1, 3))
         assert {fetch.last for fetch in questions.values()} == {lsn(1, 3)}
@@ -324,7 +324,7 @@ class TestHealing:
         assert dirty(driver) is None
         assert driver.stored(ASYNC_LOG) == ALL
 
-    def test_an_answer_that_covers_a_part_heals_that_part(self) -> None:
+    def test_an_answer_that_covers_a_part_repairs_that_part(self) -> None:
         driver = cut_off()
         for shard, fetch in released(driver).items():
             short = shard == SHARDS[1]
@@ -342,12 +342,12 @@ class TestHealing:
         driver.advance(2 * SECOND)
         assert driver.stored(ASYNC_LOG) == ALL, "what is found is stored all the same"
         assert dirty(driver) == [(lsn(1, 0), lsn(1, 5))]
-        assert driver.machines.healing.explain(driver.log(ASYNC_LOG)) == "waits for N3:S0, N4:S0"
+        assert driver.machines.repairs.explain(driver.log(ASYNC_LOG)) == "waits for N3:S0, N4:S0"
         driver.turn(start(Lsn(lsn(1, 1)), LOST[-1], log=ASYNC_LOG))
         holders_answer(driver, asked(driver))
         assert dirty(driver) is None
 
-    def test_those_who_vouch_are_enough_when_no_copyset_fits_on_the_rest(self) -> None:
+    def test_those_who_are_authoritative_are_enough_when_no_copyset_fits_on_the_rest(self) -> None:
         driver = cut_off()
         questions = released(driver)
         for shard in OTHERS[:3]:
@@ -358,16 +358,16 @@ class TestHealing:
         assert dirty(driver) is None
 
     @pytest.mark.parametrize("status", [Status.REBUILDING, Status.AGAIN, Status.OVERLOADED, Status.FAILED])
-    def test_who_does_not_vouch_is_waited_for(self, status: Status) -> None:
+    def test_who_is_not_authoritative_is_waited_for(self, status: Status) -> None:
         driver = cut_off()
         for shard, fetch in released(driver).items():
-            vouches = shard in OTHERS[:2]
-            driver.turn(fetched(fetch, ALL[:4] if vouches else (), status=Status.OK if vouches else status))
+            authoritative = shard in OTHERS[:2]
+            driver.turn(fetched(fetch, ALL[:4] if authoritative else (), status=Status.OK if authoritative else status))
         driver.advance(1000)
         assert dirty(driver) == [(lsn(1, 0), lsn(1, 5))]
         assert lsn(1, 4) in driver.stored(ASYNC_LOG)
 
-    def test_what_several_lost_at_once_is_given_up_aloud_when_all_have_answered(self) -> None:
+    def test_what_several_lost_at_once_is_reported_as_lost_when_all_have_answered(self) -> None:
         driver = cut_off()
         questions = released(driver)
         for shard, fetch in questions.items():
@@ -380,15 +380,15 @@ class TestHealing:
         driver.advance(1000)
         assert driver.stored(ASYNC_LOG) == ALL[:4]
         assert dirty(driver) is None
-        assert driver.node.metrics.healings_given_up == 1
+        assert driver.node.metrics.crash_losses == 1
         kinds = [notice.kind for notice in driver.notices]
-        assert kinds == ["dirty ranges", "lost in a crash", "dirty ranges healed"]
+        assert kinds == ["dirty ranges", "lost in a crash", "dirty ranges repaired"]
         assert "e1n0 to e1n5" in driver.notices[1].text
         assert "of 1 logs some may be gone" in driver.notices[2].text
 
-    def test_a_shard_whose_copies_were_all_stored_again_elsewhere_is_not_waited_for(self) -> None:
+    def test_a_shard_whose_copies_were_all_re_replicated_is_not_waited_for(self) -> None:
         driver = cut_off()
-        driver.machines.healing.is_made_good = lambda shard, generation: (shard, generation) == (OTHERS[3], 1)
+        driver.machines.repairs.is_re_replicated = lambda shard, generation: (shard, generation) == (OTHERS[3], 1)
         for shard, fetch in released(driver).items():
             if shard in OTHERS[:2]:
                 driver.turn(fetched(fetch, ALL if shard == OTHERS[0] else ()))
@@ -398,7 +398,7 @@ class TestHealing:
                 driver.turn(fetched(fetch, status=Status.REBUILDING))
         driver.advance(1000)
         assert dirty(driver) is None
-        assert driver.node.metrics.healings_given_up == 0, "a copyset of three does not fit on two"
+        assert driver.node.metrics.crash_losses == 0, "a copyset of three does not fit on two"
 
     def test_what_has_no_room_is_tried_again(self) -> None:
         driver = cut_off()
@@ -420,10 +420,10 @@ class TestHealing:
         driver.advance(1000)
         assert driver.take(Fetch) == []
         assert dirty(driver) is not None
-        assert driver.machines.healing.explain(driver.log(ASYNC_LOG)) == "waits for the metadata log to be readable"
+        assert driver.machines.repairs.explain(driver.log(ASYNC_LOG)) == "waits for the metadata log to be readable"
 
     def test_logs_take_turns(self) -> None:
-        driver = ShardDriver(replace(SETTINGS, healing_logs_max=1))
+        driver = ShardDriver(replace(SETTINGS, repair_logs_max=1))
         logs = [LogId(ASYNC_LOG + number) for number in range(3)]
         for log in logs:
             driver.turn(*stores(ALL[:2], log=log))
@@ -446,7 +446,7 @@ class TestHealing:
             for fetch in driver.take(Fetch):
                 driver.turn(fetched(fetch))
         assert driver.node.metrics.dirty_logs == 0
-        assert [notice.kind for notice in driver.notices] == ["dirty ranges", "dirty ranges healed"]
+        assert [notice.kind for notice in driver.notices] == ["dirty ranges", "dirty ranges repaired"]
 
     def test_where_the_shard_was_given_nothing_there_is_nothing_to_lose(self) -> None:
         driver = cut_off()
@@ -467,8 +467,8 @@ class TestHealing:
         driver.log(ASYNC_LOG).trim_point = lsn(1, 5)
         driver.advance(2 * SECOND)
         assert dirty(driver) is None
-        assert driver.machines.healing.dirty_logs == 0
-        assert driver.notices[-1].kind == "dirty ranges healed"
+        assert driver.machines.repairs.dirty_logs == 0
+        assert driver.notices[-1].kind == "dirty ranges repaired"
 
     def test_a_copy_that_cannot_be_read_is_left_to_repair(self) -> None:
         driver = cut_off()
@@ -483,7 +483,7 @@ class TestHealing:
         for shard, fetch in released(driver).items():
             driver.turn(fetched(fetch, ALL if shard == OTHERS[0] else (), wave=2))
         driver.advance(1000)
-        assert driver.node.metrics.copies_healed == len(ALL)
+        assert driver.node.metrics.dirty_copies_restored == len(ALL)
 
     def test_a_failed_disk_ends_it(self) -> None:
         driver = cut_off()
@@ -528,7 +528,7 @@ class TestAnswers:
         assert (answer.status, answer.lossy) == (Status.REBUILDING, False)
 
 
-def test_an_epoch_that_is_healed_is_not_doubtful_to_recovery() -> None:
+def test_an_epoch_that_is_repaired_is_not_doubtful_to_recovery() -> None:
     driver = cut_off()
     holders_answer(driver, released(driver))
     driver.turn(seal(1, log=ASYNC_LOG))

@@ -1,4 +1,4 @@
-"""What is written to a metadata log can be found by everybody who reads it: no f-majority of shards that vouch lacks it."""
+"""What is written to a metadata log can be found by everybody who reads it: no f-majority of shards that are authoritative lacks it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from storage_node.log_store.memory import MemoryDisk
 
 
-class MetadataVouchers:
+class MetadataAuthorities:
     """Looks at the disks of shards that run, as long as the same shards keep metadata logs: sequencers store again what goes with others."""
 
     def __init__(self, cluster: SimMachines, logs: Iterable[LogId]) -> None:
@@ -40,19 +40,19 @@ class MetadataVouchers:
         if self._changed:
             return
         domains = FailureDomains.by_file(kept_by.nodeset, kept_by.replication, cluster.config.location)
-        vouching: list[tuple[ShardId, MemoryDisk]] = []
+        authoritative: list[tuple[ShardId, MemoryDisk]] = []
         for shard, machines in running_shards(cluster):
-            if machines.shard.vouches_for_metadata:
-                vouching.append((shard, cluster.nodes[node_of(shard)].disks[shard]))
+            if machines.shard.metadata_authoritative:
+                authoritative.append((shard, cluster.nodes[node_of(shard)].disks[shard]))
             else:
                 domains.set_authority(shard, Authority.UNDERREPLICATION)
         for log in self._logs:
             since = self._written(log)
-            lacking = [shard for shard, disk in vouching if since and not _holds(disk, log, since)]
+            lacking = [shard for shard, disk in authoritative if since and not _holds(disk, log, since)]
             if domains.f_majority(lacking).is_authoritative:
                 names = [format_shard(shard) for shard in lacking]
                 raise Violation(
-                    f"log {log}: {names} vouch for its metadata log without what was written of epoch {since}"
+                    f"log {log}: {names} are authoritative for its metadata log without what was written of epoch {since}"
                 )
 
     def _joined(self) -> bool:

@@ -1,4 +1,4 @@
-"""Where donors had copies stored of late.
+"""Where donors of rebuildings had copies stored of late.
 
 A donor tells the others of a record's new copyset after the copies are stored. Until then nobody but the shard that took one knows that it belongs
 there: whoever is asked what a damaged range should hold leaves it out.
@@ -17,8 +17,8 @@ _US: Final = 30 * SECOND
 """Longer than a donor waits for all that it has stored and tells."""
 
 
-class GivenCopies:
-    """Of one shard."""
+class DonatedCopies:
+    """The ranges of one shard in which others may not know yet of its copies."""
 
     __slots__ = ("_ranges",)
 

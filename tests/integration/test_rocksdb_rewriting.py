@@ -55,8 +55,8 @@ def restore(store: RocksLogStore, images: dict[Lsn, bytes], first: Lsn, last: Ls
     assert store.write([batch]) == [Status.OK]
 
 
-def mend(store: RocksLogStore) -> None:
-    while store.mend(Timestamp(1_000_000), 10_000):
+def rewrite_all(store: RocksLogStore) -> None:
+    while store.rewrite_damaged(Timestamp(1_000_000), 10_000):
         pass
 
 
@@ -64,10 +64,10 @@ def test_a_damaged_file_is_replaced_when_what_it_lost_is_restored(tmp_path: Path
     store, _ = open_store(tmp_path)
     [(first, last)] = read_all(store).corrupt
     restore(store, images, first, last)
-    assert store.mending.suspects == store.partitions
+    assert store.rewriter.suspects == store.partitions
     partition = store.partitions[0]
     # what is written while it is copied is not lost
-    assert store.mend(Timestamp(1_000_000), 10_000)
+    assert store.rewrite_damaged(Timestamp(1_000_000), 10_000)
     batch = WriteBatch()
     images[at(501)] = put(batch, at(501), b"later")
     batch.delete_entries(LOG, at(1), at(3))
@@ -81,7 +81,7 @@ def test_a_damaged_file_is_replaced_when_what_it_lost_is_restored(tmp_path: Path
         batch.put_header(LOG, at(esn), by_recovery=False, wave=1, header=header)
         images[at(esn)] = header + body_of(images[at(esn)])
     assert store.write([batch]) == [Status.OK]
-    mend(store)
+    rewrite_all(store)
     for _ in range(2):
         result = read_all(store)
         assert (result.entries, result.corrupt) == (list(images.items()), [])
@@ -97,11 +97,11 @@ def test_a_damaged_file_stays_as_long_as_something_of_it_is_not_restored(
     store, _ = open_store(tmp_path)
     [(first, last)] = read_all(store).corrupt
     restore(store, images, first, Lsn(last - 1))
-    mend(store)
-    assert store.mending.found == [(LOG, first, last)]
+    rewrite_all(store)
+    assert store.rewriter.found == [(LOG, first, last)]
     assert read_all(store).corrupt == [(first, last)]
     restore(store, images, first, last)
-    while store.mend(Timestamp(9_000_000), 10_000):
+    while store.rewrite_damaged(Timestamp(9_000_000), 10_000):
         pass
     assert read_all(store).corrupt == []
     store.close()
@@ -120,7 +120,7 @@ def test_what_is_stored_in_a_restored_range_before_its_file_is_replaced_is_copie
     batch = WriteBatch()
     batch.put_entry(LOG, late, by_recovery=False, wave=1, image=images[late])
     assert store.write([batch]) == [Status.OK]
-    mend(store)
+    rewrite_all(store)
     result = read_all(store)
     assert (result.entries, result.corrupt) == (list(images.items()), [])
     store.close()
@@ -134,18 +134,18 @@ def test_a_damaged_partition_that_is_dropped_holds_up_no_other(tmp_path: Path, i
     batch = WriteBatch()
     put(batch, at(1), log=LogId(LOG + 1))
     assert store.write([batch]) == [Status.OK]
-    store.mending.suspect(first)
-    store.mending.suspect(second)
+    store.rewriter.suspect(first)
+    store.rewriter.suspect(second)
     batch = WriteBatch()
     batch.delete_entries(LOG, at(1), at(500))
     assert store.write([batch]) == [Status.OK]
     assert store.sync() is Status.OK
     while store.drop_next() is not None:
         pass
-    assert store.mending.suspects == [second]
-    store.mending.suspect(first)  # by a search that began before
-    mend(store)
-    assert store.mending.suspects == []
+    assert store.rewriter.suspects == [second]
+    store.rewriter.suspect(first)  # by a search that began before
+    rewrite_all(store)
+    assert store.rewriter.suspects == []
     assert store.family_of(second) == f"{second}.1"
     store.close()
 
@@ -160,12 +160,12 @@ def test_what_was_restored_and_is_damaged_in_its_turn_is_restored_once_more(
     store._families.reader(store.partitions[0]).flush()
     [made] = set(glob.glob(str(tmp_path / "db" / "*.sst"))) - before
     flip(made, 0.5)
-    mend(store)
-    found = list(store.mending.found)
+    rewrite_all(store)
+    found = list(store.rewriter.found)
     assert found, "it waits"
     for _, low, high in found:
         restore(store, images, low, high)
-    while store.mend(Timestamp(9_000_000), 10_000):
+    while store.rewrite_damaged(Timestamp(9_000_000), 10_000):
         pass
     result = read_all(store)
     assert (result.entries, result.corrupt) == (list(images.items()), [])
@@ -180,10 +180,10 @@ def test_a_crash_while_a_file_is_replaced(
     [(first, last)] = read_all(store).corrupt
     restore(store, images, first, last)
     if before_the_switch:
-        store.mend(Timestamp(1), 10_000)
+        store.rewrite_damaged(Timestamp(1), 10_000)
     else:
         monkeypatch.setattr(Families, "replace", lambda *_: None)
-        mend(store)
+        rewrite_all(store)
     store.sync()
     copy = tmp_path.parent / f"{tmp_path.name}-copy"
     shutil.copytree(tmp_path, copy)

@@ -67,7 +67,7 @@ class _Copying:
         self.count = 0
 
 
-class MendedStore(Protocol):
+class RewrittenStore(Protocol):
     """The store, as far as replacing its files takes it."""
 
     def settle(self, partition: int, now: Timestamp) -> None:
@@ -80,7 +80,7 @@ class MendedStore(Protocol):
         """Make durable what is written."""
 
 
-class Mending:
+class PartitionRewriter:
     """What is known of damaged files of one store, and their replacement."""
 
     def __init__(self, families: Families, directory: Directory, ranges: RangeReader, apart_bytes_min: int) -> None:
@@ -190,7 +190,7 @@ class Mending:
             "is written to fresh files, the rest comes from other shards"
         )
 
-    def step(self, now: Timestamp, bytes_max: int, store: MendedStore) -> bool:
+    def step(self, now: Timestamp, bytes_max: int, store: RewrittenStore) -> bool:
         """A piece of the work; True: there is more to do."""
         try:
             if not self.busy:
@@ -260,7 +260,7 @@ class Mending:
             except DamagedError:
                 beyond = self._ranges.beyond_damage(partition, log, position, last, unread)
                 if not restored.covers(log, position, Lsn(beyond - 1)):
-                    hit("log_store_mending_waits")
+                    hit("log_store_rewriting_waits")
                     self.found.append((log, position, Lsn(beyond - 1)))
                     self._give_up(now)
                     return False
@@ -320,7 +320,7 @@ class Mending:
         self._families.replace(copying.partition, copying.version, copying.reader, copying.handle)
         del self._suspects[copying.partition]
         self._restored.pop(copying.partition, None)
-        hit("log_store_partition_mended")
+        hit("log_store_damage_rewritten")
         self.said.append(f"partition {copying.partition} is whole again: {copying.count} copies in fresh files")
 
     def _give_up(self, now: Timestamp) -> None:

@@ -1,4 +1,4 @@
-"""Stores that do not count for their shard: they are renamed and lie beside the one in use until an operator deletes them."""
+"""The quarantine: stores that do not count for their shard are renamed, and lie beside the one in use until an operator deletes them."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from logdevice_py.tables.storage import AsideReason
+from logdevice_py.tables.storage import QuarantineReason
 from storage_node.log_store.rocksdb.files import fsync_directory
 
-_REASONS: Final = {reason.name.lower(): reason for reason in AsideReason}
+_REASONS: Final = {reason.name.lower(): reason for reason in QuarantineReason}
 _SUFFIX: Final = re.compile(rf"\.({'|'.join(_REASONS)})-([1-9][0-9]*)")
 _BLOCK: Final = 512
 """Bytes that `os.stat` calls a block, whatever the file system does."""
 
 
 @dataclass(frozen=True, slots=True)
-class AsideStore:
-    """A store that was moved aside."""
+class QuarantinedStore:
+    """A store that was quarantined."""
 
     directory: str
-    reason: AsideReason
+    reason: QuarantineReason
 
 
-def move_aside(directory: str, reason: AsideReason) -> str:
+def quarantine(directory: str, reason: QuarantineReason) -> str:
     """Rename a store that does not count here to ``<directory>.<reason>-<n>``, durably; returns where it is."""
     number = 1
     while os.path.exists(aside := f"{directory}.{reason.name.lower()}-{number}"):
@@ -34,8 +34,8 @@ def move_aside(directory: str, reason: AsideReason) -> str:
     return aside
 
 
-def stores_aside(directory: str) -> list[AsideStore]:
-    """The stores that were moved aside from a directory and are still there, the oldest of each reason first."""
+def quarantined_stores(directory: str) -> list[QuarantinedStore]:
+    """The stores that were quarantined from a directory and are still there, the oldest of each reason first."""
     parent, name = os.path.split(os.path.abspath(directory))
     found: list[tuple[str, int, str]] = []
     with os.scandir(parent) as entries:
@@ -43,7 +43,7 @@ def stores_aside(directory: str) -> list[AsideStore]:
             suffix = _SUFFIX.fullmatch(entry.name.removeprefix(name)) if entry.name.startswith(name) else None
             if suffix is not None and entry.is_dir(follow_symlinks=False):
                 found.append((suffix[1], int(suffix[2]), entry.path))
-    return [AsideStore(path, _REASONS[reason]) for reason, _, path in sorted(found)]
+    return [QuarantinedStore(path, _REASONS[reason]) for reason, _, path in sorted(found)]
 
 
 def bytes_in(directory: str) -> int | None:

@@ -1,8 +1,8 @@
-"""A shard that began afresh gets back what earlier generations of it held of metadata logs, and then vouches for them like any other.
+"""Metadata resync: a shard in a new generation gets back what earlier ones held of metadata logs, and is then authoritative for them like any other.
 
 Metadata logs have no recovery that would end their epochs, and no rebuilding. All that anybody needs of one is its last record that was fully stored,
 or a later one: each tells everything that the ones before it do. So the shard asks the others that keep metadata logs for the last record of
-every such log (FETCH_METADATA), and stores it, whether its copyset names this shard or not. When those that have told all and vouch for it are an
+every such log (FETCH_METADATA), and stores it, whether its copyset names this shard or not. When those that have told all and are authoritative are an
 f-majority, in which this shard itself counts as one that lost its data, it has for every log such a record:
 
   - A record that was fully stored before the shard lost its disk was on all shards of its copyset at one time (the sequencer asks them after the last
@@ -11,7 +11,7 @@ f-majority, in which this shard itself counts as one that lost its data, it has 
 
 Then a mark is written with the store: nothing is missing that had its copyset among the shards that keep metadata logs at this time. It goes with the
 store, so the next generation begins again. When others join these (one may have been put back that was away, and may have the only copy that is
-left), the shard does not vouch until each of them has told, or an f-majority has once more; then the mark is for those that keep metadata logs by that
+left), the shard is not authoritative until each of them has told, or an f-majority has once more; then the mark is for those that keep metadata logs by that
 time, and for no others: of a copyset with a shard of each of two nodesets nobody may have told, though both are proved. Everybody that tells goes by
 the same cluster file.
 """
@@ -22,18 +22,19 @@ from collections.abc import Callable, Collection, Iterator
 from typing import Final
 
 from logdevice_py.config.cluster import MetadataLogConfig
-from logdevice_py.core.entry import EntryFlags, EntryHeader, check_body, parse_header
+from logdevice_py.core.entry import EntryFlags, EntryHeader
 from logdevice_py.core.ids import LogId, PeerId, ShardId, format_shard, is_metadata_log, node_peer
 from logdevice_py.core.lsn import LSN_INVALID, Lsn
-from logdevice_py.core.machine import Timer
+from logdevice_py.core.machine import Rng, Timer, backoff
 from logdevice_py.core.marks import hit
-from logdevice_py.core.status import CorruptEntryError, Status
-from logdevice_py.core.units import MILLISECOND, SECOND, Micros
+from logdevice_py.core.status import Status
+from logdevice_py.core.units import SECOND, Micros
 from logdevice_py.membership.cluster_view import ClusterView
 from logdevice_py.placement.failure_domains import Authority, FailureDomains
 from logdevice_py.protocol.messages import FetchMetadata, MetadataFetched
 from storage_node.log_store.interface import Purpose
-from storage_node.repair.fetching import ANSWER_TIMEOUT
+from storage_node.repair.fetching import ANSWER_TIMEOUT, put_copies, sound_images
+from storage_node.repair.log_damage import RETRY_FIRST
 from storage_node.repair.notices import Notice
 from storage_node.repair.throttle import Throttle
 from storage_node.shard import Shard
@@ -41,30 +42,36 @@ from storage_node.shard import Shard
 _FETCH_BYTES: Final = 256 << 10
 _QUESTION_COST: Final = 4096
 """What a question costs of the rate, in bytes."""
-_RETRY_FIRST: Final = 500 * MILLISECOND
 _RETRY_MAX: Final = 30 * SECOND
 
 
 class _Source:
     """A shard that is asked, log after log."""
 
-    __slots__ = ("after", "complete", "delay", "pause", "request", "shard", "timer", "vouches")
+    __slots__ = ("after", "authoritative", "complete", "delays", "pauses", "request", "rng", "shard", "timer")
 
-    def __init__(self, shard: ShardId) -> None:
+    def __init__(self, shard: ShardId, rng: Rng) -> None:
         self.shard = shard
+        self.rng = rng
         self.after = LogId(0)
         """It has told of all logs up to this one."""
         self.request: int | None = None
         self.timer: Timer | None = None
         """When it is asked next, or is waited for no longer."""
-        self.delay = _RETRY_FIRST
-        """Before it is asked again that did not answer."""
-        self.pause = _RETRY_FIRST
+        self.answered()
+        self.pauses = self._retries()
         """Before it is asked for everything again."""
-        self.vouches = True
+        self.authoritative = True
         """So far, for what it has told since it was asked for the first log."""
         self.complete = False
-        """It told everything, and vouches for it."""
+        """It told everything, and is authoritative."""
+
+    def _retries(self) -> Iterator[int]:
+        return backoff(self.rng, initial_us=RETRY_FIRST, max_us=_RETRY_MAX)
+
+    def answered(self) -> None:
+        """The next delay before it is asked once more is the first one again."""
+        self.delays = self._retries()
 
     def cancel(self) -> None:
         """It is not asked any more."""
@@ -74,8 +81,8 @@ class _Source:
             self.timer = None
 
 
-class MetadataRegaining:
-    """Of one shard. Nothing happens unless it began afresh and keeps metadata logs."""
+class MetadataResync:
+    """The metadata resync of one shard. Nothing happens unless it is in a later generation than the first and keeps metadata logs."""
 
     def __init__(
         self,
@@ -91,7 +98,7 @@ class MetadataRegaining:
         self._shard = shard
         self._request_ids = request_ids
         self._cluster = cluster
-        self._throttle = Throttle(shard.settings.healing_bytes_per_s)
+        self._throttle = Throttle(shard.settings.repair_bytes_per_s)
         self._sources: dict[ShardId, _Source] = {}
         """The shards that are asked."""
         self._writes = 0
@@ -105,13 +112,13 @@ class MetadataRegaining:
         """Another node knows a newer cluster file: others may keep metadata logs."""
         self._marking = False
         """The mark is on its way to the disk."""
-        self._regained = 0
-        shard.vouches_for_metadata = self._is_whole()
+        self._resynced = 0
+        shard.metadata_authoritative = self._is_whole()
 
     @property
     def waits_for(self) -> list[ShardId] | None:
-        """Who has not told everything, or does not vouch for it; empty while a newer cluster file is on its way. None: nothing is to be got back."""
-        if self._shard.vouches_for_metadata or self._shard.shard not in self._shard.config.metadata_log.nodeset:
+        """Who has not told everything, or is not authoritative; empty while a newer cluster file is on its way. None: nothing is to be got back."""
+        if self._shard.metadata_authoritative or self._shard.shard not in self._shard.config.metadata_log.nodeset:
             return None
         return [each.shard for each in self._sources.values() if not each.complete]
 
@@ -125,11 +132,11 @@ class MetadataRegaining:
             return
         self._kept_by, self._file_is_old = metadata, file_is_old
         self.stop()
-        shard.vouches_for_metadata = self._is_whole()
-        if shard.vouches_for_metadata or file_is_old or shard.shard not in metadata.nodeset:
+        shard.metadata_authoritative = self._is_whole()
+        if shard.metadata_authoritative or file_is_old or shard.shard not in metadata.nodeset:
             return
         for each in sorted(set(metadata.nodeset) - {shard.shard}):
-            source = self._sources[each] = _Source(each)
+            source = self._sources[each] = _Source(each, shard.rng)
             self._ask(source, now)
 
     def _is_whole(self) -> bool:
@@ -167,21 +174,21 @@ class MetadataRegaining:
         if message.status not in (Status.OK, Status.REBUILDING) or message.through < source.after:
             self._ask_later(source, now)
             return
-        source.delay = _RETRY_FIRST
+        source.answered()
         if message.status is not Status.OK or message.config_version != self._shard.config.version:
-            source.vouches = False
+            source.authoritative = False
         self._take(source, message)
         source.after = message.through
         if not message.ended:
             source.timer = self._shard.timers.at(
                 self._throttle.reserve(len(message.images) + _QUESTION_COST, now), lambda at: self._ask(source, at)
             )
-        elif source.vouches:
+        elif source.authoritative:
             source.complete = True
             self._evaluate(now)
         else:
-            hit("metadata_source_does_not_vouch")
-            self._begin_anew(source, now)
+            hit("metadata_source_not_authoritative")
+            self._ask_for_everything(source, now)
 
     def on_peer_down(self, peer: PeerId, now: Micros) -> None:
         """The question to it may be lost."""
@@ -195,12 +202,13 @@ class MetadataRegaining:
         for source in self._sources.values():
             if node_peer(source.shard) == peer and source.request is None and not source.complete:
                 source.cancel()
-                source.delay = source.pause = _RETRY_FIRST
+                source.answered()
+                source.pauses = source.delays
                 self._ask_later(source, now)
 
     @property
     def _is_over(self) -> bool:
-        return self._shard.vouches_for_metadata or self._shard.failed
+        return self._shard.metadata_authoritative or self._shard.failed
 
     def _ask(self, source: _Source, now: Micros) -> None:
         source.request = next(self._request_ids)
@@ -215,47 +223,34 @@ class MetadataRegaining:
         self._ask_later(source, now)
 
     def _ask_later(self, source: _Source, now: Micros) -> None:
-        source.timer = self._shard.timers.at(now + source.delay, lambda at: self._ask(source, at))
-        source.delay = min(2 * source.delay, _RETRY_MAX)
+        source.timer = self._shard.timers.at(now + next(source.delays), lambda at: self._ask(source, at))
 
-    def _begin_anew(self, source: _Source, now: Micros) -> None:
+    def _ask_for_everything(self, source: _Source, now: Micros) -> None:
         source.cancel()
-        source.after, source.vouches, source.complete = LogId(0), True, False
-        source.timer = self._shard.timers.at(now + source.pause, lambda at: self._ask(source, at))
-        source.pause = min(2 * source.pause, _RETRY_MAX)
+        source.after, source.authoritative, source.complete = LogId(0), True, False
+        source.timer = self._shard.timers.at(now + next(source.pauses), lambda at: self._ask(source, at))
 
     def _take(self, source: _Source, message: MetadataFetched) -> None:
         """Store what is later than what is here."""
-        shard, at = self._shard, 0
+        shard = self._shard
         taken: list[tuple[EntryHeader, bytes]] = []
-        for log, lsn, length in message.entries:
-            image = message.images[at : at + length]
-            at += length
-            try:
-                header = parse_header(image)
-                check_body(image, header)
-            except CorruptEntryError:
-                source.vouches = False
-                continue
-            is_record = is_metadata_log(log) and header.flags & EntryFlags.METADATA and not header.is_amend
-            if not is_record or header.log != log or header.lsn != lsn:
-                source.vouches = False
+        images = sound_images([length for _, _, length in message.entries], message.images)
+        for (log, lsn, _), (header, image) in zip(message.entries, images, strict=True):
+            if header is None or (header.log, header.lsn) != (log, lsn) or not _is_record(header):
+                source.authoritative = False
                 continue
             if lsn > self._latest.get(log, LSN_INVALID):
                 self._latest[log] = header.lsn
                 taken.append((header, image))
         if not taken:
             return
-        hit("metadata_regained")
+        hit("metadata_resynced")
         shard.writes.close()
         group = shard.writes.group(True)
         group.batch.purpose = Purpose.ESSENTIAL
         for header, image in taken:
-            by_recovery, wave = header.rank
             self._store_begins(header.log)
-            group.batch.put_again(header.log, header.lsn, by_recovery=bool(by_recovery), wave=wave, image=image)
-            state = shard.log(header.log)
-            state.highest = max(state.highest, header.lsn)
+            put_copies(group.batch, shard.log(header.log), [(header, image)])
         self._writes += 1
         group.done.append(lambda status, now: self._on_written(len(taken), status, now))
         shard.writes.close()
@@ -263,14 +258,14 @@ class MetadataRegaining:
     def _on_written(self, taken: int, status: Status, now: Micros) -> None:
         self._writes -= 1
         if status is Status.OK:
-            self._regained += taken
+            self._resynced += taken
             self._shard.metrics.copies_restored += taken
             self._evaluate(now)
             return
-        hit("metadata_regaining_write_refused")
+        hit("metadata_resync_write_refused")
         self._latest.clear()
         for source in self._sources.values():
-            self._begin_anew(source, now)
+            self._ask_for_everything(source, now)
 
     def _evaluate(self, now: Micros) -> None:
         """Whether what is here by now is all that was lost."""
@@ -294,14 +289,18 @@ class MetadataRegaining:
         if status is not Status.OK:
             return  # the disk failed; a mark alone is refused for nothing else
         shard.metadata_whole_for = whole_for
-        shard.vouches_for_metadata = self._is_whole()
-        if not shard.vouches_for_metadata:
+        shard.metadata_authoritative = self._is_whole()
+        if not shard.metadata_authoritative:
             self._evaluate(now)  # there is another cluster file
             return
         hit("metadata_is_whole_again")
         self.stop()
         text = (
-            f"{self._regained} records of metadata logs came back from {', '.join(map(format_shard, sorted(told)))}: readers can rely again "
-            "on what this shard, which began afresh, has of metadata logs"
+            f"{self._resynced} records of metadata logs came back from {', '.join(map(format_shard, sorted(told)))}: readers can rely again "
+            "on what this shard, which is in a new generation, has of metadata logs"
         )
-        shard.out.emit(Notice(shard.shard, "metadata regained", text))
+        shard.out.emit(Notice(shard.shard, "metadata resynced", text))
+
+
+def _is_record(header: EntryHeader) -> bool:
+    return is_metadata_log(header.log) and bool(header.flags & EntryFlags.METADATA) and not header.is_amend
