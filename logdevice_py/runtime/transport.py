@@ -37,7 +37,7 @@ from logdevice_py.runtime.clock import monotonic_us
 from logdevice_py.runtime.complaints import Complaints
 from logdevice_py.runtime.settings import RuntimeSettings, TransportMetrics
 from logdevice_py.shell.introduction import Identity, Introduction, first_message
-from logdevice_py.shell.route import Route
+from logdevice_py.shell.route import PeerRoute
 
 log = logging.getLogger("logdevice.transport")
 
@@ -307,7 +307,7 @@ class _Connection(asyncio.BufferedProtocol):
         return f"{who} at {address[0]}:{address[1]}" if address else who
 
 
-class _Route(Route):
+class _Route(PeerRoute):
     """How a node is reached."""
 
     __slots__ = ("connection", "dialling", "trouble")

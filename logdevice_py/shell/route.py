@@ -8,7 +8,7 @@ from logdevice_py.core.machine import Rng, backoff
 from logdevice_py.core.units import Micros
 
 
-class Route:
+class PeerRoute:
     """The way to one node while there is no connection to it."""
 
     __slots__ = ("_not_before", "_pauses", "waiting", "waiting_bytes")

@@ -14,7 +14,7 @@ from logdevice_py.core.machine import Machine, Outbox, Rng, Send, TimerWheel
 from logdevice_py.core.status import ProtocolError
 from logdevice_py.core.units import MILLISECOND, SECOND, Micros
 from logdevice_py.protocol.framing import FrameReader, encode_frame
-from logdevice_py.shell.route import Route
+from logdevice_py.shell.route import PeerRoute
 from logdevice_py.shell.turn import Turn
 from logdevice_py.simulation.clock import SimClock
 from logdevice_py.simulation.connection import End
@@ -26,7 +26,7 @@ REDIAL_MIN = 50 * MILLISECOND
 REDIAL_MAX = SECOND
 
 
-class _Route(Route):
+class _Route(PeerRoute):
     """How a node is reached."""
 
     __slots__ = ("dialling", "end")

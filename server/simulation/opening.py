@@ -16,7 +16,7 @@ from server.simulation.disk import store_settings
 from server.simulation.world import SimWorld
 from storage_node.log_store.interface import Contents
 from storage_node.log_store.memory import MemoryDisk, MemoryLogStore
-from storage_node.log_store.opening import Adopt, Load, Look, Note, Quarantine, Register, Step, open_shard
+from storage_node.log_store.opening import Adopt, LoadContents, Look, Note, Quarantine, Register, Step, open_shard
 
 REGISTER_RETRY = 200 * MILLISECOND
 
@@ -119,7 +119,7 @@ class SimOpening:
                     uuid = self._cluster.config.uuid
                     self._ask(shard, RegisterShard(uuid, node.id, index, step.found, step.incarnation, step.birth))
                     return
-                case Load():
+                case LoadContents():
                     self._contents = store.load()
                 case Note():
                     assert store.marker is not None

@@ -42,7 +42,7 @@ class Register:
     """What a disk without a generation calls itself."""
 
 
-class Load:
+class LoadContents:
     """Load what the store holds."""
 
 
@@ -50,7 +50,7 @@ class Note:
     """Tell the epoch store how far the disk is (`NoteIncarnation`): from here on nothing else passes for it."""
 
 
-Step = Look | Quarantine | Adopt | Register | Load | Note
+Step = Look | Quarantine | Adopt | Register | LoadContents | Note
 
 
 def open_shard(
@@ -90,5 +90,5 @@ def open_shard(
     if judgement.verdict is IdentityVerdict.NEW_GENERATION and generation > 1:
         report(f"{judgement.reason}, and was not before: it begins as generation {generation}")
     yield Adopt(ShardMarker(cluster, shard, generation))
-    yield Load()
+    yield LoadContents()
     yield Note()

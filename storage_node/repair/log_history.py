@@ -13,7 +13,7 @@ from storage_node.epochs.purge import HistoryReader, HistoryResult, StartHistory
 from storage_node.shard import Shard
 
 
-class LogHistory:
+class HistoryReading:
     """Reads the history of one log at a time, for one machine."""
 
     __slots__ = ("_done", "_reader", "_shard", "_start_reader")

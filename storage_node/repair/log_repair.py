@@ -67,7 +67,7 @@ from storage_node.repair.fetching import (
     remember,
 )
 from storage_node.repair.log_damage import LogDamage
-from storage_node.repair.log_history import LogHistory, spans
+from storage_node.repair.log_history import HistoryReading, spans
 from storage_node.repair.next_lsn import NextLsnQuestion
 from storage_node.repair.notices import Notice
 from storage_node.repair.throttle import Throttle
@@ -167,7 +167,7 @@ class LogRepair:
         self._is_re_replicated = is_re_replicated
         self._finished = finished
         self._parts: list[_Part] = []
-        self._history = LogHistory(shard, start_reader, self._on_history)
+        self._history = HistoryReading(shard, start_reader, self._on_history)
         self._fetcher = CopyFetcher(shard, request_ids, self._on_answers)
         self._question = NextLsnQuestion(shard, cluster, request_ids, self.log.log, self._on_next_lsn)
         self._timer: Timer | None = None

@@ -30,7 +30,7 @@ from storage_node.log_store.wanted import members
 from storage_node.lsn_ranges import overlaps
 from storage_node.metrics import ScrubberMetrics
 from storage_node.repair.copies import EntriesDigest
-from storage_node.repair.log_history import LogHistory
+from storage_node.repair.log_history import HistoryReading
 from storage_node.repair.repair_queue import RepairQueue
 from storage_node.repair.requests import ShardRequests
 from storage_node.shard import Shard
@@ -89,7 +89,7 @@ class Scrubber:
         self._started = False
         self._logs: Iterator[LogId] = iter(())
         self._history: tuple[EpochInterval, ...] = ()
-        self._reading = LogHistory(shard, start_reader, self._on_history)
+        self._reading = HistoryReading(shard, start_reader, self._on_history)
         self._timer: Timer | None = None
         self._next_pass = Micros(0)
         self._began_at = Micros(0)

@@ -41,7 +41,7 @@ class Root:
         self.turns += 1
 
 
-class Process:
+class TransportProcess:
     """A driver whose machine sends what it is told to."""
 
     def __init__(self) -> None:
@@ -71,7 +71,7 @@ def long_wait(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("long_wait")
 async def test_a_deferrable_message_to_the_own_node_comes_with_the_next_one() -> None:
-    node = Process()
+    node = TransportProcess()
     await node.turn(OWN, release(1))
     assert not node.root.got
     await node.turn(OWN, urgent(1))
@@ -83,7 +83,7 @@ async def test_a_deferrable_message_to_the_own_node_comes_with_the_next_one() ->
 
 
 async def test_a_deferrable_message_to_the_own_node_comes_soon_when_nothing_follows() -> None:
-    node = Process()
+    node = TransportProcess()
     await node.turn(OWN, release(1))
     async with asyncio.timeout(5):
         await node.root.changed.wait()
@@ -96,7 +96,7 @@ async def test_what_waits_is_sent_before_the_driver_stops() -> None:
     addresses: dict[int, tuple[str, int]] = {}
     async with process(1, addresses) as (_, seen):
         async with process(0, addresses) as (sender, _):
-            node = Process()
+            node = TransportProcess()
             node.driver.attach(sender)
             await node.turn(PEER, urgent(1))
             await seen.until(lambda: len(seen.messages) == 1)
@@ -110,7 +110,7 @@ async def test_what_waits_is_sent_before_the_driver_stops() -> None:
 
 
 async def test_a_timer_that_was_cancelled_causes_no_turn() -> None:
-    node = Process()
+    node = TransportProcess()
     loop, done = asyncio.get_running_loop(), asyncio.Event()
     cancelled = node.timers.at(monotonic_us(), lambda now: None)
     node.driver.event(lambda now: None)

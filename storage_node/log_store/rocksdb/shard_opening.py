@@ -15,8 +15,9 @@ from logdevice_py.core.units import Timestamp
 from logdevice_py.tables.storage import QuarantineReason
 from storage_node.log_store.identity import Judgement, ShardMarker
 from storage_node.log_store.interface import Contents
-from storage_node.log_store.opening import Adopt, Load, Look, Note, Quarantine, open_shard
+from storage_node.log_store.opening import Adopt, LoadContents, Look, Note, Quarantine, open_shard
 from storage_node.log_store.opening import Register as RegisterStep
+from storage_node.log_store.rocksdb.quarantine import quarantine
 from storage_node.log_store.rocksdb.store import RocksLogStore
 from storage_node.log_store.rocksdb.store_lock import find_user, says_locked
 from storage_node.log_store.settings import LogStoreSettings
@@ -132,7 +133,7 @@ class ShardOpening:
                         await self._adopt(store, step.marker)
                     case RegisterStep():
                         outcome = await self.register(step.found, step.birth)
-                    case Load():
+                    case LoadContents():
                         with _damage():
                             contents = await asyncio.to_thread(store.load)
                     case Note():

@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 
 from logdevice_py.core.units import Micros
-from logdevice_py.shell.route import Route
+from logdevice_py.shell.route import PeerRoute
 
 
 def test_what_waits_is_counted_and_taken_once() -> None:
-    route = Route()
+    route = PeerRoute()
     assert route.wait([b"abc", b"d"]) == 4
     assert route.wait([b"ef"]) == 2
     assert route.waiting_bytes == 6
@@ -18,7 +18,7 @@ def test_what_waits_is_counted_and_taken_once() -> None:
 
 
 def test_pauses_grow_with_each_failure_and_are_short_again_after_a_connection() -> None:
-    route, rng = Route(), random.Random(1)
+    route, rng = PeerRoute(), random.Random(1)
     assert not route.pausing(Micros(0))
     now = 0
     for least in (100, 200, 400, 400):

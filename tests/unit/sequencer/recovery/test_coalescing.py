@@ -34,7 +34,7 @@ A, B = shard_id(NodeId(1)), shard_id(NodeId(2))
 NOW = Micros(1)
 
 
-class Sink:
+class AnsweredRequests:
     """A recovery that notes what it is told."""
 
     def __init__(self) -> None:
@@ -56,9 +56,9 @@ class Asking:
     def __init__(self) -> None:
         self.outbox = Outbox()
         self.requests = RequestCoalescer(NodeId(9), self.outbox, itertools.count(1))
-        self.sink = Sink()
+        self.sink = AnsweredRequests()
 
-    def seal(self, shard: ShardId = A, log: int = 7, pairs: int = 1, sink: Sink | None = None) -> None:
+    def seal(self, shard: ShardId = A, log: int = 7, pairs: int = 1, sink: AnsweredRequests | None = None) -> None:
         self.requests.seal(
             sink or self.sink, shard, SealLog(LogId(log), Epoch(5), Epoch(0), [(Epoch(1), Generation(1))] * pairs)
         )
@@ -130,7 +130,7 @@ def test_and_so_many_generations(asking: Asking, pairs: int, frames: int) -> Non
 
 
 def test_each_log_gets_its_part_once(asking: Asking) -> None:
-    other = Sink()
+    other = AnsweredRequests()
     asking.seal()
     asking.seal(log=8, sink=other)
     [seal] = asking.sent()

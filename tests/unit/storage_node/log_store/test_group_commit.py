@@ -18,7 +18,7 @@ INTERVAL = 1_000
 WALL = Timestamp(77)
 
 
-class Store(MemoryLogStore):
+class SlowStore(MemoryLogStore):
     """Answers as it is told, and notes until when everything is durable."""
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class Store(MemoryLogStore):
 
 class Bench:
     def __init__(self) -> None:
-        self.store = Store()
+        self.store = SlowStore()
         self.metrics = LogStoreMetrics()
         self.commit = GroupCommit(self.store, LogStoreSettings(async_sync_interval_us=INTERVAL), self.metrics)
 

@@ -10,7 +10,7 @@ from logdevice_py.core.ids import Generation, ShardId
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.tables.storage import QuarantineReason
 from storage_node.log_store.identity import NO_GENERATION, Judgement, ShardMarker
-from storage_node.log_store.opening import Adopt, Load, Look, Note, Quarantine, Register, Step, open_shard
+from storage_node.log_store.opening import Adopt, LoadContents, Look, Note, Quarantine, Register, Step, open_shard
 
 CLUSTER = b"c" * 16
 SHARD = ShardId(3 << 8)
@@ -43,7 +43,7 @@ class Disk:
     def shown(self) -> list[Any]:
         """Steps without those that are the same each time."""
         assert isinstance(self.steps[0], Look)
-        assert [type(step) for step in self.steps[-2:]] == [Load, Note]
+        assert [type(step) for step in self.steps[-2:]] == [LoadContents, Note]
         return [step.reason if isinstance(step, Quarantine) else step for step in self.steps[1:-2]]
 
 

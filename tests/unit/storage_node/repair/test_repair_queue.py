@@ -37,11 +37,15 @@ def test_dirty_and_unreadable_ranges_of_a_log_are_repaired_in_one_attempt() -> N
     driver.advance(SECOND)
     assert len(driver.readers) == 1
     driver.tell_history([interval()])
-    for fetch in driver.take(Fetch):
+    asked = driver.take(Fetch)
+    assert asked
+    for fetch in asked:
         assert (fetch.first, fetch.last) == (ALL[1], ALL[1]), "what cannot be read comes first"
         driver.turn(fetched(fetch, [ALL[1]]))
     driver.advance(MILLISECOND)
-    for fetch in driver.take(Fetch):
+    asked = driver.take(Fetch)
+    assert asked
+    for fetch in asked:
         assert (fetch.first, fetch.last) == (lsn(1, 0), LOST[-1])
         driver.turn(fetched(fetch, ALL))
     assert driver.stored(ASYNC_LOG) == ALL
