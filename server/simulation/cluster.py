@@ -169,6 +169,10 @@ class SimCluster:
         )
         self._nemesis = Nemesis(schedule, self.machines, _no_client, random.Random(f"faults {seed}"))
 
+    def __repr__(self) -> str:
+        nodes = ", ".join(f"N{node.id} {node.state.name.lower()}" for node in self.machines.nodes.values())
+        return f"<SimCluster: {nodes}; {sum(self.faults.values())} faults so far>"
+
     async def __aenter__(self) -> SimCluster:
         for node in self.machines.nodes.values():
             node.start()
