@@ -8,6 +8,7 @@ from typing import Any, Final, Protocol
 
 from client.arguments import flag_argument, key_argument, keys_argument, payload_argument, payloads_argument
 from client.metrics import WriterMetrics
+from client.public_names import PublicNames
 from client.receipt import Receipt, Receipts
 from client.write.ground import RECORD_OVERHEAD
 from client.write.write_streams import WriteStreams
@@ -50,7 +51,7 @@ class WriterShell(Protocol):
         """The writer is closed."""
 
 
-class BufferedWriter:
+class BufferedWriter(PublicNames):
     """Appends in batches, as write streams: no duplicates, no changes of order, through crashes of nodes and lost connections.
 
     Records of one log get positions in call order. `append` and `append_many` take records at once and return an awaitable for what
@@ -88,6 +89,10 @@ class BufferedWriter:
         self._create_future = shell.loop.create_future
         self._named = streams.named
         self._owner = streams.owner
+
+    def __repr__(self) -> str:
+        acknowledged, waiting = self.metrics.records_acknowledged, self.unacknowledged_bytes
+        return f"<BufferedWriter: {acknowledged:,} records acknowledged, {waiting:,} bytes not acknowledged>"
 
     def append(
         self,

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Awaitable
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
@@ -21,6 +22,8 @@ from client.arguments import (
 from client.buffered_writer import BufferedWriter
 from client.links import Links
 from client.network import ClientMachines, MakeNetwork
+from client.progress import Advance, Progress, shown_bytes
+from client.public_names import PublicNames
 from client.questions import LogQuestions
 from client.reach import Reach
 from client.read.metrics import ReadMetrics
@@ -58,12 +61,27 @@ def read_cluster_file(path: str | Path) -> ClusterConfig:
     return load_cluster(text)
 
 
-class Client(LogQuestions):
+class Client(PublicNames, LogQuestions):
     """A client of one cluster. Use it as ``async with Client("cluster.toml") as client``.
 
     One client serves a whole process: it multiplexes all logs over one connection a node. It belongs to the event loop on which it was
     entered. Logs are named by id or by path (``/team/clicks``).
     """
+
+    INTERNAL_NAMES = frozenset(
+        {
+            "closed",
+            "future",
+            "loop",
+            "now",
+            "read_metrics",
+            "read_settings",
+            "running_loop",
+            "session",
+            "set_config",
+            "wake",
+        }
+    )
 
     def __init__(
         self,
@@ -139,8 +157,17 @@ class Client(LogQuestions):
         self._watcher: asyncio.Task[None] | None = None
         self._newer = asyncio.Event()
         self._crashed: BaseException | None = None
+        self._progress: dict[WriteStreams, Progress] = {}
+        """Of the writers that show theirs."""
         self._asked: dict[asyncio.Future[Any], None] = {}
         """Outcomes that nobody delivers once the machines stand still, in the order of the questions."""
+
+    def __repr__(self) -> str:
+        where = "" if self._path is None else f" ({self._path})"
+        state = "not open" if self._crashed is None else "closed"
+        if self.is_open:
+            state = f"connected to {len(self._links.connected())} of {len(self.config.nodes)} nodes"
+        return f"<Client of cluster {self.config.name}{where}: {state}>"
 
     # Life
 
@@ -178,6 +205,9 @@ class Client(LogQuestions):
             self._watcher.cancel()
             await asyncio.gather(self._watcher, return_exceptions=True)
             self._watcher = None
+        for progress in self._progress.values():
+            progress.close()
+        self._progress.clear()
         self.session.close()
         self._network.stop()
         self._crashed = self._crashed or _shutdown("the client was closed")
@@ -326,6 +356,9 @@ class Client(LogQuestions):
 
     def closed(self, streams: WriteStreams) -> None:
         """A writer is closed."""
+        progress = self._progress.pop(streams, None)
+        if progress is not None:
+            progress.close()
         self.session.remove_writer(streams)
 
     # Operations
@@ -388,23 +421,35 @@ class Client(LogQuestions):
         self.wake()
         return future
 
-    def buffered_writer(self, **options: Any) -> BufferedWriter:
+    def buffered_writer(self, *, progress: bool = False, **options: Any) -> BufferedWriter:
         """A writer of batches: the fast way to append, without duplicates and in order.
 
         Args:
+            progress: show how much is acknowledged, until the writer is closed; needs tqdm.
             options: those of `WriterSettings`, as in the cluster file: ``compression="zstd"``, ``time_trigger="10ms"`` (or `time_trigger_us`),
                 ``size_trigger="64KiB"``, ``memory="64MiB"``, ``give_up="2min"``.
 
         Raises:
             LogDeviceError: INVALID_PARAM.
+            ImportError: tqdm is not installed.
         """
+        progress = flag_argument("progress", progress)
         chosen = writer_options(self._writer_section, options)
         self.future().cancel()
-        return BufferedWriter(self, self.session.writer(chosen, self._finder))
+        streams = self.session.writer(chosen, self._finder)
+        if progress:
+            self._progress[streams] = Progress("written", partial(_written, streams))
+        return BufferedWriter(self, streams)
 
     def reader(self, log: int | str, start: int = LSN.OLDEST, until: int = LSN.MAX, **options: Any) -> Reader:
         """A reader of [start, until]; see `client.reader.Reader`."""
         return Reader(self, self.log_id(log), start, until, **options)
+
+
+def _written(streams: WriteStreams) -> Advance:
+    metrics = streams.metrics
+    details = f"{shown_bytes(metrics.bytes_before_compression)}, {shown_bytes(metrics.bytes_buffered)} not acknowledged"
+    return Advance(metrics.records_acknowledged, details)
 
 
 def _nothing(now: Micros) -> None:

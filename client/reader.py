@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, Protocol
 
-from client.arguments import count_argument, lsn_argument, timeout_argument
+from client.arguments import count_argument, flag_argument, lsn_argument, timeout_argument
+from client.progress import Advance, Progress, shown_bytes
+from client.public_names import PublicNames
 from client.read.items import Item, RecordBatch
 from client.read.metrics import ReadMetrics
 from client.read.proof import Proof
@@ -49,7 +51,7 @@ class ReaderShell(Protocol):
         """The last LSN that can be read."""
 
 
-class Reader:
+class Reader(PublicNames):
     """Reads [start, until] of one log in order, with every missing LSN accounted for by a `Gap`.
 
     Use it as ``async with client.reader(log, start=..., until=...) as reader`` and either iterate (``async for item in reader``) or call
@@ -65,6 +67,7 @@ class Reader:
         until: int = LSN_MAX,
         *,
         single_copy: bool | None = None,
+        progress: bool = False,
         settings: ReadSettings | None = None,
     ) -> None:
         """
@@ -74,6 +77,7 @@ class Reader:
             start: the first LSN to read.
             until: the last LSN to read, inclusive; the greatest one follows the log for ever.
             single_copy: whether each entry comes from one shard only; None: as the log's attributes say.
+            progress: show how far reading is, until the end or until the reader is closed; needs tqdm.
             settings: in place of the client's.
 
         Raises:
@@ -85,6 +89,9 @@ class Reader:
             raise LogDeviceError(Status.NOTFOUND, f"log {log} is not in the cluster file")
         self.log = log
         self._client = client
+        self._until = LSN(until)
+        self._shows_progress = flag_argument("progress", progress)
+        self._progress: Progress | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._items: Iterator[Item] = iter(())
         self._opened = False
@@ -107,6 +114,11 @@ class Reader:
         )
         self._stream = self._reading.stream
 
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else "reading" if self._opened else "not open"
+        end = "for ever" if self._until == LSN.MAX else f"until {self._until}"
+        return f"<Reader of log {self.log}: {state}, {end}, next is {self.next_lsn}>"
+
     # Life
 
     async def __aenter__(self) -> Reader:
@@ -123,6 +135,8 @@ class Reader:
             raise LogDeviceError(Status.SHUTDOWN, "the reader was closed", retriable=False)
         if not self._opened:
             self._client.future().cancel()  # refuses when the client is not open
+            if self._shows_progress:
+                self._progress = Progress(f"log {self.log}", self._advance)
             self._opened = True
             self._reading.start(self._client.now())
             self._client.wake()
@@ -133,7 +147,17 @@ class Reader:
             self._reading.stop()
             self._client.wake()
         self._closed = True
+        self._end_progress()
         self._wake_waiter()
+
+    def _advance(self) -> Advance:
+        proof = self.proof()
+        end = "" if self._until == LSN.MAX else f" of {self._until}"
+        return Advance(proof.records, f"{shown_bytes(proof.bytes)}, at {proof.last}{end}")
+
+    def _end_progress(self) -> None:
+        if self._progress is not None:
+            self._progress.close()
 
     def _on_ready(self) -> None:
         self._wake_waiter()
@@ -167,6 +191,9 @@ class Reader:
             if stream.ready:
                 batch = stream.take(max_records, self._client.now())
                 self._client.wake()
+                batch.log_group = self._log_group()
+                if stream.finished:
+                    self._end_progress()
                 if batch or stream.finished:
                     return batch
             elif self._closed or stream.state is ReadStreamState.STOPPED:
@@ -175,6 +202,10 @@ class Reader:
             elif not await self._wait(deadline):
                 text = f"nothing came of log {self.log} for {timeout:g} s: it waits for {self.waiting_for()}"
                 raise LogDeviceError(Status.TIMEDOUT, text, maybe_applied=False)
+
+    def _log_group(self) -> str:
+        group = self._client.config.logs.group(self.log)
+        return "" if group is None else group.path
 
     async def _wait(self, deadline: int | None) -> bool:
         """Until there may be something; False: the time is up."""

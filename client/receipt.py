@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from typing import NamedTuple
 
 from logdevice_py.core.ids import ShardId, format_shard
 from logdevice_py.core.lsn import LSN
-from logdevice_py.core.units import Timestamp
+from logdevice_py.core.units import Timestamp, utc_datetime
 from logdevice_py.protocol.messages import Durability
 
 
@@ -28,8 +29,21 @@ class Receipt(NamedTuple):
     durability: Durability
     """SYNC: every copy was synced to disk before the acknowledgement; ASYNC: that is not promised."""
 
+    @property
+    def shards(self) -> tuple[str, ...]:
+        """The copyset as people write it: ``("N2:S0", "N0:S0")``."""
+        return tuple(format_shard(ShardId(shard)) for shard in self.copyset)
+
+    @property
+    def datetime(self) -> dt.datetime | None:
+        """The timestamp as a datetime in UTC; None when only the position is known."""
+        return utc_datetime(self.timestamp) if self.timestamp else None
+
+    def __repr__(self) -> str:
+        return f"<Receipt: {self}{f', {self.datetime}' if self.timestamp else ''}>"
+
     def __str__(self) -> str:
-        shards = ", ".join(format_shard(ShardId(shard)) for shard in self.copyset)
+        shards = ", ".join(self.shards)
         return f"{self.lsn}+{self.batch_offset} on {shards or 'shards not told'}, {self.durability.name.lower()}"
 
 
@@ -79,6 +93,13 @@ class Receipts:
 
     def __len__(self) -> int:
         return self._starts[-1]
+
+    def __repr__(self) -> str:
+        if not self:
+            return "<Receipts: none>"
+        first, last = self[0], self[-1]
+        where = f"{first.lsn}+{first.batch_offset} to {last.lsn}+{last.batch_offset}"
+        return f"<Receipts: {len(self):,} records, {where}>"
 
     def __getitem__(self, index: int) -> Receipt:
         if index < 0:

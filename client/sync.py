@@ -23,6 +23,7 @@ from client.arguments import payloads_argument
 from client.buffered_writer import BufferedWriter
 from client.client import Client
 from client.look_up.answers import LogHead, LogTail
+from client.public_names import PublicNames
 from client.receipt import Receipt, Receipts
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.core.lsn import LSN
@@ -90,8 +91,10 @@ class _Background:
 _background = _Background()
 
 
-class SyncClient:
+class SyncClient(PublicNames):
     """`client.client.Client` without `await`: ``with SyncClient("cluster.toml") as client: client.append(log, b"...")``."""
+
+    INTERNAL_NAMES = frozenset({"open_writers"})
 
     def __init__(self, config: str | Path | ClusterConfig, *, name: str = "", **options: Any) -> None:
         """Connects when it is needed; see `Client` for the arguments."""
@@ -99,6 +102,9 @@ class SyncClient:
         self.open_writers: list[BufferedWriter] = []
         """What is flushed when the client is forgotten."""
         self._forgotten = weakref.finalize(self, _background.close_forgotten, self._client, self.open_writers)
+
+    def __repr__(self) -> str:
+        return repr(self._client).replace("<Client", "<SyncClient", 1)
 
     def __enter__(self) -> SyncClient:
         return self
@@ -224,12 +230,15 @@ async def _close_forgotten(client: Client, writers: list[BufferedWriter]) -> Non
     await client.close()
 
 
-class SyncBufferedWriter:
+class SyncBufferedWriter(PublicNames):
     """`BufferedWriter` without `await`. `append` and `append_many` wait while the writer is full, never for acknowledgements."""
 
     def __init__(self, writer: BufferedWriter, client: SyncClient) -> None:
         self._writer = writer
         self._client = client  # who holds a writer holds its client: it is not forgotten
+
+    def __repr__(self) -> str:
+        return repr(self._writer).replace("<", "<Sync", 1)
 
     def append(
         self,
@@ -294,12 +303,15 @@ class SyncBufferedWriter:
         _background.run(self._writer.__aexit__(kind, error, trace))
 
 
-class SyncReader:
+class SyncReader(PublicNames):
     """A reader without `await`: iterate over it, or call `read`."""
 
     def __init__(self, reader: Any, client: SyncClient) -> None:
         self._reader = reader
         self._client = client  # who holds a reader holds its client: it is not forgotten
+
+    def __repr__(self) -> str:
+        return repr(self._reader).replace("<", "<Sync", 1)
 
     def read(self, max_records: int = 10_000, **options: Any) -> Any:
         """See `client.reader.Reader.read`."""

@@ -29,6 +29,13 @@ class MetricSource:
     metrics: Any
     shard: int | None = None
     """Index of the shard that counts; None: the node as a whole."""
+    log: int | None = None
+    """The log that it is about; None: no single one."""
+
+    def labels(self) -> dict[str, str]:
+        """What tells its series from others of the same metric."""
+        given = {"shard": self.shard, "log_id": self.log}
+        return {name: str(value) for name, value in given.items() if value is not None}
 
 
 class NodeView(Protocol):

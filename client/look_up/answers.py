@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from dataclasses import dataclass
 
 from logdevice_py.core.lsn import LSN
-from logdevice_py.core.units import Timestamp
+from logdevice_py.core.units import Timestamp, utc_datetime
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class LogHead:
     """Where the readable part of a log begins."""
 
@@ -18,6 +19,14 @@ class LogHead:
     """Of the first record that can be read; None: there is none."""
     timestamp: Timestamp | None
     """Of the first record."""
+
+    @property
+    def datetime(self) -> dt.datetime | None:
+        """The timestamp as a datetime in UTC."""
+        return None if self.timestamp is None else utc_datetime(self.timestamp)
+
+    def __repr__(self) -> str:
+        return f"LogHead(trim_point={self.trim_point}, lsn={self.lsn}, datetime={self.datetime})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +41,7 @@ class TrimPreview:
     """Of these records."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class LogTail:
     """Where a log ends."""
 
@@ -42,3 +51,11 @@ class LogTail:
     """Of the last entry with records, trimmed or not; None: there never was one."""
     timestamp: Timestamp | None
     """Of that entry."""
+
+    @property
+    def datetime(self) -> dt.datetime | None:
+        """The timestamp as a datetime in UTC."""
+        return None if self.timestamp is None else utc_datetime(self.timestamp)
+
+    def __repr__(self) -> str:
+        return f"LogTail(lsn={self.lsn}, record_lsn={self.record_lsn}, datetime={self.datetime})"

@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import enum
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import repeat
+from typing import TYPE_CHECKING, Final
 
 from logdevice_py.core.ids import LogId, ShardId, format_shard
 from logdevice_py.core.lsn import LSN
-from logdevice_py.core.units import Timestamp
+from logdevice_py.core.units import Timestamp, utc_datetime
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+_SHOWN_BYTES: Final = 60
+"""Of a key or payload, in the text that stands for a record."""
+
+_SHOWN_GAPS: Final = 3
+"""Of a batch, likewise."""
+
+
+def _shown(content: bytes) -> str:
+    if len(content) <= _SHOWN_BYTES:
+        return repr(content)
+    return f"{content[:_SHOWN_BYTES]!r}... ({len(content):,} bytes)"
 
 
 class GapKind(enum.Enum):
@@ -21,7 +39,7 @@ class GapKind(enum.Enum):
     DATALOSS = "dataloss"  # records may have been there and cannot be had any more
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class DataLoss:
     """What speaks for a loss."""
 
@@ -35,13 +53,16 @@ class DataLoss:
         why = "no copy is left" if self.authoritative else "too many shards cannot tell what they held"
         return why + (f" ({', '.join(map(format_shard, self.shards))})" if self.shards else "")
 
+    def __repr__(self) -> str:
+        return f"DataLoss({self})"
+
     def joined(self, other: DataLoss) -> DataLoss:
         """What speaks for both of two neighbouring losses."""
         shards = tuple(sorted({*self.shards, *other.shards}))
         return DataLoss(self.authoritative and other.authoritative, shards)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Gap:
     """No records in [lo, hi], both inclusive."""
 
@@ -51,6 +72,9 @@ class Gap:
     loss: DataLoss | None = field(default=None, compare=False)
     """Of a DATALOSS: what this reader found. Another one may find the same loss for other reasons, so gaps are equal without it."""
 
+    def __repr__(self) -> str:
+        return f"Gap({self.kind.name}, {self.lo} to {self.hi}{'' if self.loss is None else f': {self.loss}'})"
+
     def joined(self, following: Gap) -> Gap | None:
         """Both as one gap; None unless they touch and are of one kind."""
         if self.kind is not following.kind or self.hi + 1 != following.lo:
@@ -59,7 +83,7 @@ class Gap:
         return Gap(self.kind, self.lo, following.hi, loss or following.loss)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class Record:
     """One record. (lsn, batch_offset) is its position, unique in the log."""
 
@@ -72,8 +96,17 @@ class Record:
     key: bytes | None = None
     """As it was appended with."""
 
+    @property
+    def datetime(self) -> dt.datetime:
+        """The timestamp as a datetime in UTC."""
+        return utc_datetime(self.timestamp)
 
-@dataclass(slots=True)
+    def __repr__(self) -> str:
+        key = "" if self.key is None else f", key={_shown(self.key)}"
+        return f"Record(log {self.log}, {self.lsn}+{self.batch_offset}, {self.datetime}{key}, payload={_shown(self.payload)})"
+
+
+@dataclass(slots=True, repr=False)
 class CorruptRecord:
     """A record that was appended damaged: its position is known, its bytes are not.
 
@@ -85,6 +118,14 @@ class CorruptRecord:
     lsn: LSN
     batch_offset: int
     timestamp: Timestamp
+
+    @property
+    def datetime(self) -> dt.datetime:
+        """The timestamp as a datetime in UTC."""
+        return utc_datetime(self.timestamp)
+
+    def __repr__(self) -> str:
+        return f"CorruptRecord(log {self.log}, {self.lsn}+{self.batch_offset}, {self.datetime})"
 
 
 Item = Record | CorruptRecord | Gap
@@ -108,10 +149,12 @@ class RecordBatch:
     ``len`` is the number of records, corrupt ones included. A batch is true when it holds anything, be it only a gap.
     """
 
-    __slots__ = ("_gaps", "_starts", "log", "payloads", "runs")
+    __slots__ = ("_gaps", "_starts", "log", "log_group", "payloads", "runs")
 
     def __init__(self, log: LogId) -> None:
         self.log = log
+        self.log_group = ""
+        """The path of the log's group, where the reader knows it."""
         self.payloads: list[bytes | None] = []
         """One for each record; None: the record is corrupt."""
         self.runs: list[RecordRun] = []
@@ -145,6 +188,10 @@ class RecordBatch:
     def gaps(self) -> list[Gap]:
         """The gaps, in order."""
         return [gap for _, gap in self._gaps]
+
+    def placed_gaps(self) -> list[tuple[int, Gap]]:
+        """The gaps, in order, each with the number of records before it."""
+        return list(self._gaps)
 
     @property
     def lsns(self) -> list[int]:
@@ -202,3 +249,46 @@ class RecordBatch:
     def records(self) -> Iterator[Record]:
         """The records that are not corrupt."""
         return (item for item in self if type(item) is Record)
+
+    # For notebooks
+
+    def __repr__(self) -> str:
+        records = f"{len(self):,} record{'' if len(self) == 1 else 's'}"
+        where = f", {LSN(self.runs[0].lsn)} to {LSN(self.runs[-1].lsn)}" if self.runs else ""
+        gaps = f"; {', '.join(map(repr, self.gaps[:_SHOWN_GAPS]))}" if self._gaps else ""
+        more = f" and {len(self._gaps) - _SHOWN_GAPS} more" if len(self._gaps) > _SHOWN_GAPS else ""
+        return f"<RecordBatch of log {self.log}: {records}{where}{gaps}{more}>"
+
+    def to_arrow(self, *, include_gaps: bool = False) -> pa.Table:
+        """As an Arrow table with the columns of the Spark source. A corrupt record has a null payload.
+
+        Args:
+            include_gaps: gaps are rows too, as with the source's option includeGaps: column `record_type` tells which rows are records.
+
+        Raises:
+            ImportError: pyarrow is not installed.
+        """
+        try:
+            from client.read.arrow_columns import batch_table
+        except ModuleNotFoundError as error:
+            raise _not_installed("to_arrow", "pyarrow", error) from None
+        return batch_table(self, include_gaps=include_gaps)
+
+    def to_pandas(self, *, include_gaps: bool = False) -> pd.DataFrame:
+        """As a data frame; see `to_arrow`.
+
+        Raises:
+            ImportError: pyarrow or pandas is not installed.
+        """
+        try:
+            import pandas as pd  # noqa: F401 - Arrow's own error does not say how to install it
+        except ModuleNotFoundError as error:
+            raise _not_installed("to_pandas", "pandas", error) from None
+        return self.to_arrow(include_gaps=include_gaps).to_pandas()
+
+
+def _not_installed(method: str, package: str, error: ModuleNotFoundError) -> ImportError:
+    if error.name is None or error.name.partition(".")[0] != package:
+        return error  # another one is missing, which is not for us to explain
+    text = f"{method} needs {package}, which is not installed: pip install 'logdevice-py[notebook]'"
+    return ModuleNotFoundError(text, name=package)

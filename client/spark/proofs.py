@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from client.read.arrow_columns import PROOF, unsigned
 from client.read.items import Gap, GapKind
 from client.read.proof import Proof
-from client.spark.columns import PROOF, unsigned
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.lsn import LSN
 

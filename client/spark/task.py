@@ -10,10 +10,10 @@ from functools import partial
 from typing import Any, Final
 
 from client.client import Client
+from client.read.arrow_columns import ArrowColumns
 from client.read.items import Gap, GapKind, RecordBatch
 from client.read.proof import Proof
 from client.reader import Reader
-from client.spark.columns import ArrowColumns
 from client.spark.connection import client_for
 from client.spark.options import OnGap
 from client.spark.ranges import Cut

@@ -54,6 +54,13 @@ class AdminSettings:
         hi=10_000,
         doc="Of one address: its connection that has been idle for longest is ended for its next one.",
     )
+    metrics_logs_max: int = setting(
+        50,
+        unit="logs",
+        lo=0,
+        hi=10_000,
+        doc="Logs of which /metrics has series of their own: the busiest ones of the last minute.",
+    )
     request_timeout_us: int = setting(
         10_000_000,
         unit="us",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime, timedelta
 from typing import Final, NewType
 
 Micros = NewType("Micros", int)
@@ -13,9 +14,15 @@ Timestamp = NewType("Timestamp", int)
 MILLISECOND: Final = 1_000
 SECOND: Final = 1_000_000
 
+_UNIX_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _DURATIONS: Final = {"us": 1, "ms": 1_000, "s": SECOND, "min": 60 * SECOND, "h": 3600 * SECOND, "d": 86400 * SECOND}
 _SIZES: Final = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 _QUANTITY = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*")
+
+
+def utc_datetime(timestamp: int) -> datetime:
+    """A timestamp as a datetime in UTC; exact, as floats are not involved."""
+    return _UNIX_EPOCH + timedelta(microseconds=timestamp)
 
 
 def _parse(text: str, units: dict[str, int], what: str, example: str) -> int:

@@ -32,6 +32,7 @@ from server.admin.openapi import describe
 from server.admin.places import ConnectionPlaces
 from server.admin.prometheus import render
 from server.admin.tables import NodeTables
+from server.admin.try_page import PAGE, PAGE_HEADERS, TRY_PAGE
 from server.process_metrics import ProcessMetrics
 
 if TYPE_CHECKING:
@@ -122,6 +123,7 @@ class AdminListener:
             "/v1/tables": self._list_tables,
             "/v1/openapi.json": self._description,
             "/metrics": self._metrics_page,
+            TRY_PAGE: self._try_page,
         }
         self._runner: web.ServerRunner | None = None
 
@@ -264,7 +266,9 @@ class AdminListener:
         """Why a request without the token is refused; None when it needs none."""
         if request.path.startswith(_ACTIONS) and self._token is None:
             return refusal(Status.NOTSUPPORTED, _NO_ACTIONS, code=403)
-        if request.path.startswith(_ACTIONS) or not (self._reads_are_open() or request.path in _UNLIMITED):
+        if request.path.startswith(_ACTIONS) or not (
+            self._reads_are_open() or request.path in _UNLIMITED or request.path == TRY_PAGE
+        ):
             return refusal(Status.INVALID_PARAM, "a valid bearer token is required", code=401)
         if self._endpoint.is_loopback and not _names_a_machine(request.host):
             return refusal(Status.INVALID_PARAM, "Host: write an address, or localhost", code=403)
@@ -296,14 +300,13 @@ class AdminListener:
         return answer(dict(zip(names, (int(self._host.node_id), *table.cells(row)), strict=True)))
 
     def process_metrics(self) -> ProcessMetrics:
-        """Of the process, up to date."""
-        process = self._tables.sampler.process
-        process.measure()
-        return process
+        """Of the process."""
+        return self._tables.sampler.process
 
     async def _metrics_page(self, request: web.BaseRequest) -> web.StreamResponse:
         self._must_serve()
-        sources = self._host.metric_sources()
+        logs = self._tables.sampler.logs.sources(self._settings.metrics_logs_max)
+        sources = [*self._host.metric_sources(), *logs]
         text = await asyncio.to_thread(render, lambda: sources)  # hundreds of families: too much for one turn
         return web.Response(body=text, headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
 
@@ -344,6 +347,9 @@ class AdminListener:
     async def _description(self, request: web.BaseRequest) -> web.StreamResponse:
         tables = (TABLES[name] for name in self._tables.names())
         return answer(describe(tables, protected=not self._reads_are_open()))
+
+    async def _try_page(self, request: web.BaseRequest) -> web.StreamResponse:
+        return web.Response(text=PAGE, content_type="text/html", headers=PAGE_HEADERS)
 
     async def _action(self, name: str, request: web.BaseRequest) -> web.StreamResponse:
         """What pages of the Web can have a browser send without asking has no such content type."""

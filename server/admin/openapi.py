@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final
+from types import NoneType
+from typing import Any, Final, get_args, get_type_hints
 
 from logdevice_py.core.status import TRAITS
+from logdevice_py.tables.catalog import TABLES
 from logdevice_py.tables.declare import ColumnKind, TableDeclaration
 from server.admin.actions import ACTIONS, AdminAction, Parameter
 
@@ -20,6 +22,44 @@ _TYPES: Final = {
 }
 _ERROR: Final = {"$ref": "#/components/schemas/Error"}
 _BEARER: Final = [{"token": list[str]()}]
+_TAGS: Final = {
+    "node": "What a node says of itself.",
+    "tables": "Debug tables, each row as an array of cells in the order of the columns.",
+    "actions": "What an operator can have a node do.",
+}
+_STATE: Final = {
+    "type": "object",
+    "required": ["status"],
+    "properties": {"status": {"type": "string"}, "node": {"type": "integer"}},
+}
+_TEXT: Final = {"type": "string"}
+_TABLE_LIST: Final = {
+    "type": "object",
+    "required": ["tables"],
+    "properties": {
+        "tables": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["name", "rows", "source", "required", "columns"],
+                "properties": {
+                    "name": _TEXT,
+                    "rows": {"type": "string", "description": "What a row is."},
+                    "source": _TEXT,
+                    "required": {"type": "array", "items": _TEXT},
+                    "columns": {
+                        "type": "array",
+                        "items": {
+                            "type": "object",
+                            "required": ["name", "type", "doc"],
+                            "properties": {"name": _TEXT, "type": _TEXT, "doc": _TEXT},
+                        },
+                    },
+                },
+            },
+        }
+    },
+}
 _QUERY: Final = (
     ("log_id", "integer", "Rows of this log."),
     ("shard", "integer", "Rows of the shard of this index."),
@@ -34,12 +74,12 @@ _QUERY: Final = (
 def describe(tables: Iterable[TableDeclaration], *, protected: bool) -> dict[str, Any]:
     """As OpenAPI 3.1 wants it. `protected`: also what only reads needs the bearer token."""
     paths: dict[str, Any] = {
-        "/v1/health": _get("Whether the process answers.", _object()),
-        "/v1/ready": _get("Whether the node takes requests of clients.", _object()),
-        "/v1/node": _get("The node's row of table `info`.", _object()),
-        "/v1/tables": _get("The tables that are served, with their columns.", _object()),
-        "/v1/openapi.json": _get("This description.", _object()),
-        "/metrics": _get("For Prometheus.", {"type": "string"}, media="text/plain"),
+        "/v1/health": _get("get_health", "Whether the process answers.", _STATE),
+        "/v1/ready": _get("get_readiness", "Whether the node takes requests of clients.", _STATE),
+        "/v1/node": _get("get_node", "The node's row of table `info`.", _info()),
+        "/v1/tables": _get("list_tables", "The tables that are served, with their columns.", _TABLE_LIST),
+        "/v1/openapi.json": _get("get_description", "This description.", _object()),
+        "/metrics": _get("get_metrics", "For Prometheus.", {"type": "string"}, media="text/plain"),
     }
     for table in tables:
         paths[f"/v1/tables/{table.name}"] = _table(table)
@@ -62,6 +102,7 @@ def describe(tables: Iterable[TableDeclaration], *, protected: bool) -> dict[str
     document: dict[str, Any] = {
         "openapi": "3.1.0",
         "info": {"title": "Admin API of a node of logdevice_py", "version": "1"},
+        "tags": [{"name": name, "description": doc} for name, doc in _TAGS.items()],
         "paths": paths,
         "components": {
             "schemas": {"Error": error},
@@ -86,12 +127,31 @@ def _answers(schema: dict[str, Any], media: str = "application/json") -> dict[st
     }
 
 
-def _get(summary: str, schema: dict[str, Any], *, media: str = "application/json") -> dict[str, Any]:
-    return {"get": {"summary": summary, "responses": _answers(schema, media)}}
+def _get(operation: str, summary: str, schema: dict[str, Any], *, media: str = "application/json") -> dict[str, Any]:
+    described = {"operationId": operation, "tags": ["node"], "summary": summary, "responses": _answers(schema, media)}
+    return {"get": described}
+
+
+def _cells(table: TableDeclaration) -> dict[str, dict[str, Any]]:
+    """What stands in the columns of a row."""
+    hints = get_type_hints(table.row)
+    found: dict[str, dict[str, Any]] = {}
+    for column in table.columns:
+        kind: Any = _TYPES[column.kind]
+        if NoneType in get_args(hints.get(column.name)):
+            kind = [kind, "null"]
+        found[column.name] = {"title": column.name, "type": kind, "description": column.doc}
+    return found
+
+
+def _info() -> dict[str, Any]:
+    cells = _cells(TABLES["info"])
+    return {"type": "object", "required": list(cells), "properties": cells}
 
 
 def _table(table: TableDeclaration) -> dict[str, Any]:
-    columns = "; ".join(f"{each.name} ({_TYPES[each.kind]}): {each.doc}" for each in table.columns)
+    cells = _cells(table)
+    row = {"type": "array", "prefixItems": list(cells.values()), "minItems": len(cells), "maxItems": len(cells)}
     schema = {
         "type": "object",
         "required": ["cluster", "node", "table", "columns", "rows", "more"],
@@ -100,7 +160,7 @@ def _table(table: TableDeclaration) -> dict[str, Any]:
             "node": {"type": "integer"},
             "table": {"const": table.name},
             "columns": {"type": "array", "items": {"type": "string"}},
-            "rows": {"type": "array", "items": {"type": "array"}, "description": columns},
+            "rows": {"type": "array", "items": row},
             "more": {"type": "boolean"},
         },
     }
@@ -112,7 +172,8 @@ def _table(table: TableDeclaration) -> dict[str, Any]:
     ]
     for parameter in parameters:
         parameter["required"] = parameter["name"] in table.required and parameter["name"] != "lsn"
-    return {"get": {"summary": table.doc, "parameters": parameters, "responses": _answers(schema)}}
+    described = {"operationId": f"get_table_{table.name}", "tags": ["tables"], "summary": table.doc}
+    return {"get": {**described, "parameters": parameters, "responses": _answers(schema)}}
 
 
 def _is_bare(name: str, columns: set[str]) -> bool:
@@ -127,8 +188,8 @@ def _action(action: AdminAction) -> dict[str, Any]:
         "properties": {parameter.name: _property(parameter) for parameter in action.parameters},
     }
     body = {"required": True, "content": {"application/json": {"schema": schema}}}
-    described = {"summary": action.doc, "security": _BEARER, "requestBody": body, "responses": _answers(_object())}
-    return {"post": described}
+    described = {"operationId": action.name, "tags": ["actions"], "summary": action.doc, "security": _BEARER}
+    return {"post": {**described, "requestBody": body, "responses": _answers(_object())}}
 
 
 def _property(parameter: Parameter) -> dict[str, Any]:

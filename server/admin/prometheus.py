@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
 from logdevice_py.core.declare import MetricDeclaration, declarations
@@ -39,22 +39,20 @@ class NodeCollector:
         self._sources = sources
 
     def collect(self) -> Iterator[Metric]:
-        """One family a metric; those that shards count carry the label `shard`."""
+        """One family a metric; those of a shard or a log carry the label `shard` or `log_id`."""
         families: dict[str, CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily] = {}
         for source in self._sources():
-            labels = [] if source.shard is None else [str(source.shard)]
+            labels = source.labels()
             for metric in declarations(type(source.metrics)):
                 name = prometheus_name(source.section, metric)
                 family = families.get(name)
                 if family is None:
-                    family = families[name] = _FAMILIES[metric.kind](
-                        name, metric.doc, labels=["shard"] if labels else []
-                    )
+                    family = families[name] = _FAMILIES[metric.kind](name, metric.doc, labels=list(labels))
                 value = getattr(source.metrics, metric.name)
                 if isinstance(family, HistogramMetricFamily):
-                    family.add_metric(labels, buckets=_buckets(value), sum_value=value.total / _MICROS)
+                    family.add_metric(list(labels.values()), buckets=_buckets(value), sum_value=value.total / _MICROS)
                 else:
-                    family.add_metric(labels, value / _MICROS if metric.unit == "us" else value)
+                    family.add_metric(list(labels.values()), value / _MICROS if metric.unit == "us" else value)
         yield from families.values()
 
 
@@ -74,7 +72,10 @@ def _buckets(histogram: Histogram) -> list[tuple[str, float]]:
 
 
 def render(sources: Callable[[], Iterable[MetricSource]]) -> bytes:
-    """The text that Prometheus scrapes."""
+    """The text that Prometheus scrapes: the declared metrics, and what its own library tells of the process and of Python."""
     registry = CollectorRegistry(auto_describe=False)
+    ProcessCollector(registry=registry)
+    PlatformCollector(registry=registry)
+    GCCollector(registry=registry)
     registry.register(NodeCollector(sources))
     return generate_latest(registry)

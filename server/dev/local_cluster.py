@@ -86,6 +86,10 @@ class LocalCluster:
         self._nodes = nodes
         self.hosts: dict[int, NodeHost] = {}
 
+    def __repr__(self) -> str:
+        running = ", ".join(f"N{node}" for node in sorted(self.hosts)) or "none"
+        return f"<LocalCluster {self.config_file}: nodes that run: {running} of {self._nodes}>"
+
     async def start_node(self, node: int) -> None:
         """Start one node.
 

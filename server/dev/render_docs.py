@@ -37,6 +37,7 @@ from logdevice_py.tables.constraints import PUSHED
 from sequencer.metrics import SequencerMetrics
 from sequencer.recovery.metrics import RecoveryMetrics
 from server.admin.actions import ACTIONS
+from server.admin.log_metrics import LogMetrics
 from server.admin.metrics import AdminMetrics
 from server.admin.node_tables import SETTINGS
 from server.admin.prometheus import prometheus_name
@@ -64,6 +65,7 @@ METRICS: dict[str, type[Any]] = {
     "transport": TransportMetrics,
     "admin": AdminMetrics,
     "process": ProcessMetrics,
+    "log": LogMetrics,
     "rebuilding": RebuildingMetrics,
 }
 _OF_CLIENTS = frozenset({"client", "BufferedWriter", "reader"})

@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-from collections.abc import Awaitable, Callable, Collection, Mapping
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from types import CodeType, TracebackType
+from typing import Any, Final, TypeVar
 
 from client.client import Client
 from client.effects import Connect
@@ -39,8 +40,12 @@ _REST = 20 * SECOND
 """A cluster of which most machines are down at most times gets nowhere, however good it is: an application must end at some time."""
 
 
+_FAULTS_TOLD: Final = 20
+"""Of those before a failure, in its report."""
+
+
 class SimulationFailed(Exception):
-    """An application failed in a run; the text says how to have the same run again. The cause is the application's own exception."""
+    """An application failed in a run; the text says which. The cause is the application's own exception."""
 
 
 class SimClientNetwork:
@@ -169,6 +174,10 @@ class SimCluster:
         )
         self._nemesis = Nemesis(schedule, self.machines, _no_client, random.Random(f"faults {seed}"))
 
+    def __repr__(self) -> str:
+        nodes = ", ".join(f"N{node.id} {node.state.name.lower()}" for node in self.machines.nodes.values())
+        return f"<SimCluster: {nodes}; {sum(self.faults.values())} faults so far>"
+
     async def __aenter__(self) -> SimCluster:
         for node in self.machines.nodes.values():
             node.start()
@@ -205,6 +214,11 @@ class SimCluster:
     def faults(self) -> Mapping[str, int]:
         """How many faults of each kind happened."""
         return self._nemesis.caused
+
+    @property
+    def past_faults(self) -> tuple[tuple[float, str], ...]:
+        """When each fault began so far, in virtual seconds, and its kind."""
+        return tuple((planned.at / 1e6, planned.kind) for planned in self._nemesis.past)
 
     # What can be done to nodes
 
@@ -281,19 +295,19 @@ def simulate(
         SimulationFailed: from the exception that left the application or one of the machines.
         ValueError: an argument of the cluster is wrong.
     """
+    __tracebackhide__ = True  # pytest shows the frames of the application and of the test
     _check_time("virtual_seconds", virtual_seconds)
     scheduler = Scheduler()
     trace = Trace(echo=echo)
-    made = False
+    made: SimCluster | None = None
     failures: list[tuple[BaseException, int]] = []
     """The first is what left the application, and when, in microseconds. When its cleaning up does not end either, that has an exception of its own."""
 
     async def run() -> T:
         nonlocal made
-        simulated = SimCluster(seed=seed, trace=trace, **cluster)
-        made = True
-        async with simulated:
-            return await application(simulated)
+        made = SimCluster(seed=seed, trace=trace, **cluster)
+        async with made:
+            return await application(made)
 
     if asyncio._get_running_loop() is not None:
         raise RuntimeError("simulate runs an event loop of its own: call it from outside of coroutines")
@@ -307,15 +321,41 @@ def simulate(
     except BaseException as raised:  # noqa: BLE001 - what is first is raised again below
         failures.append((raised, scheduler.now))
     error, at = failures[0]
-    if not made:
+    if made is None:
         raise error  # the caller's arguments
     name = getattr(application, "__name__", "the application")
     where = f"{name} failed with seed {seed} after {at / 1e6:.3f} s of virtual time"
+    error.__traceback__ = _within(run.__code__, error.__traceback__)
+    report = _report(name, seed, cluster, made.past_faults)
     if isinstance(error, Exception):
-        raise SimulationFailed(f"{where}: {type(error).__name__}: {error}") from error
+        failed = SimulationFailed(f"{where}: {type(error).__name__}: {error}")
+        failed.add_note(report)
+        raise failed from error
     # what is to end the test or the program must stay what it is
-    error.add_note(where)
+    error.add_note(f"{where}\n{report}")
     raise error
+
+
+def _within(code: CodeType, trace: TracebackType | None) -> TracebackType | None:
+    """The part of a traceback that is below the frame of `code`, where the application is; all of it when that frame is not there."""
+    found = trace
+    while found is not None:
+        if found.tb_frame.f_code is code:
+            return found.tb_next or trace
+        found = found.tb_next
+    return trace
+
+
+def _report(name: str, seed: int, cluster: Mapping[str, Any], faults: Sequence[tuple[float, str]]) -> str:
+    """For people: the faults before a failure, and how to have the run again."""
+    lines = ["faults before it: none"]
+    if faults:
+        last = faults[-_FAULTS_TOLD:]
+        which = "" if len(last) == len(faults) else f", the last {len(last)} of {len(faults)}"
+        lines = [f"faults before it{which}:", *(f"{at:12.6f} s  {kind}" for at, kind in last)]
+    arguments = "".join(f", {key}={value!r}" for key, value in cluster.items())
+    lines.append(f"the same run, showing every event: simulate({name}, seed={seed}{arguments}, echo=print)")
+    return "\n".join(lines)
 
 
 def _kinds(faults: str | Collection[str], rng: random.Random) -> list[str]:

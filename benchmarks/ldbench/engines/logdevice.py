@@ -285,7 +285,9 @@ class RunningLogDevice:
         """A writer of its own for the buffered modes; direct appends share the client."""
         if mode is Mode.SINGLE:
             return _SingleProducer(self, int(log), timeout)
-        writer = self.client.buffered_writer(give_up=f"{max(1, round(timeout * 1000))}ms", **setting.options)
+        writer = self.client.buffered_writer(
+            give_up=f"{max(1, round(timeout * 1000))}ms", **dict[str, Any](setting.options)
+        )
         kind = _BufferedProducer if mode is Mode.BUFFERED else _ListProducer
         return kind(writer, int(log))
 

@@ -97,6 +97,8 @@ class Nemesis:
         self.budget = DamageBudget(cluster.config, properties, enforced=bounded, unsynced=unsynced)
         self.plan: list[PlannedFault] = self._make_plan()
         """All faults in order of time, also disabled ones."""
+        self.past: list[PlannedFault] = []
+        """Those that were caused, in order."""
         self.caused: dict[str, int] = {}
         """How many of each kind were caused; `SimMachines.fault_effects` tells what came of it."""
 
@@ -131,6 +133,7 @@ class Nemesis:
     def _cause(self, planned: PlannedFault) -> None:
         if self._stopped:
             return
+        self.past.append(planned)
         self.caused[planned.kind] = self.caused.get(planned.kind, 0) + 1
         self._cluster.note("fault", planned.kind, planned.index)
         instance = FaultInstance(

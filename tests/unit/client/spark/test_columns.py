@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from client.read.arrow_columns import ArrowColumns
 from client.read.items import Gap, GapKind, RecordBatch, RecordRun
 from client.read.proof import Proof
-from client.spark.columns import ArrowColumns
 from client.spark.options import SourceOptions
 from client.spark.proofs import proof_of
 from client.spark.schema import arrow_schema, source_schema

@@ -13,12 +13,17 @@ from server.admin.prometheus import prometheus_name
 from server.dev.render_docs import METRICS
 
 DASHBOARD = Path(__file__).resolve().parents[4] / "conf" / "grafana-dashboard.json"
-_NAME = re.compile(r"logdevice_[a-z0-9_]+")
+_NAME = re.compile(r"\b(?:logdevice|process)_[a-z0-9_]+")
+_OF_THE_LIBRARY = {
+    "process_cpu_seconds_total": "counter",
+    "process_resident_memory_bytes": "gauge",
+    "process_open_fds": "gauge",
+}
 
 
 def exported() -> dict[str, str]:
     """Every series that a node exports, with the kind of its metric."""
-    found = {}
+    found = dict(_OF_THE_LIBRARY)
     for section, cls in METRICS.items():
         for metric in declarations(cls):
             name = prometheus_name(section, metric)
@@ -46,8 +51,14 @@ def test_every_series_is_exported() -> None:
 def test_rates_are_of_what_only_grows_and_the_rest_is_shown_as_it_is() -> None:
     kinds = exported()
     targets = [target["expr"] for panel in panels() for target in panel["targets"]]
-    rated = [(name, True) for target in targets for name in re.findall(r"rate\((logdevice_[a-z0-9_]+)", target)]
-    bare = [(name, False) for target in targets for name in re.findall(r"(?<!rate\()(logdevice_[a-z0-9_]+)", target)]
+    rated = [
+        (name, True) for target in targets for name in re.findall(r"rate\(((?:logdevice|process)_[a-z0-9_]+)", target)
+    ]
+    bare = [
+        (name, False)
+        for target in targets
+        for name in re.findall(r"(?<!rate\()\b((?:logdevice|process)_[a-z0-9_]+)", target)
+    ]
     assert min(len(rated), len(bare)) > 5
     assert [(name, is_rated) for name, is_rated in rated + bare if is_rated == (kinds[name] == "gauge")] == []
 

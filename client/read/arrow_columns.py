@@ -12,9 +12,8 @@ import pyarrow.compute as pc
 
 from client.read.items import Gap, GapKind, RecordBatch
 from client.read.proof import Proof
-from client.spark.options import refusal
 from logdevice_py.core.lsn import ESN_MAX, LSN
-from logdevice_py.core.status import LogDeviceError
+from logdevice_py.core.status import LogDeviceError, Status
 
 RECORD: Final = "RECORD"
 CORRUPT: Final = "CORRUPT"
@@ -22,6 +21,41 @@ GAP: Final = "GAP"
 PROOF: Final = "PROOF"
 GAP_TYPES: Final = {kind: kind.name for kind in GapKind}
 _TIME: Final = pa.timestamp("us", tz="UTC")
+_RECORD: Final = {
+    "log_id": pa.int64(),
+    "log_group": pa.string(),
+    "lsn": pa.int64(),
+    "epoch": pa.int32(),
+    "esn": pa.int64(),
+    "batch_offset": pa.int32(),
+    "timestamp": _TIME,
+    "key": pa.binary(),
+    "payload": pa.binary(),
+}
+_MARK: Final = {"record_type": pa.string(), "gap_type": pa.string(), "gap_lo": pa.int64(), "gap_hi": pa.int64()}
+_NULL_IN_RECORDS: Final = frozenset({"key", "payload"})
+_NEVER_NULL: Final = frozenset({"log_id", "log_group", "record_type"})
+
+
+def batch_schema(*, include_gaps: bool) -> pa.Schema:
+    """The schema of the Spark source, with its option includeGaps or without."""
+    columns = {**_RECORD, **_MARK} if include_gaps else _RECORD
+    null = columns.keys() - _NEVER_NULL if include_gaps else _NULL_IN_RECORDS
+    return pa.schema([pa.field(name, kind, nullable=name in null) for name, kind in columns.items()])
+
+
+def batch_table(batch: RecordBatch, *, include_gaps: bool) -> pa.Table:
+    """A batch as a table; with gaps as rows among the records, in log order."""
+    schema = batch_schema(include_gaps=include_gaps)
+    columns = ArrowColumns(schema, batch.log, batch.log_group)
+    records = columns.records(batch)
+    if not include_gaps:
+        return pa.Table.from_batches([records], schema)
+    parts, begin = [], 0
+    for at, gap in batch.placed_gaps():
+        parts += [records.slice(begin, at - begin), columns.gaps([gap])]
+        begin = at
+    return pa.Table.from_batches([*parts, records.slice(begin)], schema)
 
 
 class ArrowColumns:
@@ -61,8 +95,8 @@ class ArrowColumns:
             return spread([run.lsn for run in runs], pa.int64())
 
         def batch_offset() -> Any:
-            starts = accumulate([run.count for run in runs[:-1]], initial=0)
-            behind = spread([start - run.batch_offset for start, run in zip(starts, runs, strict=True)], pa.int64())
+            starts = accumulate([run.count for run in runs], initial=0)
+            behind = spread([start - run.batch_offset for start, run in zip(starts, runs, strict=False)], pa.int64())
             return pc.subtract(pa.array(range(len(batch)), pa.int64()), behind).cast(pa.int32())
 
         @cache
@@ -141,9 +175,10 @@ def _no_text(batch: RecordBatch) -> LogDeviceError:
             try:
                 (payload or b"").decode()
             except UnicodeDecodeError as error:
-                return refusal(
+                return LogDeviceError(
+                    Status.INVALID_PARAM,
                     f"log {batch.log}: record {run.batch_offset + index} of {LSN(run.lsn)} is not UTF-8: {error.reason} at byte {error.start}; "
-                    "read it as binary, and cast it"
+                    "read it as binary, and cast it",
                 )
         start += run.count
     raise AssertionError("every payload is UTF-8")

@@ -1,0 +1,98 @@
+"""What pytest shows of a simulated test that fails."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+
+import pytest
+
+from logdevice_py.core.status import LogDeviceError
+from server.simulation.cluster import SimCluster, SimulationFailed, simulate
+
+pytest_plugins = "pytester"
+_TEST = """
+import asyncio
+import pytest
+
+async def helper(cluster):
+    assert sum(cluster.faults.values()) == -1, "an invariant of mine"
+
+async def orders(cluster):
+    await asyncio.sleep(10)
+    await helper(cluster)
+
+@pytest.mark.parametrize("seed", [7])
+def test_orders(simulate, seed):
+    simulate(orders, seed=seed, nodes=3, faults=["crash_process"])
+
+def test_of_another_kind(simulate):
+    async def gives_up(cluster):
+        pytest.fail("this is enough")
+
+    simulate(gives_up)
+
+def test_without_simulation():
+    assert False
+"""
+
+
+def outcome_of(pytester: pytest.Pytester, *options: str) -> str:
+    pytester.makepyfile(test_shop=_TEST)
+    result = pytester.runpytest_subprocess("-p", "no:cacheprovider", *options)
+    return result.stdout.str()
+
+
+def test_a_failure_shows_the_frames_of_the_user_the_faults_and_the_way_back(pytester: pytest.Pytester) -> None:
+    text = outcome_of(pytester, "-k", "test_orders")
+    assert "an invariant of mine" in text
+    shown = set(re.findall(r"^(\S+\.py):\d+:", text, re.MULTILINE))
+    assert shown == {"test_shop.py"}, "frames of the simulator or of asyncio are in the way"
+    assert "await helper(cluster)" in text
+    assert "test_orders(simulate, seed):" in text
+    assert "orders failed with seed 7 after 10." in text
+    assert re.search(r"faults before it.*:\nE +\d+\.\d{6} s  crash_process", text)
+    assert "simulate(orders, seed=7, nodes=3, faults=['crash_process'], echo=print)" in text
+    assert "the same run again: pytest 'test_shop.py::test_orders[7]' --simulation-events" in text
+
+
+def test_the_command_that_is_told_gives_the_same_failure_with_its_events(pytester: pytest.Pytester) -> None:
+    text = outcome_of(pytester, "test_shop.py::test_orders[7]", "--simulation-events")
+    assert "orders failed with seed 7 after 10." in text
+    assert re.search(r"^ +\d+\.\d{6} fault +crash_process", text, re.MULTILINE)
+
+
+def test_a_test_that_ends_itself_shows_the_same(pytester: pytest.Pytester) -> None:
+    text = outcome_of(pytester, "-k", "test_of_another_kind")
+    assert set(re.findall(r"^(\S+\.py):\d+:", text, re.MULTILINE)) == {"test_shop.py"}
+    assert "this is enough" in text
+    assert "gives_up failed with seed 0" in text
+    assert "faults before it: none" in text
+
+
+def test_other_tests_are_left_alone(pytester: pytest.Pytester) -> None:
+    assert "the same run again" not in outcome_of(pytester, "-k", "test_without_simulation")
+
+
+def test_a_program_sees_the_application_first_in_the_traceback() -> None:
+    async def application(cluster: SimCluster) -> None:
+        async with cluster.client() as client:
+            await client.append(99, b"there is no such log")
+
+    with pytest.raises(SimulationFailed) as failed:
+        simulate(application, seed=7)
+    cause = failed.value.__cause__
+    assert isinstance(cause, LogDeviceError)
+    assert cause.__traceback__ is not None
+    assert cause.__traceback__.tb_frame.f_code is application.__code__
+
+
+def test_a_cluster_knows_its_faults_and_when_they_began() -> None:
+    async def application(cluster: SimCluster) -> tuple[tuple[float, str], ...]:
+        await asyncio.sleep(10)
+        assert sum(cluster.faults.values()) == len(cluster.past_faults)
+        return cluster.past_faults
+
+    faults = simulate(application, faults=["pause"])
+    assert {kind for _, kind in faults} == {"pause"}
+    assert [at for at, _ in faults] == sorted(at for at, _ in faults)
