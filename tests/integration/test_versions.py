@@ -102,7 +102,7 @@ async def test_what_both_speak_is_spoken_and_nothing_later(
         client.flush()
         await answers.until(lambda: bool(answers.up))
         client.send(PeerId(0), later(3))
-        client.send(PeerId(0), later(4), patient=True)
+        client.send(PeerId(0), later(4))
         client.send(PeerId(0), release(3))
         client.flush()
         await seen.until(lambda: len(seen.messages) >= (9 if agreed == 2 else 4))

@@ -224,6 +224,7 @@ def test_names_that_are_not_offered_exist_and_work() -> None:
     for kind in (Client, Reader, BufferedWriter, SyncClient, SyncReader, SyncBufferedWriter):
         described = {*dir(kind), *(kind.__annotations__ if hasattr(kind, "__annotations__") else ())}
         source = Path(sys.modules[kind.__module__].__file__ or "").read_text()
+        assert kind.INTERNAL_NAMES
         for name in kind.INTERNAL_NAMES:
             assert name in described or f"self.{name}" in source, (kind, name)
 
