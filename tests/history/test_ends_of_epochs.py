@@ -99,7 +99,7 @@ def test_of_an_epoch_of_which_nobody_can_say_how_it_ended_everything_is_told_as_
 
 @pytest.mark.parametrize("epoch", [1, 2])
 def test_the_schedule_notices_ends_that_are_not_told(epoch: int) -> None:
-    with FAULTS["ends_untold"].planted(), pytest.raises(Violation, match="dataloss"):
+    with FAULTS["ends_untold"].planted(), pytest.raises(Violation, match="DATALOSS"):
         play(1, epoch)
 
 
