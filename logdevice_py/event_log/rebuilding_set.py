@@ -7,6 +7,8 @@ new change nothing. What an event may do is judged by the event and the state, n
 2. Bounded: there are at most `SHARDS_MAX` entries. A further one takes the place of the latest of a shard that its event does not name: whoever names
    all shards of the cluster can always add one of them, and what was said before anybody invented shards stays.
 3. Past: nothing in a snapshot is later than the snapshot.
+4. Kept: while something is not certainly stored again, an event adds candidates and takes none away: who may have to give something is not forgotten because
+   somebody names others. An event with which they would be more than `DONORS_MAX` is refused. One that left the cluster with what it held is none any more.
 """
 
 from __future__ import annotations
@@ -132,7 +134,7 @@ class RebuildingSet:
         """The event that began the present round; 0: there was none."""
         self.shards: dict[ShardId, RebuildingShard] = {}
         self.candidates: dict[ShardId, Generation] = {}
-        """The storage shards of the last event that named them, with the latest generation that any event told (0: none did)."""
+        """The storage shards that events named since everything was stored again last, with the latest generation that any told (0: none did)."""
         self.donors: dict[ShardId, DonorFlags | None] = {}
         """Of the present round: how each finished; None: it has not."""
 
@@ -193,18 +195,32 @@ class RebuildingSet:
 
     def _needs_rebuild(self, event: ShardNeedsRebuild) -> bool:
         before, entry = self.shards.get(event.shard), self._entry_after(event)
-        if entry is None or not (before is not None or self._make_room(event)):
+        if entry is None:
+            return False
+        begins_round = entry.since == self.version
+        candidates = self._candidates_with(event) if begins_round else self.candidates
+        if len(candidates) > DONORS_MAX:
+            hit("event_names_too_many_candidates")
+            return False
+        if before is None and not self._make_room(event):
             return False
         self.shards[event.shard] = entry
-        if entry.since != self.version:
+        if not begins_round:
             return True
         if before is not None and event.generation == before.generation:
             hit("rebuilding_once_more" if event.mode is before.mode else "drained_shard_is_lost")
-        self.candidates = {
-            shard: max(generation, self.candidates.get(shard, Generation(0))) for shard, generation in event.candidates
-        }
+        self.candidates = candidates
         self._begin_round()
         return True
+
+    def _candidates_with(self, event: ShardNeedsRebuild) -> dict[ShardId, Generation]:
+        """Rule Kept."""
+        is_all_restored = all(entry.restored == entry.generation for entry in self.shards.values())
+        kept = {} if is_all_restored else self.candidates
+        named = {
+            shard: max(generation, self.candidates.get(shard, Generation(0))) for shard, generation in event.candidates
+        }
+        return {**kept, **named}
 
     def _make_room(self, event: ShardNeedsRebuild) -> bool:
         """Rule Bounded; False: there is no room."""
@@ -263,6 +279,8 @@ class RebuildingSet:
             hit("donor_lost_what_it_was_to_give")
             return False
         self.donors[event.donor] = event.flags
+        if not event.generation and event.flags:
+            self.candidates.pop(event.donor, None)  # rule Kept
         self._settle()
         return True
 

@@ -157,10 +157,10 @@ class Departures:
         self._append(ShardAbortRebuild(shard, entry.generation, RebuildMode.RELOCATE))
 
     def is_empty(self, node: SimNode) -> bool:
-        """Whether every node that runs knows that all that the node held is stored elsewhere."""
+        """Whether every node that runs, and at least one does, knows that all that the node held is stored elsewhere."""
         [shard] = node.disks
         entries = [each.shards.get(shard) for each in self._sets()]
-        return all(
+        return bool(entries) and all(
             entry is not None and entry.mode is RebuildMode.RELOCATE and entry.rebuilt and not entry.flags
             for entry in entries
         )

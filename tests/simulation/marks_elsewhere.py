@@ -315,6 +315,11 @@ MARKS_ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
         _RULES,
         "tests/unit/server/event_log/test_event_writer.py::TestInventedShards",
     ),
+    "event_names_too_many_candidates": (
+        _RULES,
+        f"{_EVENT_LOG}::TestWhatAnybodyMaySay"
+        "::test_an_event_that_names_more_than_fit_beside_those_who_have_to_give_is_refused",
+    ),
     "event_of_unknown_shard": (
         _RULES,
         f"{_EVENT_LOG}::TestWhatAnybodyMaySay::test_an_event_of_a_shard_that_it_does_not_name_among_all_is_refused",

@@ -299,6 +299,16 @@ def test_nobody_waits_for_a_donor_that_left_the_cluster() -> None:
     assert log.authority(4) is Authority.AUTHORITATIVE_EMPTY
 
 
+def test_one_that_left_with_what_it_held_is_asked_no_more_in_later_rounds() -> None:
+    log = Log()
+    log.apply(lost(4))
+    log.finish(0, 1, 2)
+    log.apply(ShardIsRebuilt(SHARDS[3], Generation(0), log.state.round, DonorFlags.UNPLACED))
+    assert log.state.shards[SHARDS[4]].status == "unplaced"
+    log.apply(ShardNeedsRebuild(SHARDS[4], FIRST, RebuildMode.RESTORE, (*ALL[:3], ALL[4])))
+    assert sorted(log.state.donors) == list(SHARDS[:3])
+
+
 def test_without_donors_there_is_nothing_to_wait_for() -> None:
     log = Log()
     log.apply(ShardNeedsRebuild(SHARDS[0], FIRST, RebuildMode.RESTORE, ALL[:1]))
@@ -536,6 +546,7 @@ class TestWhatAnybodyMaySay:
         log.apply(drained(0))
         assert len(log.state.shards) == SHARDS_MAX
         assert {SHARDS[0], SHARDS[4], gone.shard} <= set(log.state.shards), "what was there before stays"
+        log.apply(ShardsNeverUsed(tuple(shard for shard in log.state.candidates if shard not in SHARDS)))
         log.finish(0, 1, 2, 3)
         assert log.state.shards[SHARDS[0]].status == "rebuilt"
         assert log.authority(4) is Authority.AUTHORITATIVE_EMPTY
@@ -573,10 +584,34 @@ class TestWhatAnybodyMaySay:
         log = Log()
         every = [(shard_id(NodeId(number // 128), number % 128), FIRST) for number in range(DONORS_MAX)]
         stranger = invented(10_000).shard
-        log.apply(ShardNeedsRebuild(stranger, FIRST, RebuildMode.RESTORE, ((stranger, FIRST),)))
+        log.apply(ShardNeedsRebuild(stranger, FIRST, RebuildMode.RESTORE, ((stranger, FIRST), ALL[0])))
+        log.finish(0)
         log.apply(ShardNeedsRebuild(every[0][0], FIRST, RebuildMode.RESTORE, tuple(every)))
+        assert len(log.state.candidates) == DONORS_MAX
         log.apply(ShardAbortRebuild(stranger, FIRST, RebuildMode.RESTORE))
         assert RebuildingSet.decode(log.state.encode()).candidates == log.state.candidates
+
+    def test_who_has_to_give_is_not_forgotten_because_somebody_names_others(self) -> None:
+        log = Log()
+        log.apply(drained(0), invented(0), lost(4), invented(1), back(4))
+        log.apply(ShardsNeverUsed((invented(0).shard, invented(1).shard)))
+        assert sorted(log.state.donors) == list(SHARDS)
+        log.finish(4)
+        assert not log.state.shards[SHARDS[0]].rebuilt
+
+    def test_nor_when_what_was_left_undone_is_tried_once_more(self) -> None:
+        log = Log()
+        log.apply(drained(0), lost(4))
+        log.finish(*range(4), flags=DonorFlags.UNPLACED)
+        log.apply(invented(0), back(4), ShardsNeverUsed((invented(0).shard,)))
+        assert sorted(log.state.donors) == list(SHARDS)
+
+    def test_an_event_that_names_more_than_fit_beside_those_who_have_to_give_is_refused(self) -> None:
+        log = Log()
+        log.apply(lost(4))
+        named = tuple((invented(number).shard, FIRST) for number in range(DONORS_MAX))
+        log.apply(ShardNeedsRebuild(named[0][0], FIRST, RebuildMode.RESTORE, named))
+        assert (set(log.state.shards), sorted(log.state.donors)) == ({SHARDS[4]}, list(SHARDS[:4]))
 
     @pytest.mark.parametrize("lsn", [LSN_LAST + 1, LSN_MAX, 2**64 - 1])
     def test_no_event_tells_of_an_lsn_that_cannot_be(self, lsn: int) -> None:
