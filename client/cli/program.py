@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import json
 import logging
 import os
 import sys
@@ -78,6 +79,11 @@ class InputError(Exception):
 def make_safe(payload: bytes) -> str:
     """Text that cannot drive a terminal: control and direction characters and bytes that are no UTF-8 are shown as escapes."""
     return payload.decode("utf-8", "backslashreplace").translate(_UNSAFE)
+
+
+def compact_json(values: object) -> bytes:
+    """A line of JSON without spaces between what it holds."""
+    return json.dumps(values, separators=(",", ":")).encode() + b"\n"
 
 
 def common_options(options: argparse.ArgumentParser, *, timeout: str) -> None:

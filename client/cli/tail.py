@@ -17,6 +17,7 @@ from client.cli.reading import (
     watch_reader,
     with_attendant,
 )
+from client.cli.record_lines import check_record_options
 from client.read.items import RecordBatch, RecordRun
 from logdevice_py.core.lsn import LSN, LSN_MAX, compose_lsn
 
@@ -107,7 +108,9 @@ async def run(arguments: argparse.Namespace) -> int:
 
 def main(argv: list[str] | None = None) -> int:
     """Entry point; the exit status."""
-    arguments = parser().parse_args(argv)
+    options = parser()
+    arguments = options.parse_args(argv)
+    check_record_options(options, arguments)
     return run_program("ldtail", lambda: run(arguments))
 
 

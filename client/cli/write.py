@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import signal
 import sys
 from collections.abc import Callable
@@ -17,11 +16,13 @@ from client.cli.program import (
     EXIT_OK,
     Attendant,
     common_options,
+    compact_json,
     put,
     run_program,
     say,
     standard_output,
 )
+from client.cli.record_lines import check_record_options, parse_of, record_options
 from logdevice_py.core.status import LogDeviceError
 
 _SHOWN_EVERY = 0.25
@@ -70,7 +71,7 @@ async def run(arguments: argparse.Namespace) -> int:
         descriptor = standard_input()
         options = {} if arguments.timeout is None else {"give_up_us": round(arguments.timeout * 1e6)}
         writer = client.buffered_writer(compression=arguments.compression, **options)
-        lines = LineWriter(client, log, writer, account, synced=arguments.synced)
+        lines = LineWriter(client, log, writer, account, parse=parse_of(arguments), synced=arguments.synced)
 
         def interrupt() -> None:
             interrupted.set()
@@ -90,7 +91,7 @@ async def run(arguments: argparse.Namespace) -> int:
         attendant.waits_for = waits_for
         shower = asyncio.create_task(progress.show())
         try:
-            await attendant.attend(lines.run(InputLines(descriptor)))
+            await attendant.attend(lines.run(InputLines(descriptor, b"\0" if arguments.null else b"\n")))
         except LogDeviceError as error:
             account.fail(error)
         finally:
@@ -123,7 +124,7 @@ def report(account: WriteAccount, arguments: argparse.Namespace, *, interrupted:
     if account.error:
         say("ldwrite", account.error)
     if arguments.json:
-        put(standard_output(), json.dumps(account.summary()).encode() + b"\n")
+        put(standard_output(), compact_json(account.summary()))
     if interrupted:
         return EXIT_INTERRUPTED
     if account.error:
@@ -140,6 +141,7 @@ def parser() -> argparse.ArgumentParser:
         "SIGINT and SIGTERM end it in order; a second one at once.",
     )
     common_options(options, timeout="default: 2min, or as [settings.client] says")
+    record_options(options, raw="each line is a record", null="records end with")
     options.add_argument(
         "--compression", choices=("none", "lz4", "zstd"), default="none", help="of batches (default: none)"
     )
@@ -157,7 +159,9 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: list[str] | None = None) -> int:
     """Entry point; the exit status."""
-    arguments = parser().parse_args(argv)
+    options = parser()
+    arguments = options.parse_args(argv)
+    check_record_options(options, arguments)
     return run_program("ldwrite", lambda: run(arguments))
 
 
