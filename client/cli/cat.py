@@ -8,6 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 from client.cli.contents import Contents
+from client.cli.options import ProgramParser
 from client.cli.positions import HELP, Anchor, NamedPosition, parse_position, resolve
 from client.cli.program import Attendant, compact_json, put, run_program, say, standard_output
 from client.cli.reading import (
@@ -31,7 +32,7 @@ _PROGRESS_SECONDS = 1.0
 
 def parser() -> argparse.ArgumentParser:
     """The options."""
-    options = argparse.ArgumentParser(
+    options = ProgramParser(
         prog="ldcat",
         description="Print the records of a log, up to its tail at the start of the program. Gaps go to standard error. "
         "Exits with 3 when data loss was reported.",

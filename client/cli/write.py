@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from client.cli.input_lines import InputLines, standard_input
 from client.cli.line_writer import LineWriter, WriteAccount
+from client.cli.options import ProgramParser
 from client.cli.program import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
@@ -134,7 +135,7 @@ def report(account: WriteAccount, arguments: argparse.Namespace, *, interrupted:
 
 def parser() -> argparse.ArgumentParser:
     """The options."""
-    options = argparse.ArgumentParser(
+    options = ProgramParser(
         prog="ldwrite",
         description="Append each line of standard input, without its newline, to a log. Lines keep their order and none is stored twice. "
         "Exits with 0 only when every line was acknowledged; stops at the first that fails. "
