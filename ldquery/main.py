@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
+from client.cli.options import ProgramParser, cluster_option, program_options
 from client.cli.program import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
@@ -33,8 +34,9 @@ _EPILOG = (
 
 def parser() -> argparse.ArgumentParser:
     """The options."""
-    options = argparse.ArgumentParser(prog=NAME, description=__doc__, epilog=_EPILOG)
-    options.add_argument("-c", "--config", required=True, metavar="FILE", help="the cluster file")
+    options = ProgramParser(prog=NAME, description=__doc__, epilog=_EPILOG)
+    cluster_option(options)
+    program_options(options)
     token_file_option(options)
     options.add_argument(
         "sql",

@@ -13,6 +13,7 @@ from typing import Any
 
 import uvloop
 
+from client.cli.options import version_option
 from logdevice_py.config.admin import admin_settings
 from logdevice_py.core.ids import NodeId
 from logdevice_py.core.status import LogDeviceError
@@ -38,6 +39,7 @@ log = logging.getLogger("logdevice")
 def main(argv: list[str] | None = None) -> int:
     """The program; its exit status."""
     parser = argparse.ArgumentParser(prog="logdeviced", description=__doc__)
+    version_option(parser)
     parser.add_argument("-c", "--config", type=Path, required=True, help="the cluster file")
     parser.add_argument("-n", "--node", type=int, required=True, help="which node of it this is: 0 for N0")
     parser.add_argument("--data", type=Path, help="where its shards are (default: data_dir of the cluster file)")

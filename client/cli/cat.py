@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from typing import TYPE_CHECKING
 
+from client.cli.contents import Contents
+from client.cli.options import ProgramParser
 from client.cli.positions import HELP, Anchor, NamedPosition, parse_position, resolve
-from client.cli.program import Attendant, put, run_program, say, standard_output
+from client.cli.program import Attendant, compact_json, put, run_program, say, standard_output
 from client.cli.reading import (
     READ_AT_ONCE,
     find_tail,
@@ -19,6 +20,7 @@ from client.cli.reading import (
     watch_reader,
     with_attendant,
 )
+from client.cli.record_lines import check_record_options
 from logdevice_py.core.lsn import LSN
 
 if TYPE_CHECKING:
@@ -30,7 +32,7 @@ _PROGRESS_SECONDS = 1.0
 
 def parser() -> argparse.ArgumentParser:
     """The options."""
-    options = argparse.ArgumentParser(
+    options = ProgramParser(
         prog="ldcat",
         description="Print the records of a log, up to its tail at the start of the program. Gaps go to standard error. "
         "Exits with 3 when data loss was reported.",
@@ -54,7 +56,7 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument(
         "--proof",
         action="store_true",
-        help="print no records but one JSON object that sums up the range: equal for all readers that saw the same; bytes are those of the stored entries",
+        help="print no records but one JSON object that sums up the range: equal for all readers that saw the same; bytes are those of the stored entries; contents is equal for all logs whose records have the same keys and payloads in the same order",
     )
     return options
 
@@ -73,6 +75,7 @@ async def run(arguments: argparse.Namespace) -> int:
         elif until > tail:
             say("ldcat", f"the log ends at {tail} so far: waits for records up to {until}")
         shown_at = time.monotonic()
+        contents = Contents()
         async with client.reader(log, start, until) as reader:
             watch_reader(attendant, client, reader, tail)
             while batch := await reader.read(READ_AT_ONCE):
@@ -80,6 +83,7 @@ async def run(arguments: argparse.Namespace) -> int:
                     for gap in batch.gaps:
                         printer.print_gap(gap)
                     printer.records += len(batch)
+                    contents.add(batch)
                 else:
                     printer.print_batch(batch)
                 if shows_progress and time.monotonic() - shown_at > _PROGRESS_SECONDS:
@@ -88,7 +92,8 @@ async def run(arguments: argparse.Namespace) -> int:
             if shows_progress:
                 print("\r\x1b[K", end="", file=sys.stderr)
             if arguments.proof:
-                put(standard_output(), json.dumps(reader.proof().as_json()).encode() + b"\n")
+                summary = reader.proof().as_json() | {"contents": contents.digest()}
+                put(standard_output(), compact_json(summary))
         return printer.status
 
     return await with_attendant("ldcat", arguments, work)
@@ -96,7 +101,9 @@ async def run(arguments: argparse.Namespace) -> int:
 
 def main(argv: list[str] | None = None) -> int:
     """Entry point; the exit status."""
-    arguments = parser().parse_args(argv)
+    options = parser()
+    arguments = options.parse_args(argv)
+    check_record_options(options, arguments)
     return run_program("ldcat", lambda: run(arguments))
 
 

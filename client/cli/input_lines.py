@@ -14,11 +14,11 @@ from client.cli.program import InputError
 CHUNK = 1 << 20
 
 
-def split_lines(chunks: Iterator[bytes]) -> Iterator[list[bytes]]:
-    """Lists of lines without their newline, in order. Only ``\\n`` ends a line; empty lines count, and so does a last line without one."""
+def split_lines(chunks: Iterator[bytes], end: bytes = b"\n") -> Iterator[list[bytes]]:
+    """Lists of lines without their end, in order. Only `end`, one byte, ends a line; empty lines count, and so does a last line without one."""
     rest: list[bytes] = []
     for chunk in chunks:
-        lines = chunk.split(b"\n")
+        lines = chunk.split(end)
         if len(lines) == 1:
             rest.append(chunk)  # a line longer than a chunk: joined once, when its end comes
             continue
@@ -52,8 +52,9 @@ def standard_input() -> int:
 class InputLines:
     """Lists of lines in order, from a descriptor."""
 
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, descriptor: int, end: bytes = b"\n") -> None:
         self._descriptor = descriptor
+        self._end = end
         self._loop = asyncio.get_running_loop()
         self._queue: asyncio.Queue[list[bytes] | InputError | None] = asyncio.Queue(2)
         threading.Thread(target=self._feed, name="standard input", daemon=True).start()
@@ -61,7 +62,7 @@ class InputLines:
     def _feed(self) -> None:
         try:
             try:
-                for lines in split_lines(_read_chunks(self._descriptor)):
+                for lines in split_lines(_read_chunks(self._descriptor), self._end):
                     if lines:
                         self._hand_over(lines)
                 self._hand_over(None)

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from client.cli.input_lines import InputLines
 from client.cli.program import EXIT_FAILED, InputError, exit_status
+from client.cli.record_lines import LineError, Parse, whole_lines
+from logdevice_py.core.record_keys import KEY_OVERHEAD, KEYS_HEAD
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.protocol.messages import Durability
 
@@ -80,9 +82,17 @@ class LineWriter:
     """
 
     def __init__(
-        self, client: Client, log: LogId, writer: BufferedWriter, account: WriteAccount, *, synced: bool = False
+        self,
+        client: Client,
+        log: LogId,
+        writer: BufferedWriter,
+        account: WriteAccount,
+        *,
+        parse: Parse = whole_lines,
+        synced: bool = False,
     ) -> None:
-        """`synced`: lines are acknowledged when all copies are synced, also where the log is ``async``."""
+        """`parse`: makes records of lines. `synced`: lines are acknowledged when all copies are synced, also where the log is ``async``."""
+        self._parse = parse
         self._client = client
         self._synced = synced
         self._log = log
@@ -143,28 +153,42 @@ class LineWriter:
             if self._stop.is_set():
                 return  # a line before these failed a moment ago
             try:
-                self._append(batch)
-            except LogDeviceError as error:
-                if error.status is not Status.TOOBIG:
-                    raise
-                raise self._too_big(batch, error) from None
+                payloads, keys = self._parse(batch)
+            except LineError as error:
+                if error.index:
+                    self._append_until_too_big(*self._parse(batch[: error.index]))
+                self._account.records += 1
+                raise LogDeviceError(Status.INVALID_PARAM, f"line {self._account.records}: {error}") from None
+            self._append_until_too_big(payloads, keys)
 
-    def _append(self, batch: list[bytes]) -> None:
-        outcome = self._writer.append_many(self._log, batch, synced=self._synced)
-        self._account.records += len(batch)
-        self._account.bytes += sum(map(len, batch))
-        self._pending.put_nowait((len(batch), outcome))
+    def _append_until_too_big(self, payloads: list[bytes], keys: list[bytes | None] | None) -> None:
+        """Append records; the first that is too long for the log is named, and those before it are appended."""
+        try:
+            self._append(payloads, keys)
+        except LogDeviceError as error:
+            if error.status is not Status.TOOBIG:
+                raise
+            raise self._too_big(payloads, keys, error) from None
 
-    def _too_big(self, batch: list[bytes], error: LogDeviceError) -> LogDeviceError:
-        """Append what comes before the line that is too long, and name it."""
+    def _too_big(self, payloads: list[bytes], keys: list[bytes | None] | None, error: LogDeviceError) -> LogDeviceError:
+        """Append what comes before the record that is too long, and name it."""
         attributes = self._client.config.log(self._log)
         longest = 0 if attributes is None else attributes.max_payload_bytes
-        index = next((index for index, line in enumerate(batch) if len(line) > longest), 0)
+        sizes = list(map(len, payloads))
+        if keys is not None:
+            sizes = [size + KEYS_HEAD + KEY_OVERHEAD + len(key or b"") for size, key in zip(sizes, keys, strict=True)]
+        index = next((index for index, size in enumerate(sizes) if size > longest), 0)
         if index:
-            self._append(batch[:index])
+            self._append(payloads[:index], None if keys is None else keys[:index])
         self._account.records += 1
-        self._account.bytes += len(batch[index])
+        self._account.bytes += len(payloads[index])
         return LogDeviceError(error.status, f"line {self._account.records}: {error.detail}")
+
+    def _append(self, payloads: list[bytes], keys: list[bytes | None] | None) -> None:
+        outcome = self._writer.append_many(self._log, payloads, keys=keys, synced=self._synced)
+        self._account.records += len(payloads)
+        self._account.bytes += sum(map(len, payloads))
+        self._pending.put_nowait((len(payloads), outcome))
 
     def _explained(self, error: LogDeviceError) -> LogDeviceError:
         """An error that may pass says whom the client reaches."""

@@ -12,29 +12,37 @@ from typing import BinaryIO, TextIO
 
 from client.cli.program import EXIT_DATA_LOSS, EXIT_OK, make_safe, put, say, standard_output
 from client.read.items import Gap, GapKind, RecordBatch, RecordRun
+from logdevice_py.core.ids import LogId
 from logdevice_py.core.lsn import format_lsn
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
-def format_timestamp(timestamp: int) -> str:
-    """``2026-01-31T12:00:00.000000Z``; the bare number when it is out of the calendar's range."""
+def format_timestamp(timestamp: int, *, local: bool = False) -> str:
+    """``2026-01-31T12:00:00.000000Z``, or local with its distance from UTC; the bare number when it is out of the calendar's range."""
     try:
         when = _EPOCH + datetime.timedelta(microseconds=timestamp)
-    except OverflowError:
+        if local:
+            return when.astimezone().isoformat(timespec="microseconds")
+    except (OverflowError, ValueError, OSError):
         return str(timestamp)
     return when.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
-def run_as_json(run: RecordRun, payloads: Sequence[bytes | None]) -> list[str]:
-    """A JSON object for each record of a run; the payload as text when it is UTF-8, else as base64.
+def run_as_json(log: LogId, run: RecordRun, payloads: Sequence[bytes | None], *, local: bool = False) -> list[str]:
+    """A JSON object for each record of a run; key and payload as text when they are UTF-8, else as base64.
 
     Only what differs between the records of a run is formatted for each of them.
     """
-    head = f'{{"lsn": "{format_lsn(run.lsn)}", "batch_offset": '
-    middle = f', "timestamp": "{format_timestamp(run.timestamp)}", '
-    text = f'{middle}"payload": '
+    head = f'{{"log":{log},"lsn":"{format_lsn(run.lsn)}","batch_offset":'
+    middle = f',"timestamp":"{format_timestamp(run.timestamp, local=local)}",'
     offsets = range(run.batch_offset, run.batch_offset + run.count)
+    if run.keys is not None:
+        return [
+            f"{head}{offset}{middle}{_key_as_json(key)}{_payload_as_json(payload)}}}"
+            for offset, key, payload in zip(offsets, run.keys, payloads, strict=True)
+        ]
+    text = f'{middle}"payload":'
     try:
         return [
             f"{head}{offset}{text}{encode_basestring(payload.decode())}}}"  # type: ignore[union-attr]
@@ -50,11 +58,19 @@ def run_as_json(run: RecordRun, payloads: Sequence[bytes | None]) -> list[str]:
 
 def _payload_as_json(payload: bytes | None) -> str:
     if payload is None:
-        return '"corrupt": true'
+        return '"corrupt":true'
+    return _bytes_as_json("payload", payload)
+
+
+def _key_as_json(key: bytes | None) -> str:
+    return "" if key is None else f"{_bytes_as_json('key', key)},"
+
+
+def _bytes_as_json(name: str, value: bytes) -> str:
     try:
-        return f'"payload": {encode_basestring(payload.decode())}'
+        return f'"{name}":{encode_basestring(value.decode())}'
     except UnicodeDecodeError:
-        return f'"payload_base64": "{base64.b64encode(payload).decode("ascii")}"'
+        return f'"{name}_base64":"{base64.b64encode(value).decode("ascii")}"'
 
 
 class Printer:
@@ -66,6 +82,8 @@ class Printer:
         *,
         as_json: bool,
         terminator: bytes = b"\n",
+        key_delimiter: bytes | None = None,
+        local: bool = False,
         verbose: bool = False,
         out: BinaryIO | None = None,
         err: TextIO | None = None,
@@ -74,6 +92,8 @@ class Printer:
         self._program = program
         self._as_json = as_json
         self._terminator = terminator
+        self._key_delimiter = key_delimiter
+        self._local = local
         self._verbose = verbose
         self._out = out or standard_output()
         self._err = err
@@ -106,7 +126,7 @@ class Printer:
         lines: list[str] = []
         at = 0
         for run in batch.runs:
-            lines += run_as_json(run, batch.payloads[at : at + run.count])
+            lines += run_as_json(batch.log, run, batch.payloads[at : at + run.count], local=self._local)
             at += run.count
         if self._is_terminal:
             lines = [make_safe(line.encode()) for line in lines]
@@ -116,6 +136,12 @@ class Printer:
     def _raw_of(self, batch: RecordBatch) -> bytes:
         end = self._terminator
         payloads: list[bytes] = [payload for payload in batch.payloads if payload is not None]
+        if (between := self._key_delimiter) is not None:
+            payloads = [
+                payload if key is None else key + between + payload
+                for key, payload in zip(batch.keys, batch.payloads, strict=True)
+                if payload is not None
+            ]
         if not payloads:
             return b""
         if self._is_terminal:

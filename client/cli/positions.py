@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from logdevice_py.core.lsn import LSN
+from logdevice_py.core.units import parse_duration
 
 if TYPE_CHECKING:
     from client.client import Client
     from logdevice_py.core.ids import LogId
 
-HELP = "e3n17, an integer, oldest, tail, or a time with its zone like 2026-01-31T12:00:00Z"
+HELP = "e3n17, an integer, oldest, tail, a time with its zone like 2026-01-31T12:00:00Z, or -1h for an hour ago"
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
@@ -36,7 +37,7 @@ class NamedPosition:
 
 
 def parse_position(text: str) -> NamedPosition:
-    """``e3n17``, an integer, ``oldest``, ``tail`` or an ISO 8601 time with a zone; for `argparse`."""
+    """``e3n17``, an integer, ``oldest``, ``tail``, an ISO 8601 time with a zone, or ``-1h``: so long ago; for `argparse`."""
     word = text.strip().lower()
     if word == "oldest":
         return NamedPosition(Anchor.LSN, LSN.OLDEST)
@@ -47,6 +48,11 @@ def parse_position(text: str) -> NamedPosition:
     except ValueError as error:
         if "range" in str(error):
             raise argparse.ArgumentTypeError(str(error)) from None
+    if word.startswith("-"):
+        try:
+            return NamedPosition(Anchor.TIME, _now() - parse_duration(word[1:]))
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
     try:
         when = datetime.datetime.fromisoformat(text.strip())
     except ValueError:
@@ -56,6 +62,10 @@ def parse_position(text: str) -> NamedPosition:
             f"{text!r} has no time zone: write {when.isoformat()}Z for UTC, or +02:00 and the like"
         )
     return NamedPosition(Anchor.TIME, (when - _EPOCH) // datetime.timedelta(microseconds=1))
+
+
+def _now() -> int:
+    return (datetime.datetime.now(datetime.UTC) - _EPOCH) // datetime.timedelta(microseconds=1)
 
 
 async def resolve(client: Client, log: LogId, position: NamedPosition, tail: LSN) -> LSN:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import json
 import logging
 import os
 import sys
@@ -12,6 +13,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, TextIO, TypeVar
 
+from client.cli.options import cluster_option, complete_files, program_options
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import format_duration, parse_duration
 
@@ -80,9 +82,15 @@ def make_safe(payload: bytes) -> str:
     return payload.decode("utf-8", "backslashreplace").translate(_UNSAFE)
 
 
+def compact_json(values: object) -> bytes:
+    """A line of JSON without spaces between what it holds."""
+    return json.dumps(values, separators=(",", ":")).encode() + b"\n"
+
+
 def common_options(options: argparse.ArgumentParser, *, timeout: str) -> None:
     """Options of every program; `timeout` says what holds without one."""
-    options.add_argument("-c", "--config", required=True, metavar="FILE", help="the cluster file")
+    cluster_option(options)
+    program_options(options)
     options.add_argument("log", metavar="LOG", help="id of the log, or its path like /team/clicks")
     options.add_argument(
         "--timeout",
@@ -93,13 +101,15 @@ def common_options(options: argparse.ArgumentParser, *, timeout: str) -> None:
     options.epilog = EXIT_STATUSES
 
 
-def token_file_option(options: argparse.ArgumentParser) -> None:
+def token_file_option(options: argparse.ArgumentParser, *, default: Any = None) -> None:
     """The option of programs that use the admin API."""
-    options.add_argument(
+    action = options.add_argument(
         "--token-file",
         metavar="FILE",
+        default=default,
         help="holds the token of the nodes' admin API (default: the file beside the cluster file with its name and the suffix .token)",
     )
+    complete_files(action)
 
 
 def parse_timeout(text: str) -> float:

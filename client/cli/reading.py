@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from client.cli.output import Printer
 from client.cli.program import Attendant, common_options
+from client.cli.record_lines import record_options
 
 if TYPE_CHECKING:
     from client.client import Client
@@ -23,15 +24,8 @@ def reading_options(options: argparse.ArgumentParser) -> None:
     common_options(
         options, timeout="default: 10s for the answer where the log ends, and no limit for records that are there"
     )
-    options.add_argument(
-        "--format",
-        choices=("raw", "json"),
-        default="raw",
-        help="raw: each record and a newline; json: one object a line (default: raw)",
-    )
-    options.add_argument(
-        "-0", "--null", action="store_true", help="end raw records with a NUL byte in place of a newline"
-    )
+    record_options(options, raw="each record and a newline", null="end raw records with")
+    options.add_argument("--local-time", action="store_true", help="times of JSON in this machine's zone, not in UTC")
     options.add_argument("-v", "--verbose", action="store_true", help="also report gaps that nobody misses")
 
 
@@ -41,6 +35,8 @@ def printer_of(program: str, arguments: argparse.Namespace) -> Printer:
         program,
         as_json=arguments.format == "json",
         terminator=b"\0" if arguments.null else b"\n",
+        key_delimiter=arguments.key_delimiter,
+        local=arguments.local_time,
         verbose=arguments.verbose,
     )
 

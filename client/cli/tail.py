@@ -6,6 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
+from client.cli.options import ProgramParser
 from client.cli.positions import HELP, parse_position, resolve
 from client.cli.program import Attendant, run_program, say
 from client.cli.reading import (
@@ -17,6 +18,7 @@ from client.cli.reading import (
     watch_reader,
     with_attendant,
 )
+from client.cli.record_lines import check_record_options
 from client.read.items import RecordBatch, RecordRun
 from logdevice_py.core.lsn import LSN, LSN_MAX, compose_lsn
 
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
 
 def parser() -> argparse.ArgumentParser:
     """The options."""
-    options = argparse.ArgumentParser(
+    options = ProgramParser(
         prog="ldtail",
         description="Print the last records of a log; with -f go on with what is appended, until interrupted. Gaps go to standard error.",
     )
@@ -35,7 +37,13 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("-f", "--follow", action="store_true", help="wait for further records")
     where = options.add_mutually_exclusive_group()
     where.add_argument(
-        "-n", "--lines", type=_count, default=10, metavar="N", help="how many records to begin with (default: 10)"
+        "-n",
+        "--lines",
+        "--last",
+        type=_count,
+        default=10,
+        metavar="N",
+        help="how many records to begin with (default: 10)",
     )
     where.add_argument("--from", dest="start", type=parse_position, metavar="P", help=f"begin here instead: {HELP}")
     return options
@@ -107,7 +115,9 @@ async def run(arguments: argparse.Namespace) -> int:
 
 def main(argv: list[str] | None = None) -> int:
     """Entry point; the exit status."""
-    arguments = parser().parse_args(argv)
+    options = parser()
+    arguments = options.parse_args(argv)
+    check_record_options(options, arguments)
     return run_program("ldtail", lambda: run(arguments))
 
 

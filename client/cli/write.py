@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import signal
 import sys
 from collections.abc import Callable
 
 from client.cli.input_lines import InputLines, standard_input
 from client.cli.line_writer import LineWriter, WriteAccount
+from client.cli.options import ProgramParser
 from client.cli.program import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
     EXIT_OK,
     Attendant,
     common_options,
+    compact_json,
     put,
     run_program,
     say,
     standard_output,
 )
+from client.cli.record_lines import check_record_options, parse_of, record_options
 from logdevice_py.core.status import LogDeviceError
 
 _SHOWN_EVERY = 0.25
@@ -70,7 +72,7 @@ async def run(arguments: argparse.Namespace) -> int:
         descriptor = standard_input()
         options = {} if arguments.timeout is None else {"give_up_us": round(arguments.timeout * 1e6)}
         writer = client.buffered_writer(compression=arguments.compression, **options)
-        lines = LineWriter(client, log, writer, account, synced=arguments.synced)
+        lines = LineWriter(client, log, writer, account, parse=parse_of(arguments), synced=arguments.synced)
 
         def interrupt() -> None:
             interrupted.set()
@@ -90,7 +92,7 @@ async def run(arguments: argparse.Namespace) -> int:
         attendant.waits_for = waits_for
         shower = asyncio.create_task(progress.show())
         try:
-            await attendant.attend(lines.run(InputLines(descriptor)))
+            await attendant.attend(lines.run(InputLines(descriptor, b"\0" if arguments.null else b"\n")))
         except LogDeviceError as error:
             account.fail(error)
         finally:
@@ -123,7 +125,7 @@ def report(account: WriteAccount, arguments: argparse.Namespace, *, interrupted:
     if account.error:
         say("ldwrite", account.error)
     if arguments.json:
-        put(standard_output(), json.dumps(account.summary()).encode() + b"\n")
+        put(standard_output(), compact_json(account.summary()))
     if interrupted:
         return EXIT_INTERRUPTED
     if account.error:
@@ -133,13 +135,14 @@ def report(account: WriteAccount, arguments: argparse.Namespace, *, interrupted:
 
 def parser() -> argparse.ArgumentParser:
     """The options."""
-    options = argparse.ArgumentParser(
+    options = ProgramParser(
         prog="ldwrite",
         description="Append each line of standard input, without its newline, to a log. Lines keep their order and none is stored twice. "
         "Exits with 0 only when every line was acknowledged; stops at the first that fails. "
         "SIGINT and SIGTERM end it in order; a second one at once.",
     )
     common_options(options, timeout="default: 2min, or as [settings.client] says")
+    record_options(options, raw="each line is a record", null="records end with")
     options.add_argument(
         "--compression", choices=("none", "lz4", "zstd"), default="none", help="of batches (default: none)"
     )
@@ -157,7 +160,9 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: list[str] | None = None) -> int:
     """Entry point; the exit status."""
-    arguments = parser().parse_args(argv)
+    options = parser()
+    arguments = options.parse_args(argv)
+    check_record_options(options, arguments)
     return run_program("ldwrite", lambda: run(arguments))
 
 

@@ -6,6 +6,7 @@ import argparse
 import sys
 from typing import Any
 
+from client.cli.options import ProgramParser, cluster_option, program_options
 from client.cli.program import EXIT_STATUSES, parse_timeout, run_program, token_file_option
 from ldquery.ctl.groups import VERBS as GROUP_VERBS
 from ldquery.ctl.logs import VERBS as LOG_VERBS
@@ -19,22 +20,34 @@ FAMILIES = {"logs": "groups of logs in the cluster file", "settings": "settings 
 """Verbs of two words, by the first."""
 
 
-def parser() -> argparse.ArgumentParser:
-    """The verbs and their options."""
-    options = argparse.ArgumentParser(
-        prog=PROGRAM,
-        description="Ask about nodes, logs and shards and act on them. Results go to standard output, the rest to standard error.",
-        epilog=EXIT_STATUSES,
+def _shared_options(options: argparse.ArgumentParser, *, default: Any) -> None:
+    """Options that may stand before the verb and behind it. Behind it nothing is their default, so that what stands before holds."""
+    cluster_option(options, default=default)
+    token_file_option(options, default=default)
+    options.add_argument(
+        "--json",
+        action="store_true",
+        default=default or False,
+        help="print results as JSON, one object a line",
     )
-    options.add_argument("-c", "--config", required=True, metavar="FILE", help="the cluster file")
-    token_file_option(options)
-    options.add_argument("--json", action="store_true", help="print results as JSON, one object a line")
     options.add_argument(
         "--timeout",
         type=parse_timeout,
         metavar="T",
+        default=default,
         help="give up when the cluster does not answer for this long, like 10s or 2min (default: 10s)",
     )
+
+
+def parser() -> argparse.ArgumentParser:
+    """The verbs and their options."""
+    options = ProgramParser(
+        prog=PROGRAM,
+        description="Ask about nodes, logs and shards and act on them. Results go to standard output, the rest to standard error.",
+        epilog=EXIT_STATUSES,
+    )
+    _shared_options(options, default=None)
+    program_options(options)
     verbs = options.add_subparsers(dest="verb", metavar="VERB", required=True)
     families: dict[str, Any] = {}
     for verb in VERBS:
@@ -46,6 +59,7 @@ def parser() -> argparse.ArgumentParser:
         place, name = (families[first], second) if second else (verbs, first)
         own = place.add_parser(name, help=verb.help, description=verb.description, epilog=EXIT_STATUSES)
         verb.options(own)
+        _shared_options(own, default=argparse.SUPPRESS)
         own.set_defaults(run=verb.run)
     return options
 

@@ -52,7 +52,7 @@ def show(arguments: argparse.Namespace, values: Mapping[str, Any], *, plain: str
     Times are microseconds since the Unix epoch in JSON and ISO 8601, UTC, else: name them with a name that ends in ``time``.
     """
     if arguments.json:
-        text = json.dumps(values)
+        text = json.dumps(values, separators=(",", ":"))
     elif plain is not None:
         text = plain
     else:

@@ -14,6 +14,7 @@ import sys
 import uuid
 from pathlib import Path
 
+from client.cli.options import version_option
 from client.cli.program import EXIT_OK, EXIT_UNHEALTHY
 from ldquery.ctl.health import cluster_health
 from logdevice_py.config.cluster import ClusterConfig, MetadataLogConfig, NodeConfig, default_metadata_nodeset
@@ -104,6 +105,7 @@ def _node(text: str) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="ld-dev-cluster", description=__doc__)
+    version_option(parser)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     up = commands.add_parser("up", help="start a cluster and stay until interrupted")
     up.add_argument(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -100,12 +101,12 @@ def _all_gone(processes: list[int]) -> bool:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    running = Cluster(tmp_path_factory.mktemp("cli") / "made" / "by up", "--logs", "20")
+    running = Cluster(tmp_path_factory.mktemp("cli") / "made" / "by up", "--logs", "40")
     yield running
     running.end(signal.SIGKILL)
 
 
-_next_log = iter(range(1, 20))
+_next_log = iter(range(1, 40))
 
 
 @pytest.fixture
@@ -152,9 +153,9 @@ class TestWriteAndRead:
         got = run("ldcat", cluster, log, "--format", "json")
         rows = [json.loads(line) for line in got.stdout.decode().splitlines()]
         assert [set(row) for row in rows] == [
-            {"lsn", "batch_offset", "timestamp", "payload"},
-            {"lsn", "batch_offset", "timestamp", "payload_base64"},
-            {"lsn", "batch_offset", "timestamp", "payload"},
+            {"log", "lsn", "batch_offset", "timestamp", "payload"},
+            {"log", "lsn", "batch_offset", "timestamp", "payload_base64"},
+            {"log", "lsn", "batch_offset", "timestamp", "payload"},
         ]
         assert rows[0]["payload"] == "text\tü"
         assert base64.b64decode(rows[1]["payload_base64"]) == b"\xff\r"
@@ -248,6 +249,70 @@ class TestWriteAndRead:
             writer.stdin.close()
             assert writer.wait(SECONDS) == 0
         assert run("ldcat", cluster, log).stdout == b"first\nsecond begins and ends\n"
+
+
+def contents(cluster: Cluster, log: str) -> tuple[int, str]:
+    """How many records a log has, and the hash of their keys and payloads."""
+    got = run("ldcat", cluster, log, "--proof")
+    assert got.returncode == 0, got.stderr
+    proof = json.loads(got.stdout)
+    return proof["records"], proof["contents"]
+
+
+def piped(cluster: Cluster, source: str, reading: str, target: str, writing: str) -> subprocess.CompletedProcess[bytes]:
+    """``ldcat SOURCE | ldwrite TARGET``."""
+    command = (
+        f"'{PROGRAMS}/ldcat' -c '{cluster.file}' {source} {reading} | "
+        f"'{PROGRAMS}/ldwrite' -q -c '{cluster.file}' {target} {writing}"
+    )
+    return subprocess.run(command, shell=True, capture_output=True, timeout=60, check=False)
+
+
+class TestCopies:
+    """A log is copied by a pipe."""
+
+    def test_json_copies_keys_and_payloads_of_any_bytes(self, cluster: Cluster) -> None:
+        source, target = str(next(_next_log)), str(next(_next_log))
+        chance = random.Random(31)
+        rows: list[dict[str, str]] = [{"payload": "no key"}, {"payload": "\u2028", "key": ""}, {"payload": ""}]
+        for _ in range(5000):
+            row = {"payload_base64": base64.b64encode(chance.randbytes(chance.randrange(40))).decode()}
+            if chance.random() < 0.8:
+                row["key_base64"] = base64.b64encode(chance.randbytes(chance.randrange(9))).decode()
+            rows.append(row)
+        given = "".join(json.dumps(row) + "\n" for row in rows).encode()
+        got = run("ldwrite", cluster, source, "--format", "json", given=given)
+        assert got.returncode == 0, got.stderr
+        got = piped(cluster, source, "--format json", target, "--format json")
+        assert (got.returncode, complaints(got.stderr)) == (0, b"")
+        assert contents(cluster, source) == contents(cluster, target)
+        assert contents(cluster, source)[0] == len(rows)
+        read = [json.loads(line) for line in run("ldcat", cluster, target, "--format", "json").stdout.splitlines()]
+        assert [(_bytes(row, "key"), _bytes(row, "payload")) for row in read] == [
+            (_bytes(row, "key"), _bytes(row, "payload")) for row in rows
+        ]
+
+    def test_nul_keeps_newlines_and_a_delimiter_keeps_keys(self, cluster: Cluster) -> None:
+        source, target = str(next(_next_log)), str(next(_next_log))
+        got = run("ldwrite", cluster, source, "-0", "-K", ":", given=b"k:a\nb\0no key\0:empty key: and more\0")
+        assert got.returncode == 0, got.stderr
+        got = piped(cluster, source, "-0 -K '\\t'", target, "-0 -K '\\t'")
+        assert (got.returncode, complaints(got.stderr)) == (0, b"")
+        assert contents(cluster, source) == contents(cluster, target)
+        assert run("ldcat", cluster, target, "-0").stdout == b"a\nb\0no key\0empty key: and more\0"
+
+    def test_a_line_that_is_no_record_ends_it_and_is_named(self, cluster: Cluster, log: str) -> None:
+        got = run("ldwrite", cluster, log, "--format", "json", given=b'{"payload":"a"}\nnot json\n{"payload":"b"}\n')
+        assert got.returncode == 2
+        assert b"line 2: it is no JSON" in got.stderr
+        assert run("ldcat", cluster, log).stdout == b"a\n"
+
+
+def _bytes(row: dict[str, Any], name: str) -> bytes | None:
+    if name in row:
+        text: str = row[name]
+        return text.encode()
+    return base64.b64decode(row[f"{name}_base64"]) if f"{name}_base64" in row else None
 
 
 class TestDevCluster:

@@ -31,7 +31,9 @@ class FakeWriter:
     async def ready(self) -> None:
         """There is always room."""
 
-    def append_many(self, log: int, payloads: list[bytes], *, synced: bool) -> asyncio.Future[Receipts]:
+    def append_many(
+        self, log: int, payloads: list[bytes], *, keys: list[bytes | None] | None, synced: bool
+    ) -> asyncio.Future[Receipts]:
         if max(map(len, payloads)) > 1 << 20:
             raise LogDeviceError(Status.TOOBIG, "too long")
         self.taken.append(payloads)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import json
+import time
 
 import pytest
 
@@ -55,7 +56,13 @@ def test_json_has_text_or_base64() -> None:
     shown = Printed(as_json=True)
     shown.printer.print_batch(batch_of("ü".encode(), b"\xff"))
     first, second = (json.loads(line) for line in shown.out.getvalue().splitlines())
-    assert first == {"lsn": "e1n5", "batch_offset": 0, "timestamp": "1970-01-01T00:00:01.500000Z", "payload": "ü"}
+    assert first == {
+        "log": 7,
+        "lsn": "e1n5",
+        "batch_offset": 0,
+        "timestamp": "1970-01-01T00:00:01.500000Z",
+        "payload": "ü",
+    }
     assert second["payload_base64"] == "/w=="
     assert second["batch_offset"] == 1
 
@@ -106,21 +113,63 @@ def test_json_lines_are_what_a_json_encoder_makes_of_each_record() -> None:
     batch.add_records([b"next"], RecordRun(compose_lsn(1, 6), Timestamp(2), 4, 1))
     shown.printer.print_batch(batch)
     wanted = [
-        {"lsn": "e1n5", "batch_offset": offset, "timestamp": "1970-01-01T00:00:01.500000Z", "payload": text}
+        {"log": 7, "lsn": "e1n5", "batch_offset": offset, "timestamp": "1970-01-01T00:00:01.500000Z", "payload": text}
         for offset, text in enumerate(AWKWARD)
     ]
-    wanted.append({"lsn": "e1n6", "batch_offset": 4, "timestamp": "1970-01-01T00:00:00.000002Z", "payload": "next"})
-    assert shown.out.getvalue().decode() == "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in wanted)
+    wanted.append(
+        {"log": 7, "lsn": "e1n6", "batch_offset": 4, "timestamp": "1970-01-01T00:00:00.000002Z", "payload": "next"}
+    )
+    assert shown.out.getvalue().decode() == "".join(
+        json.dumps(row, ensure_ascii=False, separators=(",", ":")) + "\n" for row in wanted
+    )
 
 
 def test_json_names_corrupt_records_among_others() -> None:
     shown = Printed(as_json=True)
     shown.printer.print_batch(batch_of(b"a", None, b"\xff"))
     rows = [json.loads(line) for line in shown.out.getvalue().splitlines()]
-    assert [set(row) - {"lsn", "batch_offset", "timestamp"} for row in rows] == [
+    assert [set(row) - {"log", "lsn", "batch_offset", "timestamp"} for row in rows] == [
         {"payload"},
         {"corrupt"},
         {"payload_base64"},
     ]
     assert [row["batch_offset"] for row in rows] == [0, 1, 2]
     assert shown.printer.status == EXIT_DATA_LOSS
+
+
+def keyed_batch(*records: tuple[bytes | None, bytes | None]) -> RecordBatch:
+    batch = RecordBatch(LogId(7))
+    keys, payloads = [key for key, _ in records], [payload for _, payload in records]
+    batch.add_records(payloads, RecordRun(compose_lsn(1, 5), Timestamp(0), 0, len(records), keys))
+    return batch
+
+
+def test_keys_are_in_json_as_text_or_base64() -> None:
+    shown = Printed(as_json=True)
+    shown.printer.print_batch(keyed_batch((b"k", b"a"), (b"\xff", b"b"), (None, b"c"), (b"", b""), (b"k", None)))
+    rows = [json.loads(line) for line in shown.out.getvalue().splitlines()]
+    assert [(row.get("key"), row.get("key_base64")) for row in rows] == [
+        ("k", None),
+        (None, "/w=="),
+        (None, None),
+        ("", None),
+        ("k", None),
+    ]
+
+
+def test_raw_records_may_begin_with_their_keys() -> None:
+    out = io.BytesIO()
+    printer = Printer("ldcat", as_json=False, key_delimiter=b":", out=out, err=io.StringIO(), is_terminal=False)
+    printer.print_batch(keyed_batch((b"k", b"a"), (None, b"b"), (b"", b"c"), (b"k", None)))
+    assert out.getvalue() == b"k:a\nb\n:c\n"
+
+
+def test_local_times_say_how_far_they_are_from_utc(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "XYZ-03:30")
+    time.tzset()
+    try:
+        assert format_timestamp(1_500_000, local=True) == "1970-01-01T03:30:01.500000+03:30"
+        assert format_timestamp(1 << 62, local=True) == str(1 << 62)
+    finally:
+        monkeypatch.undo()
+        time.tzset()

@@ -1,0 +1,98 @@
+"""What the command lines of all programs have in common: the cluster file's default, the version, completion, times like -1h."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import os
+import re
+from pathlib import Path
+from typing import Any, Final
+
+CLUSTER_VARIABLE: Final = "LOGDEVICE_CLUSTER"
+"""Names the cluster file where -c does not."""
+SHELLS: Final = ("bash", "zsh", "fish")
+_AGO: Final = re.compile(r"^-\d+(\.\d+)?[a-z]+$")
+
+
+def default_cluster_file() -> Path:
+    """The file that is used where neither -c nor the variable names one."""
+    home = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
+    return Path(home).expanduser() / "logdevice" / "cluster.toml"
+
+
+def cluster_file() -> str | None:
+    """The cluster file of who names none on the command line; None: there is none."""
+    named = os.environ.get(CLUSTER_VARIABLE)
+    if named:
+        return named
+    path = default_cluster_file()
+    return str(path) if path.exists() else None
+
+
+class ProgramParser(argparse.ArgumentParser):
+    """A parser of arguments that looks for the cluster file, and takes ``--from -1h``, which looks like an option."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        for part in (self, self._optionals, self._positionals):
+            part._negative_number_matcher = _AGO  # what argparse takes for a value although it begins with a dash
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """The arguments; the program ends where they are wrong, or no cluster file is named."""
+        parsed = super().parse_args(args, namespace)
+        if getattr(parsed, "config", "") is None:
+            parsed.config = cluster_file()
+            if parsed.config is None:
+                self.error(
+                    f"no cluster file: give -c FILE, set {CLUSTER_VARIABLE}, or have one at {default_cluster_file()}"
+                )
+        return parsed
+
+
+def cluster_option(options: argparse.ArgumentParser, *, default: Any = None) -> None:
+    """The cluster file."""
+    action = options.add_argument(
+        "-c",
+        "--config",
+        metavar="FILE",
+        default=default,
+        help=f"the cluster file (default: ${CLUSTER_VARIABLE}, else ~/.config/logdevice/cluster.toml)",
+    )
+    complete_files(action)
+
+
+def complete_files(action: Any) -> None:
+    """A shell completes names of files here."""
+    action.complete = {
+        "bash": "_shtab_compgen_files",
+        "zsh": "_files",
+        "fish": "(__fish_complete_path (commandline -ct))",
+    }
+
+
+def version_option(options: argparse.ArgumentParser) -> None:
+    """``--version``."""
+    version = importlib.metadata.version("logdevice-py")
+    options.add_argument("--version", action="version", version=f"%(prog)s {version}")
+
+
+class _PrintCompletion(argparse.Action):
+    """Prints a shell's script, and ends the program."""
+
+    def __call__(self, parser: argparse.ArgumentParser, namespace: Any, values: Any, option_string: Any = None) -> None:
+        import shtab
+
+        print(shtab.complete(parser, shell=values))
+        parser.exit()
+
+
+def program_options(options: argparse.ArgumentParser) -> None:
+    """``--version`` and completion."""
+    version_option(options)
+    options.add_argument(
+        "--print-completion",
+        action=_PrintCompletion,
+        choices=SHELLS,
+        help="print what makes a shell complete this program's options: eval it, or keep it where the shell looks",
+    )

@@ -1,0 +1,115 @@
+"""What the command lines of all programs have in common."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from client.cli import cat, tail, write
+from client.cli.options import CLUSTER_VARIABLE
+from client.cli.positions import Anchor, parse_position
+from ldquery import main as query
+from ldquery.ctl import main as ctl
+
+PROGRAMS: dict[str, tuple[Callable[[], Any], list[str]]] = {
+    "ldcat": (cat.parser, ["1"]),
+    "ldtail": (tail.parser, ["1"]),
+    "ldwrite": (write.parser, ["1"]),
+    "ldctl": (ctl.parser, ["status"]),
+    "ldquery": (query.parser, []),
+}
+every_program = pytest.mark.parametrize("name", PROGRAMS)
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """No file is named, and the user's own directory is empty."""
+    monkeypatch.delenv(CLUSTER_VARIABLE, raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    return tmp_path
+
+
+@every_program
+def test_the_option_comes_before_the_variable_and_that_before_the_users_file(
+    name: str, monkeypatch: pytest.MonkeyPatch, nothing_is_set: Path
+) -> None:
+    parser, words = PROGRAMS[name]
+    own = nothing_is_set / "logdevice" / "cluster.toml"
+    own.parent.mkdir()
+    own.touch()
+    assert parser().parse_args(words).config == str(own)
+    monkeypatch.setenv(CLUSTER_VARIABLE, "variable.toml")
+    assert parser().parse_args(words).config == "variable.toml"
+    assert parser().parse_args(["-c", "option.toml", *words]).config == "option.toml"
+    assert parser().parse_args([*words, "-c", "option.toml"]).config == "option.toml"
+
+
+@every_program
+def test_without_any_cluster_file_a_line_says_where_to_name_one(
+    name: str, capsys: pytest.CaptureFixture[str], nothing_is_set: Path
+) -> None:
+    parser, words = PROGRAMS[name]
+    with pytest.raises(SystemExit) as caught:
+        parser().parse_args(words)
+    assert caught.value.code == 2
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert f"give -c FILE, set {CLUSTER_VARIABLE}, or have one at {nothing_is_set}/logdevice/cluster.toml" in said
+
+
+@every_program
+def test_the_version_needs_no_cluster(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        PROGRAMS[name][0]().parse_args(["--version"])
+    assert caught.value.code == 0
+    assert capsys.readouterr().out.startswith(f"{name} 0.")
+
+
+@every_program
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_is_a_script_that_the_shell_reads(
+    name: str, shell: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        PROGRAMS[name][0]().parse_args(["--print-completion", shell])
+    assert caught.value.code == 0
+    script = capsys.readouterr().out
+    assert name in script
+    assert "timeout" in script
+    if shutil.which(shell):
+        (tmp_path / "script").write_text(script)
+        got = subprocess.run(
+            [shell, "-n", tmp_path / "script"], capture_output=True, text=True, timeout=60, check=False
+        )
+        assert (got.returncode, got.stderr) == (0, "")
+
+
+def test_options_of_ldctl_stand_before_the_verb_or_behind_it() -> None:
+    words = ["-c", "a.toml", "--json", "--timeout", "3s", "--token-file", "t"]
+    for line in ([*words, "logs", "list"], ["logs", "list", *words], [*words[:3], "logs", "list", *words[3:]]):
+        got = ctl.parser().parse_args(line)
+        assert (got.config, got.json, got.timeout, got.token_file) == ("a.toml", True, 3.0, "t")
+    got = ctl.parser().parse_args(["-c", "a.toml", "logs", "list"])
+    assert (got.json, got.timeout, got.token_file) == (False, None, None)
+
+
+def test_a_time_may_be_counted_back_from_now() -> None:
+    hour = 3_600_000_000
+    before = parse_position("-0s").value
+    arguments = cat.parser().parse_args(["-c", "c", "1", "--from", "-1.5h", "-0v"])
+    after = parse_position("-0s").value
+    assert arguments.start.anchor is Anchor.TIME
+    assert before - hour * 3 // 2 <= arguments.start.value <= after - hour * 3 // 2
+    assert (arguments.null, arguments.verbose) == (True, True)
+    trim = ctl.parser().parse_args(["-c", "c", "trim", "1", "-7d"])
+    assert trim.to.anchor is Anchor.TIME
+
+
+@pytest.mark.parametrize("text", ["-1fortnight", "-h"])
+def test_a_time_counted_back_in_no_unit_is_refused(text: str) -> None:
+    with pytest.raises(SystemExit):
+        cat.parser().parse_args(["-c", "c", "1", f"--from={text}"])
