@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import difflib
 import threading
 import time
 from collections.abc import Coroutine, Sequence
@@ -17,7 +18,7 @@ from client.client import read_cluster_file
 from client.node_tables import NodeAsker, NodeFailure, Row, as_dicts
 from ldquery.client_rows import ClientRows
 from ldquery.comparison import compare_copies
-from ldquery.literals import replace_lsns
+from ldquery.literals import replace_lsns, tokens
 from ldquery.pushdown import Wanted
 from ldquery.virtual_tables import SQL_TYPES, TableModule
 from logdevice_py.config.cluster import ClusterConfig, Roles
@@ -183,7 +184,7 @@ class LDQuery:
             cursor.exec_trace = lambda running, *_: _note_columns(running, described)
             rows = cursor.execute(statement).fetchall()
         except apsw.Error as error:
-            raise LogDeviceError(Status.INVALID_PARAM, _explain(error)) from None
+            raise LogDeviceError(Status.INVALID_PARAM, _explain(error, statement)) from None
         finally:
             self._fetched.clear()
         columns = described[0] if described else ()
@@ -311,10 +312,22 @@ def _authorize(operation: int, first: str | None, second: str | None, *_: Any) -
     return apsw.SQLITE_OK if operation in _ALLOWED else apsw.SQLITE_DENY
 
 
-def _explain(error: apsw.Error) -> str:
+def _explain(error: apsw.Error, statement: str) -> str:
     if isinstance(error, apsw.AuthError):
         return "only SELECT is allowed here"
     text = str(error).removeprefix("SQLError: ")
-    if "no such table" in text:
-        return f"{text}; there are {', '.join(TABLES)}"
+    if missing := text.partition("no such table: ")[2]:
+        return f"{text}{_similar(missing, list(TABLES))}; there are {', '.join(TABLES)}"
+    if missing := text.partition("no such column: ")[2]:
+        named = {word.lower() for kind, word in tokens(statement) if kind == "word"}
+        tables = [table for name, table in TABLES.items() if name in named]
+        columns = list(dict.fromkeys(each.name for table in tables for each in table.columns))
+        lists = "".join(f"; {table.name} has {', '.join(each.name for each in table.columns)}" for table in tables)
+        return f"{text}{_similar(missing.rpartition('.')[2], columns)}{lists}"
     return text
+
+
+def _similar(missing: str, names: list[str]) -> str:
+    """A question after the name that does not exist, when another is much like it."""
+    near = difflib.get_close_matches(missing.lower(), names, n=1)
+    return f", did you mean {near[0]}?" if near else ""

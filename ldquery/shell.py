@@ -33,8 +33,10 @@ SELECT ...;             a statement ends with ; and may take several lines
 .output FORMAT          table, csv, json or line
 .full on|off            fetch tables however large they are
 .watch SECONDS SELECT   again and again, until interrupted
-.quit                   also with Ctrl-D
+.quit                   also quit, exit and Ctrl-D
+\\d, \\d TABLE, \\x        as in psql: .tables, .schema TABLE, lines instead of a table and back
 """
+_COMMANDS: Final = (".full", ".help", ".output", ".quit", ".schema", ".tables", ".watch")
 _KEYWORDS: Final = frozenset(
     [
         "select",
@@ -83,6 +85,9 @@ _KEYWORDS: Final = frozenset(
         "values",
     ]
 )
+_WORDS: Final = {"exit": ".quit", "quit": ".quit", "help": ".help"}
+"""What people type without a dot."""
+_ARGUMENTS: Final = {".output": tuple(FORMATS), ".schema": tuple(TABLES), ".full": ("on", "off")}
 _STYLES: Final = {"string": "ansigreen", "comment": "ansibrightblack", "blob": "ansigreen"}
 
 
@@ -91,6 +96,13 @@ class SqlCompleter(Completer):
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
         """What the word before the cursor may become."""
+        line = document.text_before_cursor.lstrip()
+        command, space, argument = line.partition(" ")
+        if command.startswith(".") and command != ".watch":
+            names = _ARGUMENTS.get(command, ()) if space else _COMMANDS
+            typed = argument if space else command
+            yield from (Completion(name, -len(typed)) for name in names if name.startswith(typed) and name != typed)
+            return
         word = document.get_word_before_cursor()
         if not word:
             return
@@ -122,7 +134,7 @@ class SqlHighlighter(Lexer):
 
 def is_complete(text: str) -> bool:
     """Whether Enter ends the input: a command, nothing at all, or a statement up to its ; outside of literals."""
-    if not text.strip() or text.lstrip().startswith("."):
+    if not text.strip() or text.lstrip().startswith((".", "\\")) or text.strip().lower() in _WORDS:
         return True
     ends = [piece for kind, piece in tokens(text) if kind != "comment" and piece.strip()]
     return bool(ends) and ends[-1] == ";"
@@ -151,6 +163,8 @@ class QueryShell:
             ".output": self._output,
             ".full": self._full,
             ".watch": self._watch,
+            "\\d": lambda rest: self._schema(rest) if rest else self._tables(rest),
+            "\\x": self._toggle_lines,
         }
 
     def run(self) -> int:
@@ -181,7 +195,8 @@ class QueryShell:
                 continue
             except EOFError:
                 return EXIT_OK
-            if text in (".quit", ".exit"):
+            text = _WORDS.get(text.lower().rstrip("; "), text)
+            if text in (".quit", ".exit", "\\q"):
                 return EXIT_OK
             if text:
                 self.handle(text)
@@ -189,7 +204,7 @@ class QueryShell:
     def handle(self, text: str) -> None:
         """Run one command or statement; errors are told and end nothing."""
         try:
-            if text.startswith("."):
+            if text.startswith((".", "\\")):
                 name, _, rest = text.partition(" ")
                 command = self._commands.get(name)
                 if command is None:
@@ -243,6 +258,10 @@ class QueryShell:
         if form not in FORMATS:
             raise ValueError(f".output: one of {', '.join(FORMATS)}")
         self._form = form
+
+    def _toggle_lines(self, _: str) -> None:
+        self._form = "table" if self._form == "line" else "line"
+        print(f"output: {self._form}")
 
     def _full(self, switch: str) -> None:
         if switch not in ("on", "off"):

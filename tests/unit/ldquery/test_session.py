@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import signal
 import threading
 import time
@@ -113,3 +114,16 @@ def test_a_statement_that_does_not_end_can_be_interrupted(session: LDQuery) -> N
         watchdog.cancel()
     assert time.monotonic() - began < 10
     assert session.query(count.format(3)).rows == [(3,)]
+
+
+@pytest.mark.parametrize(
+    ("sql", "told"),
+    [
+        ("SELECT epch FROM sequencers", "did you mean epoch?; sequencers has node_id, "),
+        ("SELECT s.epch FROM sequencers AS s", "did you mean epoch?; sequencers has node_id, "),
+        ("SELECT 1 FROM sequencer", "did you mean sequencers?; there are "),
+    ],
+)
+def test_a_name_that_does_not_exist_is_answered_with_those_that_do(session: LDQuery, sql: str, told: str) -> None:
+    with pytest.raises(LogDeviceError, match=re.escape(told)):
+        session.query(sql)

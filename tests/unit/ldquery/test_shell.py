@@ -9,7 +9,7 @@ from prompt_toolkit.document import Document
 
 from client.node_tables import NodeFailure
 from ldquery.session import QueryResult
-from ldquery.shell import QueryShell, SqlCompleter, SqlHighlighter
+from ldquery.shell import QueryShell, SqlCompleter, SqlHighlighter, is_complete
 from logdevice_py.core.ids import NodeId
 from logdevice_py.core.lsn import compose_lsn
 from logdevice_py.core.status import LogDeviceError, Status
@@ -136,3 +136,27 @@ def test_highlighting_keeps_the_text_of_every_line() -> None:
     lines = SqlHighlighter().lex_document(Document(text))
     assert ["".join(piece[1] for piece in lines(number)) for number in range(3)] == text.split("\n")
     assert lines(99) == []
+
+
+def test_commands_and_their_arguments_are_completed() -> None:
+    assert completions(".sc") == {".schema"}
+    assert completions(".output c") == {"csv"}
+    assert "sequencers" in completions(".schema seq")
+
+
+def test_psql_commands_list_tables_and_columns_and_switch_to_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    running = shell(ScriptedSession())
+    running.handle("\\d")
+    assert "sequencers" in capsys.readouterr().out
+    running.handle("\\d record")
+    assert "Constrain log_id and lsn." in capsys.readouterr().out
+    running.handle("\\x")
+    running.handle("SELECT 1;")
+    assert "lsn = e3n17" in capsys.readouterr().out
+    running.handle("\\x")
+    assert capsys.readouterr().out == "output: table\n"
+
+
+@pytest.mark.parametrize("text", ["exit", "quit", "help", "\\d", "\\x"])
+def test_words_without_a_semicolon_end_the_input(text: str) -> None:
+    assert is_complete(text)
