@@ -99,9 +99,9 @@ class SqlCompleter(Completer):
         line = document.text_before_cursor.lstrip()
         command, space, argument = line.partition(" ")
         if command.startswith(".") and command != ".watch":
-            names = _ARGUMENTS.get(command, ()) if space else _COMMANDS
+            choices = _ARGUMENTS.get(command, ()) if space else _COMMANDS
             typed = argument if space else command
-            yield from (Completion(name, -len(typed)) for name in names if name.startswith(typed) and name != typed)
+            yield from (Completion(name, -len(typed)) for name in choices if name.startswith(typed) and name != typed)
             return
         word = document.get_word_before_cursor()
         if not word:

@@ -7,7 +7,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from client.cli.contents import Contents
+from client.cli.contents import ContentDigest
 from client.cli.options import ProgramParser
 from client.cli.positions import HELP, Anchor, NamedPosition, parse_position, resolve
 from client.cli.program import Attendant, compact_json, put, run_program, say, standard_output
@@ -75,7 +75,7 @@ async def run(arguments: argparse.Namespace) -> int:
         elif until > tail:
             say("ldcat", f"the log ends at {tail} so far: waits for records up to {until}")
         shown_at = time.monotonic()
-        contents = Contents()
+        contents = ContentDigest()
         async with client.reader(log, start, until) as reader:
             watch_reader(attendant, client, reader, tail)
             while batch := await reader.read(READ_AT_ONCE):

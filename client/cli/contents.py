@@ -7,7 +7,7 @@ import hashlib
 from client.read.items import RecordBatch
 
 
-class Contents:
+class ContentDigest:
     """The SHA-256 of keys and payloads in order: before each of them its length, which tells it from its neighbours."""
 
     def __init__(self) -> None:

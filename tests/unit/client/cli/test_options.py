@@ -80,12 +80,11 @@ def test_completion_is_a_script_that_the_shell_reads(
     script = capsys.readouterr().out
     assert name in script
     assert "timeout" in script
-    if shutil.which(shell):
-        (tmp_path / "script").write_text(script)
-        got = subprocess.run(
-            [shell, "-n", tmp_path / "script"], capture_output=True, text=True, timeout=60, check=False
-        )
-        assert (got.returncode, got.stderr) == (0, "")
+    if shutil.which(shell) is None:
+        return  # nobody here reads it
+    (tmp_path / "script").write_text(script)
+    got = subprocess.run([shell, "-n", tmp_path / "script"], capture_output=True, text=True, timeout=60, check=False)
+    assert (got.returncode, got.stderr) == (0, "")
 
 
 def test_options_of_ldctl_stand_before_the_verb_or_behind_it() -> None:

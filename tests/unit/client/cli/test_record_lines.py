@@ -6,7 +6,7 @@ import argparse
 
 import pytest
 
-from client.cli.contents import Contents
+from client.cli.contents import ContentDigest
 from client.cli.record_lines import LineError, json_lines, keyed_lines, parse_delimiter, whole_lines
 from client.cli.write import main
 from client.read.items import RecordBatch, RecordRun
@@ -72,7 +72,7 @@ def test_what_says_nothing_in_json_is_refused(options: list[str], capsys: pytest
 
 
 def _digest(*runs: list[tuple[bytes | None, bytes | None]]) -> str:
-    contents = Contents()
+    contents = ContentDigest()
     for records in runs:
         batch = RecordBatch(LogId(1))
         keys, payloads = [key for key, _ in records], [payload for _, payload in records]
