@@ -83,7 +83,10 @@ class _PrintCompletion(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, namespace: Any, values: Any, option_string: Any = None) -> None:
         import shtab
 
-        print(shtab.complete(parser, shell=values))
+        try:
+            print(shtab.complete(parser, shell=values), flush=True)
+        except BrokenPipeError:  # who reads has enough; the interpreter must not meet the closed pipe at its end
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         parser.exit()
 
 

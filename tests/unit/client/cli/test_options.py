@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -85,6 +87,12 @@ def test_completion_is_a_script_that_the_shell_reads(
     (tmp_path / "script").write_text(script)
     got = subprocess.run([shell, "-n", tmp_path / "script"], capture_output=True, text=True, timeout=60, check=False)
     assert (got.returncode, got.stderr) == (0, "")
+
+
+def test_who_reads_only_the_beginning_of_a_completion_meets_no_error() -> None:
+    command = f"{shlex.quote(sys.executable)} -m ldquery.ctl.main --print-completion bash | head -c 1 >/dev/null"
+    got = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, check=False)
+    assert got.stderr == ""
 
 
 def test_options_of_ldctl_stand_before_the_verb_or_behind_it() -> None:
