@@ -65,6 +65,8 @@ class ShardDonor:
         self._waiting: deque[LogId] = deque()
         self._seen: dict[LogId, Epoch] = {}
         """Logs that were taken up, and up to which epoch: beyond it there may be more to give."""
+        self._cut_short: set[LogId] = set()
+        """Logs that were looked through as far as they were final, because they had left the cluster file: they may come back."""
         self._metadata = 0
         self._flags = DonorFlags.NONE
         self._space_timer: Timer | None = None
@@ -134,6 +136,7 @@ class ShardDonor:
         self.pace.stop()
         self._waiting.clear()
         self._seen.clear()
+        self._cut_short.clear()
         self._metadata = 0
         self._flags = DonorFlags.NONE
         self._patience = Patience(self._context.settings.tries_max)
@@ -175,8 +178,14 @@ class ShardDonor:
         epochs later than those that it has looked at."""
         logs, awaits_emptied = self._shard.logs, self._awaits_emptied()
         goes_on = awaits_emptied or self._own_drain() is not None
+        returned = {log for log in self._cut_short if log in logs and not self._context.is_removed(log)}
+        if returned:
+            hit("donor_meets_returned_log")
+            self._cut_short -= returned
         found = sorted(
-            log for log, state in logs.items() if self._seen.get(log, _NEVER_TAKEN_UP) < epoch_of(state.highest)
+            log
+            for log, state in logs.items()
+            if log in returned or self._seen.get(log, _NEVER_TAKEN_UP) < epoch_of(state.highest)
         )
         for log in found:
             if log in self._seen:
@@ -261,6 +270,8 @@ class ShardDonor:
                 self.lacking_space.append(log.log)
             else:
                 self._flags |= log.flags
+                if log.is_cut_short:
+                    self._cut_short.add(log.log)
             self._go_on(now)
 
     def _go_on(self, now: Micros) -> None:

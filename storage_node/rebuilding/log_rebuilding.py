@@ -87,6 +87,8 @@ class LogRebuilding:
         self.flags = DonorFlags.NONE
         self.lacks_space = False
         """Some entries have no place as long as shards lack space: the log is to be looked through again."""
+        self.is_cut_short = False
+        """The log was in the cluster file no more, so that nobody was to end its epochs: what is not final was left out."""
         self.reader: HistoryReader | None = None
         self._shard = shard
         self._purges = purges
@@ -196,6 +198,7 @@ class LogRebuilding:
             return
         if status is Status.NOTFOUND and self._context.is_removed(self.log):
             hit("rebuilding_log_not_in_config")
+            self.is_cut_short = True
             self._last = min(self._last, self._clean_epoch())
             self._scan(now)
         elif status is not Status.OK:

@@ -340,6 +340,10 @@ MARKS_ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
         "takes damage to all copies of a log's metadata record",
         f"{_GIVING}::test_a_log_whose_history_cannot_be_read_to_its_end_is_done_as_far_as_it_is_known_and_that_is_said",
     ),
+    "donor_meets_returned_log": (
+        "takes a log that leaves the cluster file while a shard is rebuilt, and comes back before that ends",
+        f"{_GIVING}::test_a_log_that_comes_back_to_the_cluster_file_while_others_are_looked_through_is_looked_through_again",
+    ),
     "rebuilding_log_not_in_config": (
         "takes a log that leaves the cluster file while a shard is rebuilt",
         f"{_GIVING}::test_a_log_that_is_not_in_the_cluster_file_is_looked_through_as_far_as_it_is_final",

@@ -94,7 +94,11 @@ class RebuildingDriver(ShardDriver):
 
     def remove_logs(self) -> None:
         """Go by a cluster file without any."""
-        self.config = replace(self.config, version=self.config.version + 1, logs=LogTree())
+        self.go_by(LogTree())
+
+    def go_by(self, logs: LogTree) -> None:
+        """Go by a newer cluster file with these logs."""
+        self.config = replace(self.config, version=self.config.version + 1, logs=logs)
         self.node.on_config(self.config, self.now)
         self.turn()
 
@@ -733,6 +737,39 @@ class TestGiving:
         driver.tell_history(history((1, SHARDS)))
         driver.answer_sequencer(Status.NOTFOUND)
         assert driver.take(RebuildStore)
+
+    def test_a_log_that_comes_back_to_the_cluster_file_while_others_are_looked_through_is_looked_through_again(
+        self,
+    ) -> None:
+        driver = self.stored((ME, SHARDS[1], LOST))
+        driver.turn((PeerId(1), store(lsn(2, 1), copyset=(ME, SHARDS[1], LOST))))
+        logs = driver.config.logs
+        driver.remove_logs()
+        driver.lose(LOST)
+        driver.tell_history(history((1, SHARDS)))
+        driver.answer_sequencer(Status.NOTFOUND)
+        driver.go_by(logs)
+        readers = len(driver.readers)
+        self.give_all(driver)
+        assert driver.donor.result is None
+        driver.turn(clean(2, 6, lng=1))
+        driver.advance(_LOG_BEGUN_US)
+        assert len(driver.readers) == readers + 1
+        driver.tell_history(history((1, SHARDS), (3, SHARDS[:4])))
+        given = self.give_all(driver)
+        assert given == {lsn(2, 1)}
+        assert driver.donor.result is DonorFlags.NONE
+
+    @staticmethod
+    def give_all(driver: RebuildingDriver) -> set[Lsn]:
+        """Store all that the donor gives; what new holders got."""
+        given: set[Lsn] = set()
+        while messages := driver.take(RebuildStore):
+            for message in messages:
+                headers = [parse_header(each) for each in images_of(message)]
+                given |= {Lsn(header.lsn) for header in headers if not header.is_amend}
+                driver.answer(message)
+        return given
 
     @pytest.mark.parametrize("is_own_file_old", [False, True])
     def test_a_log_that_an_old_cluster_file_does_not_name_yet_is_looked_through_when_its_epoch_has_ended(
