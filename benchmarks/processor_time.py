@@ -97,15 +97,15 @@ def _descendants(pid: int) -> list[int]:
     return found
 
 
-async def _work(config: str, nodes: list[int], scale: float) -> dict[str, dict[str, float]]:
-    """What each kind of work cost: microseconds of processor time a record, of all, and records a second."""
+async def _work(config: str, nodes: list[int], scale: float, kinds: list[str]) -> dict[str, dict[str, float]]:
+    """What each of the kinds of work cost: microseconds of processor time a record, of all, and records a second."""
     result: dict[str, dict[str, float]] = {}
     gc.collect()
     gc.freeze()
     processes = [os.getpid(), *nodes]
     async with Client(config) as client:
         await _lone(client, 200)  # everything is activated and warm
-        for name, (work, count) in _WORK.items():
+        for name, (work, count) in ((name, _WORK[name]) for name in kinds):
             before, began = sum(map(_spent, processes)), time.perf_counter()
             records = await work(client, int(count * scale))
             took, spent = time.perf_counter() - began, sum(map(_spent, processes)) - before
@@ -113,7 +113,7 @@ async def _work(config: str, nodes: list[int], scale: float) -> dict[str, dict[s
     return result
 
 
-def _measure(checkout: Path, durability: str, scale: float) -> dict[str, dict[str, float]]:
+def _measure(checkout: Path, durability: str, scale: float, kinds: list[str]) -> dict[str, dict[str, float]]:
     """One cluster of a checkout, from start to end."""
     environment = {**os.environ, "PYTHONPATH": str(checkout)}
     program = "from logdevice_py.programs import dev_cluster; raise SystemExit(dev_cluster())"
@@ -129,7 +129,10 @@ def _measure(checkout: Path, durability: str, scale: float) -> dict[str, dict[st
                 nodes = ",".join(map(str, _descendants(cluster.pid)))
                 worker = [sys.executable, "-P", __file__, "--worker", ready[-1], "--nodes", nodes]
                 done = subprocess.run(
-                    [*worker, "--scale", str(scale)], env=environment, check=True, stdout=subprocess.PIPE
+                    [*worker, "--scale", str(scale), "--kinds", *kinds],
+                    env=environment,
+                    check=True,
+                    stdout=subprocess.PIPE,
                 )
             finally:
                 cluster.terminate()
@@ -141,7 +144,7 @@ def _print(runs: list[tuple[dict[str, Any], dict[str, Any]]]) -> None:
     print(
         f"{'':18} {'this us':>8} {'other us':>9} {'ratio':>7} {'from':>6} {'to':>6}   {'this /s':>10} {'other /s':>10}"
     )
-    for name in _WORK:
+    for name in runs[0][0]:
         this, other = ([side[name] for side in sides] for sides in zip(*runs, strict=True))
         ratios = [a["us"] / b["us"] for a, b in zip(this, other, strict=True)]
         figures = [statistics.median(each["us"] for each in side) for side in (this, other)]
@@ -159,13 +162,16 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--pairs", type=int, default=10)
     parser.add_argument("--durability", choices=("sync", "async"), default="async")
     parser.add_argument("--scale", type=float, default=1.0, help="how much work, as a multiple")
+    parser.add_argument(
+        "--kinds", nargs="+", choices=_WORK, default=list(_WORK), help="work to do; reads read what the others wrote"
+    )
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     parser.add_argument("--nodes", default="", help=argparse.SUPPRESS)
     arguments = parser.parse_args(argv)
     if arguments.worker:
         nodes = [int(pid) for pid in arguments.nodes.split(",")]
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            print(json.dumps(runner.run(_work(arguments.worker, nodes, arguments.scale))))
+            print(json.dumps(runner.run(_work(arguments.worker, nodes, arguments.scale, arguments.kinds))))
         return 0
     if arguments.other is None:
         parser.error("--other DIR: a checkout of the state to compare with")
@@ -173,7 +179,9 @@ def main(argv: list[str] | None = None) -> int:
     runs = []
     for pair in range(arguments.pairs):
         order = (this, other) if pair % 2 == 0 else (other, this)
-        found = {checkout: _measure(checkout, arguments.durability, arguments.scale) for checkout in order}
+        found = {
+            checkout: _measure(checkout, arguments.durability, arguments.scale, arguments.kinds) for checkout in order
+        }
         runs.append((found[this], found[other]))
         print(f"pair {pair + 1} of {arguments.pairs}", file=sys.stderr, flush=True)
     print(
