@@ -7,9 +7,10 @@ import random
 from typing import TYPE_CHECKING, Final
 
 from epoch_store.cells import decode_cell
-from logdevice_py.core.ids import LogId
+from logdevice_py.core.ids import LogId, ShardId
 from logdevice_py.core.units import MILLISECOND, SECOND
 from logdevice_py.metadata.epoch_metadata import EpochMetaData
+from server.simulation.damage import DamageBudget
 from server.simulation.machines import SimClient, SimNode, SimNodeState, SimPromise
 from tests.simulation.operators import publish
 
@@ -26,8 +27,9 @@ _FIRST_EPOCH_US: Final = 5 * SECOND
 class NodeRemovals:
     """Drains nodes as long as the others can do without them, takes out those that are empty, and puts some back."""
 
-    def __init__(self, apps: Applications, departures: Departures) -> None:
+    def __init__(self, apps: Applications, departures: Departures, budget: DamageBudget) -> None:
         self._apps = apps
+        self._budget = budget
         self._cluster = apps.cluster
         self._departures = departures
         self._rng = rng = random.Random(apps.cluster.rng.getrandbits(64))
@@ -109,16 +111,28 @@ class NodeRemovals:
         self._apps.operated["put_node_back"] += 1
         self._cluster.fault_effects["put_node_back"] += 1
         plan, how = copy.deepcopy(self._apps.plan), self._rng.choice(["as it was", "with empty disks", "another one"])
+        lent = self._budget.lend(node.disks) if how == "with empty disks" else None
+        if how == "with empty disks" and lent is None:
+            how = "as it was"  # the metadata logs cannot do without one more shard, not even until it has got back what it held
         self._cluster.note("run", f"a node is put back, {how}", node.name)
         if how == "another one":
             plan.add_node(self._rng)
         else:
             plan.put_back(node.id)
-            if how == "with empty disks":
+            if lent is not None:
                 node.wipe()
+                self._await_authority(node, lent)
         publish(self._apps, plan, self._rng.choice([0, SECOND]), self._rng)
         if how == "as it was" and self._rng.random() < 0.7:
             self._cluster.scheduler.after(self._rng.randrange(3 * SECOND), lambda: self._departures.undrain(node))
+
+    def _await_authority(self, node: SimNode, lent: tuple[ShardId, ...]) -> None:
+        """The metadata logs have one shard less until the node has got back what it held of them."""
+        storage = None if node.root is None else node.root.storage
+        if storage and all(machines.shard.metadata_authoritative for machines in storage.shards.values()):
+            self._budget.give_back(lent)
+            return
+        self._cluster.scheduler.after(_LOOK_US, lambda: self._await_authority(node, lent))
 
     def _give_first_epoch(self, log: LogId) -> None:
         """A client asks for the tail of a log that nobody uses; client and sequencer die as soon as the log has its first epoch."""

@@ -156,7 +156,7 @@ class _Run:
             departures = self.departures
             self.apps.departed = lambda: departures.shards
             if scenario.removals:
-                self.removals = NodeRemovals(self.apps, departures)
+                self.removals = NodeRemovals(self.apps, departures, self.nemesis.budget)
         self.calm_after: dict[str, int] = {}
         self.calm_since = 0
         self.lost = 0
