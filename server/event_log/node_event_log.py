@@ -23,7 +23,7 @@ from logdevice_py.membership.gossip import GossipMachine
 from logdevice_py.protocol import messages as m
 from sequencer.node import SequencerNode
 from server.event_log.event_writer import RebuildingSupervisor
-from server.event_log.exclusion import excluded_shards
+from server.event_log.exclusion import Exclusion
 from server.event_log.notices import EventLogNotice
 from server.event_log.replica import EventLogReplica
 from storage_node.node import StorageNode
@@ -64,6 +64,7 @@ class NodeRebuilding:
         self.metrics = RebuildingMetrics()
         self.excluded: frozenset[ShardId] = frozenset()
         self._is_known = False
+        self._exclusion = Exclusion()
         self._node = node
         self._config = config
         self._settings = settings
@@ -189,7 +190,7 @@ class NodeRebuilding:
         self._sequencer.on_lost_shards(lost, awaited, self.supervisor.given_up(now), now)
 
     def _exclude(self, now: Micros) -> None:
-        excluded = excluded_shards(self._config, self.set, self._gossip)
+        excluded = self._exclusion.judge(self._config, self.set, self._gossip, now)
         is_known = self._is_known or self.replica.caught_up
         if excluded != self.excluded or is_known is not self._is_known:
             self.excluded, self._is_known = excluded, is_known

@@ -34,6 +34,10 @@ class View(EverybodyIsAlive):
     def __init__(self) -> None:
         self.dead: set[int] = set()
         self.generations: dict[ShardId, int] = {}
+        self.cut_off = False
+
+    def isolated(self) -> bool:
+        return self.cut_off
 
     def is_alive(self, node: NodeId) -> bool:
         return node not in self.dead

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from logdevice_py.config.parse import load_cluster
 from logdevice_py.core.ids import Generation, NodeId, ShardId, shard_id
 from logdevice_py.core.lsn import Lsn
 from logdevice_py.core.marks import HITS
+from logdevice_py.core.units import SECOND, Micros
 from logdevice_py.event_log.events import RebuildMode, ShardNeedsRebuild
 from logdevice_py.event_log.rebuilding_set import RebuildingSet
-from server.event_log.exclusion import excluded_shards
+from server.event_log.exclusion import Exclusion
 from tests.simulation.cluster_plan import ClusterPlan, NodePlan
 from tests.unit.server.event_log.test_event_writer import View
 
@@ -35,8 +38,15 @@ def set_of(*lost: int, mode: RebuildMode = RebuildMode.RESTORE) -> RebuildingSet
     return state
 
 
+LONG: Final = 10 * SECOND
+"""So long the others must have been too few."""
+
+
 def excluded(state: RebuildingSet, view: View) -> set[ShardId]:
-    return set(excluded_shards(CONFIG, state, view))
+    """When it has been so for long."""
+    exclusion = Exclusion()
+    exclusion.judge(CONFIG, state, view, Micros(0))
+    return set(exclusion.judge(CONFIG, state, view, Micros(LONG)))
 
 
 def test_lost_and_drained_shards_are_left_out_until_they_have_a_later_generation() -> None:
@@ -66,3 +76,28 @@ def test_a_dead_one_is_left_out_all_the_same() -> None:
     view = View()
     view.dead = {0, 3}
     assert excluded(set_of(3), view) == {SHARDS[3]}
+
+
+def test_what_drained_shards_hold_is_not_added_to_while_nodes_go_out_of_sight_one_by_one() -> None:
+    """As for a node that was taken out of the cluster file and still goes by the old one: N1 and N4, drained, would take what leaves the cluster with them."""
+    view, exclusion, state = View(), Exclusion(), set_of(1, 4, mode=RebuildMode.RELOCATE)
+    drained = {SHARDS[1], SHARDS[4]}
+    assert exclusion.judge(CONFIG, state, view, Micros(0)) == drained
+    view.dead = {0}
+    for now in range(0, LONG, SECOND):
+        assert exclusion.judge(CONFIG, state, view, Micros(now)) == drained
+    view.dead = {0, 2, 3}
+    view.cut_off = True
+    for now in range(LONG, 3 * LONG, SECOND):
+        assert exclusion.judge(CONFIG, state, view, Micros(now)) == drained
+
+
+def test_the_time_begins_again_when_the_others_sufficed_meanwhile() -> None:
+    view, exclusion, state = View(), Exclusion(), set_of(3)
+    view.dead = {0}
+    exclusion.judge(CONFIG, state, view, Micros(0))
+    view.dead = set()
+    assert exclusion.judge(CONFIG, state, view, Micros(LONG - 1)) == {SHARDS[3]}
+    view.dead = {0}
+    assert exclusion.judge(CONFIG, state, view, Micros(LONG)) == {SHARDS[3]}
+    assert exclusion.judge(CONFIG, state, view, Micros(2 * LONG)) == set()
