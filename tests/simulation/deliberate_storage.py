@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import client.read.decoding
@@ -20,6 +21,7 @@ from logdevice_py.core.lsn import EPOCH_INVALID, ESN_INVALID, LSN_INVALID, LSN_M
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import SECOND, Micros, Timestamp
 from logdevice_py.protocol.messages import GapReason, Seal, Store, StoreFlags
+from server.event_log import exclusion
 from server.event_log.event_writer import RebuildingSupervisor
 from storage_node.epochs import digest, epoch_ends
 from storage_node.epochs.purge import LogPurge
@@ -320,6 +322,21 @@ def metadata_not_resynced(original: Change) -> Change:
 )
 def drained_shard_takes_records(original: Any) -> Any:
     return property(lambda self: False) if isinstance(original, property) else lambda self: None
+
+
+@deliberate(
+    "a node that is cut off takes the others for too few, and writes to drained shards at once",
+    (exclusion.Exclusion, "judge"),
+    mode=RunMode.REBUILDING,
+    likely="removals",
+)
+def cut_off_node_writes_to_drained_shards(original: Change) -> Change:
+    def judge(self: exclusion.Exclusion, config: Any, state: Any, view: Any, now: Any) -> Any:
+        self._few_since = Micros(-SECOND * 60)
+        sees_all = SimpleNamespace(generation=view.generation, is_alive=view.is_alive, isolated=lambda: False)
+        return original(self, config, state, sees_all, now)
+
+    return judge
 
 
 @deliberate(
