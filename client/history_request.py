@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Protocol
 
 from client.append.router import Routes
@@ -17,6 +17,7 @@ from logdevice_py.core.machine import Rng, TimerWheel
 from logdevice_py.core.units import Micros
 from logdevice_py.metadata.epoch_metadata import EpochInterval
 from logdevice_py.metadata.history import MetadataHistoryReader
+from logdevice_py.protocol.requests import Requests
 
 HistoryKnown = Callable[[tuple[EpochInterval, ...], Micros, Epoch], None]
 """(history, now, the last epoch for which it may be certain)"""
@@ -28,19 +29,13 @@ class HistorySession(Protocol):
     links: Links
     timers: TimerWheel
     rng: Rng
-    ids: Iterator[int]
+    requests: Requests
     routes: Routes
     metadata_repair: MetadataRepair
 
     @property
     def config(self) -> ClusterConfig:
         """The newest cluster file."""
-
-    def add_digest(self, digest: MetadataHistoryReader) -> None:
-        """Hand it what shards answer."""
-
-    def remove_digest(self, digest: MetadataHistoryReader) -> None:
-        """It needs no more answers."""
 
     def remove_history(self, request: HistoryRequest) -> None:
         """It was answered, or nobody waits."""
@@ -62,9 +57,8 @@ class HistoryRequest:
         self._stop()
         session = self._session
         self._reader = MetadataHistoryReader(
-            self._log, session.config, session.links, session.timers, session.rng, session.ids, self._known
+            self._log, session.config, session.links, session.timers, session.rng, session.requests, self._known
         )
-        session.add_digest(self._reader)
         self._reader.start(now)
 
     def on_config(self, now: Micros) -> None:
@@ -75,7 +69,6 @@ class HistoryRequest:
 
     def _known(self, reader: MetadataHistoryReader, now: Micros) -> None:
         self._reader = None
-        self._session.remove_digest(reader)
         self._session.remove_history(self)
         hidden = reader.unreadable_from
         self._session.metadata_repair.note(self._log, found=bool(reader.history))
@@ -97,5 +90,4 @@ class HistoryRequest:
     def _stop(self) -> None:
         if self._reader is not None:
             self._reader.cancel()
-            self._session.remove_digest(self._reader)
             self._reader = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from functools import partial
 from typing import Final
 
 from client.links import Links
@@ -12,6 +12,7 @@ from logdevice_py.core.lsn import EPOCH_INVALID
 from logdevice_py.core.marks import hit
 from logdevice_py.core.units import MILLISECOND, Micros
 from logdevice_py.protocol.messages import GetSeqState, SeqState, SeqStateFlags, SeqStateWait
+from logdevice_py.protocol.requests import Requests
 
 _APART_US: Final = 250 * MILLISECOND
 _REMEMBERED_MAX: Final = 1000
@@ -22,39 +23,36 @@ _About = tuple[LogId, NodeId]
 class Inquiries:
     """Those of one client. They change nothing, and nobody depends on the answers."""
 
-    __slots__ = ("_asked", "_ids", "_links", "_said", "_under_way")
+    __slots__ = ("_asked", "_links", "_requests", "_said")
 
-    def __init__(self, links: Links, ids: Iterator[int]) -> None:
+    def __init__(self, links: Links, requests: Requests) -> None:
         self._links = links
-        self._ids = ids
-        self._asked: dict[_About, Micros] = {}
-        self._under_way: dict[int, _About] = {}
+        self._requests = requests
+        self._asked: dict[_About, tuple[Micros, int]] = {}
+        """When, and the request: it stays the same until it is answered, so a late answer counts."""
         self._said: dict[_About, tuple[Micros, str]] = {}
 
     def ask(self, log: LogId, node: NodeId, now: Micros) -> None:
         """Ask a node what the log waits for there; not too often, and only over a connection that stands."""
         about = log, node
-        if not self._links.is_up(PeerId(node)) or now < self._asked.get(about, -_APART_US) + _APART_US:
+        asked_at, request_id = self._asked.get(about, (-_APART_US, 0))
+        if not self._links.is_up(PeerId(node)) or now < asked_at + _APART_US:
             return
         hit("client_inquiry")
-        _make_room(self._asked)
-        _make_room(self._under_way)
-        self._asked[about] = now
-        request_id = next(self._ids)
-        self._under_way[request_id] = about
+        if request_id not in self._requests:
+            request_id = self._requests.ask(PeerId(node), SeqState, partial(self._on_seq_state, about))
+        self._asked[about] = now, request_id
+        if len(self._asked) > _REMEMBERED_MAX:
+            _, oldest = self._asked.pop(next(iter(self._asked)))
+            self._requests.forget(oldest)
         self._links.send(
             PeerId(node), GetSeqState(request_id=request_id, log=log, flags=_EXPLAIN, min_epoch=EPOCH_INVALID)
         )
 
-    def on_seq_state(self, peer: PeerId, answer: SeqState, now: Micros) -> bool:
-        """An answer; False when it is not for an inquiry."""
-        about = self._under_way.pop(answer.request_id, None)
-        if about is None:
-            return False
-        if about[1] == NodeId(peer):
-            _make_room(self._said)
-            self._said[about] = now, "; ".join(map(_describe, answer.waits))
-        return True
+    def _on_seq_state(self, about: _About, answer: SeqState, now: Micros) -> None:
+        self._said[about] = now, "; ".join(map(_describe, answer.waits))
+        if len(self._said) > _REMEMBERED_MAX:
+            del self._said[next(iter(self._said))]
 
     def told(self, log: LogId, node: NodeId, since: Micros, now: Micros) -> str:
         """What the node said of the log since then, in words; empty when it said nothing."""
@@ -73,8 +71,3 @@ def _describe(wait: SeqStateWait) -> str:
     if wait.waiting > 1:
         text += f" ({wait.waiting} of them)"
     return f"{text} ({wait.detail})" if wait.detail else text
-
-
-def _make_room(remembered: dict[int, _About] | dict[_About, Micros] | dict[_About, tuple[Micros, str]]) -> None:
-    while len(remembered) >= _REMEMBERED_MAX:
-        del remembered[next(iter(remembered))]  # type: ignore[arg-type]

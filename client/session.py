@@ -6,9 +6,8 @@ live beside it: they take `links`, `timers`, `rng`, `ids` and `routes` from here
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from itertools import count
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from client.append.append_request import AppendRequests
 from client.append.open_appends import OpenAppends
@@ -44,9 +43,6 @@ from logdevice_py.core.units import Micros
 from logdevice_py.protocol.messages import (
     Appended,
     ClusterState,
-    DataSized,
-    Digested,
-    KeyFound,
     NodeState,
     Records,
     SeqState,
@@ -54,8 +50,9 @@ from logdevice_py.protocol.messages import (
     ShardGap,
     ShardStatus,
     Started,
-    Trimmed,
 )
+from logdevice_py.protocol.requests import Requests
+from logdevice_py.protocol.routing import handlers_of, handles
 
 _TAIL = int(SeqStateFlags.TAIL)
 
@@ -82,14 +79,6 @@ class StreamMessages(StandingStream, Protocol):
     def stop(self) -> None: ...
 
 
-class DigestMessages(Protocol):
-    """A machine that sends DIGEST, as the session sees it. It looks at `request_id` itself."""
-
-    def on_digested(self, message: Digested, now: Micros) -> Any: ...
-
-    def on_peer_down(self, peer: PeerId, now: Micros) -> None: ...
-
-
 class NodeStateListener(Protocol):
     """Told when the view of the cluster changes."""
 
@@ -108,54 +97,49 @@ class ClientSession:
         settings: ClientSettings | None = None,
         read_settings: ReadSettings | None = None,
         links: Links | None = None,
-        ids: Iterator[int] | None = None,
+        requests: Requests | None = None,
     ) -> None:
+        """
+        Args:
+            requests: those of the process, whose root tells them of lost peers; None: the session is the root.
+        """
         self.settings = settings or ClientSettings()
         self.links = links or Links()
         """The outbox: the shell takes its effects."""
         self.timers = timers
         self.rng = rng
-        self.ids: Iterator[int] = count(1) if ids is None else ids
-        """Of requests and read streams; from 1 on unless given."""
+        self._is_root = requests is None
+        self.requests = Requests(count(1), timers) if requests is None else requests
+        """Those under way."""
+        self.ids = self.requests.ids
+        """Of frames and read streams."""
         self.metrics = ClientMetrics()
         self.view = KnownCluster(self.settings)
         self.routes = Routes(config, self.view, self.metrics)
-        self.inquiries = Inquiries(self.links, self.ids)
-        self.questions = SeqStateRequests(self.routes, self.links, timers, rng, self.ids, self.settings, self.inquiries)
+        self.inquiries = Inquiries(self.links, self.requests)
+        self.questions = SeqStateRequests(
+            self.routes, self.links, timers, rng, self.requests, self.settings, self.inquiries
+        )
         self.metadata_repair = MetadataRepair(self.questions, self.settings)
         self.appends = AppendRequests(
             self.routes,
             self.links,
             timers,
             rng,
-            self.ids,
+            self.requests,
             settings=self.settings,
             metrics=self.metrics,
             inquiries=self.inquiries,
         )
         self._frames: dict[int, Any] = {}
         self._writers: list[WriteStreams] = []
-        self._trims: list[TrimRequest] = []
-        self.look_ups = LookUps(SurveyGround(self.links, timers, rng, self.ids, self.settings))
+        self.look_ups = LookUps(SurveyGround(self.links, timers, rng, self.requests, self.settings))
         self._streams: dict[int, StreamMessages] = {}
-        self._digests: list[DigestMessages] = []
         self._histories: list[HistoryRequest] = []
         self._listeners: list[NodeStateListener] = []
         self.shard_statuses = ShardStatuses()
         self._release_lookup = ReleaseLookup(self._streams, self._wake_log, timers, read_settings or ReadSettings())
-        self._handlers: dict[type, Callable[[PeerId, Any, Micros], None]] = {
-            Appended: self._on_appended,
-            SeqState: self._on_seq_state,
-            ClusterState: self._on_cluster_state,
-            Trimmed: self._on_trimmed,
-            KeyFound: self._on_looked_up,
-            DataSized: self._on_looked_up,
-            Started: self._on_started,
-            Records: self._on_records,
-            ShardGap: self._on_gap,
-            Digested: self._on_digested,
-            ShardStatus: self._on_shard_status,
-        }
+        self._routes: Final = handlers_of(self, self.requests)
 
     @property
     def config(self) -> ClusterConfig:
@@ -178,7 +162,7 @@ class ClientSession:
 
     def on_message(self, peer: PeerId, message: Any, now: Micros) -> None:
         """Hand a message to the machine that awaits it; others are nobody's business here."""
-        handler = self._handlers.get(type(message))
+        handler = self._routes.get(type(message))
         if handler is not None:
             handler(peer, message, now)
 
@@ -218,15 +202,14 @@ class ClientSession:
         changes = self.view.changes
         dead = self.view.on_peer_down(peer)
         changed = self.view.changes != changes
-        # Questions first: what the others ask because of this loss is not lost with it.
-        self.questions.on_peer_down(peer, now)
+        if self._is_root:
+            # Before the others: what they ask because of this loss is not lost with it.
+            self.requests.on_peer_down(peer, now)
         self.appends.on_peer_down(peer, was_up, now)
         for writer in self._writers:
             writer.on_peer_down(peer, was_up, now)
         for stream in list(self._streams.values()):
             stream.on_peer_down(peer, now)
-        for digest in list(self._digests):
-            digest.on_peer_down(peer, now)
         self._on_dead(dead, now)
         if refused or not was_up or changed:
             self._tell(now)
@@ -249,52 +232,48 @@ class ClientSession:
 
     # Messages
 
-    def _on_appended(self, peer: PeerId, message: Appended, now: Micros) -> None:
+    @handles(Appended)
+    def on_appended(self, peer: PeerId, message: Appended, now: Micros) -> None:
+        """The outcome of a frame."""
         streamed = self._frames.get(message.request_id)
         if streamed is not None:
             streamed[0].on_appended(peer, streamed[1], message, now)
         else:
             self.appends.on_appended(peer, message, now)
 
-    def _on_seq_state(self, peer: PeerId, message: SeqState, now: Micros) -> None:
-        if not self.questions.on_seq_state(peer, message, now) and not self.inquiries.on_seq_state(peer, message, now):
-            self.appends.on_seq_state(peer, message)
-
-    def _on_cluster_state(self, peer: PeerId, message: ClusterState, now: Micros) -> None:
+    @handles(ClusterState)
+    def on_cluster_state(self, peer: PeerId, message: ClusterState, now: Micros) -> None:
+        """A node tells of all nodes."""
         self.metrics.cluster_states_received += 1
         changes = self.view.changes
         self._on_dead(self.view.on_cluster_state(peer, message), now)
         if self.view.changes != changes:
             self._tell(now)
 
-    def _on_trimmed(self, peer: PeerId, message: Trimmed, now: Micros) -> None:
-        for trim in list(self._trims):
-            if trim.on_trimmed(message, now):
-                return
-
-    def _on_looked_up(self, peer: PeerId, message: KeyFound | DataSized, now: Micros) -> None:
-        self.look_ups.on_answer(message, now)
-
-    def _on_started(self, peer: PeerId, message: Started, now: Micros) -> None:
+    @handles(Started)
+    def on_started(self, peer: PeerId, message: Started, now: Micros) -> None:
+        """A shard opened a read stream, or refused it."""
         stream = self._streams.get(message.stream)
         if stream is not None:
             stream.on_started(message, now)
 
-    def _on_records(self, peer: PeerId, message: Records, now: Micros) -> None:
+    @handles(Records)
+    def on_records(self, peer: PeerId, message: Records, now: Micros) -> None:
+        """Entries of a read stream."""
         stream = self._streams.get(message.stream)
         if stream is not None:
             stream.on_records(message, now)
 
-    def _on_gap(self, peer: PeerId, message: ShardGap, now: Micros) -> None:
+    @handles(ShardGap)
+    def on_gap(self, peer: PeerId, message: ShardGap, now: Micros) -> None:
+        """Where a shard has nothing of a read stream."""
         stream = self._streams.get(message.stream)
         if stream is not None:
             stream.on_gap(message, now)
 
-    def _on_digested(self, peer: PeerId, message: Digested, now: Micros) -> None:
-        for digest in list(self._digests):
-            digest.on_digested(message, now)
-
-    def _on_shard_status(self, peer: PeerId, message: ShardStatus, now: Micros) -> None:
+    @handles(ShardStatus)
+    def on_shard_status(self, peer: PeerId, message: ShardStatus, now: Micros) -> None:
+        """Shards whose silence does not prove what it seems to."""
         if self.shard_statuses.take(peer, message):
             for stream in list(self._streams.values()):
                 stream.on_shard_statuses(self.shard_statuses, now)
@@ -325,15 +304,6 @@ class ClientSession:
             min_epoch=self.routes.epoch(log),
             deadline=deadline,
         )
-
-    def add_digest(self, reader: DigestMessages) -> None:
-        """From here on a machine that reads by DIGEST gets the answers."""
-        self._digests.append(reader)
-
-    def remove_digest(self, reader: DigestMessages) -> None:
-        """It has what it wanted."""
-        if reader in self._digests:
-            self._digests.remove(reader)
 
     def add_listener(self, listener: NodeStateListener) -> None:
         """Call it whenever the view of the cluster or the cluster file changes."""
@@ -446,7 +416,6 @@ class ClientSession:
         until = now + (self.settings.request_timeout_us if timeout_us is None else timeout_us)
 
         def done(status: Status, missing: list[ShardId], at: Micros) -> None:
-            self._trims.remove(request)
             if status is Status.OK:
                 keep(promise, None)
             else:
@@ -462,10 +431,9 @@ class ClientSession:
             links=self.links,
             timers=self.timers,
             rng=self.rng,
-            ids=self.ids,
+            requests=self.requests,
             settings=self.settings,
         )
-        self._trims.append(request)
         request.start(now)
 
     def writer(self, settings: WriterSettings, finder: FrameFinder) -> WriteStreams:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 
 from client.links import Links
 from client.settings import ClientSettings
@@ -13,6 +13,7 @@ from logdevice_py.core.machine import Rng, Timer, TimerWheel, backoff
 from logdevice_py.core.status import TRAITS, Status
 from logdevice_py.core.units import Micros
 from logdevice_py.protocol.messages import Trim, Trimmed
+from logdevice_py.protocol.requests import Requests
 
 
 class TrimRequest:
@@ -22,12 +23,12 @@ class TrimRequest:
         "_began",
         "_done",
         "_failed",
-        "_ids",
         "_links",
         "_log",
         "_lsn",
         "_missing",
         "_pauses",
+        "_requests",
         "_timer",
         "_timers",
         "_trail",
@@ -46,7 +47,7 @@ class TrimRequest:
         links: Links,
         timers: TimerWheel,
         rng: Rng,
-        ids: Iterator[int],
+        requests: Requests,
         settings: ClientSettings,
     ) -> None:
         """
@@ -59,7 +60,7 @@ class TrimRequest:
             links: where messages go.
             timers: the client's.
             rng: for pauses.
-            ids: of requests.
+            requests: of the client.
             settings: of the client.
         """
         self._log = log
@@ -71,7 +72,7 @@ class TrimRequest:
         self._done = done
         self._links = links
         self._timers = timers
-        self._ids = ids
+        self._requests = requests
         self._timer: Timer | None = None
         self._trail = Trail()
         self._began: Micros | None = None
@@ -86,27 +87,25 @@ class TrimRequest:
             self._finish(now)
             return
         for shard in missing:
-            if not self._missing[shard]:
-                self._missing[shard] = next(self._ids)
+            if self._missing[shard] not in self._requests:
+                self._missing[shard] = self._requests.ask_shard(shard, Trimmed, self._on_trimmed, once=False)
             self._links.send(
                 node_peer(shard), Trim(request_id=self._missing[shard], log=self._log, shard=shard, lsn=self._lsn)
             )
         self._timer = self._timers.at(min(now + next(self._pauses), self._until), self.start)
 
-    def on_trimmed(self, answer: Trimmed, now: Micros) -> bool:
-        """An answer; False when it is not for this request."""
-        if answer.log != self._log or self._missing.get(answer.shard) != answer.request_id:
-            return False
+    def _on_trimmed(self, answer: Trimmed, now: Micros) -> None:
+        if answer.log != self._log:
+            return
         if answer.status is Status.OK:
-            del self._missing[answer.shard]
+            self._requests.forget(self._missing.pop(answer.shard))
         else:
             self._trail.refused(format_shard(answer.shard), answer.status)
             if TRAITS[answer.status].retriable:
-                return True
+                return
             self._failed.add(answer.shard)
         if len(self._failed) == len(self._missing):
             self._finish(now)
-        return True
 
     def explain(self, now: Micros) -> str:
         """What the shards that did not do it say, and which are silent."""
@@ -117,6 +116,8 @@ class TrimRequest:
     def _finish(self, now: Micros) -> None:
         if self._timer is not None:
             self._timer.cancel()
+        for request in self._missing.values():
+            self._requests.forget(request)
         done, self._done = self._done, _ignore
         missing = list(self._missing)
         status = Status.OK if not missing else Status.PARTIAL if len(missing) < self.total else Status.FAILED

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import replace
 from typing import Final, Protocol
 
@@ -20,6 +20,7 @@ from logdevice_py.metadata.epoch_metadata import EpochInterval, EpochMetaData
 from logdevice_py.placement.copyset import CopysetSelector
 from logdevice_py.placement.failure_domains import FailureDomains
 from logdevice_py.placement.nodeset import select_nodeset
+from logdevice_py.protocol.requests import Requests
 from sequencer.epoch_store_calls import EpochStoreCalls
 from sequencer.frames import Answers
 from sequencer.metrics import SequencerMetrics
@@ -88,7 +89,7 @@ class SequencerContext:
         "placement_version",
         "recoveries",
         "releases",
-        "request_ids",
+        "requests",
         "rng",
         "settings",
         "store_timeouts",
@@ -107,7 +108,7 @@ class SequencerContext:
         rng: Rng,
         wall: WallClock,
         cluster: ClusterView,
-        request_ids: Iterator[int],
+        requests: Requests,
     ) -> None:
         self.node = node
         self.config = config
@@ -117,12 +118,12 @@ class SequencerContext:
         self.rng = rng
         self.wall = wall
         self.cluster = cluster
-        self.request_ids = request_ids
+        self.requests = requests
         self.metrics = SequencerMetrics()
         self.answers = Answers(outbox, self.metrics)
         self.releases: Releases
         self.recoveries: Recoveries
-        self.availability = StoreAvailability(config, settings, outbox, timers, cluster, self.metrics, request_ids)
+        self.availability = StoreAvailability(config, settings, outbox, timers, cluster, self.metrics, requests)
         self.store_timeouts = StoreTimeouts(settings, timers, self.metrics.store_latency)
         self.store_timers = StoreTimers(timers)
         self.epoch_store = EpochStoreCalls(settings, outbox, timers)

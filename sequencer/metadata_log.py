@@ -21,7 +21,7 @@ from epoch_store.interface import Result, UpdateMetadata
 from epoch_store.updaters import ToWritten
 from logdevice_py.core import marks
 from logdevice_py.core.entry import Constituent, EntryFlags, encode_body
-from logdevice_py.core.ids import Generation, LogId, NodeId, ShardId, data_log_of, metadata_log_of, node_of, node_peer
+from logdevice_py.core.ids import Generation, LogId, NodeId, ShardId, data_log_of, metadata_log_of, node_peer
 from logdevice_py.core.lsn import ESN_INVALID, ESN_MIN, LSN_INVALID, Epoch, Esn, Lsn, compose_lsn
 from logdevice_py.core.machine import Timer, backoff
 from logdevice_py.core.status import Status
@@ -161,12 +161,10 @@ class MetadataLogWrite:
         if self._appender is not None and message.lsn == self._appender.lsn:
             self._appender.on_stored(message, now)
 
-    def on_digested(self, message: Digested, now: Micros) -> None:
-        """A shard says what it has of the entry, if it was asked."""
-        if self._unconfirmed.get(message.shard) != message.request_id:
-            return
+    def _on_digested(self, message: Digested, now: Micros) -> None:
+        """A shard says what it has of the entry."""
         if any(entry.log == self.log and entry.lsn == self._lsn and entry.length for entry in message.entries):
-            del self._unconfirmed[message.shard]
+            self.context.requests.forget(self._unconfirmed.pop(message.shard))
             if not self._unconfirmed:
                 self._confirmed(now)
         elif all(each.status in (Status.OK, Status.REBUILDING) for each in message.ranges):
@@ -176,8 +174,9 @@ class MetadataLogWrite:
         """The connection to a node broke."""
         if self._appender is not None:
             self._appender.on_peer_down(node, now)
-        elif any(node_of(shard) == node for shard in self._unconfirmed):
-            self._store_anew(now)
+
+    def _on_lost(self, status: Status, now: Micros) -> None:
+        self._store_anew(now)
 
     def on_shard_slow(self, shard: ShardId, now: Micros) -> None:
         """A shard came onto the graylist."""
@@ -201,7 +200,12 @@ class MetadataLogWrite:
             self.context.busy.pop(self, None)
             return
         self.state = MetadataLogState.CONFIRMING
-        self._unconfirmed = {shard: next(self.context.request_ids) for shard in appender.copyset}
+        # a late answer is as good: the same question has the same id
+        requests = self.context.requests
+        self._unconfirmed = {
+            shard: requests.ask_shard(shard, Digested, self._on_digested, failed=self._on_lost, once=False)
+            for shard in appender.copyset
+        }
         self._questions = 0
         self._ask(now)
 
@@ -213,7 +217,6 @@ class MetadataLogWrite:
         self._questions += 1
         context, lsn = self.context, self._lsn
         for shard, request in self._unconfirmed.items():
-            # a late answer is as good: the same question has the same id
             ranges = [DigestRange(self.log, lsn, lsn, self.generations.get(shard, Generation(0)))]
             context.outbox.send(node_peer(shard), Digest(request_id=request, shard=shard, bytes_max=1, ranges=ranges))
         self._timer = context.timers.at(now + self._answer_timeout, self._ask)
@@ -228,6 +231,8 @@ class MetadataLogWrite:
 
     def _end_questions(self) -> None:
         self.context.busy.pop(self, None)
+        for request in self._unconfirmed.values():
+            self.context.requests.forget(request)
         self._unconfirmed.clear()
         if self._timer is not None:
             self._timer.cancel()

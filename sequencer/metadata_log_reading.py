@@ -13,11 +13,10 @@ from functools import partial
 
 from epoch_store.interface import ReadShardIdentity, Result, ShardIdentity
 from logdevice_py.core import marks
-from logdevice_py.core.ids import Generation, LogId, NodeId, PeerId, ShardId, data_log_of, node_of, shard_index_of
+from logdevice_py.core.ids import Generation, LogId, ShardId, data_log_of, node_of, shard_index_of
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros
 from logdevice_py.metadata.history import MetadataHistoryReader
-from logdevice_py.protocol.messages import Digested
 from sequencer.context import SequencerContext
 
 EmptyAnswer = Callable[[bool | None, Micros], None]
@@ -62,7 +61,7 @@ class MetadataLogReading:
             context.outbox,
             context.timers,
             context.rng,
-            context.request_ids,
+            context.requests,
             partial(self._on_read, done, bool(generations)),
             generations=generations,
         )
@@ -73,22 +72,10 @@ class MetadataLogReading:
         reader = self._readers.get(log)
         return [] if reader is None else reader.unanswered()
 
-    def on_digested(self, message: Digested, now: Micros) -> None:
-        """A shard answered with a part of a metadata log."""
-        for each in message.ranges:
-            reader = self._readers.get(data_log_of(each.log))
-            if reader is not None:
-                reader.on_digested(message, now)
-
     def on_config(self, now: Micros) -> None:
         """There is another cluster file."""
         for reader in list(self._readers.values()):
             reader.on_config(self._context.config, now)
-
-    def on_peer_down(self, node: NodeId, now: Micros) -> None:
-        """The connection to a node broke."""
-        for reader in list(self._readers.values()):
-            reader.on_peer_down(PeerId(node), now)
 
     def _on_read(self, done: EmptyAnswer, since_registered: bool, reader: MetadataHistoryReader, now: Micros) -> None:
         log = data_log_of(reader.log)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from itertools import count
-from typing import Any
+from typing import Final
 
 from epoch_store.interface import Result
 from logdevice_py.config.cluster import ClusterConfig
@@ -26,16 +25,13 @@ from logdevice_py.membership.cluster_view import ClusterView
 from logdevice_py.protocol.messages import (
     Append,
     AppendFlags,
-    Cleaned,
-    Digested,
     GetSeqState,
-    Mutated,
     NodeState,
-    SealChecked,
-    Sealed,
     SeqStateFlags,
     Stored,
 )
+from logdevice_py.protocol.requests import Requests
+from logdevice_py.protocol.routing import handlers_of, handles
 from sequencer.append_path import AppendPath
 from sequencer.context import SequencerContext, WallClock
 from sequencer.epoch_sequencer import EpochSequencer
@@ -72,17 +68,18 @@ class SequencerNode:
         rng: Rng,
         wall: WallClock,
         cluster: ClusterView,
+        requests: Requests,
         recovery_settings: RecoverySettings | None = None,
     ) -> None:
+        """
+        Args:
+            requests: of the process.
+        """
         self.node = node
         self.instance = instance
         self.sequencers: dict[LogId, Sequencer] = {}
         """Every log that was ever asked for here, to look at."""
-        # A later run of the node must not take an answer to an earlier run for its own.
-        self._request_ids = count((instance & 0xFFFFFFFF) << 31 | 1)
-        context = self.context = SequencerContext(
-            node, config, settings, outbox, timers, rng, wall, cluster, self._request_ids
-        )
+        context = self.context = SequencerContext(node, config, settings, outbox, timers, rng, wall, cluster, requests)
         self.recovery_cluster = NodeRecoveryCluster(context)
         """The event log tells it which shards' data is not whole."""
         self.recovery_metrics = RecoveryMetrics()
@@ -95,7 +92,7 @@ class SequencerNode:
             metrics=self.recovery_metrics,
             cluster=self.recovery_cluster,
             next_token=context.epoch_store.next_token,
-            request_ids=self._request_ids,
+            requests=requests,
         )
         context.recoveries = self.recoveries
         context.releases = Releases(node, self.sequencers, settings, outbox, timers, cluster)
@@ -105,16 +102,8 @@ class SequencerNode:
         self.idle_logs = IdleLogPasses(self.sequencers, self.start_recovery, context)
         self._metadata_logs = MetadataLogReading(context)
         self._wait_answers = WaitAnswers(self)
-        self._handlers: dict[type[Any], Callable[[PeerId, Any, Micros], None]] = {
-            Append: self._on_append,
-            Stored: self._on_stored,
-            GetSeqState: self._on_get_seq_state,
-            SealChecked: self._on_seal_checked,
-            Digested: self._on_digested,
-            Sealed: self._on_recovery_answer,
-            Mutated: self._on_recovery_answer,
-            Cleaned: self._on_recovery_answer,
-        }
+        self.routes: Final = handlers_of(self, self.recoveries)
+        """A handler for each message to the sequencers of this node."""
 
     @property
     def metrics(self) -> SequencerMetrics:
@@ -158,14 +147,6 @@ class SequencerNode:
 
     # Events
 
-    def on_message(self, peer: PeerId, message: Any, now: Micros) -> None:
-        """One of the messages that `handles`."""
-        self._handlers[type(message)](peer, message, now)
-
-    def handles(self) -> tuple[type[Any], ...]:
-        """The message classes that belong to this root."""
-        return tuple(self._handlers)
-
     def on_turn_end(self, now: Micros) -> None:
         """All events of the turn came: cut batches, send what was gathered."""
         self._appends.on_turn_end(now)
@@ -187,7 +168,6 @@ class SequencerNode:
         context.releases.on_peer_down(node)
         for busy in list(context.busy):
             busy.on_peer_down(node, now)
-        self._metadata_logs.on_peer_down(node, now)
         self.recoveries.on_peer_down(peer, now)
 
     def on_peer_up(self, peer: PeerId, now: Micros) -> None:
@@ -252,7 +232,8 @@ class SequencerNode:
 
     # Messages
 
-    def _on_append(self, peer: PeerId, append: Append, now: Micros) -> None:
+    @handles(Append, from_clients=True)
+    def on_append(self, peer: PeerId, append: Append, now: Micros) -> None:
         self.context.metrics.frames_received += 1
         sequencer = self.sequencers.get(append.log)
         if sequencer is None or sequencer.home_version != self.context.placement_version:
@@ -269,7 +250,9 @@ class SequencerNode:
             sequencer = found
         self._appends.on_append(sequencer, peer, append, now)
 
-    def _on_get_seq_state(self, peer: PeerId, message: GetSeqState, now: Micros) -> None:
+    @handles(GetSeqState, from_clients=True)
+    def on_get_seq_state(self, peer: PeerId, message: GetSeqState, now: Micros) -> None:
+        """Somebody asks how far a log is."""
         if message.flags & SeqStateFlags.EXPLAIN:
             self._wait_answers.answer(peer, message, now)
             return
@@ -317,7 +300,9 @@ class SequencerNode:
             sequencer.no_redirect_until = now + context.settings.no_redirect_us
         return sequencer
 
-    def _on_stored(self, peer: PeerId, message: Stored, now: Micros) -> None:
+    @handles(Stored)
+    def on_stored(self, peer: PeerId, message: Stored, now: Micros) -> None:
+        """The outcome of a STORE."""
         if message.shard >> 8 != peer:
             return
         log = message.log
@@ -330,27 +315,6 @@ class SequencerNode:
             sequencer = self.sequencers.get(data_log_of(log))
             if sequencer is not None:
                 sequencer.on_metadata_stored(message, now)
-
-    def _on_seal_checked(self, peer: PeerId, message: SealChecked, now: Micros) -> None:
-        if message.shard >> 8 != peer:
-            return
-        if not self.context.availability.on_probe_answer(message.request_id, message.shard):
-            self._seq_states.seal_checks.on_seal_checked(message, now)
-
-    def _on_digested(self, peer: PeerId, message: Digested, now: Micros) -> None:
-        if message.shard >> 8 != peer:
-            return
-        if message.ranges and is_metadata_log(message.ranges[0].log):
-            self._metadata_logs.on_digested(message, now)
-            sequencer = self.sequencers.get(data_log_of(message.ranges[0].log))
-            if sequencer is not None:
-                sequencer.on_metadata_digested(message, now)
-        else:
-            self.recoveries.on_message(peer, message, now)
-
-    def _on_recovery_answer(self, peer: PeerId, message: Any, now: Micros) -> None:
-        if message.shard >> 8 == peer:
-            self.recoveries.on_message(peer, message, now)
 
     # What sequencers tell
 

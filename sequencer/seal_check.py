@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from logdevice_py.config.location import Scope
 from logdevice_py.config.replication import ReplicationProperty
@@ -36,38 +37,31 @@ class _Check:
 class SealChecks:
     """The checks in progress; one a log at most."""
 
-    __slots__ = ("_asked", "_checks", "_context")
+    __slots__ = ("_checks", "_context")
 
     def __init__(self, context: SequencerContext) -> None:
         self._context = context
         self._checks: dict[LogId, _Check] = {}
-        self._asked: dict[int, _Check] = {}
 
     def start(self, sequencer: Sequencer, done: Callable[[bool, Micros], None], now: Micros) -> None:
         """Ask every shard; `done` is called when enough have answered, or with False at the deadline of requests."""
         log = sequencer.log
         check = self._checks[log] = _Check(sequencer, sequencer.epoch, done)
-        asked = []
+        deadline = now + self._context.settings.sequencer_state_timeout_us
         for shard in self._context.config.storage_shards():
-            request_id = next(self._context.request_ids)
-            self._asked[request_id] = check
-            asked.append(request_id)
+            request_id = self._context.requests.ask_shard(
+                shard, SealChecked, partial(self._on_seal_checked, check), deadline=deadline
+            )
             self._context.outbox.send(node_peer(shard), CheckSeal(request_id=request_id, shard=shard, logs=[log]))
 
         def expire(now: Micros) -> None:
-            for request_id in asked:
-                self._asked.pop(request_id, None)
             if self._checks.get(log) is check:
                 del self._checks[log]
                 check.done(False, now)
 
-        self._context.timers.at(now + self._context.settings.sequencer_state_timeout_us, expire)
+        self._context.timers.at(deadline, expire)
 
-    def on_seal_checked(self, message: SealChecked, now: Micros) -> None:
-        """A shard answered."""
-        check = self._asked.pop(message.request_id, None)
-        if check is None:
-            return
+    def _on_seal_checked(self, check: _Check, message: SealChecked, now: Micros) -> None:
         log = check.sequencer.log
         if self._checks.get(log) is not check:
             marks.hit("seal_check_outdated")  # what it says held before the present check began

@@ -15,7 +15,7 @@ from logdevice_py.core.lsn import EPOCH_INVALID, EPOCH_MIN, LSN_INVALID, Epoch, 
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros, Timestamp
 from logdevice_py.metadata.epoch_metadata import HISTORY_LONG, HISTORY_MAX, EpochMetaData
-from logdevice_py.protocol.messages import Append, Digested, Stored
+from logdevice_py.protocol.messages import Append, Stored
 from sequencer.activation import Activation, wanted_placement
 from sequencer.appender import Appender
 from sequencer.batching import OpenEntry
@@ -458,11 +458,6 @@ class Sequencer:
         """A shard answered a STORE of the metadata log."""
         if self._metadata_write is not None:
             self._metadata_write.on_stored(message, now)
-
-    def on_metadata_digested(self, message: Digested, now: Micros) -> None:
-        """A shard says what it has of the metadata log."""
-        if self._metadata_write is not None:
-            self._metadata_write.on_digested(message, now)
 
     def timestamp(self) -> Timestamp:
         """For the next entry: never below that of an earlier one, even if the clock was set back."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import partial
 from typing import Final
 
@@ -15,7 +15,8 @@ from logdevice_py.core.machine import Outbox, Timer, TimerWheel
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros
 from logdevice_py.membership.cluster_view import ClusterView
-from logdevice_py.protocol.messages import CheckSeal
+from logdevice_py.protocol.messages import CheckSeal, SealChecked
+from logdevice_py.protocol.requests import Requests
 from sequencer.metrics import SequencerMetrics
 from sequencer.settings import SequencerSettings
 
@@ -61,8 +62,7 @@ class StoreAvailability:
         "_cluster",
         "_metrics",
         "_outbox",
-        "_probes",
-        "_request_ids",
+        "_requests",
         "_settings",
         "_timers",
         "_usable",
@@ -78,7 +78,7 @@ class StoreAvailability:
         timers: TimerWheel,
         cluster: ClusterView,
         metrics: SequencerMetrics,
-        request_ids: Iterator[int],
+        requests: Requests,
     ) -> None:
         self.version = 0
         self._settings = settings
@@ -86,10 +86,9 @@ class StoreAvailability:
         self._timers = timers
         self._cluster = cluster
         self._metrics = metrics
-        self._request_ids = request_ids
+        self._requests = requests
         self._writable = frozenset(config.writable_shards())
         self._blocked: dict[ShardId, tuple[Reason, Timer]] = {}
-        self._probes: dict[int, ShardId] = {}
         self._usable: dict[ShardId, bool] = {}
 
     def use_settings(self, settings: SequencerSettings) -> None:
@@ -159,14 +158,9 @@ class StoreAvailability:
                     counts[Status.UNROUTABLE] += 1
         return max(sorted(counts), key=counts.__getitem__) if counts else Status.UNROUTABLE
 
-    def on_probe_answer(self, request_id: int, shard: ShardId) -> bool:
-        """SEAL_CHECKED: True when it answers a probe of ours."""
-        if self._probes.get(request_id) != shard:
-            return False
-        del self._probes[request_id]
-        if self.reason(shard) is Reason.PROBING:
-            self._unblock(shard)
-        return True
+    def _on_probe_answer(self, probing: tuple[Reason, Timer], answer: SealChecked, now: Micros) -> None:
+        if self._blocked.get(answer.shard) is probing:
+            self._unblock(answer.shard)
 
     def on_peer_down(self, node: NodeId, shards: int, now: Micros) -> None:
         """The connection to a node of that many shards broke."""
@@ -204,13 +198,11 @@ class StoreAvailability:
             del self._blocked[shard]
             self._changed()
             return
-        for request_id in [known for known, probed in self._probes.items() if probed == shard]:
-            del self._probes[request_id]
-        request_id = next(self._request_ids)
-        self._probes[request_id] = shard
+        due = now + self._settings.probe_retry_us
+        probing = self._blocked[shard] = (Reason.PROBING, self._timers.at(due, partial(self._on_expired, shard)))
+        answered = partial(self._on_probe_answer, probing)
+        request_id = self._requests.ask_shard(shard, SealChecked, answered, deadline=due)
         self._outbox.send(node_peer(shard), CheckSeal(request_id=request_id, shard=shard, logs=[]))
-        timer = self._timers.at(now + self._settings.probe_retry_us, partial(self._on_expired, shard))
-        self._blocked[shard] = (Reason.PROBING, timer)
 
     def _duration(self, reason: Reason) -> int:
         settings = self._settings

@@ -5,11 +5,11 @@ It knows no protocol rule. Which role a message is for follows from its type alo
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
+from client.session import ClientSession
 from epoch_store.interface import Result
 from logdevice_py.config.cluster import ClusterConfig, Roles
 from logdevice_py.core.ids import InstanceId, NodeId, PeerId, is_client
@@ -18,18 +18,20 @@ from logdevice_py.core.machine import Outbox, Rng, TimerWheel
 from logdevice_py.core.units import Micros
 from logdevice_py.membership.gossip import GossipMachine
 from logdevice_py.protocol import messages as m
+from logdevice_py.protocol.declare import CODEC_OF
+from logdevice_py.protocol.requests import Requests, ids_of_run
+from logdevice_py.protocol.routing import Handler, check_routes, declared, handlers_of, handles, merge
 from sequencer.context import WallClock
 from sequencer.node import SequencerNode
-from server.event_log.node_event_log import TO_EVENT_LOG, NodeRebuilding
+from sequencer.recovery.node_recoveries import NodeRecoveries
+from server.event_log.node_event_log import NodeRebuilding
 from server.node_settings import NodeSettings
 from storage_node.log_store.interface import Completion, Contents, DamageFound, Written
-from storage_node.node import StorageNode
+from storage_node.node import SHARD_HANDLERS, StorageNode
 
 
 class Role(Protocol):
     """What the sequencer root and the storage root have in common."""
-
-    def on_message(self, peer: PeerId, message: Any, now: Micros) -> None: ...
 
     def on_peer_up(self, peer: PeerId, now: Micros) -> None: ...
 
@@ -38,56 +40,6 @@ class Role(Protocol):
     def on_config(self, config: ClusterConfig, now: Micros) -> None: ...
 
     def on_turn_end(self, now: Micros) -> None: ...
-
-
-TO_STORAGE: frozenset[type] = frozenset(
-    {
-        m.Store,
-        m.Release,
-        m.Seal,
-        m.Digest,
-        m.Clean,
-        m.GetEpochRecoveryMetadata,
-        m.EpochRecoveryMetadata,
-        m.Start,
-        m.Window,
-        m.Stop,
-        m.Trim,
-        m.CheckSeal,
-        m.FindKey,
-        m.DataSize,
-        m.TrimPoints,
-        m.Compare,
-        m.Compared,
-        m.Fetch,
-        m.Fetched,
-        m.FetchMetadata,
-        m.MetadataFetched,
-        m.RebuildStore,
-        m.RebuildStored,
-        m.Digested,
-        m.SeqState,
-    }
-)
-TO_SEQUENCER: frozenset[type] = frozenset(
-    {m.Append, m.Stored, m.Mutated, m.Sealed, m.Cleaned, m.GetSeqState, m.SealChecked, m.Digested}
-)
-"""Some answers are to questions that several ask, as those to DIGEST and GET_SEQ_STATE. Request ids are unique within a node, so each takes its own."""
-FROM_CLIENTS: frozenset[type] = frozenset(
-    {m.Append, m.GetSeqState, m.Start, m.Window, m.Stop, m.Trim, m.Digest, m.FindKey, m.DataSize}
-)
-"""What a client may send; anything else from one is dropped and counted."""
-
-
-Handler = Callable[[PeerId, Any, Micros], None]
-
-
-def _to_each(handlers: Sequence[Handler]) -> Handler:
-    def hand(peer: PeerId, message: Any, now: Micros) -> None:
-        for handler in handlers:
-            handler(peer, message, now)
-
-    return hand
 
 
 @dataclass(slots=True)
@@ -134,8 +86,7 @@ class Node:
             rng=rng,
             generations=generations,
         )
-        # request ids of two runs of a node differ, so that a late answer to an earlier run is not taken for one to this
-        request_ids = itertools.count((instance & 0xFFFFFFFF) << 31 | 1)
+        requests = self.requests = Requests(ids_of_run(instance), timers)
         self.sequencer: SequencerNode | None = None
         if Roles.SEQUENCER in config.nodes[node].roles:
             self.sequencer = SequencerNode(
@@ -148,6 +99,7 @@ class Node:
                 rng,
                 wall,
                 self.gossip,
+                requests,
                 settings.recovery,
             )
         self.storage: StorageNode | None = None
@@ -160,8 +112,8 @@ class Node:
                 timers,
                 rng,
                 self.gossip,
+                requests,
                 contents,
-                request_ids=request_ids,
                 wall=wall,
             )
         self._roles: list[Role] = [role for role in (self.sequencer, self.storage) if role is not None]
@@ -175,7 +127,7 @@ class Node:
                 outbox,
                 timers,
                 rng,
-                request_ids,
+                requests,
                 generations,
                 self.sequencer,
                 self.storage,
@@ -186,14 +138,15 @@ class Node:
         self._seen_version = self.gossip.version
         self._routes = self._make_routes()
 
-    def _make_routes(self) -> dict[type, Handler]:
-        takers: dict[type, list[Handler]] = {m.Gossip: [self._on_gossip]}
-        parts = ((self.sequencer, TO_SEQUENCER), (self.storage, TO_STORAGE), (self.rebuilding, TO_EVENT_LOG))
-        for part, kinds in parts:
-            if part is not None:
-                for kind in kinds:
-                    takers.setdefault(kind, []).append(part.on_message)
-        return {kind: handlers[0] if len(handlers) == 1 else _to_each(handlers) for kind, handlers in takers.items()}
+    def _make_routes(self) -> dict[type[Any], Handler]:
+        parts = [handlers_of(self, self.requests)]
+        if self.sequencer is not None:
+            parts.append(self.sequencer.routes)
+        if self.storage is not None:
+            parts.append(self.storage.make_routes())
+        if self.rebuilding is not None:
+            parts.append(handlers_of(self.rebuilding))
+        return merge(*parts)
 
     def start(self, now: Micros) -> None:
         """Begin to gossip and to work."""
@@ -205,12 +158,14 @@ class Node:
         """Hand a message to the role that it is for."""
         kind = type(message)
         route = self._routes.get(kind)
-        if route is None or (peer < 0 and kind not in FROM_CLIENTS):
+        if route is None or (peer < 0 and kind not in _FROM_CLIENTS):
             self.metrics.misdirected += 1
             return
         route(peer, message, now)
 
-    def _on_gossip(self, peer: PeerId, message: m.Gossip, now: Micros) -> None:
+    @handles(m.Gossip)
+    def on_gossip(self, peer: PeerId, message: m.Gossip, now: Micros) -> None:
+        """What another node knows of all nodes."""
         if PeerId(message.node) == peer:
             self.gossip.on_gossip(message, now)
         else:
@@ -235,6 +190,8 @@ class Node:
         self._clients.discard(peer)
         if refused and not is_client(peer):
             self.gossip.on_refused(NodeId(peer), now)
+        # Before the roles: what they ask because of this loss is not lost with it.
+        self.requests.on_peer_down(peer, now)
         for role in self._roles:
             role.on_peer_down(peer, now)
         if self.rebuilding is not None and not is_client(peer):
@@ -312,3 +269,10 @@ class Node:
         self.gossip.leave(now)
         for client in sorted(self._clients, reverse=True):
             self._outbox.send(client, m.Shutdown(reason=False))
+
+
+_HANDLERS: Final = (Node, Requests, SequencerNode, NodeRecoveries, NodeRebuilding, *SHARD_HANDLERS)
+_FROM_CLIENTS: Final = frozenset(kind for kind, method in declared(*_HANDLERS).items() if method.from_clients)
+"""What a client may send; anything else from one is dropped and counted."""
+# HELLO and ACK belong to the connection; SHUTDOWN announces that it ends, which its end tells as well.
+check_routes(CODEC_OF, _HANDLERS, (ClientSession, Requests), elsewhere=(m.Hello, m.Ack, m.Shutdown))

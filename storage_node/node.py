@@ -19,33 +19,17 @@ from logdevice_py.membership.cluster_view import ClusterView
 from logdevice_py.metadata.history import MetadataHistoryReader
 from logdevice_py.protocol.messages import (
     CheckSeal,
-    Clean,
-    Compare,
-    Compared,
     DataSize,
-    Digest,
-    Digested,
-    EpochRecoveryMetadata,
-    Fetch,
-    Fetched,
-    FetchMetadata,
     FindKey,
     GetEpochRecoveryMetadata,
-    MetadataFetched,
-    RebuildStore,
-    RebuildStored,
-    Release,
-    Seal,
-    SeqState,
     Start,
     Started,
-    Stop,
     Store,
     Trim,
     Trimmed,
-    TrimPoints,
-    Window,
 )
+from logdevice_py.protocol.requests import Requests
+from logdevice_py.protocol.routing import Handler, handlers_of, handles
 from storage_node.epochs.clean import CleanHandler
 from storage_node.epochs.digest import DigestHandler
 from storage_node.epochs.purge import (
@@ -79,9 +63,6 @@ from storage_node.shard import Shard
 from storage_node.writing.store import StoreHandler, store_answer
 
 _LOGS_AT_A_TIME: Final = 256
-REQUEST_ID_BIT: Final = 1 << 63
-"""Set in every request id of the storage part: the sequencers of the same node ask some of the same questions (DIGEST), with ids of their own,
-and every answer is shown to both."""
 
 
 class ShardMachines:
@@ -114,21 +95,20 @@ class ShardMachines:
         self,
         shard: Shard,
         start_reader: StartHistoryReader,
-        request_ids: Iterator[int],
         cluster: ClusterView,
         wall: Callable[[], Timestamp] | None,
     ) -> None:
         self.shard = shard
-        self.purges = PurgeQueue(shard, start_reader, request_ids, self._clean_moved)
+        self.purges = PurgeQueue(shard, start_reader, self._clean_moved)
         self.release = ReleaseHandler(shard, self.purges)
         self.clean = CleanHandler(shard, self.purges, self._clean_moved)
         self.seal = SealHandler(shard)
-        self.repairs = RepairQueue(shard, cluster, start_reader, request_ids)
+        self.repairs = RepairQueue(shard, cluster, start_reader)
         self.store = StoreHandler(shard, self.release.release, self.repairs)
-        self.scrubber = Scrubber(shard, self.repairs, start_reader, request_ids, wall)
+        self.scrubber = Scrubber(shard, self.repairs, start_reader, wall)
         self.copies = CopiesHandler(shard, self.repairs.found_damage)
         self.metadata_copies = MetadataCopiesHandler(shard, self.repairs.found_damage)
-        self.metadata_resync = MetadataResync(shard, request_ids, cluster, self.repairs.store_begins)
+        self.metadata_resync = MetadataResync(shard, cluster, self.repairs.store_begins)
         self.digest = DigestHandler(shard, self.repairs.found_damage)
         self.catchup = CatchupQueue(shard, self.repairs.found_damage)
         self.trim = TrimHandler(shard)
@@ -139,6 +119,20 @@ class ShardMachines:
         self.retention = None if wall is None else Retention(shard, self.trim, clock)
         self.rebuild_store: RebuildStoreHandler | None = None
         self.donor: ShardDonor | None = None
+
+    def routes(self) -> dict[type[Any], Handler]:
+        """A handler for each message to the shard."""
+        return handlers_of(self, *(getattr(self, name) for name in self.__slots__))
+
+    @handles(CheckSeal)
+    def on_check_seal(self, peer: PeerId, message: CheckSeal, now: Micros) -> None:
+        """A sequencer asks who sealed logs here."""
+        check_seals(self.shard, peer, message)
+
+    @handles(GetEpochRecoveryMetadata)
+    def on_get_epoch_recovery_metadata(self, peer: PeerId, message: GetEpochRecoveryMetadata, now: Micros) -> None:
+        """A shard asks how epochs ended."""
+        answer_epoch_recovery_metadata(self.shard, peer, message)
 
     def enable_rebuilding(self, context: DonorContext) -> None:
         """Take copies from donors, and be one."""
@@ -195,6 +189,24 @@ def _other_storage_nodes(shard: Shard) -> set[NodeId]:
     return {node_of(each) for each in shard.config.storage_shards()} - {node_of(shard.shard)}
 
 
+SHARD_HANDLERS: Final = (
+    ShardMachines,
+    StoreHandler,
+    ReleaseHandler,
+    SealHandler,
+    DigestHandler,
+    CleanHandler,
+    CatchupQueue,
+    CopiesHandler,
+    MetadataCopiesHandler,
+    TrimHandler,
+    LookUpHandler,
+    TrimExchange,
+    RebuildStoreHandler,
+)
+"""The machines of a shard that handle messages."""
+
+
 class StorageNode:
     """Root of the storage part of one node.
 
@@ -202,8 +214,7 @@ class StorageNode:
         shards: what each shard of the node holds, as its store was loaded.
         cluster: consulted by donors, and by who gives up removed logs; purges ask every shard that may know, alive or not.
         start_reader: begins to read a log's metadata history; None: from the metadata nodeset.
-        request_ids: for the questions of purges, below 2^63; different in every run of the node, so that a late answer to an
-            earlier run is not taken for one to this.
+        requests: of the process.
         wall: the node's wall clock; None: records are kept for ever.
     """
 
@@ -216,10 +227,10 @@ class StorageNode:
         timers: TimerWheel,
         rng: Rng,
         cluster: ClusterView,
+        requests: Requests,
         shards: Sequence[Contents],
         *,
         start_reader: StartHistoryReader | None = None,
-        request_ids: Iterator[int] | None = None,
         wall: Callable[[], Timestamp] | None = None,
     ) -> None:
         self.node = node
@@ -231,36 +242,14 @@ class StorageNode:
         self._cluster = cluster
         self.rebuilding: DonorContext | None = None
         tokens = itertools.count(1)
-        ids = itertools.count(1) if request_ids is None else request_ids
-        self._request_ids = (number | REQUEST_ID_BIT for number in ids)
+        self._requests = requests
         reader = self._read_history = self._start_reader if start_reader is None else start_reader
         self._readers: list[MetadataHistoryReader] = []
         self.shards: dict[ShardId, ShardMachines] = {}
         for contents in shards:
-            shard = Shard(contents, config, settings, outbox, timers, rng, tokens, self.metrics)
+            shard = Shard(contents, config, settings, outbox, timers, rng, tokens, self.metrics, requests)
             assert contents.marker.node == node, (contents.marker.shard, node)
-            self.shards[shard.shard] = ShardMachines(shard, reader, self._request_ids, cluster, wall)
-        self._handlers: dict[type[Any], Callable[[ShardMachines, PeerId, Any, Micros], None]] = {
-            Store: lambda m, peer, message, now: m.store.on_store(peer, message, now),
-            Release: lambda m, peer, message, now: m.release.on_release(message, now),
-            Seal: lambda m, peer, message, now: m.seal.on_seal(peer, message, now),
-            Digest: lambda m, peer, message, now: m.digest.on_digest(peer, message, now),
-            Clean: lambda m, peer, message, now: m.clean.on_clean(peer, message, now),
-            Start: lambda m, peer, message, now: m.catchup.on_start(peer, message, now),
-            Window: lambda m, peer, message, now: m.catchup.on_window(peer, message),
-            Stop: lambda m, peer, message, now: m.catchup.on_stop(peer, message),
-            Compare: lambda m, peer, message, now: m.copies.on_compare(peer, message, now),
-            Fetch: lambda m, peer, message, now: m.copies.on_fetch(peer, message, now),
-            FetchMetadata: lambda m, peer, message, now: m.metadata_copies.on_fetch_metadata(peer, message, now),
-            Trim: lambda m, peer, message, now: m.trim.on_trim(peer, message, now),
-            FindKey: lambda m, peer, message, now: m.look_up.on_find(peer, message, now),
-            DataSize: lambda m, peer, message, now: m.look_up.on_data_size(peer, message, now),
-            TrimPoints: lambda m, peer, message, now: m.trim_exchange.on_trim_points(message, now),
-            CheckSeal: lambda m, peer, message, now: check_seals(m.shard, peer, message),
-            GetEpochRecoveryMetadata: lambda m, peer, message, now: answer_epoch_recovery_metadata(
-                m.shard, peer, message
-            ),
-        }
+            self.shards[shard.shard] = ShardMachines(shard, reader, cluster, wall)
 
     def use_settings(self, settings: StorageSettings) -> None:
         """Other settings hold; what was sized when a shard was opened stays as it is."""
@@ -279,17 +268,12 @@ class StorageNode:
             self._timers,
             self._rng,
             self._cluster,
-            self._request_ids,
+            self._requests,
             self._read_history,
             ask_sequencer,
         )
         for machines in self.shards.values():
             machines.enable_rebuilding(self.rebuilding)
-        self._handlers[RebuildStore] = self._on_rebuild_store
-
-    def _on_rebuild_store(self, machines: ShardMachines, peer: PeerId, message: RebuildStore, now: Micros) -> None:
-        assert machines.rebuild_store is not None
-        machines.rebuild_store.on_rebuild_store(peer, message, now)
 
     def on_rebuilding_set(self, state: RebuildingSet, now: Micros) -> None:
         """The event log says something else than before."""
@@ -299,59 +283,23 @@ class StorageNode:
                 if machines.donor is not None:
                     machines.donor.on_set(state, now)
 
-    @property
-    def message_types(self) -> frozenset[type[Any]]:
-        """The messages that `on_message` takes."""
-        return frozenset(
-            (
-                *self._handlers,
-                Digested,
-                EpochRecoveryMetadata,
-                Compared,
-                Fetched,
-                MetadataFetched,
-                SeqState,
-                RebuildStore,
-                RebuildStored,
-            )
-        )
+    def make_routes(self) -> dict[type[Any], Handler]:
+        """A handler for each message that is for a shard of this node."""
+        routes: dict[type[Any], dict[ShardId, Handler]] = {}
+        for shard, machines in self.shards.items():
+            for kind, handler in machines.routes().items():
+                routes.setdefault(kind, {})[shard] = handler
+        return {kind: self._to_shard(handlers) for kind, handlers in routes.items()}
 
-    def on_message(self, peer: PeerId, message: Any, now: Micros) -> None:
-        """A message for one of the shards, or an answer to one of them."""
-        handler = self._handlers.get(type(message))
-        if handler is not None:
-            machines = self.shards.get(message.shard)
-            if machines is None:
+    def _to_shard(self, handlers: dict[ShardId, Handler]) -> Handler:
+        def hand(peer: PeerId, message: Any, now: Micros) -> None:
+            handler = handlers.get(message.shard)
+            if handler is None:
                 self._not_storage(peer, message)
             else:
-                handler(machines, peer, message, now)
-        elif type(message) is Digested:
-            for machines in self.shards.values():
-                machines.purges.on_digested(message, now)
-                machines.repairs.on_digested(message, now)
-                machines.scrubber.on_digested(message, now)
-                if machines.donor is not None:
-                    machines.donor.on_digested(message, now)
-        elif type(message) is Compared:
-            for machines in self.shards.values():
-                machines.scrubber.on_compared(message, now)
-        elif type(message) is Fetched:
-            for machines in self.shards.values():
-                machines.repairs.on_fetched(message, now)
-        elif type(message) is MetadataFetched:
-            for machines in self.shards.values():
-                machines.metadata_resync.on_metadata_fetched(message, now)
-        elif type(message) is SeqState:
-            for machines in self.shards.values():
-                machines.repairs.on_seq_state(message, now)
-        elif type(message) is EpochRecoveryMetadata:
-            for machines in self.shards.values():
-                machines.purges.on_recovery_metadata(message, now)
-        elif type(message) is RebuildStored:
-            if self.rebuilding is not None:
-                self.rebuilding.requests.on_rebuild_stored(message, now)
-        elif type(message) is not RebuildStore:
-            raise AssertionError(f"{type(message).__name__} is not for storage nodes")
+                handler(peer, message, now)
+
+        return hand
 
     def on_turn_end(self, now: Micros) -> None:
         """Everything of the turn has been handed in."""
@@ -364,14 +312,6 @@ class StorageNode:
             machines.catchup.on_peer_down(peer)
             machines.digest.on_peer_down(peer)
             machines.look_up.on_peer_down(peer)
-            machines.purges.on_peer_down(peer, now)
-            machines.repairs.on_peer_down(peer, now)
-            machines.scrubber.on_peer_down(peer, now)
-            machines.metadata_resync.on_peer_down(peer, now)
-            if machines.donor is not None:
-                machines.donor.on_peer_down(peer, now)
-        if self.rebuilding is not None:
-            self.rebuilding.requests.on_peer_down(peer, now)
 
     def on_peer_up(self, peer: PeerId, now: Micros) -> None:
         """A node can be reached again."""
@@ -469,7 +409,7 @@ class StorageNode:
             self._out,
             self._timers,
             self._rng,
-            self._request_ids,
+            self._requests,
             lambda reader, now: done(reader.history, reader.authoritative, now),
         )
         self._readers = [each for each in self._readers if each.is_reading]

@@ -22,6 +22,7 @@ from logdevice_py.core.machine import Outbox, Rng, TimerWheel
 from logdevice_py.core.marks import hit
 from logdevice_py.core.status import CorruptEntryError, LogDeviceError, Status
 from logdevice_py.core.units import Micros
+from logdevice_py.protocol.requests import Requests
 from storage_node.epochs.recovery_stores import RecoveryStores
 from storage_node.log_state import LogState
 from storage_node.log_store.identity import PreviousEnd
@@ -64,6 +65,7 @@ class Shard:
         rng: Rng,
         tokens: Iterator[int],
         metrics: StorageMetrics,
+        requests: Requests,
     ) -> None:
         self.shard: Final[ShardId] = contents.marker.shard
         self.generation: Final[Generation] = contents.marker.generation
@@ -78,6 +80,8 @@ class Shard:
         self.timers: Final = timers
         self.rng: Final = rng
         self.metrics: Final = metrics
+        self.requests: Final = requests
+        """Of the whole process."""
         self.failed = False
         """A write, sync or read has failed: for good, until the shard is opened again."""
         self.stopping = False

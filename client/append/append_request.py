@@ -11,7 +11,9 @@ connection breaks, and fails with `maybe_applied`.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
+from functools import partial
 from itertools import islice
 
 from client.append.append_frame import AppendFrame, FrameState
@@ -39,6 +41,7 @@ from logdevice_py.protocol.messages import (
     GetSeqState,
     SeqState,
 )
+from logdevice_py.protocol.requests import Requests
 
 _NOT_REPLICATED = int(AppendedFlags.NOT_REPLICATED)
 _SYNC = int(AppendFlags.SYNC)
@@ -75,6 +78,7 @@ class AppendRequests:
         "_logs",
         "_metrics",
         "_probes",
+        "_requests",
         "_rng",
         "_routes",
         "_settings",
@@ -89,7 +93,7 @@ class AppendRequests:
         links: Links,
         timers: TimerWheel,
         rng: Rng,
-        ids: Iterator[int],
+        requests: Requests,
         *,
         settings: ClientSettings,
         metrics: ClientMetrics,
@@ -100,14 +104,16 @@ class AppendRequests:
         self._links = links
         self._timers = timers
         self._rng = rng
-        self._ids = ids
+        self._requests = requests
+        self._ids = requests.ids
         self._settings = settings
         self._metrics = metrics
         self._logs: dict[LogId, _LogAppends] = {}
         self._dirty: list[LogId] = []
         self._frames: dict[int, AppendFrame] = {}
         self._sweep: Timer | None = None
-        self._probes: dict[int, LogId] = {}
+        self._probes: deque[int] = deque()
+        """The latest, answered or not."""
         self.named: dict[int | str, OpenAppends] = {}
         """What further records of this turn may join that have the client's append timeout, by what the caller named the log."""
 
@@ -252,15 +258,12 @@ class AppendRequests:
             self._fail(frame, answer.status, maybe_applied=False)
         return True
 
-    def on_seq_state(self, peer: PeerId, answer: SeqState) -> None:
-        """An answer, perhaps to a probe: a node that sequences the log itself gets the appends to come."""
-        log = self._probes.pop(answer.request_id, None)
-        if log is None or answer.status is not Status.OK:
-            return
-        if answer.epoch >= self._routes.epoch(log):
+    def _on_probe_answer(self, log: LogId, node: NodeId, answer: SeqState, now: Micros) -> None:
+        """A node that sequences the log itself gets the appends to come."""
+        if answer.status is Status.OK and answer.epoch >= self._routes.epoch(log):
             marks.hit("client_probe_found_sequencer")
             self._routes.saw_epoch(log, answer.epoch)
-            self._routes.learned(log, NodeId(peer))
+            self._routes.learned(log, node)
 
     def on_peer_down(self, peer: PeerId, was_up: bool, now: Micros) -> None:
         """A connection broke, or could not be made."""
@@ -488,11 +491,11 @@ class AppendRequests:
             return
         marks.hit("client_append_probe")
         self._metrics.probes_sent += 1
-        probe = GetSeqState(request_id=next(self._ids), log=log, flags=0, min_epoch=epoch_of(0))
-        while len(self._probes) >= _PROBES_MAX:
-            del self._probes[next(iter(self._probes))]
-        self._probes[probe.request_id] = log
-        self._links.send(PeerId(node), probe)
+        if len(self._probes) == _PROBES_MAX:
+            self._requests.forget(self._probes.popleft())
+        request_id = self._requests.ask(PeerId(node), SeqState, partial(self._on_probe_answer, log, node))
+        self._probes.append(request_id)
+        self._links.send(PeerId(node), GetSeqState(request_id=request_id, log=log, flags=0, min_epoch=epoch_of(0)))
 
     @property
     def in_flight(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from client.append.router import Router, Routes
@@ -17,6 +17,7 @@ from logdevice_py.core.machine import Rng, Timer, TimerWheel, backoff
 from logdevice_py.core.status import TRAITS, Status
 from logdevice_py.core.units import Micros
 from logdevice_py.protocol.messages import AppendFlags, GetSeqState, SeqState, SeqStateFlags
+from logdevice_py.protocol.requests import Requests
 
 _FINAL = frozenset({Status.NOTFOUND, Status.INVALID_PARAM, Status.NOTSUPPORTED, Status.DISABLED})
 
@@ -110,16 +111,13 @@ class SeqStateRequest:
         """The answer is not wanted any more."""
         self._finish()
 
-    def on_answer(self, peer: PeerId, answer: SeqState, now: Micros) -> None:
-        """SEQ_STATE with this request's id."""
-        if NodeId(peer) != self.node:
-            return
+    def _on_answer(self, answer: SeqState, now: Micros) -> None:
         routes = self._owner.routes
         if answer.epoch:
             routes.saw_epoch(self.log, answer.epoch)
         if answer.status is Status.OK:
             if answer.epoch >= self.min_epoch and self.accept(answer):
-                routes.learned(self.log, NodeId(peer))
+                routes.learned(self.log, self.node)
                 self._finish()
                 self._done(answer, now)
             else:
@@ -138,11 +136,6 @@ class SeqStateRequest:
                 self._owner.inquiries.ask(self.log, self.node, now)
             self._pause(answer.status, now)
 
-    def on_peer_down(self, peer: PeerId, now: Micros) -> None:
-        """The question or its answer may be lost."""
-        if self.state is QuestionState.ASKED and NodeId(peer) == self.node:
-            self._pause(Status.CONNFAILED, now)
-
     def _ask(self, node: NodeId, now: Micros) -> None:
         self._forget_id()
         self.state = QuestionState.ASKED
@@ -155,7 +148,9 @@ class SeqStateRequest:
             flags |= SeqStateFlags.REACTIVATE_IF_PREEMPTED
         settings = self._owner.settings
         self._at(now + min(settings.unanswered_us, settings.attempt_us), self._inquire)
-        self.request_id = self._owner.new_id(self)
+        self.request_id = self._owner.requests.ask(
+            PeerId(node), SeqState, self._on_answer, failed=lambda status, at: self._pause(Status.CONNFAILED, at)
+        )
         self._owner.links.send(
             PeerId(node),
             GetSeqState(request_id=self.request_id, log=self.log, flags=int(flags), min_epoch=self.min_epoch),
@@ -224,7 +219,7 @@ class SeqStateRequest:
         self._timer = self._owner.timers.at(deadline, handler)
 
     def _forget_id(self) -> None:
-        self._owner.forget_id(self.request_id)
+        self._owner.requests.forget(self.request_id)
         self.request_id = 0
 
     def _finish(self) -> None:
@@ -241,7 +236,7 @@ def _any(_: SeqState) -> bool:
 class SeqStateRequests:
     """The questions of one client that are under way."""
 
-    __slots__ = ("_asked", "_ids", "inquiries", "links", "rng", "routes", "settings", "timers")
+    __slots__ = ("inquiries", "links", "requests", "rng", "routes", "settings", "timers")
 
     def __init__(
         self,
@@ -249,7 +244,7 @@ class SeqStateRequests:
         links: Links,
         timers: TimerWheel,
         rng: Rng,
-        ids: Iterator[int],
+        requests: Requests,
         settings: ClientSettings,
         inquiries: Inquiries,
     ) -> None:
@@ -259,8 +254,7 @@ class SeqStateRequests:
         self.timers = timers
         self.rng = rng
         self.settings = settings
-        self._ids = ids
-        self._asked: dict[int, SeqStateRequest] = {}
+        self.requests = requests
 
     def ask(
         self,
@@ -287,26 +281,3 @@ class SeqStateRequests:
         request = SeqStateRequest(self, log, flags, min_epoch, deadline, done, accept, now)
         request.start(now)
         return request
-
-    def on_seq_state(self, peer: PeerId, answer: SeqState, now: Micros) -> bool:
-        """An answer; False when it is not for a question of ours."""
-        request = self._asked.get(answer.request_id)
-        if request is None:
-            return False
-        request.on_answer(peer, answer, now)
-        return True
-
-    def on_peer_down(self, peer: PeerId, now: Micros) -> None:
-        """A connection broke or a dial failed."""
-        for request in list(self._asked.values()):
-            request.on_peer_down(peer, now)
-
-    def new_id(self, request: SeqStateRequest) -> int:
-        """Register a try."""
-        request_id = next(self._ids)
-        self._asked[request_id] = request
-        return request_id
-
-    def forget_id(self, request_id: int) -> None:
-        """Answers to that try are not wanted any more."""
-        self._asked.pop(request_id, None)

@@ -91,7 +91,7 @@ class FindRequest:
     def start(self, now: Micros) -> None:
         """Ask."""
         self._survey = ShardSurvey(
-            self._ground, self._parts.present, self._ask, self._suffices, self._until, self._on_answers
+            self._ground, self._parts.present, KeyFound, self._ask, self._suffices, self._until, self._on_answers
         )
         self._survey.start(now)
 
@@ -110,10 +110,6 @@ class FindRequest:
     def _suffices(self, answers: Mapping[ShardId, KeyFound]) -> bool:
         trimmed = max((answer.trim_point for answer in answers.values()), default=LSN_INVALID)
         return enough(self._parts, answers, max(trimmed, self._first - 1))
-
-    def on_answer(self, answer: KeyFound, now: Micros) -> bool:
-        """KEY_FOUND; False when it is not for this request."""
-        return self._survey is not None and answer.log == self._log and self._survey.on_answer(answer, now)
 
     def explain(self, now: Micros) -> str:
         """Why it is not known."""

@@ -10,24 +10,15 @@ from logdevice_py.core.ids import LogId, ShardId
 from logdevice_py.core.lsn import Lsn
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import Micros, Timestamp
-from logdevice_py.protocol.messages import DataSized, KeyFound
 
 
 class LookUps:
-    """Begins look-ups and hands them their answers."""
+    """Begins look-ups."""
 
-    __slots__ = ("_ground", "_requests")
+    __slots__ = ("_ground",)
 
     def __init__(self, ground: SurveyGround) -> None:
         self._ground = ground
-        self._requests: list[FindRequest | SizeRequest] = []
-
-    def on_answer(self, answer: KeyFound | DataSized, now: Micros) -> None:
-        """What a shard answered."""
-        kind = FindRequest if isinstance(answer, KeyFound) else SizeRequest
-        for request in list(self._requests):
-            if type(request) is kind and request.on_answer(answer, now):  # type: ignore[arg-type]
-                return
 
     def find(
         self, log: LogId, parts: LogParts, target: FindTarget, last: Lsn, promise: Promise, now: Micros, timeout_us: int
@@ -35,11 +26,9 @@ class LookUps:
         """Look for a target up to `last`; the promise gets a `FoundPlace`, or PARTIAL when too few shards answered."""
 
         def done(found: FoundPlace | list[ShardId], at: Micros) -> None:
-            self._requests.remove(request)
             _tell(promise, found, request, at)
 
         request = FindRequest(self._ground, log, parts, target, last, now + timeout_us, done)
-        self._requests.append(request)
         request.start(now)
         return request
 
@@ -56,19 +45,15 @@ class LookUps:
         """Estimate the bytes of a log; the promise gets them, or PARTIAL when too few shards answered."""
 
         def done(found: int | list[ShardId], at: Micros) -> None:
-            self._requests.remove(request)
             _tell(promise, found, request, at)
 
         request = SizeRequest(self._ground, log, parts, first, last, now + timeout_us, done)
-        self._requests.append(request)
         request.start(now)
         return request
 
     def cancel(self, request: FindRequest | SizeRequest) -> None:
         """Nobody waits for it; harmless when it was answered."""
-        if request in self._requests:
-            request.cancel()
-            self._requests.remove(request)
+        request.cancel()
 
 
 def _tell(

@@ -34,6 +34,7 @@ class SizeRequest:
         self._survey = ShardSurvey(
             ground,
             parts.present,
+            DataSized,
             self._ask,
             parts.answered,
             until,
@@ -47,10 +48,6 @@ class SizeRequest:
 
     def _ask(self, shard: ShardId, request_id: int) -> DataSize:
         return DataSize(request_id=request_id, shard=shard, log=self._log, first=self._first, last=self._last)
-
-    def on_answer(self, answer: DataSized, now: Micros) -> bool:
-        """DATA_SIZED; False when it is not for this request."""
-        return answer.log == self._log and self._survey.on_answer(answer, now)
 
     def explain(self, now: Micros) -> str:
         """Why it is not known."""

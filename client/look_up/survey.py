@@ -18,6 +18,7 @@ from logdevice_py.core.status import TRAITS, Status
 from logdevice_py.core.units import Micros
 from logdevice_py.metadata.epoch_metadata import EpochInterval
 from logdevice_py.placement.failure_domains import Authority, FailureDomains, FMajority
+from logdevice_py.protocol.requests import Requests
 
 _PAUSE_US: Final = 20_000
 """Before a shard is asked again that did not know enough: it hears how far the log is released with the next RELEASE."""
@@ -30,7 +31,7 @@ class SurveyGround:
     links: Links
     timers: TimerWheel
     rng: Rng
-    ids: Iterator[int]
+    requests: Requests
     settings: ClientSettings
 
 
@@ -131,6 +132,7 @@ class ShardSurvey:
         "_grace",
         "_grace_us",
         "_ground",
+        "_kind",
         "_pauses",
         "_requests",
         "_timer",
@@ -142,6 +144,7 @@ class ShardSurvey:
         self,
         ground: SurveyGround,
         shards: Sequence[ShardId],
+        kind: type[Any],
         ask: Callable[[ShardId, int], Any],
         enough: Callable[[Mapping[ShardId, Any]], bool],
         until: int,
@@ -153,6 +156,7 @@ class ShardSurvey:
         Args:
             ground: the client's.
             shards: whom to ask.
+            kind: the class of the answers.
             ask: the message for a shard, with a request id.
             enough: whether the answers that came suffice.
             until: the deadline.
@@ -162,13 +166,14 @@ class ShardSurvey:
         self._grace_us = grace_us
         self._grace: Timer | None = None
         self._ground = ground
+        self._kind = kind
         self._ask = ask
         self._enough = enough
         self._until = until
         self._done = done
         self._answers: dict[ShardId, Any] = {}
         self._failed: set[ShardId] = set()
-        self._requests = {shard: next(ground.ids) for shard in shards}
+        self._requests: dict[ShardId, int] = dict.fromkeys(shards, 0)
         self._asked: dict[ShardId, int] = {}
         """When those were asked of whom no answer to that came."""
         self._timer: Timer | None = None
@@ -189,29 +194,29 @@ class ShardSurvey:
             self._finish(now)
             return
         patience = self._ground.settings.unanswered_us
-        for shard, request_id in self._requests.items():
+        requests = self._ground.requests
+        for shard, request_id in list(self._requests.items()):
             if shard not in self._failed and now >= self._asked.get(shard, -patience) + patience:
                 self._asked[shard] = now
+                if request_id not in requests:
+                    request_id = requests.ask_shard(shard, self._kind, self._on_answer, once=False)
+                    self._requests[shard] = request_id
                 self._ground.links.send(node_peer(shard), self._ask(shard, request_id))
         self._timer = self._ground.timers.at(min(now + next(self._pauses), self._until), self._ask_all)
 
-    def on_answer(self, answer: Any, now: Micros) -> bool:
-        """An answer; False when it is not for this survey."""
-        if self._requests.get(answer.shard) != answer.request_id:
-            return False
+    def _on_answer(self, answer: Any, now: Micros) -> None:
         self._asked.pop(answer.shard, None)
         status = Status(answer.status)
         if status is Status.OK:
             self._answers[answer.shard] = answer
             if self._enough(self._answers):
                 self._on_enough(now)
-            return True
+            return
         self._trail.refused(format_shard(answer.shard), status)
         if not TRAITS[status].retriable:
             self._failed.add(answer.shard)
             if len(self._failed) == len(self._requests):
                 self._finish(now)
-        return True
 
     def _on_enough(self, now: Micros) -> None:
         if not self._grace_us or not self.silent:
@@ -236,6 +241,8 @@ class ShardSurvey:
         self._stop()
 
     def _stop(self) -> None:
+        for request_id in self._requests.values():
+            self._ground.requests.forget(request_id)
         for timer in (self._timer, self._grace):
             if timer is not None:
                 timer.cancel()

@@ -10,15 +10,17 @@ answered.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.core import marks
 from logdevice_py.core.declare import setting
 from logdevice_py.core.entry import EntryFlags, body_of, check_body, parse_constituents, parse_header
-from logdevice_py.core.ids import Generation, LogId, PeerId, ShardId, data_log_of, metadata_log_of, node_peer
+from logdevice_py.core.ids import Generation, LogId, ShardId, data_log_of, metadata_log_of, node_peer
 from logdevice_py.core.lsn import LSN_INVALID, LSN_MAX, LSN_OLDEST, Epoch, Lsn, epoch_of
 from logdevice_py.core.machine import Outbox, Rng, Timer, TimerWheel, backoff
 from logdevice_py.core.status import CorruptEntryError, Status
@@ -26,6 +28,7 @@ from logdevice_py.core.units import MILLISECOND, SECOND, Micros
 from logdevice_py.metadata.epoch_metadata import EpochInterval, EpochMetaData
 from logdevice_py.placement.failure_domains import Authority, FailureDomains, FMajority
 from logdevice_py.protocol.messages import Digest, Digested, DigestRange
+from logdevice_py.protocol.requests import Requests
 
 _REQUESTS_PER_SHARD_MAX: Final = 4
 """How many unanswered requests to one shard are remembered: a slow answer to an earlier one still counts."""
@@ -92,8 +95,8 @@ class _Shard:
     """The last LSN at which it holds something that it cannot read, or that is no record."""
     authority: Authority = Authority.FULLY_AUTHORITATIVE
     """As far as the cluster says."""
-    requests: dict[int, Lsn] = field(default_factory=dict)
-    """Unanswered requests and where they begin, in order."""
+    requests: deque[int] = field(default_factory=deque)
+    """The latest requests."""
 
 
 class MetadataHistoryReader:
@@ -106,7 +109,7 @@ class MetadataHistoryReader:
         outbox: Outbox,
         timers: TimerWheel,
         rng: Rng,
-        request_ids: Iterator[int],
+        requests: Requests,
         done: Callable[[MetadataHistoryReader, Micros], None],
         settings: MetadataHistorySettings | None = None,
         *,
@@ -132,7 +135,7 @@ class MetadataHistoryReader:
         self._metadata_log = metadata_log_of(data_log_of(log))
         self._outbox = outbox
         self._timers = timers
-        self._request_ids = request_ids
+        self._requests = requests
         self._done = done
         self._settings = settings or MetadataHistorySettings()
         self._kept_by = config.metadata_log
@@ -180,14 +183,9 @@ class MetadataHistoryReader:
             self._shards[shard].authority = authority
             self._evaluate(now)
 
-    def on_digested(self, message: Digested, now: Micros) -> None:
-        """An answer. Answers to other requests, and late ones, are ignored."""
-        shard = self._shards.get(message.shard)
-        if shard is None or not self.is_reading:
-            return
-        begin = shard.requests.pop(message.request_id, None)
-        if begin is None:
-            return
+    def _on_digested(self, shard: _Shard, begin: Lsn, message: Digested, now: Micros) -> None:
+        """An answer to the question what the shard holds from `begin` on."""
+        assert self.is_reading, self.state
         if begin == LSN_OLDEST:
             shard.damaged = LSN_INVALID
         self._take_entries(message, shard)
@@ -195,12 +193,6 @@ class MetadataHistoryReader:
             if each.log == self._metadata_log:
                 self._on_range(message.shard, shard, begin, each.status, each.through)
         self._evaluate(now)
-
-    def on_peer_down(self, peer: PeerId, now: Micros) -> None:
-        """Answers of its shards are lost; they are asked again with the next retry."""
-        for shard_id, shard in self._shards.items():
-            if node_peer(shard_id) == peer:
-                shard.requests.clear()
 
     def on_config(self, config: ClusterConfig, now: Micros) -> None:
         """A newer cluster file: metadata logs may be kept by others, and those that are asked may be gone for good."""
@@ -210,7 +202,10 @@ class MetadataHistoryReader:
         marks.hit("metadata_log_moved_while_read")
         self._kept_by = config.metadata_log
         self._domains = self._domains_of(config)
-        self._shards = {shard: self._shards.get(shard) or _Shard() for shard in self._kept_by.nodeset}
+        before = self._shards
+        self._shards = {shard: before.get(shard) or _Shard() for shard in self._kept_by.nodeset}
+        for shard_id in before.keys() - self._shards.keys():
+            self._forget_requests(before[shard_id])
         self._leave_grace()
         if self._retry is not None:
             self._retry.cancel()
@@ -243,10 +238,11 @@ class MetadataHistoryReader:
         self._retry = self._timers.at(now + next(self._pauses), self._ask_incomplete)
 
     def _ask(self, shard_id: ShardId, shard: _Shard) -> None:
-        request_id = next(self._request_ids)
         while len(shard.requests) >= _REQUESTS_PER_SHARD_MAX:
-            del shard.requests[next(iter(shard.requests))]
-        shard.requests[request_id] = shard.position
+            self._requests.forget(shard.requests.popleft())
+        answered = partial(self._on_digested, shard, shard.position)
+        request_id = self._requests.ask_shard(shard_id, Digested, answered)
+        shard.requests.append(request_id)
         generation = self._generations.get(shard_id, Generation(0))
         ranges = [DigestRange(self._metadata_log, shard.position, LSN_MAX, generation)]
         digest = Digest(request_id=request_id, shard=shard_id, bytes_max=self._settings.digest_bytes_max, ranges=ranges)
@@ -264,7 +260,7 @@ class MetadataHistoryReader:
         if covered >= LSN_MAX:
             shard.told = True
             shard.complete = not shard.rebuilding
-            shard.requests.clear()
+            self._forget_requests(shard)
         elif covered >= shard.position:
             marks.hit("metadata_log_read_in_parts")
             shard.position = Lsn(covered + 1)
@@ -331,8 +327,15 @@ class MetadataHistoryReader:
         self._end(ReaderState.DONE)
         self._done(self, now)
 
+    def _forget_requests(self, shard: _Shard) -> None:
+        for request in shard.requests:
+            self._requests.forget(request)
+        shard.requests.clear()
+
     def _end(self, state: ReaderState) -> None:
         self.state = state
+        for shard in self._shards.values():
+            self._forget_requests(shard)
         for timer in (self._retry, self._grace):
             if timer is not None:
                 timer.cancel()

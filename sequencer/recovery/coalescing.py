@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from logdevice_py.core.ids import Generation, LogId, NodeId, PeerId, ShardId, node_peer
 from logdevice_py.core.lsn import Epoch, Lsn
@@ -26,6 +26,7 @@ from logdevice_py.protocol.messages import (
     SealedLog,
     SealLog,
 )
+from logdevice_py.protocol.requests import Requests
 
 Row = TypeVar("Row")
 
@@ -69,19 +70,25 @@ class RequestCoalescer:
     connection to the node was lost.
     """
 
-    __slots__ = ("_awaited", "_cleans", "_digests", "_node", "_outbox", "_request_ids", "_seals")
+    __slots__ = ("_answers", "_awaited", "_cleans", "_digests", "_node", "_outbox", "_requests", "_rows", "_seals")
 
-    def __init__(self, node: NodeId, outbox: Outbox, request_ids: Iterator[int]) -> None:
+    def __init__(self, node: NodeId, outbox: Outbox, requests: Requests) -> None:
         """
         Args:
             node: who seals.
             outbox: where requests go.
-            request_ids: different in every run of the node: a shard's late answer to an earlier run, which sealed and recovered for
-                another epoch, must not be taken for one to this.
+            requests: those of the process.
         """
         self._node = node
         self._outbox = outbox
-        self._request_ids = request_ids
+        self._requests = requests
+        self._answers: Final[dict[_Kind, tuple[type[Any], Callable[[Any, Micros], None]]]] = {
+            _Kind.SEAL: (Sealed, self._on_sealed),
+            _Kind.DIGEST: (Digested, self._on_digested),
+            _Kind.CLEAN: (Cleaned, self._on_cleaned),
+        }
+        self._rows: dict[int, int] = {}
+        """By request: how many of its rows are still awaited."""
         self._awaited: dict[LogId, dict[tuple[_Kind, ShardId], _Awaited]] = {}
         self._seals: dict[ShardId, dict[LogId, SealLog]] = {}
         self._digests: dict[tuple[ShardId, int], dict[LogId, DigestRange]] = {}
@@ -106,19 +113,24 @@ class RequestCoalescer:
         self._cleans.setdefault((shard, seal_epoch), {})[log] = row
 
     def _await(self, kind: _Kind, shard: ShardId, log: LogId, sink: AnswerSink) -> None:
-        self._awaited.setdefault(log, {})[kind, shard] = _Awaited(sink)
+        requests = self._awaited.setdefault(log, {})
+        before = requests.get((kind, shard))
+        requests[kind, shard] = _Awaited(sink)
+        if before is not None:
+            self._row_is_done(before)
 
     def withdraw_cleans(self, log: LogId) -> None:
         """Send no CLEAN that was not sent yet, and ignore answers to those that were: the recovery of the epoch begins anew."""
         requests = self._awaited.get(log, {})
         for key in [key for key in requests if key[0] is _Kind.CLEAN]:
-            del requests[key]
+            self._row_is_done(requests.pop(key))
         for queue in self._cleans.values():
             queue.pop(log, None)
 
     def forget(self, log: LogId) -> None:
         """The log's recovery is over: nothing more is asked or answered for it."""
-        self._awaited.pop(log, None)
+        for awaited in self._awaited.pop(log, {}).values():
+            self._row_is_done(awaited)
         for queues in (self._seals, self._digests, self._cleans):
             for queue in queues.values():
                 queue.pop(log, None)
@@ -127,7 +139,7 @@ class RequestCoalescer:
         """What was asked of the node's shards will not be answered."""
         for requests in self._awaited.values():
             for key in [key for key in requests if node_peer(key[1]) == peer]:
-                del requests[key]
+                self._row_is_done(requests.pop(key))
         for shard in [shard for shard in self._seals if node_peer(shard) == peer]:
             del self._seals[shard]
         for digest_key in [key for key in self._digests if node_peer(key[0]) == peer]:
@@ -164,10 +176,20 @@ class RequestCoalescer:
                     )
 
     def _request(self, kind: _Kind, shard: ShardId, logs: Iterable[LogId]) -> int:
-        request = next(self._request_ids)
+        answer, answered = self._answers[kind]
+        request = self._requests.ask_shard(shard, answer, answered, once=False)
         for log in logs:
             self._awaited[log][kind, shard].request_id = request
+            self._rows[request] = self._rows.get(request, 0) + 1
         return request
+
+    def _row_is_done(self, awaited: _Awaited) -> None:
+        request = awaited.request_id
+        if request:
+            self._rows[request] -= 1
+            if not self._rows[request]:
+                del self._rows[request]
+                self._requests.forget(request)
 
     def _answered(self, kind: _Kind, shard: ShardId, log: LogId, request_id: int) -> AnswerSink | None:
         requests = self._awaited.get(log)
@@ -177,16 +199,17 @@ class RequestCoalescer:
         if awaited is None or awaited.request_id != request_id:
             return None
         del requests[kind, shard]
+        self._row_is_done(awaited)
         return awaited.sink
 
-    def on_sealed(self, message: Sealed, now: Micros) -> None:
+    def _on_sealed(self, message: Sealed, now: Micros) -> None:
         """Hand each log's part to its recovery. One request may be answered by several frames."""
         for row in message.logs:
             sink = self._answered(_Kind.SEAL, message.shard, row.log, message.request_id)
             if sink is not None:
                 sink.on_sealed(message.shard, message.generation, row, now)
 
-    def on_digested(self, message: Digested, now: Micros) -> None:
+    def _on_digested(self, message: Digested, now: Micros) -> None:
         """Hand each log's part to its recovery."""
         by_log: dict[LogId, list[tuple[Lsn, bytes]]] = {}
         at = 0
@@ -199,7 +222,7 @@ class RequestCoalescer:
             if sink is not None:
                 sink.on_digested(message.shard, each.status, each.through, by_log.get(each.log, []), now)
 
-    def on_cleaned(self, message: Cleaned, now: Micros) -> None:
+    def _on_cleaned(self, message: Cleaned, now: Micros) -> None:
         """Hand each log's part to its recovery."""
         for row in message.logs:
             sink = self._answered(_Kind.CLEAN, message.shard, row.log, message.request_id)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Final
 
 from epoch_store.interface import Result
 from logdevice_py.core.ids import LogId, NodeId, PeerId, node_peer
@@ -12,7 +12,9 @@ from logdevice_py.core.machine import Outbox, Rng, Timer, TimerWheel
 from logdevice_py.core.marks import hit
 from logdevice_py.core.units import Micros
 from logdevice_py.metadata.epoch_metadata import EpochMetaData
-from logdevice_py.protocol.messages import Cleaned, Digested, Mutated, Sealed
+from logdevice_py.protocol.messages import Mutated
+from logdevice_py.protocol.requests import Requests
+from logdevice_py.protocol.routing import handles
 from sequencer.recovery.coalescing import RequestCoalescer
 from sequencer.recovery.context import RecoveryCluster, RecoveryContext
 from sequencer.recovery.log_recovery import LogRecovery, LogRecoveryState
@@ -39,9 +41,9 @@ class NodeRecoveries:
         metrics: RecoveryMetrics,
         cluster: RecoveryCluster,
         next_token: Callable[[], int],
-        request_ids: Iterator[int],
+        requests: Requests,
     ) -> None:
-        self._requests = RequestCoalescer(node, outbox, request_ids)
+        self._requests = RequestCoalescer(node, outbox, requests)
         self._context = RecoveryContext(
             node, outbox, timers, rng, settings, metrics, cluster, self._requests, next_token
         )
@@ -170,22 +172,15 @@ class NodeRecoveries:
             self._found[recovery.log] = recovery.found[-_EARLIER_MAX:]
         self._fill(now)
 
-    def on_message(self, peer: PeerId, message: Any, now: Micros) -> None:
-        """SEALED, DIGESTED, MUTATED or CLEANED, from the node of the shard that it names; from others it is ignored."""
+    @handles(Mutated)
+    def on_mutated(self, peer: PeerId, message: Mutated, now: Micros) -> None:
+        """MUTATED, from the node of the shard that it names; from others it is ignored."""
         if node_peer(message.shard) != peer:
             hit("recovery_answer_of_other_peer")
             return
-        if isinstance(message, Mutated):
-            recovery = self._running.get(message.log)
-            if recovery is not None:
-                recovery.on_mutated(message, now)
-        elif isinstance(message, Digested):
-            self._requests.on_digested(message, now)
-        elif isinstance(message, Sealed):
-            self._requests.on_sealed(message, now)
-        else:
-            assert isinstance(message, Cleaned), message
-            self._requests.on_cleaned(message, now)
+        recovery = self._running.get(message.log)
+        if recovery is not None:
+            recovery.on_mutated(message, now)
 
     def on_epoch_store(self, token: int, result: Result, now: Micros) -> bool:
         """The outcome of an `EpochStoreRequest`. False: the token is not one that recovery waits for."""

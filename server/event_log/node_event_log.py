@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -21,6 +21,8 @@ from logdevice_py.event_log.rebuilding_set import RebuildingSet
 from logdevice_py.event_log.settings import RebuildingMetrics, RebuildingSettings
 from logdevice_py.membership.gossip import GossipMachine
 from logdevice_py.protocol import messages as m
+from logdevice_py.protocol.requests import Requests
+from logdevice_py.protocol.routing import handles
 from sequencer.node import SequencerNode
 from server.event_log.event_writer import RebuildingSupervisor
 from server.event_log.exclusion import Exclusion
@@ -31,10 +33,6 @@ from storage_node.rebuilding.context import SequencerAnswered
 from storage_node.rebuilding.pace import DonorPace
 
 _QUESTION_US: Final = 10 * SECOND
-TO_EVENT_LOG: Final[frozenset[type]] = frozenset(
-    {m.Appended, m.SeqState, m.Started, m.Records, m.ShardGap, m.Trimmed, m.Digested}
-)
-"""Answers to the client session that reads the event log; DIGESTED also is for others, who tell by its request id."""
 
 
 class NodeRebuilding:
@@ -54,7 +52,7 @@ class NodeRebuilding:
         outbox: Outbox,
         timers: TimerWheel,
         rng: Rng,
-        request_ids: Iterator[int],
+        requests: Requests,
         generations: Mapping[ShardId, Generation],
         sequencer: SequencerNode | None,
         storage: StorageNode | None,
@@ -78,9 +76,8 @@ class NodeRebuilding:
         self._seen = (0, -1)
         self._told: ToldShards | None = None
         """What the node's log says of the event log."""
-        ids = (number | 1 << 63 for number in request_ids)
         self.replica = EventLogReplica(
-            config, settings, self.metrics, outbox, timers, rng, ids, lambda now: self._apply(now)
+            config, settings, self.metrics, outbox, timers, rng, requests, lambda now: self._apply(now)
         )
         self.supervisor = RebuildingSupervisor(node, settings, gossip, generations, self._look_up, self.replica.append)
         if storage is not None:
@@ -108,6 +105,7 @@ class NodeRebuilding:
         self.replica.start(now)
         self._timers.at(now + self._settings.supervision_us, self._tick)
 
+    @handles(m.Appended, m.Started, m.Records, m.ShardGap)
     def on_message(self, peer: PeerId, message: Any, now: Micros) -> None:
         """An answer to the session that reads the event log."""
         self.replica.session.on_message(peer, message, now)

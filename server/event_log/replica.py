@@ -6,7 +6,7 @@ It reads and appends as any client does. Appending is never certain; whoever wan
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Final
 
 from client.read.items import Gap, GapKind, Record
@@ -28,6 +28,7 @@ from logdevice_py.event_log.events import Event, decode_event, encode_event
 from logdevice_py.event_log.rebuilding_set import RebuildingSet
 from logdevice_py.event_log.settings import RebuildingMetrics, RebuildingSettings
 from logdevice_py.event_log.snapshots import SnapshotChoice
+from logdevice_py.protocol.requests import Requests
 from server.event_log.links import NodeLinks
 
 _RETRY_US: Final = SECOND
@@ -93,7 +94,7 @@ class EventLogReplica:
         outbox: Outbox,
         timers: TimerWheel,
         rng: Rng,
-        ids: Iterator[int],
+        requests: Requests,
         on_change: Callable[[Micros], None],
     ) -> None:
         self.set = RebuildingSet()
@@ -101,7 +102,7 @@ class EventLogReplica:
         self.caught_up = False
         """Everything that was in the event log at some moment since the start is applied."""
         self.outcomes: list[tuple[Callable[[Any, Micros], None], Any]] = []
-        self.session = ClientSession(config, timers, rng, links=NodeLinks(outbox), ids=ids)
+        self.session = ClientSession(config, timers, rng, links=NodeLinks(outbox), requests=requests)
         self._settings = settings
         self._metrics = metrics
         self._timers = timers

@@ -18,6 +18,7 @@ from logdevice_py.core.marks import hit
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros
 from logdevice_py.protocol.messages import ANSWERS_PER_FRAME, Clean, Cleaned, CleanedLog, CleanLog
+from logdevice_py.protocol.routing import handles
 from storage_node.log_state import LogState
 from storage_node.log_store.interface import EpochMetadataKind, LogMetadataKind
 from storage_node.reading.release import PurgeStarter
@@ -36,6 +37,7 @@ class CleanHandler:
         self._purges = purges
         self._clean_moved = clean_moved
 
+    @handles(Clean)
     def on_clean(self, peer: PeerId, message: Clean, now: Micros) -> None:
         """Write what may be written, hold back the rest."""
         self._clean(peer, message, message.logs, now)

@@ -21,6 +21,7 @@ from logdevice_py.core.marks import hit
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros
 from logdevice_py.protocol.messages import FIELDS_BUDGET, Digest, Digested, DigestedRange, LogEntry
+from logdevice_py.protocol.routing import handles
 from storage_node.epochs.epoch_ends import known_ends, with_ends
 from storage_node.log_state import LogState
 from storage_node.log_store.interface import ReadResult
@@ -87,6 +88,7 @@ class DigestHandler:
         self._budget = 0
         """What this turn may still send, in bytes."""
 
+    @handles(Digest, from_clients=True)
     def on_digest(self, peer: PeerId, message: Digest, now: Micros) -> None:
         """Put it in line; it is begun when the turn ends."""
         shard = self._shard

@@ -25,7 +25,7 @@ bridge there.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Protocol
 
 from logdevice_py.core.ids import Generation, LogId, PeerId, ShardId, node_of, node_peer
@@ -45,7 +45,7 @@ from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros, Timestamp
 from logdevice_py.metadata.epoch_metadata import EpochInterval, interval_at
 from logdevice_py.placement.failure_domains import Authority, FMajority
-from logdevice_py.protocol.messages import Digested, EpochEnd, EpochRecoveryMetadata, GetEpochRecoveryMetadata
+from logdevice_py.protocol.messages import EpochEnd, EpochRecoveryMetadata, GetEpochRecoveryMetadata
 from storage_node.log_state import LogState
 from storage_node.log_store.interface import EpochMetadataKind, LogMetadataKind
 from storage_node.shard import Shard
@@ -56,12 +56,6 @@ EPOCHS_PER_MESSAGE_MAX = 1024
 
 class HistoryReader(Protocol):
     """A reader of a log's metadata history, under way."""
-
-    def on_digested(self, message: Digested, now: Micros) -> None:
-        """A shard's answer; ignored when the reader did not ask for it."""
-
-    def on_peer_down(self, peer: PeerId, now: Micros) -> None:
-        """Questions to the peer may be lost."""
 
     def cancel(self) -> None:
         """The result is not wanted any more."""
@@ -94,7 +88,6 @@ class LogPurge:
         state: LogState,
         until: Epoch,
         start_reader: StartHistoryReader,
-        request_ids: Iterator[int],
         is_given_up: IsGivenUp,
         finished: Callable[[LogPurge, Micros], None],
     ) -> None:
@@ -102,12 +95,11 @@ class LogPurge:
         self.log = state
         self.began: Micros | None = None
         self.until = until
-        self.requests: set[int] = set()
-        """Ids of the questions that were asked."""
         self.reader: HistoryReader | None = None
         self._shard = shard
         self._start_reader = start_reader
-        self._request_ids = request_ids
+        self._asked_ids: dict[ShardId, int] = {}
+        """One request a shard: a late answer to an earlier question is as good."""
         self._is_given_up = is_given_up
         self._finished = finished
         self._timer: Timer | None = None
@@ -137,7 +129,7 @@ class LogPurge:
 
     def on_recovery_metadata(self, message: EpochRecoveryMetadata, now: Micros) -> None:
         """What a peer knows."""
-        if self.state is not PurgeState.ASKING:
+        if self.state is not PurgeState.ASKING or message.log != self.log.log:
             return
         for each in message.epochs:
             peers = self._asked.get(each.epoch)
@@ -227,12 +219,10 @@ class LogPurge:
             if only is not None and node_peer(shard) != only:
                 continue
             first = min(by_shard[shard])
-            request = next(self._request_ids)
-            self.requests.add(request)
             self._shard.out.send(
                 node_peer(shard),
                 GetEpochRecoveryMetadata(
-                    request_id=request,
+                    request_id=self._request(shard),
                     shard=shard,
                     log=self.log.log,
                     first=first,
@@ -241,6 +231,13 @@ class LogPurge:
             )
         if only is None:
             self._timer = self._shard.timers.at(now + next(self._delays), self._on_retry)
+
+    def _request(self, shard: ShardId) -> int:
+        if self._asked_ids.get(shard, 0) not in self._shard.requests:
+            self._asked_ids[shard] = self._shard.requests.ask_shard(
+                shard, EpochRecoveryMetadata, self.on_recovery_metadata, once=False
+            )
+        return self._asked_ids[shard]
 
     def _cannot_know(self, shard: ShardId, interval: EpochInterval | None) -> bool:
         """Whether the shard has left the cluster or was given up."""
@@ -329,6 +326,9 @@ class LogPurge:
         self._finished(self, now)
 
     def _cancel(self) -> None:
+        for request in self._asked_ids.values():
+            self._shard.requests.forget(request)
+        self._asked_ids.clear()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -344,13 +344,11 @@ class PurgeQueue:
         self,
         shard: Shard,
         start_reader: StartHistoryReader,
-        request_ids: Iterator[int],
         clean_moved: Callable[[LogState, Micros], None],
     ) -> None:
         self.is_given_up: IsGivenUp = _nobody_is_given_up
         self._shard = shard
         self._start_reader = start_reader
-        self._request_ids = request_ids
         self._clean_moved = clean_moved
         self._running: dict[LogId, LogPurge] = {}
         self._waiting: dict[LogId, LogPurge] = {}
@@ -370,29 +368,10 @@ class PurgeQueue:
             state,
             until,
             self._start_reader,
-            self._request_ids,
             lambda shard, generation: self.is_given_up(shard, generation),
             self._on_finished,
         )
         self._begin(now)
-
-    def on_recovery_metadata(self, message: EpochRecoveryMetadata, now: Micros) -> None:
-        """Route an answer to the purge that asked."""
-        purge = self._running.get(message.log)
-        if purge is not None and message.request_id in purge.requests:
-            purge.on_recovery_metadata(message, now)
-
-    def on_digested(self, message: Digested, now: Micros) -> None:
-        """Route an answer to the readers of metadata logs."""
-        for purge in list(self._running.values()):
-            if purge.reader is not None:
-                purge.reader.on_digested(message, now)
-
-    def on_peer_down(self, peer: PeerId, now: Micros) -> None:
-        """Questions of metadata readers may be lost; those of purges are repeated by time."""
-        for purge in list(self._running.values()):
-            if purge.reader is not None:
-                purge.reader.on_peer_down(peer, now)
 
     def on_peer_up(self, peer: PeerId, now: Micros) -> None:
         """Ask a peer that is back."""

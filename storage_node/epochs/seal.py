@@ -29,6 +29,7 @@ from logdevice_py.core.marks import hit
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros, Timestamp
 from logdevice_py.protocol.messages import EPOCHS_PER_SEALED, FIELDS_BUDGET, EpochState, Seal, Sealed, SealedLog
+from logdevice_py.protocol.routing import handles
 from storage_node.log_state import NO_NODE, LogState
 from storage_node.log_store.interface import LogMetadataKind, ReadResult
 from storage_node.shard import Shard
@@ -85,6 +86,7 @@ class SealHandler:
     def __init__(self, shard: Shard) -> None:
         self._shard = shard
 
+    @handles(Seal)
     def on_seal(self, peer: PeerId, message: Seal, now: Micros) -> None:
         """Seal each log unless a higher seal holds."""
         shard = self._shard

@@ -18,6 +18,7 @@ from logdevice_py.core.sharing import Places
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros
 from logdevice_py.protocol.messages import Start, Started, Stop, Window
+from logdevice_py.protocol.routing import handles
 from storage_node.log_state import LogState
 from storage_node.log_store.interface import ReadResult
 from storage_node.reading.read_stream import ServerReadStream, ServerStreamState
@@ -51,6 +52,7 @@ class CatchupQueue:
 
     # ------------------------------------------------------------------------------------------------------------------------ messages
 
+    @handles(Start, from_clients=True)
     def on_start(self, peer: PeerId, message: Start, now: Micros) -> None:
         """Open, rewind, or confirm a stream."""
         status = self._start_status(message)
@@ -87,13 +89,15 @@ class CatchupQueue:
         self._answer(peer, message, Status.OK, state.last_released)
         stream.wake()
 
-    def on_window(self, peer: PeerId, message: Window) -> None:
+    @handles(Window, from_clients=True)
+    def on_window(self, peer: PeerId, message: Window, now: Micros) -> None:
         """Move a stream's window."""
         stream = self._by_peer.get(peer, {}).get((message.log, message.stream))
         if stream is not None:
             stream.on_window(message)
 
-    def on_stop(self, peer: PeerId, message: Stop) -> None:
+    @handles(Stop, from_clients=True)
+    def on_stop(self, peer: PeerId, message: Stop, now: Micros) -> None:
         """Close a stream."""
         stream = self._by_peer.get(peer, {}).get((message.log, message.stream))
         if stream is not None:

@@ -13,6 +13,7 @@ from logdevice_py.core.lsn import EPOCH_INVALID, ESN_MAX, LSN_INVALID, LSN_MAX, 
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros, Timestamp
 from logdevice_py.protocol.messages import DataSize, DataSized, FindFlags, FindKey, KeyFound
+from logdevice_py.protocol.routing import handles
 from storage_node.log_state import LogState
 from storage_node.log_store.interface import NO_RECORD, DirectoryResult, LogSpan, ReadResult
 from storage_node.log_store.search import (
@@ -72,6 +73,7 @@ class LookUpHandler:
 
     # FIND_KEY
 
+    @handles(FindKey, from_clients=True)
     def on_find(self, peer: PeerId, message: FindKey, now: Micros) -> None:
         """Search, from the trim point on and as far as everything is known here."""
         shard = self._shard
@@ -151,6 +153,7 @@ class LookUpHandler:
 
     # DATA_SIZE
 
+    @handles(DataSize, from_clients=True)
     def on_data_size(self, peer: PeerId, message: DataSize, now: Micros) -> None:
         """Add up what partitions hold of the log, of each as much as lies in the range."""
         shard = self._shard

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from logdevice_py.core.ids import is_metadata_log
+from logdevice_py.core.ids import PeerId, is_metadata_log
 from logdevice_py.core.lsn import Epoch, Lsn, epoch_of
 from logdevice_py.core.marks import hit
 from logdevice_py.core.units import Micros
 from logdevice_py.protocol.messages import Release
+from logdevice_py.protocol.routing import handles
 from storage_node.log_state import LogState
 from storage_node.shard import Shard
 
@@ -37,7 +38,8 @@ class ReleaseHandler:
         self._shard = shard
         self._purges = purges
 
-    def on_release(self, message: Release, now: Micros) -> None:
+    @handles(Release)
+    def on_release(self, peer: PeerId, message: Release, now: Micros) -> None:
         """Apply or hold back each log's release."""
         logs = self._shard.logs
         for log, lsn in message.logs:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from logdevice_py.config.cluster import ClusterConfig
-from logdevice_py.core.ids import Generation, LogId, PeerId, ShardId, node_of, node_peer
+from logdevice_py.core.ids import Generation, LogId, ShardId, node_of, node_peer
 from logdevice_py.core.lsn import Epoch, Lsn
-from logdevice_py.core.machine import Outbox, Rng, Timer, TimerWheel
+from logdevice_py.core.machine import Outbox, Rng, TimerWheel
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros
 from logdevice_py.event_log.events import RebuildMode
@@ -18,6 +18,7 @@ from logdevice_py.membership.cluster_view import ClusterView
 from logdevice_py.metadata.epoch_metadata import EpochInterval
 from logdevice_py.placement.failure_domains import Authority
 from logdevice_py.protocol.messages import RebuildStore, RebuildStored
+from logdevice_py.protocol.requests import Requests
 from storage_node.epochs.purge import StartHistoryReader
 from storage_node.rebuilding.pace import AppendPressure
 from storage_node.rebuilding.receiver import StoredAgain
@@ -31,22 +32,19 @@ are recovered; now)."""
 class RebuildRequests:
     """The REBUILD_STOREs under way from one node."""
 
-    __slots__ = ("_ids", "_out", "_pressure", "_settings", "_timers", "_waiting")
+    __slots__ = ("_out", "_pressure", "_requests", "_settings")
 
     def __init__(
         self,
         out: Outbox,
-        timers: TimerWheel,
-        ids: Iterator[int],
+        requests: Requests,
         settings: RebuildingSettings,
         pressure: AppendPressure,
     ) -> None:
         self._out = out
-        self._timers = timers
-        self._ids = ids
+        self._requests = requests
         self._settings = settings
         self._pressure = pressure
-        self._waiting: dict[int, tuple[ShardId, StoredAgain, Timer]] = {}
 
     def send(
         self,
@@ -58,13 +56,18 @@ class RebuildRequests:
         now: Micros,
     ) -> None:
         """Have copies stored by a shard; `done` is called once, in a later turn."""
-        request = next(self._ids)
 
-        def give_up(now: Micros) -> None:
-            del self._waiting[request]
-            done(Status.TIMEDOUT, [], now)
+        def answered(message: RebuildStored, now: Micros) -> None:
+            self._pressure.hear(shard, message.append_percent, now)
+            done(message.status, [Lsn(lsn) for lsn in message.lacking], now)
 
-        self._waiting[request] = shard, done, self._timers.at(now + self._settings.store_timeout_us, give_up)
+        request = self._requests.ask_shard(
+            shard,
+            RebuildStored,
+            answered,
+            failed=lambda status, now: done(status, [], now),
+            deadline=now + self._settings.store_timeout_us,
+        )
         self._out.send(
             node_peer(shard),
             RebuildStore(
@@ -76,23 +79,6 @@ class RebuildRequests:
                 images=b"".join(image for _, image in images),
             ),
         )
-
-    def on_rebuild_stored(self, message: RebuildStored, now: Micros) -> None:
-        """An answer; ignored when nobody waits for it."""
-        self._pressure.hear(message.shard, message.append_percent, now)
-        waiting = self._waiting.get(message.request_id)
-        if waiting is not None and waiting[0] == message.shard:
-            del self._waiting[message.request_id]
-            waiting[2].cancel()
-            waiting[1](message.status, [Lsn(lsn) for lsn in message.lacking], now)
-
-    def on_peer_down(self, peer: PeerId, now: Micros) -> None:
-        """What was asked of the node may be lost."""
-        for request, (shard, done, timer) in list(self._waiting.items()):
-            if node_peer(shard) == peer and request in self._waiting:
-                del self._waiting[request]
-                timer.cancel()
-                done(Status.PEER_CLOSED, [], now)
 
 
 class Patience:
@@ -137,7 +123,7 @@ class DonorContext:
         timers: TimerWheel,
         rng: Rng,
         cluster: ClusterView,
-        ids: Iterator[int],
+        requests: Requests,
         start_reader: StartHistoryReader,
         ask_sequencer: AskSequencer,
     ) -> None:
@@ -150,7 +136,7 @@ class DonorContext:
         self.start_reader: Final = start_reader
         self.ask_sequencer: Final = ask_sequencer
         self.pressure: Final = AppendPressure()
-        self.requests: Final = RebuildRequests(out, timers, ids, settings, self.pressure)
+        self.requests: Final = RebuildRequests(out, requests, settings, self.pressure)
         self.set = RebuildingSet()
 
     def affected(self, interval: EpochInterval) -> Mapping[ShardId, RebuildMode]:

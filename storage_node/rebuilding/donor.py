@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from logdevice_py.core.ids import LogId, PeerId, data_log_of, is_metadata_log
+from logdevice_py.core.ids import LogId, data_log_of, is_metadata_log
 from logdevice_py.core.lsn import EPOCH_INVALID, EPOCH_MAX, LSN_INVALID, LSN_OLDEST, Epoch, Lsn, epoch_of
 from logdevice_py.core.machine import Timer, backoff
 from logdevice_py.core.marks import hit
@@ -15,7 +15,6 @@ from logdevice_py.core.units import SECOND, Micros
 from logdevice_py.event_log.events import DonorFlags, RebuildMode
 from logdevice_py.event_log.rebuilding_set import RebuildingSet, RebuildingShard
 from logdevice_py.placement.failure_domains import FailureDomains
-from logdevice_py.protocol.messages import Digested
 from storage_node.log_state import LogState
 from storage_node.log_store.interface import ReadResult
 from storage_node.log_store.wanted import members
@@ -150,18 +149,6 @@ class ShardDonor:
         self._space_pauses = self._new_space_pauses()
         self.result = None
         self.round = LSN_INVALID
-
-    def on_digested(self, message: Digested, now: Micros) -> None:
-        """An answer to a reader of nodesets."""
-        for each in list(self.running.values()):
-            if each.reader is not None:
-                each.reader.on_digested(message, now)
-
-    def on_peer_down(self, peer: PeerId, now: Micros) -> None:
-        """Questions to the node may be lost."""
-        for each in list(self.running.values()):
-            if each.reader is not None:
-                each.reader.on_peer_down(peer, now)
 
     def _is_uncertain(self) -> bool:
         """Whether a record of some log may have had all its copies on lost shards: of logs that only those held, nobody else can tell."""

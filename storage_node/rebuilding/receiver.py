@@ -18,6 +18,7 @@ from logdevice_py.core.status import CorruptEntryError, Status
 from logdevice_py.core.units import Micros
 from logdevice_py.event_log.settings import RebuildingMetrics
 from logdevice_py.protocol.messages import RebuildStore, RebuildStored
+from logdevice_py.protocol.routing import handles
 from storage_node.log_state import LogState
 from storage_node.log_store.interface import Purpose, ReadResult
 from storage_node.log_store.precedence import is_header_of_same_body
@@ -45,6 +46,7 @@ class RebuildStoreHandler:
         self._purges = purges
         self._metrics = metrics
 
+    @handles(RebuildStore)
     def on_rebuild_store(self, peer: PeerId, message: RebuildStore, now: Micros) -> None:
         """Store the copies, or refuse all of them."""
 

@@ -17,6 +17,7 @@ from logdevice_py.core.marks import hit
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros
 from logdevice_py.protocol.messages import Compare, Compared, Fetch, Fetched
+from logdevice_py.protocol.routing import handles
 from storage_node.log_state import LogState
 from storage_node.log_store.interface import ReadResult
 from storage_node.log_store.wanted import members, no_body
@@ -79,6 +80,7 @@ class CopiesHandler:
             return Status.REBUILDING if self._may_have_lost(log, generation) else Status.OK
         return Status.OVERLOADED if self._under_way >= _UNDER_WAY_MAX else Status.OK
 
+    @handles(Compare)
     def on_compare(self, peer: PeerId, message: Compare, now: Micros) -> None:
         """Read the headers of the range to its end, and compare. Bodies are for each shard's own scrubber to read."""
         log, last = message.log, message.last
@@ -121,6 +123,7 @@ class CopiesHandler:
 
         self._read(state, message.first, last, done)
 
+    @handles(Fetch)
     def on_fetch(self, peer: PeerId, message: Fetch, now: Micros) -> None:
         """Send what the asker should have."""
         log, last = message.log, message.last

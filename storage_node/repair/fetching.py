@@ -8,7 +8,7 @@ from functools import partial
 from typing import Final
 
 from logdevice_py.core.entry import EntryHeader, check_body, parse_header
-from logdevice_py.core.ids import Generation, LogId, PeerId, ShardId, is_metadata_log, node_of
+from logdevice_py.core.ids import Generation, LogId, ShardId, is_metadata_log, node_of
 from logdevice_py.core.lsn import Lsn
 from logdevice_py.core.marks import hit
 from logdevice_py.core.status import CorruptEntryError, Status
@@ -73,7 +73,7 @@ def sound_images(lengths: Iterable[int], images: bytes) -> Iterator[tuple[EntryH
 class CopyFetcher:
     """Asks about one range at a time."""
 
-    def __init__(self, shard: Shard, request_ids: Iterator[int], done: Callable[[Answers, Micros], None]) -> None:
+    def __init__(self, shard: Shard, done: Callable[[Answers, Micros], None]) -> None:
         """
         Args:
             done: called once for each `ask`, in a later turn, when everybody answered or had the time to.
@@ -81,7 +81,7 @@ class CopyFetcher:
         self._shard = shard
         self._answers: dict[ShardId, FetchAnswer] = {}
         self._one_is_enough = False
-        self._requests = ShardRequests(shard, request_ids, lambda now: done(self._answers, now))
+        self._requests = ShardRequests(shard, Fetched, self._on_fetched, lambda now: done(self._answers, now))
 
     def ask(
         self, log: LogId, interval: EpochInterval, first: Lsn, last: Lsn, now: Micros, *, one_is_enough: bool = False
@@ -109,11 +109,8 @@ class CopyFetcher:
         }
         self._requests.send(messages, ANSWER_TIMEOUT, now)
 
-    def on_fetched(self, message: Fetched, now: Micros) -> None:
+    def _on_fetched(self, message: Fetched, now: Micros) -> None:
         """What a shard has."""
-        shard = self._requests.take(message.request_id)
-        if shard is None:
-            return
         found, through = [], message.through
         lengths = [length for _, length in message.entries]
         for (lsn, _), (header, image) in zip(message.entries, sound_images(lengths, message.images), strict=True):
@@ -123,15 +120,9 @@ class CopyFetcher:
                 found.append((Lsn(lsn), header, image))
         authoritative = message.status == Status.OK
         lossy = message.status == Status.REBUILDING and message.lossy
-        self._answers[shard] = FetchAnswer(through, authoritative, lossy, found)
+        self._answers[message.shard] = FetchAnswer(through, authoritative, lossy, found)
         if self._one_is_enough and found and authoritative:
-            self._requests.end(now)
-        else:
-            self._requests.end_if_answered(now)
-
-    def on_peer_down(self, peer: PeerId, now: Micros) -> None:
-        """Its answer is lost."""
-        self._requests.on_peer_down(peer, now)
+            self._requests.forget_rest()
 
     def cancel(self) -> None:
         """Nobody wants to know any more."""

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from logdevice_py.core.ids import Generation, LogId, PeerId, is_metadata_log
+from logdevice_py.core.ids import Generation, LogId, is_metadata_log
 from logdevice_py.core.lsn import EPOCH_MAX, ESN_MAX, Epoch, Lsn, compose_lsn
 from logdevice_py.core.units import Micros
 from logdevice_py.metadata.epoch_metadata import EpochInterval
-from logdevice_py.protocol.messages import Digested
 from storage_node.epochs.purge import HistoryReader, HistoryResult, StartHistoryReader
 from storage_node.shard import Shard
 
@@ -41,16 +40,6 @@ class HistoryReading:
         if self._reader is not None:
             self._reader = None
             self._done(history, complete, now)
-
-    def on_digested(self, message: Digested, now: Micros) -> None:
-        """An answer to the reader of the metadata log."""
-        if self._reader is not None:
-            self._reader.on_digested(message, now)
-
-    def on_peer_down(self, peer: PeerId, now: Micros) -> None:
-        """Questions to the peer may be lost."""
-        if self._reader is not None:
-            self._reader.on_peer_down(peer, now)
 
     def cancel(self) -> None:
         """Nobody wants to know any more."""

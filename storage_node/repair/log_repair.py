@@ -38,12 +38,12 @@ above. The mark is narrowed in memory when the batch is written: on disk it is n
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 from logdevice_py.core.entry import parse_header
-from logdevice_py.core.ids import PeerId, ShardId, format_shard, is_metadata_log
+from logdevice_py.core.ids import ShardId, format_shard, is_metadata_log
 from logdevice_py.core.lsn import ESN_MAX, LSN_INVALID, Lsn, epoch_of, esn_of
 from logdevice_py.core.machine import Timer
 from logdevice_py.core.marks import hit
@@ -52,7 +52,6 @@ from logdevice_py.core.units import Micros
 from logdevice_py.membership.cluster_view import ClusterView
 from logdevice_py.metadata.epoch_metadata import EpochInterval
 from logdevice_py.placement.failure_domains import Authority
-from logdevice_py.protocol.messages import Digested, Fetched, SeqState
 from storage_node.epochs.purge import StartHistoryReader
 from storage_node.log_state import LogState
 from storage_node.log_store.interface import LogMetadataKind, ReadResult
@@ -132,7 +131,6 @@ class LogRepair:
         damage: LogDamage,
         cluster: ClusterView,
         start_reader: StartHistoryReader,
-        request_ids: Iterator[int],
         throttle: Throttle,
         found_damage: Callable[[LogState, ReadResult], None],
         is_re_replicated: IsReReplicated,
@@ -168,8 +166,8 @@ class LogRepair:
         self._finished = finished
         self._parts: list[_Part] = []
         self._history = HistoryReading(shard, start_reader, self._on_history)
-        self._fetcher = CopyFetcher(shard, request_ids, self._on_answers)
-        self._question = NextLsnQuestion(shard, cluster, request_ids, self.log.log, self._on_next_lsn)
+        self._fetcher = CopyFetcher(shard, self._on_answers)
+        self._question = NextLsnQuestion(shard, cluster, self.log.log, self._on_next_lsn)
         self._timer: Timer | None = None
 
     def start(self, now: Micros) -> None:
@@ -192,24 +190,6 @@ class LogRepair:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-
-    def on_fetched(self, message: Fetched, now: Micros) -> None:
-        """What a shard has."""
-        self._fetcher.on_fetched(message, now)
-
-    def on_seq_state(self, message: SeqState, now: Micros) -> None:
-        """How far a sequencer is."""
-        self._question.on_seq_state(message, now)
-
-    def on_digested(self, message: Digested, now: Micros) -> None:
-        """An answer to the reader of the metadata log."""
-        self._history.on_digested(message, now)
-
-    def on_peer_down(self, peer: PeerId, now: Micros) -> None:
-        """Requests to the peer may be lost."""
-        self._question.on_peer_down(peer, now)
-        self._history.on_peer_down(peer, now)
-        self._fetcher.on_peer_down(peer, now)
 
     # --- which ranges --------------------------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from logdevice_py.core.marks import hit
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros
 from logdevice_py.protocol.messages import FetchMetadata, LogEntry, MetadataFetched
+from logdevice_py.protocol.routing import handles
 from storage_node.log_state import LogState
 from storage_node.log_store.interface import ReadResult
 from storage_node.shard import Shard
@@ -51,6 +52,7 @@ class MetadataCopiesHandler:
         """Of how many logs of all these are the metadata logs. Logs are only added."""
         self._under_way = 0
 
+    @handles(FetchMetadata)
     def on_fetch_metadata(self, peer: PeerId, message: FetchMetadata, now: Micros) -> None:
         """Read what is asked for; it is answered when the disk has answered."""
         status = self._shard.status()

@@ -19,6 +19,7 @@ the same cluster file.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
+from functools import partial
 from typing import Final
 
 from logdevice_py.config.cluster import MetadataLogConfig
@@ -32,6 +33,7 @@ from logdevice_py.core.units import SECOND, Micros
 from logdevice_py.membership.cluster_view import ClusterView
 from logdevice_py.placement.failure_domains import Authority, FailureDomains
 from logdevice_py.protocol.messages import FetchMetadata, MetadataFetched
+from logdevice_py.protocol.requests import Requests
 from storage_node.log_store.interface import Purpose
 from storage_node.repair.fetching import ANSWER_TIMEOUT, put_copies, sound_images
 from storage_node.repair.log_damage import RETRY_FIRST
@@ -48,16 +50,28 @@ _RETRY_MAX: Final = 30 * SECOND
 class _Source:
     """A shard that is asked, log after log."""
 
-    __slots__ = ("after", "authoritative", "complete", "delays", "pauses", "request", "rng", "shard", "timer")
+    __slots__ = (
+        "after",
+        "authoritative",
+        "complete",
+        "delays",
+        "pauses",
+        "request",
+        "requests",
+        "rng",
+        "shard",
+        "timer",
+    )
 
-    def __init__(self, shard: ShardId, rng: Rng) -> None:
+    def __init__(self, shard: ShardId, rng: Rng, requests: Requests) -> None:
         self.shard = shard
         self.rng = rng
+        self.requests = requests
         self.after = LogId(0)
         """It has told of all logs up to this one."""
         self.request: int | None = None
         self.timer: Timer | None = None
-        """When it is asked next, or is waited for no longer."""
+        """When it is asked next."""
         self.answered()
         self.pauses = self._retries()
         """Before it is asked for everything again."""
@@ -75,7 +89,9 @@ class _Source:
 
     def cancel(self) -> None:
         """It is not asked any more."""
-        self.request = None
+        if self.request is not None:
+            self.requests.forget(self.request)
+            self.request = None
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
@@ -87,7 +103,6 @@ class MetadataResync:
     def __init__(
         self,
         shard: Shard,
-        request_ids: Iterator[int],
         cluster: ClusterView,
         store_begins: Callable[[LogId], None],
     ) -> None:
@@ -96,7 +111,6 @@ class MetadataResync:
             store_begins: told of each metadata log of which a record is about to be stored.
         """
         self._shard = shard
-        self._request_ids = request_ids
         self._cluster = cluster
         self._throttle = Throttle(shard.settings.repair_bytes_per_s)
         self._sources: dict[ShardId, _Source] = {}
@@ -136,7 +150,7 @@ class MetadataResync:
         if shard.metadata_authoritative or file_is_old or shard.shard not in metadata.nodeset:
             return
         for each in sorted(set(metadata.nodeset) - {shard.shard}):
-            source = self._sources[each] = _Source(each, shard.rng)
+            source = self._sources[each] = _Source(each, shard.rng, shard.requests)
             self._ask(source, now)
 
     def _is_whole(self) -> bool:
@@ -165,11 +179,8 @@ class MetadataResync:
         self._sources.clear()
         self._latest.clear()
 
-    def on_metadata_fetched(self, message: MetadataFetched, now: Micros) -> None:
+    def _on_metadata_fetched(self, source: _Source, message: MetadataFetched, now: Micros) -> None:
         """What a shard has."""
-        source = self._sources.get(message.shard)
-        if source is None or source.request != message.request_id:
-            return
         source.cancel()
         if message.status not in (Status.OK, Status.REBUILDING) or message.through < source.after:
             self._ask_later(source, now)
@@ -190,13 +201,6 @@ class MetadataResync:
             hit("metadata_source_not_authoritative")
             self._ask_for_everything(source, now)
 
-    def on_peer_down(self, peer: PeerId, now: Micros) -> None:
-        """The question to it may be lost."""
-        for source in self._sources.values():
-            if node_peer(source.shard) == peer and source.request is not None:
-                source.cancel()
-                self._ask_later(source, now)
-
     def on_peer_up(self, peer: PeerId, now: Micros) -> None:
         """What was waited for may be there: do not wait for the retry."""
         for source in self._sources.values():
@@ -211,12 +215,17 @@ class MetadataResync:
         return self._shard.metadata_authoritative or self._shard.failed
 
     def _ask(self, source: _Source, now: Micros) -> None:
-        source.request = next(self._request_ids)
+        source.request = self._shard.requests.ask_shard(
+            source.shard,
+            MetadataFetched,
+            partial(self._on_metadata_fetched, source),
+            failed=lambda status, at: self._on_silence(source, at),
+            deadline=now + ANSWER_TIMEOUT,
+        )
         self._shard.out.send(
             node_peer(source.shard),
             FetchMetadata(request_id=source.request, shard=source.shard, after=source.after, bytes_max=_FETCH_BYTES),
         )
-        source.timer = self._shard.timers.at(now + ANSWER_TIMEOUT, lambda at: self._on_silence(source, at))
 
     def _on_silence(self, source: _Source, now: Micros) -> None:
         source.cancel()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Final
 
 from logdevice_py.core.ids import LogId, NodeId, PeerId
@@ -29,7 +29,6 @@ class NextLsnQuestion:
         self,
         shard: Shard,
         cluster: ClusterView,
-        request_ids: Iterator[int],
         log: LogId,
         done: NextLsnAnswered,
     ) -> None:
@@ -39,7 +38,6 @@ class NextLsnQuestion:
         """
         self._shard = shard
         self._cluster = cluster
-        self._request_ids = request_ids
         self._log = log
         self._epoch = EPOCH_INVALID
         self._done = done
@@ -69,16 +67,15 @@ class NextLsnQuestion:
 
     def _send(self, node: NodeId) -> None:
         self._node = node
-        self._request = next(self._request_ids)
+        self._request = self._shard.requests.ask(
+            PeerId(node), SeqState, self._on_seq_state, failed=lambda status, now: self._end(None, now)
+        )
         message = GetSeqState(
             request_id=self._request, log=self._log, flags=int(SeqStateFlags.NONE), min_epoch=self._epoch
         )
         self._shard.out.send(PeerId(node), message)
 
-    def on_seq_state(self, message: SeqState, now: Micros) -> None:
-        """An answer; ignored when it is not to this question."""
-        if message.request_id != self._request:
-            return
+    def _on_seq_state(self, message: SeqState, now: Micros) -> None:
         if message.status == Status.OK:
             self._end(message.next_lsn if message.epoch == self._epoch else None, now)
         elif message.redirect >= 0 and message.redirect != self._node and self._hops < _HOPS_MAX:
@@ -88,14 +85,9 @@ class NextLsnQuestion:
         else:
             self._end(None, now)
 
-    def on_peer_down(self, peer: PeerId, now: Micros) -> None:
-        """Its answer is lost."""
-        if peer == int(self._node) and self._request:
-            self._end(None, now)
-
     def cancel(self) -> None:
         """Nobody wants to know any more."""
-        self._request = 0
+        self._shard.requests.forget(self._request)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

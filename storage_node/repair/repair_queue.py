@@ -7,16 +7,15 @@ could be repaired waits longer each time, since most often something is not rele
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from heapq import heappop, heappush
 from typing import Final
 
-from logdevice_py.core.ids import LogId, PeerId, format_shard
+from logdevice_py.core.ids import LogId, format_shard
 from logdevice_py.core.lsn import EPOCH_MIN, Lsn, compose_lsn
 from logdevice_py.core.machine import Timer
 from logdevice_py.core.units import SECOND, Micros
 from logdevice_py.membership.cluster_view import ClusterView
-from logdevice_py.protocol.messages import Digested, Fetched, SeqState
 from storage_node.epochs.purge import StartHistoryReader
 from storage_node.log_state import LogState
 from storage_node.log_store.interface import ReadResult
@@ -37,16 +36,13 @@ _LOGS_NAMED: Final = 5
 class RepairQueue:
     """The logs of one shard with something to repair."""
 
-    def __init__(
-        self, shard: Shard, cluster: ClusterView, start_reader: StartHistoryReader, request_ids: Iterator[int]
-    ) -> None:
+    def __init__(self, shard: Shard, cluster: ClusterView, start_reader: StartHistoryReader) -> None:
         self.is_re_replicated: IsReReplicated = nothing_is_re_replicated
         self.dirty_logs = 0
         """Logs with dirty ranges."""
         self._shard = shard
         self._cluster = cluster
         self._start_reader = start_reader
-        self._request_ids = request_ids
         self._throttle = Throttle(shard.settings.repair_bytes_per_s)
         self._damaged: dict[LogId, LogDamage] = {}
         self._due: list[tuple[Micros, LogId]] = []
@@ -184,28 +180,6 @@ class RepairQueue:
             self._noted = False
             self._begin(now)
 
-    def on_fetched(self, message: Fetched, now: Micros) -> None:
-        """An answer of another shard."""
-        running = self._running.get(message.log)
-        if running is not None:
-            running.on_fetched(message, now)
-
-    def on_seq_state(self, message: SeqState, now: Micros) -> None:
-        """An answer of a sequencer."""
-        running = self._running.get(message.log)
-        if running is not None:
-            running.on_seq_state(message, now)
-
-    def on_digested(self, message: Digested, now: Micros) -> None:
-        """An answer to the reader of a metadata log."""
-        for repair in list(self._running.values()):
-            repair.on_digested(message, now)
-
-    def on_peer_down(self, peer: PeerId, now: Micros) -> None:
-        """Requests to the peer may be lost."""
-        for repair in list(self._running.values()):
-            repair.on_peer_down(peer, now)
-
     def on_peer_up(self, now: Micros) -> None:
         """What was waited for may be there: do not wait for the retry."""
         soon = Micros(now + RETRY_FIRST)
@@ -268,7 +242,6 @@ class RepairQueue:
             damage,
             self._cluster,
             self._start_reader,
-            self._request_ids,
             self._throttle,
             self.found_damage,
             self.is_re_replicated,

@@ -14,14 +14,14 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final
 
-from logdevice_py.core.ids import Generation, LogId, PeerId, ShardId, node_of
+from logdevice_py.core.ids import Generation, LogId, ShardId, node_of
 from logdevice_py.core.lsn import EPOCH_MIN, ESN_MAX, Lsn, compose_lsn, epoch_of
 from logdevice_py.core.machine import Timer
 from logdevice_py.core.marks import hit
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import SECOND, Micros, Timestamp
 from logdevice_py.metadata.epoch_metadata import EpochInterval, interval_at
-from logdevice_py.protocol.messages import Compare, Compared, Digested
+from logdevice_py.protocol.messages import Compare, Compared
 from storage_node.epochs.digest import damaged_lsns
 from storage_node.epochs.purge import StartHistoryReader
 from storage_node.log_state import LogState
@@ -63,7 +63,6 @@ class Scrubber:
         shard: Shard,
         repairs: RepairQueue,
         start_reader: StartHistoryReader,
-        request_ids: Iterator[int],
         wall: Callable[[], Timestamp] | None,
     ) -> None:
         self.state = ScrubState.RESTING
@@ -93,7 +92,7 @@ class Scrubber:
         self._timer: Timer | None = None
         self._next_pass = Micros(0)
         self._began_at = Micros(0)
-        self._requests = ShardRequests(shard, request_ids, self._compared)
+        self._requests = ShardRequests(shard, Compared, self._on_compared, self._compared)
         self._asked_at = Micros(0)
         self._timeout = _TIMEOUT
         self._slowest = 0
@@ -135,15 +134,6 @@ class Scrubber:
             verification_age=0 if self.verified_at is None else now - self.verified_at,
             uncompared_ranges=self.uncompared_before,
         )
-
-    def on_digested(self, message: Digested, now: Micros) -> None:
-        """An answer to the reader of a metadata log."""
-        self._reading.on_digested(message, now)
-
-    def on_peer_down(self, peer: PeerId, now: Micros) -> None:
-        """Questions to the peer may be lost."""
-        self._reading.on_peer_down(peer, now)
-        self._requests.on_peer_down(peer, now)
 
     # ---- passes and logs
 
@@ -277,16 +267,13 @@ class Scrubber:
         }
         self._requests.send(messages, self._timeout, now)
 
-    def on_compared(self, message: Compared, now: Micros) -> None:
+    def _on_compared(self, message: Compared, now: Micros) -> None:
         """What another shard holds of the range."""
-        if self._requests.take(message.request_id) is None:
-            return
         self._uncertain |= message.status != Status.OK
         if message.status == Status.OK and not message.equal:
             self._shard.metrics.scrub_mismatches += 1
         # whatever its status: what it lists it holds
         self._note_missing(message)
-        self._requests.end_if_answered(now)
 
     def _note_missing(self, message: Compared) -> None:
         assert self.log is not None, self.state

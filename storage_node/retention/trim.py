@@ -21,6 +21,7 @@ from logdevice_py.core.marks import hit
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros
 from logdevice_py.protocol.messages import ANSWERS_PER_FRAME, CheckedLog, CheckSeal, SealChecked, Trim, Trimmed
+from logdevice_py.protocol.routing import handles
 from storage_node.log_state import NO_NODE, LogState
 from storage_node.log_store.interface import EpochMetadataKind, LogMetadataKind
 from storage_node.shard import Shard
@@ -58,6 +59,7 @@ class TrimHandler:
         moved, self._moved = self._moved, {}
         return list(moved.values())
 
+    @handles(Trim, from_clients=True)
     def on_trim(self, peer: PeerId, message: Trim, now: Micros) -> None:
         """Move the trim point."""
         shard = self._shard

@@ -10,12 +10,13 @@ so a shard that was down learns what it missed. Each message tells the sender's 
 
 from __future__ import annotations
 
-from logdevice_py.core.ids import LogId, ShardId, is_metadata_log, node_of, node_peer
+from logdevice_py.core.ids import LogId, PeerId, ShardId, is_metadata_log, node_of, node_peer
 from logdevice_py.core.lsn import ESN_MAX, LSN_INVALID, LSN_MAX, Epoch, Lsn, compose_lsn, epoch_of, esn_of
 from logdevice_py.core.marks import hit
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros
 from logdevice_py.protocol.messages import LOGS_PER_FRAME, TrimPoints
+from logdevice_py.protocol.routing import handles
 from storage_node.log_state import LogState
 from storage_node.retention.retention import AgreedClock
 from storage_node.retention.trim import TrimHandler
@@ -76,7 +77,8 @@ class TrimExchange:
                 node_peer(other), TrimPoints(shard=other, sender=shard.shard, wall=self._clock.wall(), logs=told)
             )
 
-    def on_trim_points(self, message: TrimPoints, now: Micros) -> None:
+    @handles(TrimPoints)
+    def on_trim_points(self, peer: PeerId, message: TrimPoints, now: Micros) -> None:
         """What another shard told."""
         shard = self._shard
         if shard.status() is not Status.OK or message.sender not in shard.config.storage_shards():

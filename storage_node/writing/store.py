@@ -34,6 +34,7 @@ from logdevice_py.core.marks import hit
 from logdevice_py.core.status import CorruptEntryError, Status
 from logdevice_py.core.units import Micros
 from logdevice_py.protocol.messages import Mutated, Store, Stored, StoredFlags, StoreFlags
+from logdevice_py.protocol.routing import handles
 from storage_node.log_state import NO_NODE, LogState, ReleaseSubscriber
 from storage_node.log_store.interface import Purpose, ReadResult
 from storage_node.repair.repair_queue import RepairQueue
@@ -70,6 +71,7 @@ class StoreHandler:
         self._repairs = repairs
         shard.writes.attach_stores(self._on_written)
 
+    @handles(Store)
     def on_store(self, peer: PeerId, message: Store, now: Micros) -> None:
         """Accept the copy into the turn's batch, or refuse it at once."""
         shard = self._shard

@@ -16,6 +16,7 @@ from tests.simulation import (
     deliberate_client,
     deliberate_dirty,
     deliberate_recovery,
+    deliberate_requests,
     deliberate_sequencer,
     deliberate_storage,
 )
@@ -26,7 +27,14 @@ from tests.simulation.report_file import ReportFiles
 from tests.simulation.seed_loop import INTERRUPTED
 from tests.simulation.workers import worker_pool
 
-CATALOGUES = (deliberate_storage, deliberate_dirty, deliberate_sequencer, deliberate_recovery, deliberate_client)
+CATALOGUES = (
+    deliberate_storage,
+    deliberate_dirty,
+    deliberate_sequencer,
+    deliberate_recovery,
+    deliberate_client,
+    deliberate_requests,
+)
 """Importing them fills `FAULTS`."""
 SEEDS_MAX = 500
 BY_MAX = 150

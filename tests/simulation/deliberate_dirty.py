@@ -29,7 +29,7 @@ def mark_begins_too_late(original: Change) -> Change:
 
 @deliberate(
     "the mark of a crash ends at the release pointer, not where the sequencer is",
-    (NextLsnQuestion, "on_seq_state"),
+    (NextLsnQuestion, "_on_seq_state"),
     likely=_DIRTY_RANGES,
 )
 def mark_ends_too_early(original: Change) -> Change:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 from tests.simulation.run_mode import RunMode
@@ -43,6 +43,8 @@ class DeliberateFault:
                 original = vars(target)[name]
                 before.append((target, name, original))
                 broken = self.change(original)
+                if isinstance(original, FunctionType):
+                    vars(broken).update(vars(original))  # which messages it handles
                 setattr(target, name, staticmethod(broken) if isinstance(original, staticmethod) else broken)
             yield
         finally:

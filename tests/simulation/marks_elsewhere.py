@@ -117,9 +117,14 @@ MARKS_ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
         f"{_SHARD}/epochs/test_seal.py::test_of_too_many_epochs_the_earliest_are_told_and_count",
     ),
     "sealed_split": (_HUGE, f"{_SHARD}/epochs/test_seal.py::test_an_answer_that_no_frame_could_hold_is_split_by_logs"),
+    "answer_of_another": (
+        _RULES,
+        "tests/unit/logdevice_py/protocol/test_requests.py"
+        "::TestHostileAnswers::test_what_was_not_asked_or_not_of_them_changes_nothing",
+    ),
     "recovery_answer_of_other_peer": (
         _RULES,
-        f"{_RECOVERY}/test_node_recoveries.py::test_nobody_answers_for_the_shard_of_another_node",
+        f"{_RECOVERY}/test_node_recoveries.py::test_nobody_says_for_the_shard_of_another_node_that_it_stored_an_entry",
     ),
     "read_gap_leaves_lsns_out": (
         "what a shard sends first must be lost because its node was refused by the reader's a moment ago, and begin with records: in one of a thousand seeds",

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from itertools import count
 from typing import Any
 
 from client.inquiries import Inquiries
 from client.links import Links
 from logdevice_py.core.ids import LogId, NodeId, PeerId
+from logdevice_py.core.machine import TimerWheel
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import MILLISECOND, SECOND, Micros
-from logdevice_py.protocol.messages import GetSeqState, SeqStateFlags, SeqStateWait
+from logdevice_py.protocol.messages import SeqStateFlags, SeqStateWait
+from logdevice_py.protocol.requests import Requests
 from tests.unit.client.fakes import LOG, Bench, FakePromise, appended, seq_state
 
 WAIT = SeqStateWait("APPEND", "STORES_AGAIN", "N1:S0", 3, 2_900_000, "wave 4")
@@ -74,19 +77,17 @@ def test_a_node_that_refuses_again_and_again_is_not_asked_each_time() -> None:
 def test_an_old_answer_is_not_told_of_a_later_request_and_one_of_another_node_not_at_all() -> None:
     links = Links()
     links.on_peer_up(PeerId(1))
-    inquiries = Inquiries(links, iter(range(1, 100)))
+    requests = Requests(count(1), TimerWheel())
+    inquiries = Inquiries(links, requests)
     inquiries.ask(LogId(7), NodeId(2), Micros(0))
     assert links.take() == [], "nobody is dialled for it"
     inquiries.ask(LogId(7), NodeId(1), Micros(0))
     (sent,) = links.take()
     answer: Any = seq_state(sent.message, Status.AGAIN)
     answer.waits = [WAIT]
-    assert not inquiries.on_seq_state(
-        PeerId(1),
-        seq_state(GetSeqState(request_id=99, log=LogId(7), flags=0, min_epoch=sent.message.min_epoch)),
-        Micros(0),
-    )
-    assert inquiries.on_seq_state(PeerId(1), answer, Micros(5))
+    requests.on_answer(PeerId(2), answer, Micros(4))
+    assert inquiries.told(LogId(7), NodeId(1), Micros(0), Micros(5)) == ""
+    requests.on_answer(PeerId(1), answer, Micros(5))
     assert inquiries.told(LogId(7), NodeId(1), Micros(5), Micros(5)).startswith("0 ms ago N1 said: APPEND")
     assert inquiries.told(LogId(7), NodeId(1), Micros(6), Micros(9)) == ""
     assert inquiries.told(LogId(7), NodeId(2), Micros(0), Micros(9)) == ""
@@ -96,10 +97,30 @@ def test_an_old_answer_is_not_told_of_a_later_request_and_one_of_another_node_no
 def test_memory_is_bounded_however_many_logs_are_asked_about() -> None:
     links = Links()
     links.on_peer_up(PeerId(1))
-    inquiries = Inquiries(links, iter(range(1, 10_000)))
+    requests = Requests(count(1), TimerWheel())
+    inquiries = Inquiries(links, requests)
     for log in range(1, 3000):
         inquiries.ask(LogId(log), NodeId(1), Micros(0))
+    assert len(requests) == 1000
     for effect in links.take():
-        inquiries.on_seq_state(PeerId(1), seq_state(effect.message), Micros(1))
-    held = (inquiries._asked, inquiries._under_way, inquiries._said)
-    assert all(len(each) <= 1000 for each in held)
+        requests.on_answer(PeerId(1), seq_state(effect.message), Micros(1))
+    held = (inquiries._asked, inquiries._said)
+    assert all(0 < len(each) <= 1000 for each in held)
+    assert len(requests) == 0
+
+
+def test_asked_again_a_node_may_answer_the_first_question() -> None:
+    links = Links()
+    links.on_peer_up(PeerId(1))
+    requests = Requests(count(1), TimerWheel())
+    inquiries = Inquiries(links, requests)
+    for second in range(3):
+        inquiries.ask(LogId(7), NodeId(1), Micros(second * SECOND))
+    first, *others = [effect.message for effect in links.take()]
+    assert [each.request_id for each in others] == [first.request_id] * 2
+    answer: Any = seq_state(first, Status.AGAIN)
+    answer.waits = [WAIT]
+    requests.on_answer(PeerId(1), answer, Micros(5))
+    assert inquiries.told(LogId(7), NodeId(1), Micros(0), Micros(5)) != ""
+    inquiries.ask(LogId(7), NodeId(1), Micros(9 * SECOND))
+    assert links.take()[0].message.request_id != first.request_id, "an answered question is closed"

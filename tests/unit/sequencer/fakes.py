@@ -48,6 +48,8 @@ from logdevice_py.protocol.messages import (
     Stored,
     StoredFlags,
 )
+from logdevice_py.protocol.requests import Requests, ids_of_run
+from logdevice_py.protocol.routing import handlers_of, merge
 from sequencer.effects import LogNotice
 from sequencer.node import SequencerNode
 from sequencer.recovery.result import RecoveryOutcome, RecoveryResult
@@ -196,6 +198,22 @@ class FakeRecoveries:
             done(RecoveryResult(log, epoch, result.pop("outcome", RecoveryOutcome.OK), **result), now)
 
 
+class LoneSequencerNode(SequencerNode):
+    """Root of a process that has no other role."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.requests = self.context.requests
+        self._root_routes = merge(self.routes, handlers_of(self.requests))
+
+    def on_message(self, peer: PeerId, message: Any, now: Micros) -> None:
+        self._root_routes[type(message)](peer, message, now)
+
+    def on_peer_down(self, peer: PeerId, now: Micros) -> None:
+        self.requests.on_peer_down(peer, now)
+        super().on_peer_down(peer, now)
+
+
 class World:
     """Runs a node's effects against fakes. `answer` says what a shard does with a STORE; None is silence."""
 
@@ -214,7 +232,7 @@ class World:
         self.outbox, self.timers = Outbox(), TimerWheel()
         self.now = Micros(1_000_000)
         self.wall = 1_700_000_000_000_000
-        self.node = SequencerNode(
+        self.node = LoneSequencerNode(
             node,
             instance,
             self.config,
@@ -224,6 +242,7 @@ class World:
             random.Random(seed),
             lambda: Timestamp(self.wall),
             self.cluster,
+            Requests(ids_of_run(instance), self.timers),
         )
         self.recoveries = FakeRecoveries(self.node)
         self.node.context.recoveries = self.recoveries

@@ -8,12 +8,13 @@ from dataclasses import replace
 
 import pytest
 
-from logdevice_py.core.ids import NodeId, PeerId, ShardId, shard_id
+from logdevice_py.core.ids import NodeId, PeerId, ShardId, node_peer, shard_id
 from logdevice_py.core.machine import Outbox, Send, TimerWheel
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros
 from logdevice_py.membership.cluster_view import ClusterView
-from logdevice_py.protocol.messages import CheckSeal, NodeState
+from logdevice_py.protocol.messages import CheckSeal, NodeState, SealChecked
+from logdevice_py.protocol.requests import Requests
 from sequencer.metrics import SequencerMetrics
 from sequencer.settings import SequencerSettings
 from sequencer.store_availability import Reason, StoreAvailability
@@ -44,9 +45,17 @@ class Bench:
         self.outbox, self.timers, self.metrics = Outbox(), TimerWheel(), SequencerMetrics()
         self.cluster = FakeCluster(4)
         view: ClusterView = self.cluster
+        self.requests = Requests(itertools.count(1), self.timers)
         self.shards = StoreAvailability(
-            make_config(), SETTINGS, self.outbox, self.timers, view, self.metrics, itertools.count(1)
+            make_config(), SETTINGS, self.outbox, self.timers, view, self.metrics, self.requests
         )
+
+    def answer(self, request_id: int, shard: ShardId = A) -> bool:
+        """Whether the shard's answer is one to an open probe."""
+        was_open = request_id in self.requests
+        message = SealChecked(request_id=request_id, shard=shard, logs=[])
+        self.requests.on_answer(node_peer(shard), message, Micros(0))
+        return was_open and request_id not in self.requests
 
     def at(self, time: int) -> None:
         self.timers.advance(Micros(time))
@@ -158,12 +167,12 @@ class TestGraylist:
         probe = self.on_probe(bench)
         assert bench.metrics.shards_graylisted == 1
         assert (bench.shards.reason(A), bench.shards.is_available(A)) == (Reason.PROBING, False)
-        assert not bench.shards.on_probe_answer(probe.request_id, B)
-        assert not bench.shards.on_probe_answer(probe.request_id + 1, A)
+        assert not bench.answer(probe.request_id, B)
+        assert not bench.answer(probe.request_id + 1)
         assert bench.shards.reason(A) is Reason.PROBING
-        assert bench.shards.on_probe_answer(probe.request_id, A)
+        assert bench.answer(probe.request_id)
         assert bench.shards.is_available(A)
-        assert not bench.shards.on_probe_answer(probe.request_id, A)
+        assert not bench.answer(probe.request_id)
 
     def test_a_probe_is_repeated_and_only_the_last_one_counts(self, bench: Bench) -> None:
         first = self.on_probe(bench)
@@ -172,19 +181,30 @@ class TestGraylist:
         assert bench.probes() == []
         bench.at(again)
         [(_, second)] = bench.probes()
-        assert not bench.shards.on_probe_answer(first.request_id, A)
-        assert bench.shards.on_probe_answer(second.request_id, A)
+        assert not bench.answer(first.request_id)
+        assert bench.answer(second.request_id)
 
     def test_an_answer_to_a_probe_says_nothing_of_what_is_known_since(self, bench: Bench) -> None:
         probe = self.on_probe(bench)
         bench.shards.block(A, Reason.NO_SPACE, NOW)
-        assert bench.shards.on_probe_answer(probe.request_id, A)
+        assert bench.answer(probe.request_id)
         assert bench.shards.reason(A) is Reason.NO_SPACE
 
     def test_a_shard_that_is_slow_again_while_it_is_probed_is_graylisted_again(self, bench: Bench) -> None:
         self.on_probe(bench)
         bench.shards.block(A, Reason.SLOW, NOW)
         assert bench.shards.reason(A) is Reason.SLOW
+
+    def test_of_a_shard_that_is_slow_again_while_it_is_probed_the_next_probe_decides(self, bench: Bench) -> None:
+        first = self.on_probe(bench)
+        slow_again = NOW + SETTINGS.graylist_us
+        bench.shards.block(A, Reason.SLOW, Micros(slow_again))
+        bench.at(slow_again + SETTINGS.graylist_us)
+        [(_, second)] = bench.probes()
+        bench.answer(first.request_id)
+        assert bench.shards.reason(A) is Reason.PROBING
+        bench.answer(second.request_id)
+        assert bench.shards.is_available(A)
 
     def test_only_slow_shards_are_forgiven(self, bench: Bench) -> None:
         bench.shards.block(A, Reason.OVERLOADED, NOW)

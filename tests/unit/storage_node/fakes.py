@@ -6,6 +6,7 @@ import random
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from itertools import count
 from typing import Any, TypeVar
 
 from google_crc32c import value as crc32c
@@ -20,6 +21,7 @@ from logdevice_py.core.lsn import Epoch, Esn, Lsn, compose_lsn
 from logdevice_py.core.machine import Outbox, Send, TimerWheel
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import MILLISECOND, Micros, Timestamp
+from logdevice_py.membership.cluster_view import ClusterView
 from logdevice_py.metadata.epoch_metadata import EpochInterval
 from logdevice_py.protocol.framing import decode_frame, encode_frame
 from logdevice_py.protocol.messages import (
@@ -41,9 +43,11 @@ from logdevice_py.protocol.messages import (
     StoreFlags,
     Window,
 )
+from logdevice_py.protocol.requests import Requests
+from logdevice_py.protocol.routing import Handler, handlers_of, merge
 from storage_node.epochs.purge import HistoryResult
 from storage_node.log_store.identity import ShardMarker
-from storage_node.log_store.interface import ReadDirectory, ReadLast, ReadShard, WriteShard
+from storage_node.log_store.interface import Contents, ReadDirectory, ReadLast, ReadShard, WriteShard
 from storage_node.log_store.memory import MemoryDisk, MemoryLogStore
 from storage_node.log_store.settings import LogStoreSettings
 from storage_node.node import StorageNode
@@ -115,17 +119,44 @@ class FakeHistoryReader:
         self.log = log
         self.done = done
         self.cancelled = False
-        self.heard: list[Any] = []
-        """Answers, and peers whose connection broke."""
-
-    def on_digested(self, message: Digested, now: Micros) -> None:
-        self.heard.append(message)
-
-    def on_peer_down(self, peer: PeerId, now: Micros) -> None:
-        self.heard.append(peer)
 
     def cancel(self) -> None:
         self.cancelled = True
+
+
+class LoneStorageNode(StorageNode):
+    """Root of a process that has no other role."""
+
+    def __init__(
+        self,
+        node: NodeId,
+        config: ClusterConfig,
+        settings: StorageSettings,
+        outbox: Outbox,
+        timers: TimerWheel,
+        view: ClusterView,
+        contents: Sequence[Contents],
+        **more: Any,
+    ) -> None:
+        self.requests = Requests(count(1), timers)
+        super().__init__(
+            node, config, settings, outbox, timers, random.Random(1), view, self.requests, contents, **more
+        )
+        self._root_routes = self._all_routes()
+
+    def _all_routes(self) -> dict[type[Any], Handler]:
+        return merge(self.make_routes(), handlers_of(self.requests))
+
+    def enable_rebuilding(self, *arguments: Any) -> None:
+        super().enable_rebuilding(*arguments)
+        self._root_routes = self._all_routes()
+
+    def on_message(self, peer: PeerId, message: Any, now: Micros) -> None:
+        self._root_routes[type(message)](peer, message, now)
+
+    def on_peer_down(self, peer: PeerId, now: Micros) -> None:
+        self.requests.on_peer_down(peer, now)
+        super().on_peer_down(peer, now)
 
 
 class ShardDriver:
@@ -161,13 +192,12 @@ class ShardDriver:
         self.outbox, self.timers = Outbox(), TimerWheel()
         self.held: deque[tuple[Any, Any]] = deque()
         self.sent.clear()
-        self.node = StorageNode(
+        self.node = LoneStorageNode(
             NodeId(0),
             self.config,
             self.settings,
             self.outbox,
             self.timers,
-            random.Random(1),
             self.view,
             [self.store.load()],
             start_reader=self._start_reader,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +17,6 @@ from logdevice_py.protocol.messages import Digest, Started, Stored, Trim, Trimme
 from storage_node.log_store.identity import ShardMarker
 from storage_node.log_store.interface import WriteShard
 from storage_node.log_store.memory import MemoryDisk, MemoryLogStore
-from storage_node.node import REQUEST_ID_BIT, StorageNode
 from storage_node.settings import StorageSettings
 from storage_node.stored_metadata import RecoveredEpoch, SoftSealValue, decode_seal, encode_seal
 from tests.unit.storage_node.fakes import (
@@ -27,6 +25,7 @@ from tests.unit.storage_node.fakes import (
     SHARDS,
     SYNC_LOG,
     EverybodyIsAlive,
+    LoneStorageNode,
     ShardDriver,
     lsn,
     make_config,
@@ -39,7 +38,7 @@ from tests.unit.storage_node.fakes import (
 NOW = Micros(1)
 
 
-def two_shards() -> tuple[StorageNode, Outbox]:
+def two_shards() -> tuple[LoneStorageNode, Outbox]:
     """A node with two shards."""
     contents = []
     for index in range(2):
@@ -50,15 +49,8 @@ def two_shards() -> tuple[StorageNode, Outbox]:
         )
         contents.append(memory.load())
     outbox = Outbox()
-    node = StorageNode(
-        NodeId(0),
-        make_config(),
-        StorageSettings(),
-        outbox,
-        TimerWheel(),
-        random.Random(1),
-        EverybodyIsAlive(),
-        contents,
+    node = LoneStorageNode(
+        NodeId(0), make_config(), StorageSettings(), outbox, TimerWheel(), EverybodyIsAlive(), contents
     )
     return node, outbox
 
@@ -106,7 +98,6 @@ def test_a_purge_reads_the_metadata_log_from_its_nodeset() -> None:
     digests = effects(outbox, Digest)
     assert [message.shard for message in digests] == list(SHARDS)
     assert all(message.ranges[0].log == metadata_log_of(SYNC_LOG) for message in digests)
-    assert all(message.request_id >= REQUEST_ID_BIT for message in digests)
 
 
 def test_a_metadata_log_that_moves_while_it_is_read_is_read_where_it_is() -> None:

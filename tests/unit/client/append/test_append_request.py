@@ -470,6 +470,21 @@ class TestLoss:
         bench.answer(node, appended(message))
         assert promise.result is not None
 
+    def test_of_probes_that_nobody_answers_the_latest_thousand_count(self) -> None:
+        bench = Bench()
+        silent = NodeId(0)
+        for round_ in range(1001):
+            bench.session.appends.probe(LOG, silent, round_, bench.now)
+            bench.turn()
+        assert len(bench.session.requests) == 1000
+        probes = bench.taken(GetSeqState)
+        other, first = probes[0]
+        bench.answer(other, seq_state(first, epoch=9))
+        assert bench.session.routes.epoch(LOG) == 0, "it is forgotten"
+        other, last = probes[-1]
+        bench.answer(other, seq_state(last, epoch=9))
+        assert bench.session.routes.epoch(LOG) == 9
+
     def test_a_late_answer_to_an_earlier_try_is_nobodys(self) -> None:
         bench = Bench()
         promise = append(bench)

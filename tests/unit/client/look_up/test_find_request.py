@@ -21,6 +21,7 @@ from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros, Timestamp
 from logdevice_py.metadata.epoch_metadata import EpochInterval
 from logdevice_py.protocol.messages import FindKey, KeyFound
+from logdevice_py.protocol.requests import Requests
 from tests.unit.client.fakes import LOG, cluster
 
 SHARDS = [shard_id(NodeId(node)) for node in range(5)]
@@ -83,7 +84,8 @@ class Asking:
             self.links.on_peer_up(PeerId(node))
 
     def find(self, when: int, *, approximate: bool = False, timeout: int = 5 * SECOND) -> Any:
-        ground = SurveyGround(self.links, self.timers, random.Random(1), itertools.count(1), ClientSettings())
+        requests = Requests(itertools.count(1), self.timers)
+        ground = SurveyGround(self.links, self.timers, random.Random(1), requests, ClientSettings())
         target = FindTarget(Timestamp(when), approximate=approximate)
         request = FindRequest(ground, LogId(LOG), self.parts, target, self.last, self.now + timeout, self._done)
         request.start(self.now)
@@ -94,10 +96,11 @@ class Asking:
                     shard = self.shards[effect.message.shard]
                     shard.asked += 1
                     if not shard.silent:
-                        request.on_answer(shard.answer(effect.message), self.now)
+                        requests.on_answer(effect.to, shard.answer(effect.message), self.now)
             self.now = Micros(self.now + 10_000)
             self.timers.advance(self.now)
         assert self.outcome is not None, "it always ends"
+        assert len(requests) == 0
         self.why = request.explain(self.now)
         outcome, self.outcome = self.outcome, None
         return outcome

@@ -12,7 +12,7 @@ from google_crc32c import value as crc32c
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.config.replication import ReplicationProperty
 from logdevice_py.core.entry import Constituent, EntryFlags, EntryHeader, encode_body, encode_entry
-from logdevice_py.core.ids import Generation, LogId, NodeId, PeerId, ShardId, metadata_log_of, shard_id
+from logdevice_py.core.ids import Generation, LogId, NodeId, PeerId, ShardId, metadata_log_of, node_peer, shard_id
 from logdevice_py.core.lsn import LSN_MAX, LSN_OLDEST, Epoch, Esn, Lsn, compose_lsn
 from logdevice_py.core.machine import Outbox, TimerWheel
 from logdevice_py.core.status import Status
@@ -21,6 +21,7 @@ from logdevice_py.metadata.epoch_metadata import EpochInterval, EpochMetaData
 from logdevice_py.metadata.history import MetadataHistoryReader, ReaderState
 from logdevice_py.placement.failure_domains import Authority
 from logdevice_py.protocol.messages import Digest, Digested, DigestedRange, LogEntry
+from logdevice_py.protocol.requests import Requests
 
 LOG = LogId(7)
 META = metadata_log_of(LOG)
@@ -54,6 +55,7 @@ class Reading:
         )
         self.outbox = Outbox()
         self.timers = TimerWheel()
+        self.requests = Requests(itertools.count(1), self.timers)
         self.now = Micros(0)
         self.finished: list[Micros] = []
         self.reader = MetadataHistoryReader(
@@ -62,7 +64,7 @@ class Reading:
             self.outbox,
             self.timers,
             random.Random(1),
-            itertools.count(1),
+            self.requests,
             lambda reader, now: self.finished.append(now),
         )
         self.asked: dict[ShardId, list[Digest]] = {shard: [] for shard in SHARDS}
@@ -99,7 +101,7 @@ class Reading:
             entries=entries,
             images=b"".join(content for _, content in images),
         )
-        self.reader.on_digested(message, self.now)
+        self.requests.on_answer(node_peer(shard), message, self.now)
         return self.collect()
 
 
@@ -189,7 +191,7 @@ def test_a_slow_answer_to_an_earlier_request_counts() -> None:
 
 def test_answers_from_before_a_broken_connection_are_ignored() -> None:
     reading = Reading()
-    reading.reader.on_peer_down(PeerId(0), reading.now)
+    reading.requests.on_peer_down(PeerId(0), reading.now)
     reading.answer(0, image(metadata(1)))
     assert reading.reader.metadata is None
     reading.advance(300 * MILLISECOND)

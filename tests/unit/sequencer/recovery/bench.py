@@ -35,6 +35,8 @@ from logdevice_py.protocol.messages import (
     SealedLog,
     Store,
 )
+from logdevice_py.protocol.requests import Requests
+from logdevice_py.protocol.routing import handlers_of
 from logdevice_py.tables.waits import WaitCause
 from sequencer.effects import EpochStoreRequest
 from sequencer.recovery.digest import kind_of
@@ -110,6 +112,7 @@ class Bench:
         self.replication = replication
         self.next_epoch = next_epoch
         tokens = itertools.count(1)
+        self.asked = Requests(itertools.count(1), self.timers)
         self.recoveries = NodeRecoveries(
             NodeId(50),
             outbox=self.outbox,
@@ -119,7 +122,7 @@ class Bench:
             metrics=self.metrics,
             cluster=self,
             next_token=lambda: next(tokens),
-            request_ids=itertools.count(1),
+            requests=self.asked,
         )
 
     def location(self, shard: ShardId) -> Location | None:
@@ -187,7 +190,7 @@ class Bench:
 
     def deliver(self, message: Any, peer: int | None = None) -> None:
         source = node_peer(message.shard) if peer is None else PeerId(peer)
-        self.recoveries.on_message(source, message, self.now)
+        handlers_of(self.asked, self.recoveries)[type(message)](source, message, self.now)
         self.end_turn()
 
     def sealed(
@@ -256,7 +259,9 @@ class Bench:
             if nodes is None or node_of(store.shard) in nodes:
                 self.mutated(store, status)
 
-    def mutated(self, store: Store, status: Status = Status.OK, epoch: int = 0, by: int = -1) -> None:
+    def mutated(
+        self, store: Store, status: Status = Status.OK, epoch: int = 0, by: int = -1, peer: int | None = None
+    ) -> None:
         self.deliver(
             Mutated(
                 recovery_id=store.recovery_id,
@@ -267,7 +272,8 @@ class Bench:
                 status=status,
                 seal_epoch=Epoch(epoch),
                 seal_node=NodeId(by),
-            )
+            ),
+            peer,
         )
 
     def cleaned(self, node: int, status: Status = Status.OK, epoch: int = 0, by: int = -1) -> CleanLog:
@@ -286,6 +292,7 @@ class Bench:
         return request.operation
 
     def peer_down(self, node: int) -> None:
+        self.asked.on_peer_down(PeerId(node), self.now)
         self.recoveries.on_peer_down(PeerId(node), self.now)
         self.end_turn()
 

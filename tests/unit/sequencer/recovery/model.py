@@ -47,6 +47,8 @@ from logdevice_py.protocol.messages import (
     Stored,
     StoreFlags,
 )
+from logdevice_py.protocol.requests import Requests
+from logdevice_py.protocol.routing import handlers_of
 from sequencer.effects import EpochStoreRequest
 from sequencer.recovery.digest import CopyKind, kind_of
 from sequencer.recovery.metrics import RecoveryMetrics
@@ -309,6 +311,7 @@ class Recoverer:
         """Of the recovery for that epoch."""
         self.metrics = RecoveryMetrics()
         tokens = itertools.count(1)
+        self.asked = Requests(itertools.count(1), self.timers)
         self.recoveries = NodeRecoveries(
             NodeId(node),
             outbox=self.outbox,
@@ -318,7 +321,7 @@ class Recoverer:
             metrics=self.metrics,
             cluster=world,
             next_token=lambda: next(tokens),
-            request_ids=itertools.count(1),
+            requests=self.asked,
         )
 
     def let_rest(self, micros: int) -> None:
@@ -370,11 +373,12 @@ class Recoverer:
 
     def on_message(self, shard: ShardId, message: Any) -> None:
         if self.alive:
-            self.recoveries.on_message(node_peer(shard), message, self.world.now)
+            handlers_of(self.asked, self.recoveries)[type(message)](node_peer(shard), message, self.world.now)
             self.end_turn()
 
     def on_peer_down(self, peer: PeerId) -> None:
         if self.alive:
+            self.asked.on_peer_down(peer, self.world.now)
             self.recoveries.on_peer_down(peer, self.world.now)
             self.end_turn()
 

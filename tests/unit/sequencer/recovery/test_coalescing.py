@@ -9,7 +9,7 @@ import pytest
 
 from logdevice_py.core.ids import Generation, LogId, NodeId, PeerId, ShardId, node_peer, shard_id
 from logdevice_py.core.lsn import Epoch, Lsn
-from logdevice_py.core.machine import Outbox
+from logdevice_py.core.machine import Outbox, TimerWheel
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros
 from logdevice_py.protocol.messages import (
@@ -28,6 +28,7 @@ from logdevice_py.protocol.messages import (
     SealedLog,
     SealLog,
 )
+from logdevice_py.protocol.requests import Requests
 from sequencer.recovery.coalescing import RequestCoalescer
 
 A, B = shard_id(NodeId(1)), shard_id(NodeId(2))
@@ -55,7 +56,8 @@ class AnsweredRequests:
 class Asking:
     def __init__(self) -> None:
         self.outbox = Outbox()
-        self.requests = RequestCoalescer(NodeId(9), self.outbox, itertools.count(1))
+        self.open = Requests(itertools.count(1), TimerWheel())
+        self.requests = RequestCoalescer(NodeId(9), self.outbox, self.open)
         self.sink = AnsweredRequests()
 
     def seal(self, shard: ShardId = A, log: int = 7, pairs: int = 1, sink: AnsweredRequests | None = None) -> None:
@@ -77,9 +79,10 @@ class Asking:
 
     def sealed(self, seal: Seal, log: int = 7) -> None:
         row = SealedLog(LogId(log), Status.OK, Epoch(5), NodeId(9), Lsn(0), [])
-        self.requests.on_sealed(
-            Sealed(request_id=seal.request_id, shard=seal.shard, logs=[row], generation=Generation(3)), NOW
-        )
+        self.answer(Sealed(request_id=seal.request_id, shard=seal.shard, logs=[row], generation=Generation(3)))
+
+    def answer(self, message: Any) -> None:
+        self.open.on_answer(node_peer(message.shard), message, NOW)
 
 
 @pytest.fixture
@@ -152,7 +155,7 @@ def test_a_digest_is_taken_apart(asking: Asking) -> None:
         entries=[LogEntry(7, 1, 2), LogEntry(8, 3, 1), LogEntry(7, 2, 3)],
         images=b"aabccc",
     )
-    asking.requests.on_digested(message, NOW)
+    asking.answer(message)
     assert asking.sink.told == [(A, Status.OK, 9, [(1, b"aa"), (2, b"ccc")]), (A, Status.REBUILDING, 4, [(3, b"b")])]
 
 
@@ -166,6 +169,7 @@ def test_only_the_answer_to_the_latest_request_counts(asking: Asking) -> None:
     assert asking.sink.told == []
     asking.sealed(second)
     assert len(asking.sink.told) == 1
+    assert len(asking.open) == 0
 
 
 def test_with_a_connection_go_its_requests_sent_or_not_and_no_others(asking: Asking) -> None:
@@ -181,6 +185,7 @@ def test_with_a_connection_go_its_requests_sent_or_not_and_no_others(asking: Ask
     for seal in sent:
         asking.sealed(seal)
     assert [told[0] for told in asking.sink.told] == [B]
+    assert len(asking.open) == 3, "SEAL of log 8, DIGEST and CLEAN of B"
 
 
 def test_a_log_whose_recovery_is_over_asks_nothing_more(asking: Asking) -> None:
@@ -204,7 +209,7 @@ def test_cleans_are_withdrawn_sent_or_not_and_nothing_else(asking: Asking, was_s
     sent += asking.sent()
     assert [type(message) for message in sent] == ([Seal, Clean] if was_sent else [Seal])
     row = CleanedLog(LogId(7), Epoch(1), Status.OK, Epoch(5), NodeId(9))
-    asking.requests.on_cleaned(Cleaned(request_id=sent[-1].request_id, shard=A, logs=[row]), NOW)
+    asking.answer(Cleaned(request_id=sent[-1].request_id, shard=A, logs=[row]))
     assert asking.sink.told == []
     asking.sealed(sent[0])
     assert len(asking.sink.told) == 1
@@ -214,5 +219,5 @@ def test_cleaned_is_handed_on(asking: Asking) -> None:
     asking.clean()
     [clean] = asking.sent()
     row = CleanedLog(LogId(7), Epoch(1), Status.OK, Epoch(5), NodeId(9))
-    asking.requests.on_cleaned(Cleaned(request_id=clean.request_id, shard=A, logs=[row]), NOW)
+    asking.answer(Cleaned(request_id=clean.request_id, shard=A, logs=[row]))
     assert asking.sink.told == [(A, row)]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from epoch_store.interface import LastCleanEpoch, Result
-from logdevice_py.core.ids import Generation, LogId, NodeId
+from logdevice_py.core.ids import Generation, LogId, NodeId, node_peer
 from logdevice_py.core.lsn import Epoch, Lsn, compose_lsn
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import SECOND
 from logdevice_py.protocol.messages import (
     LOGS_PER_FRAME,
+    Clean,
     Digest,
     Digested,
     DigestedRange,
@@ -55,11 +56,12 @@ def test_the_answer_of_one_frame_is_split_among_the_logs() -> None:
     (seal,) = bench.take(Seal)
     # A node may answer one request by several frames.
     for row in seal.logs:
-        bench.recoveries.on_message(
-            0,  # type: ignore[arg-type]
+        bench.asked.on_answer(
+            node_peer(seal.shard),
             Sealed(request_id=seal.request_id, shard=seal.shard, logs=[seal_row(row.log)]),
             bench.now,
         )
+    assert len(bench.asked) == 0, "every row of the request was answered"
     bench.end_turn()
     (digest,) = bench.take(Digest)
     images = {
@@ -133,6 +135,20 @@ def test_nobody_answers_for_the_shard_of_another_node() -> None:
     bench.deliver(Sealed(request_id=seal.request_id, shard=seal.shard, logs=[seal_row(LOG)]), peer=1)
     bench.deliver(Sealed(request_id=seal.request_id, shard=seal.shard, logs=[seal_row(LOG)]), peer=-4)
     assert not bench.take(Digest)
+
+
+def test_nobody_says_for_the_shard_of_another_node_that_it_stored_an_entry() -> None:
+    bench = Bench(1, "node:1")
+    bench.start()
+    bench.sealed(0)
+    bench.digested(0)
+    assert bench.stored()
+    (store,) = bench.stores
+    for peer in (1, -4):
+        bench.mutated(store, peer=peer)
+    assert not bench.take(Clean)
+    bench.mutated(store)
+    assert bench.take(Clean)
 
 
 def test_answers_about_unknown_logs_are_ignored() -> None:

@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from logdevice_py.core.ids import Generation, LogId, NodeId, ShardId, shard_id
+from logdevice_py.core.ids import Generation, LogId, NodeId, ShardId, node_peer, shard_id
 from logdevice_py.core.lsn import Epoch, Lsn
 from logdevice_py.core.machine import Outbox, Send, TimerWheel
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import SECOND, Micros
 from logdevice_py.protocol.messages import EPOCHS_PER_SEALED, EpochState, Seal, Sealed, SealedLog
+from logdevice_py.protocol.requests import Requests
 from sequencer.recovery.coalescing import RequestCoalescer
 from sequencer.recovery.context import RecoveryContext
 from sequencer.recovery.metrics import RecoveryMetrics
@@ -36,6 +37,7 @@ class Bench:
 
     def __init__(self) -> None:
         outbox = Outbox()
+        self.open = Requests(itertools.count(1), TimerWheel())
         self.context = RecoveryContext(
             NodeId(9),
             outbox,
@@ -44,7 +46,7 @@ class Bench:
             RecoverySettings(),
             RecoveryMetrics(),
             NodeBench(),
-            RequestCoalescer(NodeId(9), outbox, itertools.count(1)),
+            RequestCoalescer(NodeId(9), outbox, self.open),
             lambda: 1,
         )
         self.clean = Epoch(0)
@@ -69,7 +71,7 @@ class Bench:
         seal = self.sent()[-1]
         row = SealedLog(LOG, status, Epoch(12), NodeId(2), Lsn(0), list(states))
         message = Sealed(request_id=seal.request_id, shard=SHARD, logs=[row], generation=Generation(4))
-        self.context.requests.on_sealed(message, self.now)
+        self.open.on_answer(node_peer(SHARD), message, self.now)
         return self.answers.pop()
 
     def pauses(self, count: int) -> list[int]:

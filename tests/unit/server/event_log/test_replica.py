@@ -19,6 +19,7 @@ from logdevice_py.core.units import SECOND, Micros, Timestamp
 from logdevice_py.event_log.events import RebuildMode, ShardNeedsRebuild, decode_event, encode_event
 from logdevice_py.event_log.rebuilding_set import RebuildingSet
 from logdevice_py.event_log.settings import RebuildingMetrics, RebuildingSettings
+from logdevice_py.protocol.requests import Requests
 from server.event_log import replica
 from server.event_log.replica import EventLogReplica, ReplicaState
 from tests.simulation.cluster_plan import ClusterPlan, NodePlan
@@ -98,7 +99,7 @@ class Bench:
             Outbox(),
             self.timers,
             random.Random(1),
-            itertools.count(1),
+            Requests(itertools.count(1), self.timers),
             self._on_change,
         )
         session = type(self.replica.session)

@@ -246,7 +246,10 @@ class TestEndOfTheRange:
         [question] = driver.take(GetSeqState)
         driver.turn(seq_state(question, Lsn(0), status=Status.REDIRECTED, redirect=3))
         [question] = driver.take(GetSeqState, PeerId(3))
-        driver.turn(seq_state(question, lsn(1, 6)))
+        answer = seq_state(question, lsn(1, 6))[1]
+        driver.turn((SEQUENCER, answer))
+        assert dirty(driver) == [(lsn(1, 0), lsn(1, ESN_MAX))], "it was not asked"
+        driver.turn((PeerId(3), answer))
         assert dirty(driver) == [(lsn(1, 0), lsn(1, 5))]
 
     def test_of_an_epoch_that_is_over_nothing_is_told_until_it_is_released(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from dataclasses import replace
 from itertools import pairwise
 
@@ -13,12 +12,12 @@ from logdevice_py.core.units import MILLISECOND, SECOND, Timestamp
 from logdevice_py.protocol.messages import Fetch, GetSeqState
 from storage_node.log_store.identity import ShardMarker
 from storage_node.log_store.memory import MemoryDisk, MemoryLogStore
-from storage_node.node import StorageNode
 from tests.unit.storage_node.fakes import (
     ASYNC_LOG,
     ME,
     SEQUENCER,
     SYNC_LOG,
+    LoneStorageNode,
     ShardDriver,
     interval,
     lsn,
@@ -114,9 +113,7 @@ def test_the_ranges_of_all_shards_of_a_node_are_counted_together() -> None:
     for shard, store in zip(shards, stores, strict=True):
         store.adopt(ShardMarker(b"u" * 16, shard, driver.generation), boot="", now=Timestamp(driver.now))
     contents = [store.load() for store in stores]
-    node = StorageNode(
-        NodeId(0), driver.config, SETTINGS, Outbox(), TimerWheel(), random.Random(1), driver.view, contents
-    )
+    node = LoneStorageNode(NodeId(0), driver.config, SETTINGS, Outbox(), TimerWheel(), driver.view, contents)
     for machines in node.shards.values():
         machines.repairs.note_unreadable(machines.shard.log(ASYNC_LOG), ALL[0], ALL[0])
     assert node.metrics.damaged_ranges == 2
