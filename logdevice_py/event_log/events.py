@@ -87,7 +87,7 @@ class ShardUnrecoverable:
 
 @dataclass(frozen=True, slots=True)
 class ShardTookRecords:
-    """A drained shard took records, or cannot tell that it took none: it is emptied once more."""
+    """A drained shard took records, or may take some because too few others live, or cannot tell that it took none: it is emptied once more."""
 
     shard: ShardId
     generation: Generation

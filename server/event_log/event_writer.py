@@ -76,6 +76,7 @@ class RebuildingSupervisor:
         results: Mapping[ShardId, tuple[int, DonorFlags]],
         failed: frozenset[ShardId],
         drains: Mapping[ShardId, Lsn],
+        needed: frozenset[ShardId],
         now: Micros,
     ) -> None:
         """Write what is missing in the event log, all of which was read.
@@ -84,11 +85,17 @@ class RebuildingSupervisor:
             results: the rounds that donors of this node have done, and how.
             failed: own shards whose disk failed: they are not back.
             drains: the drain that each own shard has done its part of, and since which it took no record; 0: none.
+            needed: shards that epochs of this node's logs list although they are lost or drained. Whatever they take, nobody could tell without them how
+                such an epoch ended: a drained one is not to leave.
         """
         for donor, (round_, flags) in sorted(results.items()):
             generation = self._own[donor]
             if round_ == state.round and state.awaits(donor) and state.speaks_for(donor, generation):
                 self._append(ShardIsRebuilt(donor, generation, state.round, flags), now)
+        for shard in sorted(needed):
+            if _is_emptied(listed := state.shards[shard]):
+                hit("drained_shard_is_needed")
+                self._append(ShardTookRecords(shard, listed.generation, listed.since), now)
         for shard, generation in sorted(self._own.items()):
             entry = state.shards.get(shard)
             back = entry is not None and entry.mode is RebuildMode.RESTORE and entry.generation == generation
@@ -108,8 +115,7 @@ class RebuildingSupervisor:
     @staticmethod
     def _took_records(entry: RebuildingShard, generation: Generation, drains: Mapping[ShardId, Lsn]) -> bool:
         """Whether an own shard that counts as empty may not be."""
-        is_emptied = entry.mode is RebuildMode.RELOCATE and entry.generation == generation == entry.restored
-        return is_emptied and drains[entry.shard] != entry.since
+        return entry.generation == generation and _is_emptied(entry) and drains[entry.shard] != entry.since
 
     def given_up(self, now: Micros) -> frozenset[NodeId]:
         """Nodes that were dead for the grace period, as far as this node sees."""
@@ -226,3 +232,7 @@ class RebuildingSupervisor:
         elif len(self._generations) > len(strangers) + len(present):
             known = {*strangers, *present}
             self._generations = {each: found for each, found in self._generations.items() if each in known}
+
+
+def _is_emptied(entry: RebuildingShard) -> bool:
+    return entry.mode is RebuildMode.RELOCATE and entry.generation == entry.restored

@@ -26,9 +26,11 @@ class Exclusion:
     not judge what others lack.
     """
 
-    __slots__ = ("_few_since",)
+    __slots__ = ("_few_since", "needed")
 
     def __init__(self) -> None:
+        self.needed: frozenset[ShardId] = frozenset()
+        """Shards that are lost or drained, and take records all the same."""
         self._few_since: Micros | None = None
         """Since when the others have been too few for the event log."""
 
@@ -38,6 +40,7 @@ class Exclusion:
         Args:
             config: the cluster file, of a cluster that keeps an event log.
         """
+        self.needed = frozenset()
         listed = frozenset(shard for shard, entry in state.shards.items() if view.generation(shard) <= entry.generation)
         if not listed or view.isolated() or _suffice(listed, config, view):
             self._few_since = None
@@ -46,10 +49,10 @@ class Exclusion:
             self._few_since = now
         if now < self._few_since + _FEW_US:
             return listed
-        needed = {shard for shard in listed if view.is_alive(node_of(shard))}
-        if any(state.shards[shard].mode is RebuildMode.RELOCATE for shard in needed):
+        self.needed = frozenset(shard for shard in listed if view.is_alive(node_of(shard)))
+        if any(state.shards[shard].mode is RebuildMode.RELOCATE for shard in self.needed):
             hit("drained_shard_takes_records")
-        return listed - needed
+        return listed - self.needed
 
 
 def _suffice(without: frozenset[ShardId], config: ClusterConfig, view: ClusterView) -> bool:

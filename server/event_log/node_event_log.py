@@ -215,7 +215,7 @@ class NodeRebuilding:
             results = {}
         failed = frozenset(each.shard.shard for each in machines if each.shard.failed)
         drains = {each.shard.shard: each.shard.drain_mark.durable for each in machines}
-        self.supervisor.tick(self._config, self.set, results, failed, drains, now)
+        self.supervisor.tick(self._config, self.set, results, failed, drains, self._exclusion.needed, now)
         if self.supervisor.leads(self._config):
             self.replica.write_snapshot_if_due(now)
 

@@ -272,6 +272,14 @@ MARKS_ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
         f"{_EVENT_LOG}::test_what_was_left_undone_is_tried_once_more_when_somebody_asks",
     ),
     "drained_shard_is_lost": (_SELDOM, f"{_EVENT_LOG}::test_a_shard_that_dies_while_it_is_drained_is_lost"),
+    "drained_shard_takes_records": (
+        "takes ten seconds in which too few live",
+        "tests/unit/server/event_log/test_exclusion.py::test_so_does_a_drained_one",
+    ),
+    "drained_shard_is_needed": (
+        "takes ten seconds in which too few live",
+        "tests/unit/server/event_log/test_event_writer.py::test_a_drained_shard_without_which_too_few_live_is_drained_once_more",
+    ),
     "drained_shard_is_back": (
         _SELDOM,
         f"{_EVENT_LOG}::test_a_shard_that_was_lost_while_it_was_drained_and_is_back_is_drained_further",

@@ -83,7 +83,15 @@ class Bench:
         self.supervisor.note_dead(self.config, self.now)
         marks = {shard: Lsn(0) if (each := self.state.shards.get(shard)) is None else each.since for shard in self.own}
         marks.update(results.get("marks", {}))  # type: ignore[call-overload]
-        self.supervisor.tick(self.config, self.state, results.get("results", {}), failed, marks, self.now)  # type: ignore[arg-type]
+        self.supervisor.tick(
+            self.config,
+            self.state,
+            results.get("results", {}),
+            failed,
+            marks,
+            results.get("needed", frozenset()),
+            self.now,
+        )  # type: ignore[arg-type]
         return list(self.events)
 
     def begin_afresh(self, shard: ShardId, generation: int) -> None:
@@ -336,6 +344,20 @@ def test_a_drained_shard_that_cannot_tell_that_it_took_no_records_says_so() -> N
     assert not bench.tick(marks=unmarked, failed=frozenset({SHARDS[2]}))
     bench.apply(ShardTookRecords(SHARDS[2], FIRST, since))
     assert not bench.tick(marks=unmarked)
+
+
+def test_a_drained_shard_without_which_too_few_live_is_drained_once_more() -> None:
+    """Epochs list it again: without it nobody can tell that nothing was stored in them."""
+    bench, needed = Bench(), frozenset({SHARDS[4]})
+    bench.apply(ShardNeedsRebuild(SHARDS[4], FIRST, RebuildMode.RELOCATE, ALL))
+    assert not bench.tick(needed=needed), "it is being emptied"
+    bench.finish()
+    assert not bench.tick()
+    since = bench.state.shards[SHARDS[4]].since
+    assert bench.tick(needed=needed) == [ShardTookRecords(SHARDS[4], FIRST, since)]
+    bench.apply(ShardTookRecords(SHARDS[4], FIRST, since))
+    assert not bench.tick(needed=needed)
+    assert not bench.state.shards[SHARDS[4]].rebuilt
 
 
 def test_one_that_was_emptied_before_and_begins_afresh_is_used_again() -> None:
