@@ -146,12 +146,16 @@ class InputMemory:
 class FrameReader:
     """Cuts a byte stream into messages.
 
-    Use: fill a part of `get_buffer()`, then call `received` with the number of bytes filled; or call `feed`. Bytes come into a buffer that many
-    readers share. Only a frame that is begun and not complete has memory of its own: at once as much as the largest frame that was
-    completed before, beyond that it grows with what arrives.
+    Use: fill a part of `get_buffer()`, then call `read` or `received` with the number of bytes filled; or call `feed`. Bytes come into a buffer that many
+    readers share. Only a frame that is begun and not complete, and frames for which there was no time yet, have memory of their own. A begun frame
+    gets at once as much as the largest frame that was completed before, beyond that it grows with what arrives.
+
+    How much is read at a time follows from how much is handled at a time: what is left unread waits in the socket, and its sender with it.
     """
 
     __slots__ = (
+        "_at_once",
+        "_begin",
         "_largest",
         "_memory",
         "_own",
@@ -164,6 +168,7 @@ class FrameReader:
         "large_types",
         "makes_way",
         "received_bytes",
+        "stopped",
     )
 
     def __init__(
@@ -186,22 +191,28 @@ class FrameReader:
         self.received_bytes = 0
         self.completed = 0
         """Messages so far."""
+        self.stopped = False
+        """Whoever took the last message wanted no more: `read` is called again before further bytes come."""
         self._shared = bytearray(_BUFFER_SIZE) if shared is None else shared
         self._memory = memory
         self._own: bytearray | None = None
+        self._begin = 0
+        """Where in its own buffer the first byte is that is not read yet."""
         self._room = 0
         """Bytes of it that may be used."""
+        self._at_once = min(frame_size_max, len(self._shared))
+        """Bytes that are read at a time at most where no frame is begun: no more than a frame from newcomers, whose first decides whether there is a second."""
         self._largest = _BEGUN_SIZE
         """What a begun frame gets at first, if it declares as many bytes: peers that send large frames send more of them."""
         self._write = 0
-        """Bytes of the begun frame that are there, in its own buffer."""
+        """Where in its own buffer the next byte comes."""
         self._sound_crc = -1
         """Checksum of the frame begun, when its head and fields match it and only its payload is not complete."""
 
     @property
     def pending(self) -> int:
         """Bytes received that are no complete frame yet."""
-        return self._write
+        return self._write - self._begin
 
     def feed(self, data: bytes) -> list[Any]:
         """The messages completed by these bytes."""
@@ -218,21 +229,31 @@ class FrameReader:
 
     def get_buffer(self, _hint: int = -1) -> memoryview:
         """Where the next bytes go; never empty."""
+        assert not self.stopped, "frames are left that nobody took"
         if self._own is None:
-            # no more than a frame at a time from newcomers: the first decides whether there is a second
-            return memoryview(self._shared)[: self.frame_size_max] if self.completed == 0 else memoryview(self._shared)
+            return memoryview(self._shared)[: self._at_once]
         return memoryview(self._own)[self._write : self._room]
 
     def received(self, count: int) -> list[Any]:
-        """The messages completed by `count` further bytes.
+        """The messages completed by `count` further bytes; see `read`."""
+        messages: list[Any] = []
+        self.read(count, messages.append)
+        return messages
+
+    def read(self, count: int, take: Callable[[Any], bool | None]) -> None:
+        """Hand over the messages completed by `count` further bytes, and those that were left.
+
+        Args:
+            take: gets one message after the other; when it returns True, it gets no more of them in this call.
 
         Raises:
             ProtocolError: the bytes are no messages. Nothing can be read from here on.
         """
         self.received_bytes += count
         buffer = self._shared if self._own is None else self._own
-        read, write = 0, self._write + count
-        messages: list[Any] = []
+        begin = read = self._begin
+        write = self._write + count
+        left, self.stopped = self.stopped, False
         largest = self.frame_size_max - 4
         view = memoryview(buffer)
         try:
@@ -257,8 +278,12 @@ class FrameReader:
                     self._sound_crc = crc
                     break
                 self._sound_crc = -1
-                messages.append(_decode(type_, flags, fields, bytes(view[at:end]) if at < end else b""))
+                message = _decode(type_, flags, fields, bytes(view[at:end]) if at < end else b"")
                 read = end
+                self.completed += 1
+                if take(message) and read < write:
+                    self.stopped = True
+                    break
             else:
                 if write - read >= 4:
                     length = int.from_bytes(view[read : read + 4], "big")
@@ -266,27 +291,44 @@ class FrameReader:
                         self._refuse(length)
         finally:
             view.release()
-        self.completed += len(messages)
-        self._keep(buffer, read, write)
-        return messages
+        if self.stopped:
+            self._at_once = max(_BEGUN_SIZE, min(self._at_once, read - begin))
+            self._leave(buffer, read, write)
+        else:
+            if count == self._at_once:
+                self._at_once = min(2 * count, len(self._shared))
+            self._keep(buffer, read, write, left=left)
 
     def close(self) -> None:
-        """Nothing more is read: give back what the begun frame holds."""
+        """Nothing more is read: give back what is kept."""
         own, self._own = self._own, None
-        self._write = 0
+        self._begin = self._write = 0
         if self._memory is not None:
             self._memory.give_back(self)
             if own is not None:
                 self._memory.spare(own)
 
-    def _keep(self, buffer: bytearray, read: int, write: int) -> None:
-        """Keep what is begun in a buffer of its own, with room for more of it."""
+    def _leave(self, buffer: bytearray, read: int, write: int) -> None:
+        """Keep frames for which there is no time now."""
+        if self._own is not None:
+            self._begin, self._write = read, write
+            return
+        self._begin, self._write = 0, write - read
+        self._own = own = bytearray(self._write) if self._memory is None else self._memory.buffer(self._write)
+        memoryview(own)[: self._write] = memoryview(buffer)[read:write]
+        self._room = self._write
+        if self._memory is not None:
+            self._memory.take(self, len(own))
+
+    def _keep(self, buffer: bytearray, read: int, write: int, *, left: bool) -> None:
+        """Keep what is begun in a buffer of its own, with room for more of it. left: the buffer held whole frames."""
         begun = self._write = write - read
+        self._begin = 0
         previous, memory = self._own, self._memory
         if previous is not None:
             if read == 0 and write < self._room:
                 return
-            if read:
+            if read and not left:
                 self._largest = max(self._largest, min(read, _FAMILIAR_SIZE_MAX))
         if not begun:
             if previous is not None:

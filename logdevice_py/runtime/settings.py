@@ -79,6 +79,31 @@ class RuntimeSettings:
         lo=1,
         doc="Further connections that introduce themselves as a certain node are refused while this many are open.",
     )
+    client_turn_us: int = setting(
+        500,
+        unit="us",
+        lo=50,
+        doc="How long frames of one client are handled in a turn of the event loop; a node gets four times as long. What is left waits for the next turn.",
+    )
+    clients_turn_us: int = setting(
+        1_000, unit="us", lo=50, doc="How long frames of all clients are handled in a turn of the event loop."
+    )
+    client_credit_us: int = setting(
+        5_000,
+        unit="us",
+        lo=50,
+        doc="Time of the event loop that the frames of a client may take before it counts as greedy. A new connection has a turn's.",
+    )
+    client_share_percent: int = setting(
+        5, unit="percent", lo=1, hi=100, doc="How fast a client gets back credit: so much of the time that passes."
+    )
+    greedy_clients_percent: int = setting(
+        10,
+        unit="percent",
+        lo=1,
+        hi=100,
+        doc="Share of the time that all greedy clients together get of the event loop while others are served. They get all of it while none is.",
+    )
     user_timeout_us: int = setting(
         20_000_000,
         unit="us",
@@ -116,6 +141,10 @@ class TransportMetrics:
     slow_peers_closed: int = counter("Connections closed because the peer did not read.", unit="connections")
     reading_paused: int = counter(
         "Times that requests were left unread because their sender did not read answers.", unit="times"
+    )
+    turns_ended: int = counter(
+        "Times that a connection was not read from until its next turn, because it had used its share of the event loop.",
+        unit="times",
     )
     messages_received: int = counter("Messages received.", unit="messages")
     messages_sent: int = counter("Messages sent.", unit="messages")

@@ -21,6 +21,7 @@ from typing import Any, Final, Protocol, cast
 from logdevice_py.core.ids import NodeId, PeerId, format_peer
 from logdevice_py.core.machine import Rng
 from logdevice_py.core.status import LogDeviceError, ProtocolError, Status
+from logdevice_py.core.units import Micros
 from logdevice_py.protocol.framing import (
     FRAME_SIZE_MAX,
     FRAME_SIZE_MAX_BEFORE_HELLO,
@@ -35,6 +36,7 @@ from logdevice_py.protocol.versions import later_messages
 from logdevice_py.runtime.admission import Admission
 from logdevice_py.runtime.clock import monotonic_us
 from logdevice_py.runtime.complaints import Complaints
+from logdevice_py.runtime.loop_shares import LoopShare, LoopShares
 from logdevice_py.runtime.settings import RuntimeSettings, TransportMetrics
 from logdevice_py.shell.introduction import Identity, Introduction, first_message
 from logdevice_py.shell.route import PeerRoute
@@ -98,13 +100,17 @@ class _Connection(asyncio.BufferedProtocol):
         "_looks",
         "_owner",
         "_reader",
+        "_reading",
         "_seen",
         "_timer",
         "_unspoken",
+        "_until",
+        "_waits",
         "dialled",
         "out",
         "output_bytes",
         "peer",
+        "share",
         "transport",
         "trouble",
         "up",
@@ -124,6 +130,13 @@ class _Connection(asyncio.BufferedProtocol):
         self._timer: asyncio.TimerHandle | None = None
         self._deaf = False
         """Its requests are left unread until it has read the answers to earlier ones."""
+        self._waits = False
+        """Its requests are left unread until it is its turn."""
+        self._reading = True
+        self._until: Micros | None = None
+        """When the frames that came last have had their time; None: there is no limit to it."""
+        self.share: LoopShare | None = None
+        """Of the time of the loop, once an accepted connection is up."""
         self.peer = peer
         self.dialled = peer is not None
         self.transport: asyncio.Transport | None = None
@@ -149,28 +162,46 @@ class _Connection(asyncio.BufferedProtocol):
         return self._reader.get_buffer(sizehint)
 
     def buffer_updated(self, nbytes: int) -> None:
-        owner = self._owner
-        owner.metrics.bytes_received += nbytes
+        self._owner.metrics.bytes_received += nbytes
+        self._handle(nbytes)
+
+    def go_on(self) -> None:
+        """Its turn in line has come: handle what was left, and read again."""
+        self._waits = False
+        if self._reader.stopped and not self._deaf:
+            self._handle(0)
+        self._pause_or_resume()
+
+    def _handle(self, nbytes: int) -> None:
+        """Handle what came, as far as there is time for it."""
+        owner, reader, share = self._owner, self._reader, self.share
+        began, completed = monotonic_us(), reader.completed
+        self._until = None if share is None else Micros(began + owner.shares.may_use(share, began))
         try:
-            messages = self._reader.received(nbytes)
-            if not self.up:
-                messages = self._introduce(messages)
+            reader.read(nbytes, self._take)
         except ProtocolError as error:
             owner.metrics.protocol_errors += 1
             owner.complain("no valid messages", f"{self.describe()}: {error}; connection closed")
             self.abort()
             return
-        owner.metrics.messages_received += len(messages)
-        peer = self.peer
-        on_message = owner.events.on_message
-        for message in messages:
-            on_message(peer, message)  # type: ignore[arg-type]
+        finally:
+            owner.metrics.messages_received += reader.completed - completed
+        share = self.share
+        if share is not None and owner.account(share, began, more=reader.stopped):
+            self._waits = True
+            self._pause_or_resume()
 
-    def _introduce(self, messages: list[Any]) -> list[Any]:
+    def _take(self, message: Any) -> bool:
+        """One message. True: no more for now."""
+        if not self.up:
+            self._introduce(message)
+            return not self.up
+        self._owner.events.on_message(self.peer, message)  # type: ignore[arg-type]
+        return self._until is not None and monotonic_us() >= self._until
+
+    def _introduce(self, message: Any) -> None:
         """The first frame is HELLO on an accepted connection and ACK on a dialled one."""
-        if not messages:
-            return messages
-        first = first_message(messages[0], dialled=self.dialled)
+        first = first_message(message, dialled=self.dialled)
         if self._timer is not None:
             self._timer.cancel()
         if isinstance(first, Ack):
@@ -181,7 +212,16 @@ class _Connection(asyncio.BufferedProtocol):
         if self.peer is not None and self.peer < 0:
             self._reader.large_types = _LARGE_FROM_CLIENTS
             self._reader.makes_way = self._make_way
-        return messages[1:] if self.up else []
+
+    def _pause_or_resume(self) -> None:
+        reading, transport = not (self._deaf or self._waits), self.transport
+        if reading == self._reading or transport is None or transport.is_closing():
+            return
+        self._reading = reading
+        if reading:
+            transport.resume_reading()
+        else:
+            transport.pause_reading()
 
     def _silent(self) -> None:
         seconds = self._owner.settings.hello_timeout_us / 1e6
@@ -198,7 +238,12 @@ class _Connection(asyncio.BufferedProtocol):
         """Whether a frame is begun and has got less than `least` bytes between any two of the last looks."""
         reader = self._reader
         seen, self._seen = self._seen, (reader.completed, reader.received_bytes)
-        if not reader.pending or self._deaf or seen[0] != reader.completed or reader.received_bytes - seen[1] >= least:
+        if (
+            not reader.pending
+            or not self._reading
+            or seen[0] != reader.completed
+            or reader.received_bytes - seen[1] >= least
+        ):
             self._looks = 0
         else:
             self._looks += 1
@@ -209,9 +254,11 @@ class _Connection(asyncio.BufferedProtocol):
             self._owner.events.on_peer_congested(self.peer, congested=True)
 
     def resume_writing(self) -> None:
-        if self._deaf and self.transport is not None:
+        if self._deaf:
             self._deaf = False
-            self.transport.resume_reading()
+            if self._reader.stopped and not self._waits and self.share is not None:
+                self._waits = self._owner.account(self.share, monotonic_us(), more=True)
+            self._pause_or_resume()
         if self.up and self.peer is not None:
             self._owner.events.on_peer_congested(self.peer, congested=False)
 
@@ -281,7 +328,7 @@ class _Connection(asyncio.BufferedProtocol):
         elif waiting > _DEAF_FACTOR * self._owner.settings.output_bytes_congested and not (self.dialled or self._deaf):
             self._deaf = True
             self._owner.metrics.reading_paused += 1
-            transport.pause_reading()
+            self._pause_or_resume()
 
     def abort(self) -> None:
         """Close at once; queued bytes are dropped."""
@@ -293,7 +340,7 @@ class _Connection(asyncio.BufferedProtocol):
         transport = self.transport
         address = transport.get_extra_info("peername") if transport is not None else None
         pending = transport.get_write_buffer_size() if transport is not None else 0
-        return ConnectionState(self.peer, address, self.dialled, self.up, pending, self._deaf)
+        return ConnectionState(self.peer, address, self.dialled, self.up, pending, not self._reading)
 
     def address(self) -> str:
         """The host at the other end; empty when the connection is gone."""
@@ -350,6 +397,17 @@ class Transport:
         self.input_memory = InputMemory(settings.input_bytes_max)
         self.output_bytes = 0
         """What waits to be sent, as of when something was sent last to each."""
+        self.shares = LoopShares(
+            turn_us=settings.client_turn_us,
+            clients_turn_us=settings.clients_turn_us,
+            credit_us=settings.client_credit_us,
+            share_percent=settings.client_share_percent,
+            greedy_percent=settings.greedy_clients_percent,
+        )
+        self._turn: asyncio.Handle | None = None
+        """What begins the next turn of those in line."""
+        self._turn_is_next = False
+        """It is the next thing that the loop does; else it waits until somebody may go on."""
         self._look: asyncio.TimerHandle | None = None
         self._dirty: dict[_Connection, None] = {}
         self._server: asyncio.Server | None = None
@@ -435,6 +493,8 @@ class Transport:
         self.flush()
         if self._look is not None:
             self._look.cancel()
+        if self._turn is not None:
+            self._turn.cancel()
         tasks = [route.dialling for route in self._routes.values() if route.dialling is not None]
         for task in tasks:
             task.cancel()
@@ -449,6 +509,37 @@ class Transport:
         for connection in list(self._connections):
             connection.abort()
         await asyncio.sleep(0)
+
+    # Turns of connections
+
+    def account(self, share: LoopShare, began: Micros, *, more: bool) -> bool:
+        """Frames were handled since `began`. True: the connection waits for its turn."""
+        shares, now = self.shares, monotonic_us()
+        waits = shares.use(share, now - began, now, more=more)
+        if waits:
+            self.metrics.turns_ended += 1
+        if waits or shares.is_low:
+            self._begin_turn_next()
+        return waits
+
+    def _begin_turn_next(self) -> None:
+        if not self._turn_is_next and not self._closing:
+            if self._turn is not None:
+                self._turn.cancel()
+            self._turn, self._turn_is_next = self.loop.call_soon(self._begin_turn), True
+
+    def _begin_turn(self) -> None:
+        """Other work of the loop was done since the last turn."""
+        self._turn, self._turn_is_next = None, False
+        shares = self.shares
+        shares.begin_turn()
+        while (share := shares.next(monotonic_us())) is not None:
+            share.connection.go_on()
+        wait = shares.wait_us(monotonic_us())
+        if wait == 0:
+            self._begin_turn_next()
+        elif wait is not None and self._turn is None:
+            self._turn = self.loop.call_later(wait / 1e6, self._begin_turn)
 
     # Dialling
 
@@ -635,6 +726,7 @@ class Transport:
             connection.peer = PeerId(self._next_client)
             self._next_client -= 1
             self._clients[connection.peer] = connection
+        connection.share = self.shares.arrive(connection, monotonic_us(), is_client=hello.node < 0)
         self.events.on_config_version(hello.config_version)
         if hello.node < 0:
             self.events.on_peer_up(connection.peer)
@@ -651,6 +743,8 @@ class Transport:
         self.output_bytes -= connection.output_bytes
         connection.output_bytes = 0
         self._dirty.pop(connection, None)
+        if connection.share is not None:
+            self.shares.leave(connection.share)
         peer = connection.peer
         if peer is None or self._closing:
             return

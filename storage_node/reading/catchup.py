@@ -27,13 +27,25 @@ from storage_node.shard import Shard, begin_turn
 _READ_ENTRIES_MAX: Final = 4096
 _LOOKS_MAX: Final = 4096
 """Streams that one turn looks at: very many that can be sent little, or nothing, must not hold up the event loop."""
+_CLOSES_MAX: Final = 1000
+"""Streams of connections that ended which one turn clears away: one of them may have had very many."""
 _Key = tuple[LogId, int]
 
 
 class CatchupQueue:
     """The read streams of one shard."""
 
-    __slots__ = ("_by_peer", "_congested", "_found_damage", "_line", "_places", "_reading", "_shard", "_wanting_disk")
+    __slots__ = (
+        "_by_peer",
+        "_congested",
+        "_ended",
+        "_found_damage",
+        "_line",
+        "_places",
+        "_reading",
+        "_shard",
+        "_wanting_disk",
+    )
 
     def __init__(self, shard: Shard, found_damage: Callable[[LogState, ReadResult], None]) -> None:
         """
@@ -46,6 +58,8 @@ class CatchupQueue:
         self._congested: set[PeerId] = set()
         self._places = Places()
         """The streams of clients."""
+        self._ended: deque[ServerReadStream] = deque()
+        """Streams of connections that are gone: closed, and still to be cleared away."""
         self._line: deque[ServerReadStream] = deque()
         self._wanting_disk: deque[ServerReadStream] = deque()
         self._reading = 0
@@ -104,10 +118,13 @@ class CatchupQueue:
             self._close(stream)
 
     def on_peer_down(self, peer: PeerId) -> None:
-        """Streams end with their connection."""
+        """Streams end with their connection. Very many are cleared away in several turns."""
         self._congested.discard(peer)
-        for stream in list(self._by_peer.get(peer, {}).values()):
-            self._close(stream)
+        streams = self._by_peer.pop(peer, {}).values()
+        for stream in streams:
+            stream.state = ServerStreamState.CLOSED
+        self._ended.extend(streams)
+        self._clear_away(_CLOSES_MAX)
 
     def on_peer_congested(self, peer: PeerId) -> None:
         """The connection does not keep up: its streams wait until it is drained."""
@@ -162,6 +179,8 @@ class CatchupQueue:
 
     def run(self, now: Micros) -> None:
         """Serve the line, as far as one turn may go."""
+        if self._ended:
+            self._clear_away(_CLOSES_MAX)
         settings = self._shard.settings
         budget, looks = settings.read_bytes_per_turn_max, _LOOKS_MAX
         line = self._line
@@ -171,7 +190,7 @@ class CatchupQueue:
                 stream.state = ServerStreamState.WAITING
                 budget -= self._serve(stream)
                 looks -= 1
-        if line:
+        if line or self._ended:
             hit("read_streams_go_on_next_turn")
             self._shard.timers.at(now, begin_turn)
 
@@ -302,11 +321,20 @@ class CatchupQueue:
         if stream.state is ServerStreamState.CLOSED:
             return
         stream.state = ServerStreamState.CLOSED
-        self._shard.metrics.read_streams -= 1
         streams = self._by_peer[stream.peer]
         del streams[stream.log.log, stream.stream]
         if not streams:
             del self._by_peer[stream.peer]
+        self._forget(stream)
+
+    def _clear_away(self, most: int) -> None:
+        ended = self._ended
+        for _ in range(min(most, len(ended))):
+            self._forget(ended.popleft())
+
+    def _forget(self, stream: ServerReadStream) -> None:
+        """Give back what a closed stream holds."""
+        self._shard.metrics.read_streams -= 1
         if is_client(stream.peer):
             self._places.give_back(stream.peer)
         stream.log.read_streams -= 1

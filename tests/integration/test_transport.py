@@ -6,6 +6,7 @@ import asyncio
 import random
 import socket
 import struct
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -378,3 +379,84 @@ def an_append(payload: bytes) -> Append:
         stream_epoch=Epoch(0),
         payload=payload,
     )
+
+
+class Turns:
+    """A clock that only passes while frames are handled, and the number of the loop's turn."""
+
+    def __init__(self, recorder: Recorder, monkeypatch: pytest.MonkeyPatch, us_per_frame: int) -> None:
+        self.handled: list[tuple[int, PeerId]] = []
+        self._now, self._number, self._us = 0, 0, us_per_frame
+        self._recorder = recorder
+        self._on_message = recorder.on_message
+        recorder.on_message = self._handle  # type: ignore[method-assign]
+        monkeypatch.setattr("logdevice_py.runtime.transport.monotonic_us", lambda: self._now)
+        self._count()
+
+    def _count(self) -> None:
+        self._number += 1
+        asyncio.get_running_loop().call_soon(self._count)
+
+    def _handle(self, peer: PeerId, message: Any) -> None:
+        self._now += self._us
+        self.handled.append((self._number, peer))
+        self._on_message(peer, message)
+
+    def most_in_a_turn(self, peer: PeerId) -> int:
+        return max(Counter(number for number, each in self.handled if each == peer).values())
+
+
+async def test_frames_of_a_client_are_handled_for_a_bounded_time_in_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    addresses: dict[int, tuple[str, int]] = {}
+    async with process(0, addresses) as (_, seen), process(-1, addresses, listen=False) as (client, client_seen):
+        client.connect(NodeId(0))
+        await client_seen.until(lambda: client_seen.up == [0])
+        await seen.until(lambda: len(seen.up) == 1)
+        turns = Turns(seen, monkeypatch, us_per_frame=100)
+        for number in range(1, 5_001):
+            client.send(PeerId(0), release(number))
+        client.flush()
+        await seen.until(lambda: len(seen.messages) == 5_000)
+        assert [message.logs[0][1] for _, message in seen.messages] == list(range(1, 5_001))
+        # the line's turn and what is read after it
+        assert turns.most_in_a_turn(seen.up[0]) <= 2 * RuntimeSettings().clients_turn_us // 100
+
+
+async def test_a_client_beside_a_greedy_one_is_served_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    addresses: dict[int, tuple[str, int]] = {}
+    async with (
+        process(0, addresses) as (node, seen),
+        process(-1, addresses, listen=False) as (greedy, greedy_seen),
+        process(-1, addresses, listen=False) as (honest, honest_seen),
+    ):
+        for client, client_seen in ((greedy, greedy_seen), (honest, honest_seen)):
+            client.connect(NodeId(0))
+            await client_seen.until(lambda client_seen=client_seen: client_seen.up == [0])  # type: ignore[misc]
+        await seen.until(lambda: len(seen.up) == 2)
+        Turns(seen, monkeypatch, us_per_frame=100)
+        for number in range(1, 20_001):
+            greedy.send(PeerId(0), release(number))
+        greedy.flush()
+        await seen.until(lambda: node.metrics.turns_ended > 2)
+        before = len(seen.messages)
+        honest.send(PeerId(0), release(1))
+        honest.flush()
+        await seen.until(lambda: any(peer == seen.up[1] for peer, _ in seen.messages))
+        assert len(seen.messages) - before < 200, "it does not wait for the greedy one's frames"
+
+
+async def test_a_client_that_ends_while_its_frames_wait_is_gone_once_they_are_handled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    addresses: dict[int, tuple[str, int]] = {}
+    async with process(0, addresses) as (_, seen):
+        async with process(-1, addresses, listen=False) as (client, client_seen):
+            client.connect(NodeId(0))
+            await client_seen.until(lambda: client_seen.up == [0])
+            await seen.until(lambda: len(seen.up) == 1)
+            Turns(seen, monkeypatch, us_per_frame=100)
+            for number in range(1, 2_001):
+                client.send(PeerId(0), release(number))
+            client.flush()
+        await seen.until(lambda: bool(seen.down))
+        assert len(seen.messages) == 2_000

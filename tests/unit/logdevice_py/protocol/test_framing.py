@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import random
 import tracemalloc
 from typing import Any, NamedTuple
@@ -66,12 +67,12 @@ def sample_message(number: int, rng: random.Random) -> Any:
     return codec.cls(**values)
 
 
-def stored() -> Stored:
+def stored(wave: int = 1) -> Stored:
     return Stored(
         log=LogId(1),
         lsn=compose_lsn(1, 1),
         shard=ShardId(0),
-        wave=1,
+        wave=wave,
         status=Status.OK,
         flags=0,
         seal_epoch=EPOCH_INVALID,
@@ -320,11 +321,51 @@ def test_buffers_of_large_frames_go_from_one_connection_to_another_and_few_are_k
     assert 0 < memory.spare_bytes <= 8 << 20
 
 
-def test_a_newcomer_gets_its_first_frame_read_and_no_more_than_that_may_be() -> None:
+def test_a_newcomer_gets_its_first_frame_read_and_no_more_than_that_may_be_and_more_where_it_sends_as_much() -> None:
     reader = FrameReader(FRAME_SIZE_MAX_BEFORE_HELLO)
     assert len(reader.get_buffer()) == FRAME_SIZE_MAX_BEFORE_HELLO
-    reader.feed(b"".join(encode_frame(stored())))
-    assert len(reader.get_buffer()) > FRAME_SIZE_MAX_BEFORE_HELLO
+    frame = b"".join(encode_frame(stored()))
+    reader.feed(frame)
+    assert len(reader.get_buffer()) == FRAME_SIZE_MAX_BEFORE_HELLO
+    data = frame * (2 * FRAME_SIZE_MAX_BEFORE_HELLO // len(frame) + 1)
+    reader.feed(data[:FRAME_SIZE_MAX_BEFORE_HELLO])
+    reader.feed(data[FRAME_SIZE_MAX_BEFORE_HELLO : len(data) // len(frame) * len(frame)])
+    assert len(reader.get_buffer()) == 2 * FRAME_SIZE_MAX_BEFORE_HELLO
+
+
+def test_messages_that_nobody_took_come_later_and_in_order() -> None:
+    reader = FrameReader(memory=(memory := InputMemory(1 << 30)))
+    frames = [b"".join(encode_frame(stored(number))) for number in range(100)]
+    data = b"".join(frames)
+    view = reader.get_buffer()
+    view[: len(data) - 5] = data[:-5]
+    view.release()
+    taken: list[Any] = []
+
+    def take(message: Any) -> bool:
+        taken.append(message)
+        return len(taken) % 30 == 0
+
+    for calls in range(1, 4):
+        reader.read(len(data) - 5 if calls == 1 else 0, take)
+        assert (len(taken), reader.completed, reader.stopped) == (30 * calls, 30 * calls, True)
+        assert reader.pending == len(data) - 5 - sum(map(len, frames[: 30 * calls])) <= memory.used
+    reader.read(0, take)
+    assert (len(taken), reader.stopped, reader.pending) == (99, False, len(frames[99]) - 5)
+    assert reader.feed(data[-5:]) == [stored(99)]
+    assert taken == [stored(number) for number in range(99)]
+    assert (memory.used, reader.pending) == (0, 0)
+
+
+def test_no_more_is_read_at_a_time_than_was_handled_the_last_time() -> None:
+    reader = FrameReader(shared=bytearray(1 << 19))
+    frame = b"".join(encode_frame(stored()))
+    data = frame * ((1 << 19) // len(frame))
+    reader.get_buffer()[: len(data)] = data
+    counter = itertools.count(1)
+    reader.read(len(data), lambda message: next(counter) == 200)
+    reader.read(0, lambda message: None)
+    assert len(reader.get_buffer()) == max(4096, 200 * len(frame))
 
 
 def test_only_messages_with_a_payload_that_the_peer_may_send_are_large() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import random
 import sys
 import tracemalloc
@@ -234,3 +235,31 @@ class TestLimits:
         assert open_stream(driver, 0, peer=PeerId(3), log=LogId(8)) is Status.OK
         driver.node.on_peer_down(PeerId(3), driver.now)
         assert driver.node.metrics.read_streams == 1
+
+    def test_very_many_that_end_with_their_connection_are_cleared_away_in_several_turns(self) -> None:
+        driver = ShardDriver()
+        for each in range(5_000):
+            driver.node.on_message(GREEDY, start(stream=each, peer=GREEDY)[1], driver.now)
+        driver.turn()
+        driver.take(Started)
+        counts = [driver.node.metrics.read_streams]
+        driver.node.on_peer_down(GREEDY, driver.now)
+        counts.append(driver.node.metrics.read_streams)
+        assert open_stream(driver, 7) is Status.OK
+        while driver.node.metrics.read_streams > 1:
+            counts.append(driver.node.metrics.read_streams)
+            driver.node.on_turn_end(driver.now)
+        assert max(before - after for before, after in itertools.pairwise(counts)) <= 1_000
+        assert driver.machines.catchup.stream_count() == 1
+        assert driver.machines.shard.logs[SYNC_LOG].read_streams == 1
+
+    def test_nothing_is_sent_to_a_connection_that_is_gone_while_its_streams_are_cleared_away(self) -> None:
+        driver = ShardDriver()
+        for each in range(3_000):
+            driver.node.on_message(GREEDY, start(stream=each, peer=GREEDY)[1], driver.now)
+        driver.turn()
+        driver.take(Started)
+        driver.node.on_peer_down(GREEDY, driver.now)
+        driver.turn(*stores([lsn(1, 1)]), release(lsn(1, 1)))
+        assert not driver.take(Records)
+        assert not driver.take(ShardGap)
