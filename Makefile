@@ -62,6 +62,7 @@ format: $(STAMP) ## format the code
 lint: $(STAMP)
 	@$(VENV)/bin/ruff format --check --quiet $(PACKAGES) || { echo "run make format"; exit 1; }
 	@$(VENV)/bin/ruff check --quiet $(PACKAGES)
+	@$(PY) -m tests.dead_code
 
 types: $(STAMP)
 	@$(VENV)/bin/mypy

@@ -21,6 +21,7 @@ from client.arguments import (
 )
 from client.buffered_writer import BufferedWriter
 from client.links import Links
+from client.merged_reader import MergedReader
 from client.network import ClientMachines, MakeNetwork
 from client.progress import Advance, Progress, shown_bytes
 from client.public_names import PublicNames
@@ -58,7 +59,10 @@ def read_cluster_file(path: str | Path) -> ClusterConfig:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise LogDeviceError(Status.INVALID_CONFIG, f"cannot read {path}: {error}") from None
-    return load_cluster(text)
+    try:
+        return load_cluster(text)
+    except LogDeviceError as error:
+        raise LogDeviceError(error.status, f"{path}: {error.detail}") from None
 
 
 class Client(PublicNames, LogQuestions):
@@ -71,6 +75,7 @@ class Client(PublicNames, LogQuestions):
     INTERNAL_NAMES = frozenset(
         {
             "closed",
+            "foreign",
             "future",
             "loop",
             "now",
@@ -120,7 +125,8 @@ class Client(PublicNames, LogQuestions):
             settings_from(WriterSettings, self._writer_section)
             self.read_settings = settings_from(ReadSettings, self._read_section)
         except ValueError as error:
-            raise LogDeviceError(Status.INVALID_CONFIG, f"settings.client: {error}") from None
+            where = "settings.client" if self._path is None else f"{self._path}: settings.client"
+            raise LogDeviceError(Status.INVALID_CONFIG, f"{where}: {error}") from None
         self.read_metrics = ReadMetrics()
         self.name = name
         # ids of write streams must not follow from earlier ones, which stand in records
@@ -193,6 +199,7 @@ class Client(PublicNames, LogQuestions):
         self._loop = asyncio.get_running_loop()
         self._create_future = self._loop.create_future
         self._network.start()
+        self.session.add_listener(self._look_for_strangers)
         if self._path is not None:
             self._watcher = self._loop.create_task(self._watch(self._path), name="watch the cluster file")
 
@@ -224,6 +231,19 @@ class Client(PublicNames, LogQuestions):
         for future in self._asked:
             if not future.done():
                 future.set_exception(_shutdown("the client was closed before the answer came"))
+
+    def _look_for_strangers(self, now: Micros) -> None:
+        """Where only another cluster answers, nothing that is under way can succeed: it fails now, not at its deadline."""
+        if self._closed or (error := self.foreign()) is None:
+            return
+        for future in self._asked:
+            if not future.done():
+                future.set_exception(error)
+        self.session.refuse(error)
+
+    def foreign(self) -> LogDeviceError | None:
+        """Why waiting is of no use: see `Reach.foreign`."""
+        return self.reach().foreign()
 
     async def _outcome(self, future: asyncio.Future[Any]) -> Any:
         """Wait for the answer to a request. An error that may pass says whom the client reaches."""
@@ -354,6 +374,19 @@ class Client(PublicNames, LogQuestions):
             return LogId(name)  # one that the cluster keeps for itself
         return config.logs.find(name)
 
+    def log_ids(self, *names: int | str) -> list[LogId]:
+        """The logs of ids, paths and patterns like ``/team/*``: in that order, each once.
+
+        Raises:
+            LogDeviceError: NOTFOUND, INVALID_PARAM.
+        """
+        found: dict[LogId, None] = {}
+        for name in names:
+            matching = isinstance(name, str) and ("*" in name or "?" in name)
+            logs = self.session.config.logs.matching(str(name)) if matching else [self.log_id(name)]
+            found.update(dict.fromkeys(logs))
+        return list(found)
+
     def closed(self, streams: WriteStreams) -> None:
         """A writer is closed."""
         progress = self._progress.pop(streams, None)
@@ -444,6 +477,19 @@ class Client(PublicNames, LogQuestions):
     def reader(self, log: int | str, start: int = LSN.OLDEST, until: int = LSN.MAX, **options: Any) -> Reader:
         """A reader of [start, until]; see `client.reader.Reader`."""
         return Reader(self, self.log_id(log), start, until, **options)
+
+    def merged_reader(
+        self,
+        *logs: int | str,
+        start: int = LSN.OLDEST,
+        until: int = LSN.MAX,
+        by_time: bool = False,
+        **options: Any,
+    ) -> MergedReader:
+        """A reader of [start, until] of several logs, which patterns like ``/team/*`` may name; see `client.merged_reader.MergedReader`."""
+        return MergedReader(
+            [Reader(self, log, start, until, **options) for log in self.log_ids(*logs)], by_time=by_time
+        )
 
 
 def _written(streams: WriteStreams) -> Advance:

@@ -47,6 +47,9 @@ class ReaderShell(Protocol):
     def wake(self) -> None:
         """Run the end of the turn soon."""
 
+    def foreign(self) -> LogDeviceError | None:
+        """Why waiting is of no use: only another cluster answers."""
+
     async def tail_lsn(self, log: int | str, *, timeout: float | None = None) -> LSN:
         """The last LSN that can be read."""
 
@@ -139,6 +142,7 @@ class Reader(PublicNames):
                 self._progress = Progress(f"log {self.log}", self._advance)
             self._opened = True
             self._reading.start(self._client.now())
+            self._client.session.add_listener(self._on_view)
             self._client.wake()
 
     async def close(self) -> None:
@@ -147,6 +151,7 @@ class Reader(PublicNames):
             self._reading.stop()
             self._client.wake()
         self._closed = True
+        self._client.session.remove_listener(self._on_view)
         self._end_progress()
         self._wake_waiter()
 
@@ -160,6 +165,10 @@ class Reader(PublicNames):
             self._progress.close()
 
     def _on_ready(self) -> None:
+        self._wake_waiter()
+
+    def _on_view(self, now: Micros) -> None:
+        """A node was not reached, or another one is: who waits looks whether that is of any use."""
         self._wake_waiter()
 
     def _wake_waiter(self) -> None:
@@ -179,7 +188,8 @@ class Reader(PublicNames):
             timeout: seconds to wait for the first of them; None: for ever.
 
         Raises:
-            LogDeviceError: SHUTDOWN when the client or the reader was closed, INVALID_PARAM, TIMEDOUT: nothing came; the text says what is waited
+            LogDeviceError: SHUTDOWN when the client or the reader was closed, INVALID_PARAM, INVALID_CLUSTER or PROTO: no node of the file serves
+                this client, TIMEDOUT: nothing came; the text says what is waited
                 for. The reader can be read from again.
         """
         count_argument("max_records", max_records)
@@ -199,6 +209,8 @@ class Reader(PublicNames):
             elif self._closed or stream.state is ReadStreamState.STOPPED:
                 self._client.future().cancel()  # the client says why
                 raise LogDeviceError(Status.SHUTDOWN, "the reader was closed", retriable=False)
+            elif (error := self._client.foreign()) is not None:
+                raise error
             elif not await self._wait(deadline):
                 text = f"nothing came of log {self.log} for {timeout:g} s: it waits for {self.waiting_for()}"
                 raise LogDeviceError(Status.TIMEDOUT, text, maybe_applied=False)

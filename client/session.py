@@ -309,11 +309,6 @@ class ClientSession:
         """Call it whenever the view of the cluster or the cluster file changes."""
         self._listeners.append(listener)
 
-    def remove_listener(self, listener: NodeStateListener) -> None:
-        """Do not call it any more."""
-        if listener in self._listeners:
-            self._listeners.remove(listener)
-
     def read_history(self, log: LogId, now: Micros, done: HistoryKnown) -> HistoryRequest:
         """Read the nodesets of a log from its metadata log; `done` gets them later, once. () when the log was never written, or none can
         be read."""
@@ -465,7 +460,13 @@ class ClientSession:
             writer.close()
         for stream in list(self._streams.values()):
             stream.stop()
-        self.appends.close()
+        self.appends.close(LogDeviceError(Status.SHUTDOWN, "the client was closed"))
+
+    def refuse(self, error: LogDeviceError) -> None:
+        """No node serves this client: fail the appends that are under way."""
+        self.appends.close(error)
+        for writer in self._writers:
+            writer.refuse(error)
 
     def alive_nodes(self) -> list[NodeId]:
         """Nodes of which a node said that they take part, or all while none has said anything."""

@@ -14,9 +14,9 @@ from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import Micros
 from logdevice_py.runtime.clock import monotonic_us
 from logdevice_py.runtime.driver import Driver
-from logdevice_py.runtime.settings import RuntimeSettings
 from logdevice_py.runtime.transport import Transport
 from logdevice_py.shell.introduction import Identity
+from logdevice_py.shell.settings import RuntimeSettings
 
 
 class SocketNetwork:

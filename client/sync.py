@@ -17,7 +17,7 @@ from concurrent.futures import Future, wait
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from client.arguments import payloads_argument
 from client.buffered_writer import BufferedWriter
@@ -30,7 +30,7 @@ from logdevice_py.core.lsn import LSN
 from logdevice_py.core.status import LogDeviceError
 
 if TYPE_CHECKING:
-    from client.read.items import Item
+    from client.read.items import Item, RecordBatch
 
 T = TypeVar("T")
 LAST_FLUSH = 5.0
@@ -172,6 +172,14 @@ class SyncClient(PublicNames):
 
         return SyncReader(_background.run(work()), self)
 
+    def merged_reader(self, *logs: int | str, **options: Any) -> SyncMergedReader:
+        """A reader of several logs, which patterns like ``/team/*`` may name; see `Client.merged_reader`."""
+
+        async def work() -> Any:
+            return await self._client.merged_reader(*logs, **options).__aenter__()
+
+        return SyncMergedReader(_background.run(work()), self)
+
     def tail_lsn(self, log: int | str, *, timeout: float | None = None) -> LSN:
         """See `Client.tail_lsn`."""
         return _background.run(self._client.tail_lsn(log, timeout=timeout))
@@ -303,8 +311,8 @@ class SyncBufferedWriter(PublicNames):
         _background.run(self._writer.__aexit__(kind, error, trace))
 
 
-class SyncReader(PublicNames):
-    """A reader without `await`: iterate over it, or call `read`."""
+class _SyncReading(PublicNames):
+    """What readers without `await` share."""
 
     def __init__(self, reader: Any, client: SyncClient) -> None:
         self._reader = reader
@@ -312,6 +320,22 @@ class SyncReader(PublicNames):
 
     def __repr__(self) -> str:
         return repr(self._reader).replace("<", "<Sync", 1)
+
+    def close(self) -> None:
+        """Stop reading."""
+        _background.run(self._reader.__aexit__(None, None, None))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class SyncReader(_SyncReading):
+    """A reader without `await`: iterate over it, or call `read`."""
 
     def read(self, max_records: int = 10_000, **options: Any) -> Any:
         """See `client.reader.Reader.read`."""
@@ -332,14 +356,14 @@ class SyncReader(PublicNames):
 
         return _background.run(work())
 
-    def close(self) -> None:
-        """Stop reading."""
-        _background.run(self._reader.__aexit__(None, None, None))
 
-    def __enter__(self) -> SyncReader:
-        return self
+class SyncMergedReader(_SyncReading):
+    """A reader of several logs without `await`: iterate over its batches, or call `read`."""
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+    def read(self, max_records: int = 10_000) -> Any:
+        """See `client.merged_reader.MergedReader.read`."""
+        return _background.run(self._reader.read(max_records))
+
+    def __iter__(self) -> Iterator[RecordBatch]:
+        while (batch := self.read()) is not None:
+            yield batch

@@ -1,4 +1,4 @@
-"""Prints results: for people as a table or in lines, for programs as CSV or JSON."""
+"""Prints results: for people as a table, as Markdown or vertically, for programs as CSV, TSV or JSON."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import csv
 import io
 import json
 import math
-import unicodedata
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -18,7 +17,10 @@ from logdevice_py.tables.declare import ColumnKind
 
 _UNIX_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _RIGHT: Final = frozenset({ColumnKind.INTEGER, ColumnKind.REAL, ColumnKind.FLAG, ColumnKind.LOG, ColumnKind.LSN})
+_TSV_ESCAPES: Final = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 LSN_CHOICES: Final = ("text", "integer")
+CELL_MAX: Final = 100
+"""Characters of a cell that tables show: payloads may be megabytes wide. Programs and `vertical` get all of it."""
 
 
 def _readable(value: Any, kind: ColumnKind | None, lsn_text: bool) -> str:
@@ -43,42 +45,51 @@ def _local_time(value: int) -> str:
     return when.strftime("%Y-%m-%d %H:%M:%S.%f")
 
 
-def _width(text: str) -> int:
-    return sum(
-        0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in text
+def _aligned(result: QueryResult) -> list[str]:
+    """Numbers to the right, also where they were computed; texts to the left."""
+    columns = range(len(result.columns))
+    numbers = [all(isinstance(row[place], int | float | None) for row in result.rows) for place in columns]
+    return [
+        "right" if kind in _RIGHT or (kind is None and number) else "left"
+        for kind, number in zip(result.kinds, numbers, strict=True)
+    ]
+
+
+def _render(style: str, result: QueryResult, cells: list[list[str]], *, cut: int | None = None) -> str:
+    """Cells under or beside their names, as cli_helpers draws them; wider ones than `cut` end with three dots."""
+    from cli_helpers.tabular_output import TabularOutputFormatter  # here: programs that print JSON need not wait for it
+
+    names = [make_safe(name.encode()) for name in result.columns]
+    lines = TabularOutputFormatter(style).format_output(
+        cells,
+        names,
+        colalign=_aligned(result) if cells else None,
+        disable_numparse=True,
+        preserve_whitespace=True,
+        max_field_width=cut,
+        skip_multiline_string=False,
     )
+    return "".join(f"{line.rstrip()}\n" for line in lines)
+
+
+def _readable_cells(result: QueryResult, lsn_text: bool) -> list[list[str]]:
+    return [[_readable(v, k, lsn_text) for v, k in zip(row, result.kinds, strict=True)] for row in result.rows]
 
 
 def format_table(result: QueryResult, lsn_text: bool = True) -> str:
     """Columns under their names, numbers to the right."""
-    names = [make_safe(name.encode()) for name in result.columns]
-    cells = [[_readable(v, k, lsn_text) for v, k in zip(row, result.kinds, strict=True)] for row in result.rows]
-    right = [
-        kind in _RIGHT
-        or (kind is None and all(isinstance(row[place], int | float) or row[place] is None for row in result.rows))
-        for place, kind in enumerate(result.kinds)
-    ]
-    widths = [max(map(_width, column)) for column in zip(names, *cells, strict=True)]
-
-    def line(texts: list[str]) -> str:
-        padded = [
-            " " * (width - _width(text)) + text if to_right else text + " " * (width - _width(text))
-            for text, width, to_right in zip(texts, widths, right, strict=True)
-        ]
-        return "  ".join(padded).rstrip()
-
-    rule = "  ".join("-" * width for width in widths)
-    return "\n".join([line(names), rule, *map(line, cells)]) + "\n"
+    return _render("simple", result, _readable_cells(result, lsn_text), cut=CELL_MAX)
 
 
-def format_lines(result: QueryResult, lsn_text: bool = True) -> str:
-    """A line for each cell, an empty line between rows."""
-    width = max(map(len, result.columns), default=0)
-    blocks = []
-    for row in result.rows:
-        cells = zip(result.columns, row, result.kinds, strict=True)
-        blocks.append("\n".join(f"{name:>{width}} = {_readable(v, k, lsn_text)}" for name, v, k in cells))
-    return "\n\n".join(blocks) + "\n" if blocks else ""
+def format_vertical(result: QueryResult, lsn_text: bool = True) -> str:
+    """A line for each cell, whole, and one with a number above each row."""
+    return _render("vertical", result, _readable_cells(result, lsn_text))
+
+
+def format_markdown(result: QueryResult, lsn_text: bool = True) -> str:
+    """A table of Markdown."""
+    cells = [[cell.replace("|", "\\|") for cell in row] for row in _readable_cells(result, lsn_text)]
+    return _render("pipe", result, cells, cut=CELL_MAX)
 
 
 def _plain(value: Any, kind: ColumnKind | None, lsn_text: bool) -> Any:
@@ -110,6 +121,15 @@ def format_csv(result: QueryResult, lsn_text: bool = False) -> str:
     return out.getvalue()
 
 
+def format_tsv(result: QueryResult, lsn_text: bool = False) -> str:
+    r"""Cells with tabs between them under a header; tab, newline and backslash in a cell are \t, \n, \r and \\. NULL is an empty cell."""
+    lines = [[str(name) for name in result.columns]]
+    for row in result.rows:
+        cells = (_plain(value, kind, lsn_text) for value, kind in zip(row, result.kinds, strict=True))
+        lines.append(["" if cell is None else str(cell) for cell in cells])
+    return "".join("\t".join(cell.translate(_TSV_ESCAPES) for cell in line) + "\n" for line in lines)
+
+
 def format_json(result: QueryResult, lsn_text: bool = False) -> str:
     """An array of objects. JSON has no infinite numbers: they are null."""
     names = _named_apart(result.columns)
@@ -125,7 +145,9 @@ FORMATS: Final[dict[str, Callable[[QueryResult, bool], str]]] = {
     "table": format_table,
     "csv": format_csv,
     "json": format_json,
-    "line": format_lines,
+    "tsv": format_tsv,
+    "vertical": format_vertical,
+    "markdown": format_markdown,
 }
-FOR_PEOPLE: Final = frozenset({"table", "line"})
+FOR_PEOPLE: Final = frozenset({"table", "vertical", "markdown"})
 """Formats in which LSNs are text by default."""

@@ -10,26 +10,31 @@ from client.cli.program import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
     EXIT_OK,
-    EXIT_UNANSWERED,
     EXIT_USAGE,
     OutputError,
     discard_output,
     exit_status,
     parse_timeout,
-    put,
     say,
-    standard_output,
     token_file_option,
 )
-from ldquery.formats import FOR_PEOPLE, FORMATS, LSN_CHOICES
-from ldquery.session import DEADLINE, ROWS_PER_NODE_MAX, LDQuery, QueryResult
+from ldquery.formats import FORMATS, LSN_CHOICES
+from ldquery.interpreter import NAME, CommandError, Interpreter, Presentation
+from ldquery.literals import parse_parameter
+from ldquery.session import DEADLINE, ROWS_PER_NODE_MAX, LDQuery
 from logdevice_py.core.status import LogDeviceError, Status
 
-NAME = "ldquery"
 _EPILOG = (
     "Exit status: 0 done; 1 failed; 2 wrong use, or a statement that is refused; 4 some nodes did not answer: their rows are missing; "
     "130 interrupted. docs/tables.md lists the tables."
 )
+
+
+def _parameter(text: str) -> tuple[str, int | float | str]:
+    try:
+        return parse_parameter(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def parser() -> argparse.ArgumentParser:
@@ -42,11 +47,20 @@ def parser() -> argparse.ArgumentParser:
         "sql",
         nargs="?",
         metavar="SQL",
-        help="one SELECT; without it, a terminal is asked for statements, and of a pipe or file everything is one",
+        help="SELECT, or several with ; between them; without it a terminal, pipe or file is asked, which may also hold the shell's commands",
     )
     options.add_argument("--format", choices=list(FORMATS), default="table", help="how rows are printed")
     options.add_argument(
-        "--lsn", choices=LSN_CHOICES, help="LSNs like e3n17, or as integers (default: text in tables and lines)"
+        "--lsn", choices=LSN_CHOICES, help="LSNs like e3n17, or as integers (default: text where people read)"
+    )
+    options.add_argument(
+        "-p",
+        "--param",
+        action="append",
+        default=[],
+        type=_parameter,
+        metavar="NAME=VALUE",
+        help="what :NAME stands for in statements, like log=7; may be given several times",
     )
     options.add_argument(
         "--timeout",
@@ -66,29 +80,19 @@ def parser() -> argparse.ArgumentParser:
     return options
 
 
-def show(result: QueryResult, form: str, lsn: str | None, *, counts: bool = False) -> int:
-    """Print a result, then what is missing; the exit status."""
-    lsn_text = form in FOR_PEOPLE if lsn is None else lsn == "text"
-    put(standard_output(), FORMATS[form](result, lsn_text).encode())
-    for failure in result.failures:
-        say(NAME, f"rows are missing: {failure}", alarm=sys.stderr.isatty())
-    if counts:
-        say(NAME, f"{result.requests} requests, {result.rows_fetched} rows fetched, {result.seconds:.3f} s")
-    return EXIT_UNANSWERED if result.failures else EXIT_OK
-
-
 def run(arguments: argparse.Namespace) -> int:
     """The program, after its options."""
     with LDQuery(
         arguments.config, deadline=arguments.timeout, full=arguments.full, token_file=arguments.token_file
     ) as session:
-        sql = arguments.sql
-        if sql is None and sys.stdin.isatty():
+        at_terminal = arguments.sql is None and sys.stdin.isatty()
+        presentation = Presentation(arguments.format, arguments.lsn, arguments.counts)
+        interpreter = Interpreter(session, presentation, dict(arguments.param), at_terminal)
+        if at_terminal:
             from ldquery.shell import QueryShell
 
-            return QueryShell(session, arguments.format, arguments.lsn).run()
-        result = session.query(sys.stdin.read() if sql is None else sql)
-        return show(result, arguments.format, arguments.lsn, counts=arguments.counts)
+            return QueryShell(interpreter).run()
+        return interpreter.run(sys.stdin.read() if arguments.sql is None else arguments.sql)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -105,6 +109,9 @@ def main(argv: list[str] | None = None) -> int:
         discard_output()
         say(NAME, str(error))
         return EXIT_FAILED
+    except CommandError as error:
+        say(NAME, str(error))
+        return EXIT_USAGE
     except LogDeviceError as error:
         say(NAME, str(error))
         return EXIT_USAGE if error.status is Status.TOOBIG else exit_status(error)

@@ -6,7 +6,7 @@ import asyncio
 import difflib
 import threading
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
@@ -18,16 +18,18 @@ from client.client import read_cluster_file
 from client.node_tables import NodeAsker, NodeFailure, Row, as_dicts
 from ldquery.client_rows import ClientRows
 from ldquery.comparison import compare_copies
-from ldquery.literals import replace_lsns, tokens
+from ldquery.literals import bind, replace_lsns, tokens
+from ldquery.log_status import ASKED, lacks_records, logs_rows
 from ldquery.pushdown import Wanted
 from ldquery.virtual_tables import SQL_TYPES, TableModule
 from logdevice_py.config.cluster import ClusterConfig, Roles
-from logdevice_py.core.ids import NodeId
+from logdevice_py.core.ids import LogId, NodeId
 from logdevice_py.core.lsn import format_lsn
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.runtime.admin_token import program_token
 from logdevice_py.tables import from_cluster_file
 from logdevice_py.tables.catalog import TABLES
+from logdevice_py.tables.cluster import LogsRow
 from logdevice_py.tables.constraints import Constraints
 from logdevice_py.tables.declare import ColumnKind, TableDeclaration, TableSource
 from logdevice_py.tables.storage import UnderReplicatedRow
@@ -163,16 +165,20 @@ class LDQuery:
         # a statement that never ends can be interrupted: signals are handled when Python runs
         self._connection.set_progress_handler(lambda: False, _STEPS)
 
-    def query(self, sql: str) -> QueryResult:
+    def query(self, sql: str, parameters: Mapping[str, int | float | str | bytes | None] | None = None) -> QueryResult:
         """Run one SELECT.
 
+        Args:
+            parameters: values of what stands as :name in the statement, by name; a text like e3n17 is that LSN, as a literal is.
+
         Raises:
-            LogDeviceError: INVALID_PARAM: SQLite does not understand it, it is no SELECT, or a table needs constraints that are missing;
-                TOOBIG: it would fetch too much.
+            LogDeviceError: INVALID_PARAM: SQLite does not understand it, it is no SELECT, a parameter has no value, or a table needs
+                constraints that are missing; TOOBIG: it would fetch too much.
         """
         assert not self._closed, "query after close"
         _check_text(sql)
         statement = replace_lsns(sql)
+        values = bind(statement, parameters or {})
         began, requests = time.monotonic(), self._asker.requests
         self._ends = began + self.deadline
         self._fetched.clear()
@@ -182,7 +188,7 @@ class LDQuery:
             cursor = self._connection.cursor()
             described: list[Sequence[tuple[str, str | None]]] = []
             cursor.exec_trace = lambda running, *_: _note_columns(running, described)
-            rows = cursor.execute(statement).fetchall()
+            rows = cursor.execute(statement, values).fetchall()
         except apsw.Error as error:
             raise LogDeviceError(Status.INVALID_PARAM, _explain(error, statement)) from None
         finally:
@@ -241,6 +247,9 @@ class LDQuery:
         if table.source is TableSource.COMPARISON:
             assert table.name == "under_replicated", table.name
             return [table.cells(row) for row in self._compare(wanted)]
+        if table.source is TableSource.SUMMARY:
+            assert table.name == "logs", table.name
+            return [table.cells(row) for row in self._logs(wanted.constraints.log_id)]
         nodes = [node for node in self._who(table.source) if wanted.node is None or node == wanted.node]
         # who failed once in a statement is not waited for again
         nodes = [node for node in nodes if node not in self._failures]
@@ -271,6 +280,19 @@ class LDQuery:
             as_dicts(TABLES["log_storage_state"], self._fetch(TABLES["log_storage_state"], of_log)),
             frozenset(self._failures),
         )
+
+    def _logs(self, log: LogId | None) -> Iterator[LogsRow]:
+        tree = self.config.logs
+        if log is None and len(tree) > ROWS_PER_NODE_MAX and not self.full:
+            raise LogDeviceError(
+                Status.TOOBIG, f"table logs: there are {len(tree)} logs: constrain log_id, or ask for --full"
+            )
+        logs = list(tree.ids()) if log is None else [log] if tree.group(log) is not None else []
+        of_log = Wanted(Constraints(log_id=log))
+        found = {name: as_dicts(TABLES[name], self._fetch(TABLES[name], of_log)) for name in ASKED}
+        if lacks_records(logs, found["sequencers"]):
+            found["epoch_store"] = as_dicts(TABLES["epoch_store"], self._fetch(TABLES["epoch_store"], of_log))
+        return logs_rows(self.config, logs, found, self._failures)
 
     def _who(self, source: TableSource) -> Sequence[NodeId]:
         if source is TableSource.SEQUENCER_NODES:

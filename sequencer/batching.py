@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from google_crc32c import value as crc32c
 
 from logdevice_py.config.attributes import LogAttributes
 from logdevice_py.core.batch import decode_batch, unpacked_size
+from logdevice_py.core.compression import Compression
 from logdevice_py.core.entry import RECORDS_PER_ENTRY_MAX, ConstituentFlags
 from logdevice_py.core.ids import USER_LOG_ID_MAX, LogId
 from logdevice_py.core.record_keys import encode_keys, split_keys
@@ -53,9 +55,20 @@ class OpenEntry:
         )
 
 
+def is_worth_packing(frames: Sequence[Frame]) -> bool:
+    """Whether clients left more than half of the bytes unpacked."""
+    sizes = [(len(frame.payload), unpacked_size(frame.payload, frame.flags)) for frame in frames]
+    return 2 * sum(size for size, unpacked in sizes if unpacked <= size) > sum(size for size, _ in sizes)
+
+
 def is_batched(log: LogId, attributes: LogAttributes) -> bool:
     """Whether frames of the log may share an entry at all."""
     return attributes.sequencer_batching and log <= USER_LOG_ID_MAX
+
+
+def compression_of(log: LogId, attributes: LogAttributes) -> Compression:
+    """How entries of the log are packed. Internal logs are not: nodes of an earlier version read them, too."""
+    return attributes.batching_compression if log <= USER_LOG_ID_MAX else Compression.NONE
 
 
 def is_split(frame: Frame) -> bool:

@@ -10,7 +10,7 @@ from google_crc32c import value as crc32c
 
 from logdevice_py.config.attributes import Durability, LogAttributes
 from logdevice_py.core import marks
-from logdevice_py.core.entry import ConstituentFlags, EntryFlags, encode_body
+from logdevice_py.core.entry import ConstituentFlags, EntryFlags, encode_body, pack_body
 from logdevice_py.core.ids import USER_LOG_ID_MAX, Generation, LogId, NodeId, ShardId
 from logdevice_py.core.lsn import ESN_INVALID, ESN_MAX, Epoch, Esn, Lsn, compose_lsn
 from logdevice_py.core.status import Status
@@ -19,6 +19,7 @@ from logdevice_py.metadata.epoch_metadata import EpochInterval
 from logdevice_py.placement.copyset import CopysetSelector
 from logdevice_py.protocol.messages import StoreFlags
 from sequencer.appender import Appender, AppenderState
+from sequencer.batching import compression_of, is_worth_packing
 from sequencer.context import SequencerContext
 from sequencer.copyset_sticky import StickyCopyset
 from sequencer.frames import NO_NODE, Answers, Frame
@@ -70,6 +71,7 @@ class EpochSequencer:
 
     __slots__ = (
         "_answers",
+        "_compression",
         "_selector",
         "_selector_version",
         "_sticky",
@@ -130,6 +132,7 @@ class EpochSequencer:
     def set_attributes(self, attributes: LogAttributes) -> None:
         """Take the attributes that may change within an epoch."""
         self.attributes = attributes
+        self._compression = compression_of(self.log, attributes)
         self.durability = Durability.SYNC if self.log > USER_LOG_ID_MAX else attributes.durability
         draining = self.store_flags & int(StoreFlags.DRAINING)
         self.store_flags = draining | (int(StoreFlags.SYNC) if self.durability is Durability.SYNC else 0)
@@ -212,6 +215,8 @@ class EpochSequencer:
             if stream:
                 frame.lsn = lsn
         body = encode_body(frames)
+        if self._compression and is_worth_packing(frames):
+            body = pack_body(body, self._compression)
         for frame in frames:
             frame.payload = b""
         flags = (_STREAM_ENTRY if stream else 0) | (_EPOCH_BEGIN if esn == 1 else 0) | (_KEYED if kinds & _KEYS else 0)

@@ -74,11 +74,6 @@ class SeqStateService:
         """How many wait, for logs of users and for internal ones: a log of users may wait for what internal ones say."""
         self._seal_checks = SealChecks(context)
 
-    @property
-    def seal_checks(self) -> SealChecks:
-        """For routing SEAL_CHECKED."""
-        return self._seal_checks
-
     def waiting(self, log: LogId) -> tuple[int, bool]:
         """How many requests wait for a log, and whether it is being asked for them who has the log; to look at."""
         requests = self._logs.get(log)

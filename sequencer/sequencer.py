@@ -6,7 +6,7 @@ import enum
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Protocol
+from typing import Final, Protocol
 
 from logdevice_py.config.attributes import LogAttributes
 from logdevice_py.core import marks
@@ -31,12 +31,19 @@ from sequencer.redirection import Standing
 class SequencerPhase(enum.Enum):
     """Whether the log can be sequenced here. An activation may be under way in any state but REFUSED."""
 
-    UNAVAILABLE = enum.auto()  # no epoch was got yet
+    UNAVAILABLE = enum.auto()  # there is no epoch: nobody asked for one, or what there was is over
     ACTIVE = enum.auto()  # the current epoch gives LSNs
     PREEMPTED = enum.auto()  # another sequencer has a later epoch
     REFUSED = enum.auto()  # the epoch store gives no epoch until an operator has helped
 
 
+_P = SequencerPhase
+SEQUENCER_TRANSITIONS: Final = {
+    _P.UNAVAILABLE: (_P.UNAVAILABLE, _P.ACTIVE, _P.REFUSED),
+    _P.ACTIVE: (_P.ACTIVE, _P.PREEMPTED, _P.UNAVAILABLE),
+    _P.PREEMPTED: (_P.ACTIVE, _P.UNAVAILABLE),
+    _P.REFUSED: (_P.UNAVAILABLE,),
+}
 _ACTIVE = SequencerPhase.ACTIVE
 
 
@@ -137,6 +144,10 @@ class Sequencer:
         self._activated_at = 0
         self._activations = 0
 
+    def _become(self, state: SequencerPhase) -> None:
+        assert state in SEQUENCER_TRANSITIONS[self.state], (self.log, self.state, state)
+        self.state = state
+
     @property
     def epoch(self) -> Epoch:
         """The current epoch; 0 if none."""
@@ -221,7 +232,7 @@ class Sequencer:
             self, self.context, self.context.answers, self.log, epoch, interval, self.attributes
         )
         self.draining = old
-        self.state = SequencerPhase.ACTIVE
+        self._become(SequencerPhase.ACTIVE)
         self.preempted_by = NO_NODE
         self.recovered = None
         if self._metadata_write is not None:
@@ -252,7 +263,7 @@ class Sequencer:
             self.on_sealed(Epoch(metadata.given_epoch - 1), metadata.writer, now)
             return
         if self.current is None:
-            self.state = SequencerPhase.UNAVAILABLE if status is Status.DISABLED else SequencerPhase.REFUSED
+            self._become(SequencerPhase.UNAVAILABLE if status is Status.DISABLED else SequencerPhase.REFUSED)
         self._hooks.on_unavailable(self, status, now)
         self._hooks.on_changed(self, now)
 
@@ -282,7 +293,7 @@ class Sequencer:
         """The configuration gives the log other attributes. Nodeset and replication follow by `reconsider`."""
         self.attributes = attributes
         if self.state is SequencerPhase.REFUSED:
-            self.state = SequencerPhase.UNAVAILABLE  # perhaps that is how an operator helped
+            self._become(SequencerPhase.UNAVAILABLE)  # perhaps that is how an operator helped
         for epoch in (self.current, self.draining):
             if epoch is not None:
                 epoch.set_attributes(attributes)
@@ -299,7 +310,7 @@ class Sequencer:
         if self._metadata_write is not None:
             self._metadata_write.stop(now)
             self._metadata_write = None
-        self.state = SequencerPhase.UNAVAILABLE
+        self._become(SequencerPhase.UNAVAILABLE)
         current.destroy(NO_NODE, now)
         self.current = self.metadata = self.recovered = None
         self._drained = True
@@ -314,7 +325,7 @@ class Sequencer:
         self.context.recoveries.abort(self.log, now)
         if self._metadata_write is not None:
             self._metadata_write.stop(now)
-        self.state = SequencerPhase.UNAVAILABLE
+        self._become(SequencerPhase.UNAVAILABLE)
         for epoch in (self.draining, self.current):
             if epoch is not None:
                 epoch.destroy(NO_NODE, now)
@@ -432,7 +443,7 @@ class Sequencer:
             return
         marks.hit("sequencer_preempted")
         self.context.metrics.preemptions += 1
-        self.state = SequencerPhase.PREEMPTED
+        self._become(SequencerPhase.PREEMPTED)
         self.preempted_by = node
         self.home_version = 0
         self.context.recoveries.abort(self.log, now)

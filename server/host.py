@@ -361,6 +361,7 @@ class NodeHost:
         node = self.node
         self.transport.metrics.connections = sum(1 for _ in self.transport.connections())
         found = [
+            MetricSource("node", node.metrics),
             MetricSource("membership", node.gossip.metrics),
             MetricSource("transport", self.transport.metrics),
         ]

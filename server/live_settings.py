@@ -85,6 +85,7 @@ class LiveSettings:
             LogDeviceError: INVALID_PARAM: there is no such setting that may be changed, or the value is wrong.
         """
         field = self._field(section, name)
+        name = field.name
         changes = {**self._changes.get(section, {}), name: written_value(field, text)}
         return self._use(section, name, changes)
 
@@ -94,7 +95,7 @@ class LiveSettings:
         Raises:
             LogDeviceError: INVALID_PARAM: there is no such setting that may be changed.
         """
-        self._field(section, name)
+        name = self._field(section, name).name
         changes = {other: value for other, value in self._changes.get(section, {}).items() if other != name}
         return self._use(section, name, changes)
 
@@ -112,8 +113,11 @@ class LiveSettings:
             )
         fields = {field.name: field for field in dataclasses.fields(live.cls)}
         if name not in fields:
+            name = f"{name}_us"  # a duration's unit stands with its value, so people need not type it in the name
+        if name not in fields:
             raise LogDeviceError(
-                Status.INVALID_PARAM, f"{name[:50]}: no setting of {section} that can be changed while the node runs"
+                Status.INVALID_PARAM,
+                f"{name.removesuffix('_us')[:50]}: no setting of {section} that can be changed while the node runs",
             )
         if name in live.fixed:
             raise LogDeviceError(Status.INVALID_PARAM, f"{name}: cannot be changed while the node runs")

@@ -12,6 +12,7 @@ from typing import Any, Final, Protocol
 from client.session import ClientSession
 from epoch_store.interface import Result
 from logdevice_py.config.cluster import ClusterConfig, Roles
+from logdevice_py.core.declare import counter
 from logdevice_py.core.ids import InstanceId, NodeId, PeerId, is_client
 from logdevice_py.core.lsn import LSN_INVALID
 from logdevice_py.core.machine import Outbox, Rng, TimerWheel
@@ -44,10 +45,11 @@ class Role(Protocol):
 
 @dataclass(slots=True)
 class NodeMetrics:
-    """What the root counts."""
+    """Counters of what a node hands to its roles."""
 
-    misdirected: int = 0
-    """Messages dropped because their sender may not send them, or no role here takes them."""
+    misdirected: int = counter(
+        "Messages dropped because their sender may not send them, or no role here takes them.", unit="messages"
+    )
 
 
 class Node:

@@ -10,7 +10,7 @@ from logdevice_py.core.declare import settings_from
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.event_log.settings import RebuildingSettings
 from logdevice_py.membership.settings import MembershipSettings
-from logdevice_py.runtime.settings import RuntimeSettings
+from logdevice_py.shell.settings import RuntimeSettings
 from sequencer.recovery.settings import RecoverySettings
 from sequencer.settings import SequencerSettings
 from storage_node.log_store.settings import LogStoreSettings

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from hdrh.histogram import HdrHistogram
@@ -26,11 +26,6 @@ class LatencyHistogram:
     def record(self, nanoseconds: int, count: int = 1) -> None:
         """`count` records that took so long. Above ten minutes counts as ten minutes."""
         self._histogram.record_value(max(_LOWEST_US, min(_HIGHEST_US, round(nanoseconds / 1000))), count)
-
-    def record_all(self, nanoseconds: Iterable[int]) -> None:
-        """One record each."""
-        for value in nanoseconds:
-            self.record(value)
 
     def merge(self, other: LatencyHistogram) -> None:
         """Add what another one holds."""

@@ -287,18 +287,18 @@ class AppendRequests:
                 frame.refused(Status.CONNFAILED)
                 self._hold(frame, now)
 
-    def close(self) -> None:
-        """Fail everything that is under way."""
+    def close(self, error: LogDeviceError) -> None:
+        """Fail everything that is under way, with this error."""
         self.named.clear()
         for log in self._dirty:
             opened, self._logs[log].open = self._logs[log].open, []
             for taken in opened:
                 for promise in taken.promises:
-                    break_(promise, LogDeviceError(Status.SHUTDOWN, "the client was closed"))
+                    break_(promise, LogDeviceError(error.status, error.detail))
         self._dirty.clear()
         for frame in list(self._frames.values()):
             never_sent = frame.state is FrameState.HELD or self._links.withdraw(PeerId(frame.node), frame.message)
-            self._fail(frame, Status.SHUTDOWN, maybe_applied=not never_sent)
+            self._fail(frame, error.status, maybe_applied=not never_sent, detail=error.detail)
 
     # Sending
 

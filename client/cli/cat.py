@@ -13,14 +13,15 @@ from client.cli.positions import HELP, Anchor, NamedPosition, parse_position, re
 from client.cli.program import Attendant, compact_json, put, run_program, say, standard_output
 from client.cli.reading import (
     READ_AT_ONCE,
-    find_tail,
+    find_tails,
     nothing_to_print,
     printer_of,
     reading_options,
-    watch_reader,
+    watch_readers,
     with_attendant,
 )
 from client.cli.record_lines import check_record_options
+from client.merged_reader import MergedReader
 from logdevice_py.core.lsn import LSN
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def parser() -> argparse.ArgumentParser:
     """The options."""
     options = ProgramParser(
         prog="ldcat",
-        description="Print the records of a log, up to its tail at the start of the program. Gaps go to standard error. "
+        description="Print the records of logs, several in the order of time, up to their tails at the start of the program. Gaps go to standard error. "
         "Exits with 3 when data loss was reported.",
     )
     reading_options(options)
@@ -54,9 +55,12 @@ def parser() -> argparse.ArgumentParser:
         help="last position, inclusive (default: tail)",
     )
     options.add_argument(
+        "--as-it-comes", action="store_true", help="records of several logs as they come, not in the order of time"
+    )
+    options.add_argument(
         "--proof",
         action="store_true",
-        help="print no records but one JSON object that sums up the range: equal for all readers that saw the same; bytes are those of the stored entries; contents is equal for all logs whose records have the same keys and payloads in the same order",
+        help="print no records but one JSON object a log that sums up the range: equal for all readers that saw the same; bytes are those of the stored entries; contents is equal for all logs whose records have the same keys and payloads in the same order",
     )
     return options
 
@@ -66,34 +70,41 @@ async def run(arguments: argparse.Namespace) -> int:
     printer = printer_of("ldcat", arguments)
     shows_progress = sys.stderr.isatty() and (arguments.proof or not sys.stdout.isatty())
 
-    async def work(client: Client, log: LogId, attendant: Attendant) -> int:
-        tail = await find_tail(client, log, attendant, arguments.timeout)
-        start = await resolve(client, log, arguments.start, tail)
-        until = await resolve(client, log, arguments.until, tail)
-        if start > until and (start > LSN.OLDEST or until != tail):
-            say("ldcat", nothing_to_print(start, until, tail))
-        elif until > tail:
-            say("ldcat", f"the log ends at {tail} so far: waits for records up to {until}")
+    async def work(client: Client, logs: list[LogId], attendant: Attendant) -> int:
+        tails = await find_tails(client, logs, attendant, arguments.timeout)
+        readers, printer.names_logs = [], len(logs) > 1
+        for log, tail in zip(logs, tails, strict=True):
+            start = await resolve(client, log, arguments.start, tail)
+            until = await resolve(client, log, arguments.until, tail)
+            of_log = f"log {log}: " if len(logs) > 1 else ""
+            if start > until and (start > LSN.OLDEST or until != tail):
+                say("ldcat", of_log + nothing_to_print(start, until, tail))
+            elif until > tail:
+                say("ldcat", f"{of_log}the log ends at {tail} so far: waits for records up to {until}")
+            readers.append(client.reader(log, start, until))
         shown_at = time.monotonic()
-        contents = ContentDigest()
-        async with client.reader(log, start, until) as reader:
-            watch_reader(attendant, client, reader, tail)
-            while batch := await reader.read(READ_AT_ONCE):
+        contents = {log: ContentDigest() for log in logs}
+        by_time = len(logs) > 1 and not arguments.proof and not arguments.as_it_comes
+        async with MergedReader(readers, by_time=by_time) as merged:
+            watch_readers(attendant, client, readers, tails)
+            while (batch := await merged.read(READ_AT_ONCE)) is not None:
                 if arguments.proof:
                     for gap in batch.gaps:
-                        printer.print_gap(gap)
+                        printer.print_gap(batch.log, gap)
                     printer.records += len(batch)
-                    contents.add(batch)
+                    contents[batch.log].add(batch)
                 else:
                     printer.print_batch(batch)
                 if shows_progress and time.monotonic() - shown_at > _PROGRESS_SECONDS:
                     shown_at = time.monotonic()
-                    print(f"\r{printer.records:,} records, at {reader.next_lsn}\x1b[K", end="", file=sys.stderr)
+                    place = f", at {readers[0].next_lsn}" if len(logs) == 1 else ""
+                    print(f"\r{printer.records:,} records{place}\x1b[K", end="", file=sys.stderr)
             if shows_progress:
                 print("\r\x1b[K", end="", file=sys.stderr)
             if arguments.proof:
-                summary = reader.proof().as_json() | {"contents": contents.digest()}
-                put(standard_output(), compact_json(summary))
+                for reader in readers:
+                    summary = reader.proof().as_json() | {"contents": contents[reader.log].digest()}
+                    put(standard_output(), compact_json(summary))
         return printer.status
 
     return await with_attendant("ldcat", arguments, work)

@@ -102,6 +102,8 @@ class Printer:
         self.records = 0
         self.corrupt = 0
         self.lost = False
+        self.names_logs = False
+        """Several logs are printed: what is said of one names it."""
 
     @property
     def status(self) -> int:
@@ -115,12 +117,14 @@ class Printer:
         if batch.payloads:
             put(self._out, self._json_of(batch) if self._as_json else self._raw_of(batch))
         for gap in batch.gaps:
-            self.print_gap(gap)
+            self.print_gap(batch.log, gap)
         if corrupt:
             self.corrupt += corrupt
             for lsn, offset, payload in zip(batch.lsns, batch.batch_offsets, batch.payloads, strict=True):
                 if payload is None:
-                    self.note(f"{format_lsn(lsn)} offset {offset}: the record was appended damaged", alarm=True)
+                    self._note_of(
+                        batch.log, f"{format_lsn(lsn)} offset {offset}: the record was appended damaged", alarm=True
+                    )
 
     def _json_of(self, batch: RecordBatch) -> bytes:
         lines: list[str] = []
@@ -149,15 +153,18 @@ class Printer:
         payloads.append(b"")
         return end.join(payloads)
 
-    def print_gap(self, gap: Gap) -> None:
+    def print_gap(self, log: LogId, gap: Gap) -> None:
         """Losses and trims always, what nobody misses only when asked."""
         if gap.kind is GapKind.DATALOSS:
             self.lost = True
-            self.note(f"data loss: {gap.lo} to {gap.hi}", alarm=True)
+            self._note_of(log, f"data loss: {gap.lo} to {gap.hi}", alarm=True)
         elif gap.kind is GapKind.TRIM:
-            self.note(f"trimmed: {gap.lo} to {gap.hi}")
+            self._note_of(log, f"trimmed: {gap.lo} to {gap.hi}")
         elif self._verbose:
-            self.note(f"{gap.kind.value}: {gap.lo} to {gap.hi}")
+            self._note_of(log, f"{gap.kind.value}: {gap.lo} to {gap.hi}")
+
+    def _note_of(self, log: LogId, text: str, *, alarm: bool = False) -> None:
+        self.note(f"log {log}: {text}" if self.names_logs else text, alarm=alarm)
 
     def note(self, text: str, *, alarm: bool = False) -> None:
         """A line on standard error."""

@@ -87,11 +87,19 @@ def compact_json(values: object) -> bytes:
     return json.dumps(values, separators=(",", ":")).encode() + b"\n"
 
 
-def common_options(options: argparse.ArgumentParser, *, timeout: str) -> None:
-    """Options of every program; `timeout` says what holds without one."""
+def common_options(options: argparse.ArgumentParser, *, timeout: str, many: bool = False) -> None:
+    """Options of every program; `timeout` says what holds without one. `many`: of logs, where one is asked for otherwise."""
     cluster_option(options)
     program_options(options)
-    options.add_argument("log", metavar="LOG", help="id of the log, or its path like /team/clicks")
+    if many:
+        options.add_argument(
+            "logs",
+            nargs="+",
+            metavar="LOG",
+            help="id of a log, its path like /team/clicks, or a pattern like '/team/*'",
+        )
+    else:
+        options.add_argument("log", metavar="LOG", help="id of the log, or its path like /team/clicks")
     options.add_argument(
         "--timeout",
         type=parse_timeout,
@@ -221,14 +229,14 @@ class Attendant:
         program: str,
         client: Client,
         log: LogId,
-        *,
+        *others: LogId,
         timeout: float | None = None,
         say: Callable[[str, str], None] = say,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._program = program
         self._client = client
-        self._log = log
+        self._logs = (log, *others)
         self._timeout = timeout
         self._say = say
         self._clock = clock
@@ -267,8 +275,10 @@ class Attendant:
     def look(self) -> None:
         """Say what is to be said at this moment, or raise."""
         reach = self._client.reach()
-        if self._client.config.log(self._log) is None:
-            raise LogDeviceError(Status.NOTFOUND, f"log {self._log} was removed from {reach.file}")
+        config = self._client.config
+        for log in self._logs:
+            if config.log(log) is None:
+                raise LogDeviceError(Status.NOTFOUND, f"log {log} was removed from {reach.file}")
         foreign = reach.foreign()
         if foreign is not None:
             raise foreign

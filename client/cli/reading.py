@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
 from client.cli.output import Printer
@@ -22,7 +23,9 @@ READ_AT_ONCE = 10_000
 def reading_options(options: argparse.ArgumentParser) -> None:
     """Options of both programs."""
     common_options(
-        options, timeout="default: 10s for the answer where the log ends, and no limit for records that are there"
+        options,
+        many=True,
+        timeout="default: 10s for the answer where the log ends, and no limit for records that are there",
     )
     record_options(options, raw="each record and a newline", null="end raw records with")
     options.add_argument("--local-time", action="store_true", help="times of JSON in this machine's zone, not in UTC")
@@ -44,35 +47,37 @@ def printer_of(program: str, arguments: argparse.Namespace) -> Printer:
 async def with_attendant(
     program: str,
     arguments: argparse.Namespace,
-    work: Callable[[Client, LogId, Attendant], Awaitable[int]],
+    work: Callable[[Client, list[LogId], Attendant], Awaitable[int]],
 ) -> int:
     """Open a client and do the work while an attendant looks after it."""
     from client.client import Client
 
     async with Client(arguments.config, name=program) as client:
-        log = client.log_id(arguments.log)
-        attendant = Attendant(program, client, log, timeout=arguments.timeout)
-        return await attendant.attend(work(client, log, attendant))
+        logs = client.log_ids(*arguments.logs)
+        attendant = Attendant(program, client, *logs, timeout=arguments.timeout)
+        return await attendant.attend(work(client, logs, attendant))
 
 
-async def find_tail(client: Client, log: LogId, attendant: Attendant, timeout: float | None) -> LSN:
-    """The tail of the log; the attendant says so when that takes long."""
-    attendant.waits_for = lambda: f"the sequencer of log {log} to say where the log ends"
-    tail = await client.tail_lsn(log, timeout=timeout)
-    attendant.waits_for = lambda: f"records of log {log}, to look positions up"
-    return tail
+async def find_tails(client: Client, logs: list[LogId], attendant: Attendant, timeout: float | None) -> list[LSN]:
+    """The tail of each log; the attendant says so when that takes long."""
+    what = f"log {logs[0]}" if len(logs) == 1 else f"{len(logs)} logs"
+    attendant.waits_for = lambda: f"the sequencer of {what} to say where the log ends"
+    tails = await asyncio.gather(*(client.tail_lsn(log, timeout=timeout) for log in logs))
+    attendant.waits_for = lambda: f"records of {what}, to look positions up"
+    return tails
 
 
-def watch_reader(attendant: Attendant, client: Client, reader: Reader, tail: LSN) -> None:
-    """Have the attendant look after a reader. Behind the tail nobody knows when the next record is written."""
+def watch_readers(attendant: Attendant, client: Client, readers: Sequence[Reader], tails: Sequence[LSN]) -> None:
+    """Have the attendant look after readers. Behind a tail nobody knows when the next record is written."""
 
     def waits_for() -> str | None:
-        if reader.next_lsn <= tail or not client.reach().connected:
-            return reader.waiting_for()
-        return None
+        for reader, tail in zip(readers, tails, strict=True):
+            if reader.next_lsn <= tail:
+                return reader.waiting_for()
+        return None if client.reach().connected else readers[0].waiting_for()
 
     attendant.waits_for = waits_for
-    attendant.progress = lambda: reader.next_lsn
+    attendant.progress = lambda: [reader.next_lsn for reader in readers]
 
 
 def nothing_to_print(start: LSN, until: LSN, tail: LSN) -> str:

@@ -11,15 +11,16 @@ from client.cli.positions import HELP, parse_position, resolve
 from client.cli.program import Attendant, run_program, say
 from client.cli.reading import (
     READ_AT_ONCE,
-    find_tail,
+    find_tails,
     nothing_to_print,
     printer_of,
     reading_options,
-    watch_reader,
+    watch_readers,
     with_attendant,
 )
 from client.cli.record_lines import check_record_options
-from client.read.items import RecordBatch, RecordRun
+from client.merged_reader import MergedReader
+from client.read.items import Gap, RecordBatch, RecordRun
 from logdevice_py.core.lsn import LSN, LSN_MAX, compose_lsn
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def parser() -> argparse.ArgumentParser:
     """The options."""
     options = ProgramParser(
         prog="ldtail",
-        description="Print the last records of a log; with -f go on with what is appended, until interrupted. Gaps go to standard error.",
+        description="Print the last records of a log, or of several together; with -f go on with what is appended, until interrupted. Gaps go to standard error.",
     )
     reading_options(options)
     options.add_argument("-f", "--follow", action="store_true", help="wait for further records")
@@ -91,23 +92,49 @@ def _last(kept: RecordBatch, batch: RecordBatch, count: int) -> RecordBatch:
     return merged
 
 
+def last_of_all(batches: list[RecordBatch], count: int) -> list[RecordBatch]:
+    """The last records of several logs, in the order of time: a batch a run."""
+    parts = [(batch.log, part) for batch in batches for part in batch.runs_and_gaps() if not isinstance(part, Gap)]
+    parts.sort(key=lambda of_log: of_log[1][1].timestamp)
+    surplus = sum(map(len, batches)) - count
+    kept = []
+    for log, (payloads, run) in parts:
+        whole = RecordBatch(log)
+        whole.add_records(payloads, run)
+        skip = min(max(surplus, 0), run.count)
+        surplus -= skip
+        if skip < run.count:
+            kept.append(_last(RecordBatch(log), whole, run.count - skip))
+    return kept
+
+
 async def run(arguments: argparse.Namespace) -> int:
     """The program, with the options parsed."""
     printer = printer_of("ldtail", arguments)
 
-    async def work(client: Client, log: LogId, attendant: Attendant) -> int:
-        tail = await find_tail(client, log, attendant, arguments.timeout)
-        start = LSN(tail + 1)
+    async def work(client: Client, logs: list[LogId], attendant: Attendant) -> int:
+        tails = await find_tails(client, logs, attendant, arguments.timeout)
+        starts, printer.names_logs = [LSN(tail + 1) for tail in tails], len(logs) > 1
         if arguments.start is None:
-            printer.print_batch(await last_records(client, log, tail, arguments.lines))
-        else:
-            start = await resolve(client, log, arguments.start, start)
-            if start > tail and not arguments.follow:
-                say("ldtail", nothing_to_print(start, tail, tail))
-        async with client.reader(log, start, LSN_MAX if arguments.follow else tail) as reader:
-            watch_reader(attendant, client, reader, tail)
-            while batch := await reader.read(READ_AT_ONCE):
+            for batch in last_of_all(
+                [await last_records(client, log, tail, arguments.lines) for log, tail in zip(logs, tails, strict=True)],
+                arguments.lines,
+            ):
                 printer.print_batch(batch)
+        else:
+            starts = [
+                await resolve(client, log, arguments.start, start) for log, start in zip(logs, starts, strict=True)
+            ]
+            if not arguments.follow and all(start > tail for start, tail in zip(starts, tails, strict=True)):
+                say("ldtail", nothing_to_print(starts[0], tails[0], tails[0]))
+        readers = [
+            client.reader(log, start, LSN_MAX if arguments.follow else tail)
+            for log, start, tail in zip(logs, starts, tails, strict=True)
+        ]
+        async with MergedReader(readers, by_time=len(logs) > 1 and not arguments.follow) as merged:
+            watch_readers(attendant, client, readers, tails)
+            while (read := await merged.read(READ_AT_ONCE)) is not None:
+                printer.print_batch(read)
         return printer.status
 
     return await with_attendant("ldtail", arguments, work)

@@ -8,7 +8,6 @@ from client.read.read_set import ReadPosition, ReadSet
 from client.read.sender_state import Sender
 from client.read.shard_statuses import ShardStatuses
 from logdevice_py.config.cluster import ClusterConfig
-from logdevice_py.core.lsn import Lsn
 
 
 class CurrentInterval:
@@ -31,20 +30,10 @@ class CurrentInterval:
         return self._history.is_closed(self._position.interval)
 
     def enter(self, index: int) -> GapDetector:
-        """Read from the shards of another interval."""
-        interval, position = self._history.interval(index), self._position
-        position.interval = index
-        position.certain_end = self._history.certain_end_of(index)
-        position.limit = Lsn(min(position.until, self._history.end_of(index)))
-        position.wide = False
-        self._read_set.enter(interval, self._config)
+        """Read from the shards of another interval, which the position names."""
+        self._read_set.enter(self._history.interval(index), self._config)
         self.write_off()
         return self._detect()
-
-    def on_history(self) -> None:
-        """The history was read again."""
-        if self.detector is not None:
-            self._position.certain_end = self._history.certain_end_of(self._position.interval)
 
     def on_config(self, config: ClusterConfig, *, reading: bool) -> bool:
         """A new version of the cluster file holds; returns whether the stream reads from shards that it may concern."""

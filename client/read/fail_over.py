@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from client.read.gap_detection import GapDetector
 from client.read.metrics import ReadMetrics
@@ -30,15 +30,21 @@ class FailOver:
         position: ReadPosition,
         read_set: ReadSet,
         timers: NamedTimers,
+        narrow: Callable[[], bool],
         *,
         single_copy: bool,
         settings: ReadSettings,
         rng: Rng,
         metrics: ReadMetrics,
     ) -> None:
+        """
+        Args:
+            narrow: lets the shards look to the end of the window only; whether they looked further before.
+        """
         self._position = position
         self._read_set = read_set
         self._timers = timers
+        self._narrow = narrow
         self._wants_single_copy = single_copy
         self._settings = settings
         self._rng = rng
@@ -167,7 +173,7 @@ class FailOver:
             sender.down = False
         self._trusted_at = now
         still_down = any(sender.down for sender in senders)
-        was_wide, self._position.wide = self._position.wide, False
+        was_wide = self._narrow()
         self._all_send_all = not self._wants_single_copy
         if healthy or was_wide or (self._wants_single_copy and not self._read_set.single_copy):
             hit("read_trust_again")

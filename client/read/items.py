@@ -246,6 +246,19 @@ class RecordBatch:
             yield gap
             at, gap = next(gaps, (-1, None))
 
+    def runs_and_gaps(self) -> Iterator[tuple[list[bytes | None], RecordRun] | Gap]:
+        """Runs, each with its payloads, and gaps, in log order: what `add_records` and `add_gap` took."""
+        gaps = iter(self._gaps)
+        at, gap = next(gaps, (-1, None))
+        for start, run in zip(self._starts, self.runs, strict=True):
+            while gap is not None and at <= start:
+                yield gap
+                at, gap = next(gaps, (-1, None))
+            yield self.payloads[start : start + run.count], run
+        while gap is not None:
+            yield gap
+            at, gap = next(gaps, (-1, None))
+
     def records(self) -> Iterator[Record]:
         """The records that are not corrupt."""
         return (item for item in self if type(item) is Record)

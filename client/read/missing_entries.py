@@ -1,4 +1,4 @@
-"""What a read stream makes of an LSN for which nobody sent an entry.
+"""What silence proves: decides about an LSN for which nobody sent an entry. The stream does what is decided.
 
 It is lost when the shards' statements prove that nothing can be had, all of them were asked to send all that they have (not only what
 single-copy delivery makes theirs) however far away the next entry may be, and the others had time to speak.
@@ -9,18 +9,42 @@ for what lies before it.
 
 from __future__ import annotations
 
+import enum
+from dataclasses import dataclass
+
 from client.read.decoding import verify_image
-from client.read.fail_over import FailOver
 from client.read.gap_detection import GapDetector, GapVerdict
 from client.read.items import DataLoss
 from client.read.named_timers import NamedTimers
 from client.read.read_set import ReadPosition, ReadRequest, ReadSet
 from client.read.sender_state import Sender
 from client.read.settings import ReadSettings
-from logdevice_py.core.lsn import LSN_INVALID, Lsn, compose_lsn, epoch_of, esn_of
+from logdevice_py.core.lsn import LSN_INVALID, Lsn, compose_lsn, epoch_of
 from logdevice_py.core.marks import hit
 from logdevice_py.core.status import CorruptEntryError
 from logdevice_py.core.units import Micros
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """Everything up to `last` is lost."""
+
+    last: Lsn
+    loss: DataLoss
+
+
+@dataclass(frozen=True, slots=True)
+class LookBack:
+    """Nothing is certain before the shards have told what lies from `first` on, before the first LSN of the stream."""
+
+    first: Lsn
+
+
+class Ask(enum.Enum):
+    """Nothing is certain before the shards are asked for more."""
+
+    EVERYTHING = enum.auto()  # all that they have, not only what single-copy delivery makes theirs
+    FURTHER = enum.auto()  # the same, however far away the next entry may be
 
 
 class MissingEntries:
@@ -31,23 +55,18 @@ class MissingEntries:
         request: ReadRequest,
         position: ReadPosition,
         read_set: ReadSet,
-        fail_over: FailOver,
         timers: NamedTimers,
         settings: ReadSettings,
     ) -> None:
         self._request = request
         self._position = position
         self._read_set = read_set
-        self._fail_over = fail_over
         self._timers = timers
         self._settings = settings
         self._grace: tuple[Lsn, Micros] | None = None
         self._entry_before = False
         self.begins_behind_bridge = False
         """A bridge lies before the first LSN, in its epoch."""
-        if esn_of(request.first) > 1:
-            # The entry before the first LSN may be the bridge of the epoch.
-            position.look_back = Lsn(request.first - 1)
 
     def forget(self) -> None:
         """The shards begin anew: what they said does not count any more."""
@@ -71,25 +90,25 @@ class MissingEntries:
             last = Lsn(max(last, self._position.next))
         sender.note_unable(first, last)
 
-    def find_loss(
+    def judge(
         self,
         lsn: Lsn,
         detector: GapDetector,
         *,
         released: Lsn,
-        certain_end: Lsn,
         is_closed: bool,
+        rewinds: bool,
         buffered: Lsn | None,
         now: Micros,
-    ) -> tuple[Lsn, DataLoss] | None:
-        """Up to where everything from `lsn` on is lost; None while that is not certain. May want a rewind.
+    ) -> Lost | LookBack | Ask | None:
+        """Up to where everything from `lsn` on is lost, or what has to be known first; None: it is to be waited for what shards say.
 
         Args:
             lsn: the next LSN to deliver; nobody sent an entry for it.
             detector: of the present interval.
             released: everything up to here is released.
-            certain_end: the last LSN that certainly belongs to the interval.
             is_closed: a later interval exists.
+            rewinds: the shards are about to be started anew: what they said is no answer to what they will be asked.
             buffered: the first LSN for which an entry is there.
             now: the time.
         """
@@ -97,13 +116,13 @@ class MissingEntries:
         senders = read_set.senders.values()
         passed = [sender.next_lsn for sender in senders if sender.next_lsn > lsn]
         if not passed:
-            return self._lost_nodeset(lsn, certain_end if is_closed else released)
-        if released < lsn or self._fail_over.rewind_due:
+            return self._lost_nodeset(lsn, position.certain_end if is_closed else released)
+        if released < lsn or rewinds:
             return None
         if read_set.single_copy:
             if all(sender.next_lsn > lsn for sender in read_set.owing()):
                 hit("read_single_copy_owed")
-                self._fail_over.fall_back()
+                return Ask.EVERYTHING
             return None
         verdict = detector.verdict(lsn, senders)
         if verdict is GapVerdict.WAIT:
@@ -111,14 +130,15 @@ class MissingEntries:
         if not position.wide:
             if self._grace_is_over(lsn, self._settings.rewind_interval_us, now):
                 # The next entry may lie beyond the window, and what was said so far was said to another question.
-                position.wide = True
-                self._fail_over.fall_back()
+                return Ask.FURTHER
             return None
         if verdict is GapVerdict.GRACE and not self._grace_is_over(lsn, self._settings.gap_grace_period_us, now):
             return None
-        if self._looks_further_back():
-            return None
-        last = min(min(passed) - 1, certain_end)
+        before = self._further_back()
+        if before is not None:
+            hit("read_looks_back_for_bridge")
+            return LookBack(before)
+        last = min(min(passed) - 1, position.certain_end)
         if buffered is not None:
             last = min(last, buffered - 1)
         unable = [first for sender in senders if (first := sender.unable_after(lsn))]
@@ -126,25 +146,22 @@ class MissingEntries:
             last = min(unable) - 1
             if self._grace is not None and self._grace[0] == lsn:
                 self._grace = Lsn(last + 1), self._grace[1]  # the silent ones have had their time
-        return Lsn(last), DataLoss(detector.authoritative, read_set.unable_to_tell(lsn))
+        return Lost(Lsn(last), DataLoss(detector.authoritative, read_set.unable_to_tell(lsn)))
 
-    def _lost_nodeset(self, lsn: Lsn, last: Lsn) -> tuple[Lsn, DataLoss] | None:
+    def _lost_nodeset(self, lsn: Lsn, last: Lsn) -> Lost | None:
         """No shard of the nodeset has anything left to say: lost is all that it had, or that was once heard of."""
         if last < lsn or not all(sender.lost for sender in self._read_set.senders.values()):
             return None
         hit("read_nodeset_lost")
-        return last, DataLoss(False, self._read_set.unable_to_tell(lsn))
+        return Lost(last, DataLoss(False, self._read_set.unable_to_tell(lsn)))
 
-    def _looks_further_back(self) -> bool:
-        """Nothing was found from the first LSN on: perhaps its epoch had ended before it. Whether that remains to be found out."""
-        position, first = self._position, self._request.first
+    def _further_back(self) -> Lsn | None:
+        """Nothing was found from the first LSN on: perhaps its epoch had ended before it. From where on that remains to be found out."""
+        look_back, first = self._position.look_back, self._request.first
         begin = compose_lsn(epoch_of(first), 1)
-        if position.look_back == LSN_INVALID or self._entry_before or position.look_back <= begin:
-            return False
-        hit("read_looks_back_for_bridge")
-        position.look_back = Lsn(max(begin, first - 64 * (first - position.look_back)))
-        self._fail_over.want_rewind()
-        return True
+        if look_back == LSN_INVALID or self._entry_before or look_back <= begin:
+            return None
+        return Lsn(max(begin, first - 64 * (first - look_back)))
 
     def _grace_is_over(self, lsn: Lsn, period: int, now: Micros) -> bool:
         if self._grace is None or self._grace[0] != lsn:

@@ -33,7 +33,7 @@ class ReadRequest:
 
 @dataclass(slots=True)
 class ReadPosition:
-    """How far a stream is; its read set asks the shards for what follows."""
+    """How far a stream is; its read set asks the shards for what follows. Only the stream changes it."""
 
     next: Lsn
     """The first LSN not delivered."""

@@ -24,7 +24,7 @@ from client.read.decoding import rank_of, verify_image
 from client.read.fail_over import FailOver
 from client.read.items import DataLoss, Gap, GapKind, RecordBatch
 from client.read.metrics import ReadMetrics
-from client.read.missing_entries import MissingEntries
+from client.read.missing_entries import Ask, LookBack, Lost, MissingEntries
 from client.read.named_timers import NamedTimers
 from client.read.nodeset_lookup import NodesetLookup
 from client.read.proof import Proof
@@ -57,7 +57,16 @@ class ReadStreamState(enum.Enum):
     LOOKING_UP = enum.auto()  # the nodesets of the log are not known yet
     READING = enum.auto()  # shards are read from
     FINISHED = enum.auto()  # everything up to `until` is delivered
-    STOPPED = enum.auto()  # its owner gave it up
+    STOPPED = enum.auto()  # its owner stopped it
+
+
+_S = ReadStreamState
+READ_STREAM_TRANSITIONS: Final = {
+    _S.LOOKING_UP: (_S.READING, _S.FINISHED, _S.STOPPED),
+    _S.READING: (_S.READING, _S.FINISHED, _S.STOPPED),
+    _S.FINISHED: (_S.STOPPED,),
+    _S.STOPPED: (),
+}
 
 
 class ReadStream:
@@ -94,6 +103,9 @@ class ReadStream:
         self._window_lsns = settings.window_lsns
         self._on_ready = on_ready
         self._position = ReadPosition(request.first, request.until)
+        if esn_of(request.first) > 1:
+            # The entry before the first LSN may be the bridge of the epoch.
+            self._position.look_back = Lsn(request.first - 1)
         self._read_set = ReadSet(
             request, self._position, settings=settings, outbox=outbox, timers=timers, rng=rng, metrics=metrics
         )
@@ -108,12 +120,13 @@ class ReadStream:
             self._position,
             self._read_set,
             self._named,
+            self._narrow,
             single_copy=request.single_copy,
             settings=settings,
             rng=rng,
             metrics=metrics,
         )
-        self._missing = MissingEntries(request, self._position, self._read_set, self._fail_over, self._named, settings)
+        self._missing = MissingEntries(request, self._position, self._read_set, self._named, settings)
         self._dirty = False
         self._stalls = StallWatch(self._position, self._read_set, self._fail_over, self._lookup, self._named, settings)
 
@@ -224,8 +237,10 @@ class ReadStream:
         the epoch `certain` there may have been others that cannot be read."""
         if not self._is_open() or not self._lookup.take(intervals, certain, now):
             return
-        self.state = ReadStreamState.READING
-        self._interval.on_history()
+        self._become(ReadStreamState.READING)
+        position = self._position
+        if position.interval >= 0:
+            position.certain_end = self._history.certain_end_of(position.interval)
         self._dirty = True
 
     @property
@@ -234,6 +249,11 @@ class ReadStream:
 
     def _enter(self, index: int, now: Micros) -> None:
         """Read from the shards of another interval."""
+        position, history = self._position, self._history
+        position.interval = index
+        position.certain_end = history.certain_end_of(index)
+        position.limit = Lsn(min(position.until, history.end_of(index)))
+        position.wide = False
         detector = self._interval.enter(index)
         self._forget_received()
         self._fail_over.enter_interval(detector, now)
@@ -451,26 +471,40 @@ class ReadStream:
         assert detector is not None
         if len(self._queue) > GAPS_MAX:
             return False  # every epoch that is lost is two gaps: go on when these are taken
-        found = self._missing.find_loss(
+        found = self._missing.judge(
             lsn,
             detector,
             released=self._released,
-            certain_end=self._position.certain_end,
             is_closed=self._interval.is_closed,
+            rewinds=self._fail_over.rewind_due,
             buffered=self._buffer.first(),
             now=now,
         )
-        if found is None:
-            return False
-        last, loss = found
-        hit("read_dataloss" if loss.authoritative else "read_dataloss_not_authoritative")
-        self._metrics.gaps_dataloss += 1
-        # Within one epoch: the ESN 0 of the next one is a BRIDGE whoever reads it.
-        self._deliver_gap(GapKind.DATALOSS, min(last, compose_lsn(epoch_of(lsn), ESN_MAX)), loss)
-        return True
+        if isinstance(found, Lost):
+            loss = found.loss
+            hit("read_dataloss" if loss.authoritative else "read_dataloss_not_authoritative")
+            self._metrics.gaps_dataloss += 1
+            # Within one epoch: the ESN 0 of the next one is a BRIDGE whoever reads it.
+            self._deliver_gap(GapKind.DATALOSS, min(found.last, compose_lsn(epoch_of(lsn), ESN_MAX)), loss)
+            return True
+        if isinstance(found, LookBack):
+            self._position.look_back = found.first
+            self._fail_over.want_rewind()
+        elif found is not None:
+            self._position.wide = self._position.wide or found is Ask.FURTHER
+            self._fail_over.fall_back()
+        return False
+
+    def _narrow(self) -> bool:
+        was_wide, self._position.wide = self._position.wide, False
+        return was_wide
+
+    def _become(self, state: ReadStreamState) -> None:
+        assert state in READ_STREAM_TRANSITIONS[self.state], (self.state, state)
+        self.state = state
 
     def _close(self, state: ReadStreamState) -> None:
-        self.state = state
+        self._become(state)
         self._read_set.stop_all()
         self._buffer.clear()
         self._named.cancel_all()

@@ -11,7 +11,8 @@ from google_crc32c import value as crc32c
 from client.promise import Promise
 from client.settings import WriterSettings
 from client.write.frame import ReceiptCollector, Share, Span, StreamFrame
-from logdevice_py.core.batch import BATCH_OVERHEAD, BYTES_PER_RECORD, Compression, encode_batch
+from logdevice_py.core.batch import BATCH_OVERHEAD, BYTES_PER_RECORD, encode_batch
+from logdevice_py.core.compression import Compression
 from logdevice_py.core.entry import RECORDS_PER_ENTRY_MAX
 from logdevice_py.core.record_keys import KEY_OVERHEAD, encode_keys
 from logdevice_py.core.units import Micros

@@ -68,7 +68,7 @@ class ExclusiveStream(WriteStream):
         """The processes find each other's records by the id."""
 
     def _locate(self, now: Micros) -> None:
-        self.state = WriteStreamState.LOCATING
+        self._become(WriteStreamState.LOCATING)
         epoch = max(self._min_epoch, self.epoch, self._ground.routes.epoch(self.log))
         self._question = self._ground.questions.ask(
             self.log, now, self._located, flags=_WAIT_FOR_RECOVERY, min_epoch=epoch
@@ -94,7 +94,7 @@ class ExclusiveStream(WriteStream):
 
     def _look_below(self, epoch: Epoch, node: NodeId, now: Micros) -> None:
         """Read what was stored since the view, ours in doubt included."""
-        self.state = WriteStreamState.READING
+        self._become(WriteStreamState.READING)
         self._search = self._ground.finder.find(
             self.log,
             self.writer,

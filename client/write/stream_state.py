@@ -18,8 +18,20 @@ class WriteStreamState(enum.Enum):
     MOVING = enum.auto()  # frames are in doubt in `epoch`: makes the log leave it, waits until it is recovered
     READING = enum.auto()  # reads its own frames of `epoch`
     BROKEN = enum.auto()  # somebody else sends under its writer id: everything fails
-    CLOSED = enum.auto()  # given up
+    CLOSED = enum.auto()  # its writer was closed
 
+
+_S = WriteStreamState
+WRITE_STREAM_TRANSITIONS: Final = {
+    _S.LOCATING: (_S.LOCATING, _S.STREAMING, _S.READING, _S.CLOSED),
+    _S.STREAMING: (_S.DRAINING, _S.CLOSED),
+    _S.DRAINING: (_S.DRAINING, _S.STREAMING, _S.PAUSED, _S.MOVING, _S.LOCATING, _S.BROKEN, _S.CLOSED),
+    _S.PAUSED: (_S.STREAMING, _S.LOCATING, _S.CLOSED),
+    _S.MOVING: (_S.STREAMING, _S.READING, _S.LOCATING, _S.BROKEN, _S.CLOSED),
+    _S.READING: (_S.STREAMING, _S.LOCATING, _S.BROKEN, _S.CLOSED),
+    _S.BROKEN: (_S.BROKEN, _S.CLOSED),
+    _S.CLOSED: (),
+}
 
 _TEXTS: Final = {
     WriteStreamState.LOCATING: "the sequencer of the log to answer",

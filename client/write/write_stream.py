@@ -8,12 +8,6 @@ position) the stream makes the log move past that epoch and be recovered. From t
 which frames it holds. Those are complete; the others are sent again, in order, in the new epoch. A frame is never sent in a second epoch
 before its outcome in the first one is known.
 
-::
-
-    LOCATING -> STREAMING -> DRAINING -> STREAMING (another epoch, or the same one after a pause)
-        ^                       |  `---> PAUSED -> LOCATING
-        `-----------------------+------> MOVING -> READING -> STREAMING
-
 Writer ids stand in records, so somebody else may send under the stream's id. When the sequencer, or a recovered epoch, holds other content with
 the number of a frame, the stream is BROKEN: as soon as it is known what became of every frame that was sent, whatever is not stored fails with
 WRITE_STREAM_BROKEN, and so does every later record. A frame is acknowledged only where its own content is.
@@ -33,7 +27,7 @@ from client.write.frame_queue import FrameQueue
 from client.write.ground import StreamGround, StreamOwner
 from client.write.record_intake import RecordIntake
 from client.write.refusals import FATAL, HERE, is_certain
-from client.write.stream_state import WriteStreamState, explain_wait
+from client.write.stream_state import WRITE_STREAM_TRANSITIONS, WriteStreamState, explain_wait
 from logdevice_py.core import marks
 from logdevice_py.core.ids import LogId, NodeId, PeerId, WriterId
 from logdevice_py.core.lsn import EPOCH_INVALID, ESN_MAX, Epoch, Lsn, compose_lsn, epoch_of, esn_of, format_lsn
@@ -118,6 +112,10 @@ class WriteStream:
         self._look_timer: Timer | None = None
         self._probes = 0
 
+    def _become(self, state: WriteStreamState) -> None:
+        assert state in WRITE_STREAM_TRANSITIONS[self.state], (self.state, state)
+        self.state = state
+
     # Records
 
     @property
@@ -191,7 +189,7 @@ class WriteStream:
         if status is Status.REDIRECTED and answer.redirect >= 0:
             self._ground.routes.learned(self.log, answer.redirect)
         if self.state is WriteStreamState.STREAMING:
-            self.state = WriteStreamState.DRAINING
+            self._become(WriteStreamState.DRAINING)
             self._reason = status
             self._reason_epoch = epoch_of(answer.lsn)
         if certain and status in FATAL:
@@ -216,7 +214,7 @@ class WriteStream:
                 certain = not doubt or self._withdraw(frame)
                 self._ground.frames.pop(frame.request_id, None)
                 self._frames.landed(frame, FrameFate.QUEUED if certain else FrameFate.DOUBT)
-        self.state = WriteStreamState.DRAINING
+        self._become(WriteStreamState.DRAINING)
         self._reason = Status.CONNFAILED
         self._ground.routes.forget(self.log, self._node)
         self._drained(now)
@@ -315,7 +313,7 @@ class WriteStream:
         self.writer = new_writer_id(self._ground.rng)
 
     def _locate(self, now: Micros) -> None:
-        self.state = WriteStreamState.LOCATING
+        self._become(WriteStreamState.LOCATING)
         self._question = self._ground.questions.ask(
             self.log,
             now,
@@ -333,7 +331,7 @@ class WriteStream:
 
     def _move(self, now: Micros) -> None:
         """Frames are in doubt in our epoch: end it."""
-        self.state = WriteStreamState.MOVING
+        self._become(WriteStreamState.MOVING)
         self._min_epoch = Epoch(self.epoch + 1)
         self._question = self._ground.questions.ask(
             self.log, now, self._moved, flags=_WAIT_FOR_RECOVERY, min_epoch=self._min_epoch
@@ -351,7 +349,7 @@ class WriteStream:
         if not self._frames.in_doubt():
             self._enter(epoch, node, now)
             return
-        self.state = WriteStreamState.READING
+        self._become(WriteStreamState.READING)
         # Frames may share an LSN: of those that share it with the last acknowledged one, some may be in doubt.
         first = max(self._last_lsn, compose_lsn(self.epoch, 1))
         self._search = self._ground.finder.find(
@@ -406,12 +404,12 @@ class WriteStream:
         self._resume_sent = False
         self._node = node
         self._probes = 0
-        self.state = WriteStreamState.STREAMING
+        self._become(WriteStreamState.STREAMING)
         self._settle()
         self._pump(now)
 
     def _pause(self, then: WriteStreamState, now: Micros) -> None:
-        self.state = WriteStreamState.PAUSED
+        self._become(WriteStreamState.PAUSED)
         if self._pauses is None:
             settings = self._ground.settings
             self._pauses = backoff(self._ground.rng, initial_us=settings.retry_us_min, max_us=settings.retry_us_max)
@@ -421,7 +419,7 @@ class WriteStream:
 
     def _resume(self, then: WriteStreamState, now: Micros) -> None:
         if self.state is WriteStreamState.PAUSED:
-            self.state = then
+            self._become(then)
             self._settle()
             self._pump(now)
 
@@ -490,11 +488,27 @@ class WriteStream:
             self._min_epoch = Epoch(self.epoch + 1)
         self._frames.clear()
         self._accepted = False
-        self.state = WriteStreamState.BROKEN if self._foreign else WriteStreamState.LOCATING
+        self._become(WriteStreamState.BROKEN if self._foreign else WriteStreamState.LOCATING)
+
+    def refuse(self, error: LogDeviceError) -> None:
+        """Nobody takes anything any more: records without an outcome fail with this error."""
+        for frame in self._frames:
+            if not frame.given_up and frame.fate is not FrameFate.ACKED:
+                doubt = frame.fate is not FrameFate.QUEUED
+                self._fail(frame, LogDeviceError(error.status, error.detail, maybe_applied=doubt))
+        self._frames.drop_queued()
+
+    def refuse(self, error: LogDeviceError) -> None:
+        """Nobody takes anything any more: records without an outcome fail with this error."""
+        for frame in self._frames:
+            if not frame.given_up and frame.fate is not FrameFate.ACKED:
+                doubt = frame.fate is not FrameFate.QUEUED
+                self._fail(frame, LogDeviceError(error.status, error.detail, maybe_applied=doubt))
+        self._frames.drop_queued()
 
     def close(self) -> None:
         """Fail what has no outcome."""
-        self.state = WriteStreamState.CLOSED
+        self._become(WriteStreamState.CLOSED)
         for timer in (self._timer, self._look_timer):
             if timer is not None:
                 timer.cancel()

@@ -250,6 +250,11 @@ class WriteStreams:
         for stream in list(self._streams.values()):
             stream.on_node_dead(node, now)
 
+    def refuse(self, error: LogDeviceError) -> None:
+        """Nobody takes anything any more: records without an outcome fail with this error."""
+        for stream in list(self._streams.values()):
+            stream.refuse(error)
+
     def close(self) -> None:
         """Take no more; fail what has no outcome."""
         self.stop_taking()

@@ -12,18 +12,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from client.cli.program import EXIT_OK, say
-from ldquery.ctl.verb import PROGRAM, Verb, show, show_rows, token_of
+from ldquery.ctl.verb import PROGRAM, Verb, show, show_rows, token_of, without_unit
 from logdevice_py.config.attributes import ATTRIBUTES, render_attribute
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.config.edit import LogTreeEdit, attribute, parse_assignment
 from logdevice_py.config.logs import LogGroup, parse_ids
+from logdevice_py.config.parse import load_cluster
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.runtime.durable_file import write_durably
 
 if TYPE_CHECKING:
     from client.client import Client
 
-_SHOWN: Final = ("path", "ids", "replicate", "durability", "backlog_us")
+_SHOWN: Final = ("path", "ids", "replicate", "durability", "backlog")
 _TAKEN_WITHIN: Final = 3.0
 _LOOK_AGAIN: Final = 0.2
 Change = Callable[[LogTreeEdit, argparse.Namespace], None]
@@ -64,7 +65,11 @@ async def _list(client: Client, arguments: argparse.Namespace) -> int:
     ]
     if prefix and not groups:
         raise LogDeviceError(Status.NOTFOUND, f"{prefix}: there are no logs there; ldctl logs list shows all")
-    show_rows(arguments, [_row(group) for group in groups], _SHOWN)
+    rows = [_row(group) for group in groups]
+    if not arguments.json:
+        for group, row in zip(groups, rows, strict=True):
+            row["backlog"] = row["backlog"] if group.attributes.backlog_us else "for ever"
+    show_rows(arguments, rows, _SHOWN)
     return EXIT_OK
 
 
@@ -72,7 +77,8 @@ def _row(group: LogGroup) -> dict[str, Any]:
     ids = str(group.lo) if group.lo == group.hi else f"{group.lo}..{group.hi}"
     held = (render_attribute(field.name, getattr(group.attributes, field.name)) for field in ATTRIBUTES.values())
     own = sorted(render_attribute(name, value)[0] for name, value in group.overrides.items())
-    return {"path": group.path, "ids": ids, **dict(held), "set here": own}
+    row = {without_unit(name): value for name, value in held}
+    return {"path": group.path, "ids": ids, **row, "set here": [without_unit(name) for name in own]}
 
 
 # Changes
@@ -99,15 +105,19 @@ def _write(path: Path, change: Change, arguments: argparse.Namespace) -> Cluster
     with _locked(path) as file:
         try:
             edit = LogTreeEdit(file.read())
+            change(edit, arguments)
+            text = edit.finish()
         except UnicodeDecodeError as error:
             raise LogDeviceError(Status.INVALID_CONFIG, f"{path}: no text in UTF-8: {error}") from None
-        change(edit, arguments)
-        text = edit.finish()
+        except LogDeviceError as error:
+            if error.status is not Status.INVALID_CONFIG:
+                raise  # what was asked for is wrong, not the file
+            raise LogDeviceError(error.status, f"{path}: {error.detail}") from None
         try:
             write_durably(path, text, alone=True)
         except OSError as error:
             raise LogDeviceError(Status.FAILED, f"{path} cannot be written: {error.strerror}") from None
-    return LogTreeEdit(text).config
+    return load_cluster(text)
 
 
 def _changed(change: Change, done: str) -> Callable[[Client, argparse.Namespace], Awaitable[int]]:

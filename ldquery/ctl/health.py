@@ -12,11 +12,12 @@ from typing import Any, Final
 from client.cli.program import EXIT_DATA_LOSS, EXIT_OK, EXIT_UNANSWERED, EXIT_UNHEALTHY
 from client.node_tables import NodeAsker, as_dicts
 from ldquery.ctl.lost_shards import drains, lacking_metadata, unfinished, without_authority
+from ldquery.ctl.verb import format_size
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.core.ids import NodeId, format_shard, node_of, parse_shard
 from logdevice_py.core.lsn import format_lsn
 from logdevice_py.tables.catalog import TABLES
-from logdevice_py.tables.constraints import EVERYTHING
+from logdevice_py.tables.constraints import EVERYTHING, Constraints
 from logdevice_py.tables.storage import CopiesState
 
 Row = Mapping[str, Any]
@@ -51,8 +52,14 @@ class Health:
     """What is wrong with logs, and with shards whose nodes left the cluster file."""
     notes: list[str] = field(default_factory=list)
     """What is going on and as it should be."""
-    records_gone: bool = False
-    """Records may have no copy left."""
+    logs_short: set[int] = field(default_factory=set)
+    """Logs that are short of copies."""
+    logs_gone: set[int] = field(default_factory=set)
+    """Logs of which records may have no copy left."""
+    rebuilding: set[str] = field(default_factory=set)
+    """Shards that are lost and not rebuilt, or not as they should be."""
+    draining: set[str] = field(default_factory=set)
+    """Shards that are being emptied as somebody asked."""
     passing: int = 0
     """How many of the troubles may be over in a moment."""
 
@@ -60,10 +67,28 @@ class Health:
         """Everything that is wrong, a line each."""
         return [f"{row['node']}: {trouble}" for row in self.rows for trouble in row["troubles"]] + self.elsewhere
 
+    def summary(self) -> str:
+        """What there is of losses, rebuildings and drains, in one line."""
+        anew = [
+            f"{row['node']}:{shard} ({generation})"
+            for row in self.rows
+            for shard, generation in row["generations"].items()
+            if generation > 1
+        ]
+        return "; ".join(
+            (
+                f"short of copies: {len(self.logs_short)} logs",
+                f"records may be gone: {len(self.logs_gone)} logs",
+                f"generations above 1: {', '.join(anew) or 'none'}",
+                f"rebuildings: {', '.join(sorted(self.rebuilding)) or 'none'}",
+                f"drains: {', '.join(sorted(self.draining)) or 'none'}",
+            )
+        )
+
     @property
     def exit_status(self) -> int:
         """What a program that told it ends with."""
-        if self.records_gone:
+        if self.logs_gone:
             return EXIT_DATA_LOSS
         if self.silent:
             return EXIT_UNANSWERED
@@ -93,10 +118,14 @@ async def cluster_health(
 
 
 async def ask_tables(
-    asker: NodeAsker, nodes: Sequence[NodeId], names: Sequence[str], seconds: float
+    asker: NodeAsker,
+    nodes: Sequence[NodeId],
+    names: Sequence[str],
+    seconds: float,
+    constraints: Constraints = EVERYTHING,
 ) -> tuple[dict[str, Found], dict[NodeId, str]]:
     """The rows of some tables at all these nodes, and why those that did not answer for one did not."""
-    answers = await asyncio.gather(*(asker.ask_each(TABLES[name], nodes, EVERYTHING, None, seconds) for name in names))
+    answers = await asyncio.gather(*(asker.ask_each(TABLES[name], nodes, constraints, None, seconds) for name in names))
     found: dict[str, Found] = {}
     silent: dict[NodeId, str] = {}
     for name, (rows, failures) in zip(names, answers, strict=True):
@@ -136,8 +165,10 @@ def _add_lost_shards(config: ClusterConfig, health: Health, found: Mapping[str, 
     planned = drains(rebuildings)
     for shard, text in unfinished(rebuildings).items():
         if shard in planned:
+            health.draining.add(shard)
             health.notes.append(f"{shard} {text}")
         else:
+            health.rebuilding.add(shard)
             _blame(health, shard, text)
     afresh, what_follows = without_authority(config, lacking_metadata(_all_of(found, "shards")))
     for each in afresh:
@@ -160,7 +191,9 @@ def _add_lost_copies(config: ClusterConfig, health: Health, rows: Iterable[Row])
     for row in rows:
         if row["state"] == CopiesState.GONE.name:
             gone[row["lost_shards"]].add(row["log_id"])
+            health.logs_gone.add(row["log_id"])
             continue
+        health.logs_short.add(row["log_id"])
         for each in row["lost_shards"].split(", "):
             shard, _, generation = each.partition("=")
             first = short[shard, int(generation)].setdefault(row["log_id"], row["first_lsn"])
@@ -176,7 +209,6 @@ def _add_lost_copies(config: ClusterConfig, health: Health, rows: Iterable[Row])
         held = f"the copies that its generation {generation} held are missing"
         _blame(health, shard, f"{what}; {held} in {_named(logs)}; {remedy}")
     for lost, log_ids in sorted(gone.items()):
-        health.records_gone = True
         health.elsewhere.append(
             f"{_named(dict.fromkeys(log_ids, 0))}: records may have no copy left, because these shards lost what they held in the generations "
             f"named: {lost}; readers are told DATALOSS where it is so (table under_replicated_logs of ldquery has the epochs)"
@@ -261,7 +293,7 @@ def _node_row(
 
 def _shard(row: Row) -> str:
     began_anew = f" generation {row['generation']}" if row["generation"] > 1 else ""
-    return f"S{row['shard']} {row['status']} {_size(row['stored_bytes'])}{began_anew}"
+    return f"S{row['shard']} {row['status']} {format_size(row['stored_bytes'])}{began_anew}"
 
 
 def _troubles(config: ClusterConfig, info: Row, shards: Sequence[Row]) -> list[str]:
@@ -290,12 +322,3 @@ def _age(seconds: float) -> str:
     if days:
         return f"{days}d{hours:02}h"
     return f"{hours}h{minutes:02}m" if hours else f"{minutes}m{rest:02}s"
-
-
-def _size(count: int) -> str:
-    amount = float(count)
-    for unit in ("B", "kB", "MB", "GB"):
-        if amount < 1000:
-            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
-        amount /= 1000
-    return f"{amount:.1f} TB"

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from client.cli.program import EXIT_FAILED, EXIT_OK, EXIT_UNANSWERED, exit_status, say
-from ldquery.ctl.verb import PROGRAM, Verb, show, show_rows, token_of
+from ldquery.ctl.verb import PROGRAM, Verb, say_of_nodes, show, show_rows, token_of, without_unit
 from logdevice_py.core.ids import NODE_ID_MAX, NodeId
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.tables.catalog import TABLES
@@ -66,7 +66,7 @@ async def _status(client: Client, arguments: argparse.Namespace) -> int:
         config, silent = client.config, len(health.silent)
         say_plain = (
             f"cluster {config.name}, version {config.version} of its file: {len(health.rows)} nodes, "
-            f"{silent} of which do not answer"
+            f"{silent} of which do not answer\n{health.summary()}"
         )
         show(arguments, {}, plain=say_plain)
     show_rows(arguments, health.rows, _SHOWN)
@@ -122,10 +122,10 @@ async def _answers(asker: NodeAsker, node: NodeId, seconds: float) -> bool:
 
 
 def parse_setting_name(text: str) -> tuple[str, str]:
-    """For `argparse`: section and name, from ``sequencer.graylist_us``."""
+    """For `argparse`: section and name, from ``sequencer.graylist``."""
     section, dot, name = text.removeprefix("settings.").partition(".")
     if not dot or not section or not name:
-        raise argparse.ArgumentTypeError(f"{text!r}: write SECTION.NAME, like sequencer.graylist_us")
+        raise argparse.ArgumentTypeError(f"{text!r}: write SECTION.NAME, like sequencer.graylist")
     return f"settings.{section}", name
 
 
@@ -149,7 +149,7 @@ async def _show_settings(client: Client, arguments: argparse.Namespace) -> int:
     rows = [
         {
             "node": f"N{node}",
-            "setting": f"{row['section'].removeprefix('settings.')}.{row['name']}",
+            "setting": without_unit(f"{row['section'].removeprefix('settings.')}.{row['name']}"),
             "value": row["current_value"],
             "default": row["default_value"],
             "from": "operator" if row["from_operator"] else "cluster file" if row["from_config"] else "default",
@@ -167,14 +167,13 @@ async def _show_settings(client: Client, arguments: argparse.Namespace) -> int:
 
 
 def _silent(silent: Mapping[NodeId, str]) -> int:
-    for node, why in silent.items():
-        say(PROGRAM, f"N{node}: {why}", alarm=True)
+    say_of_nodes(silent.items())
     return EXIT_UNANSWERED if silent else EXIT_OK
 
 
 def _unset_options(options: argparse.ArgumentParser) -> None:
     options.add_argument("node", metavar="NODE", type=parse_nodes, help="like N3, or all")
-    options.add_argument("setting", metavar="SECTION.NAME", type=parse_setting_name, help="like sequencer.graylist_us")
+    options.add_argument("setting", metavar="SECTION.NAME", type=parse_setting_name, help="like sequencer.graylist")
 
 
 def _set_options(options: argparse.ArgumentParser) -> None:
@@ -201,18 +200,19 @@ async def _change(client: Client, arguments: argparse.Namespace, action: str, mo
         )
     finally:
         await asker.close()
-    rows, refused = [], None
+    rows, refused, refusals = [], None, []
     for node, answer in zip(nodes, answers, strict=True):
         if isinstance(answer, LogDeviceError):
             refused = answer
-            say(PROGRAM, str(answer), alarm=True)
+            refusals.append((node, str(answer).replace(f"N{node}: ", "", 1)))
         elif isinstance(answer, BaseException):
             raise answer
         else:
-            setting = f"{section.removeprefix('settings.')}.{name}"
+            setting = without_unit(f"{section.removeprefix('settings.')}.{name}")
             rows.append({"node": f"N{node}", "setting": setting, "value": answer["value"]})
     if rows:
         show_rows(arguments, rows)
+    say_of_nodes(refusals)
     if refused is None:
         return EXIT_OK
     return exit_status(refused)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from client.cli.positions import Anchor, NamedPosition, parse_position
-from client.cli.program import make_safe, put, standard_output
+from client.cli.program import make_safe, put, say, standard_output
+from logdevice_py.core.ids import NodeId
 from logdevice_py.runtime.admin_token import program_token
 
 if TYPE_CHECKING:
@@ -49,10 +51,11 @@ def token_of(arguments: argparse.Namespace) -> str | None:
 def show(arguments: argparse.Namespace, values: Mapping[str, Any], *, plain: str | None = None) -> None:
     """Print a result: as a line of JSON, or plain; by default a line for each value, its name before it.
 
-    Times are microseconds since the Unix epoch in JSON and ISO 8601, UTC, else: name them with a name that ends in ``time``.
+    Times are microseconds since the Unix epoch in JSON and ISO 8601, UTC, else: name them with a name that ends in ``time``. Where people
+    read spaces in a name, JSON has underscores.
     """
     if arguments.json:
-        text = json.dumps(values, separators=(",", ":"))
+        text = json.dumps({name.replace(" ", "_"): value for name, value in values.items()}, separators=(",", ":"))
     elif plain is not None:
         text = plain
     else:
@@ -88,10 +91,34 @@ def _plain(name: str, value: Any) -> str:
     return iso_time(value) if name.endswith("time") else str(value)
 
 
+def say_of_nodes(told: Iterable[tuple[NodeId, str]]) -> None:
+    """Say what went wrong with nodes: once for all nodes with which the same did."""
+    nodes: dict[str, list[str]] = defaultdict(list)
+    for node, text in told:
+        nodes[text].append(f"N{node}")
+    for text, names in nodes.items():
+        say(PROGRAM, f"{', '.join(names)}: {text}", alarm=True)
+
+
+def without_unit(name: str) -> str:
+    """The name of an attribute or setting as people type it: a duration is written with its unit, which the name need not have as well."""
+    return name.removesuffix("_us")
+
+
 def iso_time(timestamp: int) -> str:
     """Microseconds since the Unix epoch as ISO 8601, UTC."""
     when = _EPOCH + datetime.timedelta(microseconds=timestamp)
     return when.isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def format_size(count: int) -> str:
+    """Bytes as people read them: ``2.0 kB``."""
+    amount = float(count)
+    for unit in ("B", "kB", "MB", "GB"):
+        if amount < 1000:
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1000
+    return f"{amount:.1f} TB"
 
 
 def parse_instant(text: str) -> int:

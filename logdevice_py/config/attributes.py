@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from logdevice_py.config.location import NOWHERE, Location
 from logdevice_py.config.replication import ReplicationProperty
-from logdevice_py.core.batch import Compression
+from logdevice_py.core.compression import Compression
 from logdevice_py.core.declare import parse_setting, render_value, setting
 from logdevice_py.core.ids import NODESET_SIZE_MAX
 
@@ -55,7 +55,10 @@ class LogAttributes:
         _MIB, unit="bytes", lo=1, hi=32 * _MIB, doc="Size at which a batch of the sequencer is closed at once."
     )
     batching_compression: Compression = setting(  # noqa: RUF009
-        Compression.NONE, unit="text", doc='How the sequencer packs its batches: "none", "lz4" or "zstd".'
+        Compression.NONE,
+        unit="text",
+        doc='How the sequencer packs entries of which clients left more than half unpacked: "none", "lz4" or "zstd". '
+        "Readers of before this version take them for damaged.",
     )
     batching_passthrough_bytes: int = setting(
         4096, unit="bytes", lo=0, hi=32 * _MIB, doc="Appends of at least this size become entries of their own."
@@ -86,6 +89,11 @@ ATTRIBUTES: Final[Mapping[str, dataclasses.Field[Any]]] = {
 }
 """The attributes by their keys in the cluster file."""
 _CHOICES: Final[Mapping[str, type[enum.IntEnum]]] = {"durability": Durability, "batching_compression": Compression}
+
+
+def attribute_key(name: str) -> str | None:
+    """The key in `ATTRIBUTES` of an attribute as people name it: a duration with or without ``_us``; None: there is none."""
+    return next((key for key in (name, f"{name}_us") if key in ATTRIBUTES), None)
 
 
 def parse_attribute(key: str, raw: Any) -> tuple[str, Any]:

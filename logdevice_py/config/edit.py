@@ -1,26 +1,28 @@
-"""Changes of a cluster file's log tree, as edits of its text: comments and the order of things stay.
+"""Changes of a cluster file's log tree, as edits of its text: comments and the order of things stay, whatever the tables look like.
 
-Every edit is checked by reading the new text: it must say what was wanted and nothing else. So a file that is written in a way that is not
-understood here (inline tables, dotted keys) is refused, never damaged.
+Every edit is checked by reading the new text: it must say what was wanted and nothing else. So a file whose edit goes wrong is refused,
+never damaged.
 """
 
 from __future__ import annotations
 
-import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
-from logdevice_py.config.attributes import ATTRIBUTES, parse_attribute, render_attribute
+import tomlkit
+from tomlkit.exceptions import TOMLKitError
+from tomlkit.items import Comment, InlineTable, Item, Key, Null, Table, Whitespace
+
+from logdevice_py.config.attributes import ATTRIBUTES, attribute_key, parse_attribute, render_attribute
 from logdevice_py.config.logs import LogTree
 from logdevice_py.config.parse import load_cluster
-from logdevice_py.config.table import invalid, key_path, quote, suggestion
+from logdevice_py.config.table import invalid, suggestion
+from logdevice_py.config.validate import validate_cluster
 from logdevice_py.core.declare import written_value
 from logdevice_py.core.status import LogDeviceError, Status
 
-_HEADER: Final = re.compile(r"\s*\[[^\[].*\]\s*(#.*)?")
-_VERSION: Final = re.compile(r"(\s*version\s*=\s*)[0-9_]+(.*)", re.DOTALL)
+_Body = list[tuple[Key | None, Item]]
 
 
 def parse_assignment(text: str) -> tuple[str, Any]:
@@ -30,20 +32,23 @@ def parse_assignment(text: str) -> tuple[str, Any]:
         ValueError: there is no such attribute, or the value is none for it.
     """
     key, sign, value = text.partition("=")
-    key = key.strip()
     if not sign:
         raise ValueError(f"{text!r}: write NAME=VALUE, like replicate=node:3")
-    return parse_attribute(attribute(key), written_value(ATTRIBUTES[key], value.strip()))
+    key = attribute(key.strip())
+    return parse_attribute(key, written_value(ATTRIBUTES[key], value.strip()))
 
 
-def attribute(key: str) -> str:
-    """The key itself.
+def attribute(name: str) -> str:
+    """The key of an attribute that a person names.
 
     Raises:
         ValueError: no attribute of logs is called so.
     """
-    if key not in ATTRIBUTES:
-        raise ValueError(f"{key}: no such attribute{suggestion(key, list(ATTRIBUTES))}")
+    key = attribute_key(name)
+    if key is None:
+        raise ValueError(
+            f"{name}: no such attribute{suggestion(name, [key.removesuffix('_us') for key in ATTRIBUTES])}"
+        )
     return key
 
 
@@ -57,7 +62,10 @@ class LogTreeEdit:
         """
         self.config = load_cluster(text)
         """What the file says so far."""
-        self._lines = text.splitlines(keepends=True)
+        try:
+            self._document = tomlkit.parse(text)
+        except (TOMLKitError, ValueError, RecursionError):
+            raise _not_understood("the file") from None
         tree = self.config.logs
         self._directories: dict[str, dict[str, Any]] = {path: dict(sets) for path, sets in tree.directories.items()}
         self._groups: dict[str, tuple[int, int, dict[str, Any]]] = {
@@ -78,13 +86,24 @@ class LogTreeEdit:
         else:
             self._groups[path] = (*ids, dict(attributes))
             rows = {"ids": _ids(ids), **rows}
-        if self._lines and not self._lines[-1].endswith("\n"):
-            self._lines[-1] += "\n"
-        self._lines += [
-            "\n",
-            f"[{key_path('logs', path)}]\n",
-            *(_assignment(key, value) for key, value in rows.items()),
-        ]
+        places = self._places()
+        if places and isinstance(places[-1], InlineTable):
+            table: Table | InlineTable = tomlkit.inline_table()
+            table.update(rows)
+            places[-1][path] = table
+            return
+        if not places:
+            self._document["logs"] = tomlkit.table(is_super_table=True)
+            places = self._places()
+        table = tomlkit.table()
+        table.update(rows)
+        before = places[-1].value.body
+        last = before[-1][1] if before else None
+        tail = _take_tail(last.value.body if isinstance(last, Table) else before)
+        places[-1][path] = table
+        table.value.body.extend(tail)
+        if table.trivia.indent == "":
+            table.trivia.indent = "\n"
 
     def update(
         self, path: str, ids: tuple[int, int] | None, attributes: Mapping[str, Any], unset: tuple[str, ...]
@@ -113,18 +132,22 @@ class LogTreeEdit:
             if ids is not None:
                 raise LogDeviceError(Status.INVALID_PARAM, f"{path}: is a directory, only groups have ids")
         overrides.update(attributes)
-        begin, end = self._section(path)
         for key in unset:
             name = ATTRIBUTES[key].name
             if name not in overrides:
                 raise LogDeviceError(Status.INVALID_PARAM, f"{path}: does not set {key} itself")
             del overrides[name]
-            at = self._line_of(path, key, begin, end)
-            del self._lines[at]
-            end -= 1
-        for key, value in rows.items():
-            self._assign(path, key, value, begin, end)
-            begin, end = self._section(path)
+        table = next(place[path] for place in self._places() if path in place)
+        try:
+            for key in unset:
+                del table[_key_in(table, key)]
+            tail = _take_tail(table.value.body) if type(table) is Table else []
+            for key, value in rows.items():
+                table[_key_in(table, key)] = value
+            if tail:
+                table.value.body.extend(tail)
+        except TOMLKitError:
+            raise _not_understood(path) from None
 
     def delete(self, path: str) -> None:
         """Take a group or directory out.
@@ -135,12 +158,23 @@ class LogTreeEdit:
         self._must_exist(path)
         self._groups.pop(path, None)
         self._directories.pop(path, None)
-        begin, end = self._section(path)
-        while (
-            begin and not self._lines[begin - 1].strip() and (end == len(self._lines) or not self._lines[end].strip())
-        ):
-            begin -= 1
-        del self._lines[begin:end]
+        for place in self._places():
+            if path not in place:
+                continue
+            body = place.value.body
+            tails = {
+                at: _take_tail(item.value.body)
+                for at, (key, item) in enumerate(body)
+                if key is not None and key.key == path and isinstance(item, Table)
+            }
+            del place[path]
+            for at, tail in tails.items():
+                # what stands above the next table stays, below what stands above this one; an empty line between them goes
+                text = "".join(item.as_string() for _, item in tail)
+                above = body[at - 1][1].as_string().splitlines() if at else []
+                if not above or not above[-1] or above[-1].startswith("#"):
+                    text = text.removeprefix("\n")
+                body[at] = (None, tomlkit.ws(text))
 
     def finish(self) -> str:
         """The text of the next version.
@@ -157,93 +191,50 @@ class LogTreeEdit:
             )
         except ValueError as error:
             raise invalid("logs", str(error)) from None
-        text = "".join(self._with_version(version))
-        found = load_cluster(text)
-        if found != replace(self.config, version=version, logs=tree):
+        wanted = replace(self.config, version=version, logs=tree)
+        validate_cluster(wanted)
+        self._document["version"] = version
+        text = self._document.as_string()
+        try:
+            found = load_cluster(text)
+        except LogDeviceError:
+            found = None
+        if found != wanted:
             raise _not_understood("the log tree")
         return text
-
-    # Text
 
     def _must_exist(self, path: str) -> None:
         if path not in self._groups and path not in self._directories:
             known = [*self._groups, *self._directories]
             raise LogDeviceError(Status.NOTFOUND, f"{path}: no such group or directory{suggestion(path, known)}")
 
-    def _with_version(self, version: int) -> list[str]:
-        lines = list(self._lines)
-        for at, line in enumerate(lines):
-            if _HEADER.fullmatch(line.rstrip("\r\n")):
-                break
-            match = _VERSION.fullmatch(line)
-            if match is not None:
-                lines[at] = f"{match[1]}{version}{match[2]}"
-                return lines
-        raise _not_understood("its version")
-
-    def _section(self, path: str) -> tuple[int, int]:
-        """The lines of a table of the tree, without what stands above the next one."""
-        begin = None
-        for at, line in enumerate(self._lines):
-            if _HEADER.fullmatch(line.rstrip("\r\n")) is None:
-                continue
-            if begin is not None:
-                return begin, self._end(begin, at)
-            if _parsed(line) == {"logs": {path: {}}}:
-                begin = at
-        if begin is None:
-            raise _not_understood(path)
-        return begin, self._end(begin, len(self._lines))
-
-    def _end(self, begin: int, end: int) -> int:
-        while end - 1 > begin and (not self._lines[end - 1].strip() or self._lines[end - 1].lstrip().startswith("#")):
-            end -= 1
-        return end
-
-    def _line_of(self, path: str, key: str, begin: int, end: int) -> int:
-        for at in range(begin + 1, end):
-            if key in (_parsed(self._lines[at]) or {}):
-                return at
-        raise _not_understood(f"{path}: {key}")
-
-    def _assign(self, path: str, key: str, value: Any, begin: int, end: int) -> None:
-        for at in range(begin + 1, end):
-            line = self._lines[at]
-            if key in (_parsed(line) or {}):
-                self._lines[at] = _assignment(key, value, _comment(line))
-                return
-        if not self._lines[end - 1].endswith("\n"):
-            self._lines[end - 1] += "\n"
-        self._lines.insert(end, _assignment(key, value))
+    def _places(self) -> list[Table | InlineTable]:
+        """Where the file has parts of the log tree: one table, unless others stand in between."""
+        return [
+            item
+            for key, item in self._document.body
+            if key is not None and key.key == "logs" and isinstance(item, Table | InlineTable)
+        ]
 
 
-def _parsed(line: str) -> dict[str, Any] | None:
-    """What a line says by itself; None: nothing that is TOML."""
-    try:
-        return tomllib.loads(line)
-    except (ValueError, RecursionError):
-        return None
+def _take_tail(body: _Body) -> _Body:
+    """Take off the comments and empty lines at the end of a table, which belong to what follows it."""
+    end = len(body)
+    while end and body[end - 1][0] is None and isinstance(body[end - 1][1], Comment | Whitespace | Null):
+        end -= 1
+    tail = body[end:]
+    del body[end:]
+    return tail
 
 
-def _comment(line: str) -> str:
-    """What stands behind the value of a line, from # on; empty when nothing does."""
-    said = _parsed(line)
-    for at, character in enumerate(line):
-        if character == "#" and _parsed(line[:at]) == said:
-            return line[at:].rstrip("\r\n")
-    return ""
+def _key_in(table: Mapping[str, Any], key: str) -> str:
+    """As the table names the attribute: with or without its unit."""
+    short = key.removesuffix("_us")
+    return short if short in table else key
 
 
 def _ids(ids: tuple[int, int]) -> int | str:
     return ids[0] if ids[0] == ids[1] else f"{ids[0]}..{ids[1]}"
-
-
-def _assignment(key: str, value: Any, comment: str = "") -> str:
-    if isinstance(value, bool):
-        text = "true" if value else "false"
-    else:
-        text = quote(value) if isinstance(value, str) else str(value)
-    return f"{key} = {text}{'  ' + comment if comment else ''}\n"
 
 
 def _not_understood(what: str) -> LogDeviceError:

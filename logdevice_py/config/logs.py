@@ -9,8 +9,9 @@ from __future__ import annotations
 import difflib
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 from logdevice_py.config.attributes import Durability, LogAttributes
@@ -21,6 +22,17 @@ __all__ = ["Durability", "LogAttributes", "LogGroup", "LogTree", "check_path"]
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]+")
 _NUMBER = re.compile(r"[0-9]{1,20}")
+_WILDCARDS = {"**": ".*", "*": "[^/]*", "?": "[^/]"}
+MATCHES_MAX = 1000
+"""How many logs a pattern may mean."""
+
+
+def _pattern(text: str) -> Callable[[str], object]:
+    """Whether a whole path fits."""
+    parts = re.split(r"(\*\*|\*|\?)", text)
+    return re.compile("".join(_WILDCARDS.get(part) or re.escape(part) for part in parts)).fullmatch
+
+
 _RANGE = re.compile(r"\s*([0-9]{1,20})\s*(?:\.\.\s*([0-9]{1,20})\s*)?")
 
 
@@ -201,6 +213,31 @@ class LogTree:
                 )
             return LogId(group.lo + int(place) - 1)
         raise LogDeviceError(Status.NOTFOUND, f"there is no log group {name}{self._hint(name)}")
+
+    def matching(self, pattern: str) -> list[LogId]:
+        """The logs that a person names with a pattern, ascending: ``*`` and ``?`` stand for anything within a part of a path, ``**`` also for
+        several parts. A pattern that fits a group means all of its logs; a name without ``*`` and ``?`` is what `find` finds.
+
+        Raises:
+            LogDeviceError: NOTFOUND when it fits none, INVALID_PARAM when it fits more than `MATCHES_MAX`; or as `find`.
+        """
+        if "*" not in pattern and "?" not in pattern:
+            return [self.find(pattern)]
+        fits, directory = _pattern(pattern), _pattern(pattern.rpartition("/")[0])
+        found: list[LogId] = []
+        for group in self.groups:
+            if fits(group.path):
+                logs: Iterable[LogId] = map(LogId, group.ids())
+            elif len(group) > 1 and directory(group.path):
+                logs = (log for log in map(LogId, group.ids()) if fits(f"{group.path}/{log - group.lo + 1}"))
+            else:
+                continue
+            found += islice(logs, MATCHES_MAX + 1)
+            if len(found) > MATCHES_MAX:
+                raise LogDeviceError(Status.INVALID_PARAM, f"{pattern} fits more than {MATCHES_MAX} logs")
+        if not found:
+            raise LogDeviceError(Status.NOTFOUND, f"there is no log that {pattern} fits")
+        return found
 
     def _hint(self, name: str) -> str:
         below = [path for path in self._by_path if path.startswith(name.rstrip("/") + "/")]

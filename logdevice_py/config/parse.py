@@ -7,7 +7,7 @@ import tomllib
 from collections.abc import Mapping
 from typing import Any, Final
 
-from logdevice_py.config.attributes import ATTRIBUTES, parse_attribute
+from logdevice_py.config.attributes import ATTRIBUTES, attribute_key, parse_attribute
 from logdevice_py.config.cluster import (
     SETTINGS_SECTIONS,
     ClusterConfig,
@@ -193,17 +193,20 @@ def _attributes(table: Table) -> dict[str, Any]:
     for key in table.keys():  # noqa: SIM118
         if key == "ids":
             continue
-        if key not in ATTRIBUTES:
+        name = attribute_key(key)
+        if name is None:
             if isinstance(table.raw(key), dict):
                 raise table.error(
                     key, f'tables of the log tree are not nested: write the whole path, [logs."/a/{key}"]'
                 )
             raise table.error(key, f"no such attribute{suggestion(key, [*ATTRIBUTES, 'ids'])}")
         try:
-            name, value = parse_attribute(key, table.raw(key))
+            field, value = parse_attribute(name, table.raw(key))
         except (ValueError, OverflowError) as error:
-            raise invalid(key_path(table.path, key), str(error).removeprefix(f"{key}: ")) from None
-        overrides[name] = value
+            raise invalid(key_path(table.path, key), str(error).removeprefix(f"{name}: ")) from None
+        if field in overrides:
+            raise table.error(key, f"is there twice, also as {name}")
+        overrides[field] = value
     return overrides
 
 

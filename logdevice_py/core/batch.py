@@ -6,16 +6,14 @@ touches the records' bytes.
 
 from __future__ import annotations
 
-import enum
 import struct
 from collections.abc import Sequence
 from typing import Final
 
-import lz4.block
 import msgpack
-import zstandard
 from google_crc32c import value as crc32c
 
+from logdevice_py.core.compression import Compression, pack, unpack
 from logdevice_py.core.entry import BODY_SIZE_MAX, Constituent, ConstituentFlags
 from logdevice_py.core.record_keys import split_keys
 from logdevice_py.core.status import CorruptEntryError
@@ -31,29 +29,11 @@ _KEYS: Final = int(ConstituentFlags.KEYS)
 _BYTES: Final = {bytes}
 
 
-class Compression(enum.IntEnum):
-    """How the array of a batch is packed."""
-
-    NONE = 0
-    LZ4 = 1
-    ZSTD = 2
-
-
-_ZSTD_COMPRESS = zstandard.ZstdCompressor(level=1, write_content_size=True)
-_ZSTD_DECOMPRESS = zstandard.ZstdDecompressor()
-
-
 def encode_batch(records: Sequence[bytes], compression: Compression = Compression.NONE) -> bytes:
     """A batch payload. Packing is dropped when it does not make the array smaller."""
     array: bytes = msgpack.packb(records)
-    packed = array
-    if compression is Compression.LZ4:
-        packed = lz4.block.compress(array, store_size=False)
-    elif compression is Compression.ZSTD:
-        packed = _ZSTD_COMPRESS.compress(array)
-    if len(packed) >= len(array):
-        compression, packed = Compression.NONE, array
-    return _HEAD.pack(compression, len(array)) + packed
+    codec, packed = pack(array, compression)
+    return _HEAD.pack(codec, len(array)) + packed
 
 
 def decode_batch(payload: bytes, records: int) -> list[bytes]:
@@ -66,23 +46,9 @@ def decode_batch(payload: bytes, records: int) -> list[bytes]:
     """
     try:
         codec, size = _HEAD.unpack_from(payload)
-        if size > BODY_SIZE_MAX:
-            raise CorruptEntryError(f"a batch of {size} bytes is over the limit of {BODY_SIZE_MAX}")
-        packed = payload[_HEAD.size :]
-        if codec == Compression.NONE:
-            array = packed
-        elif codec == Compression.LZ4:
-            array = lz4.block.decompress(packed, uncompressed_size=size)
-        elif codec == Compression.ZSTD:
-            if zstandard.frame_content_size(packed) != size:
-                raise CorruptEntryError("a zstd batch does not declare its size")
-            array = _ZSTD_DECOMPRESS.decompress(packed, max_output_size=size)
-        else:
-            raise CorruptEntryError(f"batch codec {codec} is not known")
-        if len(array) != size:
-            raise CorruptEntryError(f"a batch unpacks to {len(array)} bytes, it declares {size}")
+        array = unpack(codec, payload[_HEAD.size :], size, BODY_SIZE_MAX)
         return unpack_flat(array, records, _BYTES, bin_size_max=size)
-    except (struct.error, ValueError, lz4.block.LZ4BlockError, zstandard.ZstdError, msgpack.UnpackException) as error:
+    except (struct.error, ValueError, msgpack.UnpackException) as error:
         raise CorruptEntryError(f"a batch declared {records} records and cannot be unpacked: {error}") from None
 
 

@@ -15,6 +15,8 @@ The body of a data entry holds one or more constituents (an APPEND frame each): 
 A row is ``u32 length, u32 records, u32 crc32c (made by the client), u8 flags`` and, for a frame of a write stream, ``16 bytes writer id,
 u64 sequence number``. A constituent is one record, or a batch of records (`logdevice_py.core.batch`), before which
 the records' keys may stand. Holes and bridges have no body.
+The sequencer may have packed a body as a whole: ``u32 0xffffff00 + codec (1 lz4, 2 zstd), u32 size of the body, the body packed``. Length
+and checksum of the header are those of the packed body, the checksums of the table those of the payloads, as ever.
 An AMEND has no body either, but keeps the records, length and checksum of the body that it speaks for.
 """
 
@@ -28,6 +30,7 @@ from typing import Final
 
 from google_crc32c import value as crc32c
 
+from logdevice_py.core.compression import Compression, pack, unpack
 from logdevice_py.core.ids import LogId, ShardId, WriterId
 from logdevice_py.core.lsn import Esn, Lsn
 from logdevice_py.core.status import CorruptEntryError
@@ -41,6 +44,9 @@ _STREAM: Final = struct.Struct(">16sQ")
 HEADER_SIZE_MIN: Final = _FIXED.size + 4
 BODY_LENGTH: Final = slice(16, 20)
 """Where in an image the length of its body is."""
+_PACKED: Final = struct.Struct(">II")
+_PACKED_FROM: Final = 0xFFFFFF00
+"""No body has so many constituents: who does not know of packing takes the body for damaged, never for another one."""
 _FLAGS_LOW_AT: Final = 3
 _NO_LENGTH: Final = bytes(4)
 RECORDS_PER_ENTRY_MAX: Final = 65_536
@@ -161,6 +167,24 @@ def encode_body(constituents: Sequence[Constituent]) -> bytes:
     return b"".join(table)
 
 
+def pack_body(body: bytes, compression: Compression) -> bytes:
+    """The body packed as a whole, or as it is when that makes it no smaller."""
+    codec, packed = pack(body, compression)
+    if codec is Compression.NONE or len(packed) + _PACKED.size >= len(body):
+        return body
+    return _PACKED.pack(_PACKED_FROM + codec, len(body)) + packed
+
+
+def _unpack_body(body: bytes) -> bytes:
+    """The body as it was before it was packed, if it is.
+
+    Raises:
+        CorruptEntryError: it cannot be unpacked, or to more than `BODY_SIZE_MAX`.
+    """
+    first, size = _PACKED.unpack_from(body)
+    return unpack(first - _PACKED_FROM, body[_PACKED.size :], size, BODY_SIZE_MAX)
+
+
 def encode_entry(header: EntryHeader, body: bytes) -> bytes:
     """A full image. `header.body_length` and `body_crc` must already describe `body`, unless it is an AMEND (no body)."""
     assert not header.is_amend or not body, "an AMEND carries no body"
@@ -229,13 +253,17 @@ def check_body(image: bytes, header: EntryHeader) -> None:
 
 
 def parse_constituents(body: bytes) -> list[Constituent]:
-    """The constituents of a data entry's body; their payloads are not checked against their checksums.
+    """The constituents of a data entry's body, packed or not; their payloads are not checked against their checksums.
 
     Raises:
-        CorruptEntryError: the table does not fit the body, or declares more records than an entry may have.
+        CorruptEntryError: the table does not fit the body, or declares more records than an entry may have, or the body is packed and
+            cannot be unpacked.
     """
     try:
         (count,) = _U32.unpack_from(body)
+        if count > _PACKED_FROM:
+            body = _unpack_body(body)
+            (count,) = _U32.unpack_from(body)
         if count > RECORDS_PER_ENTRY_MAX:
             raise CorruptEntryError(f"an entry of {count} constituents is over the limit of {RECORDS_PER_ENTRY_MAX}")
         at = 4

@@ -23,7 +23,6 @@ WriterId = NewType("WriterId", bytes)
 """16 random bytes that name a write stream."""
 
 _METADATA_LOG_BIT: Final = 1 << 62
-LOG_ID_INVALID: Final = LogId(0)
 LOG_ID_MAX: Final = LogId(_METADATA_LOG_BIT - 1)
 USER_LOG_ID_MAX: Final = LogId(LOG_ID_MAX - 1000)
 """The thousand ids above are internal logs."""

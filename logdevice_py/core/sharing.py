@@ -1,14 +1,11 @@
-"""What peers share fairly: places that are limited in number, and a queue in which they take turns."""
+"""What peers share fairly: places that are limited in number."""
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
-from collections.abc import Iterator
-from typing import Final, Generic, TypeVar
+from typing import Final
 
 from logdevice_py.core.ids import PeerId
 
-T = TypeVar("T")
 _FREE_FOR_EACH: Final = 8
 """How many times as many places as a peer holds must be free for it to get another one."""
 
@@ -56,46 +53,3 @@ class Places:
         else:
             del self._held[peer]
         self.taken -= count
-
-
-class FairQueue(Generic[T]):
-    """Items of many peers: the peers take turns, the items of each come out in the order in which they went in."""
-
-    __slots__ = ("_by_peer", "_count")
-
-    def __init__(self) -> None:
-        self._by_peer: OrderedDict[PeerId, deque[T]] = OrderedDict()
-        self._count = 0
-
-    def __len__(self) -> int:
-        return self._count
-
-    def __iter__(self) -> Iterator[T]:
-        """All items, those of each peer together."""
-        for items in self._by_peer.values():
-            yield from items
-
-    def push(self, peer: PeerId, item: T) -> None:
-        """Put an item behind those of its peer."""
-        items = self._by_peer.get(peer)
-        if items is None:
-            items = self._by_peer[peer] = deque()
-        items.append(item)
-        self._count += 1
-
-    def pop(self) -> T:
-        """Take the first item of the peer whose turn it is. The queue must not be empty."""
-        peer, items = next(iter(self._by_peer.items()))
-        item = items.popleft()
-        if items:
-            self._by_peer.move_to_end(peer)
-        else:
-            del self._by_peer[peer]
-        self._count -= 1
-        return item
-
-    def drop(self, peer: PeerId) -> list[T]:
-        """Take out all items of a peer."""
-        items = list(self._by_peer.pop(peer, ()))
-        self._count -= len(items)
-        return items

@@ -188,10 +188,6 @@ class GossipMachine:
                 del self._known[node]
         self._refresh()
 
-    def on_generations(self, generations: Mapping[ShardId, Generation], now: Micros) -> None:
-        """The generations of the own shards."""
-        self._me.generations = _as_list(generations)
-
     def leave(self, now: Micros) -> None:
         """Tell everybody that this node is about to stop."""
         self._me.flags |= _LEAVING

@@ -112,7 +112,7 @@ class MessageType(enum.IntEnum):
 
 @message(MessageType.HELLO)
 class Hello:
-    """First frame of a connection, from the side that dialled. Answer: ACK."""
+    """First frame of a connection, from the side that dialled, which sends nothing more before the answer. Answer: ACK."""
 
     protocol_min: U16
     protocol_max: U16

@@ -15,7 +15,6 @@ import logging
 import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final, Protocol, cast
 
 from logdevice_py.core.ids import NodeId, PeerId, format_peer
@@ -23,23 +22,17 @@ from logdevice_py.core.machine import Rng
 from logdevice_py.core.status import LogDeviceError, ProtocolError, Status
 from logdevice_py.core.units import Micros
 from logdevice_py.protocol.framing import (
-    FRAME_SIZE_MAX,
-    FRAME_SIZE_MAX_BEFORE_HELLO,
-    TYPE_AT,
     FrameReader,
     FrameTooLargeError,
     InputMemory,
     encode_frame,
 )
-from logdevice_py.protocol.messages import Ack, Hello, MessageType
-from logdevice_py.protocol.versions import later_messages
-from logdevice_py.runtime.admission import Admission
 from logdevice_py.runtime.clock import monotonic_us
 from logdevice_py.runtime.complaints import Complaints
 from logdevice_py.runtime.loop_shares import LoopShare, LoopShares
-from logdevice_py.runtime.settings import RuntimeSettings, TransportMetrics
-from logdevice_py.shell.introduction import Identity, Introduction, first_message
+from logdevice_py.shell.introduction import Identity, Introduced, Introduction, let_in, newcomer_frames, spoken
 from logdevice_py.shell.route import PeerRoute
+from logdevice_py.shell.settings import RuntimeSettings, TransportMetrics
 
 log = logging.getLogger("logdevice.transport")
 
@@ -50,7 +43,6 @@ _JOINED_MAX: Final = 32 << 10
 """Writes up to this size are joined: copying is cheaper than a list of pieces."""
 _READ_SIZE: Final = 1 << 19
 """Bytes that are taken from a connection at a time at most: they, and what is made of them, stay in the processor's cache."""
-_LARGE_FROM_CLIENTS: Final = frozenset({int(MessageType.APPEND)})
 _LOOKS: Final = 4
 """How often a begun frame is looked at within `frame_timeout_us`. It is given up when it has hardly moved between any two: a process that was stopped
 for a while looks once then, not several times."""
@@ -119,7 +111,7 @@ class _Connection(asyncio.BufferedProtocol):
     def __init__(self, owner: Transport, peer: PeerId | None) -> None:
         self._owner = owner
         self._reader = FrameReader(
-            FRAME_SIZE_MAX if peer is not None else FRAME_SIZE_MAX_BEFORE_HELLO,
+            newcomer_frames(dialled=peer is not None),
             shared=owner.read_into,
             memory=owner.input_memory,
         )
@@ -175,10 +167,12 @@ class _Connection(asyncio.BufferedProtocol):
     def _handle(self, nbytes: int) -> None:
         """Handle what came, as far as there is time for it."""
         owner, reader, share = self._owner, self._reader, self.share
-        began, completed = monotonic_us(), reader.completed
+        began, completed, was_up = monotonic_us(), reader.completed, self.up
         self._until = None if share is None else Micros(began + owner.shares.may_use(share, began))
         try:
             reader.read(nbytes, self._take)
+            if reader.stopped and not was_up and not self.dialled:
+                raise ProtocolError("something came before HELLO was answered")
         except ProtocolError as error:
             owner.metrics.protocol_errors += 1
             owner.complain("no valid messages", f"{self.describe()}: {error}; connection closed")
@@ -195,22 +189,24 @@ class _Connection(asyncio.BufferedProtocol):
         """One message. True: no more for now."""
         if not self.up:
             self._introduce(message)
-            return not self.up
+            return not self.up or not self.dialled
         self._owner.events.on_message(self.peer, message)  # type: ignore[arg-type]
         return self._until is not None and monotonic_us() >= self._until
 
     def _introduce(self, message: Any) -> None:
-        """The first frame is HELLO on an accepted connection and ACK on a dialled one."""
-        first = first_message(message, dialled=self.dialled)
+        """The introduction of the peer."""
+        owner = self._owner
+        introduced = owner.introduction.receive(self, [message], dialled=self.peer if self.dialled else None)
         if self._timer is not None:
             self._timer.cancel()
-        if isinstance(first, Ack):
-            self._owner.acknowledged(self, first)
+        if self.dialled:
+            owner.acknowledged(self, introduced)
         else:
-            self._owner.greeted(self, first)
-        self._reader.frame_size_max = FRAME_SIZE_MAX
-        if self.peer is not None and self.peer < 0:
-            self._reader.large_types = _LARGE_FROM_CLIENTS
+            owner.greeted(self, introduced)
+        if introduced.peer is None:
+            return
+        let_in(self._reader, introduced.peer)
+        if introduced.peer < 0:
             self._reader.makes_way = self._make_way
 
     def _pause_or_resume(self) -> None:
@@ -271,10 +267,11 @@ class _Connection(asyncio.BufferedProtocol):
         self._reader.close()
         self._owner.disconnected(self)
 
-    def speak(self, version: int) -> None:
-        """Both sides have agreed on a version."""
+    def speak(self, introduced: Introduced) -> None:
+        """Both sides have introduced themselves."""
         self.up = True
-        self._unspoken = later_messages(version)
+        self.peer = introduced.peer
+        self._unspoken = introduced.unspoken
 
     def put(self, message: Any) -> None:
         """Put a frame into this turn's write, unless no frame holds the message or the peer does not know it."""
@@ -289,7 +286,7 @@ class _Connection(asyncio.BufferedProtocol):
 
     def spoken(self, frames: list[list[bytes]]) -> list[bytes]:
         """The pieces of those frames that the peer knows."""
-        known = [frame for frame in frames if frame[0][TYPE_AT] not in self._unspoken]
+        known = spoken(frames, self._unspoken)
         if len(known) < len(frames):
             self._owner.leave_out_unspoken(self, len(frames) - len(known))
         return [piece for frame in known for piece in frame]
@@ -386,12 +383,16 @@ class Transport:
         self._complaints = Complaints(log)
         self.loop = asyncio.get_running_loop()
         self._address_of = address_of
-        self._introduction = Introduction(identity, lambda node: address_of(node) is not None)
+        self.introduction = Introduction(
+            identity,
+            lambda node: address_of(node) is not None,
+            settings,
+            lambda version: self.events.on_config_version(version),
+        )
         self._rng = rng
         self._routes: dict[PeerId, _Route] = {}
         self._clients: dict[PeerId, _Connection] = {}
         self._connections: set[_Connection] = set()
-        self.admission = Admission(settings)
         self.read_into = bytearray(_READ_SIZE)
         """Where bytes of all connections come, one connection at a time."""
         self.input_memory = InputMemory(settings.input_bytes_max)
@@ -411,7 +412,6 @@ class Transport:
         self._look: asyncio.TimerHandle | None = None
         self._dirty: dict[_Connection, None] = {}
         self._server: asyncio.Server | None = None
-        self._next_client = -1
         self._closing = False
 
     async def listen(self, host: str, port: int) -> int:
@@ -671,75 +671,61 @@ class Transport:
             self._look = self.loop.call_later(0, self._look_at_begun)
         if connection.dialled:
             assert connection.peer is not None
-            connection.queue(self._introduction.hello(NodeId(connection.peer)))
+            connection.queue(self.introduction.hello(NodeId(connection.peer)))
             connection.flush()
             return
-        full = self.admission.arrived(connection, connection.address())
+        full = self.introduction.admission.arrived(connection, connection.address())
         if full is not None:
             self.metrics.connections_refused += 1
             self.complain("too many connections", f"{connection.describe()} refused: {full}")
             connection.abort()
             return
         self.metrics.connections_accepted += 1
-        displaced = self.admission.displaced()
+        displaced = self.introduction.admission.displaced()
         if displaced is not None:
             assert isinstance(displaced, _Connection)
             self.metrics.connections_refused += 1
             self.complain("too many connections", f"{displaced.describe()} has not introduced itself and makes way")
-            self.admission.gone(displaced)
+            self.introduction.admission.gone(displaced)
             displaced.abort()
 
-    def acknowledged(self, connection: _Connection, ack: Ack) -> None:
+    def acknowledged(self, connection: _Connection, introduced: Introduced) -> None:
         """The dialled side: the peer answered HELLO."""
         assert connection.peer is not None
         route = self._route(connection.peer)
-        trouble = self._introduction.trouble(ack)
+        trouble, ack = introduced.trouble, introduced.ack
         if trouble is not None:
             connection.trouble = trouble
             refused = f"it refused us: {ack.status.name}: " if ack.status is not Status.OK else ""
             raise ProtocolError(f"{refused}{trouble.detail}")
-        connection.speak(ack.protocol)
+        connection.speak(introduced)
         route.connection, route.dialling, route.trouble = connection, None, None
         route.connected()
         waiting = self._take_waiting(route)
-        self.events.on_config_version(ack.config_version)
         self.events.on_peer_up(connection.peer)
         connection.out += connection.spoken(waiting)
         connection.flush()
 
-    def greeted(self, connection: _Connection, hello: Hello) -> None:
+    def greeted(self, connection: _Connection, introduced: Introduced) -> None:
         """The accepting side: the peer introduced itself."""
-        ack = self._introduction.answer(
-            hello, admit=partial(self._admit, connection), on_config_version=self.events.on_config_version
-        )
+        ack, peer = introduced.ack, introduced.peer
         connection.queue(ack)
         connection.flush()
-        if ack.status is not Status.OK:
+        if peer is None:
+            self.metrics.connections_refused += ack.status is Status.OVERLOADED
             self.complain("introduction refused", f"{connection.describe()} refused: {ack.status.name}: {ack.detail}")
             if connection.transport is not None:
                 connection.transport.close()
             return
-        connection.speak(ack.protocol)
-        if hello.node >= 0:
-            connection.peer = PeerId(hello.node)
-        else:
-            connection.peer = PeerId(self._next_client)
-            self._next_client -= 1
-            self._clients[connection.peer] = connection
-        connection.share = self.shares.arrive(connection, monotonic_us(), is_client=hello.node < 0)
-        self.events.on_config_version(hello.config_version)
-        if hello.node < 0:
-            self.events.on_peer_up(connection.peer)
-
-    def _admit(self, connection: _Connection, node: NodeId) -> str | None:
-        full = self.admission.introduced(connection, node)
-        if full is not None:
-            self.metrics.connections_refused += 1
-        return full
+        connection.speak(introduced)
+        connection.share = self.shares.arrive(connection, monotonic_us(), is_client=peer < 0)
+        if peer < 0:
+            self._clients[peer] = connection
+            self.events.on_peer_up(peer)
 
     def disconnected(self, connection: _Connection) -> None:
         self._connections.discard(connection)
-        self.admission.gone(connection)
+        self.introduction.admission.gone(connection)
         self.output_bytes -= connection.output_bytes
         connection.output_bytes = 0
         self._dirty.pop(connection, None)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import enum
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from logdevice_py.core.machine import Rng
 from logdevice_py.core.units import MILLISECOND, SECOND
@@ -25,8 +24,8 @@ class Power(enum.Enum):
 class Listener(Protocol):
     """A process, as its connections see it. Every call is an event of its own."""
 
-    def accepted(self, end: End, dialler: int) -> None:
-        """Somebody dialled and introduced himself; answer with `End.acknowledge`."""
+    def accepted(self, end: End) -> None:
+        """Somebody dialled; the introduction comes as bytes."""
 
     def received(self, end: End, data: bytes) -> None:
         """Bytes came: what was sent in one go, or a piece of it."""
@@ -64,7 +63,6 @@ class NetworkSettings:
     chop_probability: float = 0.01
     """Of a write that arrives in two pieces."""
     dial_timeout: int = 2 * SECOND
-    hello_timeout: int = 5 * SECOND
     user_timeout: int = 20 * SECOND
     """A connection of which a direction is blocked for this long is given up."""
     output_bytes_congested: int = 256 << 10
@@ -118,8 +116,6 @@ class End:
         "host",
         "known_lost",
         "listener",
-        "on_ack",
-        "on_lost",
         "other",
         "unread",
         "vanishing",
@@ -132,7 +128,7 @@ class End:
         self.other: End = self
         self.arrival = 0
         """When the last write sent from here arrives."""
-        self.held: list[Any] = []
+        self.held: list[bytes] = []
         """Writes from here that a blocked direction holds back."""
         self.holding = False
         """Hold writes back although the direction is not blocked."""
@@ -144,23 +140,19 @@ class End:
         """The kind of the fault that swallows what is sent from here; empty: none."""
         self.known_lost = False
         """This end has learnt that the connection is gone."""
-        self.on_ack: Callable[[], None] | None = None
-        self.on_lost: Callable[[], None] | None = None
-        """Called in place of the listener while the introduction is not answered."""
 
-    def send(self, data: Any) -> None:
-        """Send bytes, or a step of the introduction (a callable)."""
+    def send(self, data: bytes) -> None:
+        """Send bytes."""
         network = self._network
         if self.broken:
             if self.vanishing and not self.known_lost:
                 network.effects[self.vanishing] += 1
             return
-        if type(data) is bytes:
-            self.unread += len(data)
-            if self.unread > network.settings.output_bytes_congested:
-                self._pile_up()
-                if self.broken:
-                    return
+        self.unread += len(data)
+        if self.unread > network.settings.output_bytes_congested:
+            self._pile_up()
+            if self.broken:
+                return
         if self.held or self.holding or (network.blocks and self._is_blocked()):
             network.count_block(self.host.address, self.other.host.address)
             self.held.append(data)
@@ -181,7 +173,7 @@ class End:
             if self.listener is not None:
                 self.listener.congested(self, True)
 
-    def dispatch(self, data: Any) -> None:
+    def dispatch(self, data: bytes) -> None:
         """Put bytes on their way."""
         if self.holding:
             self.held.append(data)
@@ -189,35 +181,31 @@ class End:
         network = self._network
         scheduler = network.scheduler
         arrival = scheduler.now + network.delay()
-        if type(data) is bytes:
-            if network.link_faults:
-                faults = network.link_faults.get((self.host.address, self.other.host.address))
-                if faults:
-                    network.afflict(self, data, arrival, faults)
-                    return
-            if network.rng.random() < network.settings.chop_probability and len(data) > 1:
-                at = 1 + int(network.rng.random() * (len(data) - 1))
-                self.arrive_at(arrival, data[:at])
-                data, arrival = data[at:], arrival + network.delay()
+        if network.link_faults:
+            faults = network.link_faults.get((self.host.address, self.other.host.address))
+            if faults:
+                network.afflict(self, data, arrival, faults)
+                return
+        random = network.rng.random
+        if random() < network.settings.chop_probability and len(data) > 1:
+            at = 1 + int(random() * (len(data) - 1))
+            self.arrive_at(arrival, data[:at])
+            data, arrival = data[at:], arrival + network.delay()
         if arrival < self.arrival:
             arrival = self.arrival
         self.arrival = arrival
         scheduler.post(arrival, self.other.arrive, data)
 
-    def arrive_at(self, when: int, data: Any) -> None:
+    def arrive_at(self, when: int, data: bytes) -> None:
         """Let the other end have bytes at a time, but not before those that were sent earlier."""
         if when < self.arrival:
             when = self.arrival
         self.arrival = when
         self._network.scheduler.post(when, self.other.arrive, data)
 
-    def arrive(self, data: Any) -> None:
+    def arrive(self, data: bytes) -> None:
         """Bytes for this end are there."""
         other = self.other
-        if type(data) is not bytes:
-            if not self.known_lost and self.listener is not None:
-                data()
-            return
         other.unread -= len(data)
         if other.congested and other.unread <= self._network.settings.output_bytes_congested // 4:
             other.congested = False
@@ -227,21 +215,13 @@ class End:
             return
         self.listener.received(self, data)
 
-    def acknowledge(self) -> None:
-        """The accepting end: answer the introduction."""
-        on_ack = self.other.on_ack
-        assert on_ack is not None
-        self.send(on_ack)
-
     def lose(self) -> None:
         """This end learns that the connection is gone."""
         if self.known_lost:
             return
         self.known_lost = True
         self.host.ends.pop(self, None)
-        if self.on_lost is not None:
-            self.on_lost()
-        elif self.listener is not None:
+        if self.listener is not None:
             self.listener.lost(self)
 
     def abort(self) -> None:

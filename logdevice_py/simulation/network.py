@@ -13,6 +13,7 @@ from collections.abc import Callable
 from logdevice_py.core.machine import Rng
 from logdevice_py.core.units import SECOND
 from logdevice_py.protocol.framing import FrameReader
+from logdevice_py.shell.introduction import newcomer_frames
 from logdevice_py.simulation.connection import End, Host, Listener, Power
 from logdevice_py.simulation.connection import NetworkSettings as NetworkSettings
 from logdevice_py.simulation.links import LinkFault, flip_bit
@@ -64,9 +65,9 @@ class Network:
 
     # Processes
 
-    def reader(self) -> FrameReader:
+    def reader(self, *, dialled: bool) -> FrameReader:
         """For a connection."""
-        return FrameReader(shared=self._read_into)
+        return FrameReader(newcomer_frames(dialled=dialled), shared=self._read_into)
 
     def listen(self, address: int, listener: Listener) -> None:
         """A process is there."""
@@ -301,20 +302,9 @@ class Network:
 
     # Dialling
 
-    def dial(
-        self,
-        source: int,
-        target: int,
-        outcome: Callable[[End | None, bool], None],
-        *,
-        introduced_as: int | None = None,
-    ) -> None:
-        """Connect two machines; `outcome` gets the own end, or None and whether it was refused.
-
-        Args:
-            introduced_as: who the dialler says it is; None: the machine of that address.
-        """
-        attempt = _Attempt(self, source, target, outcome, source if introduced_as is None else introduced_as)
+    def dial(self, source: int, target: int, outcome: Callable[[End | None, bool], None]) -> None:
+        """Connect two machines; `outcome` gets the own end, over which nothing was said yet, or None and whether it was refused."""
+        attempt = _Attempt(self, source, target, outcome)
         self.scheduler.after(self.settings.dial_timeout, attempt.timeout)
         if not self.is_blocked(source, target):
             self.scheduler.after(self.delay(), attempt.reach)
@@ -325,24 +315,14 @@ class Network:
 class _Attempt:
     """One dial."""
 
-    __slots__ = ("_dialler", "_introduced_as", "_network", "_outcome", "_source", "_target", "end", "reached")
+    __slots__ = ("_dialler", "_network", "_outcome", "_source", "_target")
 
-    def __init__(
-        self,
-        network: Network,
-        source: int,
-        target: int,
-        outcome: Callable[[End | None, bool], None],
-        introduced_as: int,
-    ) -> None:
+    def __init__(self, network: Network, source: int, target: int, outcome: Callable[[End | None, bool], None]) -> None:
         self._network = network
-        self._introduced_as = introduced_as
         self._source = source
         self._target = target
         self._outcome: Callable[[End | None, bool], None] | None = outcome
         self._dialler = network.host(source).listener
-        self.end: End | None = None
-        self.reached = False
 
     def reach(self) -> None:
         """The machine is asked."""
@@ -359,35 +339,16 @@ class _Attempt:
         source = network.host(self._source)
         if source.listener is not self._dialler:
             return
-        self.reached = True
         end, other = End(network, source), End(network, host)
         end.other, other.other = other, end
         source.ends[end] = host.ends[other] = None
-        self.end = end
-        end.on_ack = self._acknowledged
-        end.on_lost = lambda: self._finish(None, False)
-        end.send(lambda: self._introduce(other))
-        network.scheduler.after(network.settings.hello_timeout, self._silent)
-
-    def _introduce(self, other: End) -> None:
-        if other.listener is not None:
-            other.listener.accepted(other, self._introduced_as)
-
-    def _acknowledged(self) -> None:
-        assert self.end is not None
-        self.end.on_lost = None
-        self._finish(self.end, False)
+        assert host.listener is not None
+        host.listener.accepted(other)
+        self._finish(end, False)
 
     def timeout(self) -> None:
         """The machine did not answer."""
-        if not self.reached:
-            self._finish(None, False)
-
-    def _silent(self) -> None:
-        if self._outcome is not None:
-            assert self.end is not None
-            self.end.abort()
-            self._finish(None, False)
+        self._finish(None, False)
 
     def _finish(self, end: End | None, refused: bool) -> None:
         outcome, self._outcome = self._outcome, None

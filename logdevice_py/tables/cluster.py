@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass
 
 from logdevice_py.tables.declare import ColumnKind, TableSource, column, table
@@ -44,6 +45,37 @@ class LogGroupsRow:
     sequencer_batching: int = column(_FLAG, "The sequencer joins frames to entries.")
     single_copy_delivery: int = column(_FLAG, "Readers get each entry from one shard.")
     backlog_us: int = column(_INTEGER, "How long records are kept, in microseconds; 0 for ever.")
+
+
+class LogCopies(enum.Enum):
+    """What is known of the copies of a log; the value says what it means."""
+
+    OK = "No copies are missing that a lost shard held."
+    SHORT = "Lost shards held copies that were not stored again; table `under_replicated_logs` says which."
+    GONE = "Lost shards suffice for a copyset: there may be records without any copy left."
+    UNKNOWN = "None are known to be missing, but not every node that stores has said so."
+
+
+@table("logs", TableSource.SUMMARY)
+@dataclass(slots=True, kw_only=True)
+class LogsRow:
+    """A log, with what its sequencer, its shards and the epoch store say of it."""
+
+    log_id: int = column(_LOG, "The log.")
+    path: str = column(_TEXT, "How people name it, like /team/audit or /team/clicks/3.")
+    sequencer_node_id: int | None = column(_INTEGER, "The node that sequences it; NULL: none says that it does.")
+    epoch: int | None = column(_INTEGER, "Its latest epoch; NULL: it never had one, or that is not known.")
+    head: int | None = column(_LSN, "Nothing that can be read lies below; NULL: no shard says that it holds any of it.")
+    tail: int | None = column(_LSN, "The last LSN that can be read; NULL: none that is known.")
+    stored_bytes: int = column(
+        _INTEGER, "About how much was written of it, each copy counted, in partitions that are still there."
+    )
+    newest_time: int | None = column(_TIME, "The time of its last record, trimmed or not; NULL: none that is known.")
+    entries_1min: float | None = column(
+        _REAL, "Entries appended per second, over the last minute; NULL: nobody sequences it."
+    )
+    bytes_1min: float | None = column(_REAL, "Bytes of payloads appended per second, over the last minute.")
+    copies: str = column(_TEXT, "Whether copies of it are missing.", words=LogCopies)
 
 
 @table("info", TableSource.EVERY_NODE)

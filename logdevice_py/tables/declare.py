@@ -37,6 +37,7 @@ class TableSource(enum.Enum):
     EVERY_NODE = "every node"
     SEQUENCER_NODES = "every node with the role sequencer"
     STORAGE_NODES = "every node with the role storage"
+    SUMMARY = "ldquery, which puts together what all nodes say"
     COMPARISON = "ldquery, which compares what all nodes with the role storage have"
 
 
@@ -72,6 +73,11 @@ class TableDeclaration:
     """Columns without a constraint on which the table is not read."""
     cells: Callable[[Any], tuple[Cell, ...]]
     """The cells of a row, without that `node_id`."""
+
+    @property
+    def brief(self) -> str:
+        """The first sentence of its text."""
+        return self.doc.partition(". ")[0].removesuffix(".") + "."
 
     @property
     def has_node_id(self) -> bool:

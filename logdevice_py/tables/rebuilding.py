@@ -13,7 +13,7 @@ _LOG, _LSN = ColumnKind.LOG, ColumnKind.LSN
 @table("shard_rebuildings", TableSource.EVERY_NODE)
 @dataclass(slots=True)
 class ShardRebuildingsRow:
-    """A shard that is lost or drained, as the event log says; empty where rebuilding is not enabled."""
+    """A shard that is lost or drained, as the event log says. Empty where rebuilding is not enabled."""
 
     rebuilding_shard: str = column(_TEXT, "The shard, like N3:S0.")
     generation: int = column(_INTEGER, "All its generations up to this one.")
@@ -42,7 +42,7 @@ class ShardRebuildingsRow:
 @table("log_rebuildings", TableSource.STORAGE_NODES)
 @dataclass(slots=True)
 class LogRebuildingsRow:
-    """A log on which a donor works, or that waits for space; those that wait for their turn are counted."""
+    """A log on which a donor works, or that waits for space. Those that are queued are counted."""
 
     shard: int = column(_INTEGER, "Index of the donor within its node.")
     log_id: int = column(_LOG, "The log.")

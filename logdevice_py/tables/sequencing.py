@@ -13,7 +13,7 @@ _LOG, _LSN, _TIME = ColumnKind.LOG, ColumnKind.LSN, ColumnKind.TIME
 @table("sequencers", TableSource.SEQUENCER_NODES)
 @dataclass(slots=True)
 class SequencersRow:
-    """The sequencer of a log at a node that was ever asked for the log; at most one of them can be the log's true one."""
+    """The sequencer of a log at a node that was ever asked for the log. At most one of them can be the log's true one."""
 
     log_id: int = column(_LOG, "The data log.")
     state: str = column(_TEXT, "UNAVAILABLE, ACTIVE, PREEMPTED or REFUSED.")
@@ -58,7 +58,10 @@ class RecoveriesRow:
 @table("append_throughput", TableSource.SEQUENCER_NODES)
 @dataclass(slots=True)
 class AppendThroughputRow:
-    """What was appended to a log at a node, on average over a while; only logs to which something was. Looked at every ten seconds."""
+    """What was appended to a log at a node, on average over a while.
+
+    Only logs to which something was. Looked at every ten seconds.
+    """
 
     log_id: int = column(_LOG, "The data log.")
     log_group: str | None = column(_TEXT, "Path of its group; NULL when the log is not in the cluster file any more.")
@@ -73,7 +76,7 @@ class AppendThroughputRow:
 @table("append_latency", TableSource.SEQUENCER_NODES)
 @dataclass(slots=True)
 class AppendLatencyRow:
-    """How long appends of a node's sequencers took lately; times are rounded up by a quarter at most."""
+    """How long appends of a node's sequencers took lately. Times are rounded up by a quarter at most."""
 
     operation: str = column(
         _TEXT,

@@ -64,8 +64,10 @@ class ShardsRow:
 @table("quarantined_stores", _STORAGE)
 @dataclass(slots=True)
 class QuarantinedStoresRow:
-    """A store that was found where a shard's own belongs, does not count, and was renamed. It takes space until an operator deletes its
-    directory: no node ever does."""
+    """A store that was found in place of a shard's own, and was renamed.
+
+    It does not count, and takes space until an operator deletes its directory: no node ever does.
+    """
 
     shard: int = column(_INTEGER, "Index of the shard within its node; it need not be in service.")
     directory: str = column(_TEXT, "Where the store lies now.")
@@ -141,7 +143,7 @@ class LogStorageStateRow:
 @table("purges", _STORAGE)
 @dataclass(slots=True)
 class PurgesRow:
-    """A purge, at work or waiting for its turn: a shard learns how epochs ended whose recovery it missed."""
+    """A purge, at work or queued. By it a shard learns how epochs ended whose recovery it missed."""
 
     log_id: int = column(_LOG, "The log.")
     shard: int = column(_INTEGER, "Index of the shard within its node.")
@@ -202,8 +204,11 @@ class RecordRow:
 @table("record_csi", _STORAGE, required=("log_id", "lsn"))
 @dataclass(slots=True)
 class RecordCsiRow:
-    """What an index of copysets would hold of a copy of an entry: who has copies of it, and of which wave. There is no such index: the shard takes this
-    from the headers of the entries, and reads no body of those in blob files. Give log_id, and lsn as a value or as a range with both ends."""
+    """What an index of copysets would hold of a copy of an entry.
+
+    It tells who has copies of it, and of which wave. There is no such index: the shard takes this from the headers of the entries,
+    and reads no body of those in blob files. Give log_id, and lsn as a value or as a range with both ends.
+    """
 
     log_id: int = column(_LOG, "The log; a metadata log has bit 62 set.")
     lsn: int = column(_LSN, "Its position.")
@@ -235,8 +240,11 @@ class CopysetDistributionRow:
 @table("under_replicated_logs", _STORAGE)
 @dataclass(slots=True)
 class UnderReplicatedLogsRow:
-    """Epochs of a log that are short of copies because shards of their nodeset began as new generations or left the cluster file, and what
-    they held was not stored again. Nodes find this out in the background; column `copies_reviewed` of table `info` says whether they have."""
+    """Epochs of a log that are short of copies.
+
+    Shards of their nodeset began as new generations or left the cluster file, and what they held was not stored again. Nodes find
+    this out in the background; column `copies_reviewed` of table `info` says whether they have.
+    """
 
     shard: int = column(_INTEGER, "Index of the shard that tells this within its node.")
     log_id: int = column(_LOG, "The data log.")
@@ -252,10 +260,10 @@ class UnderReplicatedLogsRow:
 @table("under_replicated", TableSource.COMPARISON, required=("log_id", "lsn"))
 @dataclass(slots=True)
 class UnderReplicatedRow:
-    """An entry of which there are too few sound copies where the nodes that answered have theirs.
+    """An entry of which the nodes that answered have too few sound copies.
 
-    Give log_id, and lsn as a range with both ends. Entries without any copy are not seen, and what is trimmed is left out; beyond the release
-    pointer entries may only be on their way.
+    Give log_id, and lsn as a range with both ends. Entries without any copy are not seen, and what is trimmed is left out; beyond
+    the release pointer entries may only be on their way.
     """
 
     log_id: int = column(_LOG, "The data log.")

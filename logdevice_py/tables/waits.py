@@ -79,7 +79,7 @@ class WaitCause(enum.Enum):
 @table("waits", TableSource.EVERY_NODE)
 @dataclass(slots=True, kw_only=True)
 class WaitsRow:
-    """Something that waits at a node, and what for; things of one kind, log and cause are one row."""
+    """Something that waits at a node, and what for. Things of one kind, log and cause are one row."""
 
     kind: str = column(_TEXT, "What waits.", words=WaitKind)
     log_id: int = column(_LOG, "The log.")

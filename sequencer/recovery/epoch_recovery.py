@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterator
-from typing import Protocol
+from typing import Final, Protocol
 
 from epoch_store.interface import Result, SetLastCleanEpoch
 from logdevice_py.core.ids import Generation, LogId, NodeId, PeerId, ShardId, node_of, node_peer
@@ -30,14 +30,25 @@ from sequencer.recovery.result import EpochContents
 
 
 class EpochRecoveryState(enum.Enum):
-    """How far the recovery of an epoch is. A restart leads back to SEAL_OR_INACTIVE; ADVANCE_LCE is never left again."""
+    """How far the recovery of an epoch is. A restart leads back to SEAL_OR_INACTIVE."""
 
     SEAL_OR_INACTIVE = 1  # waits until enough shards are sealed
     DIGEST = 2  # asks the sealed shards what they hold
     MUTATION = 3  # everything is decided; shards are brought to it
     CLEAN = 4  # the mutation set agrees; its members are told so
     ADVANCE_LCE = 5  # they have it on disk; the epoch store is told
-    DONE = 6  # the epoch is recovered, or its recovery was given up
+    DONE = 6  # the epoch is recovered, or somebody else recovers it
+
+
+_S = EpochRecoveryState
+EPOCH_RECOVERY_TRANSITIONS: Final = {
+    _S.SEAL_OR_INACTIVE: (_S.SEAL_OR_INACTIVE, _S.DIGEST, _S.DONE),
+    _S.DIGEST: (_S.SEAL_OR_INACTIVE, _S.MUTATION, _S.DONE),
+    _S.MUTATION: (_S.SEAL_OR_INACTIVE, _S.CLEAN, _S.ADVANCE_LCE, _S.DONE),
+    _S.CLEAN: (_S.SEAL_OR_INACTIVE, _S.ADVANCE_LCE, _S.DONE),
+    _S.ADVANCE_LCE: (_S.DONE,),
+    _S.DONE: (_S.DONE,),
+}
 
 
 class EpochRecoveryOwner(AnswerSink, Protocol):
@@ -97,6 +108,10 @@ class EpochRecovery:
         self._store_call: EpochStoreCall | None = None
         self._bytes_accounted = 0
         self._heard_at = Micros(0)
+
+    def _become(self, state: EpochRecoveryState) -> None:
+        assert state in EPOCH_RECOVERY_TRANSITIONS[self.state], (self.state, state)
+        self.state = state
 
     # --- what the shards say -----------------------------------------------------------------------------------------------
 
@@ -267,7 +282,7 @@ class EpochRecovery:
 
     def cancel(self) -> None:
         """Stop without a result."""
-        self.state = EpochRecoveryState.DONE
+        self._become(EpochRecoveryState.DONE)
         self._stop_phase()
         for member in self._members.values():
             member.cancel_timer()
@@ -288,7 +303,7 @@ class EpochRecovery:
             self._set_last_clean_epoch()
 
     def _start_digest(self, now: Micros) -> None:
-        self.state = EpochRecoveryState.DIGEST
+        self._become(EpochRecoveryState.DIGEST)
         lng = self._agreed_lng
         # The entry at the LNG is read once more when nobody knows its timestamp.
         tail = self._sealed_tail
@@ -349,7 +364,7 @@ class EpochRecovery:
             self._check_digest(now)
 
     def _start_mutation(self, digested: list[ShardId], result: FMajority, unreadable: set[Esn], now: Micros) -> None:
-        self.state = EpochRecoveryState.MUTATION
+        self._become(EpochRecoveryState.MUTATION)
         self._grace.cancel()
         for member in self._members.values():
             if member.state is RecoveryShardState.DIGESTING:
@@ -440,13 +455,13 @@ class EpochRecovery:
     def on_mutator_finished(self, now: Micros) -> None:
         """The members of the mutation set agree."""
         self._mutator = None
-        self.state = EpochRecoveryState.CLEAN
+        self._become(EpochRecoveryState.CLEAN)
         assert self._plan is not None
         self._cleaner = Cleaner(self._context, self, self._owner, self._plan, self._shards)
         self._cleaner.start(now)
 
     def _set_last_clean_epoch(self) -> None:
-        self.state = EpochRecoveryState.ADVANCE_LCE
+        self._become(EpochRecoveryState.ADVANCE_LCE)
         plan = self._plan
         assert plan is not None
         self._store_call = EpochStoreCall(
@@ -494,7 +509,7 @@ class EpochRecovery:
         self._grace.cancel()
         self._digest = EpochDigest(self.log, self.epoch)
         self._account(self._plan.images_held if self._plan is not None else 0)
-        self.state = EpochRecoveryState.SEAL_OR_INACTIVE
+        self._become(EpochRecoveryState.SEAL_OR_INACTIVE)
 
     def _stop_phase(self) -> None:
         self._grace.cancel()

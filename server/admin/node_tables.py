@@ -26,8 +26,8 @@ from logdevice_py.metadata.epoch_metadata import EpochInterval, EpochMetaData
 from logdevice_py.placement.failure_domains import labelled_scopes
 from logdevice_py.protocol.messages import PROTOCOL_VERSION_MAX, PROTOCOL_VERSION_MIN
 from logdevice_py.runtime.clock import wall_us
-from logdevice_py.runtime.settings import RuntimeSettings
 from logdevice_py.runtime.transport import Transport
+from logdevice_py.shell.settings import RuntimeSettings
 from logdevice_py.tables.cluster import (
     ClusterStateRow,
     EpochStoreRow,

@@ -13,9 +13,10 @@ import signal
 import sys
 import uuid
 from pathlib import Path
+from typing import Any
 
 from client.cli.options import version_option
-from client.cli.program import EXIT_OK, EXIT_UNHEALTHY
+from client.cli.program import EXIT_OK, EXIT_UNHEALTHY, discard_output
 from ldquery.ctl.health import cluster_health
 from logdevice_py.config.cluster import ClusterConfig, MetadataLogConfig, NodeConfig, default_metadata_nodeset
 from logdevice_py.config.location import Location
@@ -27,8 +28,10 @@ from logdevice_py.core.status import LogDeviceError
 from logdevice_py.runtime.admin_token import program_token
 from server.cluster_file import read_cluster_file
 from server.dev import layout
+from server.dev.node_logs import show_logs
 from server.dev.readiness import wait_until_acquainted, wait_until_writable
 from server.dev.supervisor import CommandError, Supervisor, ask, write_cluster_file
+from server.node_settings import NodeSettings
 from server.os_errors import explain
 from server.private_files import keep_files_private
 
@@ -57,6 +60,7 @@ def make_config(
     racks: int,
     epoch_store: str | None,
     durability: Durability = Durability.SYNC,
+    rebuilding: bool = False,
 ) -> ClusterConfig:
     """The first version of a development cluster's file.
 
@@ -91,7 +95,10 @@ def make_config(
         ),
         metadata_log=MetadataLogConfig(nodeset=default_metadata_nodeset(members), replication=replication),
         epoch_store=epoch_store or f"sqlite://{(directory / 'epochs.sqlite').resolve()}",
-        settings={"admin": {"open_reads": True}},  # to look into it with whatever speaks HTTP
+        settings={
+            "admin": {"open_reads": True},  # to look into it with whatever speaks HTTP
+            **({"rebuilding": {"enabled": True}} if rebuilding else {}),
+        },
     )
     return load_cluster(render_cluster(config))
 
@@ -103,14 +110,26 @@ def _node(text: str) -> int:
         raise argparse.ArgumentTypeError(f"{text!r} is no node: write it like N0, or 0") from None
 
 
+def _lines(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of lines")
+    return int(text)
+
+
+def _directory(
+    options: argparse.ArgumentParser, text: str = "where the cluster lives", default: Any = argparse.SUPPRESS
+) -> None:
+    """``--dir``. Behind the command it has no default, so that what stands before it holds."""
+    options.add_argument("--dir", type=Path, default=default, help=text)
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="ld-dev-cluster", description=__doc__)
     version_option(parser)
+    _directory(parser, "where the cluster lives; here or behind the command", default=None)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     up = commands.add_parser("up", help="start a cluster and stay until interrupted")
-    up.add_argument(
-        "--dir", type=Path, required=True, help="where the cluster lives; one that is there already is started again"
-    )
+    _directory(up, "where the cluster lives; one that is there already is started again")
     # no defaults here: what was not given cannot contradict a cluster that exists
     up.add_argument("--nodes", type=int, help=f"how many nodes (default {NODES})")
     up.add_argument("--logs", type=int, help=f"logs 1 to LOGS exist (default {LOGS})")
@@ -122,17 +141,23 @@ def _parser() -> argparse.ArgumentParser:
         choices=[d.name.lower() for d in Durability],
         help="when an append is acknowledged: sync, after it is on disk (default), or async",
     )
+    up.add_argument(
+        "--rebuilding",
+        action=argparse.BooleanOptionalAction,
+        help="store again what nodes lose, and drain nodes when ldctl says so (default), or not",
+    )
     for name, text in [
         ("kill", "SIGKILL a node"),
         ("stop", "stop a node in order"),
         ("start", "start a node again"),
         ("pause", "SIGSTOP a node"),
         ("resume", "SIGCONT a node"),
+        ("wipe", "kill a node, delete its data, and start it again: it begins empty, as a new generation"),
         ("remove", "take a node out of the cluster"),
     ]:
         command = commands.add_parser(name, help=text)
         command.add_argument("node", type=_node, metavar="NODE", help="like N0, or 0")
-        command.add_argument("--dir", type=Path, required=True)
+        _directory(command)
         if name == "remove":
             command.add_argument(
                 "--without-drain",
@@ -140,31 +165,51 @@ def _parser() -> argparse.ArgumentParser:
                 help="also when it was not drained, or records may have no copy elsewhere",
             )
     add = commands.add_parser("add", help="a further node")
-    add.add_argument("--dir", type=Path, required=True)
+    _directory(add)
     add.add_argument("--location", help="region.datacenter.cluster.row.rack (default: where fewest nodes are)")
+    logs = commands.add_parser("logs", help="print what nodes log, also of a cluster that does not run")
+    logs.add_argument("nodes", type=_node, nargs="*", metavar="NODE", help="like N0, or 0 (default: all nodes)")
+    _directory(logs)
+    logs.add_argument("-f", "--follow", action="store_true", help="go on with what they log, until interrupted")
+    logs.add_argument(
+        "-n",
+        "--lines",
+        type=_lines,
+        default=10,
+        metavar="N",
+        help="how many lines of each node to begin with (default: 10)",
+    )
     status = commands.add_parser(
         "status", help="the nodes, their processes and what is wrong; exit status as of ldctl status"
     )
-    status.add_argument("--dir", type=Path, required=True)
+    _directory(status)
     status.add_argument("--json", action="store_true", help="one JSON array")
     return parser
 
 
 def main(argv: list[str] | None = None) -> int:
     """The program; its exit status."""
-    arguments = _parser().parse_args(argv)
+    parser = _parser()
+    arguments = parser.parse_args(argv)
+    if arguments.dir is None:
+        parser.error("say where the cluster lives: --dir DIR")
     directory: Path = arguments.dir
     try:
         if arguments.command == "up":
             return asyncio.run(_up(arguments))
         if arguments.command == "status":
             return _status(directory, as_json=arguments.json)
-        if arguments.command == "add":
+        if arguments.command == "logs":
+            show_logs(directory, arguments.nodes, count=arguments.lines, follow=arguments.follow)
+        elif arguments.command == "add":
             print(ask(directory, "add", location=arguments.location))
         elif arguments.command == "remove":
             print(ask(directory, "remove", node=arguments.node, without_drain=arguments.without_drain))
         else:
             print(ask(directory, arguments.command, node=arguments.node))
+        return 0
+    except BrokenPipeError:  # who reads has enough
+        discard_output()
         return 0
     except CommandError as error:
         print(f"ld-dev-cluster: {error}", file=sys.stderr)
@@ -217,6 +262,7 @@ def _new_config(directory: Path, arguments: argparse.Namespace) -> ClusterConfig
         racks=racks,
         epoch_store=arguments.epoch_store,
         durability=Durability[(arguments.durability or "sync").upper()],
+        rebuilding=arguments.rebuilding is not False,
     )
 
 
@@ -229,6 +275,7 @@ def _options_of(config: ClusterConfig) -> dict[str, object]:
         "racks": len({member.location for member in config.nodes.values()}),
         "epoch-store": config.epoch_store,
         "durability": Durability(config.logs.defaults.get("durability", Durability.SYNC)).name.lower(),
+        "rebuilding": NodeSettings.of(config.settings).rebuilding.enabled,
     }
 
 
@@ -236,7 +283,7 @@ def _described(config: ClusterConfig) -> str:
     has = _options_of(config)
     return (
         f"{has['nodes']} nodes in {has['racks']} racks, {has['logs']} logs, "
-        f"replicated {has['replicate']}, durability {has['durability']}"
+        f"replicated {has['replicate']}, durability {has['durability']}, rebuilding {'on' if has['rebuilding'] else 'off'}"
     )
 
 
@@ -265,7 +312,11 @@ def _existing_config(directory: Path, arguments: argparse.Namespace) -> ClusterC
     if asked["replicate"] is not None:
         asked["replicate"] = str(ReplicationProperty.parse(asked["replicate"]))
     wrong = [
-        f"--{name} {value} (it has {has[name]})" for name, value in asked.items() if value not in (None, has[name])
+        f"--{'' if value else 'no-'}rebuilding (it is {'on' if has[name] else 'off'})"
+        if name == "rebuilding"
+        else f"--{name} {value} (it has {has[name]})"
+        for name, value in asked.items()
+        if value not in (None, has[name])
     ]
     if wrong:
         raise ValueError(

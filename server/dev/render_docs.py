@@ -14,12 +14,14 @@ import io
 import sys
 import textwrap
 import tokenize
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from client.metrics import ClientMetrics, WriterMetrics
 from client.read.metrics import ReadMetrics
+from client.read.read_stream import READ_STREAM_TRANSITIONS
+from client.write.stream_state import WRITE_STREAM_TRANSITIONS
 from epoch_store.interface import EpochStoreMetrics
 from logdevice_py.config.attributes import LogAttributes
 from logdevice_py.core import batch, entry, record_keys
@@ -31,11 +33,13 @@ from logdevice_py.protocol import messages
 from logdevice_py.protocol.declare import CODECS, FIELDS_SIZE_MAX, FieldKind, IntKind, ListKind, TupleKind
 from logdevice_py.protocol.framing import FRAME_SIZE_MAX, FRAME_SIZE_MAX_BEFORE_HELLO
 from logdevice_py.protocol.messages import MessageType
-from logdevice_py.runtime.settings import TransportMetrics
+from logdevice_py.shell.settings import TransportMetrics
 from logdevice_py.tables.catalog import TABLES
 from logdevice_py.tables.constraints import PUSHED
 from sequencer.metrics import SequencerMetrics
+from sequencer.recovery.epoch_recovery import EPOCH_RECOVERY_TRANSITIONS
 from sequencer.recovery.metrics import RecoveryMetrics
+from sequencer.sequencer import SEQUENCER_TRANSITIONS
 from server.admin.actions import ACTIONS
 from server.admin.log_metrics import LogMetrics
 from server.admin.metrics import AdminMetrics
@@ -43,9 +47,13 @@ from server.admin.node_tables import SETTINGS
 from server.admin.prometheus import prometheus_name
 from server.copy_review import CopyReviewMetrics
 from server.live_settings import LIVE, LiveSection
+from server.node import NodeMetrics
 from server.process_metrics import ProcessMetrics
+from storage_node.epochs.purge import PURGE_TRANSITIONS
 from storage_node.log_store.metrics import LogStoreMetrics, RocksDBMetrics
 from storage_node.metrics import ScrubberMetrics, StorageMetrics
+from storage_node.reading.read_stream import SERVER_STREAM_TRANSITIONS
+from storage_node.repair.log_repair import REPAIR_TRANSITIONS
 
 __all__ = ["PAGES", "SETTINGS"]
 
@@ -62,11 +70,21 @@ METRICS: dict[str, type[Any]] = {
     "BufferedWriter": WriterMetrics,
     "reader": ReadMetrics,
     "membership": MembershipMetrics,
+    "node": NodeMetrics,
     "transport": TransportMetrics,
     "admin": AdminMetrics,
     "process": ProcessMetrics,
     "log": LogMetrics,
     "rebuilding": RebuildingMetrics,
+}
+MACHINES: dict[str, Mapping[Any, Collection[Any]]] = {
+    "Sequencer of a log": SEQUENCER_TRANSITIONS,
+    "Recovery of an epoch": EPOCH_RECOVERY_TRANSITIONS,
+    "Write stream": WRITE_STREAM_TRANSITIONS,
+    "Read stream, at the client": READ_STREAM_TRANSITIONS,
+    "Read stream, at a shard": SERVER_STREAM_TRANSITIONS,
+    "Purge of a log": PURGE_TRANSITIONS,
+    "Repair of a log": REPAIR_TRANSITIONS,
 }
 _OF_CLIENTS = frozenset({"client", "BufferedWriter", "reader"})
 """Counted in applications: no node exports them."""
@@ -128,17 +146,21 @@ def _flags() -> Iterator[list[str]]:
 
 
 def _meanings(cls: type[Any]) -> dict[str, str]:
-    """The comments beside the annotations of a class."""
+    """The comments beside the fields of a class, or the members of an enum."""
     source = textwrap.dedent(inspect.getsource(cls))
     body = ast.parse(source).body[0]
     assert isinstance(body, ast.ClassDef)
-    fields = [each for each in body.body if isinstance(each, ast.AnnAssign)]
+    fields = [
+        (target.id, each.lineno)
+        for each in body.body
+        if isinstance(each, ast.AnnAssign | ast.Assign)
+        for target in ([each.target] if isinstance(each, ast.AnnAssign) else each.targets)
+        if isinstance(target, ast.Name)
+    ]
     meanings: dict[str, str] = {}
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT:
-            name = [
-                each.target.id for each in fields if each.lineno <= token.start[0] and isinstance(each.target, ast.Name)
-            ][-1]
+            name = [each for each, line in fields if line <= token.start[0]][-1]
             meanings[name] = " ".join((meanings.get(name, ""), token.string.lstrip("# "))).strip()
     return meanings
 
@@ -313,6 +335,25 @@ def status_page() -> str:
     )
 
 
+def states_page() -> str:
+    """docs/states.md."""
+    parts = [
+        _NOTE,
+        "# States\n",
+        "The machines whose states decide most, what each state means, and which may follow it: a machine that would do anything else ends its process. "
+        "Each begins in the first state.\n",
+    ]
+    for title, transitions in MACHINES.items():
+        states = type(next(iter(transitions)))
+        meanings = _meanings(states)
+        rows = (
+            [f"`{state.name}`", meanings[state.name], ", ".join(f"`{each.name}`" for each in following) or "none"]
+            for state, following in transitions.items()
+        )
+        parts += [f"## {title}\n", f"{inspect.getdoc(states)}\n", _table(["state", "meaning", "followed by"], rows)]
+    return "\n".join(parts)
+
+
 PAGES = {
     "messages.md": messages_page,
     "settings.md": settings_page,
@@ -320,6 +361,7 @@ PAGES = {
     "tables.md": tables_page,
     "actions.md": actions_page,
     "status_codes.md": status_page,
+    "states.md": states_page,
 }
 
 

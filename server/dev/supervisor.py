@@ -12,6 +12,7 @@ import hmac
 import json
 import os
 import secrets
+import shutil
 import signal
 import socket
 import sys
@@ -141,6 +142,8 @@ class Supervisor:
         if child is not None and child.process.returncode is None:
             raise CommandError(f"node {node} is running already (process {child.process.pid})")
         lost = self._lost_shards(known)
+        if lost:
+            print(f"N{node}: {_begins_empty(lost)}", file=sys.stderr, flush=True)
         with append_to_private(layout.node_log(self.directory, known)) as output:
             process = await asyncio.create_subprocess_exec(
                 *self.command(known),
@@ -153,13 +156,18 @@ class Supervisor:
         task = asyncio.create_task(self._watch(known, child))
         self._watchers.add(task)
         task.add_done_callback(self._watchers.discard)
-        begins = (
-            f"; the data of {', '.join(lost)} is gone: it begins empty, as a new generation; ld-dev-cluster status says what is "
-            "short of copies"
-            if lost
-            else ""
-        )
+        begins = f"; {_begins_empty(lost)}" if lost else ""
         return f"N{node} started (process {process.pid}){begins}"
+
+    async def wipe(self, node: int) -> str:
+        """Kill a node, delete its data and start it again."""
+        known = self._known(node)
+        if known in self.running():
+            await self.kill(node)
+        directory = layout.node_directory(self.directory, known)
+        if directory.exists():
+            await asyncio.to_thread(shutil.rmtree, directory)
+        return await self.start(node)
 
     def _lost_shards(self, node: NodeId) -> list[str]:
         """The shards of a node that ran before whose stores are not there any more."""
@@ -367,9 +375,16 @@ class Supervisor:
             return await self.add(request.get("location"))
         if command == "remove":
             return await self.remove(int(request["node"]), without_drain=bool(request.get("without_drain")))
-        if command in ("start", "kill", "stop", "pause", "resume"):
+        if command in ("start", "kill", "stop", "pause", "resume", "wipe"):
             return await getattr(self, command)(int(request["node"]))
         raise CommandError(f"there is no command {command}")
+
+
+def _begins_empty(shards: list[str]) -> str:
+    return (
+        f"the data of {', '.join(shards)} is gone: it begins empty, as a new generation; ld-dev-cluster status says what is "
+        "short of copies"
+    )
 
 
 def _last_line(path: Path) -> str:

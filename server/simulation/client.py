@@ -16,10 +16,12 @@ from client.session_stream import SessionStream
 from client.settings import WriterSettings
 from client.write.frame_reader import StreamFrameReader
 from client.write.write_streams import WriteStreams
-from logdevice_py.core.ids import LogId
+from logdevice_py.config.cluster import ClusterConfig
+from logdevice_py.core.ids import InstanceId, LogId, NodeId
 from logdevice_py.core.lsn import Lsn
 from logdevice_py.core.machine import TimerWheel
 from logdevice_py.core.units import Micros
+from logdevice_py.shell.introduction import Identity
 from logdevice_py.simulation.clock import SimClock
 from logdevice_py.simulation.process import Process
 from server.simulation.world import SimWorld
@@ -57,6 +59,11 @@ class SimPromise:
         return self.error
 
 
+def client_identity(config: ClusterConfig, name: str) -> Identity:
+    """What a simulated client says of itself."""
+    return Identity(config.name, config.uuid, NodeId(-1), InstanceId(0), config.version, name)
+
+
 class SimClient:
     """A client process."""
 
@@ -90,6 +97,8 @@ class SimClient:
             self.session,
             links,
             self.timers,
+            identity=client_identity(cluster.config, name),
+            is_member=lambda node: node in self.session.config.nodes,
             effects={Connect: run_connects},
             network=cluster.network,
             clock=clock,
@@ -101,6 +110,11 @@ class SimClient:
     def event(self, handler: Callable[[Micros], None]) -> None:
         """Something that the application does."""
         self.process.event(handler)
+
+    def take_config(self, config: ClusterConfig) -> None:
+        """A newer cluster file."""
+        self.process.identity.config_version = config.version
+        self.event(lambda now: self.session.set_config(config, now))
 
     def later(self, handler: Callable[[Micros], None]) -> None:
         """Something that the application does when what runs at this moment has ended."""

@@ -26,6 +26,7 @@ from logdevice_py.simulation.process import Process
 from logdevice_py.simulation.scheduler import Scheduler
 from logdevice_py.simulation.trace import Trace
 from server.dev.local_cluster import durability_argument
+from server.simulation.client import client_identity
 from server.simulation.faults.nemesis import CATALOG, FaultSchedule, Nemesis
 from server.simulation.machines import SimMachines, SimNode, SimNodeState
 
@@ -80,6 +81,8 @@ class SimClientNetwork:
             machines.session,
             machines.links,
             machines.timers,
+            identity=client_identity(machines.config, machines.name),
+            is_member=lambda node: node in machines.session.config.nodes,
             effects={Connect: run_connects},
             network=simulated.network,
             clock=self._clock,
@@ -97,7 +100,8 @@ class SimClientNetwork:
             self._process.event(handler)
 
     def set_config_version(self, version: int) -> None:
-        """Simulated nodes are not asked for files."""
+        if self._process is not None:
+            self._process.identity.config_version = version
 
     def troubles(self) -> Mapping[NodeId, LogDeviceError]:
         return {}

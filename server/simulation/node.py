@@ -10,9 +10,11 @@ from typing import Any
 
 from epoch_store.cells import key_of
 from epoch_store.interface import EpochStore, Result, WriterIdentity
+from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.core.ids import InstanceId, NodeId, ShardId
 from logdevice_py.core.machine import Outbox, TimerWheel
-from logdevice_py.core.units import MILLISECOND
+from logdevice_py.core.units import MILLISECOND, Micros
+from logdevice_py.shell.introduction import Identity
 from logdevice_py.simulation.clock import SimClock
 from logdevice_py.simulation.process import Process
 from sequencer.effects import EpochStoreRequest, LogNotice
@@ -170,11 +172,12 @@ class SimNode:
             for shard, (store, contents) in opened.items()
         }
 
+        settings = NodeSettings.of(config.settings)
         root = self.root = Node(
             self.id,
             InstanceId(self._instance),
             config,
-            NodeSettings.of(config.settings),
+            settings,
             [shard.contents for shard in self.shards.values()],
             outbox=outbox,
             timers=timers,
@@ -208,6 +211,8 @@ class SimNode:
             root,
             outbox,
             timers,
+            identity=Identity(config.name, config.uuid, self.id, InstanceId(self._instance), config.version),
+            is_member=lambda node: node in root.config.nodes,
             effects={
                 EpochStoreRequest: run_epoch_store,
                 WriteShard: self._run_shards,
@@ -223,6 +228,7 @@ class SimNode:
             rng=rng,
             trace=cluster.trace,
             turn_max=cluster.turn_max,
+            settings=settings.runtime,
             check=check if cluster.checks else None,
             on_congestion=root.on_congestion,
         )
@@ -231,6 +237,18 @@ class SimNode:
             self.name, "serves", {shard: each.contents.marker.generation for shard, each in self.shards.items()}
         )
         self.process.event(root.start)
+
+    def take_config(self, config: ClusterConfig) -> None:
+        """Hand a cluster file to a node that runs; one that starts later, or stands still, takes the newest by itself."""
+        process, root, paused = self.process, self.root, self.state is SimNodeState.PAUSED
+        if process is None or root is None:
+            return
+
+        def event(now: Micros) -> None:
+            root.on_config(self._cluster.config if paused else config, now)
+            process.identity.config_version = root.config.version
+
+        process.event(event)
 
     def _say(self, notices: list[Any]) -> None:
         for notice in notices:

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
 
 from logdevice_py.core.ids import Generation, LogId, PeerId, ShardId, node_of, node_peer
 from logdevice_py.core.lsn import (
@@ -76,7 +76,17 @@ class PurgeState(enum.Enum):
     READING_HISTORY = "reading history"  # which shards stored the epochs?
     ASKING = "asking"  # how did the epochs end?
     WRITING = "writing"  # deletion, recovery metadata and last clean epoch are with the disk
-    DONE = "done"  # terminal: clean up to `until`, or given up because the disk failed
+    DONE = "done"  # clean up to `until`, or the disk failed
+
+
+_S = PurgeState
+PURGE_TRANSITIONS: Final = {
+    _S.WAITING: (_S.READING_HISTORY, _S.WRITING),
+    _S.READING_HISTORY: (_S.READING_HISTORY, _S.ASKING, _S.DONE),
+    _S.ASKING: (_S.WRITING, _S.DONE),
+    _S.WRITING: (_S.WRITING, _S.DONE),
+    _S.DONE: (_S.DONE,),
+}
 
 
 class LogPurge:
@@ -116,6 +126,10 @@ class LogPurge:
         """How epochs ended, by the last recovery that somebody told of."""
         self._trimmed: set[Epoch] = set()
         """Epochs that somebody says are trimmed to their end."""
+
+    def _become(self, state: PurgeState) -> None:
+        assert state in PURGE_TRANSITIONS[self.state], (self.state, state)
+        self.state = state
 
     def start(self, now: Micros) -> None:
         """Begin."""
@@ -170,7 +184,7 @@ class LogPurge:
 
     def stop(self) -> None:
         """The disk failed: the purge ends without having moved the last clean epoch."""
-        self.state = PurgeState.DONE
+        self._become(PurgeState.DONE)
         self._cancel()
 
     def _stored_epochs(self) -> list[Epoch]:
@@ -178,7 +192,7 @@ class LogPurge:
         return sorted(epoch for epoch in self.log.epochs or () if clean < epoch <= self.until)
 
     def _read_history(self, now: Micros) -> None:
-        self.state = PurgeState.READING_HISTORY
+        self._become(PurgeState.READING_HISTORY)
         self.reader = self._start_reader(self.log.log, self._on_history, now)
 
     def _on_history(self, history: tuple[EpochInterval, ...], complete: bool, now: Micros) -> None:
@@ -202,7 +216,7 @@ class LogPurge:
             elif interval.generation(self._shard.shard) == self._shard.generation:
                 self._asked[epoch] = {shard for shard in interval.shards if shard != self._shard.shard}
                 self._intervals[epoch] = interval
-        self.state = PurgeState.ASKING
+        self._become(PurgeState.ASKING)
         self._ask(now)
         self._go_on(now)
 
@@ -284,7 +298,7 @@ class LogPurge:
             self._write(now)
 
     def _write(self, now: Micros) -> None:
-        self.state = PurgeState.WRITING
+        self._become(PurgeState.WRITING)
         self._cancel()
         log, writes = self.log, self._shard.writes
         # Within a batch puts win over deletes: STOREs that came before must lie in an earlier one to be deleted.
@@ -322,7 +336,7 @@ class LogPurge:
             self._shard.metrics.purge_epochs += 1
         log.raise_clean_epoch(self.until)
         self._shard.forget_lng(log)
-        self.state = PurgeState.DONE
+        self._become(PurgeState.DONE)
         self._finished(self, now)
 
     def _cancel(self) -> None:

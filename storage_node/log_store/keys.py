@@ -39,7 +39,6 @@ WHOLE_FOR_KEY: Final = b"\x00whole for"
 DRAIN_KEY: Final = b"\x00drain"
 """The drain that the shard has done its part of: see `WriteBatch.drain`."""
 FAMILIES_KEY: Final = b"\x00families"
-DATA_KEY_SIZE: Final = _DATA.size
 TIMESTAMP: Final = slice(24, 32)
 """Where in an entry's image its record timestamp is: microseconds, big-endian, signed."""
 _BODY: Final = b"b"
@@ -50,7 +49,6 @@ BODIES_END: Final = b"c"
 UNPARTITIONED: Final = 0
 """Partition number of what is not partitioned."""
 PARTITION_FIRST: Final = 1_000_000
-RANK_MAX: Final = (1 << 40) - 1
 _LSN_KEY_MAX: Final = (1 << 64) - 1
 
 

@@ -174,7 +174,7 @@ class CatchupQueue:
     def push(self, stream: ServerReadStream) -> None:
         """Put a stream at the end of the line."""
         if stream.state is ServerStreamState.WAITING:
-            stream.state = ServerStreamState.QUEUED
+            stream.become(ServerStreamState.QUEUED)
             self._line.append(stream)
 
     def run(self, now: Micros) -> None:
@@ -187,7 +187,7 @@ class CatchupQueue:
         while line and budget > 0 and looks:
             stream = line.popleft()
             if stream.state is ServerStreamState.QUEUED:
-                stream.state = ServerStreamState.WAITING
+                stream.become(ServerStreamState.WAITING)
                 budget -= self._serve(stream)
                 looks -= 1
         if line or self._ended:
@@ -206,7 +206,7 @@ class CatchupQueue:
             return 0
         state, settings = stream.log, self._shard.settings
         if stream.position < state.in_memory_from:
-            stream.state = ServerStreamState.READING
+            stream.become(ServerStreamState.READING)
             self._wanting_disk.append(stream)
             self._start_reads()
             return 0
@@ -243,7 +243,7 @@ class CatchupQueue:
             limit = stream.limit
             if stream.position > limit:
                 # It was rewound to where nothing is released, while it stood in line for the disk. It may be trimmed there.
-                stream.state = ServerStreamState.WAITING
+                stream.become(ServerStreamState.WAITING)
                 self.push(stream)
                 continue
             self._reading += 1
@@ -263,7 +263,7 @@ class CatchupQueue:
     def _on_read(self, stream: ServerReadStream, version: int, position: Lsn, result: ReadResult) -> None:
         if stream.state is not ServerStreamState.READING:
             return
-        stream.state = ServerStreamState.WAITING
+        stream.become(ServerStreamState.WAITING)
         if result.status is not Status.OK:
             return  # the shard fails as a whole, and its streams with it
         if stream.filter_version != version:
@@ -320,7 +320,7 @@ class CatchupQueue:
     def _close(self, stream: ServerReadStream) -> None:
         if stream.state is ServerStreamState.CLOSED:
             return
-        stream.state = ServerStreamState.CLOSED
+        stream.become(ServerStreamState.CLOSED)
         streams = self._by_peer[stream.peer]
         del streams[stream.log.log, stream.stream]
         if not streams:

@@ -36,6 +36,15 @@ class ServerStreamState(enum.Enum):
     CLOSED = "closed"  # stopped, read to its end, or its reader is gone
 
 
+_S = ServerStreamState
+SERVER_STREAM_TRANSITIONS: Final = {
+    _S.WAITING: (_S.QUEUED, _S.READING, _S.CLOSED),
+    _S.QUEUED: (_S.WAITING, _S.CLOSED),
+    _S.READING: (_S.WAITING, _S.CLOSED),
+    _S.CLOSED: (),
+}
+
+
 class StreamQueue(Protocol):
     """Where a stream gets in line."""
 
@@ -101,6 +110,11 @@ class ServerReadStream:
         self._no_payload = bool(start.flags & StartFlags.NO_PAYLOAD)
         self._known_down = pack_shards(start.known_down)
         self._replication = start.replication
+
+    def become(self, state: ServerStreamState) -> None:
+        """Only its queue calls this."""
+        assert state in SERVER_STREAM_TRANSITIONS[self.state], (self.state, state)
+        self.state = state
 
     def wake(self) -> None:
         """Something moved that the stream may have waited for."""

@@ -82,13 +82,25 @@ _REQUEST_COST: Final = 4096
 class RepairState(enum.Enum):
     """What the repair of a log is doing."""
 
-    ASKING_SEQUENCER = "asking the sequencer"  # up to where may a crash have taken entries?
     READING_HISTORY = "reading history"  # which shards may have the copies?
+    ASKING_SEQUENCER = "asking the sequencer"  # up to where may a crash have taken entries?
     PACING = "pacing"  # until the rate allows to go on
     FETCHING = "fetching"  # what do they have?
     READING = "reading"  # what of the range is here?
     WRITING = "writing"  # what belongs there is with the disk
-    DONE = "done"  # terminal
+    DONE = "done"  # nothing more to do in this attempt, or the disk failed
+
+
+_S = RepairState
+REPAIR_TRANSITIONS: Final = {
+    _S.READING_HISTORY: (_S.READING_HISTORY, _S.ASKING_SEQUENCER, _S.PACING, _S.DONE),
+    _S.ASKING_SEQUENCER: (_S.READING_HISTORY, _S.DONE),
+    _S.PACING: (_S.FETCHING, _S.WRITING, _S.DONE),
+    _S.FETCHING: (_S.READING, _S.WRITING, _S.PACING, _S.DONE),
+    _S.READING: (_S.WRITING, _S.FETCHING, _S.PACING, _S.DONE),
+    _S.WRITING: (_S.PACING, _S.DONE),
+    _S.DONE: (_S.DONE,),
+}
 
 
 class RangeKind(enum.Enum):
@@ -170,19 +182,23 @@ class LogRepair:
         self._question = NextLsnQuestion(shard, cluster, self.log.log, self._on_next_lsn)
         self._timer: Timer | None = None
 
+    def _become(self, state: RepairState) -> None:
+        assert state in REPAIR_TRANSITIONS[self.state], (self.state, state)
+        self.state = state
+
     def start(self, now: Micros) -> None:
         """Begin."""
         dirty = self.log.dirty
         last = LSN_INVALID if dirty is None else dirty[-1][1]
         if last > self.log.immutable_through and esn_of(last) == ESN_MAX:
-            self.state = RepairState.ASKING_SEQUENCER
+            self._become(RepairState.ASKING_SEQUENCER)
             self._question.ask(epoch_of(last), self.log.soft_node, now)
         else:
             self._read_history(now)
 
     def stop(self) -> None:
         """The disk failed, or the attempt is over."""
-        self.state = RepairState.DONE
+        self._become(RepairState.DONE)
         self.log.replaced = None
         self._history.cancel()
         self._question.cancel()
@@ -212,7 +228,7 @@ class LogRepair:
         if waits and not damage.unreadable and not damage.missing:
             self._finish(now)
             return
-        self.state = RepairState.READING_HISTORY
+        self._become(RepairState.READING_HISTORY)
         self._history.read(state.log, now)
 
     def _on_history(self, history: tuple[EpochInterval, ...], complete: bool, now: Micros) -> None:
@@ -260,7 +276,7 @@ class LogRepair:
         if not self._parts:
             self._finish(now)
             return
-        self.state = RepairState.PACING
+        self._become(RepairState.PACING)
         begin = self._throttle.reserve(_REQUEST_COST, now) if self._part.kind is RangeKind.DIRTY else now
         if begin <= now:
             self._ask(now)
@@ -280,7 +296,7 @@ class LogRepair:
             hit("repair_of_what_was_not_given_here")
             self._write(part, _Outcome(part.last, {}, authoritative=True, repaired=True), {})
             return
-        self.state = RepairState.FETCHING
+        self._become(RepairState.FETCHING)
         self.overtaken = False
         if part.kind is RangeKind.UNREADABLE:
             self.log.replaced = part.first, part.last
@@ -350,7 +366,7 @@ class LogRepair:
 
     def _read(self, part: _Part, outcome: _Outcome) -> None:
         """Look which copies are here."""
-        self.state = RepairState.READING
+        self._become(RepairState.READING)
 
         def done(result: ReadResult, now: Micros) -> None:
             if self.state is not RepairState.READING:
@@ -401,7 +417,7 @@ class LogRepair:
         return best
 
     def _write(self, part: _Part, outcome: _Outcome, copies: FoundCopies) -> None:
-        self.state = RepairState.WRITING
+        self._become(RepairState.WRITING)
         shard, state, first, through = self._shard, self.log, part.first, outcome.through
         # within a batch puts win over deletes: what came before must lie in an earlier one to be replaced
         shard.writes.close()

@@ -21,7 +21,7 @@ from logdevice_py.config.admin import AdminEndpoint, AdminSettings
 from logdevice_py.config.parse import load_cluster
 from logdevice_py.core.ids import NodeId
 from logdevice_py.core.status import LogDeviceError, Status
-from logdevice_py.runtime.settings import RuntimeSettings
+from logdevice_py.shell.settings import RuntimeSettings
 from logdevice_py.tables.catalog import TABLES
 from logdevice_py.tables.constraints import Constraints
 from logdevice_py.tables.declare import ColumnKind, TableDeclaration, TableSource
@@ -50,8 +50,10 @@ class _Offline(LDQuery):
         return self.steps > _STEPS_MAX
 
     def _get(self, table: TableDeclaration, wanted: Wanted) -> Sequence[Any]:
-        if table.source in (TableSource.CLUSTER_FILE, TableSource.COMPARISON):
-            return [] if table.source is TableSource.COMPARISON else super()._get(table, wanted)
+        if table.source in (TableSource.SUMMARY, TableSource.COMPARISON):
+            return []
+        if table.source is TableSource.CLUSTER_FILE:
+            return super()._get(table, wanted)
         assert Constraints.parse(wanted.constraints.parameters()) == wanted.constraints, wanted
         kinds = [column.kind for column in table.columns]
         return [tuple(7 if kind is not ColumnKind.TEXT else "text" for kind in kinds)] * 2

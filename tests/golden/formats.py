@@ -41,7 +41,8 @@ from epoch_store.interface import (
 from logdevice_py.config.attributes import Durability
 from logdevice_py.config.location import Scope
 from logdevice_py.config.replication import ReplicationProperty
-from logdevice_py.core.batch import Compression, decode_batch, encode_batch
+from logdevice_py.core.batch import decode_batch, encode_batch
+from logdevice_py.core.compression import Compression
 from logdevice_py.core.entry import (
     BODY_SIZE_MAX,
     Constituent,
@@ -52,6 +53,7 @@ from logdevice_py.core.entry import (
     encode_body,
     encode_entry,
     encode_header,
+    pack_body,
     parse_constituents,
     parse_header,
 )
@@ -156,6 +158,11 @@ def entry_cases() -> Iterator[GoldenCase]:
     parts = [_constituent(0), _constituent(3), _constituent(5)]
     body = encode_body(parts)
     yield _entry("three frames", _image(int(EntryFlags.KEYED), body, records=7))
+    for codec in (Compression.LZ4, Compression.ZSTD):
+        of_zeros = encode_body([*parts, Constituent(bytes(200), 1, crc32c(bytes(200)))])
+        packed = pack_body(of_zeros, codec)
+        assert packed != of_zeros
+        yield _entry(f"four frames, packed by {codec.name.lower()}", _image(int(EntryFlags.KEYED), packed, records=8))
     yield _entry(
         "first of its epoch", _image(int(EntryFlags.EPOCH_BEGIN), body, lsn=compose_lsn(3, 1), lng=Esn(0), records=7)
     )

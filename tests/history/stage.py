@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import replace
-from functools import partial
 
 from client.settings import WriterSettings
 from client.write.write_streams import WriteStreams
@@ -18,7 +17,6 @@ from logdevice_py.simulation.network import NetworkSettings
 from sequencer.sequencer import SequencerPhase
 from server.simulation.machines import SimClient, SimMachines, SimNode, SimPromise, SimReader
 from tests.simulation.history import Attempt, AttemptFate, LogHistory, Observation, Violation
-from tests.simulation.operators import give_to_node
 
 LOG = LogId(1)
 PATIENCE = 120 * SECOND
@@ -112,9 +110,9 @@ class Stage:
         cluster.config = config
         cluster.retire(node.id)
         for each in cluster.nodes.values():
-            give_to_node(cluster, each, config)
+            each.take_config(config)
         for client in cluster.clients:
-            client.event(partial(client.session.set_config, config))
+            client.take_config(config)
         node.crash(machine=True)
 
     def others(self, *nodes: SimNode) -> list[SimNode]:

@@ -77,7 +77,7 @@ def play_drained() -> None:
     once."""
     # later than it takes to drain nodes that hold next to nothing
     late = REBUILDS.replace("[settings.sequencer]", '[settings.sequencer]\nidle_logs_delay_us = "10s"')
-    stage = Stage(nodes=NODES, replicate="node:3", extra=late, seed=2)
+    stage = Stage(nodes=NODES, replicate="node:3", extra=late)
     client = stage.client()
     client.event(lambda now: client.session.tail_lsn(LOG, SimPromise(lambda done: None), now))
     while not any(map(is_active, stage.others())):

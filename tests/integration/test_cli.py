@@ -308,6 +308,44 @@ class TestCopies:
         assert run("ldcat", cluster, log).stdout == b"a\n"
 
 
+class TestSeveralLogs:
+    """One program reads several logs."""
+
+    def test_records_of_a_pattern_come_in_the_order_of_time(self, cluster: Cluster) -> None:
+        one, two = str(next(_next_log)), str(next(_next_log))
+        for number in range(3):
+            written(cluster, one, b"one %d" % number)
+            written(cluster, two, b"two %d" % number)
+        names = [f"/logs/{one}", two]
+        ordered = b"one 0\ntwo 0\none 1\ntwo 1\none 2\ntwo 2\n"
+        assert run("ldcat", cluster, *names).stdout == ordered
+        assert sorted(run("ldcat", cluster, *names, "--as-it-comes").stdout.splitlines()) == sorted(
+            ordered.splitlines()
+        )
+        assert run("ldtail", cluster, *names, "--last", "3").stdout == b"two 1\none 2\ntwo 2\n"
+        rows = [json.loads(line) for line in run("ldcat", cluster, "/logs/*", "--format", "json").stdout.splitlines()]
+        ours = [row["payload"] for row in rows if str(row["log"]) in (one, two)]
+        assert "\n".join(ours).encode() + b"\n" == ordered
+        proofs = [json.loads(line) for line in run("ldcat", cluster, *names, "--proof").stdout.splitlines()]
+        assert [(str(proof["log"]), proof["records"]) for proof in proofs] == [(one, 3), (two, 3)]
+
+    def test_following_delivers_of_each_log_as_it_comes(self, cluster: Cluster) -> None:
+        one, two = str(next(_next_log)), str(next(_next_log))
+        written(cluster, one, b"old")
+        command = [PROGRAMS / "ldtail", "-c", cluster.file, one, two, "-f"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as tail:
+            assert tail.stdout is not None
+            try:
+                assert tail.stdout.readline() == b"old\n"
+                for log in (two, two, one):
+                    written(cluster, log, b"to " + log.encode())
+                    assert tail.stdout.readline() == b"to " + log.encode() + b"\n"
+                tail.send_signal(signal.SIGINT)
+                assert tail.wait(SECONDS) == 130
+            finally:
+                tail.kill()
+
+
 def _bytes(row: dict[str, Any], name: str) -> bytes | None:
     if name in row:
         text: str = row[name]
@@ -344,6 +382,9 @@ class TestDevCluster:
         assert cluster.command("add", "--dir", directory).stdout.startswith("N5 added in ")
         assert cluster.status()[5]["state"] == "running"
         written(cluster, log, b"with N5")
+        assert "Empty it first" in cluster.command("remove", "5", "--dir", directory).stderr
+        drain = [PROGRAMS / "ldctl", "-c", cluster.file, "drain", "N5", "--wait"]
+        assert subprocess.run(drain, capture_output=True, timeout=SECONDS, check=False).returncode == 0
         assert cluster.command("remove", "5", "--dir", directory).stdout.startswith("N5 removed")
         assert 5 not in cluster.status()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import gc
 import signal
 import subprocess
@@ -173,6 +174,26 @@ async def test_a_cluster_that_is_another_one_is_an_error_that_is_not_retriable()
                 await client.tail_lsn(1, timeout=1)
             assert caught.value.status is Status.INVALID_CLUSTER
             assert not caught.value.retriable
+
+
+async def test_what_is_under_way_fails_at_once_when_only_another_cluster_answers() -> None:
+    async with LocalCluster(nodes=3) as cluster:
+        config = read_cluster_file(cluster.config_file)
+        other = dataclasses.replace(config, uuid=bytes(16))
+        calls: list[Call] = [
+            lambda client: client.append(1, b"x"),
+            lambda client: client.buffered_writer().append(1, b"x"),
+            lambda client: client.tail_lsn(1),
+            lambda client: client.head(1),
+            lambda client: client.reader(1).read(),
+        ]
+        for call in calls:
+            async with Client(other) as client, asyncio.timeout(5):  # far less than any deadline of theirs
+                for _ in range(2):
+                    with pytest.raises(LogDeviceError, match="is not the file of the cluster that answers") as caught:
+                        await outcome(call, client)
+                    assert caught.value.status is Status.INVALID_CLUSTER
+                    assert not caught.value.maybe_applied
 
 
 FORGETFUL = """

@@ -7,11 +7,14 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from client.read.items import Record
+from client.sync import SyncClient
 from logdevice_py.core.ids import NodeId
 from server.dev import layout
 from server.dev.dev_cluster import main, make_config
@@ -49,6 +52,21 @@ class Up:
         return self.process.communicate(timeout=60)[1]
 
 
+def command_of(directory: Path, *arguments: str) -> str:
+    """What a command prints that succeeds."""
+    command = [sys.executable, "-m", "server.dev.dev_cluster", *arguments, "--dir", str(directory)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def wait_until_well(directory: Path) -> None:
+    """Until nothing is short of copies, as the status says."""
+    deadline = time.monotonic() + 60
+    while (status := main(["status", "--dir", str(directory)])) != 0:
+        assert time.monotonic() < deadline, status
+
+
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     directory = tmp_path_factory.mktemp("running") / "c"
@@ -71,7 +89,7 @@ def stopped(tmp_path: Path) -> Path:
     return directory
 
 
-@pytest.mark.parametrize("command", ["status", "add", "kill", "stop", "start", "pause", "resume", "remove"])
+@pytest.mark.parametrize("command", ["status", "add", "kill", "stop", "start", "pause", "resume", "remove", "wipe"])
 def test_commands_say_where_no_cluster_is_and_where_one_does_not_run(
     command: str, stopped: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -90,6 +108,7 @@ def test_commands_say_where_no_cluster_is_and_where_one_does_not_run(
         (["--replicate", "node:3"], "--replicate node:3 (it has node:2)"),
         (["--racks", "2"], "--racks 2 (it has 1)"),
         (["--durability", "async"], "--durability async (it has sync)"),
+        (["--rebuilding"], "--rebuilding (it is off)"),
         (["--epoch-store", "zookeeper://localhost:1"], "--epoch-store zookeeper://localhost:1 (it has sqlite"),
         (["--nodes", "4", "--logs", "2", "--racks", "3"], "--nodes 4 (it has 3), --racks 3 (it has 1)."),
         (["--replicate", "three"], "'three' is no scope"),
@@ -142,6 +161,56 @@ def test_a_node_that_lost_its_directory_comes_back_and_says_so(
     shutil.rmtree(layout.node_directory(running, NodeId(1)))
     assert main(["start", "1", "--dir", str(running)]) == 0
     assert "begins empty, as a new generation" in capsys.readouterr().out
+
+
+def test_a_node_that_is_wiped_begins_empty_and_what_it_held_is_stored_again(tmp_path: Path) -> None:
+    directory = tmp_path / "c"
+    begins = "the data of N1:S0 is gone: it begins empty, as a new generation"
+    up = Up(directory, "--nodes", "3", "--logs", "1", "--replicate", "node:2")
+    up.wait_until_ready()
+    try:
+        with SyncClient(str(layout.cluster_file(directory))) as client:
+            lsns = [client.append(1, b"x" * number).lsn for number in range(10)]
+        assert begins in command_of(directory, "wipe", "1")
+        wait_until_well(directory)
+        with SyncClient(str(layout.cluster_file(directory))) as client, client.reader(1, until=lsns[-1]) as reader:
+            assert [len(item.payload) for item in reader if isinstance(item, Record)] == list(range(10))
+    finally:
+        text = up.end()
+    assert f"N1: {begins}" in text, "on the terminal of up, too"
+
+
+def test_logs_of_nodes_are_shown_together_and_followed(running: Path) -> None:
+    shown = command_of(running, "logs", "-n", "1000")
+    times = [line[:23] for line in shown.splitlines() if line[:1].isdigit()]
+    assert times == sorted(times)
+    assert " N0 INFO serving at" in shown
+    assert " N1 INFO serving at" in shown
+    assert " N1 " not in command_of(running, "logs", "N0")
+    assert len(command_of(running, "logs", "N1", "-n", "1").splitlines()) == 1
+    following = subprocess.Popen(
+        [sys.executable, "-m", "server.dev.dev_cluster", "logs", "0", "-f", "-n", "1", "--dir", str(running)],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert following.stdout is not None
+    try:
+        assert " N0 " in following.stdout.readline(), "what was there; from here on it follows"
+        with layout.node_log(running, NodeId(0)).open("a") as log:
+            log.write("2026-01-01 00:00:00,000 N0 INFO something new\nTraceback\n")
+        assert following.stdout.readline() == "2026-01-01 00:00:00,000 N0 INFO something new\n"
+        assert following.stdout.readline() == "N0: Traceback\n"
+    finally:
+        following.send_signal(signal.SIGINT)
+        assert following.wait(60) == 130
+        following.stdout.close()
+
+
+def test_logs_say_who_has_none(stopped: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "there is no cluster in" in said(capsys, "logs", "--dir", str(tmp_path / "nowhere"))
+    assert "the nodes have logged nothing" in said(capsys, "logs", "--dir", str(stopped))
+    layout.node_log(stopped, NodeId(0)).write_text("x\n")
+    assert "N2 has logged nothing" in said(capsys, "logs", "2", "--dir", str(stopped))
 
 
 def test_when_no_node_can_start_up_ends_and_says_why(stopped: Path) -> None:

@@ -23,7 +23,8 @@ from google_crc32c import value as crc32c
 from client.client import Client
 from client.read.items import CorruptRecord, Record
 from client.takeover import stored_frames
-from logdevice_py.core.batch import Compression, encode_batch
+from logdevice_py.core.batch import encode_batch
+from logdevice_py.core.compression import Compression
 from logdevice_py.core.ids import Generation, LogId, NodeId, shard_id
 from logdevice_py.core.lsn import EPOCH_INVALID, EPOCH_MAX, ESN_INVALID, LSN, LSN_INVALID, LSN_MAX, Epoch, Lsn
 from logdevice_py.core.status import LogDeviceError, Status

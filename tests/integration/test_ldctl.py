@@ -43,7 +43,7 @@ async def test_verbs_answer_and_act() -> None:
         status, out, err = await ldctl(cluster, "--json", "tail", "1")
         assert json.loads(out) == {
             "tail": str(tail),
-            "last record": str(receipts[-1].lsn),
+            "last_record": str(receipts[-1].lsn),
             "time": receipts[-1].timestamp,
         }
         assert (await ldctl(cluster, "find-key", "1", "k04"))[1] == f"{receipts[4].lsn}\n"
@@ -57,7 +57,7 @@ async def test_verbs_answer_and_act() -> None:
         assert (status, out) == (2, "")
         assert "give --yes" in err
         status, out, err = await ldctl(cluster, "--json", "trim", "--dry-run", "1", str(point))
-        assert json.loads(out) == {"trim point": str(point), "records": 4, "bytes": 400}
+        assert json.loads(out) == {"trim_point": str(point), "records": 4, "bytes": 400}
         assert (await client.head(1)).lsn == receipts[0].lsn
         assert (await ldctl(cluster, "trim", "--yes", "1", str(receipts[3].lsn)))[:2] == (0, f"{receipts[3].lsn}\n")
         assert (await client.head(1)).lsn == receipts[4].lsn

@@ -13,6 +13,7 @@ import pytest
 
 from client.cli.program import EXIT_OK, EXIT_UNANSWERED
 from ldquery.ctl.main import parser, run
+from ldquery.session import LDQuery
 from logdevice_py.config.parse import load_cluster
 from logdevice_py.core.ids import NodeId
 from logdevice_py.core.status import LogDeviceError, Status
@@ -61,21 +62,24 @@ async def test_the_status_of_a_cluster_that_is_well_and_of_one_that_lost_a_node(
         rows = await operator.sees(lambda rows: not any(row["troubles"] for row in rows))
         assert [row["node"] for row in rows] == ["N0", "N1", "N2"]
         assert {row["readiness"] for row in rows} == {"OK"}
-        assert {row["seen as"] for row in rows} == {"ALIVE"}
+        assert {row["seen_as"] for row in rows} == {"ALIVE"}
         assert sum(row["logs"] for row in rows) >= 1
         assert all(row["shards"][0].startswith("S0 OK ") for row in rows)
         assert [row["troubles"] for row in rows] == [[], [], []]
         table = (await operator.types("status")).splitlines()
         assert "version 1 of its file: 3 nodes, 0 of which do not answer" in table[0]
-        assert table[1].split()[:2] == ["NODE", "ADDRESS"]
-        assert len(table) == 5
+        assert table[1] == (
+            "short of copies: 0 logs; records may be gone: 0 logs; generations above 1: none; rebuildings: none; drains: none"
+        )
+        assert table[2].split()[:2] == ["NODE", "ADDRESS"]
+        assert len(table) == 6
 
         home = (await client.sequencer(1)).node
         gone = next(node for node in cluster.hosts if node != home)
         await cluster.stop_node(gone)
         waits = "APPEND waits for NODE_DEAD (1 rows in table waits of ldquery)"
         rows = await operator.sees(
-            lambda rows: rows[gone]["seen as"] == "DEAD" and waits in rows[home]["troubles"], status=EXIT_UNANSWERED
+            lambda rows: rows[gone]["seen_as"] == "DEAD" and waits in rows[home]["troubles"], status=EXIT_UNANSWERED
         )
         assert "CONNFAILED" in rows[gone]["troubles"][0]
         assert rows[gone]["readiness"] is None
@@ -98,10 +102,10 @@ async def test_groups_of_logs_come_change_and_go_while_the_cluster_runs(capsys: 
             await asyncio.sleep(0.02)
         receipt = await client.append("/team/clicks/1", b"x")
         assert len(receipt.copyset) == 3
-        await operator.types("logs", "update", "/team/clicks", "--ids", "10..20", "--set", "backlog_us=3d")
+        await operator.types("logs", "update", "/team/clicks", "--ids", "10..20", "--set", "backlog=3d")
         rows = await operator.gets("logs", "list", "/team")
-        assert [(row["ids"], row["backlog_us"], row["replicate"]) for row in rows] == [("10..20", "3d", "node:3")]
-        assert rows[0]["set here"] == ["backlog_us", "replicate"]
+        assert [(row["ids"], row["backlog"], row["replicate"]) for row in rows] == [("10..20", "3d", "node:3")]
+        assert rows[0]["set_here"] == ["backlog", "replicate"]
         assert len((await operator.types("logs", "list")).splitlines()) == 3
 
         assert (
@@ -130,17 +134,20 @@ async def test_several_operators_at_once_lose_no_change(capsys: pytest.CaptureFi
 async def test_settings_are_shown_changed_and_taken_back_on_all_nodes(capsys: pytest.CaptureFixture[str]) -> None:
     async with LocalCluster(nodes=2, logs=1) as cluster:
         operator = Operator(cluster, capsys)
-        changed = await operator.gets("settings", "set", "all", "sequencer.graylist_us", "3s")
+        changed = await operator.gets("settings", "set", "all", "sequencer.graylist", "3s")
         assert [(row["node"], row["value"]) for row in changed] == [("N0", "3s"), ("N1", "3s")]
         shown = await operator.gets("settings", "show", "all", "--section", "sequencer", "--changed")
         assert [(row["node"], row["setting"], row["from"]) for row in shown] == [
-            ("N0", "sequencer.graylist_us", "operator"),
-            ("N1", "sequencer.graylist_us", "operator"),
+            ("N0", "sequencer.graylist", "operator"),
+            ("N1", "sequencer.graylist", "operator"),
         ]
         (back,) = await operator.gets("settings", "unset", "N1", "settings.sequencer.graylist_us")
         assert back["value"] == "10s"
         assert await operator.types("settings", "set", "N0", "sequencer.graylist_us", "3", status=2) == ""
         assert "is no duration" in operator.said.err
+        await operator.types("settings", "set", "all", "sequencer.graylisted", "3s", status=2)
+        assert operator.said.err.count("no setting of settings.sequencer") == 1, "once and not once a node"
+        assert "ldctl: N0, N1: " in operator.said.err
         await operator.types("settings", "set", "N0", "foo.bar", "1", status=2)
         assert "there is no section settings.foo; those with settings" in operator.said.err
         assert "settings.sequencer, settings.recovery" in operator.said.err
@@ -154,7 +161,7 @@ async def test_a_recovery_takes_the_log_on_and_nothing_is_lost(capsys: pytest.Ca
         operator = Operator(cluster, capsys)
         before = (await client.append(1, b"before")).lsn
         (row,) = await operator.gets("recovery", "1")
-        assert row["epoch"] > row["epoch before"] == before.epoch
+        assert row["epoch"] > row["epoch_before"] == before.epoch
         after = (await client.append(1, b"after")).lsn
         async with client.reader(1, start=before, until=after) as reader:
             assert (await reader.read()).payloads[0] == b"before"
@@ -213,3 +220,40 @@ def test_wrong_use_is_told_at_once(words: list[str], capsys: pytest.CaptureFixtu
         parser().parse_args(["-c", "nowhere.toml", *words])
     assert error.value.code == 2
     assert "error: " in capsys.readouterr().err
+
+
+async def test_one_row_a_log(capsys: pytest.CaptureFixture[str]) -> None:
+    async with LocalCluster(nodes=3, logs=3, replicate="node:3") as cluster, cluster.client() as client:
+        operator = Operator(cluster, capsys)
+        before = await client.append(1, b"old")
+        await client.trim(1, before.lsn)
+        receipt = await client.append(1, b"new")
+        home = await client.sequencer(1)
+        tail = await client.tail(1)
+        async with asyncio.timeout(60):  # shards learn of releases and look through their logs by and by
+            while (rows := await operator.gets("logs", "status"))[0]["copies"] != "OK":
+                pass
+        assert [row["path"] for row in rows] == ["/logs/1", "/logs/2", "/logs/3"]
+        used, unused = rows[0], rows[1]
+        assert (used["sequencer_node_id"], used["epoch"]) == (home.node, home.epoch)
+        assert (used["head"], used["tail"], used["newest_time"]) == (receipt.lsn, receipt.lsn, tail.timestamp)
+        assert used["stored_bytes"] > 0
+        assert (unused["head"], unused["stored_bytes"], unused["newest_time"]) == (None, 0, None)
+        [header, line] = (await operator.types("logs", "status", "1")).splitlines()
+        assert header.split()[:4] == ["LOG", "PATH", "SEQUENCER", "EPOCH"]
+        assert line.split()[:6] == [
+            "1",
+            "/logs/1",
+            f"N{home.node}",
+            str(home.epoch),
+            str(receipt.lsn),
+            str(receipt.lsn),
+        ]
+        with LDQuery(cluster.config_file, deadline=30) as session:
+            result = await asyncio.to_thread(session.query, "SELECT * FROM logs WHERE log_id = 1")
+        assert result.to_dicts() == [used]
+
+        await cluster.stop_node((home.node + 1) % 3)
+        [row] = await operator.gets("logs", "status", "/logs/1", status=EXIT_UNANSWERED)
+        assert row["copies"] == "UNKNOWN"
+        assert "what is known there is missing: CONNFAILED" in operator.said.err

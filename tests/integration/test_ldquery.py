@@ -42,8 +42,8 @@ NOTHING_TO_TELL = (
 `quarantined_stores` `test_wrong_disk.py`."""
 
 
-async def one_shot(cluster: ProcessCluster, *arguments: str) -> tuple[int, str, str]:
-    """Exit status, standard output, standard error of the program."""
+async def one_shot(cluster: ProcessCluster, *arguments: str, given: str = "") -> tuple[int, str, str]:
+    """Exit status, standard output, standard error of the program that reads what is `given`."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
@@ -53,10 +53,11 @@ async def one_shot(cluster: ProcessCluster, *arguments: str) -> tuple[int, str, 
         "--timeout",
         "60s",
         *arguments,
+        stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
-    out, err = await process.communicate()
+    out, err = await process.communicate(given.encode())
     assert process.returncode is not None
     return process.returncode, out.decode(), err.decode()
 
@@ -88,6 +89,10 @@ def constraints_touch_what_they_name(session: LDQuery, log: int, lsn: int) -> No
     everything = session.query("SELECT * FROM stored_logs")
     of_one = session.query(f"SELECT * FROM stored_logs WHERE log_id = {log} AND node_id = 1")
     assert (everything.requests, of_one.requests) == (3, 1)
+    by_parameters = session.query(
+        "SELECT * FROM stored_logs WHERE log_id = :log AND node_id = :node", {"log": log, "node": 1}
+    )
+    assert (by_parameters.rows, by_parameters.requests, by_parameters.rows_fetched) == (of_one.rows, 1, 1)
     assert of_one.rows_fetched == 1 < everything.rows_fetched
     record = session.query(f"SELECT node_id, lsn, is_current FROM record WHERE log_id = {log} AND lsn = {lsn}")
     assert {row[1] for row in record.rows} == {lsn}
@@ -167,6 +172,12 @@ async def test_tables_of_live_nodes_and_of_a_cluster_that_lost_one(tmp_path: Pat
             cluster, f"SELECT DISTINCT lsn FROM record WHERE log_id = 1 AND lsn = '{format_lsn(last)}'"
         )
         assert (status, out.splitlines()[2:], err) == (0, [format_lsn(last)], "")
+
+        statements = ".format tsv\nSELECT node_id FROM nodes WHERE node_id < :n;\nSELECT count(*) AS n FROM nodes;\n"
+        assert await one_shot(cluster, "-p", "n=2", given=statements) == (0, "node_id\n0\n1\nn\n3\n", "")
+        status, out, err = await one_shot(cluster, given="SELECT 1 AS one;\nSELECT nope FROM nodes;\nSELECT 2;")
+        assert (status, out.split()) == (2, ["one", "---", "1"])
+        assert err.startswith("ldquery: INVALID_PARAM: statement of line 2: no such column: nope")
 
         await cluster.kill(2)
         status, out, err = await one_shot(cluster, "SELECT node_id FROM info ORDER BY 1", "--format", "csv")

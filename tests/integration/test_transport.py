@@ -17,9 +17,9 @@ from logdevice_py.core.ids import InstanceId, LogId, NodeId, PeerId, ShardId
 from logdevice_py.core.lsn import LSN_INVALID, Epoch
 from logdevice_py.protocol.framing import encode_frame
 from logdevice_py.protocol.messages import Append, Hello, Release
-from logdevice_py.runtime.settings import RuntimeSettings
 from logdevice_py.runtime.transport import Transport
 from logdevice_py.shell.introduction import Identity
+from logdevice_py.shell.settings import RuntimeSettings
 
 UUID = b"u" * 16
 HOST = "127.0.0.1"

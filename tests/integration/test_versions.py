@@ -22,9 +22,9 @@ from logdevice_py.protocol.declare import U32, message
 from logdevice_py.protocol.framing import FrameReader
 from logdevice_py.protocol.messages import Ack, Appended, MessageType, Release
 from logdevice_py.protocol.versions import Versions, later_messages
-from logdevice_py.runtime.settings import RuntimeSettings
 from logdevice_py.runtime.transport import Transport
 from logdevice_py.shell.introduction import Identity
+from logdevice_py.shell.settings import RuntimeSettings
 from server.dev.local_cluster import LocalCluster
 from tests.golden.frames import recorded
 from tests.integration.test_client_face import until_tried

@@ -102,3 +102,19 @@ async def test_the_blocking_twin_writes_and_reads_from_another_thread() -> None:
 
         await asyncio.to_thread(script)
         assert [payload for payload in outcome if payload is not None] == [b"first", b"second", b"third", b"fourth"]
+
+
+async def test_several_logs_are_read_as_one_in_the_order_of_time() -> None:
+    async with LocalCluster(nodes=3) as cluster, cluster.client() as client:
+        for number in range(4):
+            await client.append(1 + number % 2, b"%d" % number)
+        until = max(await client.tail_lsn(1), await client.tail_lsn(2))
+        async with client.merged_reader("/logs/1", 2, until=until, by_time=True) as reader:
+            got = [(batch.log, batch.log_group, payload) async for batch in reader for payload in batch.payloads]
+        assert got == [(1 + n % 2, "/logs", b"%d" % n) for n in range(4)]
+
+        def script() -> list[bytes]:
+            with SyncClient(cluster.config_file) as blocking, blocking.merged_reader(1, 2, until=until) as reader:
+                return [payload for batch in reader for payload in batch.payloads]
+
+        assert sorted(await asyncio.to_thread(script)) == [b"0", b"1", b"2", b"3"]

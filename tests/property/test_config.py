@@ -22,7 +22,7 @@ from logdevice_py.config.location import Location, Scope
 from logdevice_py.config.logs import LogTree
 from logdevice_py.config.parse import load_cluster, render_cluster
 from logdevice_py.config.replication import ReplicationProperty
-from logdevice_py.core.batch import Compression
+from logdevice_py.core.compression import Compression
 from logdevice_py.core.ids import NodeId, shard_id
 from logdevice_py.core.status import LogDeviceError, Status
 

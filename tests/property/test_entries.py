@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from client.read.decoding import entry_records, verify_image
-from logdevice_py.core.batch import Compression, constituent_records, decode_batch, encode_batch
+from logdevice_py.core.batch import constituent_records, decode_batch, encode_batch
+from logdevice_py.core.compression import Compression
 from logdevice_py.core.entry import (
     BODY_SIZE_MAX,
     Constituent,
@@ -26,6 +27,7 @@ from logdevice_py.core.entry import (
     encode_body,
     encode_entry,
     header_size,
+    pack_body,
     parse_constituents,
     parse_header,
 )
@@ -57,7 +59,7 @@ def constituents(draw: st.DrawFn) -> Constituent:
 @st.composite
 def entries(draw: st.DrawFn) -> tuple[EntryHeader, bytes, list[Constituent]]:
     parts = draw(st.lists(constituents(), max_size=4))
-    body = encode_body(parts)
+    body = pack_body(encode_body(parts), draw(st.sampled_from(Compression)))
     flags = draw(st.sampled_from([0, int(EntryFlags.WRITTEN_BY_RECOVERY), int(EntryFlags.WRITE_STREAM)]))
     header = EntryHeader(
         LogId(draw(st.integers(1, 2**63 - 1))),
@@ -133,7 +135,34 @@ def test_any_body_is_a_table_or_refused(body: bytes) -> None:
         parts = parse_constituents(body)
     except CorruptEntryError:
         return
-    assert len(encode_body(parts)) == len(body)
+    assert len(encode_body(parts)) == len(body) or body.startswith(b"\xff\xff\xff"), "or it is packed"
+
+
+@given(st.lists(constituents(), max_size=4), st.sampled_from(Compression))
+def test_a_packed_body_is_the_same_constituents_in_fewer_bytes(
+    parts: list[Constituent], compression: Compression
+) -> None:
+    body = encode_body(parts)
+    packed = pack_body(body, compression)
+    assert packed == body or len(packed) < len(body)
+    assert parse_constituents(packed) == parts, "their checksums are those of clients"
+
+
+@settings(max_examples=200)
+@given(st.sampled_from((Compression.LZ4, Compression.ZSTD)), st.integers(0, 2**32 - 1), st.binary(max_size=200))
+def test_a_packed_body_takes_no_more_memory_than_a_body_may_have(
+    compression: Compression, size: int, data: bytes
+) -> None:
+    body = struct.pack(">II", 0xFFFFFF00 + compression, size) + data
+    tracemalloc.start()
+    try:
+        parse_constituents(body)
+    except CorruptEntryError:
+        pass
+    finally:
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert peak <= 2 * BODY_SIZE_MAX
 
 
 @given(RECORDS, st.sampled_from(Compression))

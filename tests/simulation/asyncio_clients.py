@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from client.client import Client
 from client.session import ClientSession
+from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.status import LogDeviceError
 from logdevice_py.core.units import SECOND, Micros
@@ -146,6 +147,11 @@ class AsyncioClient:
     def event(self, handler: Callable[[Micros], None]) -> None:
         """Something that happens to the machines."""
         self._network.event(handler)
+
+    def take_config(self, config: ClusterConfig) -> None:
+        """A newer cluster file."""
+        self._network.set_config_version(config.version)
+        self.event(lambda now: self.session.set_config(config, now))
 
     def kill(self) -> None:
         """The process dies: nothing that it does any more reaches anybody."""

@@ -14,6 +14,7 @@ from concurrent.futures.process import BrokenProcessPool
 
 from tests.simulation import (
     deliberate_client,
+    deliberate_connections,
     deliberate_dirty,
     deliberate_recovery,
     deliberate_requests,
@@ -34,6 +35,7 @@ CATALOGUES = (
     deliberate_recovery,
     deliberate_client,
     deliberate_requests,
+    deliberate_connections,
 )
 """Importing them fills `FAULTS`."""
 SEEDS_MAX = 500

@@ -6,7 +6,6 @@ import copy
 import random
 from typing import TYPE_CHECKING, Final
 
-from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.config.parse import load_cluster
 from logdevice_py.core.ids import LogId, NodeId, ShardId, node_of
 from logdevice_py.core.lsn import Epoch
@@ -172,23 +171,16 @@ def publish(run: Applications, plan: ClusterPlan, most: int, rng: random.Random)
                 cluster.nodes[number] = SimNode(cluster, NodeId(number))
             cluster.nodes[number].start()
     for node in cluster.nodes.values():
-        cluster.scheduler.after(rng.randrange(most + 1), lambda node=node: give_to_node(cluster, node, config))
+        cluster.scheduler.after(rng.randrange(most + 1), lambda node=node: node.take_config(config))
     for client in cluster.clients:
         cluster.scheduler.after(
             rng.randrange(most + 1),
-            lambda client=client: client.event(lambda now: client.session.set_config(config, now)),
+            lambda client=client: client.take_config(config),
         )
 
 
 def _end(cluster: SimMachines, node: SimNode, most: int, rng: random.Random) -> None:
     """End a process that nobody needs any more; it may learn before that it is not in the file."""
     if rng.random() < 0.5:
-        cluster.scheduler.after(rng.randrange(most + 1), lambda: give_to_node(cluster, node, cluster.config))
+        cluster.scheduler.after(rng.randrange(most + 1), lambda: node.take_config(cluster.config))
     cluster.scheduler.after(most, lambda: node.crash(machine=True))
-
-
-def give_to_node(cluster: SimMachines, node: SimNode, config: ClusterConfig) -> None:
-    """Hand a cluster file to a node that runs; one that starts later, or stands still, takes the newest by itself."""
-    root, paused = node.root, node.state is SimNodeState.PAUSED
-    if node.process is not None and root is not None:
-        node.process.event(lambda now: root.on_config(cluster.config if paused else config, now))

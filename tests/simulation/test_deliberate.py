@@ -19,9 +19,11 @@ SEEDS_MAX = 40
 QUICK = (
     "acknowledged_one_store_early",
     "bridge_forgotten",
+    "clients_share_a_number",
     "copyset_one_short",
     "doubtful_frame_repeated",
     "epochs_without_end",
+    "introduction_not_awaited",
     "lng_too_high",
     "missing_is_hole",
     "never_clean",

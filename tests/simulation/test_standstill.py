@@ -66,6 +66,8 @@ def _scenario(monkeypatch: pytest.MonkeyPatch) -> None:
             trim_interval=0,
             epoch_interval=0,
             config_interval=0,
+            removal_interval=0,
+            move_interval=0,
         )
 
     monkeypatch.setattr(run, "draw", drawn)

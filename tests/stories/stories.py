@@ -302,9 +302,8 @@ def _bad_frame(seed: int) -> StoryStage:
     sequencer = stage.sequencer
     stage.cluster.network.add_link_fault(client.address, sequencer.id, fault)
     one = stage.append(client, "pear")
-    stage.run(MILLISECOND)
-    stage.cluster.network.remove_link_fault(client.address, sequencer.id, fault)
     stage.run_until("it", lambda: one.ended)
+    stage.cluster.network.remove_link_fault(client.address, sequencer.id, fault)
     stage.appended(client, "plum")
     stage.end()
     stage.names["sequencer"] = sequencer.name

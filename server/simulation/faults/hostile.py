@@ -6,12 +6,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
 
-from logdevice_py.core.ids import LogId, NodeId, node_of
+from logdevice_py.core.ids import InstanceId, LogId, NodeId, node_of
 from logdevice_py.core.lsn import LSN_INVALID, LSN_MAX, LSN_OLDEST, Lsn
-from logdevice_py.core.status import ProtocolError
+from logdevice_py.core.status import ProtocolError, Status
 from logdevice_py.core.units import MILLISECOND
 from logdevice_py.protocol.framing import FrameReader, encode_frame
-from logdevice_py.protocol.messages import ShardGap, Start, Started, StartFlags
+from logdevice_py.protocol.messages import Ack, ShardGap, Start, Started, StartFlags
+from logdevice_py.shell.introduction import Identity, Introduction
+from logdevice_py.shell.settings import RuntimeSettings
 from logdevice_py.simulation.connection import End
 from server.simulation.faults.attacks import ATTACKS, Attack, Outsider
 from server.simulation.faults.catalog import FaultInstance, fault
@@ -37,6 +39,8 @@ class SimHostilePeer:
         self._address = HOSTILE_ADDRESS - it.index
         self._ends: dict[tuple[NodeId, bool], End] = {}
         """Connections, by the node that was dialled and whether this peer introduced itself as a node."""
+        self._then: dict[End, list[Callable[[End], None]]] = {}
+        """What to do once a connection's introduction is answered."""
         self._readers: dict[End, FrameReader] = {}
         self.knows = Outsider(it.rng, it.cluster.config, sorted(it.logs))
 
@@ -65,17 +69,27 @@ class SimHostilePeer:
         """Do something with a connection to a node; nothing when there is none to be had."""
         end = self._ends.get((node, as_node))
         if end is not None and not end.broken:
-            then(end)
+            waiting = self._then.get(end)
+            if waiting is None:
+                then(end)
+            else:
+                waiting.append(then)
             return
 
         def outcome(end: End | None, refused: bool) -> None:
             if end is not None:
                 self._ends[node, as_node] = end
-                then(end)
+                self._then[end] = [then]
+                introduced_as = self._introduced_as if as_node else None
+                self._put(end, self._introduction(introduced_as).hello(node))
 
-        self._it.cluster.network.dial(
-            self._address, node, outcome, introduced_as=self._introduced_as if as_node else None
-        )
+        self._it.cluster.network.dial(self._address, node, outcome)
+
+    def _introduction(self, node: NodeId | None) -> Introduction:
+        config = self.knows.config
+        number = NodeId(-1) if node is None else node
+        identity = Identity(config.name, config.uuid, number, InstanceId(1), config.version)
+        return Introduction(identity, lambda node: True, RuntimeSettings(), lambda version: None)
 
     def _send(self, end: End, message: Any) -> None:
         it = self._it
@@ -98,6 +112,12 @@ class SimHostilePeer:
                     self._put(end, _start(log, shard, LSN_OLDEST, 1, 0))
 
     def _on_message(self, end: End, message: Any) -> None:
+        if type(message) is Ack:
+            waiting = self._then.pop(end, [])
+            if message.status is Status.OK:
+                for then in waiting:
+                    then(end)
+            return
         knows = self.knows
         knows.heard.append(message)
         if type(message) in (Started, ShardGap):
@@ -110,14 +130,14 @@ class SimHostilePeer:
 
     # Listener
 
-    def accepted(self, end: End, dialler: int) -> None:
+    def accepted(self, end: End) -> None:
         """Nobody knows its address."""
 
     def received(self, end: End, data: bytes) -> None:
         """See `Listener`."""
         reader = self._readers.get(end)
         if reader is None:
-            reader = self._readers[end] = self._it.cluster.network.reader()
+            reader = self._readers[end] = self._it.cluster.network.reader(dialled=True)
         with suppress(ProtocolError):  # the network may damage what it reads, too
             for message in reader.feed(data):
                 self._on_message(end, message)
@@ -125,6 +145,7 @@ class SimHostilePeer:
     def lost(self, end: End) -> None:
         """See `Listener`."""
         self._readers.pop(end, None)
+        self._then.pop(end, None)
 
     def congested(self, end: End, congested: bool) -> None:
         """It sends little."""

@@ -189,6 +189,8 @@ def test_completion_offers_public_names_only() -> None:
                 "config",
                 "is_open",
                 "log_id",
+                "log_ids",
+                "merged_reader",
                 "name",
                 "reach",
                 "reader",

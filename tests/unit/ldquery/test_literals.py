@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from ldquery.literals import replace_lsns, tokens
+from ldquery.literals import parse_parameter, replace_lsns, tokens
 from logdevice_py.core.lsn import compose_lsn
 from logdevice_py.core.status import LogDeviceError, Status
 
@@ -69,3 +69,30 @@ def test_a_quote_that_is_never_closed_takes_the_rest_at_once(quote: str) -> None
     """To look for its end again behind each further one takes seconds for 60 KB."""
     rest = quote + "x" * 60_000 + ("[" * 5_000 if quote == "[" else "")
     assert list(tokens("SELECT " + rest))[-1] == ("open", rest)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("a=7", 7),
+        ("a=-7", -7),
+        ("a=0.5", 0.5),
+        ("a=1e3", 1000.0),
+        ("a=e3n17", "e3n17"),
+        ("a=", ""),
+        ("a=b=c", "b=c"),
+        ("a='7'", "7"),
+        ("a='it''s'", "it's"),
+        ("a='", "'"),
+        ("a=nan", "nan"),
+    ],
+)
+def test_values_of_parameters_are_numbers_where_they_look_like_it(text: str, value: object) -> None:
+    name, found = parse_parameter(text)
+    assert (name, found, type(found)) == ("a", value, type(value))
+
+
+@pytest.mark.parametrize("text", ["a", "=7", "7=7", "a b=1", ":a=1"])
+def test_what_has_no_name_is_no_parameter(text: str) -> None:
+    with pytest.raises(ValueError, match="write NAME=VALUE"):
+        parse_parameter(text)

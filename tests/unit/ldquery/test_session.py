@@ -127,3 +127,31 @@ def test_a_statement_that_does_not_end_can_be_interrupted(session: LDQuery) -> N
 def test_a_name_that_does_not_exist_is_answered_with_those_that_do(session: LDQuery, sql: str, told: str) -> None:
     with pytest.raises(LogDeviceError, match=re.escape(told)):
         session.query(sql)
+
+
+def test_parameters_stand_for_values(session: LDQuery) -> None:
+    sql = "SELECT node_id FROM nodes WHERE node_id = :node AND location = @where AND $node > 0"
+    assert session.query(sql, {"node": 3, "where": "rack2", "unused": 1}).rows == [(3,)]
+    assert session.query("SELECT :lsn = 'e3n17'", {"lsn": "e3n17"}).rows == [(1,)], "a text of that form is the LSN"
+    assert session.query(
+        'SELECT :a, :b, :c, \':d\', "a:d" FROM (SELECT 5 AS "a:d") -- :e', {"a": None, "b": b"\xff", "c": 0.5}
+    ).rows == [(None, b"\xff", 0.5, ":d", 5)]
+
+
+@pytest.mark.parametrize(
+    ("sql", "parameters", "reason"),
+    [
+        ("SELECT :log", {}, "parameter log has no value: give -p log=VALUE"),
+        ("SELECT ?", {}, "parameters have names"),
+        ("SELECT :n", {"n": 1 << 63}, "64 bits"),
+        ("SELECT :n", {"n": [1]}, "SQL has no list"),
+        ("SELECT :n", {"n": "e9999999999n1"}, "e9999999999n1"),
+        ("SELECT :n", {"n": "\udcff"}, "no text in UTF-8"),
+    ],
+)
+def test_parameters_that_are_none_are_refused(
+    session: LDQuery, sql: str, parameters: dict[str, object], reason: str
+) -> None:
+    with pytest.raises(LogDeviceError, match=re.escape(reason)) as refused:
+        session.query(sql, parameters)  # type: ignore[arg-type]
+    assert refused.value.status is Status.INVALID_PARAM

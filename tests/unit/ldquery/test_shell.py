@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,11 +10,15 @@ from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
 
 from client.node_tables import NodeFailure
+from ldquery.completion import SqlCompleter, SqlHighlighter
+from ldquery.interpreter import CommandError, Interpreter, Presentation
 from ldquery.session import QueryResult
-from ldquery.shell import QueryShell, SqlCompleter, SqlHighlighter, is_complete
+from ldquery.shell import QueryShell
+from ldquery.statements import Piece, is_complete, pieces
 from logdevice_py.core.ids import NodeId
 from logdevice_py.core.lsn import compose_lsn
 from logdevice_py.core.status import LogDeviceError, Status
+from logdevice_py.tables.catalog import TABLES
 from logdevice_py.tables.declare import ColumnKind
 
 
@@ -22,10 +28,12 @@ class ScriptedSession:
     def __init__(self, error: LogDeviceError | None = None) -> None:
         self.full = False
         self.asked: list[str] = []
+        self.given: list[dict[str, Any]] = []
         self._error = error
 
-    def query(self, sql: str) -> QueryResult:
+    def query(self, sql: str, parameters: Mapping[str, Any]) -> QueryResult:
         self.asked.append(sql)
+        self.given.append(dict(parameters))
         if self._error is not None:
             raise self._error
         failure = NodeFailure(NodeId(3), "sequencers", Status.TIMEDOUT, "no answer within 5.0 s")
@@ -33,7 +41,11 @@ class ScriptedSession:
 
 
 def shell(session: Any) -> QueryShell:
-    return QueryShell(session, "table", None)
+    return QueryShell(Interpreter(session, Presentation(), at_terminal=True))
+
+
+def piped(session: Any, form: str = "table") -> Interpreter:
+    return Interpreter(session, Presentation(form))
 
 
 def completions(text: str) -> set[str]:
@@ -46,12 +58,12 @@ def test_rows_and_missing_nodes_are_shown(capsys: pytest.CaptureFixture[str]) ->
     out, err = capsys.readouterr()
     assert "e3n17" in out
     assert "N3: sequencers: TIMEDOUT" in err
-    assert session.asked == ["SELECT lsn FROM sequencers;"]
+    assert session.asked == ["SELECT lsn FROM sequencers"]
 
 
 def test_the_format_changes_what_statements_print(capsys: pytest.CaptureFixture[str]) -> None:
     running = shell(ScriptedSession())
-    running.handle(".output csv")
+    running.handle(".format csv")
     running.handle("SELECT 1;")
     assert capsys.readouterr().out == f"lsn\n{int(compose_lsn(3, 17))}\n"
 
@@ -60,7 +72,9 @@ def test_the_format_changes_what_statements_print(capsys: pytest.CaptureFixture[
     ("text", "told"),
     [
         (".nope", "no such command"),
-        (".output xml", "one of table"),
+        (".format xml", "one of table"),
+        (".param 7", "no parameter"),
+        (".output /nowhere/at/all", "/nowhere/at/all: No such file"),
         (".schema nope", "give a table"),
         (".full maybe", "on or off"),
         (".watch often SELECT 1", "give seconds"),
@@ -94,7 +108,7 @@ def test_a_statement_is_watched_until_that_is_interrupted(
         if len(slept) == 3:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("ldquery.shell.time.sleep", sleep)
+    monkeypatch.setattr("ldquery.interpreter.time.sleep", sleep)
     session = ScriptedSession()
     shell(session).handle(".watch 0.5 SELECT 1;")
     assert (session.asked, slept) == (["SELECT 1"] * 3, [0.5] * 3)
@@ -116,9 +130,9 @@ def test_what_is_longer_than_the_terminal_goes_through_a_pager(
     columns: int, lines: int, command: str, pages: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paged: list[str] = []
-    monkeypatch.setattr("ldquery.shell.shutil.get_terminal_size", lambda: os.terminal_size((columns, lines)))
-    monkeypatch.setattr("ldquery.shell.shutil.which", lambda name: f"/bin/{name}")
-    monkeypatch.setattr("ldquery.shell.subprocess.run", lambda words, **_: paged.append(words[1]))
+    monkeypatch.setattr("ldquery.interpreter.shutil.get_terminal_size", lambda: os.terminal_size((columns, lines)))
+    monkeypatch.setattr("ldquery.interpreter.shutil.which", lambda name: f"/bin/{name}")
+    monkeypatch.setattr("ldquery.interpreter.subprocess.run", lambda words, **_: paged.append(words[1]))
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
     shell(ScriptedSession()).handle(command)
     assert paged == pages
@@ -140,7 +154,8 @@ def test_highlighting_keeps_the_text_of_every_line() -> None:
 
 def test_commands_and_their_arguments_are_completed() -> None:
     assert completions(".sc") == {".schema"}
-    assert completions(".output c") == {"csv"}
+    assert completions(".format c") == {"csv"}
+    assert completions("\\d sequ") == {"sequencers"}
     assert "sequencers" in completions(".schema seq")
 
 
@@ -152,11 +167,104 @@ def test_psql_commands_list_tables_and_columns_and_switch_to_lines(capsys: pytes
     assert "Constrain log_id and lsn." in capsys.readouterr().out
     running.handle("\\x")
     running.handle("SELECT 1;")
-    assert "lsn = e3n17" in capsys.readouterr().out
+    assert "lsn | e3n17" in capsys.readouterr().out
     running.handle("\\x")
-    assert capsys.readouterr().out == "output: table\n"
+    assert capsys.readouterr().out == "format: table\n"
 
 
 @pytest.mark.parametrize("text", ["exit", "quit", "help", "\\d", "\\x"])
 def test_words_without_a_semicolon_end_the_input(text: str) -> None:
     assert is_complete(text)
+
+
+def test_columns_after_an_alias_are_those_of_its_table() -> None:
+    before, after = "SELECT s.last_rel", " FROM sequencers AS s JOIN nodes n USING (node_id)"
+    found = {
+        each.text for each in SqlCompleter().get_completions(Document(before + after, len(before)), CompleteEvent())
+    }
+    assert found == {"last_released"}
+    columns = {column.name for column in TABLES["nodes"].columns}
+    assert completions("SELECT * FROM sequencers s, nodes n WHERE n.") == columns
+    assert completions("SELECT * FROM nodes WHERE nodes.") == columns
+    assert completions("SELECT * FROM nodes n WHERE x.") == set()
+    assert "seqs" in completions("SELECT * FROM sequencers AS seqs WHERE seq")
+
+
+def test_tables_are_offered_where_one_must_follow_and_nothing_within_texts() -> None:
+    assert completions("SELECT * FROM ") == set(TABLES)
+    assert completions("SELECT * FROM nodes JOIN ") == set(TABLES)
+    assert completions("SELECT * FROM nodes WHERE ") == set()
+    assert completions("SELECT 'sequ") == set()
+    assert completions("SELECT 1 -- sequ") == set()
+
+
+def test_only_the_statement_at_the_cursor_counts() -> None:
+    assert "last_released" not in completions("SELECT * FROM sequencers; SELECT last_")
+
+
+def test_names_of_files_are_completed(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").touch()
+    assert completions(f".output {tmp_path}/ro") == {"ws.csv"}
+
+
+def test_pieces_are_statements_and_commands_with_their_lines() -> None:
+    text = "SELECT 1; -- ; 'no\n/* ; */ SELECT ';',\n 2 ;.tables\n\\d nodes\nquit\nselect 3 -- the end;\n"
+    assert list(pieces(text)) == [
+        Piece("SELECT 1", 1),
+        Piece("SELECT ';',\n 2", 2),
+        Piece(".tables", 3),
+        Piece("\\d nodes", 4),
+        Piece(".quit", 5),
+        Piece("select 3 -- the end;", 6),
+    ]
+    assert list(pieces(" ;; -- nothing\n")) == []
+
+
+def test_statements_of_a_pipe_run_in_order_until_one_fails(capsys: pytest.CaptureFixture[str]) -> None:
+    session = ScriptedSession()
+    assert piped(session, "csv").run("SELECT 1;\nSELECT 2") == 4, "a node did not answer"
+    assert session.asked == ["SELECT 1", "SELECT 2"]
+    assert capsys.readouterr().out == f"lsn\n{int(compose_lsn(3, 17))}\n" * 2
+    with pytest.raises(CommandError, match=r"line 2: \.nope: no such command"):
+        piped(session).run("SELECT 3;\n.nope\nSELECT 4;")
+    assert session.asked[2:] == ["SELECT 3"]
+    with pytest.raises(LogDeviceError, match="INVALID_PARAM: statement of line 3: what is it"):
+        piped(ScriptedSession(LogDeviceError(Status.INVALID_PARAM, "what is it"))).run(".full on\n\nSELECT 1;")
+
+
+def test_a_pipe_may_say_that_it_ends() -> None:
+    session = ScriptedSession()
+    assert piped(session).run("SELECT 1; .quit\nSELECT 2;") == 4
+    assert session.asked == ["SELECT 1"]
+
+
+def test_results_go_into_a_file_until_that_is_taken_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "rows.csv"
+    file.write_text("what was there before")
+    running = shell(ScriptedSession())
+    for text in (".format csv", f".output {file}", "SELECT 1;", "SELECT 1;"):
+        running.handle(text)
+    assert file.read_text() == f"lsn\n{int(compose_lsn(3, 17))}\n" * 2
+    assert capsys.readouterr().out.count(f"(1 row in {file}; ") == 2
+    running.handle(".output")
+    running.handle("SELECT 1;")
+    assert capsys.readouterr().out.startswith("lsn\n")
+
+
+def test_parameters_are_given_to_every_statement(capsys: pytest.CaptureFixture[str]) -> None:
+    session = ScriptedSession()
+    running = shell(session)
+    running.handle(".param log=7")
+    running.handle(".param name='a b'")
+    running.handle("SELECT :log; SELECT :name;")
+    assert session.given == [{"log": 7, "name": "a b"}] * 2
+    capsys.readouterr()
+    running.handle(".param")
+    assert capsys.readouterr().out == "log = 7\nname = 'a b'\n"
+
+
+def test_texts_of_tables_fit_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    shell(ScriptedSession()).handle(".tables")
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == len(TABLES)
+    assert [line for line in lines if len(line) > 100 or not line.endswith(".")] == []

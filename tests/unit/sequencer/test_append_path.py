@@ -6,8 +6,9 @@ import pytest
 from google_crc32c import value as crc32c
 
 from logdevice_py.config.attributes import Durability
-from logdevice_py.core.batch import Compression, encode_batch
-from logdevice_py.core.entry import EntryFlags, parse_header
+from logdevice_py.core.batch import encode_batch
+from logdevice_py.core.compression import Compression
+from logdevice_py.core.entry import EntryFlags, check_body, encode_body, parse_header
 from logdevice_py.core.ids import LOG_ID_MAX, LogId, NodeId, PeerId, metadata_log_of
 from logdevice_py.core.lsn import LSN_MAX, Epoch, Esn, Lsn, compose_lsn
 from logdevice_py.core.machine import Outbox, Send
@@ -15,7 +16,7 @@ from logdevice_py.core.status import Status
 from logdevice_py.core.units import Timestamp
 from logdevice_py.protocol.framing import encode_frame
 from logdevice_py.protocol.messages import Appended, AppendedFlags, AppendFlags, Store, StoreFlags
-from sequencer.batching import is_batched, split
+from sequencer.batching import compression_of, is_batched, split
 from sequencer.frames import Answers, Frame, SplitAppend
 from sequencer.metrics import SequencerMetrics
 from sequencer.recovery.result import EpochContents
@@ -133,6 +134,35 @@ class TestBatchingOfATurn:
         assert attributes is not None
         assert is_batched(LOG, attributes)
         assert not is_batched(LOG_ID_MAX, attributes)
+
+
+class TestPacking:
+    def test_entries_are_packed_with_the_checksums_of_clients_inside(self) -> None:
+        world = active(config=make_config(batching_compression=Compression.ZSTD))
+        payload = b"what compresses well, " * 50
+        requests = [world.append(payload) for _ in range(3)]
+        world.run()
+        lsn = world.answer_to(requests[0]).lsn
+        header, parts = world.entries()[lsn]
+        assert [(part.payload, part.crc) for part in parts] == [(payload, crc32c(payload))] * 3
+        assert header.body_length < len(payload)
+        check_body(next(store.image for store in world.stores if store.lsn == lsn), header)
+        assert [world.answer_to(request).batch_offset for request in requests] == [0, 1, 2]
+
+    def test_nothing_is_packed_that_clients_packed_or_by_default(self) -> None:
+        packed = encode_batch([b"x" * 500] * 10, Compression.LZ4)
+        for compression, payload in ((Compression.ZSTD, packed), (Compression.NONE, encode_batch([b"x" * 500] * 10))):
+            world = active(config=make_config(batching_compression=compression))
+            request = world.append(payload, flags=BATCH, records=10)
+            world.run()
+            header, parts = world.entries()[world.answer_to(request).lsn]
+            assert header.body_length == len(encode_body(parts)), compression
+
+    def test_internal_logs_are_never_packed(self) -> None:
+        attributes = make_config(batching_compression=Compression.ZSTD).log(LOG)
+        assert attributes is not None
+        assert compression_of(LOG, attributes) is Compression.ZSTD
+        assert compression_of(LOG_ID_MAX, attributes) is Compression.NONE
 
 
 class TestTimedBatching:

@@ -9,11 +9,12 @@ from google_crc32c import value as crc32c
 
 from logdevice_py.config.attributes import LogAttributes
 from logdevice_py.config.replication import ReplicationProperty
-from logdevice_py.core.batch import Compression, encode_batch, unpacked_size
+from logdevice_py.core.batch import encode_batch, unpacked_size
+from logdevice_py.core.compression import Compression
 from logdevice_py.core.entry import BODY_SIZE_MAX, ConstituentFlags
 from logdevice_py.core.ids import PeerId
 from logdevice_py.core.record_keys import encode_keys
-from sequencer.batching import UNPACKED_MAX, OpenEntry
+from sequencer.batching import UNPACKED_MAX, OpenEntry, is_worth_packing
 from sequencer.frames import Frame
 
 BATCH, KEYS = int(ConstituentFlags.BATCH), int(ConstituentFlags.KEYS)
@@ -48,3 +49,13 @@ def test_what_a_constituent_takes_unpacked_is_read_from_its_head() -> None:
     assert unpacked_size(struct.pack(">BI", 2, 1000) + b"x", BATCH) == 1000
     beyond = struct.pack(">BI", 2, BODY_SIZE_MAX + 1)
     assert unpacked_size(beyond, BATCH) == len(beyond), "nobody unpacks it"
+
+
+def test_what_clients_packed_is_not_packed_again() -> None:
+    records = [b"a record like any other"] * 100
+    loose, packed = frame(encode_batch(records)), frame(encode_batch(records, Compression.LZ4))
+    assert is_worth_packing([loose])
+    assert is_worth_packing([frame(b"one record", 0)])
+    assert is_worth_packing([loose, packed]), "most of the bytes are loose"
+    assert not is_worth_packing([packed])
+    assert not is_worth_packing([packed, frame(b"small", 0)])

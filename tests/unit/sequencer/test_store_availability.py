@@ -235,6 +235,8 @@ class TestRefusal:
         bench.shards.on_cluster_state()
         assert bench.shards.refusal([A, B]) is Status.DISABLED
         assert bench.shards.refusal([A, C]) is Status.UNROUTABLE
+        assert bench.shards.refusal([B, B, B, C, C]) is Status.DISABLED
+        assert bench.shards.refusal([B, B, C, C, C]) is Status.UNROUTABLE
 
     def test_shards_that_are_available_do_not_count(self, bench: Bench) -> None:
         assert bench.shards.refusal([A, B, C]) is Status.UNROUTABLE

@@ -76,7 +76,7 @@ def test_json_on_a_terminal_is_safe_too() -> None:
 def test_data_loss_is_reported_and_changes_the_exit_status() -> None:
     shown = Printed()
     assert shown.printer.status == EXIT_OK
-    shown.printer.print_gap(Gap(GapKind.DATALOSS, LSN(5), LSN(6)))
+    shown.printer.print_gap(LogId(7), Gap(GapKind.DATALOSS, LSN(5), LSN(6)))
     assert shown.printer.status == EXIT_DATA_LOSS
     assert shown.err.getvalue() == "ldcat: data loss: e0n5 to e0n6\n"
 
@@ -92,8 +92,19 @@ def test_corrupt_records_are_named_and_change_the_exit_status() -> None:
 @pytest.mark.parametrize(("verbose", "text"), [(False, ""), (True, "ldcat: bridge: e0n5 to e0n6\n")])
 def test_gaps_that_nobody_misses_are_shown_on_request(verbose: bool, text: str) -> None:
     shown = Printed(verbose=verbose)
-    shown.printer.print_gap(Gap(GapKind.BRIDGE, LSN(5), LSN(6)))
+    shown.printer.print_gap(LogId(7), Gap(GapKind.BRIDGE, LSN(5), LSN(6)))
     assert shown.err.getvalue() == text
+
+
+def test_what_is_said_of_one_of_several_logs_names_it() -> None:
+    shown = Printed()
+    shown.printer.names_logs = True
+    shown.printer.print_gap(LogId(8), Gap(GapKind.TRIM, LSN(5), LSN(6)))
+    shown.printer.print_batch(batch_of(None))
+    assert shown.err.getvalue().splitlines() == [
+        "ldcat: log 8: trimmed: e0n5 to e0n6",
+        "ldcat: log 7: e1n5 offset 0: the record was appended damaged",
+    ]
 
 
 def test_timestamps_out_of_the_calendar_are_numbers() -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from client.cli import cat, tail
-from client.cli.tail import _last
+from client.cli.tail import _last, last_of_all
 from client.read.items import RecordBatch, RecordRun
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.units import Timestamp
@@ -24,6 +24,22 @@ def test_the_last_records_of_two_batches_keep_their_positions() -> None:
 
 def test_fewer_records_than_asked_for_are_kept_whole() -> None:
     assert _last(batch_of(1, b"a"), batch_of(2, b"b"), 10).payloads == [b"a", b"b"]
+
+
+def test_the_last_records_of_several_logs_are_chosen_by_time() -> None:
+    batches = []
+    for log, times in ((7, [10, 30]), (8, [20, 40])):
+        batch = RecordBatch(LogId(log))
+        for time in times:
+            batch.add_records([b"%d a" % time, b"%d b" % time], RecordRun(time, Timestamp(time), 0, 2))
+        batches.append(batch)
+    last = last_of_all(batches, 5)
+    assert [(batch.log, batch.payloads) for batch in last] == [
+        (8, [b"20 b"]),
+        (7, [b"30 a", b"30 b"]),
+        (8, [b"40 a", b"40 b"]),
+    ]
+    assert last_of_all(batches, 0) == []
 
 
 @pytest.mark.parametrize("program", [cat, tail])

@@ -4,7 +4,8 @@ import pytest
 from google_crc32c import value as crc32c
 
 from client.read.decoding import entry_records, rank_of, verify_image
-from logdevice_py.core.batch import Compression, encode_batch
+from logdevice_py.core.batch import encode_batch
+from logdevice_py.core.compression import Compression
 from logdevice_py.core.entry import Constituent, ConstituentFlags, EntryFlags, EntryHeader, encode_body, encode_entry
 from logdevice_py.core.lsn import Esn, Lsn
 from logdevice_py.core.status import CorruptEntryError

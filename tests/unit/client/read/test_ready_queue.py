@@ -7,7 +7,8 @@ from client.read.metrics import ReadMetrics
 from client.read.read_buffer import Buffered
 from client.read.ready_queue import GAPS_MAX, TAKEN_BYTES_MAX, ReadyQueue
 from client.read.sender_state import Sender
-from logdevice_py.core.batch import Compression, encode_batch
+from logdevice_py.core.batch import encode_batch
+from logdevice_py.core.compression import Compression
 from logdevice_py.core.entry import Constituent, ConstituentFlags, EntryHeader, encode_body, encode_entry
 from logdevice_py.core.ids import Generation, LogId, NodeId, shard_id
 from logdevice_py.core.lsn import LSN, Esn, compose_lsn

@@ -9,7 +9,8 @@ from client.read.read_set import ReadRequest
 from client.read.settings import ReadSettings
 from client.write.finder import FoundFrames, StoredFrames
 from client.write.frame_reader import FrameListing, StreamFrameReader, _Search
-from logdevice_py.core.batch import Compression, encode_batch
+from logdevice_py.core.batch import encode_batch
+from logdevice_py.core.compression import Compression
 from logdevice_py.core.entry import (
     Constituent,
     ConstituentFlags,

@@ -93,6 +93,22 @@ def test_a_wiped_node_and_what_is_short_of_its_copies_are_told(rebuilding: bool)
     assert health.exit_status == EXIT_UNHEALTHY
 
 
+def test_the_summary_counts_logs_and_names_shards() -> None:
+    cluster = Cluster()
+    none = "short of copies: 0 logs; records may be gone: 0 logs; generations above 1: none; rebuildings: none; drains: none"
+    assert cluster.judged().summary() == none
+    cluster.wipe(1)
+    cluster.is_short(7, "N1:S0=1")
+    cluster.is_short(7, "N1:S0=1")
+    cluster.is_short(8, "N1:S0=1, N2:S0=1", state="GONE", first=None)
+    for shard, mode in (("N1:S0", "RESTORE"), ("N2:S0", "RELOCATE")):
+        row = {"mode": mode, "status": "rebuilding", "authoritative_status": "UNDERREPLICATION", "donors_left": ""}
+        cluster.add("shard_rebuildings", 0, rebuilding_shard=shard, version=5, **row)
+    assert cluster.judged().summary() == (
+        "short of copies: 1 logs; records may be gone: 1 logs; generations above 1: N1:S0 (2); rebuildings: N1:S0; drains: N2:S0"
+    )
+
+
 def test_a_later_generation_alone_is_no_trouble() -> None:
     cluster = Cluster()
     cluster.wipe(1)

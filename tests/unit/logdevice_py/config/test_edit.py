@@ -48,7 +48,7 @@ def test_an_attribute_is_changed_where_it_stands_and_keeps_its_comment() -> None
     edit.update("/team/audit", None, attributes("backlog_us=30d"), ("batching_compression",))
     assert changed(EXAMPLE, edit.finish()) == (
         ["version = 1", 'backlog_us = "0us"                              # for ever', 'batching_compression = "zstd"'],
-        ["version = 2", 'backlog_us = "30d"  # for ever'],
+        ["version = 2", 'backlog_us = "30d"                              # for ever'],
     )
 
 
@@ -103,34 +103,126 @@ def test_a_name_that_was_probably_meant_is_suggested() -> None:
     with pytest.raises(LogDeviceError, match="did you mean /team/clicks") as refused:
         LogTreeEdit(EXAMPLE).delete("/team/click")
     assert refused.value.status is Status.NOTFOUND
-    with pytest.raises(ValueError, match="did you mean backlog_us"):
-        attribute("backlog")
+    with pytest.raises(ValueError, match=r"did you mean backlog\?"):
+        attribute("backlogs")
     for text in ("backlog_us", "backlog_us=soon", "backlog_us=5", "durability=maybe", "ids=3"):
         with pytest.raises(ValueError, match=r".+"):
             parse_assignment(text)
 
 
-AUDIT = '[logs."/team/audit"]\nids = 100\n'
-START = EXAMPLE.split('backlog_us = "0us"')[0]
-
-
-def with_more_logs(text: str) -> str:
+def test_durations_are_named_with_or_without_their_unit() -> None:
+    assert parse_assignment("backlog=2d") == parse_assignment("backlog_us=2d")
+    text = EXAMPLE.replace('backlog_us = "7d"', 'backlog = "7d"')
+    assert load_cluster(text) == load_cluster(EXAMPLE)
     edit = LogTreeEdit(text)
-    edit.update("/team/audit", (100, 103), {}, ())
-    return edit.finish()
+    edit.update("/team", None, attributes("backlog=8d"), ())
+    assert 'backlog = "8d"' in edit.finish()
+    edit = LogTreeEdit(text)
+    edit.update("/team", None, {}, ("backlog_us",))
+    assert load_cluster(edit.finish()).logs.directories["/team"] == {}
+    with pytest.raises(LogDeviceError, match="is there twice, also as backlog_us"):
+        load_cluster(EXAMPLE.replace('backlog_us = "7d"', 'backlog_us = "7d"\nbacklog = "7d"'))
 
 
-@pytest.mark.parametrize("written", ['[logs]\n"/team/audit".ids = 100\n', f"{AUDIT[:-4]}[\n100,\n100]\n"])
-def test_a_file_that_is_written_in_a_way_that_is_not_understood_is_refused(written: str) -> None:
-    text = START.replace(AUDIT, written)
+HEAD, _, TREE = EXAMPLE.partition("# A directory: its")
+TREE = f"# A directory: its{TREE}"
+AFTER = '\n# after\n[settings.sequencer]\ngraylist_us = "3s"  # three\n'
+STYLES = {
+    "a table each": TREE + AFTER,
+    "inline tables": """[logs] # all
+"/team" = { backlog_us = "7d" } # a directory
+# the clicks
+"/team/clicks" = { ids = "1..8" }  # eight
+"/team/audit" = { ids = 100, backlog_us = "0us", batching_compression = "zstd" }
+"""
+    + AFTER,
+    "dotted keys": """[logs]
+"/team".backlog_us = "7d"
+"/team/clicks".ids = "1..8"
+"/team/audit".ids = 100
+"/team/audit".backlog_us = "0us" # for ever
+"/team/audit".batching_compression = "zstd"
+"""
+    + AFTER,
+    "between others": f"""[logs.'/team']
+backlog_us = "7d"
+{AFTER}
+[logs."/team/clicks"]
+  "ids" = "1..8"
+[settings.recovery]
+[ logs . "/team/audit" ] # a table
+ids = [
+  100,
+  100,
+]
+backlog_us = "0us"
+batching_compression = "zstd\"""",
+}
+
+
+@pytest.fixture(params=STYLES)
+def styled(request: pytest.FixtureRequest) -> str:
+    """The example, whose log tree is written in one of many ways."""
+    text = HEAD + STYLES[request.param]
+    assert load_cluster(text).logs == load_cluster(EXAMPLE).logs
+    return text
+
+
+def comments(text: str) -> list[str]:
+    return [line[line.index("#") :] for line in text.splitlines() if "#" in line]
+
+
+def test_every_change_is_possible_in_every_style_and_keeps_all_comments(styled: str) -> None:
+    edit = LogTreeEdit(styled)
+    edit.create("/team/orders", (200, 207), attributes("replicate=node:2"))
+    edit.create("/other", None, attributes("backlog_us=1d"))
+    edit.update("/team/audit", None, attributes("backlog_us=30d", "nodeset_size=4"), ("batching_compression",))
+    edit.update("/team/clicks", (1, 16), attributes("nodeset_size=5"), ())
+    text = edit.finish()
+    assert comments(text) == comments(styled)
+    assert "# after\n[settings.sequencer]" in text
+    logs = load_cluster(text).logs
+    assert [(group.path, group.lo, group.hi, dict(group.overrides)) for group in logs.groups] == [
+        ("/team/clicks", 1, 16, {"nodeset_size": 5}),
+        ("/team/audit", 100, 100, attributes("backlog_us=30d", "nodeset_size=4")),
+        ("/team/orders", 200, 207, attributes("replicate=node:2")),
+    ]
+    edit = LogTreeEdit(text)
+    for path in ("/team/clicks", "/team/orders", "/team", "/other"):
+        edit.delete(path)
+    text = edit.finish()
+    assert "# after\n[settings.sequencer]" in text
+    assert [group.path for group in load_cluster(text).logs.groups] == ["/team/audit"]
+
+
+def test_what_stands_between_two_tables_belongs_to_the_second() -> None:
+    text = HEAD + TREE + AFTER
+    edit = LogTreeEdit(text)
+    edit.delete("/team")
+    edit.delete("/team/clicks")
+    after = edit.finish()
+    assert comments(after) == comments(text)
+    assert '/team/clicks/3 is the third log of the group.\n[logs."/team/audit"]' in after
+    edit = LogTreeEdit(text)
+    edit.create("/z", (300, 300), {})
+    assert edit.finish() == text.replace("version = 1", "version = 2").replace(
+        AFTER, '\n[logs."/z"]\nids = 300\n' + AFTER
+    )
+
+
+def test_the_last_group_can_go_and_another_one_come() -> None:
+    edit = LogTreeEdit(HEAD)
+    edit.create("/a", (1, 1), {})
+    edit.delete("/a")
+    edit.create("/b", (2, 2), {})
+    assert [group.path for group in load_cluster(edit.finish()).logs.groups] == ["/b"]
+
+
+def test_a_file_that_is_written_in_a_way_that_is_not_understood_is_refused() -> None:
+    text = HEAD.replace("version = 1\n", 'version = 1\nlogs."/team/audit".ids = 100\n')
     assert load_cluster(text).logs.groups[-1].path == "/team/audit"
-    with pytest.raises(LogDeviceError) as refused:
-        with_more_logs(text)
+    edit = LogTreeEdit(text)
+    edit.create("/z", (300, 300), {})
+    with pytest.raises(LogDeviceError, match="not edited here") as refused:
+        edit.finish()
     assert refused.value.status is Status.INVALID_CONFIG
-
-
-def test_spaces_quotes_and_what_only_looks_like_a_table_do_not_matter() -> None:
-    text = START.replace('name = "example"', 'name = "example"\n# [logs."/team/audit"]')
-    text = text.replace(AUDIT, '[ logs . "/team/audit" ] # a table\n"ids" = 100 # one\n')
-    after = load_cluster(with_more_logs(text))
-    assert (after.version, after.logs.groups[-1].hi) == (2, 103)

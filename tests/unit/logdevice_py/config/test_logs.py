@@ -132,3 +132,37 @@ class TestFind:
 def test_a_payload_larger_than_the_window_is_refused() -> None:
     with pytest.raises(ValueError, match=r"/a: max_payload_bytes is above window_bytes"):
         LogTree.build(defaults={**NODE_3, "window_bytes": 10}, groups=[("/a", 1, 1, {})])
+
+
+class TestPatterns:
+    LOGS = tree(("/team/clicks", 1, 3), ("/team/audit", 10, 10), ("/team/deep/one", 20, 20), ("/teams", 30, 30))
+
+    @pytest.mark.parametrize(
+        ("pattern", "logs"),
+        [
+            ("/team/*", [1, 2, 3, 10]),
+            ("/team/**", [1, 2, 3, 10, 20]),
+            ("/**", [1, 2, 3, 10, 20, 30]),
+            ("/team/clicks/*", [1, 2, 3]),
+            ("/*/clicks/?", [1, 2, 3]),
+            ("/team/audi?", [10]),
+            ("/tea*s", [30]),
+            ("/team/audit", [10]),
+            ("/team/clicks/2", [2]),
+            ("3", [3]),
+        ],
+    )
+    def test_stars_stay_within_a_part_of_a_path_unless_there_are_two(self, pattern: str, logs: list[int]) -> None:
+        assert self.LOGS.matching(pattern) == logs
+
+    @pytest.mark.parametrize("pattern", ["/nowhere/*", "*", "/team/[a-z]*", "/team/clicks/4?"])
+    def test_a_pattern_that_fits_nothing_is_no_empty_list(self, pattern: str) -> None:
+        with pytest.raises(LogDeviceError, match="that") as caught:
+            self.LOGS.matching(pattern)
+        assert caught.value.status is Status.NOTFOUND
+
+    def test_a_pattern_that_fits_too_many_is_refused(self) -> None:
+        assert len(tree(("/a", 1, 1000)).matching("/*")) == 1000
+        with pytest.raises(LogDeviceError, match="more than 1000 logs") as caught:
+            tree(("/a", 1, 1 << 40)).matching("/*")
+        assert caught.value.status is Status.INVALID_PARAM

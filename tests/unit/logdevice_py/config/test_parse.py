@@ -9,7 +9,7 @@ from logdevice_py.config.attributes import Durability
 from logdevice_py.config.cluster import Roles, ShardState
 from logdevice_py.config.location import Location
 from logdevice_py.config.parse import load_cluster, render_cluster
-from logdevice_py.core.batch import Compression
+from logdevice_py.core.compression import Compression
 from logdevice_py.core.ids import LogId, NodeId, ShardId, shard_id
 from logdevice_py.core.status import LogDeviceError, Status
 

@@ -3,8 +3,11 @@ from __future__ import annotations
 import pytest
 from google_crc32c import value as crc32c
 
-from logdevice_py.core.batch import Compression, constituent_records, decode_batch, encode_batch
+from logdevice_py.core.batch import constituent_records, decode_batch, encode_batch
+from logdevice_py.core.compression import Compression
 from logdevice_py.core.entry import (
+    BODY_SIZE_MAX,
+    RECORDS_PER_ENTRY_MAX,
     Constituent,
     ConstituentFlags,
     EntryFlags,
@@ -16,6 +19,7 @@ from logdevice_py.core.entry import (
     encode_header,
     header_size,
     lacks_body,
+    pack_body,
     parse_constituents,
     parse_header,
     whole_size,
@@ -109,6 +113,43 @@ class TestImage:
         by_recovery = parse_header(image_of(b"", flags=int(EntryFlags.WRITTEN_BY_RECOVERY)))
         by_wave.wave = 99
         assert by_recovery.rank > by_wave.rank
+
+
+class TestPackedBody:
+    @pytest.mark.parametrize("compression", [Compression.LZ4, Compression.ZSTD])
+    def test_constituents_come_back_with_their_checksums(self, compression: Compression) -> None:
+        parts = [raw(b"payload" * 50), batch([b"one"] * 100), batch([b"packed by its client"] * 100, Compression.LZ4)]
+        body = encode_body(parts)
+        packed = pack_body(body, compression)
+        assert len(packed) < len(body) // 2
+        image = image_of(packed, records=201)
+        check_body(image, parse_header(image))
+        assert parse_constituents(body_of(image)) == parts
+
+    def test_what_becomes_no_smaller_stays_as_it_is(self) -> None:
+        body = encode_body([raw(bytes(range(256)))])
+        assert pack_body(body, Compression.ZSTD) is body
+        assert pack_body(encode_body([raw(b"x" * 500)]), Compression.NONE) == encode_body([raw(b"x" * 500)])
+
+    def test_who_does_not_know_of_packing_sees_more_constituents_than_there_can_be(self) -> None:
+        packed = pack_body(encode_body([raw(b"x" * 500)]), Compression.ZSTD)
+        assert int.from_bytes(packed[:4], "big") > RECORDS_PER_ENTRY_MAX
+
+    def test_a_body_is_packed_once(self) -> None:
+        twice = pack_body(pack_body(encode_body([raw(b"x" * 100_000)]), Compression.LZ4), Compression.LZ4)
+        with pytest.raises(CorruptEntryError, match="constituents is over the limit"):
+            parse_constituents(twice)
+
+    def test_it_unpacks_to_what_it_declares_and_no_more_than_a_body_may_have(self) -> None:
+        packed = bytearray(pack_body(encode_body([raw(bytes(100_000))]), Compression.ZSTD))
+        for size in (99_999, BODY_SIZE_MAX + 1, 2**32 - 1):
+            packed[4:8] = size.to_bytes(4, "big")
+            with pytest.raises(CorruptEntryError):
+                parse_constituents(bytes(packed))
+        with pytest.raises(CorruptEntryError, match="codec 7 is not known"):
+            parse_constituents(b"\xff\xff\xff\x07" + bytes(10))
+        with pytest.raises(CorruptEntryError):
+            parse_constituents(b"\xff\xff\xff\x02")
 
 
 class TestBatch:

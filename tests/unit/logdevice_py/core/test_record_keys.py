@@ -9,7 +9,8 @@ from client.append.coalescing import cut_frames
 from client.read.decoding import entry_keys, entry_records, verify_image
 from client.settings import ClientSettings, WriterSettings
 from client.write.batching import OpenBatch
-from logdevice_py.core.batch import Compression, constituent_records, encode_batch
+from logdevice_py.core.batch import constituent_records, encode_batch
+from logdevice_py.core.compression import Compression
 from logdevice_py.core.entry import (
     Constituent,
     ConstituentFlags,

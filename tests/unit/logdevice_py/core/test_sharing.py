@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logdevice_py.core.ids import PeerId
-from logdevice_py.core.sharing import FairQueue, Places
+from logdevice_py.core.sharing import Places
 
 
 def fill(places: Places, peer: PeerId, total: int, each: int = 1 << 30) -> int:
@@ -45,16 +45,3 @@ def test_a_peer_has_a_limit_of_its_own_and_may_want_several_at_once() -> None:
     assert places.taken == places.held(PeerId(-1)) == 0
     assert places.refuses(PeerId(-1), 100, 100, wanted=101)
     assert not places.refuses(PeerId(-1), 100, 100, wanted=100)
-
-
-def test_peers_take_turns_and_each_keeps_its_order() -> None:
-    queue: FairQueue[str] = FairQueue()
-    for item in ("a1", "a2", "a3", "b1", "c1", "c2"):
-        queue.push(PeerId(-ord(item[0])), item)
-    assert len(queue) == 6
-    assert [queue.pop() for _ in range(4)] == ["a1", "b1", "c1", "a2"]
-    assert queue.drop(PeerId(-ord("a"))) == ["a3"]
-    assert queue.drop(PeerId(-ord("a"))) == []
-    assert list(queue) == ["c2"]
-    assert queue.pop() == "c2"
-    assert not queue

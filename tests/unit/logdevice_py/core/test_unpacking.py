@@ -8,7 +8,8 @@ from collections.abc import Callable
 import msgpack
 import pytest
 
-from logdevice_py.core.batch import Compression, decode_batch, encode_batch
+from logdevice_py.core.batch import decode_batch, encode_batch
+from logdevice_py.core.compression import Compression
 from logdevice_py.core.record_keys import split_keys
 from logdevice_py.core.status import CorruptEntryError
 from logdevice_py.core.unpacking import check_complete, unpack_flat

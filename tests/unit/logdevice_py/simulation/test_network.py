@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import random
 
-from logdevice_py.core.ids import LogId, ShardId
+import pytest
+
+from logdevice_py.core.ids import InstanceId, LogId, NodeId, ShardId
 from logdevice_py.core.lsn import LSN_OLDEST
 from logdevice_py.core.machine import Outbox, TimerWheel
 from logdevice_py.core.units import MILLISECOND, SECOND
-from logdevice_py.protocol.messages import Release
+from logdevice_py.protocol.messages import PROTOCOL_VERSION_MAX, Release
+from logdevice_py.protocol.versions import Versions
+from logdevice_py.shell.introduction import Identity
+from logdevice_py.shell.settings import RuntimeSettings
 from logdevice_py.simulation.clock import SimClock
+from logdevice_py.simulation.connection import End
 from logdevice_py.simulation.links import LinkFault
 from logdevice_py.simulation.network import Network, NetworkSettings
 from logdevice_py.simulation.process import Process
 from logdevice_py.simulation.scheduler import Scheduler
 from logdevice_py.simulation.trace import Trace
+from tests.simulation.deliberate import FAULTS
 
 
 class Recorder:
@@ -43,7 +50,14 @@ class Recorder:
 class Pair:
     """Node 0 sends numbered messages to node 1."""
 
-    def __init__(self, seed: int = 1, **settings: float) -> None:
+    def __init__(
+        self, seed: int = 1, runtime: RuntimeSettings | None = None, versions: Versions | None = None, **settings: float
+    ) -> None:
+        """
+        Args:
+            runtime: settings of node 1.
+            versions: of the protocol, spoken by node 1.
+        """
         self.scheduler = Scheduler()
         self.trace = Trace()
         self.trace.watch(self.scheduler)
@@ -51,10 +65,19 @@ class Pair:
         self.network = Network(self.scheduler, random.Random(seed), NetworkSettings(**quiet))  # type: ignore[arg-type]
         self.machines = [Recorder(), Recorder()]
         self.outboxes = [Outbox(), Outbox()]
-        self.processes = [self._process(node, seed) for node in (0, 1)]
+        self.members = {NodeId(0), NodeId(1)}
+        """Of the cluster file of node 1."""
+        self._how = (seed, runtime, versions or Versions())
+        self.processes = [self._process(node) for node in (0, 1)]
         self.sent = 0
 
-    def _process(self, node: int, seed: int) -> Process:
+    def restart(self, node: int) -> None:
+        """End a process, and begin another one."""
+        self.processes[node].kill(machine=False)
+        self.processes[node] = self._process(node)
+
+    def _process(self, node: int) -> Process:
+        seed, runtime, versions = self._how
         machine = self.machines[node]
         return Process(
             f"N{node}",
@@ -62,12 +85,17 @@ class Pair:
             machine,  # type: ignore[arg-type]
             self.outboxes[node],
             TimerWheel(),
+            identity=Identity(
+                "c", bytes(16), NodeId(node), InstanceId(1), 1, versions=versions if node else Versions()
+            ),
+            is_member=lambda member: member in self.members,
             effects={},
             network=self.network,
             clock=SimClock(self.scheduler),
             rng=random.Random(seed + node),
             trace=self.trace,
             turn_max=0,
+            settings=runtime if node else None,
             on_congestion=machine.on_congestion,
         )
 
@@ -80,6 +108,14 @@ class Pair:
 
         self.processes[0].event(event)
 
+    def strangers(self, count: int) -> list[End]:
+        """Connections to node 1 over which nothing is said."""
+        ends: list[End] = []
+        for _ in range(count):
+            self.network.dial(0, 1, lambda end, refused: ends.append(end))  # type: ignore[arg-type]
+            self.pass_time(10 * MILLISECOND)
+        return ends
+
     def pass_time(self, micros: int = SECOND) -> None:
         self.scheduler.run_until(self.scheduler.now + micros)
 
@@ -91,6 +127,13 @@ class Pair:
     @property
     def got(self) -> list[int]:
         return self.machines[1].got
+
+    def connected_again(self) -> None:
+        """What is sent now arrives."""
+        self.pass_time(2 * SECOND)
+        self.send()
+        self.pass_time()
+        assert self.got[-1:] == [self.sent]
 
     def connected(self) -> Pair:
         self.send()
@@ -121,15 +164,127 @@ class TestOrder:
             assert pair.got in ([1, 4], [1, 2, 4], [1, 2, 3, 4])
 
 
+class TestIntroductions:
+    def test_nothing_is_sent_before_the_node_has_answered(self) -> None:
+        pair = Pair(delay_min=1000, delay_max=1000)
+        pair.send()
+        pair.pass_time(3500)
+        assert pair.machines[0].story == ["up"]
+        assert pair.got == []
+        pair.pass_time(1000)
+        assert pair.got == [1]
+
+    def test_a_node_that_is_not_in_the_cluster_file_is_refused_until_it_is(self) -> None:
+        pair = Pair()
+        pair.members.discard(NodeId(0))
+        pair.send()
+        pair.pass_time()
+        assert pair.machines[0].story == ["down"]
+        pair.send_slowly(100)
+        assert pair.got == []
+        assert "refused" not in pair.machines[0].story
+        pair.members.add(NodeId(0))
+        pair.pass_time(2 * SECOND)
+        pair.send()
+        pair.pass_time()
+        assert pair.got == [pair.sent]
+
+    def test_processes_without_a_common_version_do_not_hear_each_other(self) -> None:
+        later = Versions(PROTOCOL_VERSION_MAX + 1, PROTOCOL_VERSION_MAX + 1)
+        pair = Pair(versions=later)
+        pair.send()
+        pair.pass_time()
+        assert pair.machines[0].story == ["down"]
+        assert pair.got == []
+        pair = Pair(versions=Versions(PROTOCOL_VERSION_MAX, PROTOCOL_VERSION_MAX + 1))
+        pair.connected()
+
+    @pytest.mark.parametrize("source", [0, 1])
+    def test_a_connection_that_is_cut_within_its_introduction_is_dialled_again(self, source: int) -> None:
+        pair = Pair()
+        fault = LinkFault(kind="cut", cut=1.0)
+        pair.network.add_link_fault(source, 1 - source, fault)
+        pair.send()
+        pair.pass_time()
+        assert pair.machines[0].story == ["down"]
+        assert pair.network.effects["cut"] == 1
+        assert pair.network.open_ends() == []
+        pair.network.mend()
+        pair.send()
+        pair.pass_time()
+        assert pair.got == [2]
+
+    def test_an_introduction_that_is_not_answered_ends_the_dial_at_both_ends(self) -> None:
+        pair = Pair()
+        pair.processes[1].pause()
+        pair.send()
+        pair.pass_time(6 * SECOND)
+        assert pair.machines[0].story == ["down"]
+        pair.processes[1].resume()
+        pair.pass_time()
+        assert pair.network.open_ends() == []
+        pair.connected_again()
+
+    def test_a_dialler_that_says_nothing_is_disconnected(self) -> None:
+        pair = Pair()
+        end = pair.strangers(1)[0]
+        pair.pass_time(4 * SECOND)
+        assert not end.known_lost
+        pair.pass_time(2 * SECOND)
+        assert end.known_lost
+
+    def test_a_process_that_dies_within_the_introduction_is_reached_when_it_is_back(self) -> None:
+        pair = Pair(delay_min=1000, delay_max=1000)
+        pair.send()
+        pair.pass_time(1500)
+        pair.restart(1)
+        pair.pass_time()
+        assert pair.machines[0].story == ["down"]
+        pair.connected_again()
+
+    def test_places_of_lost_connections_are_free_again(self) -> None:
+        reconnect(Pair(runtime=RuntimeSettings(connections_per_node_max=2)))
+
+    def test_connections_that_are_not_freed_are_noticed(self) -> None:
+        with FAULTS["places_never_free"].planted(), pytest.raises(AssertionError):
+            reconnect(Pair(runtime=RuntimeSettings(connections_per_node_max=2)))
+
+    def test_a_node_with_too_many_connections_is_refused_until_one_ends(self) -> None:
+        pair = Pair(runtime=RuntimeSettings(connections_per_node_max=1)).connected()
+        pair.network.halve(pair.network.open_ends()[0], "half")
+        story = pair.machines[0].story
+        while "down" not in story:
+            pair.pass_time()
+        pair.pass_time(30 * SECOND)
+        pair.connected_again()
+
+    def test_addresses_have_so_many_connections(self) -> None:
+        pair = Pair(runtime=RuntimeSettings(connections_per_address_max=1))
+        assert [end.known_lost for end in pair.strangers(2)] == [False, True]
+
+    def test_who_has_not_introduced_itself_for_longest_makes_way(self) -> None:
+        pair = Pair(runtime=RuntimeSettings(connections_introducing_max=2))
+        assert [end.known_lost for end in pair.strangers(3)] == [True, False, False]
+
+
+def reconnect(pair: Pair) -> None:
+    """Break the connection again and again."""
+    for _ in range(6):
+        pair.connected_again()
+        pair.network.break_connection(pair.network.open_ends()[0])
+        pair.pass_time(3 * SECOND)
+
+
 class TestBadLinks:
     def test_a_flipped_bit_closes_the_connection_and_nothing_wrong_gets_through(self) -> None:
         pair = Pair().connected()
         fault = LinkFault(kind="corrupt", flip=1.0)
         pair.network.add_link_fault(0, 1, fault)
-        pair.send_slowly(50)
+        pair.send_slowly(250)
         assert pair.got == [1]
-        assert pair.network.effects["corrupt"] > 20
-        assert pair.network.effects["refused_frames"] > 20
+        # after the first, introductions, with a pause after each
+        assert pair.network.effects["corrupt"] > 6
+        assert pair.network.effects["refused_frames"] > 6
         pair.network.remove_link_fault(0, 1, fault)
         pair.pass_time(3 * SECOND)
         pair.send()

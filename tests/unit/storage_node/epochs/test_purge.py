@@ -417,6 +417,8 @@ class TestPurge:
         driver.turn(*answers(driver, {1: 2}))
         assert driver.log().last_released == 0
         driver.disk.overloaded = False
+        driver.advance(10_000)
+        assert driver.log().last_released == 0, "not at once: the disk is busy"
         driver.advance(1_000_000)
         assert driver.log().last_released == lsn(2, 1)
 
@@ -432,6 +434,26 @@ class TestPurge:
             driver.node.on_peer_up(PeerId(peer), driver.now)
             driver.turn()
         assert [request.shard for request in driver.take(GetEpochRecoveryMetadata)] == [SHARDS[2]]
+
+    def test_the_only_peer_that_has_not_answered_is_asked_when_it_is_back(self) -> None:
+        driver = missed()
+        driver.turn(release(lsn(2, 1)))
+        driver.tell_history([interval()])
+        asked = driver.take(GetEpochRecoveryMetadata)
+        driver.turn(*[answer(each, {}) for each in asked if each.shard != SHARDS[2]])
+        driver.node.on_peer_up(PeerId(2), driver.now)
+        driver.turn()
+        assert [request.shard for request in driver.take(GetEpochRecoveryMetadata)] == [SHARDS[2]]
+
+    def test_the_last_clean_epoch_is_not_asked_about(self) -> None:
+        driver = missed((1, 2))
+        driver.turn(clean(1, 1, lng=4, last=5))
+        driver.power_cut()
+        assert driver.log().clean_epoch == 1
+        assert list(driver.log().epochs) == [1, 2], "that it is forgotten was not synced"
+        driver.turn(release(lsn(3, 1)))
+        driver.tell_history([interval()])
+        assert {(each.first, each.last) for each in driver.take(GetEpochRecoveryMetadata)} == {(2, 2)}
 
     def test_one_question_is_about_no_more_epochs_than_one_answer_tells_of(self) -> None:
         driver = missed((1, 1500))

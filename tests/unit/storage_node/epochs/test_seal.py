@@ -178,6 +178,13 @@ class TestSealing:
         driver.turn(seal(5))
         assert sealed(driver)[:3] == (Status.PREEMPTED, 6, -1)
 
+    def test_of_a_seal_and_a_soft_seal_of_the_same_epoch_the_node_of_the_seal_is_told(self) -> None:
+        driver = ShardDriver()
+        driver.turn(*stores([lsn(4, 1)]))
+        driver.turn(seal(3, node=7))
+        assert (driver.log().soft_epoch, driver.log().soft_node) == (3, SEQUENCER)
+        assert sealed(driver)[:3] == (Status.OK, 3, 7)
+
     def test_a_failed_disk_says_so(self) -> None:
         driver = ShardDriver()
         driver.disk.fail_sync = True

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from logdevice_py.runtime.admission import Admission
-from logdevice_py.runtime.settings import RuntimeSettings
+from logdevice_py.shell.admission import Admission
+from logdevice_py.shell.settings import RuntimeSettings
 
 CLIENT = -1
 

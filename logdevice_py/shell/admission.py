@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Hashable
 from dataclasses import dataclass
 
-from logdevice_py.runtime.settings import RuntimeSettings
+from logdevice_py.shell.settings import RuntimeSettings
 
 
 @dataclass(slots=True)

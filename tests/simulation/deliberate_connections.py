@@ -1,0 +1,38 @@
+"""Deliberate faults of introductions: who is at the other end of a connection, and when it may be spoken to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from logdevice_py.core.ids import PeerId
+from logdevice_py.protocol.framing import encode_frame
+from logdevice_py.protocol.messages import Hello
+from logdevice_py.shell.admission import Admission
+from logdevice_py.shell.introduction import Introduction
+from logdevice_py.simulation.transport import SimTransport
+from tests.simulation.deliberate_fault import deliberate
+
+Change = Callable[..., Any]
+
+
+@deliberate("all clients of a node have the same number", (Introduction, "_number_client"))
+def clients_share_a_number(original: Change) -> Change:
+    return lambda self: PeerId(-1)
+
+
+@deliberate("what waits for a node is sent with HELLO, not behind its answer", (SimTransport, "_put"))
+def introduction_not_awaited(original: Change) -> Change:
+    def put(self: SimTransport, end: Any, message: Any) -> None:
+        if type(message) is not Hello:
+            original(self, end, message)
+            return
+        waiting = self._route(PeerId(message.destination)).take()
+        end.send(b"".join(piece for frame in (encode_frame(message), *waiting) for piece in frame))
+
+    return put
+
+
+@deliberate("connections that are lost keep their places", (Admission, "gone"))
+def places_never_free(original: Change) -> Change:
+    return lambda self, connection: None

@@ -1,0 +1,139 @@
+"""Several logs read as one."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from client.merged_reader import MergedReader
+from client.read.items import Gap, GapKind, RecordBatch, RecordRun
+from logdevice_py.core.ids import LogId
+from logdevice_py.core.lsn import LSN
+from logdevice_py.core.status import LogDeviceError, Status
+from logdevice_py.core.units import Timestamp
+
+
+class FakeReader:
+    """Delivers what the test puts in; an empty batch is its end."""
+
+    def __init__(self, log: int) -> None:
+        self.log = LogId(log)
+        self.queue: asyncio.Queue[RecordBatch | LogDeviceError] = asyncio.Queue()
+        self.closed = False
+
+    async def __aenter__(self) -> FakeReader:
+        return self
+
+    async def close(self) -> None:
+        self.closed = True
+
+    async def read(self, max_records: int) -> RecordBatch:
+        item = await self.queue.get()
+        if isinstance(item, LogDeviceError):
+            raise item
+        return item
+
+    def give(self, *items: int | Gap) -> None:
+        """A batch: a record for each time, and gaps."""
+        batch = RecordBatch(self.log)
+        for item in items:
+            if isinstance(item, Gap):
+                batch.add_gap(item)
+            else:
+                batch.add_records([b"%d" % item], RecordRun(item, Timestamp(item), 0, 1))
+        self.queue.put_nowait(batch)
+
+
+def merged(*readers: FakeReader, by_time: bool) -> MergedReader:
+    parts: Any = readers
+    return MergedReader(parts, by_time=by_time)
+
+
+async def everything(reader: MergedReader) -> list[tuple[int, int | str]]:
+    """Log and time of each record, log and kind of each gap."""
+    got: list[tuple[int, int | str]] = []
+    while (batch := await reader.read()) is not None:
+        got += [(batch.log, item.kind.value if isinstance(item, Gap) else item.timestamp) for item in batch]
+    return got
+
+
+async def test_by_time_each_record_comes_after_all_older_ones_of_all_logs() -> None:
+    one, two, empty = FakeReader(1), FakeReader(2), FakeReader(3)
+    one.give(10, 20)
+    one.give(60)
+    one.give()
+    two.give(15, 30)
+    two.give(40, 50, 70)
+    two.give()
+    empty.give()
+    async with merged(one, two, empty, by_time=True) as reader:
+        got = await everything(reader)
+    assert got == [(1, 10), (2, 15), (1, 20), (2, 30), (2, 40), (2, 50), (1, 60), (2, 70)]
+    assert one.closed
+    assert two.closed
+    assert empty.closed
+
+
+async def test_by_time_a_gap_keeps_its_place_in_its_log() -> None:
+    one, two = FakeReader(1), FakeReader(2)
+    one.give(10, Gap(GapKind.HOLE, LSN(11), LSN(12)), 30)
+    one.give()
+    two.give(20)
+    two.give()
+    async with merged(one, two, by_time=True) as reader:
+        assert await everything(reader) == [(1, 10), (1, "hole"), (2, 20), (1, 30)]
+
+
+async def test_by_time_a_record_waits_for_a_log_that_has_not_answered() -> None:
+    one, two = FakeReader(1), FakeReader(2)
+    one.give(10)
+    async with merged(one, two, by_time=True) as reader:
+        reading = asyncio.create_task(reader.read())
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert not reading.done()
+        two.give(5)
+        batch = await reading
+        assert batch is not None
+        assert (batch.log, batch.timestamps) == (2, [5])
+
+
+async def test_as_it_comes_nothing_waits_for_other_logs() -> None:
+    silent, busy = FakeReader(1), FakeReader(2)
+    busy.give(10)
+    async with merged(silent, busy, by_time=False) as reader:
+        batch = await reader.read()
+        assert batch is not None
+        assert batch.log == 2
+        silent.give(5)
+        silent.give()
+        busy.give()
+        assert await everything(reader) == [(1, 5)]
+
+
+@pytest.mark.parametrize("by_time", [False, True])
+async def test_a_read_that_is_cancelled_loses_nothing(by_time: bool) -> None:
+    one, two = FakeReader(1), FakeReader(2)
+    async with merged(one, two, by_time=by_time) as reader:
+        reading = asyncio.create_task(reader.read())
+        for _ in range(5):
+            await asyncio.sleep(0)
+        reading.cancel()
+        await asyncio.gather(reading, return_exceptions=True)
+        for each in (one, two):
+            each.give(each.log)
+            each.give()
+        assert sorted(await everything(reader)) == [(1, 1), (2, 2)]
+
+
+@pytest.mark.parametrize("by_time", [False, True])
+async def test_what_a_reader_raises_is_raised(by_time: bool) -> None:
+    one, two = FakeReader(1), FakeReader(2)
+    one.queue.put_nowait(LogDeviceError(Status.SHUTDOWN, "closed"))
+    async with merged(one, two, by_time=by_time) as reader:
+        if by_time:
+            two.give(1)
+        with pytest.raises(LogDeviceError, match="closed"):
+            await reader.read()
