@@ -309,6 +309,11 @@ class ClientSession:
         """Call it whenever the view of the cluster or the cluster file changes."""
         self._listeners.append(listener)
 
+    def remove_listener(self, listener: NodeStateListener) -> None:
+        """Do not call it any more."""
+        if listener in self._listeners:
+            self._listeners.remove(listener)
+
     def read_history(self, log: LogId, now: Micros, done: HistoryKnown) -> HistoryRequest:
         """Read the nodesets of a log from its metadata log; `done` gets them later, once. () when the log was never written, or none can
         be read."""

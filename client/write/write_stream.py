@@ -498,14 +498,6 @@ class WriteStream:
                 self._fail(frame, LogDeviceError(error.status, error.detail, maybe_applied=doubt))
         self._frames.drop_queued()
 
-    def refuse(self, error: LogDeviceError) -> None:
-        """Nobody takes anything any more: records without an outcome fail with this error."""
-        for frame in self._frames:
-            if not frame.given_up and frame.fate is not FrameFate.ACKED:
-                doubt = frame.fate is not FrameFate.QUEUED
-                self._fail(frame, LogDeviceError(error.status, error.detail, maybe_applied=doubt))
-        self._frames.drop_queued()
-
     def close(self) -> None:
         """Fail what has no outcome."""
         self._become(WriteStreamState.CLOSED)

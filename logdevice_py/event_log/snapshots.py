@@ -60,6 +60,8 @@ class SnapshotChoice:
             found = self._latest
         return state if found is None or found.version <= state.version else found
 
-    def newest(self, tail: Lsn) -> Lsn:
-        """Where the snapshot stands that goes furthest, of those that are possible; 0: there is none."""
-        return max((each for each in self._found if each[0] <= tail), default=(LSN_INVALID, LSN_INVALID))[1]
+    def removable(self, tail: Lsn, written: Lsn) -> tuple[Lsn, Lsn]:
+        """Up to where events and snapshots can be trimmed by the node that wrote the one at `written`: snapshots before the one that goes furthest, of
+        those that are possible."""
+        newest = max((each for each in self._found if each[0] <= tail), default=(LSN_INVALID, LSN_INVALID))[1]
+        return LSN_INVALID, Lsn(newest - 1) if LSN_INVALID < newest <= written else LSN_INVALID

@@ -21,6 +21,7 @@ from typing import Any
 from client.metrics import ClientMetrics, WriterMetrics
 from client.read.metrics import ReadMetrics
 from client.read.read_stream import READ_STREAM_TRANSITIONS
+from client.replica.metrics import ReplicaMetrics
 from client.write.stream_state import WRITE_STREAM_TRANSITIONS
 from epoch_store.interface import EpochStoreMetrics
 from logdevice_py.config.attributes import LogAttributes
@@ -69,6 +70,7 @@ METRICS: dict[str, type[Any]] = {
     "client": ClientMetrics,
     "BufferedWriter": WriterMetrics,
     "reader": ReadMetrics,
+    "replica": ReplicaMetrics,
     "membership": MembershipMetrics,
     "node": NodeMetrics,
     "transport": TransportMetrics,
@@ -86,7 +88,7 @@ MACHINES: dict[str, Mapping[Any, Collection[Any]]] = {
     "Purge of a log": PURGE_TRANSITIONS,
     "Repair of a log": REPAIR_TRANSITIONS,
 }
-_OF_CLIENTS = frozenset({"client", "BufferedWriter", "reader"})
+_OF_CLIENTS = frozenset({"client", "BufferedWriter", "reader", "replica"})
 """Counted in applications: no node exports them."""
 _NOTE = "<!-- Rendered from declarations by `make docs`; edits here are overwritten. -->\n"
 

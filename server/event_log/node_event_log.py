@@ -79,7 +79,9 @@ class NodeRebuilding:
         self.replica = EventLogReplica(
             config, settings, self.metrics, outbox, timers, rng, requests, lambda now: self._apply(now)
         )
-        self.supervisor = RebuildingSupervisor(node, settings, gossip, generations, self._look_up, self.replica.append)
+        self.supervisor = RebuildingSupervisor(
+            node, settings, gossip, generations, self._look_up, self.replica.append_event
+        )
         if storage is not None:
             storage.enable_rebuilding(settings, self.metrics, self._ask_sequencer)
 

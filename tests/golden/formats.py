@@ -15,6 +15,10 @@ from typing import Any, Final
 import msgpack
 from google_crc32c import value as crc32c
 
+from client.read.items import Record
+from client.replica.applied_state import AppliedState, StateKind
+from client.replica.chunked_snapshots import CHUNK_OVERHEAD, cut_snapshot
+from client.replica.commands import NOTHING, RequestId, StateVersion, decode_command, encode_command
 from client.spark.naming import WriteName
 from client.spark.rows import digest
 from client.spark.stream import offset_of, positions_of
@@ -435,6 +439,47 @@ def event_cases() -> Iterator[GoldenCase]:
     yield GoldenCase("snapshot without restored_before", msgpack.packb(fields), _read_snapshot, written=False)
 
 
+# Replicas
+
+
+class _Words:
+    """A state of one text."""
+
+    def __init__(self, data: bytes = b"") -> None:
+        self.data = data
+
+    def apply(self, command: bytes, at: StateVersion, time: Timestamp) -> bytes:
+        self.data += command
+        return b"done"
+
+    def encode(self) -> bytes:
+        return self.data
+
+
+def replica_cases() -> Iterator[GoldenCase]:
+    """A command, and the records of a snapshot."""
+    kind = StateKind("words", _Words, _Words)
+    version = StateVersion(LSN, 2)
+    command = encode_command("words", RequestId(WRITER, NOTHING), b"hello")
+    yield GoldenCase("command", command, lambda data: decode_command(data, "words"))
+    state = AppliedState(kind)
+    state.take(Record(LOG, version.lsn, version.offset, TIME, command))
+
+    def read_state(data: bytes) -> list[Any]:
+        found = AppliedState.decode(data, kind)
+        return [
+            found.position,
+            found.horizon,
+            found.commands,
+            found.outcome(RequestId(WRITER, NOTHING)),
+            found.value.data,
+        ]
+
+    yield GoldenCase("state, whole", state.encode(), read_state)
+    for name, record in zip(("chunk", "commit"), cut_snapshot(b"hello", WRITER, CHUNK_OVERHEAD + 5), strict=True):
+        yield GoldenCase(name, record, msgpack.unpackb)
+
+
 def _read_snapshot(data: bytes) -> dict[str, Any]:
     state = RebuildingSet.decode(data)
     return {
@@ -546,6 +591,13 @@ def formats() -> list[GoldenFormat]:
             "events (logdevice_py/event_log/events.py) and snapshot version 2 (rebuilding_set.py): every node and client must come to the same state",
             f"{_ADDED_AT_THE_END} A new kind of event changes nothing for who does not know it, who then has another state: it waits until all nodes know it.",
             list(event_cases()),
+        ),
+        GoldenFormat(
+            "replicas",
+            "commands of state machines (client/replica/commands.py) format 1, and their snapshots (applied_state.py, chunked_snapshots.py) format 1: every replica must "
+            "come to the same state",
+            "A later format is skipped by who does not know it, who then has another state: it is written only when a command of the earlier one has said that all replicas know it.",
+            list(replica_cases()),
         ),
         GoldenFormat(
             "numbers",

@@ -31,6 +31,10 @@ ROOT = Path(__file__).parents[2]
 FORMATS = formats()
 RECORDED = [(format_, name) for format_ in FORMATS for name in read_file(format_)]
 PACKERS = {
+    "client/replica/applied_state.py": "replicas",
+    "client/replica/chunked_snapshots.py": "replicas",
+    "client/replica/command_replica.py": "random ids",
+    "client/replica/commands.py": "replicas",
     "client/spark/naming.py": "agreements",
     "client/spark/rows.py": "agreements",
     "epoch_store/cells.py": "epoch_store",

@@ -20,6 +20,7 @@ _PARTITIONS = "tests/integration/test_rocksdb_partitions.py"
 _SELDOM: Final = "comes about in one of a hundred seeds of rebuilding mode, or fewer"
 _EVENT_LOG = "tests/unit/logdevice_py/event_log/test_rebuilding_set.py"
 _REPLICA = "tests/unit/server/event_log/test_replica.py"
+_REPLICAS = "tests/unit/client/replica/test_command_replica.py"
 _SHARD_STATUS = "tests/unit/server/event_log/test_shard_status.py::TestParts"
 _DIRTY = f"{_SHARD}/repair/test_dirty_ranges.py::TestRepair"
 _RARE_DIRTY = "comes together with a power cut that took something in few seeds"
@@ -312,10 +313,26 @@ MARKS_ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
         _RULES,
         f"{_REPLICA}::test_a_snapshot_that_goes_further_than_the_log_counts_for_nothing",
     ),
-    "event_log_takes_no_such_record": (
+    "replica_record_is_refused": (
         "takes a cluster of thousands of shards",
         f"{_REPLICA}::test_what_the_log_does_not_take_stops_nobody",
     ),
+    **{
+        mark: ("the swarm keeps no state machines of applications", f"{_REPLICAS}::{test}")
+        for mark, test in {
+            "replica_command_is_repeated": "TestProposals::test_what_fails_is_appended_again_and_applied_once",
+            "replica_command_is_appended_again": "TestProposals::test_what_fails_is_appended_again_and_applied_once",
+            "replica_command_is_too_old": "TestRequests::test_a_copy_that_comes_after_it_was_forgotten_is_refused",
+            "replica_proposal_is_forgotten": "TestRequests::test_a_request_of_an_application_is_not",
+            "replica_snapshot_record_is_skipped": "TestSnapshots::test_a_chunk_that_is_lost_leaves_the_other_snapshot",
+            "replica_chunk_is_missing": "TestSnapshots::test_a_chunk_that_is_lost_leaves_the_other_snapshot",
+            "replica_snapshot_is_never_committed": "TestSnapshots::test_of_snapshots_without_end_only_a_few_are_put_together",
+            "replica_snapshot_of_the_future": "TestSnapshots::test_a_snapshot_that_goes_further_than_the_log_counts_for_nothing",
+            "replica_state_is_too_large": "TestSnapshots::test_a_state_that_is_too_large_has_none",
+            "replica_skips_what_is_no_command": "TestRequests::test_a_base_that_lies_ahead_is_none",
+            "replica_stops_at_a_loss": "TestLosses::test_nothing_is_applied_behind_one",
+        }.items()
+    },
     "event_log_entry_makes_room": (
         _RULES,
         f"{_EVENT_LOG}::TestWhatAnybodyMaySay::test_invented_shards_are_bounded_and_make_room_for_those_of_the_cluster",

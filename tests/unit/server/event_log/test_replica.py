@@ -10,6 +10,8 @@ import pytest
 
 from client.read.items import DataLoss, Gap, GapKind, Record
 from client.read.read_set import ReadRequest
+from client.replica import log_replica
+from client.replica.log_replica import ReplicaStage
 from logdevice_py.config.parse import load_cluster
 from logdevice_py.core.ids import EVENT_LOG_DELTAS, EVENT_LOG_SNAPSHOTS, Generation, LogId, NodeId, ShardId, shard_id
 from logdevice_py.core.lsn import LSN, LSN_MAX, Lsn
@@ -20,8 +22,7 @@ from logdevice_py.event_log.events import RebuildMode, ShardNeedsRebuild, decode
 from logdevice_py.event_log.rebuilding_set import RebuildingSet
 from logdevice_py.event_log.settings import RebuildingMetrics, RebuildingSettings
 from logdevice_py.protocol.requests import Requests
-from server.event_log import replica
-from server.event_log.replica import EventLogReplica, ReplicaState
+from server.event_log.replica import EventLogReplica
 from tests.simulation.cluster_plan import ClusterPlan, NodePlan
 
 NOW = Micros(1)
@@ -106,9 +107,9 @@ class Bench:
         monkeypatch.setattr(session, "trim", lambda _, log, lsn, *rest: self.trims.append((log, int(lsn))))
         monkeypatch.setattr(session, "append", lambda _, *arguments: self._append(*arguments))
         monkeypatch.setattr(session, "tail_lsn", lambda _, *arguments: self._tail_lsn(*arguments))
-        monkeypatch.setattr(replica, "SessionStream", self._open)
+        monkeypatch.setattr(log_replica, "SessionStream", self._open)
 
-    def _append(self, log: LogId, payload: bytes, promise: Any) -> None:
+    def _append(self, log: LogId, payload: bytes, promise: Any, timeout_us: int | None = None) -> None:
         if self.refuses:
             raise LogDeviceError(Status.TOOBIG)
         self.appended.append((log, promise))
@@ -128,8 +129,8 @@ class Bench:
         self.changes += 1
 
     @property
-    def state(self) -> ReplicaState:
-        return self.replica.state
+    def stage(self) -> ReplicaStage:
+        return self.replica.stage
 
     def start(self, version: int = 0) -> None:
         """Begin, with a state of that version unless it is 0."""
@@ -161,7 +162,7 @@ class Bench:
 
     def write(self, version: int, at: int) -> None:
         """A snapshot of a version, which gets an LSN."""
-        if self.state is ReplicaState.STOPPED:
+        if self.stage is ReplicaStage.STOPPED:
             self.start()
         self.deliver(event_of(version), next_lsn=version + 1)
         self.replica.write_snapshot_if_due(self.now)
@@ -177,11 +178,11 @@ class Bench:
             trimmed: as far as the replica knows that the event log is trimmed.
             tail: of the event log.
         """
-        if self.state is ReplicaState.STOPPED:
+        if self.stage is ReplicaStage.STOPPED:
             self.start()
         if trimmed:
             self.deliver(Gap(GapKind.TRIM, LSN(1), LSN(trimmed), None))
-        elif self.state is ReplicaState.TAILING:
+        elif self.stage is ReplicaStage.TAILING:
             # the end of its stream is why it looks for a snapshot again
             self.deliver(Gap(GapKind.BRIDGE, LSN(1), LSN(1)), finished=True)
             self.pass_time(SECOND)
@@ -189,12 +190,12 @@ class Bench:
 
     def answer(self, *snapshots: tuple[int, bytes], tail: int = 200) -> None:
         """The rest of `read`, when it looks for snapshots."""
-        assert self.state is ReplicaState.LOOKING
+        assert self.stage is ReplicaStage.LOOKING
         self.tell(EVENT_LOG_SNAPSHOTS, snapshots[-1][0])
-        assert (self.state, self.streams[-1].log) == (ReplicaState.SNAPSHOT, EVENT_LOG_SNAPSHOTS)
+        assert (self.stage, self.streams[-1].log) == (ReplicaStage.SNAPSHOT, EVENT_LOG_SNAPSHOTS)
         records = [Record(EVENT_LOG_SNAPSHOTS, LSN(lsn), 0, Timestamp(0), payload) for lsn, payload in snapshots]
         self.deliver(*records, finished=True)
-        assert self.state is ReplicaState.WEIGHING
+        assert self.stage is ReplicaStage.WEIGHING
         self.tell(EVENT_LOG_DELTAS, tail)
 
 
@@ -210,7 +211,7 @@ def test_a_snapshot_that_was_late_does_not_count_when_it_says_less_than_is_trimm
 
 def test_no_snapshot_counts_where_the_log_has_all_events(bench: Bench) -> None:
     bench.read((11, state(50).encode()))
-    assert (bench.replica.set.version, bench.replica.state) == (0, ReplicaState.TAILING)
+    assert (bench.replica.set.version, bench.replica.stage) == (0, ReplicaStage.TAILING)
 
 
 def test_of_two_that_suffice_the_one_counts_of_which_the_log_has_more_to_say(bench: Bench) -> None:
@@ -240,15 +241,15 @@ def test_whoever_needs_one_that_is_not_there_looks_again_in_a_second_and_not_bef
     trimmed = Gap(GapKind.TRIM, LSN(1), LSN(90), None)
     bench.start()
     bench.deliver(trimmed)
-    assert (bench.tails, bench.state) == (1, ReplicaState.LOOKING), "at once, for the first time"
+    assert (bench.tails, bench.stage) == (1, ReplicaStage.LOOKING), "at once, for the first time"
     for look in range(1, 5):
         bench.answer((12, lie.encode()))
-        assert bench.state is ReplicaState.TAILING
+        assert bench.stage is ReplicaStage.TAILING
         bench.deliver(trimmed)
         bench.pass_time(SECOND - 1)
         assert bench.tails == look
         bench.pass_time(1)
-        assert (bench.tails, bench.state) == (look + 1, ReplicaState.LOOKING)
+        assert (bench.tails, bench.stage) == (look + 1, ReplicaStage.LOOKING)
 
 
 @pytest.mark.parametrize(("version", "found"), [(70, 70), (45, 50)])
@@ -257,9 +258,9 @@ def test_lost_events_are_looked_for_among_the_snapshots_once(bench: Bench, versi
     bench.start(50)
     bench.deliver(lost)
     bench.answer((11, state(version).encode()), (12, state(40).encode()))
-    assert (bench.replica.set.version, bench.state) == (found, ReplicaState.TAILING)
+    assert (bench.replica.set.version, bench.stage) == (found, ReplicaStage.TAILING)
     bench.deliver(lost)
-    assert bench.state is ReplicaState.TAILING, "nobody knows what they were"
+    assert bench.stage is ReplicaStage.TAILING, "nobody knows what they were"
     assert (bench.metrics.event_log_losses, bench.tails) == (1, 1)
 
 
@@ -293,7 +294,7 @@ def test_what_the_log_does_not_take_stops_nobody(bench: Bench) -> None:
     bench.start(50)
     bench.refuses = True
     bench.replica.write_snapshot_if_due(bench.now)
-    bench.replica.append(_invented(SHARDS[0]), bench.now)
+    bench.replica.append_event(_invented(SHARDS[0]), bench.now)
     assert (bench.metrics.events_written, bench.appended) == (0, [])
     bench.refuses = False
     bench.deliver(event_of(51), next_lsn=52)
@@ -309,7 +310,7 @@ def test_one_snapshot_is_written_at_a_time_and_after_one_that_failed_another(ben
     [(_, promise)] = bench.appended
     promise.set_exception(LogDeviceError(Status.TIMEDOUT))
     bench.turn()
-    assert (bench.trims, bench.state) == ([], ReplicaState.TAILING)
+    assert (bench.trims, bench.stage) == ([], ReplicaStage.TAILING)
     bench.replica.write_snapshot_if_due(bench.now)
     assert len(bench.appended) == 2
 
@@ -335,7 +336,7 @@ def test_a_stream_that_stands_still_is_opened_anew_from_the_snapshots_on(bench: 
     assert bench.tails == 0, "it may be on its way"
     bench.pass_time(10 * SECOND)
     bench.tell(EVENT_LOG_DELTAS, 60)
-    assert (bench.tails, bench.state) == (1, ReplicaState.LOOKING)
+    assert (bench.tails, bench.stage) == (1, ReplicaStage.LOOKING)
 
 
 def test_who_was_late_to_write_one_does_not_trim_the_newest(bench: Bench) -> None:
@@ -383,16 +384,16 @@ class TestCatchingUp:
             bench.pass_time(SECOND)
         assert bench.tails == 0, "it has got further meanwhile"
         bench.pass_time(SECOND)
-        assert (bench.tails, bench.state) == (1, ReplicaState.LOOKING)
+        assert (bench.tails, bench.stage) == (1, ReplicaStage.LOOKING)
 
     def test_snapshots_that_do_not_come_are_read_anew(self, bench: Bench) -> None:
         bench.deliver(Gap(GapKind.TRIM, LSN(1), LSN(60), None))
         bench.tell(EVENT_LOG_SNAPSHOTS, 60)
         for _ in range(20):
             bench.pass_time(SECOND)
-        assert (bench.tails, bench.state) == (1, ReplicaState.SNAPSHOT)
+        assert (bench.tails, bench.stage) == (1, ReplicaStage.SNAPSHOT)
         bench.pass_time(SECOND)
-        assert (bench.tails, bench.state) == (2, ReplicaState.LOOKING)
+        assert (bench.tails, bench.stage) == (2, ReplicaStage.LOOKING)
         assert bench.streams[-1].stopped, "what it may still bring is no event"
 
     def test_a_tail_that_nobody_tells_is_asked_for_again(self, bench: Bench) -> None:

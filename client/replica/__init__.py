@@ -1,0 +1,1 @@
+"""Replicas of the state that a log of commands amounts to."""
