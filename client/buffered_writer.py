@@ -10,7 +10,7 @@ from client.arguments import flag_argument, key_argument, keys_argument, payload
 from client.metrics import WriterMetrics
 from client.public_names import PublicNames
 from client.receipt import Receipt, Receipts
-from client.write.ground import RECORD_OVERHEAD
+from client.write.context import RECORD_OVERHEAD
 from client.write.write_streams import WriteStreams
 from logdevice_py.core.batch import BYTES_PER_RECORD
 from logdevice_py.core.entry import RECORDS_PER_ENTRY_MAX

@@ -20,13 +20,13 @@ from client.arguments import (
     writer_options,
 )
 from client.buffered_writer import BufferedWriter
+from client.connectivity import Connectivity
 from client.links import Links
 from client.merged_reader import MergedReader
 from client.network import ClientMachines, MakeNetwork
 from client.progress import Advance, Progress, shown_bytes
 from client.public_names import PublicNames
 from client.questions import LogQuestions
-from client.reach import Reach
 from client.read.metrics import ReadMetrics
 from client.read.settings import ReadSettings
 from client.reader import Reader
@@ -41,7 +41,7 @@ from logdevice_py.config.parse import load_cluster
 from logdevice_py.core.declare import settings_from
 from logdevice_py.core.ids import USER_LOG_ID_MAX, LogId, NodeId
 from logdevice_py.core.lsn import LSN
-from logdevice_py.core.machine import TimerWheel
+from logdevice_py.core.machine import TimerQueue
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import Micros
 
@@ -75,7 +75,7 @@ class Client(PublicNames, LogQuestions):
     INTERNAL_NAMES = frozenset(
         {
             "closed",
-            "foreign",
+            "wrong_cluster",
             "future",
             "loop",
             "now",
@@ -131,7 +131,7 @@ class Client(PublicNames, LogQuestions):
         self.name = name
         # ids of write streams must not follow from earlier ones, which stand in records
         rng = random.SystemRandom() if seed is None else random.Random(seed)
-        timers = TimerWheel()
+        timers = TimerQueue()
         self._links = Links()
         self.session = ClientSession(
             self._initial,
@@ -166,7 +166,7 @@ class Client(PublicNames, LogQuestions):
         self._progress: dict[WriteStreams, Progress] = {}
         """Of the writers that show theirs."""
         self._asked: dict[asyncio.Future[Any], None] = {}
-        """Outcomes that nobody delivers once the machines stand still, in the order of the questions."""
+        """Outcomes that nobody delivers once the machines are idle, in the order of the questions."""
 
     def __repr__(self) -> str:
         where = "" if self._path is None else f" ({self._path})"
@@ -234,16 +234,16 @@ class Client(PublicNames, LogQuestions):
 
     def _look_for_strangers(self, now: Micros) -> None:
         """Where only another cluster answers, nothing that is under way can succeed: it fails now, not at its deadline."""
-        if self._closed or (error := self.foreign()) is None:
+        if self._closed or (error := self.wrong_cluster()) is None:
             return
         for future in self._asked:
             if not future.done():
                 future.set_exception(error)
         self.session.refuse(error)
 
-    def foreign(self) -> LogDeviceError | None:
-        """Why waiting is of no use: see `Reach.foreign`."""
-        return self.reach().foreign()
+    def wrong_cluster(self) -> LogDeviceError | None:
+        """Why waiting is of no use: see `Connectivity.wrong_cluster`."""
+        return self.connectivity().wrong_cluster()
 
     async def _outcome(self, future: asyncio.Future[Any]) -> Any:
         """Wait for the answer to a request. An error that may pass says whom the client reaches."""
@@ -253,10 +253,10 @@ class Client(PublicNames, LogQuestions):
         except LogDeviceError as error:
             if self._closed or not error.retriable:
                 raise
-            reach = self.reach()
-            raise reach.foreign() or LogDeviceError(
+            connectivity = self.connectivity()
+            raise connectivity.wrong_cluster() or LogDeviceError(
                 error.status,
-                reach.explain(error),
+                connectivity.explain(error),
                 retriable=error.retriable,
                 maybe_applied=error.maybe_applied,
             ) from None
@@ -309,9 +309,9 @@ class Client(PublicNames, LogQuestions):
         """The cluster file in use."""
         return self.session.config
 
-    def reach(self) -> Reach:
+    def connectivity(self) -> Connectivity:
         """Which nodes this client reaches at this moment. Nodes are dialled when something is asked of them."""
-        return Reach(
+        return Connectivity(
             file=self._initial.name if self._path is None else str(self._path),
             nodes=tuple(sorted(self.config.nodes)),
             connected=tuple(map(NodeId, self._links.connected())),
@@ -460,7 +460,7 @@ class Client(PublicNames, LogQuestions):
         Args:
             progress: show how much is acknowledged, until the writer is closed; needs tqdm.
             options: those of `WriterSettings`, as in the cluster file: ``compression="zstd"``, ``time_trigger="10ms"`` (or `time_trigger_us`),
-                ``size_trigger="64KiB"``, ``memory="64MiB"``, ``give_up="2min"``.
+                ``size_trigger="64KiB"``, ``memory="64MiB"``, ``timeout="2min"``.
 
         Raises:
             LogDeviceError: INVALID_PARAM.

@@ -8,12 +8,12 @@ from typing import Protocol
 from client.append.router import Routes
 from client.links import Links
 from client.metadata_repair import MetadataRepair
-from client.trail import name_awaited
+from client.request_history import name_awaited
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.core import marks
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.lsn import EPOCH_MAX, Epoch
-from logdevice_py.core.machine import Rng, TimerWheel
+from logdevice_py.core.machine import Rng, TimerQueue
 from logdevice_py.core.units import Micros
 from logdevice_py.metadata.epoch_metadata import EpochInterval
 from logdevice_py.metadata.history import MetadataHistoryReader
@@ -27,7 +27,7 @@ class HistorySession(Protocol):
     """The session that a request is part of."""
 
     links: Links
-    timers: TimerWheel
+    timers: TimerQueue
     rng: Rng
     requests: Requests
     routes: Routes

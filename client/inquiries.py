@@ -6,7 +6,7 @@ from functools import partial
 from typing import Final
 
 from client.links import Links
-from client.trail import format_wait
+from client.request_history import format_wait
 from logdevice_py.core.ids import LogId, NodeId, PeerId
 from logdevice_py.core.lsn import EPOCH_INVALID
 from logdevice_py.core.marks import hit

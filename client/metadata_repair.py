@@ -38,7 +38,7 @@ class MetadataRepair:
             self._empty.add(log)
 
     def flags(self, log: LogId) -> int:
-        """For whoever asks the log's sequencer because a reader stands still: a metadata log that seems to be empty may have lost its copies
+        """For whoever asks the log's sequencer because a reader stalls: a metadata log that seems to be empty may have lost its copies
         with the nodes that were taken out."""
         return _STORE_METADATA if log in self._empty else 0
 

@@ -20,7 +20,9 @@ class ClientMetrics:
     redirect_cycles: int = counter("Redirects that led back to a node asked before.", unit="answers")
     probes_sent: int = counter("Questions to another node because an append went unanswered.", unit="requests")
     appends_failed: int = counter("Records whose direct append failed and certainly was not applied.", unit="records")
-    appends_in_doubt: int = counter("Records whose direct append failed and may have been applied.", unit="records")
+    appends_of_unknown_outcome: int = counter(
+        "Records whose direct append failed and may have been applied.", unit="records"
+    )
     cluster_states_received: int = counter("CLUSTER_STATE pushes received.", unit="messages")
 
 
@@ -29,12 +31,14 @@ class WriterMetrics:
     """What the write streams of a BufferedWriter did."""
 
     records_acknowledged: int = counter("Records acknowledged.", unit="records")
-    records_failed: int = counter("Records given up.", unit="records")
+    records_failed: int = counter("Records whose append failed.", unit="records")
     frames_sent: int = counter("Frames sent, retries included.", unit="frames")
     frames_acknowledged: int = counter("Frames acknowledged by the sequencer.", unit="frames")
     frames_found: int = counter("Frames of unknown outcome that were found in the log.", unit="frames")
     epochs_entered: int = counter("Times that a stream went on in another epoch.", unit="epochs")
-    doubts: int = counter("Times that a stream had frames of unknown outcome and moved its log.", unit="times")
+    unknown_outcomes: int = counter(
+        "Times that a stream had frames of unknown outcome and moved its log.", unit="times"
+    )
     streams_broken: int = counter(
         "Write streams that ended because somebody else sent under their writer id.", unit="streams"
     )

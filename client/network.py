@@ -10,7 +10,7 @@ from client.links import Links
 from client.session import ClientSession
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.core.ids import NodeId
-from logdevice_py.core.machine import Rng, TimerWheel
+from logdevice_py.core.machine import Rng, TimerQueue
 from logdevice_py.core.status import LogDeviceError
 from logdevice_py.core.units import Micros
 
@@ -21,7 +21,7 @@ class ClientMachines:
 
     session: ClientSession
     links: Links
-    timers: TimerWheel
+    timers: TimerQueue
     rng: Rng
     config: ClusterConfig
     """The first version of the cluster file."""

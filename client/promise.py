@@ -9,7 +9,7 @@ class Promise(Protocol):
     """The part of `asyncio.Future` that machines use."""
 
     def done(self) -> bool:
-        """It has its outcome already; a caller that gave up cancelled it."""
+        """It has its outcome already; a caller that stopped waiting cancelled it."""
 
     def set_result(self, result: Any, /) -> None: ...
 

@@ -12,10 +12,10 @@ from client.look_up.find_request import NO_TIMESTAMP, FindTarget, FoundPlace
 from client.look_up.survey import LogParts
 from client.read.items import Gap, GapKind
 from client.reader import Reader
+from client.request_history import format_wait
 from client.sequencer_state import SequencerState
 from client.session import ClientSession
 from client.settings import ClientSettings
-from client.trail import format_wait
 from logdevice_py.core.ids import LogId, ShardId
 from logdevice_py.core.lsn import ESN_MAX, LSN, LSN_INVALID, LSN_OLDEST, Epoch, Lsn, epoch_of
 from logdevice_py.core.status import LogDeviceError, Status

@@ -47,7 +47,7 @@ class ReaderShell(Protocol):
     def wake(self) -> None:
         """Run the end of the turn soon."""
 
-    def foreign(self) -> LogDeviceError | None:
+    def wrong_cluster(self) -> LogDeviceError | None:
         """Why waiting is of no use: only another cluster answers."""
 
     async def tail_lsn(self, log: int | str, *, timeout: float | None = None) -> LSN:
@@ -58,7 +58,7 @@ class Reader(PublicNames):
     """Reads [start, until] of one log in order, with every missing LSN accounted for by a `Gap`.
 
     Use it as ``async with client.reader(log, start=..., until=...) as reader`` and either iterate (``async for item in reader``) or call
-    `read`; not both, and from one task at a time. Reading starts with the first call or on entering the block. A reader never gives up:
+    `read`; not both, and from one task at a time. Reading starts with the first call or on entering the block. A reader never times out by itself:
     while a record cannot be had although it may exist, it waits; `waiting_for` says for what.
     """
 
@@ -209,7 +209,7 @@ class Reader(PublicNames):
             elif self._closed or stream.state is ReadStreamState.STOPPED:
                 self._client.future().cancel()  # the client says why
                 raise LogDeviceError(Status.SHUTDOWN, "the reader was closed", retriable=False)
-            elif (error := self._client.foreign()) is not None:
+            elif (error := self._client.wrong_cluster()) is not None:
                 raise error
             elif not await self._wait(deadline):
                 text = f"nothing came of log {self.log} for {timeout:g} s: it waits for {self.waiting_for()}"

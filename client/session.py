@@ -19,7 +19,7 @@ from client.known_cluster import KnownCluster
 from client.links import Links
 from client.look_up.answers import LogTail
 from client.look_up.requests import LookUps
-from client.look_up.survey import SurveyGround
+from client.look_up.survey import SurveyContext
 from client.metadata_repair import MetadataRepair
 from client.metrics import ClientMetrics, WriterMetrics
 from client.promise import Promise, break_, keep
@@ -30,13 +30,13 @@ from client.read.shard_statuses import ShardStatuses
 from client.sequencer_state import SequencerState
 from client.settings import ClientSettings, WriterSettings
 from client.trim_request import TrimRequest
+from client.write.context import StreamContext
 from client.write.finder import FrameFinder
-from client.write.ground import StreamGround
 from client.write.write_streams import WriteStreams
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.core.ids import LogId, NodeId, PeerId, ShardId, format_shard
 from logdevice_py.core.lsn import LSN, LSN_MAX, Lsn
-from logdevice_py.core.machine import Rng, TimerWheel
+from logdevice_py.core.machine import Rng, TimerQueue
 from logdevice_py.core.record_keys import KEY_OVERHEAD, KEYS_HEAD
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import Micros
@@ -91,7 +91,7 @@ class ClientSession:
     def __init__(
         self,
         config: ClusterConfig,
-        timers: TimerWheel,
+        timers: TimerQueue,
         rng: Rng,
         *,
         settings: ClientSettings | None = None,
@@ -133,7 +133,7 @@ class ClientSession:
         )
         self._frames: dict[int, Any] = {}
         self._writers: list[WriteStreams] = []
-        self.look_ups = LookUps(SurveyGround(self.links, timers, rng, self.requests, self.settings))
+        self.look_ups = LookUps(SurveyContext(self.links, timers, rng, self.requests, self.settings))
         self._streams: dict[int, StreamMessages] = {}
         self._histories: list[HistoryRequest] = []
         self._listeners: list[NodeStateListener] = []
@@ -407,7 +407,7 @@ class ClientSession:
     def trim(
         self, log: LogId, lsn: int, shards: list[ShardId], promise: Promise, now: Micros, timeout_us: int | None = None
     ) -> None:
-        """Give up everything up to `lsn`; the promise is kept when all shards have made it durable.
+        """Trim everything up to `lsn`; the promise is kept when all shards have made it durable.
 
         It is broken with TOOBIG when the LSN lies above the tail, PARTIAL when some shards did not answer (trim again, it is harmless).
         """
@@ -438,7 +438,7 @@ class ClientSession:
 
     def writer(self, settings: WriterSettings, finder: FrameFinder) -> WriteStreams:
         """The streams of a further BufferedWriter."""
-        ground = StreamGround(
+        context = StreamContext(
             routes=self.routes,
             links=self.links,
             timers=self.timers,
@@ -450,7 +450,7 @@ class ClientSession:
             probe=self.appends.probe,
             settings=self.settings,
         )
-        writer = WriteStreams(ground, settings, WriterMetrics())
+        writer = WriteStreams(context, settings, WriterMetrics())
         self._writers.append(writer)
         return writer
 

@@ -55,7 +55,7 @@ class SessionStream:
         self.stream.start(now)
 
     def stop(self) -> None:
-        """Give the stream up. Harmless when called again."""
+        """Stop the stream. Harmless when called again."""
         self.stream.stop()
         self.leave()
 

@@ -99,7 +99,7 @@ class WriterSettings:
     bytes_in_flight_max: int = setting(
         16 << 20, unit="bytes", lo=1, doc="Bytes of frames sent and not acknowledged, per log; one frame always passes."
     )
-    give_up_us: int = setting(
+    timeout_us: int = setting(
         120_000_000, unit="us", lo=0, doc="A frame not acknowledged within this time fails; 0: it is tried for ever."
     )
     silence_us: int = setting(

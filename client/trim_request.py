@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from client.links import Links
+from client.request_history import RequestHistory, describe_timeout, name_awaited
 from client.settings import ClientSettings
-from client.trail import Trail, given_up, name_awaited
 from logdevice_py.core.ids import LogId, ShardId, format_shard, node_peer
 from logdevice_py.core.lsn import Lsn
-from logdevice_py.core.machine import Rng, Timer, TimerWheel, backoff
+from logdevice_py.core.machine import Rng, Timer, TimerQueue, backoff
 from logdevice_py.core.status import TRAITS, Status
 from logdevice_py.core.units import Micros
 from logdevice_py.protocol.messages import Trim, Trimmed
@@ -23,6 +23,7 @@ class TrimRequest:
         "_began",
         "_done",
         "_failed",
+        "_history",
         "_links",
         "_log",
         "_lsn",
@@ -31,7 +32,6 @@ class TrimRequest:
         "_requests",
         "_timer",
         "_timers",
-        "_trail",
         "_until",
         "total",
     )
@@ -45,7 +45,7 @@ class TrimRequest:
         done: Callable[[Status, list[ShardId], Micros], None],
         *,
         links: Links,
-        timers: TimerWheel,
+        timers: TimerQueue,
         rng: Rng,
         requests: Requests,
         settings: ClientSettings,
@@ -53,7 +53,7 @@ class TrimRequest:
         """
         Args:
             log: a data log.
-            lsn: everything up to here is given up.
+            lsn: everything up to here is trimmed.
             shards: all that may hold something.
             until: the deadline.
             done: gets OK, PARTIAL (some answered) or FAILED (none did), and the shards that are missing.
@@ -74,7 +74,7 @@ class TrimRequest:
         self._timers = timers
         self._requests = requests
         self._timer: Timer | None = None
-        self._trail = Trail()
+        self._history = RequestHistory()
         self._began: Micros | None = None
         self._pauses = backoff(rng, initial_us=settings.unanswered_us, max_us=settings.attempt_us)
 
@@ -100,7 +100,7 @@ class TrimRequest:
         if answer.status is Status.OK:
             self._requests.forget(self._missing.pop(answer.shard))
         else:
-            self._trail.refused(format_shard(answer.shard), answer.status)
+            self._history.refused(format_shard(answer.shard), answer.status)
             if TRAITS[answer.status].retriable:
                 return
             self._failed.add(answer.shard)
@@ -111,7 +111,7 @@ class TrimRequest:
         """What the shards that did not do it say, and which are silent."""
         awaited = name_awaited((shard for shard in self._missing if shard not in self._failed), self._links)
         waited = now - (now if self._began is None else self._began)
-        return given_up(waited, self._trail.explain(awaited or "nobody"))
+        return describe_timeout(waited, self._history.explain(awaited or "nobody"))
 
     def _finish(self, now: Micros) -> None:
         if self._timer is not None:

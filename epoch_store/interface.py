@@ -222,7 +222,9 @@ class EpochStoreMetrics:
     writes: int = counter("Changes made in the epoch store.", unit="writes")
     conflicts: int = counter("Compare-and-sets that lost against another writer and were tried again.", unit="writes")
     unknown_outcomes: int = counter("Writes whose answer was lost, so that the outcome was read back.", unit="writes")
-    unavailable: int = counter("Operations given up because the epoch store did not answer in time.", unit="operations")
+    unavailable: int = counter(
+        "Operations that failed because the epoch store did not answer in time.", unit="operations"
+    )
     reconnects: int = counter("Connections or sessions made after the first one.", unit="connections")
 
 

@@ -63,7 +63,7 @@ class ZooKeeperEpochStoreSettings:
         unit="us",
         lo=10 * MILLISECOND,
         hi=600 * SECOND,
-        doc="When an operation without an answer is given up.",
+        doc="When an operation without an answer fails.",
     )
     session_timeout_us: int = setting(
         10 * SECOND,
@@ -148,7 +148,7 @@ class _Connection:
     client: KazooClient
     connected: bool
     dead: bool
-    """The client gave up for good."""
+    """The client will not connect again."""
 
 
 class ZooKeeperEpochStore:

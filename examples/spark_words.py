@@ -55,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for row in counts.orderBy(F.desc("count"), "word").limit(10).collect():
         print(f"{row['count']:>8} {row['word']}")
 
-    # Every task vouches for its range: which LSNs were records, which were gaps and why.
+    # Every task accounts for its range: which LSNs were records, which were gaps and why.
     for log, proof in proofs(records).items():
         print(
             f"log {log}: {proof.records} records in {proof.entries} entries, {proof.first} to {proof.last}, lost: {proof.lost()}"

@@ -34,7 +34,7 @@ SELECT ...;             a statement ends with ; and may take several lines
 """
 
 
-class CommandError(Exception):
+class ShellError(Exception):
     """A command that cannot be done."""
 
 
@@ -73,7 +73,7 @@ class Interpreter:
 
         Raises:
             LogDeviceError: a statement fails. What stands before it was done, what stands behind it is not.
-            CommandError: a command fails.
+            ShellError: a command fails.
         """
         status = EXIT_OK
         parts = list(pieces(text))
@@ -89,8 +89,8 @@ class Interpreter:
                 if len(parts) == 1:
                     raise
                 raise LogDeviceError(error.status, f"statement of line {part.line}: {error.detail}") from None
-            except CommandError as error:
-                raise CommandError(str(error) if len(parts) == 1 else f"line {part.line}: {error}") from None
+            except ShellError as error:
+                raise ShellError(str(error) if len(parts) == 1 else f"line {part.line}: {error}") from None
         return status
 
     def _query(self, sql: str) -> bool:
@@ -120,7 +120,7 @@ class Interpreter:
             with self._output.open("a", encoding="utf-8") as file:
                 file.write(text)
         except OSError as error:
-            raise CommandError(f"{self._output}: {error.strerror}") from None
+            raise ShellError(f"{self._output}: {error.strerror}") from None
 
     def _put(self, text: str, *, paged: bool = False, chop: bool = True) -> None:
         """Print, through a pager what is longer than the terminal; `chop`: lines that are wider are scrolled, not wrapped."""
@@ -140,7 +140,7 @@ class Interpreter:
         name, _, rest = text.partition(" ")
         command = _COMMANDS.get(name)
         if command is None:
-            raise CommandError(f"{name}: no such command; .help lists them")
+            raise ShellError(f"{name}: no such command; .help lists them")
         command(self, rest.strip().rstrip(";"))
 
     def _help(self, _: str) -> None:
@@ -157,7 +157,7 @@ class Interpreter:
     def _schema(self, name: str) -> None:
         table = TABLES.get(name)
         if table is None:
-            raise CommandError(f"{name or '.schema'}: give a table; .tables lists them")
+            raise ShellError(f"{name or '.schema'}: give a table; .tables lists them")
         width = max(len(each.name) for each in table.columns)
         lines = [f"{each.name:<{width}}  {each.kind.value:<7}  {each.doc}\n" for each in table.columns]
         needs = f" Constrain {' and '.join(table.required)}." if table.required else ""
@@ -173,7 +173,7 @@ class Interpreter:
     def _format(self, form: str) -> None:
         if form not in FORMATS:
             hint = "; .output takes a file" if not form else ""
-            raise CommandError(f".format: one of {', '.join(FORMATS)}{hint}")
+            raise ShellError(f".format: one of {', '.join(FORMATS)}{hint}")
         self.presentation.form = form
 
     def _to_file(self, name: str) -> None:
@@ -184,7 +184,7 @@ class Interpreter:
         try:
             path.write_text("")
         except OSError as error:
-            raise CommandError(f"{path}: {error.strerror}") from None
+            raise ShellError(f"{path}: {error.strerror}") from None
         self._output = path
         self._printed = False
 
@@ -195,7 +195,7 @@ class Interpreter:
         try:
             name, value = parse_parameter(text)
         except ValueError as error:
-            raise CommandError(f".param: {error}") from None
+            raise ShellError(f".param: {error}") from None
         self.parameters[name] = value
 
     def _toggle_vertical(self, _: str) -> None:
@@ -204,7 +204,7 @@ class Interpreter:
 
     def _full(self, switch: str) -> None:
         if switch not in ("on", "off"):
-            raise CommandError(".full: on or off")
+            raise ShellError(".full: on or off")
         self.session.full = switch == "on"
 
     def _watch(self, rest: str) -> None:
@@ -212,9 +212,9 @@ class Interpreter:
         try:
             seconds = float(period)
         except ValueError:
-            raise CommandError(".watch: give seconds and a statement") from None
+            raise ShellError(".watch: give seconds and a statement") from None
         if not 0.1 <= seconds <= 86400 or not sql.strip():
-            raise CommandError(".watch: give seconds, 0.1 at least, and a statement")
+            raise ShellError(".watch: give seconds, 0.1 at least, and a statement")
         while True:
             self._put(f"\x1b[2J\x1b[H{time.strftime('%H:%M:%S')}  {sql}\n")
             self._query(sql)

@@ -1,6 +1,6 @@
 """Turns LSNs that are written as string literals into numbers, before SQLite sees them, and gives parameters their values.
 
-LSN columns hold integers. SQLite would compare one with the text 'e3n17' without a complaint, and always find them different.
+LSN columns hold integers. SQLite would compare one with the text 'e3n17' silently, and always find them different.
 """
 
 from __future__ import annotations

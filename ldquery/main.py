@@ -19,7 +19,7 @@ from client.cli.program import (
     token_file_option,
 )
 from ldquery.formats import FORMATS, LSN_CHOICES
-from ldquery.interpreter import NAME, CommandError, Interpreter, Presentation
+from ldquery.interpreter import NAME, Interpreter, Presentation, ShellError
 from ldquery.literals import parse_parameter
 from ldquery.session import DEADLINE, ROWS_PER_NODE_MAX, LDQuery
 from logdevice_py.core.status import LogDeviceError, Status
@@ -109,7 +109,7 @@ def main(argv: list[str] | None = None) -> int:
         discard_output()
         say(NAME, str(error))
         return EXIT_FAILED
-    except CommandError as error:
+    except ShellError as error:
         say(NAME, str(error))
         return EXIT_USAGE
     except LogDeviceError as error:

@@ -10,7 +10,7 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 
 from client.cli.program import EXIT_OK, say
 from ldquery.completion import SqlCompleter, SqlHighlighter
-from ldquery.interpreter import NAME, CommandError, Interpreter
+from ldquery.interpreter import NAME, Interpreter, ShellError
 from ldquery.statements import is_complete
 from logdevice_py.core.status import LogDeviceError
 
@@ -65,7 +65,7 @@ class QueryShell:
         """Run an input; errors are told and end nothing."""
         try:
             self._interpreter.run(text)
-        except (LogDeviceError, CommandError) as error:
+        except (LogDeviceError, ShellError) as error:
             say(NAME, str(error))
         except KeyboardInterrupt:
             print()

@@ -54,7 +54,7 @@ class WantedPlacement:
             marks.hit("nodeset_of_older_cluster_file")  # whoever is behind does not undo what others did
             return None
         if current is not None and not self.excluded_known:
-            # A shard that joins might be drained: what it gets then counts as stored again elsewhere. It joins when that is known.
+            # A shard that joins might be drained: what it gets then counts as re-replicated elsewhere. It joins when that is known.
             fewer = replace(self, shards=tuple(sorted(set(self.shards) & set(current.shards))), excluded_known=True)
             if interval := fewer.interval(current):
                 marks.hit("nodeset_grows_later")
@@ -171,7 +171,7 @@ class Activation:
         self.began = Micros(0)
         """When somebody wanted the epoch."""
         self.wanted = Micros(0)
-        """When the last append that wanted it gave up waiting; 0: none has."""
+        """When the last append that wanted it stopped waiting; 0: none has."""
         self.failure = Status.OK
         """Why the last request was of no use; REBUILDING: shards that lost their data cannot tell whether the metadata log is empty."""
         self._owner = owner

@@ -34,7 +34,7 @@ _ACTIVE = SequencerPhase.ACTIVE
 _EXHAUSTION_MARGIN = 100_000
 """An epoch with fewer ESNs left is replaced before it runs out of them."""
 _UNWANTED_US: Final = 30 * SECOND
-"""How long an activation goes on after the last append gave up waiting for it. Who asks again must not find it begun anew: it may take longer than
+"""How long an activation goes on after the last append stopped waiting for it. Who asks again must not find it begun anew: it may take longer than
 an append waits, and would never end."""
 
 

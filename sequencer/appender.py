@@ -1,6 +1,6 @@
 """Replication of one entry: waves of STOREs until every shard of one wave's copyset has answered OK.
 
-An appender never gives up by itself. It ends when a wave is complete, when a seal preempts it, or when its owner aborts it; a client
+An appender never ends by itself. It ends when a wave is complete, when a seal preempts it, or when its owner aborts it; a client
 that stops waiting does not end it.
 """
 
@@ -47,8 +47,8 @@ class AppenderState(enum.Enum):
     STORING = enum.auto()  # a wave is out
     BLOCKED = enum.auto()  # no copyset could be made; it is tried again when the timer fires
     REPLICATED = enum.auto()  # every shard of one wave has it; waits for the entries before it to be reaped
-    PREEMPTED = enum.auto()  # given up: a later sequencer or recovery sealed the epoch
-    ABORTED = enum.auto()  # given up by its owner
+    PREEMPTED = enum.auto()  # a later sequencer or recovery sealed the epoch
+    ABORTED = enum.auto()  # its owner ended it
 
 
 _HURRY: Final = 4
@@ -89,7 +89,7 @@ class AppenderOwner(Protocol):
     def on_shard_lost(self, shard: ShardId) -> None:
         """A shard is of another generation than the epoch lists: it takes nothing of this epoch any more."""
 
-    def on_given_up(self, appender: Appender, now: Micros) -> None:
+    def on_aborted(self, appender: Appender, now: Micros) -> None:
         """The appender came to a state other than REPLICATED."""
 
 
@@ -229,14 +229,14 @@ class Appender:
             self.image = b""
             self.owner.on_replicated(self, now)
         elif self.preempted_by != NO_NODE:
-            self._give_up(AppenderState.PREEMPTED, now)
+            self._abort(AppenderState.PREEMPTED, now)
 
     def on_timeout(self, now: Micros) -> None:
         """The wave took too long, or it is time to look for a copyset again."""
         if self.state not in RUNNING:
             return
         if self.preempted_by != NO_NODE:
-            self._give_up(AppenderState.PREEMPTED, now)
+            self._abort(AppenderState.PREEMPTED, now)
             return
         context = self.context
         if self.state is AppenderState.STORING and not self._hurried:
@@ -282,9 +282,9 @@ class Appender:
             self._recipient_failed(now)
 
     def abort(self, now: Micros) -> None:
-        """The owner gives the entry up."""
+        """The owner ends it."""
         if self.state in RUNNING:
-            self._give_up(AppenderState.ABORTED, now)
+            self._abort(AppenderState.ABORTED, now)
 
     def _on_late(self, message: Stored, now: Micros) -> None:
         if message.wave < self.wave or self.state is AppenderState.BLOCKED:
@@ -303,7 +303,7 @@ class Appender:
         if message.status is Status.PREEMPTED and not self._refused_softly(message):
             self._on_preempted(message, now)
         if self.preempted_by != NO_NODE and (self.stored or not self._expected):
-            self._give_up(AppenderState.PREEMPTED, now)
+            self._abort(AppenderState.PREEMPTED, now)
 
     def _refused_softly(self, message: Stored) -> bool:
         """A soft seal stopped it, but the epoch drains: the next wave says so and is taken."""
@@ -343,7 +343,7 @@ class Appender:
             return
         if self.preempted_by != NO_NODE:
             if self.stored or not self._expected:
-                self._give_up(AppenderState.PREEMPTED, now)
+                self._abort(AppenderState.PREEMPTED, now)
         elif self.wave <= self.context.settings.immediate_waves:
             self._next_wave(now)
 
@@ -412,9 +412,9 @@ class Appender:
         self.deadline = deadline
         self.context.store_timers.add(self)
 
-    def _give_up(self, state: AppenderState, now: Micros) -> None:
+    def _abort(self, state: AppenderState, now: Micros) -> None:
         self.state = state
         self.deadline = 0
         self.image = b""
-        self.context.metrics.entries_given_up += 1
-        self.owner.on_given_up(self, now)
+        self.context.metrics.entries_aborted += 1
+        self.owner.on_aborted(self, now)

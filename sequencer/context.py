@@ -12,7 +12,7 @@ from logdevice_py.config.location import Scope
 from logdevice_py.core import marks
 from logdevice_py.core.ids import Generation, LogId, NodeId, ShardId, node_of
 from logdevice_py.core.lsn import Epoch
-from logdevice_py.core.machine import Outbox, Rng, TimerWheel
+from logdevice_py.core.machine import Outbox, Rng, TimerQueue
 from logdevice_py.core.status import LogDeviceError
 from logdevice_py.core.units import Micros, Timestamp
 from logdevice_py.membership.cluster_view import ClusterView
@@ -104,7 +104,7 @@ class SequencerContext:
         config: ClusterConfig,
         settings: SequencerSettings,
         outbox: Outbox,
-        timers: TimerWheel,
+        timers: TimerQueue,
         rng: Rng,
         wall: WallClock,
         cluster: ClusterView,

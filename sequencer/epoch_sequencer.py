@@ -43,7 +43,7 @@ class EpochSequencerState(enum.IntEnum):
 
     ACTIVE = 0  # gives LSNs
     DRAINING = 1  # gives none; its entries are still stored, past soft seals of later epochs
-    DYING = 2  # its entries are being given up
+    DYING = 2  # its entries are being aborted
     QUIESCENT = 3  # no entry is on its way
 
 
@@ -262,7 +262,7 @@ class EpochSequencer:
         if appender.lsn & 0xFFFFFFFF == self._window.tail:  # type: ignore[union-attr]
             self._reap(now)
 
-    def on_given_up(self, appender: Appender, now: Micros) -> None:
+    def on_aborted(self, appender: Appender, now: Micros) -> None:
         """An entry was preempted or aborted: the LNG stops before it for ever."""
         self._refuse(appender)
         if appender.lsn & 0xFFFFFFFF == self._window.tail:  # type: ignore[union-attr]
@@ -299,7 +299,7 @@ class EpochSequencer:
         self._check_quiescent(now)
 
     def destroy(self, successor: NodeId, now: Micros) -> None:
-        """Give up everything that is on its way. `successor`: the node whose recovery of the epoch knows what became of it; -1 if none."""
+        """Abort everything that is on its way. `successor`: the node whose recovery of the epoch knows what became of it; -1 if none."""
         if self.state is EpochSequencerState.QUIESCENT:
             return
         self.preempted_by = successor

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from epoch_store.interface import EpochStoreRequest, Operation, Result
 from logdevice_py.core import marks
-from logdevice_py.core.machine import Outbox, TimerWheel
+from logdevice_py.core.machine import Outbox, TimerQueue
 from logdevice_py.core.units import Micros
 from sequencer.settings import SequencerSettings
 
@@ -19,7 +19,7 @@ class EpochStoreCalls:
 
     __slots__ = ("_outbox", "_settings", "_timers", "_tokens", "_waiting")
 
-    def __init__(self, settings: SequencerSettings, outbox: Outbox, timers: TimerWheel) -> None:
+    def __init__(self, settings: SequencerSettings, outbox: Outbox, timers: TimerQueue) -> None:
         self._settings = settings
         self._outbox = outbox
         self._timers = timers

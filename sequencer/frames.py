@@ -244,7 +244,7 @@ class Answers:
         not_replicated: bool = True,
         redirect: NodeId = NO_NODE,
     ) -> None:
-        """The frame's entry was given up, or never got an LSN."""
+        """The frame's entry was aborted, or never got an LSN."""
         split = frame.split
         if split is not None:
             split.missing -= 1

@@ -73,7 +73,7 @@ class IdleLogPasses:
         """Logs whose earlier epochs were not all recovered when the pass came to them."""
 
     @property
-    def settled(self) -> bool:
+    def departures_handled(self) -> bool:
         """Whether no open epoch of the logs that are located here lists a shard that departed, as far as others can take its place."""
         return not self._planned and self._logs is None and not self.waiting()
 

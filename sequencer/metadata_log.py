@@ -148,7 +148,7 @@ class MetadataLogWrite:
         self._appender.start(copyset, body, crc32c(body), now)
 
     def stop(self, now: Micros) -> None:
-        """Give up, without telling the owner."""
+        """Stop, without telling the owner."""
         if self.state in (MetadataLogState.DONE, MetadataLogState.STOPPED):
             return
         self.state = MetadataLogState.STOPPED
@@ -257,7 +257,7 @@ class MetadataLogWrite:
     def on_shard_lost(self, shard: ShardId) -> None:
         """The generation that gossip told was too old; the next wave asks for it again."""
 
-    def on_given_up(self, appender: Appender, now: Micros) -> None:
+    def on_aborted(self, appender: Appender, now: Micros) -> None:
         """The entry was preempted or aborted."""
         self.state = MetadataLogState.STOPPED
         self._appender = None

@@ -22,7 +22,7 @@ class SequencerMetrics:
     records_acknowledged: int = counter("Records in frames that were answered OK.", unit="records")
     entries_started: int = counter("Entries that got an LSN.", unit="entries")
     entries_replicated: int = counter("Entries that reached all copies of a wave.", unit="entries")
-    entries_given_up: int = counter("Entries that were preempted or aborted.", unit="entries")
+    entries_aborted: int = counter("Entries that were preempted or aborted.", unit="entries")
     waves_repeated: int = counter("Waves of STOREs after the first of an entry.", unit="waves")
     stores_timed_out: int = counter("Waves of STOREs that timed out.", unit="waves")
     shards_graylisted: int = counter("Times that a shard was put on the graylist.", unit="times")
@@ -47,7 +47,7 @@ class SequencerMetrics:
     )
     store_latency: Histogram = histogram("From a STORE to its answer, or to its timeout.")
     sequencers: int = gauge("Logs that have a sequencer object.", unit="logs")
-    departures_settled: int = gauge(
+    departures_handled: int = gauge(
         "1: since the last change of nodes every log located here was looked at, and the open epochs of none list a shard that departed.",
         unit="flag",
     )

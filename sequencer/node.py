@@ -18,7 +18,7 @@ from logdevice_py.core.ids import (
     is_client,
     is_metadata_log,
 )
-from logdevice_py.core.machine import Outbox, Rng, TimerWheel
+from logdevice_py.core.machine import Outbox, Rng, TimerQueue
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros
 from logdevice_py.membership.cluster_view import ClusterView
@@ -64,7 +64,7 @@ class SequencerNode:
         config: ClusterConfig,
         settings: SequencerSettings,
         outbox: Outbox,
-        timers: TimerWheel,
+        timers: TimerQueue,
         rng: Rng,
         wall: WallClock,
         cluster: ClusterView,
@@ -125,7 +125,7 @@ class SequencerNode:
                 )
         metrics.entries_in_flight, metrics.fullest_window = entries, round(100 * fullest)
         metrics.logs_leaving_departed_shards = len(self.idle_logs.waiting())
-        metrics.departures_settled = int(self.idle_logs.settled)
+        metrics.departures_handled = int(self.idle_logs.departures_handled)
         return metrics
 
     @property
@@ -194,13 +194,13 @@ class SequencerNode:
         self,
         lost: Mapping[ShardId, Generation],
         awaited: Mapping[ShardId, Generation],
-        given_up: frozenset[NodeId],
+        presumed_lost: frozenset[NodeId],
         now: Micros,
     ) -> None:
         """Shards that are lost up to these generations: nobody waits for their data, or it may come back; and nodes that are dead for good, it seems."""
         cluster = self.recovery_cluster
-        if (lost, awaited, given_up) != (cluster.lost, cluster.awaited, cluster.given_up):
-            cluster.lost, cluster.awaited, cluster.given_up = lost, awaited, given_up
+        if (lost, awaited, presumed_lost) != (cluster.lost, cluster.awaited, cluster.presumed_lost):
+            cluster.lost, cluster.awaited, cluster.presumed_lost = lost, awaited, presumed_lost
             self.recoveries.on_shard_status(now)
 
     def on_config(self, config: ClusterConfig, now: Micros) -> None:
@@ -224,7 +224,7 @@ class SequencerNode:
         return Status.OK, NO_NODE
 
     def deactivate(self, log: LogId, now: Micros) -> Status:
-        """Give a log up until somebody asks for it: OK; AGAIN, something of it is on its way; NOSEQUENCER, it has no epoch here."""
+        """Stop sequencing a log until somebody asks for it: OK; AGAIN, something of it is on its way; NOSEQUENCER, it has no epoch here."""
         sequencer = self.sequencers.get(log)
         if sequencer is None or (sequencer.current is None and sequencer.activation is None):
             return Status.NOSEQUENCER

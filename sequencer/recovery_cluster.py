@@ -13,7 +13,7 @@ from sequencer.context import SequencerContext
 class NodeRecoveryCluster:
     """Implements `sequencer.recovery.context.RecoveryCluster`."""
 
-    __slots__ = ("_context", "awaited", "given_up", "lost")
+    __slots__ = ("_context", "awaited", "lost", "presumed_lost")
 
     def __init__(self, context: SequencerContext) -> None:
         self._context = context
@@ -23,7 +23,7 @@ class NodeRecoveryCluster:
 
         self.awaited: Mapping[ShardId, Generation] = {}
         """Lost shards, up to these generations, of which the data may come back."""
-        self.given_up: frozenset[NodeId] = frozenset()
+        self.presumed_lost: frozenset[NodeId] = frozenset()
         """Nodes that were dead for so long that they are taken for lost, as far as this node sees."""
 
     def location(self, shard: ShardId) -> Location | None:
@@ -43,12 +43,12 @@ class NodeRecoveryCluster:
         return self._context.config.is_writable(shard)
 
     def authority(self, log: LogId, shard: ShardId, generation: Generation) -> Authority:
-        """What the cluster knows of the shard's data. Of what the cluster keeps for itself a node that is dead is given up without the event log, which
+        """What the cluster knows of the shard's data. Of what the cluster keeps for itself a node that is dead is taken for lost without the event log, which
         else could never say that a node is lost for whose data its own recovery waits; entries of users may get fewer copies than they should only
         when it says so."""
         if generation <= self.lost.get(shard, 0):
             return Authority.UNDERREPLICATION
-        if generation <= self.awaited.get(shard, 0) or (is_internal_log(log) and node_of(shard) in self.given_up):
+        if generation <= self.awaited.get(shard, 0) or (is_internal_log(log) and node_of(shard) in self.presumed_lost):
             return Authority.UNAVAILABLE
         return Authority.FULLY_AUTHORITATIVE
 

@@ -14,7 +14,7 @@ from typing import Final, Protocol
 
 from logdevice_py.core.ids import LogId, NodeId, ShardId, node_of, node_peer
 from logdevice_py.core.lsn import Lsn
-from logdevice_py.core.machine import Outbox, TimerWheel
+from logdevice_py.core.machine import Outbox, TimerQueue
 from logdevice_py.core.units import Micros
 from logdevice_py.membership.cluster_view import ClusterView
 from logdevice_py.protocol.messages import LOGS_PER_FRAME, Release
@@ -63,7 +63,7 @@ class Releases:
         logs: Mapping[LogId, Released],
         settings: SequencerSettings,
         outbox: Outbox,
-        timers: TimerWheel,
+        timers: TimerQueue,
         cluster: ClusterView,
     ) -> None:
         self._logs = logs

@@ -64,7 +64,7 @@ class SealChecks:
     def _on_seal_checked(self, check: _Check, message: SealChecked, now: Micros) -> None:
         log = check.sequencer.log
         if self._checks.get(log) is not check:
-            marks.hit("seal_check_outdated")  # what it says held before the present check began
+            marks.hit("seal_check_stale")  # what it says held before the present check began
             return
         for answered in message.logs:
             if answered.log != log:
@@ -82,7 +82,7 @@ class SealChecks:
     def _met_by_every_copyset(self, check: _Check) -> bool:
         config, metadata = self._context.config, check.sequencer.metadata
         if metadata is None:
-            return False  # the log was given up meanwhile
+            return False  # the log is not sequenced here any more
         copies = min(check.sequencer.attributes.replication.copies, metadata.current.replication.copies)
         domains = FailureDomains(config.storage_shards(), ReplicationProperty.of({Scope.NODE: copies}), ())
         return domains.f_majority(check.answered) in _GOOD

@@ -12,6 +12,7 @@ from logdevice_py.config.attributes import LogAttributes
 from logdevice_py.core import marks
 from logdevice_py.core.ids import LogId, NodeId, PeerId, ShardId
 from logdevice_py.core.lsn import EPOCH_INVALID, EPOCH_MIN, LSN_INVALID, Epoch, Lsn, compose_lsn, epoch_of
+from logdevice_py.core.states import MachineState, transitions
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros, Timestamp
 from logdevice_py.metadata.epoch_metadata import HISTORY_LONG, HISTORY_MAX, EpochMetaData
@@ -28,7 +29,7 @@ from sequencer.recovery.result import EpochContents, RecoveryOutcome, RecoveryRe
 from sequencer.redirection import Standing
 
 
-class SequencerPhase(enum.Enum):
+class SequencerPhase(MachineState):
     """Whether the log can be sequenced here. An activation may be under way in any state but REFUSED."""
 
     UNAVAILABLE = enum.auto()  # there is no epoch: nobody asked for one, or what there was is over
@@ -38,12 +39,14 @@ class SequencerPhase(enum.Enum):
 
 
 _P = SequencerPhase
-SEQUENCER_TRANSITIONS: Final = {
-    _P.UNAVAILABLE: (_P.UNAVAILABLE, _P.ACTIVE, _P.REFUSED),
-    _P.ACTIVE: (_P.ACTIVE, _P.PREEMPTED, _P.UNAVAILABLE),
-    _P.PREEMPTED: (_P.ACTIVE, _P.UNAVAILABLE),
-    _P.REFUSED: (_P.UNAVAILABLE,),
-}
+SEQUENCER_TRANSITIONS: Final = transitions(
+    {
+        _P.UNAVAILABLE: (_P.UNAVAILABLE, _P.ACTIVE, _P.REFUSED),
+        _P.ACTIVE: (_P.ACTIVE, _P.PREEMPTED, _P.UNAVAILABLE),
+        _P.PREEMPTED: (_P.ACTIVE, _P.UNAVAILABLE),
+        _P.REFUSED: (_P.UNAVAILABLE,),
+    }
+)
 _ACTIVE = SequencerPhase.ACTIVE
 
 
@@ -145,7 +148,7 @@ class Sequencer:
         self._activations = 0
 
     def _become(self, state: SequencerPhase) -> None:
-        assert state in SEQUENCER_TRANSITIONS[self.state], (self.log, self.state, state)
+        assert state in self.state.followed_by, (self.log, self.state, state)
         self.state = state
 
     @property
@@ -299,7 +302,7 @@ class Sequencer:
                 epoch.set_attributes(attributes)
 
     def deactivate(self, now: Micros) -> bool:
-        """Give the log up until somebody asks for it. False, and nothing happens: entries are on their way, or another epoch is."""
+        """Stop until somebody asks for the log. False, and nothing happens: entries are on their way, or another epoch is."""
         current = self.current
         if self.open_batch is not None or self.draining is not None or self.activation is not None:
             return False
@@ -319,7 +322,7 @@ class Sequencer:
         return True
 
     def remove(self, now: Micros) -> None:
-        """The log is not in the configuration any more: give everything up."""
+        """The log is not in the configuration any more: abort everything."""
         self.home_version = 0
         self._end_activation()
         self.context.recoveries.abort(self.log, now)

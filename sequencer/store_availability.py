@@ -11,7 +11,7 @@ from typing import Final
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.core import marks
 from logdevice_py.core.ids import NodeId, ShardId, node_of, node_peer, shard_id
-from logdevice_py.core.machine import Outbox, Timer, TimerWheel
+from logdevice_py.core.machine import Outbox, Timer, TimerQueue
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros
 from logdevice_py.membership.cluster_view import ClusterView
@@ -75,7 +75,7 @@ class StoreAvailability:
         config: ClusterConfig,
         settings: SequencerSettings,
         outbox: Outbox,
-        timers: TimerWheel,
+        timers: TimerQueue,
         cluster: ClusterView,
         metrics: SequencerMetrics,
         requests: Requests,

@@ -8,7 +8,7 @@ from typing import Final, Protocol
 
 from logdevice_py.core.histogram import BUCKETS, Histogram, longer_than
 from logdevice_py.core.ids import ShardId
-from logdevice_py.core.machine import TimerWheel
+from logdevice_py.core.machine import TimerQueue
 from logdevice_py.core.units import Micros
 from sequencer.settings import SequencerSettings
 
@@ -33,7 +33,7 @@ class StoreTimeouts:
         "_waiting",
     )
 
-    def __init__(self, settings: SequencerSettings, timers: TimerWheel, everything: Histogram | None = None) -> None:
+    def __init__(self, settings: SequencerSettings, timers: TimerQueue, everything: Histogram | None = None) -> None:
         """
         Args:
             everything: `count` adds to it what was noted.
@@ -129,7 +129,7 @@ class StoreTimers:
 
     __slots__ = ("_ticks", "_timers")
 
-    def __init__(self, timers: TimerWheel) -> None:
+    def __init__(self, timers: TimerQueue) -> None:
         self._timers = timers
         self._ticks: dict[int, list[Waiting]] = {}
 

@@ -1,4 +1,4 @@
-"""The cluster file of a running node: reads it, notices newer versions, and complains once about one that cannot be used."""
+"""The cluster file of a running node: reads it, notices newer versions, and says once why one that cannot be used."""
 
 from __future__ import annotations
 
@@ -62,10 +62,10 @@ class ClusterFile:
             self._check(config)
         except OSError as error:
             self._seen = None
-            self._complain(f"{self.path}: {error.strerror}", now)
+            self._report(f"{self.path}: {error.strerror}", now)
             return None
         except LogDeviceError as error:
-            self._complain(error.detail, now)
+            self._report(error.detail, now)
             return None
         if self._trouble:
             self._trouble = ""
@@ -87,7 +87,7 @@ class ClusterFile:
         except LogDeviceError as error:
             raise LogDeviceError(error.status, f"{self.path}: {error.detail}") from None
 
-    def _complain(self, trouble: str, now: Micros) -> None:
+    def _report(self, trouble: str, now: Micros) -> None:
         if trouble == self._trouble and now < self._remind_at:
             return
         self._trouble = trouble

@@ -36,7 +36,7 @@ log = logging.getLogger("logdevice.node")
 _LOOK: Final = 0.25
 """Seconds between looks whether anything has changed."""
 _LOOKS_BETWEEN: Final = 40
-"""Looks between two judgements of logs that are known to be short: they are trimmed, or stored again, meanwhile."""
+"""Looks between two judgements of logs that are known to be short: they are trimmed, or re-replicated, meanwhile."""
 _LOGS_AT_A_TIME: Final = 256
 _PAUSE: Final = 0.02
 """Seconds between two groups of logs."""
@@ -127,7 +127,7 @@ class CopyReview:
             await asyncio.sleep(_LOOK)
 
     def _present(self) -> ShardsPresent | None:
-        """What is known of the shards; None as long as the event log, which may say what was stored again, is not read."""
+        """What is known of the shards; None as long as the event log, which may say what was re-replicated, is not read."""
         host = self._host
         rebuilding, gossip = host.node.rebuilding, host.node.gossip
         if rebuilding is not None and not rebuilding.replica.caught_up:

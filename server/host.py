@@ -20,11 +20,11 @@ from epoch_store.interface import EpochStore, Operation, Result, WriterIdentity
 from epoch_store.opening import open_epoch_store
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.core.ids import InstanceId, NodeId, PeerId, ShardId, format_shard, shard_index_of
-from logdevice_py.core.machine import Outbox, TimerWheel
+from logdevice_py.core.machine import Outbox, TimerQueue
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import Timestamp
 from logdevice_py.runtime.clock import monotonic_us, wall_us
-from logdevice_py.runtime.complaints import Complaints
+from logdevice_py.runtime.diagnostics import Diagnostics
 from logdevice_py.runtime.driver import Driver
 from logdevice_py.runtime.transport import Transport, bind
 from logdevice_py.shell.introduction import Identity
@@ -68,7 +68,7 @@ DRAIN_LOOK = 0.005
 """Seconds between two looks at what a node that stops has under way."""
 QUIET_LOOKS = 10
 """Looks in a row that see no append, after which every client is taken to know that the node stops. An append that arrived at a closed
-connection would have an unknown outcome; one that is refused is merely sent elsewhere. Looks, not seconds: while the process stands still
+connection would have an unknown outcome; one that is refused is merely sent elsewhere. Looks, not seconds: while the process stalls
 nobody is heard, which does not mean that nobody speaks."""
 
 
@@ -101,7 +101,7 @@ class NodeHost:
         self._leaving = False
         self._sock: socket.socket | None = None
         self._admin: AdminApi | None = None
-        self._complaints = Complaints(log)
+        self._diagnostics = Diagnostics(log)
         self.copy_review = CopyReview(self)
         """Which of its logs are short of copies."""
         self.serving_since = Timestamp(0)
@@ -190,7 +190,7 @@ class NodeHost:
         if registrations and not self.shards:
             raise LogDeviceError(Status.FAILED, "no shard of the node can serve")
         rng = random.Random(secrets.randbits(64))
-        outbox, timers = Outbox(), TimerWheel()
+        outbox, timers = Outbox(), TimerQueue()
         self.node = Node(
             self.node_id,
             self.instance,
@@ -264,7 +264,7 @@ class NodeHost:
             wall=wall_us,
             report=lambda text: log.warning("%s: %s", format_shard(shard), text),
             admit=registration.admit,
-            give_up_damaged=registration.gives_up,
+            replace_damaged=registration.accepts_loss,
         )
         self._registrations[shard] = registration
 
@@ -280,12 +280,12 @@ class NodeHost:
         now = monotonic_us()
         for notice in notices:
             shard = format_shard(notice.shard)
-            self._complaints.warn(f"{shard}: {notice.kind}", f"{shard}: {notice.text}", now)
+            self._diagnostics.warn(f"{shard}: {notice.kind}", f"{shard}: {notice.text}", now)
 
     def _say_of_logs(self, notices: list[LogNotice]) -> None:
         now = monotonic_us()
         for notice in notices:
-            self._complaints.warn(notice.kind, notice.text, now)
+            self._diagnostics.warn(notice.kind, notice.text, now)
 
     def _say_of_event_log(self, notices: list[EventLogNotice]) -> None:
         for notice in notices:

@@ -17,7 +17,7 @@ _UNKNOWN = Generation(0)
 
 @dataclass(frozen=True, slots=True)
 class ShardsPresent:
-    """The shards of the cluster as one node knows them: their present generations, and what was stored again elsewhere of earlier ones."""
+    """The shards of the cluster as one node knows them: their present generations, and what was re-replicated elsewhere of earlier ones."""
 
     generations: tuple[tuple[ShardId, Generation], ...]
     """Of each shard of the cluster file; 0: not heard of yet."""

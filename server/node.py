@@ -15,7 +15,7 @@ from logdevice_py.config.cluster import ClusterConfig, Roles
 from logdevice_py.core.declare import counter
 from logdevice_py.core.ids import InstanceId, NodeId, PeerId, is_client
 from logdevice_py.core.lsn import LSN_INVALID
-from logdevice_py.core.machine import Outbox, Rng, TimerWheel
+from logdevice_py.core.machine import Outbox, Rng, TimerQueue
 from logdevice_py.core.units import Micros
 from logdevice_py.membership.gossip import GossipMachine
 from logdevice_py.protocol import messages as m
@@ -64,7 +64,7 @@ class Node:
         contents: Sequence[Contents],
         *,
         outbox: Outbox,
-        timers: TimerWheel,
+        timers: TimerQueue,
         rng: Rng,
         wall: WallClock,
     ) -> None:

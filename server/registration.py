@@ -95,8 +95,8 @@ class ShardRegistration:
         return 0 if self._known is None else self._known.incarnation
 
     @property
-    def gives_up(self) -> bool:
-        """Whether the operator gave up this generation of the shard by name."""
+    def accepts_loss(self) -> bool:
+        """Whether the operator accepts the loss of this generation by name."""
         return self._accepted.names(self._shard, self._registered)
 
     def explain_damage(self, trouble: str) -> str:

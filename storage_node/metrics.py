@@ -26,7 +26,7 @@ class StorageMetrics:
     digest_bytes: int = counter("Images sent in digests.", unit="bytes")
     epochs_cleaned: int = counter("Epochs that recovery declared clean here.", unit="epochs")
     purges_started: int = counter("Purges of logs that missed a recovery.", unit="purges")
-    purges_running: int = gauge("Purges at work or waiting for their turn.", unit="purges")
+    purges_running: int = gauge("Purges at work or queued.", unit="purges")
     purge_epochs: int = counter("Epochs purged.", unit="epochs")
     purge_epochs_skipped: int = counter("Epochs left as they were because no peer knows how they ended.", unit="epochs")
     releases_applied: int = counter("Release pointers that moved.", unit="logs")
@@ -54,12 +54,12 @@ class StorageMetrics:
     copies_missing: int = counter(
         "Copies found missing here because other shards hold copies that name this one.", unit="entries"
     )
-    copies_restored: int = counter("Copies that were damaged or missing and were stored again.", unit="entries")
+    copies_restored: int = counter("Copies that were damaged or missing and were repaired.", unit="entries")
     damaged_ranges: int = gauge("Ranges known to be damaged or missing and not repaired yet.", unit="ranges")
     dirty_logs: int = gauge(
         "Logs of shards that may have lost entries in a crash and have not got them back yet.", unit="logs"
     )
-    dirty_copies_restored: int = counter("Copies that a crash had taken and that are stored again.", unit="entries")
+    dirty_copies_restored: int = counter("Copies that a crash had taken and that are repaired.", unit="entries")
     repairs: int = counter("Attempts to repair what is dirty, unreadable or missing of a log.", unit="logs")
     crash_losses: int = counter(
         "Times that entries of a log may have lost all their copies in crashes: nobody has more of them.", unit="logs"
@@ -75,9 +75,9 @@ class StorageMetrics:
     look_up_reads: int = counter("Blocks that they read.", unit="reads")
     trims_from_others: int = counter("Trim points that moved because another shard's had.", unit="logs")
     space_trims: int = counter(
-        "Trim points that were moved because the disk runs full, which gives up records before their time.", unit="logs"
+        "Trim points that were moved because the disk runs full, which trims records before their time.", unit="logs"
     )
-    removed_logs: int = counter("Logs that were given up because they are not in the cluster file.", unit="logs")
+    removed_logs: int = counter("Logs that were deleted because they are not in the cluster file.", unit="logs")
     retention_trims: int = counter(
         "Trim points that were moved because records are older than their log keeps them.", unit="logs"
     )

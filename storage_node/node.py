@@ -10,7 +10,7 @@ from typing import Any, Final
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.core.ids import LogId, NodeId, PeerId, ShardId, is_metadata_log, node_of
 from logdevice_py.core.lsn import EPOCH_INVALID, LSN_INVALID
-from logdevice_py.core.machine import Outbox, Rng, TimerWheel
+from logdevice_py.core.machine import Outbox, Rng, TimerQueue
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros, Timestamp
 from logdevice_py.event_log.rebuilding_set import RebuildingSet
@@ -141,7 +141,7 @@ class ShardMachines:
         self.shard.judge_writable()
         self.donor = ShardDonor(self.shard, self.purges, self.rebuild_store, context, self.repairs.found_damage)
         self.repairs.is_re_replicated = context.is_re_replicated
-        self.purges.is_given_up = context.is_given_up
+        self.purges.is_unrecoverable = context.is_unrecoverable
 
     def end_turn(self, now: Micros) -> None:
         """Give writes to the disk, then reads: a read sees every write of its turn."""
@@ -212,7 +212,7 @@ class StorageNode:
 
     Args:
         shards: what each shard of the node holds, as its store was loaded.
-        cluster: consulted by donors, and by who gives up removed logs; purges ask every shard that may know, alive or not.
+        cluster: consulted by donors, and by who deletes removed logs; purges ask every shard that may know, alive or not.
         start_reader: begins to read a log's metadata history; None: from the metadata nodeset.
         requests: of the process.
         wall: the node's wall clock; None: records are kept for ever.
@@ -224,7 +224,7 @@ class StorageNode:
         config: ClusterConfig,
         settings: StorageSettings,
         outbox: Outbox,
-        timers: TimerWheel,
+        timers: TimerQueue,
         rng: Rng,
         cluster: ClusterView,
         requests: Requests,

@@ -112,7 +112,7 @@ class ShardService:
         wall: Callable[[], Timestamp],
         report: Callable[[str], None] = lambda _: None,
         admit: Callable[[Judgement], None] = lambda _: None,
-        give_up_damaged: bool = False,
+        replace_damaged: bool = False,
     ) -> ShardService:
         """Open a shard's store, whoever's it is, and make sure that it is the shard's own.
 
@@ -127,14 +127,14 @@ class ShardService:
             wall: the node's wall clock.
             report: gets sentences for the operator.
             admit: raises when what was found must not be used nor replaced; the store is then left as it is.
-            give_up_damaged: a store that cannot be opened is quarantined as ``<directory>.damaged-<n>``, and the shard starts a new generation.
+            replace_damaged: a store that cannot be opened is quarantined as ``<directory>.damaged-<n>``, and the shard starts a new generation.
 
         Raises:
             LogDeviceError: `DamagedStoreError`: the store cannot be opened; `StoreInUseError`: it is open already; or what `admit`,
                 `register` or `note` raised.
         """
         opening = ShardOpening(directory, shard, cluster, settings, register, note, wall, report, admit)
-        store, contents = await opening.open(give_up_damaged=give_up_damaged)
+        store, contents = await opening.open(replace_damaged=replace_damaged)
         return cls(store, contents, settings, wall, report)
 
     @property

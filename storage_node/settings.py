@@ -125,7 +125,7 @@ class StorageSettings:
         4 * 86_400 * 1_000_000,
         unit="us",
         lo=1_000,
-        doc="What is stored of a log is given up when the log was not in the cluster file for this long, counted while the shard runs.",
+        doc="What is stored of a log is deleted when the log was not in the cluster file for this long, counted while the shard runs.",
     )
     scrub_bytes_per_s: int = setting(
         4 << 20,

@@ -18,7 +18,7 @@ from logdevice_py.core.ids import (
     node_of,
 )
 from logdevice_py.core.lsn import ESN_MAX, LSN_INVALID, Epoch, Esn, Lsn, compose_lsn, epoch_of
-from logdevice_py.core.machine import Outbox, Rng, TimerWheel
+from logdevice_py.core.machine import Outbox, Rng, TimerQueue
 from logdevice_py.core.marks import hit
 from logdevice_py.core.status import CorruptEntryError, LogDeviceError, Status
 from logdevice_py.core.units import Micros
@@ -61,7 +61,7 @@ class Shard:
         config: ClusterConfig,
         settings: StorageSettings,
         outbox: Outbox,
-        timers: TimerWheel,
+        timers: TimerQueue,
         rng: Rng,
         tokens: Iterator[int],
         metrics: StorageMetrics,
@@ -299,7 +299,7 @@ class Shard:
                 hit("ranges_may_lack_entries")
                 dirty.append((state, first, last))
         self._mark(dirty)
-        self.writes.group(True).batch.settle_loss()
+        self.writes.group(True).batch.mark_loss()
         self.writes.close()  # what else the first turn writes may say that less need be marked
 
     def _mark(self, dirty: list[tuple[LogState, Lsn, Lsn]]) -> None:

@@ -154,7 +154,7 @@ class Producer(Protocol):
         not changed by anyone afterwards and may be kept without a copy.
 
         The awaitable should be an `asyncio.Future` (or fail like one): it raises `AppendError` when a record was not acknowledged, after the
-        client library has given up or after `timeout` of `RunningEngine.producer`; until then it stays pending. The harness keeps
+        client library has failed or after `timeout` of `RunningEngine.producer`; until then it stays pending. The harness keeps
         within the setting's `records_in_flight`, so there is no back-pressure beyond `ready`.
         """
 

@@ -13,18 +13,18 @@ class ListReceipt:
 
     __slots__ = ("_missing", "_timer", "done")
 
-    def __init__(self, records: int, timeout: float, give_up: Callable[[], None] | None = None) -> None:
+    def __init__(self, records: int, timeout: float, on_timeout: Callable[[], None] | None = None) -> None:
         """
         Args:
             records: how many acknowledgements are awaited.
             timeout: seconds after which it fails.
-            give_up: called after it failed by the timeout: release what still waits for the acknowledgements.
+            on_timeout: called after it failed by the timeout: release what still waits for the acknowledgements.
         """
         loop = asyncio.get_running_loop()
         self.done: asyncio.Future[None] = loop.create_future()
         """What `Producer.append_many` returns."""
         self._missing = records
-        self._timer = loop.call_later(timeout, self._time_out, timeout, give_up)
+        self._timer = loop.call_later(timeout, self._time_out, timeout, on_timeout)
         if records == 0:
             self.acknowledge(0)
 
@@ -45,7 +45,7 @@ class ListReceipt:
         if not self.done.done():
             self.done.set_exception(AppendError(why))
 
-    def _time_out(self, timeout: float, give_up: Callable[[], None] | None) -> None:
+    def _time_out(self, timeout: float, on_timeout: Callable[[], None] | None) -> None:
         self.fail(f"no acknowledgement within {timeout:g} s")
-        if give_up is not None:
-            give_up()
+        if on_timeout is not None:
+            on_timeout()

@@ -121,14 +121,14 @@ class ServerProcesses:
         self._signal(name, signal.SIGCONT)
         self._declared[name].paused = False
 
-    async def stop(self, patience: float = STOP_TIMEOUT) -> None:
-        """End all in order, and kill those that have not ended after `patience` seconds."""
+    async def stop(self, timeout: float = STOP_TIMEOUT) -> None:
+        """End all in order, and kill those that have not ended after `timeout` seconds."""
         taken = [self._take(name) for name, declared in self._declared.items() if declared.process is not None]
         for process in taken:
             # a paused process takes the signal when it goes on
             process.send_signal(signal.SIGTERM)
             process.send_signal(signal.SIGCONT)
-        await asyncio.gather(*(asyncio.to_thread(_end, process, patience) for process in taken))
+        await asyncio.gather(*(asyncio.to_thread(_end, process, timeout) for process in taken))
 
     def configuration(self) -> dict[str, str]:
         """Command lines and configuration files."""
@@ -157,9 +157,9 @@ class ServerProcesses:
         return f"\n{name} printed at last:\n{printed}" if printed else ""
 
 
-def _end(process: subprocess.Popen[bytes], patience: float) -> None:
+def _end(process: subprocess.Popen[bytes], timeout: float) -> None:
     try:
-        process.wait(patience)
+        process.wait(timeout)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()

@@ -190,7 +190,7 @@ class BenchSession:
             runs = runs[made:]
 
     async def _work(self, order: WorkOrder) -> int:
-        """One client process, to its end; how many runs are settled."""
+        """One client process, to its end; how many runs are done."""
         process = self._worker = await asyncio.create_subprocess_exec(
             *own_program("benchmarks.ldbench.worker"),
             stdin=asyncio.subprocess.PIPE,
@@ -208,12 +208,12 @@ class BenchSession:
         process.stdin.close()
         if self._cut_short:
             self._end(process)
-        settled, why = 0, None
+        done, why = 0, None
         try:
             while line := await process.stdout.readline():
                 message: dict[str, Any] = json.loads(line)
                 if message["kind"] == "measurement":
-                    settled += 1
+                    done += 1
                     self._take(Measurement.from_json(message["measurement"]))
                 elif message["kind"] in ("unavailable", "not-started"):
                     why = str(message["reason"])
@@ -225,16 +225,16 @@ class BenchSession:
                 process.kill()
             self._worker = None
             said = await stderr
-        if self._cut_short or settled == len(order.runs):
+        if self._cut_short or done == len(order.runs):
             return len(order.runs)
-        if settled and self._report.measurements[-1].error is not None:
-            return settled
+        if done and self._report.measurements[-1].error is not None:
+            return done
         # the servers did not start, or the client process died
-        self._fail(order.engine, order.runs[settled], why or f"the client process ended with status {status}: {said}")
-        return settled + 1 if why is None else self._fail_rest(order, settled + 1, why)
+        self._fail(order.engine, order.runs[done], why or f"the client process ended with status {status}: {said}")
+        return done + 1 if why is None else self._fail_rest(order, done + 1, why)
 
-    def _fail_rest(self, order: WorkOrder, settled: int, why: str) -> int:
-        for run in order.runs[settled:]:
+    def _fail_rest(self, order: WorkOrder, done: int, why: str) -> int:
+        for run in order.runs[done:]:
             self._fail(order.engine, run, why)
         return len(order.runs)
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from client.append.router import Router
 from client.links import Links
 from client.promise import Promise
-from client.trail import Trail, given_up, name_asked
+from client.request_history import RequestHistory, describe_timeout, name_asked
 from logdevice_py.core.ids import NodeId
 from logdevice_py.core.lsn import Epoch
 from logdevice_py.core.status import TRAITS, Status
@@ -19,17 +19,17 @@ from logdevice_py.protocol.messages import Append
 class FrameState(enum.Enum):
     """Of one APPEND frame."""
 
-    HELD = enum.auto()  # certainly not applied; waits for its turn to be sent again
+    HELD = enum.auto()  # certainly not applied; is queued to be sent again
     SENT = enum.auto()  # given to a connection; no answer yet
-    DONE = enum.auto()  # answered or given up
+    DONE = enum.auto()  # answered or failed
 
 
 class AppendFrame:
     """One APPEND frame and who waits for it."""
 
     __slots__ = (
+        "_history",
         "_sent_at",
-        "_trail",
         "began",
         "call",
         "deadline",
@@ -60,7 +60,7 @@ class AppendFrame:
         self.previous_offset = 0
         self.began = now
         self._sent_at = now
-        self._trail: Trail | None = None
+        self._history: RequestHistory | None = None
 
     def sent(self, node: NodeId, now: Micros) -> None:
         """It was given to a connection."""
@@ -72,13 +72,13 @@ class AppendFrame:
     def refused(self, status: Status, redirect: NodeId = NodeId(-1)) -> None:
         """The node to which it was sent did not take it, or could not be reached; or nobody may be asked (NOSEQUENCER)."""
         self.status = status
-        trail = self._trail
-        if trail is None:
-            trail = self._trail = Trail()
+        history = self._history
+        if history is None:
+            history = self._history = RequestHistory()
         if status is Status.REDIRECTED:
-            trail.redirected(self.node, redirect)
+            history.redirected(self.node, redirect)
         else:
-            trail.refused(
+            history.refused(
                 "" if status is Status.NOSEQUENCER and self.state is FrameState.HELD else f"N{self.node}", status
             )
 
@@ -90,8 +90,8 @@ class AppendFrame:
             links: of the client.
             told: what the node said that it waits for.
         """
-        trail = self._trail or Trail()
+        history = self._history or RequestHistory()
         held = self.state is FrameState.HELD
         waits_for = "the next try" if held else name_asked(self.node, now - self._sent_at, links)
-        story = given_up(now - self.began, trail.explain(waits_for, epoch, told))
-        return story if trail.tells_of(status) else f"{TRAITS[status].meaning}; {story}"
+        story = describe_timeout(now - self.began, history.explain(waits_for, epoch, told))
+        return story if history.tells_of(status) else f"{TRAITS[status].meaning}; {story}"

@@ -29,7 +29,7 @@ from client.settings import ClientSettings
 from logdevice_py.core import marks
 from logdevice_py.core.ids import LogId, NodeId, PeerId
 from logdevice_py.core.lsn import LSN, Lsn, epoch_of
-from logdevice_py.core.machine import Rng, Timer, TimerWheel, backoff
+from logdevice_py.core.machine import Rng, Timer, TimerQueue, backoff
 from logdevice_py.core.status import TRAITS, LogDeviceError, Status
 from logdevice_py.core.units import Micros, Timestamp
 from logdevice_py.protocol.messages import (
@@ -91,7 +91,7 @@ class AppendRequests:
         self,
         routes: Routes,
         links: Links,
-        timers: TimerWheel,
+        timers: TimerQueue,
         rng: Rng,
         requests: Requests,
         *,
@@ -431,7 +431,7 @@ class AppendRequests:
         maybe_applied = maybe_applied or bool(message.previous_lsn)
         self._remove(frame)
         if maybe_applied:
-            self._metrics.appends_in_doubt += message.records
+            self._metrics.appends_of_unknown_outcome += message.records
         else:
             self._metrics.appends_failed += message.records
         for promise in frame.promises:

@@ -135,7 +135,7 @@ class Router:
         return self._routes.target(self._log)
 
     def redirected(self, sender: NodeId, to: NodeId, *, preempted: bool) -> NodeId | None:
-        """Where to go after `sender` named `to`. None: give up this round, pause and start over."""
+        """Where to go after `sender` named `to`. None: end this round, pause and start over."""
         routes = self._routes
         routes.metrics.redirects_followed += 1
         self._hops += 1

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from client.append.router import Router, Routes
 from client.inquiries import Inquiries
 from client.links import Links
+from client.request_history import RequestHistory, describe_timeout, name_asked
 from client.settings import ClientSettings
-from client.trail import Trail, given_up, name_asked
 from logdevice_py.core.ids import LogId, NodeId, PeerId
 from logdevice_py.core.lsn import Epoch
-from logdevice_py.core.machine import Rng, Timer, TimerWheel, backoff
+from logdevice_py.core.machine import Rng, Timer, TimerQueue, backoff
 from logdevice_py.core.status import TRAITS, Status
 from logdevice_py.core.units import Micros
 from logdevice_py.protocol.messages import AppendFlags, GetSeqState, SeqState, SeqStateFlags
@@ -40,7 +40,7 @@ class QuestionState(enum.Enum):
 
     ASKED = enum.auto()  # sent, or waiting for its connection
     PAUSED = enum.auto()  # refused; will be asked again
-    DONE = enum.auto()  # answered, given up or cancelled
+    DONE = enum.auto()  # answered, timed out or cancelled
 
 
 class SeqStateRequest:
@@ -52,13 +52,13 @@ class SeqStateRequest:
         "_deadline",
         "_done",
         "_flags",
+        "_history",
         "_owner",
         "_pauses",
         "_round",
         "_router",
         "_status",
         "_timer",
-        "_trail",
         "accept",
         "log",
         "min_epoch",
@@ -94,7 +94,7 @@ class SeqStateRequest:
         self._status = Status.TIMEDOUT
         self._timer: Timer | None = None
         self._began = self._asked_at = now
-        self._trail = Trail()
+        self._history = RequestHistory()
         self._pauses = backoff(owner.rng, initial_us=owner.settings.retry_us_min, max_us=owner.settings.retry_us_max)
 
     def start(self, now: Micros) -> None:
@@ -123,7 +123,7 @@ class SeqStateRequest:
             else:
                 self._pause(Status.AGAIN, now)
         elif answer.status in (Status.REDIRECTED, Status.PREEMPTED):
-            self._trail.redirected(self.node, answer.redirect)
+            self._history.redirected(self.node, answer.redirect)
             node = self._router.redirected(self.node, answer.redirect, preempted=answer.status is Status.PREEMPTED)
             if node is None:
                 self._pause(Status.NOSEQUENCER, now)
@@ -169,7 +169,7 @@ class SeqStateRequest:
         """Ask the same node again, then others: they know whether it is dead."""
         if self._expired(Status.TIMEDOUT, now):
             return
-        self._trail.unanswered(f"N{self.node}")
+        self._history.unanswered(f"N{self.node}")
         self._owner.routes.look_further(self.log, self._owner.links)
         other = self._owner.routes.other_node(self.log, self.node, self._round)
         self._round += 1
@@ -184,7 +184,7 @@ class SeqStateRequest:
     def _pause(self, status: Status, now: Micros) -> None:
         self._forget_id()
         self._status = status
-        self._trail.refused(
+        self._history.refused(
             "" if status is Status.NOSEQUENCER and self.state is QuestionState.PAUSED else f"N{self.node}", status
         )
         if self._expired(status, now):
@@ -197,7 +197,7 @@ class SeqStateRequest:
     def _expired(self, status: Status, now: Micros) -> bool:
         if self._deadline is None or now < self._deadline:
             return False
-        self._fail(status, given_up(now - self._began, self.waits_for(now)), now)
+        self._fail(status, describe_timeout(now - self._began, self.waits_for(now)), now)
         return True
 
     def waits_for(self, now: Micros) -> str:
@@ -205,7 +205,7 @@ class SeqStateRequest:
         asked = self.state is QuestionState.ASKED
         what = name_asked(self.node, now - self._asked_at, self._owner.links) if asked else "the next try"
         told = self._owner.inquiries.told(self.log, self.node, self._began, now)
-        return self._trail.explain(what, self._owner.routes.epoch(self.log), told)
+        return self._history.explain(what, self._owner.routes.epoch(self.log), told)
 
     def _fail(self, status: Status, why: str, now: Micros) -> None:
         self._finish()
@@ -242,7 +242,7 @@ class SeqStateRequests:
         self,
         routes: Routes,
         links: Links,
-        timers: TimerWheel,
+        timers: TimerQueue,
         rng: Rng,
         requests: Requests,
         settings: ClientSettings,

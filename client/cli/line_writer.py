@@ -102,7 +102,7 @@ class LineWriter:
         self._pending: asyncio.Queue[tuple[int, Awaitable[Receipts]] | None] = asyncio.Queue()
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
-        self._given_up = False
+        self._failed = False
 
     def interrupt(self) -> None:
         """Read no more; when called again, wait no more either."""
@@ -129,7 +129,7 @@ class LineWriter:
             if not collecting.done():
                 await self._unless(self._hurry, collecting, LAST_SECONDS)
         finally:
-            self._give_up()
+            self._fail()
             await collecting
 
     async def _unless(self, event: asyncio.Event, task: asyncio.Task[None], timeout: float | None = None) -> None:
@@ -140,9 +140,9 @@ class LineWriter:
         finally:
             cut.cancel()
 
-    def _give_up(self) -> None:
+    def _fail(self) -> None:
         """Everything that has no outcome gets one at once."""
-        self._given_up = True
+        self._failed = True
         self._writer.abandon()
         self._pending.put_nowait(None)
 
@@ -194,7 +194,7 @@ class LineWriter:
         """An error that may pass says whom the client reaches."""
         if not error.retriable:
             return error
-        return LogDeviceError(error.status, f"{error.detail or 'gave up'}; {self._client.reach()}")
+        return LogDeviceError(error.status, f"{error.detail or 'timed out'}; {self._client.connectivity()}")
 
     async def _collect(self) -> None:
         """Note what became of the lines, in order."""
@@ -205,7 +205,7 @@ class LineWriter:
             except LogDeviceError as error:
                 if error.maybe_applied:
                     self._account.in_doubt += count
-                if not self._given_up:
+                if not self._failed:
                     self._account.fail(self._explained(error))
                     self._stop.set()
             self._slots.release()

@@ -104,7 +104,7 @@ def common_options(options: argparse.ArgumentParser, *, timeout: str, many: bool
         "--timeout",
         type=parse_timeout,
         metavar="T",
-        help=f"give up when the cluster lets nothing move for this long, like 10s or 2min ({timeout})",
+        help=f"fail when the cluster lets nothing move for this long, like 10s or 2min ({timeout})",
     )
     options.epilog = EXIT_STATUSES
 
@@ -188,7 +188,7 @@ def _occupy_closed_streams() -> None:
 
 
 def discard_output() -> None:
-    """What could not be written is dropped, and the interpreter does not complain of it at its end."""
+    """What could not be written is dropped, and the interpreter reports nothing at its end."""
     if sys.stdout is not None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
@@ -274,25 +274,25 @@ class Attendant:
 
     def look(self) -> None:
         """Say what is to be said at this moment, or raise."""
-        reach = self._client.reach()
+        connectivity = self._client.connectivity()
         config = self._client.config
         for log in self._logs:
             if config.log(log) is None:
-                raise LogDeviceError(Status.NOTFOUND, f"log {log} was removed from {reach.file}")
-        foreign = reach.foreign()
-        if foreign is not None:
-            raise foreign
+                raise LogDeviceError(Status.NOTFOUND, f"log {log} was removed from {connectivity.file}")
+        wrong_cluster = connectivity.wrong_cluster()
+        if wrong_cluster is not None:
+            raise wrong_cluster
         now, progress, what = self._clock(), self.progress(), self.waits_for()
         if what is None or progress != self._progress:
             if self._notes:
                 self._say(self._program, "goes on")
             self._since, self._progress, self._notes = now, progress, 0
             return
-        what = f"{what}; {reach}" if reach.connected else f"the cluster: {reach}"
+        what = f"{what}; {connectivity}" if connectivity.connected else f"the cluster: {connectivity}"
         waited = now - self._since
         if self._timeout is not None and waited >= self._timeout:
             after = format_duration(round(self._timeout * 1e6))
-            raise LogDeviceError(Status.TIMEDOUT, f"gave up after {after} of waiting for {what}")
+            raise LogDeviceError(Status.TIMEDOUT, f"timed out after {after} of waiting for {what}")
         if waited >= self._next_note():
             while waited >= self._next_note():
                 self._notes += 1

@@ -74,7 +74,7 @@ def watch_readers(attendant: Attendant, client: Client, readers: Sequence[Reader
         for reader, tail in zip(readers, tails, strict=True):
             if reader.next_lsn <= tail:
                 return reader.waiting_for()
-        return None if client.reach().connected else readers[0].waiting_for()
+        return None if client.connectivity().connected else readers[0].waiting_for()
 
     attendant.waits_for = waits_for
     attendant.progress = lambda: [reader.next_lsn for reader in readers]

@@ -70,7 +70,7 @@ async def run(arguments: argparse.Namespace) -> int:
     async with Client(arguments.config, name="ldwrite") as client:
         log = client.log_id(arguments.log)
         descriptor = standard_input()
-        options = {} if arguments.timeout is None else {"give_up_us": round(arguments.timeout * 1e6)}
+        options = {} if arguments.timeout is None else {"timeout_us": round(arguments.timeout * 1e6)}
         writer = client.buffered_writer(compression=arguments.compression, **options)
         lines = LineWriter(client, log, writer, account, parse=parse_of(arguments), synced=arguments.synced)
 

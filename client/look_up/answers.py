@@ -14,7 +14,7 @@ class LogHead:
     """Where the readable part of a log begins."""
 
     trim_point: LSN
-    """Everything up to here was given up; 0: nothing was. Shards that did not answer may know a greater one."""
+    """Everything up to here is trimmed; 0: nothing is. Shards that did not answer may know a greater one."""
     lsn: LSN | None
     """Of the first record that can be read; None: there is none."""
     timestamp: Timestamp | None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from client.look_up.survey import LogParts, ShardSurvey, SurveyGround, enough
+from client.look_up.survey import LogParts, ShardSurvey, SurveyContext, enough
 from logdevice_py.core.ids import LogId, ShardId
 from logdevice_py.core.lsn import LSN_INVALID, LSN_OLDEST, Lsn
 from logdevice_py.core.marks import hit
@@ -55,11 +55,22 @@ class FindRequest:
     sequencers' clocks or the keys went back, or some shards have trimmed more than others; it is looked on behind what was passed.
     """
 
-    __slots__ = ("_done", "_first", "_ground", "_last", "_log", "_parts", "_survey", "_target", "_trim_point", "_until")
+    __slots__ = (
+        "_context",
+        "_done",
+        "_first",
+        "_last",
+        "_log",
+        "_parts",
+        "_survey",
+        "_target",
+        "_trim_point",
+        "_until",
+    )
 
     def __init__(
         self,
-        ground: SurveyGround,
+        context: SurveyContext,
         log: LogId,
         parts: LogParts,
         target: FindTarget,
@@ -69,7 +80,7 @@ class FindRequest:
     ) -> None:
         """
         Args:
-            ground: the client's.
+            context: the client's.
             log: a data log.
             parts: of the log up to `last`.
             target: what to look for.
@@ -77,7 +88,7 @@ class FindRequest:
             until: the deadline.
             done: gets what was found, or which shards did not answer, so that it is not known.
         """
-        self._ground = ground
+        self._context = context
         self._log = log
         self._parts = parts
         self._target = target
@@ -91,7 +102,7 @@ class FindRequest:
     def start(self, now: Micros) -> None:
         """Ask."""
         self._survey = ShardSurvey(
-            self._ground, self._parts.present, KeyFound, self._ask, self._suffices, self._until, self._on_answers
+            self._context, self._parts.present, KeyFound, self._ask, self._suffices, self._until, self._on_answers
         )
         self._survey.start(now)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from client.look_up.find_request import FindRequest, FindTarget, FoundPlace
 from client.look_up.size_request import SizeRequest
-from client.look_up.survey import LogParts, SurveyGround
+from client.look_up.survey import LogParts, SurveyContext
 from client.promise import Promise, break_, keep
 from logdevice_py.core.ids import LogId, ShardId
 from logdevice_py.core.lsn import Lsn
@@ -15,10 +15,10 @@ from logdevice_py.core.units import Micros, Timestamp
 class LookUps:
     """Begins look-ups."""
 
-    __slots__ = ("_ground",)
+    __slots__ = ("_context",)
 
-    def __init__(self, ground: SurveyGround) -> None:
-        self._ground = ground
+    def __init__(self, context: SurveyContext) -> None:
+        self._context = context
 
     def find(
         self, log: LogId, parts: LogParts, target: FindTarget, last: Lsn, promise: Promise, now: Micros, timeout_us: int
@@ -28,7 +28,7 @@ class LookUps:
         def done(found: FoundPlace | list[ShardId], at: Micros) -> None:
             _tell(promise, found, request, at)
 
-        request = FindRequest(self._ground, log, parts, target, last, now + timeout_us, done)
+        request = FindRequest(self._context, log, parts, target, last, now + timeout_us, done)
         request.start(now)
         return request
 
@@ -47,7 +47,7 @@ class LookUps:
         def done(found: int | list[ShardId], at: Micros) -> None:
             _tell(promise, found, request, at)
 
-        request = SizeRequest(self._ground, log, parts, first, last, now + timeout_us, done)
+        request = SizeRequest(self._context, log, parts, first, last, now + timeout_us, done)
         request.start(now)
         return request
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from client.look_up.survey import LogParts, ShardSurvey, SurveyGround
+from client.look_up.survey import LogParts, ShardSurvey, SurveyContext
 from logdevice_py.core.ids import LogId, ShardId
 from logdevice_py.core.units import Micros, Timestamp
 from logdevice_py.protocol.messages import DataSize, DataSized
@@ -17,7 +17,7 @@ class SizeRequest:
 
     def __init__(
         self,
-        ground: SurveyGround,
+        context: SurveyContext,
         log: LogId,
         parts: LogParts,
         first: Timestamp,
@@ -32,14 +32,14 @@ class SizeRequest:
         self._last = last
         self._done = done
         self._survey = ShardSurvey(
-            ground,
+            context,
             parts.present,
             DataSized,
             self._ask,
             parts.answered,
             until,
             self._on_answers,
-            grace_us=ground.settings.unanswered_us,
+            grace_us=context.settings.unanswered_us,
         )
 
     def start(self, now: Micros) -> None:

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from client.links import Links
+from client.request_history import RequestHistory, describe_timeout, name_awaited
 from client.settings import ClientSettings
-from client.trail import Trail, given_up, name_awaited
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.core.ids import ShardId, format_shard, node_peer
 from logdevice_py.core.lsn import LSN_MAX, Epoch, Lsn, compose_lsn
-from logdevice_py.core.machine import Rng, Timer, TimerWheel, backoff
+from logdevice_py.core.machine import Rng, Timer, TimerQueue, backoff
 from logdevice_py.core.marks import hit
 from logdevice_py.core.status import TRAITS, Status
 from logdevice_py.core.units import Micros
@@ -25,11 +25,11 @@ _PAUSE_US: Final = 20_000
 
 
 @dataclass(slots=True)
-class SurveyGround:
+class SurveyContext:
     """What the surveys of one client share."""
 
     links: Links
-    timers: TimerWheel
+    timers: TimerQueue
     rng: Rng
     requests: Requests
     settings: ClientSettings
@@ -97,9 +97,9 @@ def enough(parts: LogParts, answers: Mapping[ShardId, Any], above: int) -> bool:
             answer = answers.get(shard)
             lost = shard not in parts.present
             if answer is not None:
-                began_afresh = answer.generation != interval.generation(shard)
-                lost = began_afresh or _is_lossy(interval, end, answer)
-                if answer.through >= end or began_afresh:
+                is_new_generation = answer.generation != interval.generation(shard)
+                lost = is_new_generation or _is_lossy(interval, end, answer)
+                if answer.through >= end or is_new_generation:
                     heard.add(shard)
                     if not lost:
                         complete.append(shard)
@@ -126,23 +126,23 @@ class ShardSurvey:
         "_ask",
         "_asked",
         "_began",
+        "_context",
         "_done",
         "_enough",
         "_failed",
         "_grace",
         "_grace_us",
-        "_ground",
+        "_history",
         "_kind",
         "_pauses",
         "_requests",
         "_timer",
-        "_trail",
         "_until",
     )
 
     def __init__(
         self,
-        ground: SurveyGround,
+        context: SurveyContext,
         shards: Sequence[ShardId],
         kind: type[Any],
         ask: Callable[[ShardId, int], Any],
@@ -154,7 +154,7 @@ class ShardSurvey:
     ) -> None:
         """
         Args:
-            ground: the client's.
+            context: the client's.
             shards: whom to ask.
             kind: the class of the answers.
             ask: the message for a shard, with a request id.
@@ -165,7 +165,7 @@ class ShardSurvey:
         """
         self._grace_us = grace_us
         self._grace: Timer | None = None
-        self._ground = ground
+        self._context = context
         self._kind = kind
         self._ask = ask
         self._enough = enough
@@ -177,9 +177,9 @@ class ShardSurvey:
         self._asked: dict[ShardId, int] = {}
         """When those were asked of whom no answer to that came."""
         self._timer: Timer | None = None
-        self._trail = Trail()
+        self._history = RequestHistory()
         self._began = Micros(0)
-        self._pauses = backoff(ground.rng, initial_us=_PAUSE_US, max_us=ground.settings.attempt_us)
+        self._pauses = backoff(context.rng, initial_us=_PAUSE_US, max_us=context.settings.attempt_us)
 
     def start(self, now: Micros) -> None:
         """Ask every shard that may say more than it has; once."""
@@ -193,16 +193,16 @@ class ShardSurvey:
         if now >= self._until:
             self._finish(now)
             return
-        patience = self._ground.settings.unanswered_us
-        requests = self._ground.requests
+        silence_us = self._context.settings.unanswered_us
+        requests = self._context.requests
         for shard, request_id in list(self._requests.items()):
-            if shard not in self._failed and now >= self._asked.get(shard, -patience) + patience:
+            if shard not in self._failed and now >= self._asked.get(shard, -silence_us) + silence_us:
                 self._asked[shard] = now
                 if request_id not in requests:
                     request_id = requests.ask_shard(shard, self._kind, self._on_answer, once=False)
                     self._requests[shard] = request_id
-                self._ground.links.send(node_peer(shard), self._ask(shard, request_id))
-        self._timer = self._ground.timers.at(min(now + next(self._pauses), self._until), self._ask_all)
+                self._context.links.send(node_peer(shard), self._ask(shard, request_id))
+        self._timer = self._context.timers.at(min(now + next(self._pauses), self._until), self._ask_all)
 
     def _on_answer(self, answer: Any, now: Micros) -> None:
         self._asked.pop(answer.shard, None)
@@ -212,7 +212,7 @@ class ShardSurvey:
             if self._enough(self._answers):
                 self._on_enough(now)
             return
-        self._trail.refused(format_shard(answer.shard), status)
+        self._history.refused(format_shard(answer.shard), status)
         if not TRAITS[status].retriable:
             self._failed.add(answer.shard)
             if len(self._failed) == len(self._requests):
@@ -222,7 +222,7 @@ class ShardSurvey:
         if not self._grace_us or not self.silent:
             self._finish(now)
         elif self._grace is None:
-            self._grace = self._ground.timers.at(min(now + self._grace_us, self._until), self._finish)
+            self._grace = self._context.timers.at(min(now + self._grace_us, self._until), self._finish)
 
     @property
     def silent(self) -> list[ShardId]:
@@ -231,9 +231,9 @@ class ShardSurvey:
 
     def explain(self, now: Micros) -> str:
         """Why there are not enough answers."""
-        awaited = name_awaited(self.silent, self._ground.links)
-        story = self._trail.explain(awaited or "shards that answered to know enough")
-        return given_up(now - self._began, story)
+        awaited = name_awaited(self.silent, self._context.links)
+        story = self._history.explain(awaited or "shards that answered to know enough")
+        return describe_timeout(now - self._began, story)
 
     def cancel(self) -> None:
         """Nobody wants to know any more."""
@@ -242,7 +242,7 @@ class ShardSurvey:
 
     def _stop(self) -> None:
         for request_id in self._requests.values():
-            self._ground.requests.forget(request_id)
+            self._context.requests.forget(request_id)
         for timer in (self._timer, self._grace):
             if timer is not None:
                 timer.cancel()

@@ -35,7 +35,7 @@ class GapKind(enum.Enum):
 
     BRIDGE = "bridge"  # between the end of an epoch and the first entry of the next one; nothing was ever there
     HOLE = "hole"  # an append that failed left its number unused; nothing was ever acknowledged there
-    TRIM = "trim"  # given up by trimming
+    TRIM = "trim"  # it was trimmed
     DATALOSS = "dataloss"  # records may have been there and cannot be had any more
 
 

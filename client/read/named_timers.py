@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from logdevice_py.core.machine import Timer, TimerWheel
+from logdevice_py.core.machine import Timer, TimerQueue
 from logdevice_py.core.units import Micros
 
 
 class NamedTimers:
     """Every timer that fires makes its stream look again at what can be delivered."""
 
-    __slots__ = ("_by_name", "_on_fire", "_wheel")
+    __slots__ = ("_by_name", "_on_fire", "_timers")
 
-    def __init__(self, wheel: TimerWheel, on_fire: Callable[[], None]) -> None:
-        self._wheel = wheel
+    def __init__(self, timers: TimerQueue, on_fire: Callable[[], None]) -> None:
+        self._timers = timers
         self._on_fire = on_fire
         self._by_name: dict[str, Timer] = {}
 
@@ -31,7 +31,7 @@ class NamedTimers:
             if handler is not None:
                 handler(now)
 
-        self._by_name[name] = self._wheel.at(deadline, fire)
+        self._by_name[name] = self._timers.at(deadline, fire)
 
     def cancel(self, name: str) -> None:
         """Harmless when there is none."""

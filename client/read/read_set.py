@@ -10,7 +10,7 @@ from client.read.settings import ReadSettings
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.core.ids import Generation, LogId, PeerId, ShardId, format_shard
 from logdevice_py.core.lsn import LSN_INVALID, Lsn, epoch_of, format_lsn
-from logdevice_py.core.machine import Outbox, Rng, TimerWheel
+from logdevice_py.core.machine import Outbox, Rng, TimerQueue
 from logdevice_py.core.marks import hit
 from logdevice_py.core.units import Micros
 from logdevice_py.metadata.epoch_metadata import EpochInterval
@@ -81,7 +81,7 @@ class ReadSet:
         *,
         settings: ReadSettings,
         outbox: Outbox,
-        timers: TimerWheel,
+        timers: TimerQueue,
         rng: Rng,
         metrics: ReadMetrics,
     ) -> None:

@@ -40,8 +40,9 @@ from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.core.entry import EntryFlags, EntryHeader
 from logdevice_py.core.ids import LogId, PeerId
 from logdevice_py.core.lsn import ESN_MAX, LSN, LSN_INVALID, Epoch, Lsn, compose_lsn, epoch_of, esn_of
-from logdevice_py.core.machine import Outbox, Rng, TimerWheel
+from logdevice_py.core.machine import Outbox, Rng, TimerQueue
 from logdevice_py.core.marks import hit
+from logdevice_py.core.states import MachineState, transitions
 from logdevice_py.core.status import CorruptEntryError, Status
 from logdevice_py.core.units import Micros
 from logdevice_py.metadata.epoch_metadata import EpochInterval
@@ -51,7 +52,7 @@ _HOLE: Final = int(EntryFlags.HOLE)
 _BRIDGE: Final = int(EntryFlags.BRIDGE)
 
 
-class ReadStreamState(enum.Enum):
+class ReadStreamState(MachineState):
     """Where a stream stands."""
 
     LOOKING_UP = enum.auto()  # the nodesets of the log are not known yet
@@ -61,12 +62,14 @@ class ReadStreamState(enum.Enum):
 
 
 _S = ReadStreamState
-READ_STREAM_TRANSITIONS: Final = {
-    _S.LOOKING_UP: (_S.READING, _S.FINISHED, _S.STOPPED),
-    _S.READING: (_S.READING, _S.FINISHED, _S.STOPPED),
-    _S.FINISHED: (_S.STOPPED,),
-    _S.STOPPED: (),
-}
+READ_STREAM_TRANSITIONS: Final = transitions(
+    {
+        _S.LOOKING_UP: (_S.READING, _S.FINISHED, _S.STOPPED),
+        _S.READING: (_S.READING, _S.FINISHED, _S.STOPPED),
+        _S.FINISHED: (_S.STOPPED,),
+        _S.STOPPED: (),
+    }
+)
 
 
 class ReadStream:
@@ -91,7 +94,7 @@ class ReadStream:
         config: ClusterConfig,
         settings: ReadSettings,
         outbox: Outbox,
-        timers: TimerWheel,
+        timers: TimerQueue,
         rng: Rng,
         metrics: ReadMetrics,
         request_history: Callable[[], None],
@@ -163,7 +166,7 @@ class ReadStream:
         return self._queue.proof()
 
     def stop(self) -> None:
-        """Give up: what is there is dropped, and `take` has nothing more. Harmless when called again."""
+        """Stop: what is there is dropped, and `take` has nothing more. Harmless when called again."""
         if self.state is not ReadStreamState.STOPPED:
             self._close(ReadStreamState.STOPPED)
             self._queue.clear()
@@ -500,7 +503,7 @@ class ReadStream:
         return was_wide
 
     def _become(self, state: ReadStreamState) -> None:
-        assert state in READ_STREAM_TRANSITIONS[self.state], (self.state, state)
+        assert state in self.state.followed_by, (self.state, state)
         self.state = state
 
     def _close(self, state: ReadStreamState) -> None:

@@ -1,7 +1,7 @@
 """Wakes logs whose readers wait for a release that nobody would send.
 
 Entries are acknowledged before they are released. When the sequencer's node dies in between, or shards were restarted and remember an older
-release pointer, a log that nobody appends to has no sequencer that would release the rest. So a stream that stands still asks for the state
+release pointer, a log that nobody appends to has no sequencer that would release the rest. So a stream that stalls asks for the state
 of the log's sequencer: that activates one, which recovers the log and releases what was acknowledged.
 """
 
@@ -13,7 +13,7 @@ from typing import Protocol
 from client.read.settings import ReadSettings
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.lsn import LSN_INVALID, Lsn
-from logdevice_py.core.machine import Timer, TimerWheel
+from logdevice_py.core.machine import Timer, TimerQueue
 from logdevice_py.core.marks import hit
 from logdevice_py.core.units import Micros
 
@@ -50,7 +50,7 @@ class ReleaseLookup:
         self,
         streams: Mapping[int, StandingStream],
         ask: Callable[[LogId, Micros], None],
-        timers: TimerWheel,
+        timers: TimerQueue,
         settings: ReadSettings,
     ) -> None:
         self._streams = streams

@@ -87,10 +87,10 @@ class ReadSettings:
         2_000_000,
         unit="us",
         lo=1_000,
-        doc="A stream that stands still for this long asks for the log's sequencer, which releases what was acknowledged.",
+        doc="A stream that stalls for this long asks for the log's sequencer, which releases what was acknowledged.",
     )
     release_lookup_us_max: int = setting(
-        60_000_000, unit="us", lo=1_000, doc="Longest pause between such questions of a stream that still stands still."
+        60_000_000, unit="us", lo=1_000, doc="Longest pause between such questions of a stream that still stalls."
     )
     nodeset_lookup_us: int = setting(
         5_000_000,

@@ -75,7 +75,7 @@ class ShardStatuses:
                 sender.lost = sender.written_off = False
 
     def is_empty(self, sender: Sender) -> bool:
-        """Whether others have stored again what the sender lost."""
+        """Whether others have re-replicated what the sender lost."""
         status = self._shards.get(sender.shard)
         return status is not None and sender.generation <= status[0] and status[1] is Authority.AUTHORITATIVE_EMPTY
 

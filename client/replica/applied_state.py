@@ -78,7 +78,7 @@ class CommandFate(enum.Enum):
     JUDGED = enum.auto()  # applied, or refused by the state; remembered
     REPEATED = enum.auto()  # the request was judged before
     TOO_OLD = enum.auto()  # the request may have been judged and forgotten
-    FOREIGN = enum.auto()  # it is no command of this kind of state
+    OTHER_KIND = enum.auto()  # it is no command of this kind of state
     KNOWN = enum.auto()  # the state has it already
 
 
@@ -116,13 +116,13 @@ class AppliedState(Generic[T]):
             return CommandFate.KNOWN, None
         self.position = here
         if isinstance(item, CorruptRecord):
-            return CommandFate.FOREIGN, None
+            return CommandFate.OTHER_KIND, None
         try:
             request, body = decode_command(item.payload, self.kind.name)
         except CorruptEntryError:
-            return CommandFate.FOREIGN, None
+            return CommandFate.OTHER_KIND, None
         if request.base >= here:
-            return CommandFate.FOREIGN, None
+            return CommandFate.OTHER_KIND, None
         if request.unique in self._outcomes:
             hit("replica_command_is_repeated")
             return CommandFate.REPEATED, request

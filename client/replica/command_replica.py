@@ -70,9 +70,9 @@ class CommandRules(Generic[T]):
         """Take the next record."""
         fate, request = state.take(item)
         metrics = self._metrics
-        if fate is CommandFate.FOREIGN:
+        if fate is CommandFate.OTHER_KIND:
             hit("replica_skips_what_is_no_command")
-            metrics.records_foreign += 1
+            metrics.records_of_other_kinds += 1
         elif fate is CommandFate.JUDGED:
             metrics.commands_judged += 1
         elif fate is CommandFate.REPEATED:

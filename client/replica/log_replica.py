@@ -25,7 +25,7 @@ from logdevice_py.core.units import SECOND, Micros
 
 _RETRY_US: Final = SECOND
 _TAIL_CHECK_US: Final = 10 * SECOND
-_STANDSTILL_US: Final = 20 * SECOND
+_STALL_US: Final = 20 * SECOND
 _LOSS_RETRY_US: Final = 30 * SECOND
 """Where commands are lost: copies may come back."""
 _TAKEN_AT_ONCE: Final = 64 << 10
@@ -361,11 +361,11 @@ class LogReplica(Generic[S]):
             self._ask_tail(now)
 
     def _check_tail(self, now: Micros) -> None:
-        """Whether everything is applied; a stream that stands still is opened anew."""
+        """Whether everything is applied; a stream that stalls is opened again."""
         if self.stage is ReplicaStage.CLOSED:
             return
         self._timers.at(now + (_TAIL_CHECK_US if self.caught_up else _RETRY_US), self._check_tail)
-        if self._stands_still(now):
+        if self._is_stalled(now):
             hit("replica_reads_anew")
             if self.stage is ReplicaStage.SNAPSHOT:
                 self._close()  # what it may still bring is no command
@@ -373,7 +373,7 @@ class LogReplica(Generic[S]):
         elif self.stage is ReplicaStage.TAILING:
             self._ask_tail(now)
 
-    def _stands_still(self, now: Micros) -> bool:
+    def _is_stalled(self, now: Micros) -> bool:
         """Before it has come to its known end: shards may have forgotten it with a connection that an earlier run of this node had made."""
         stream = self._stream
         awaits_tail = self.stage is ReplicaStage.TAILING and not self.caught_up and self._known_tail is not None
@@ -382,7 +382,7 @@ class LogReplica(Generic[S]):
             return False
         if self._stood is None or self._stood[:2] != (stream, stream.next_lsn):
             self._stood = stream, stream.next_lsn, now
-        return now - self._stood[2] >= _STANDSTILL_US
+        return now - self._stood[2] >= _STALL_US
 
     def _ask_tail(self, now: Micros) -> None:
         self.session.tail_lsn(self._rules.commands, _Outcome(self, self._on_tail), now)

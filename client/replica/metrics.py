@@ -16,7 +16,7 @@ class ReplicaMetrics:
     )
     commands_repeated: int = counter("Commands skipped because their request was judged before.", unit="commands")
     commands_too_old: int = counter("Commands refused because their request may have been forgotten.", unit="commands")
-    records_foreign: int = counter(
+    records_of_other_kinds: int = counter(
         "Records skipped that are no commands of the state: damaged, too large, of another kind or format.",
         unit="records",
     )

@@ -25,7 +25,7 @@ class Replica(PublicNames, Generic[T]):
     """One process's copy of a state that several change. Use it as ``async with Replica(client, KIND, "/commands", "/snapshots") as replica``.
 
     Both logs belong to this state alone, and nothing but replicas trims them. What is read from `state` is as of `version`; it changes between two
-    awaits only. A replica never gives up: `waiting_for` says what holds it up.
+    awaits only. No replica stops waiting: `waiting_for` says what holds it up.
     """
 
     def __init__(

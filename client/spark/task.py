@@ -133,7 +133,7 @@ def _loss(gap: Gap, cut: Cut) -> LogDeviceError:
     if gap.kind is GapKind.TRIM:
         return LogDeviceError(
             Status.DATALOSS,
-            f"{range_text(cut)}: {LSN(gap.lo)} to {LSN(gap.hi)} was trimmed: given up on purpose, but part of what was to be read. "
+            f"{range_text(cut)}: {LSN(gap.lo)} to {LSN(gap.hi)} was trimmed: deleted on purpose, but part of what was to be read. "
             "Set onGap to skip or report; a table may also be read again from oldest, a stream goes on from its checkpoint",
         )
     return LogDeviceError(

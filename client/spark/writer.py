@@ -88,7 +88,7 @@ def sink_options(
             'a log is appended to, so there is no outputMode("complete"): append a changing aggregate from foreachBatch, with a jobId'
         )
     if overwrite:
-        raise refusal('a log is appended to: use mode("append"); to give up what is there, trim it')
+        raise refusal('a log is appended to: use mode("append"); to delete what is there, trim it')
     text = cluster_text(options["cluster"])
     tree = load_cluster(text).logs
     columns = {field.name: field.dataType for field in schema}

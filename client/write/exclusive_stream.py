@@ -15,8 +15,8 @@ from __future__ import annotations
 from typing import Final
 
 from client.append.seq_state_request import NoAnswer
+from client.write.context import StreamContext, StreamOwner
 from client.write.finder import FoundFrames
-from client.write.ground import StreamGround, StreamOwner
 from client.write.stream_state import WriteStreamState
 from client.write.write_stream import WriteStream
 from logdevice_py.core import marks
@@ -39,18 +39,18 @@ class ExclusiveStream(WriteStream):
     __slots__ = ("_first_number", "_view")
 
     def __init__(
-        self, log: LogId, writer: WriterId, ground: StreamGround, owner: StreamOwner, payload_max: int, view: Epoch
+        self, log: LogId, writer: WriterId, context: StreamContext, owner: StreamOwner, payload_max: int, view: Epoch
     ) -> None:
         """
         Args:
-            log, ground, owner, payload_max: as for any write stream.
+            log, context, owner, payload_max: as for any write stream.
             writer: the id that the processes share.
             view: everything that the log holds of `writer` below this epoch is known to the caller, and the epochs are recovered.
         """
-        super().__init__(log, writer, ground, owner, payload_max)
+        super().__init__(log, writer, context, owner, payload_max)
         self._view = view
         self._min_epoch = view
-        self._first_number = (ground.rng.getrandbits(40) << _NUMBER_BITS) + 1
+        self._first_number = (context.rng.getrandbits(40) << _NUMBER_BITS) + 1
         self._frames.last_sequence = self._first_number - 1
 
     def _frames_in_flight_max(self) -> int:
@@ -69,8 +69,8 @@ class ExclusiveStream(WriteStream):
 
     def _locate(self, now: Micros) -> None:
         self._become(WriteStreamState.LOCATING)
-        epoch = max(self._min_epoch, self.epoch, self._ground.routes.epoch(self.log))
-        self._question = self._ground.questions.ask(
+        epoch = max(self._min_epoch, self.epoch, self._context.routes.epoch(self.log))
+        self._question = self._context.questions.ask(
             self.log, now, self._located, flags=_WAIT_FOR_RECOVERY, min_epoch=epoch
         )
 
@@ -78,7 +78,7 @@ class ExclusiveStream(WriteStream):
         question, self._question = self._question, None
         assert question is not None
         if isinstance(answer, NoAnswer):
-            self._give_up_all(answer.status, answer.why)
+            self._fail_all(answer.status, answer.why)
         elif answer.epoch > max(self._view, self.epoch):
             self._look_below(answer.epoch, question.node, now)
         else:
@@ -88,35 +88,35 @@ class ExclusiveStream(WriteStream):
         question, self._question = self._question, None
         assert question is not None
         if isinstance(answer, NoAnswer):
-            self._give_up_all(answer.status, answer.why)
+            self._fail_all(answer.status, answer.why)
         else:
             self._look_below(answer.epoch, question.node, now)
 
     def _look_below(self, epoch: Epoch, node: NodeId, now: Micros) -> None:
-        """Read what was stored since the view, ours in doubt included."""
+        """Read what was stored since the view, ours of unknown outcome included."""
         self._become(WriteStreamState.READING)
-        self._search = self._ground.finder.find(
+        self._search = self._context.finder.find(
             self.log,
             self.writer,
             Lsn(max(self._last_lsn, compose_lsn(self._view, 1))),
             compose_lsn(Epoch(epoch - 1), ESN_MAX),
-            {frame.sequence: frame.content for frame in self._frames.in_doubt()},
+            {frame.sequence: frame.content for frame in self._frames.of_unknown_outcome()},
             lambda found, at: self._found(found, epoch, node, at),
             now,
         )
 
     def _found(self, found: FoundFrames, epoch: Epoch, node: NodeId, now: Micros) -> None:
         own = range(self._first_number, self._first_number + (1 << _NUMBER_BITS))
-        foreign = any(number not in own for number in found.positions)
-        if not foreign and not found.uncertain:
+        has_others = any(number not in own for number in found.positions)
+        if not has_others and not found.uncertain:
             super()._found(found, epoch, node, now)
             return
         self._search = None
         self._take_found(found)
-        if foreign:
+        if has_others:
             self._overtaken()
         else:
-            self._give_up_all(Status.DATALOSS, "what another process stored under the same name cannot be read")
+            self._fail_all(Status.DATALOSS, "what another process stored under the same name cannot be read")
 
     def _enter(self, epoch: Epoch, node: NodeId, now: Micros) -> None:
         self._view = max(self._view, epoch)
@@ -124,4 +124,4 @@ class ExclusiveStream(WriteStream):
 
     def _overtaken(self) -> None:
         marks.hit("exclusive_stream_overtaken")
-        self._give_up_all(Status.WRITE_STREAM_BROKEN, "another process goes on with this write stream")
+        self._fail_all(Status.WRITE_STREAM_BROKEN, "another process goes on with this write stream")

@@ -19,7 +19,7 @@ class FrameFate(enum.Enum):
 
     QUEUED = enum.auto()  # certainly stored nowhere
     SENT = enum.auto()  # given to the connection; no answer yet
-    DOUBT = enum.auto()  # sent in an epoch, and no answer will come
+    UNKNOWN = enum.auto()  # sent in an epoch, and no answer will come
     ACKED = enum.auto()  # its position is known
 
 
@@ -101,9 +101,9 @@ class StreamFrame:
     __slots__ = (
         "crc",
         "cut_at",
+        "failed",
         "fate",
         "flags",
-        "given_up",
         "markers",
         "payload",
         "position",
@@ -139,7 +139,7 @@ class StreamFrame:
         self.fate = FrameFate.QUEUED
         self.request_id = 0
         self.position: FramePosition | None = None
-        self.given_up = False
+        self.failed = False
         """Its records were reported as failed; it is kept only until it is known whether it was stored."""
         self.markers: list[Callable[[], None]] = []
         """Called when its records have their outcome."""

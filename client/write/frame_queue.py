@@ -10,7 +10,7 @@ from logdevice_py.core import marks
 
 
 class FrameQueue:
-    """Frames in order: first those that were sent (in flight, in doubt, or acknowledged before one that they follow), then queued ones.
+    """Frames in order: first those that were sent (in flight, of unknown outcome, or acknowledged before one that they follow), then queued ones.
 
     A frame that is acknowledged or dropped leaves; acknowledged ones leave in order, through `complete`.
     """
@@ -84,17 +84,17 @@ class FrameQueue:
         """The first one that was sent and not answered."""
         return next((frame for frame in self.frames if frame.fate is FrameFate.SENT), None)
 
-    def in_doubt(self) -> list[StreamFrame]:
+    def of_unknown_outcome(self) -> list[StreamFrame]:
         """Frames that may be stored."""
-        return [frame for frame in self.frames if frame.fate is FrameFate.DOUBT]
+        return [frame for frame in self.frames if frame.fate is FrameFate.UNKNOWN]
 
     def last_acknowledged(self) -> int:
         """The greatest number whose position is known; 0 if none."""
         return max((frame.sequence for frame in self.frames if frame.fate is FrameFate.ACKED), default=0)
 
     def settle(self) -> None:
-        """Once all is certain: drop what was given up, and number what is left without a gap behind what was stored."""
-        self.frames = deque(frame for frame in self.frames if frame.fate is FrameFate.ACKED or not frame.given_up)
+        """Once all is certain: drop what failed, and number what is left without a gap behind what was stored."""
+        self.frames = deque(frame for frame in self.frames if frame.fate is FrameFate.ACKED or not frame.failed)
         self.finish_acknowledged()
         self._number(self.last_sequence)
 
@@ -113,15 +113,15 @@ class FrameQueue:
         for other in self.frames:
             if other.sequence >= frame.sequence:
                 break
-            if not other.given_up:
+            if not other.failed:
                 before = other
         if before is not None:
             before.markers += frame.markers
             frame.markers = []
 
     def drop_queued(self) -> None:
-        """Drop what was given up and certainly is stored nowhere. Numbers of queued frames close up; those that were sent keep theirs."""
-        kept = [frame for frame in self.frames if frame.fate is not FrameFate.QUEUED or not frame.given_up]
+        """Drop what failed and certainly is stored nowhere. Numbers of queued frames close up; those that were sent keep theirs."""
+        kept = [frame for frame in self.frames if frame.fate is not FrameFate.QUEUED or not frame.failed]
         if len(kept) < len(self.frames):
             self.frames = deque(kept)
             self._number(self.last_sequence)

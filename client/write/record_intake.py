@@ -7,11 +7,11 @@ from typing import Final
 
 from client.promise import Promise
 from client.write.batching import OpenBatch, ends_of
+from client.write.context import StreamOwner
 from client.write.frame import ReceiptCollector
 from client.write.frame_queue import FrameQueue
-from client.write.ground import StreamOwner
 from logdevice_py.core.batch import BYTES_PER_RECORD
-from logdevice_py.core.machine import Timer, TimerWheel
+from logdevice_py.core.machine import Timer, TimerQueue
 from logdevice_py.core.record_keys import KEY_OVERHEAD
 from logdevice_py.core.units import Micros
 
@@ -28,7 +28,7 @@ class RecordIntake:
         self,
         owner: StreamOwner,
         frames: FrameQueue,
-        timers: TimerWheel,
+        timers: TimerQueue,
         payload_max: int,
         on_cut: Callable[[Micros], None],
     ) -> None:

@@ -20,14 +20,14 @@ from typing import Final
 
 from client.append.append_request import DURABILITY
 from client.append.seq_state_request import NoAnswer, SeqStateRequest
-from client.trail import given_up, name_asked
+from client.request_history import describe_timeout, name_asked
+from client.write.context import StreamContext, StreamOwner
 from client.write.finder import FoundFrames, FrameSearch
 from client.write.frame import FrameFate, FramePosition, StreamFrame
 from client.write.frame_queue import FrameQueue
-from client.write.ground import StreamGround, StreamOwner
 from client.write.record_intake import RecordIntake
 from client.write.refusals import FATAL, HERE, is_certain
-from client.write.stream_state import WRITE_STREAM_TRANSITIONS, WriteStreamState, explain_wait
+from client.write.stream_state import WriteStreamState, explain_wait
 from logdevice_py.core import marks
 from logdevice_py.core.ids import LogId, NodeId, PeerId, WriterId
 from logdevice_py.core.lsn import EPOCH_INVALID, ESN_MAX, Epoch, Lsn, compose_lsn, epoch_of, esn_of, format_lsn
@@ -61,13 +61,13 @@ class WriteStream:
 
     __slots__ = (
         "_accepted",
-        "_foreign",
+        "_context",
         "_frames",
-        "_ground",
         "_last_lsn",
         "_look_timer",
         "_min_epoch",
         "_node",
+        "_other_content",
         "_owner",
         "_pauses",
         "_probes",
@@ -85,23 +85,23 @@ class WriteStream:
     )
 
     def __init__(
-        self, log: LogId, writer: WriterId, ground: StreamGround, owner: StreamOwner, payload_max: int
+        self, log: LogId, writer: WriterId, context: StreamContext, owner: StreamOwner, payload_max: int
     ) -> None:
         self.log = log
         self.writer = writer
         self.state = WriteStreamState.LOCATING
         self.epoch = EPOCH_INVALID
-        """The only epoch in which frames may be in flight or in doubt; 0: not known yet."""
-        self._ground = ground
+        """The only epoch in which frames may be in flight or have an unknown outcome; 0: not known yet."""
+        self._context = context
         self._owner = owner
         self._frames = FrameQueue(self._complete)
-        self.intake = RecordIntake(owner, self._frames, ground.timers, payload_max, self._pump)
+        self.intake = RecordIntake(owner, self._frames, context.timers, payload_max, self._pump)
         """Takes the records."""
         self._last_lsn = Lsn(0)
         self._node = NodeId(-1)
         self._accepted = False
         self._resume_sent = False
-        self._foreign = ""
+        self._other_content = ""
         """Which number somebody else used, for people; empty: nobody did."""
         self._min_epoch = EPOCH_INVALID
         self._question: SeqStateRequest | None = None
@@ -113,7 +113,7 @@ class WriteStream:
         self._probes = 0
 
     def _become(self, state: WriteStreamState) -> None:
-        assert state in WRITE_STREAM_TRANSITIONS[self.state], (self.state, state)
+        assert state in self.state.followed_by, (self.state, state)
         self.state = state
 
     # Records
@@ -132,15 +132,15 @@ class WriteStream:
             more = self._search.waiting_for()
         else:
             oldest = self._frames.oldest_in_flight()
-            asked = "" if oldest is None else name_asked(self._node, now - oldest.sent_at, self._ground.links)
-            told = self._ground.questions.inquiries.told(self.log, self._node, Micros(now - 2 * SECOND), now)
+            asked = "" if oldest is None else name_asked(self._node, now - oldest.sent_at, self._context.links)
+            told = self._context.questions.inquiries.told(self.log, self._node, Micros(now - 2 * SECOND), now)
             more = "; ".join(filter(None, (asked, told)))
         return explain_wait(self.state, self.epoch, refusal, more)
 
     def flush(self, marker: Callable[[], None], now: Micros) -> bool:
         """Send what is open at the end of the turn; `marker` is called when everything taken so far has its outcome. False: it has."""
         self.intake.cut(now)
-        waiting = [frame for frame in self._frames if not frame.given_up]
+        waiting = [frame for frame in self._frames if not frame.failed]
         if not waiting:
             return False
         waiting[-1].markers.append(marker)
@@ -157,13 +157,13 @@ class WriteStream:
         """The answer to a frame in flight."""
         if frame.fate is not FrameFate.SENT or NodeId(peer) != self._node:
             return
-        self._ground.frames.pop(frame.request_id, None)
+        self._context.frames.pop(frame.request_id, None)
         if answer.status is Status.OK and epoch_of(answer.lsn) == self.epoch:
             durability = DURABILITY.get(answer.durability, Durability.ASYNC)
             position = FramePosition(
                 answer.lsn, answer.batch_offset, answer.timestamp, tuple(answer.copyset), durability
             )
-            self._frames.landed(frame, FrameFate.DOUBT)
+            self._frames.landed(frame, FrameFate.UNKNOWN)
             self._frames.acknowledged(frame, position)
             self._accepted = True
             self._pauses = None
@@ -179,15 +179,15 @@ class WriteStream:
             self._drained(now)
 
     def _refused(self, frame: StreamFrame, answer: Appended) -> None:
-        """Not OK. Every further frame in flight will be refused too, or is in doubt."""
+        """Not OK. Every further frame in flight will be refused too, or has an unknown outcome."""
         status = answer.status
         certain = is_certain(answer)
-        self._frames.landed(frame, FrameFate.QUEUED if certain else FrameFate.DOUBT)
+        self._frames.landed(frame, FrameFate.QUEUED if certain else FrameFate.UNKNOWN)
         self._owner.metrics.refusals += 1
         if answer.lsn:
-            self._ground.routes.saw_epoch(self.log, epoch_of(answer.lsn))
+            self._context.routes.saw_epoch(self.log, epoch_of(answer.lsn))
         if status is Status.REDIRECTED and answer.redirect >= 0:
-            self._ground.routes.learned(self.log, answer.redirect)
+            self._context.routes.learned(self.log, answer.redirect)
         if self.state is WriteStreamState.STREAMING:
             self._become(WriteStreamState.DRAINING)
             self._reason = status
@@ -195,33 +195,33 @@ class WriteStream:
         if certain and status in FATAL:
             self._fail(frame, LogDeviceError(status, maybe_applied=False))
         elif certain and status is Status.WRITE_STREAM_BROKEN and answer.flags & _NUMBER_TAKEN:
-            self._note_foreign(frame, answer.lsn, answer.batch_offset)
+            self._note_other_content(frame, answer.lsn, answer.batch_offset)
 
     def on_peer_down(self, peer: PeerId, was_up: bool, now: Micros) -> None:
         """A connection broke, or a dial failed and nothing was sent."""
         if NodeId(peer) == self._node and self._frames.in_flight:
-            self._lost(now, doubt=was_up)
+            self._lost(now, unknown=was_up)
 
     def on_node_dead(self, node: NodeId, now: Micros) -> None:
         """The cluster says that the node is dead; its connection may look alive for long."""
         if node == self._node and self._frames.in_flight:
-            self._lost(now, doubt=True)
+            self._lost(now, unknown=True)
 
-    def _lost(self, now: Micros, *, doubt: bool) -> None:
+    def _lost(self, now: Micros, *, unknown: bool) -> None:
         """No answers will come to what is in flight."""
         for frame in self._frames:
             if frame.fate is FrameFate.SENT:
-                certain = not doubt or self._withdraw(frame)
-                self._ground.frames.pop(frame.request_id, None)
-                self._frames.landed(frame, FrameFate.QUEUED if certain else FrameFate.DOUBT)
+                certain = not unknown or self._withdraw(frame)
+                self._context.frames.pop(frame.request_id, None)
+                self._frames.landed(frame, FrameFate.QUEUED if certain else FrameFate.UNKNOWN)
         self._become(WriteStreamState.DRAINING)
         self._reason = Status.CONNFAILED
-        self._ground.routes.forget(self.log, self._node)
+        self._context.routes.forget(self.log, self._node)
         self._drained(now)
 
     def _withdraw(self, frame: StreamFrame) -> bool:
-        found = self._ground.frames.get(frame.request_id)
-        return found is not None and self._ground.links.withdraw(PeerId(self._node), found[2])
+        found = self._context.frames.get(frame.request_id)
+        return found is not None and self._context.links.withdraw(PeerId(self._node), found[2])
 
     # Sending
 
@@ -250,12 +250,12 @@ class WriteStream:
         return self._owner.settings.frames_in_flight_max
 
     def _send(self, frame: StreamFrame, now: Micros) -> None:
-        ground = self._ground
+        context = self._context
         flags = frame.flags
         if not self._accepted and not self._resume_sent:
             flags |= self.RESUME_FLAGS
             self._resume_sent = True
-        frame.request_id = next(ground.ids)
+        frame.request_id = next(context.ids)
         message = Append(
             request_id=frame.request_id,
             log=self.log,
@@ -271,21 +271,21 @@ class WriteStream:
         )
         self._frames.sent(frame, now)
         self._owner.metrics.frames_sent += 1
-        ground.frames[frame.request_id] = (self, frame, message)
-        ground.links.send(PeerId(self._node), message)
+        context.frames[frame.request_id] = (self, frame, message)
+        context.links.send(PeerId(self._node), message)
 
     # What follows an answer that is not OK
 
     def _drained(self, now: Micros) -> None:
-        """Nothing is in flight: every frame is queued, acknowledged or in doubt."""
+        """Nothing is in flight: every frame is queued, acknowledged or of unknown outcome."""
         assert self._frames.in_flight == 0
         self._resume_sent = False
         self._frames.pop_acknowledged()
         reason = self._reason
-        if self._frames.in_doubt():
-            self._owner.metrics.doubts += 1
+        if self._frames.of_unknown_outcome():
+            self._owner.metrics.unknown_outcomes += 1
             self._move(now)
-        elif self._foreign:
+        elif self._other_content:
             self._break()
         else:
             self._go_on(reason, now)
@@ -301,7 +301,7 @@ class WriteStream:
             marks.hit("stream_adopts_epoch")
             self._enter(self._reason_epoch, self._node, now)
         elif reason in HERE:
-            self._ground.questions.inquiries.ask(self.log, self._node, now)
+            self._context.questions.inquiries.ask(self.log, self._node, now)
             self._pause(WriteStreamState.STREAMING, now)
         elif reason in FATAL:
             self._enter(self.epoch, self._node, now)
@@ -309,31 +309,31 @@ class WriteStream:
             self._pause(WriteStreamState.LOCATING, now)
 
     def _take_another_id(self) -> None:
-        """Nothing is in doubt, so nothing will be looked for under the present id. Who uses it against this stream does not know the next one."""
-        self.writer = new_writer_id(self._ground.rng)
+        """No outcome is unknown, so nothing will be looked for under the present id. Who uses it against this stream does not know the next one."""
+        self.writer = new_writer_id(self._context.rng)
 
     def _locate(self, now: Micros) -> None:
         self._become(WriteStreamState.LOCATING)
-        self._question = self._ground.questions.ask(
+        self._question = self._context.questions.ask(
             self.log,
             now,
             self._located,
-            min_epoch=max(self._min_epoch, self.epoch, self._ground.routes.epoch(self.log)),
+            min_epoch=max(self._min_epoch, self.epoch, self._context.routes.epoch(self.log)),
         )
 
     def _located(self, answer: SeqState | NoAnswer, now: Micros) -> None:
         question, self._question = self._question, None
         assert question is not None
         if isinstance(answer, NoAnswer):
-            self._give_up_all(answer.status, answer.why)
+            self._fail_all(answer.status, answer.why)
             return
         self._enter(answer.epoch, question.node, now)
 
     def _move(self, now: Micros) -> None:
-        """Frames are in doubt in our epoch: end it."""
+        """Frames of our epoch have an unknown outcome: end it."""
         self._become(WriteStreamState.MOVING)
         self._min_epoch = Epoch(self.epoch + 1)
-        self._question = self._ground.questions.ask(
+        self._question = self._context.questions.ask(
             self.log, now, self._moved, flags=_WAIT_FOR_RECOVERY, min_epoch=self._min_epoch
         )
 
@@ -342,22 +342,22 @@ class WriteStream:
         question, self._question = self._question, None
         assert question is not None
         if isinstance(answer, NoAnswer):
-            self._give_up_all(answer.status, answer.why)
+            self._fail_all(answer.status, answer.why)
             return
         epoch, node = answer.epoch, question.node
         assert epoch > self.epoch
-        if not self._frames.in_doubt():
+        if not self._frames.of_unknown_outcome():
             self._enter(epoch, node, now)
             return
         self._become(WriteStreamState.READING)
-        # Frames may share an LSN: of those that share it with the last acknowledged one, some may be in doubt.
+        # Frames may share an LSN: of those that share it with the last acknowledged one, some may have an unknown outcome.
         first = max(self._last_lsn, compose_lsn(self.epoch, 1))
-        self._search = self._ground.finder.find(
+        self._search = self._context.finder.find(
             self.log,
             self.writer,
             Lsn(first),
             compose_lsn(self.epoch, ESN_MAX),
-            {frame.sequence: frame.content for frame in self._frames.in_doubt()},
+            {frame.sequence: frame.content for frame in self._frames.of_unknown_outcome()},
             lambda found, at: self._found(found, epoch, node, at),
             now,
         )
@@ -369,7 +369,7 @@ class WriteStream:
         self._search = None
         frames = self._frames
         self._take_found(found)
-        for frame in frames.in_doubt():
+        for frame in frames.of_unknown_outcome():
             frame.fate = FrameFate.QUEUED
             if found.uncertain:
                 marks.hit("stream_frame_uncertain")
@@ -377,30 +377,30 @@ class WriteStream:
                 frames.last_sequence = max(frames.last_sequence, frame.sequence)
                 detail = "a part of the epoch in which it was sent cannot be read"
                 self._fail(frame, LogDeviceError(Status.DATALOSS, detail, maybe_applied=True))
-        if self._foreign:
+        if self._other_content:
             self._break()
         else:
             self._enter(epoch, node, now)
 
     def _take_found(self, found: FoundFrames) -> None:
-        """Complete the frames in doubt that were found."""
-        for frame in self._frames.in_doubt():
+        """Complete the frames of unknown outcome that were found."""
+        for frame in self._frames.of_unknown_outcome():
             position = found.positions.get(frame.sequence)
             if position is not None:
                 marks.hit("stream_frame_found")
                 self._owner.metrics.frames_found += 1
                 self._frames.acknowledged(frame, position)
             elif (other := found.taken.get(frame.sequence)) is not None:
-                self._note_foreign(frame, other.lsn, other.batch_offset)
+                self._note_other_content(frame, other.lsn, other.batch_offset)
 
     def _enter(self, epoch: Epoch, node: NodeId, now: Micros) -> None:
-        """Go on in an epoch, with nothing in doubt."""
+        """Go on in an epoch, with no outcome unknown."""
         assert epoch >= self.epoch
         if epoch != self.epoch:
             self.epoch = epoch
             self._accepted = False
             self._owner.metrics.epochs_entered += 1
-        self._ground.routes.saw_epoch(self.log, epoch)
+        self._context.routes.saw_epoch(self.log, epoch)
         self._resume_sent = False
         self._node = node
         self._probes = 0
@@ -411,11 +411,11 @@ class WriteStream:
     def _pause(self, then: WriteStreamState, now: Micros) -> None:
         self._become(WriteStreamState.PAUSED)
         if self._pauses is None:
-            settings = self._ground.settings
-            self._pauses = backoff(self._ground.rng, initial_us=settings.retry_us_min, max_us=settings.retry_us_max)
+            settings = self._context.settings
+            self._pauses = backoff(self._context.rng, initial_us=settings.retry_us_min, max_us=settings.retry_us_max)
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self._ground.timers.at(now + next(self._pauses), lambda at: self._resume(then, at))
+        self._timer = self._context.timers.at(now + next(self._pauses), lambda at: self._resume(then, at))
 
     def _resume(self, then: WriteStreamState, now: Micros) -> None:
         if self.state is WriteStreamState.PAUSED:
@@ -424,7 +424,7 @@ class WriteStream:
             self._pump(now)
 
     def _settle(self) -> None:
-        """Nothing is in doubt: what is not stored is to be sent, unless that would put it behind a later frame."""
+        """No outcome is unknown: what is not stored is to be sent, unless that would put it behind a later frame."""
         stored = self._frames.last_acknowledged()
         for frame in self._frames:
             if frame.sequence < stored and frame.fate is FrameFate.QUEUED:
@@ -434,22 +434,22 @@ class WriteStream:
 
     # Somebody else under this writer id
 
-    def _note_foreign(self, frame: StreamFrame, lsn: Lsn, offset: int) -> None:
-        if self._foreign:
+    def _note_other_content(self, frame: StreamFrame, lsn: Lsn, offset: int) -> None:
+        if self._other_content:
             return
         marks.hit("stream_number_taken")
         where = f" at {format_lsn(lsn)}+{offset}" if esn_of(lsn) else ""
-        self._foreign = (
+        self._other_content = (
             f"log {self.log}: somebody else sends under the writer id of this write stream: epoch {epoch_of(lsn)} has other content{where} "
             f"as its frame {frame.sequence}. Records without a receipt are stored nowhere unless their own error says otherwise, and this writer "
             "appends nothing more to the log. Find out who writes there, then append what failed with another writer"
         )
 
     def _break(self) -> None:
-        """Nothing is in doubt: what has no position fails, whatever is queued later too."""
+        """No outcome is unknown: what has no position fails, whatever is queued later too."""
         if self.state is not WriteStreamState.BROKEN:
             self._owner.metrics.streams_broken += 1
-        self._give_up_all(Status.WRITE_STREAM_BROKEN, self._foreign, retriable=False)
+        self._fail_all(Status.WRITE_STREAM_BROKEN, self._other_content, retriable=False)
 
     # Outcomes
 
@@ -458,7 +458,7 @@ class WriteStream:
         self._last_lsn = max(self._last_lsn, frame.position.lsn)
         metrics = self._owner.metrics
         metrics.frames_acknowledged += 1
-        if not frame.given_up:
+        if not frame.failed:
             metrics.records_acknowledged += frame.records
             self._owner.has_outcome(frame)
             if frame.markers:
@@ -467,35 +467,35 @@ class WriteStream:
 
     def _fail(self, frame: StreamFrame, error: LogDeviceError) -> None:
         """Its records failed; the frame itself stays until its fate is certain."""
-        if frame.given_up:
+        if frame.failed:
             return
-        frame.given_up = True
+        frame.failed = True
         self._owner.has_outcome(frame)
         self._owner.on_failed(frame.records, error)
         if frame.markers:
             self._frames.hand_back_markers(frame)
         frame.fail(error)
 
-    def _give_up_all(self, status: Status, detail: str = "", *, retriable: bool | None = None) -> None:
+    def _fail_all(self, status: Status, detail: str = "", *, retriable: bool | None = None) -> None:
         """The log cannot be written at all, or not by this stream."""
         for frame in self._frames:
             if frame.fate is not FrameFate.ACKED:
-                doubt = frame.fate is FrameFate.DOUBT
+                doubt = frame.fate is FrameFate.UNKNOWN
                 self._fail(frame, LogDeviceError(status, detail, retriable=retriable, maybe_applied=doubt))
         self._frames.finish_acknowledged()
-        if self._frames.in_doubt():
+        if self._frames.of_unknown_outcome():
             # Nothing of this epoch may be sent again, and it cannot be told what it holds.
             self._min_epoch = Epoch(self.epoch + 1)
         self._frames.clear()
         self._accepted = False
-        self._become(WriteStreamState.BROKEN if self._foreign else WriteStreamState.LOCATING)
+        self._become(WriteStreamState.BROKEN if self._other_content else WriteStreamState.LOCATING)
 
     def refuse(self, error: LogDeviceError) -> None:
         """Nobody takes anything any more: records without an outcome fail with this error."""
         for frame in self._frames:
-            if not frame.given_up and frame.fate is not FrameFate.ACKED:
-                doubt = frame.fate is not FrameFate.QUEUED
-                self._fail(frame, LogDeviceError(error.status, error.detail, maybe_applied=doubt))
+            if not frame.failed and frame.fate is not FrameFate.ACKED:
+                unknown = frame.fate is not FrameFate.QUEUED
+                self._fail(frame, LogDeviceError(error.status, error.detail, maybe_applied=unknown))
         self._frames.drop_queued()
 
     def close(self) -> None:
@@ -513,7 +513,7 @@ class WriteStream:
             if frame.fate is FrameFate.ACKED:
                 continue
             certain = frame.fate is FrameFate.QUEUED or (frame.fate is FrameFate.SENT and self._withdraw(frame))
-            self._ground.frames.pop(frame.request_id, None)
+            self._context.frames.pop(frame.request_id, None)
             self._fail(frame, LogDeviceError(Status.SHUTDOWN, "the writer was closed", maybe_applied=not certain))
         self._frames.finish_acknowledged()
         self._frames.clear()
@@ -522,7 +522,7 @@ class WriteStream:
 
     def _arm_look(self, now: Micros) -> None:
         if self._look_timer is None:
-            self._look_timer = self._ground.timers.at(now + self._ground.settings.unanswered_us, self._look)
+            self._look_timer = self._context.timers.at(now + self._context.settings.unanswered_us, self._look)
 
     def _look(self, now: Micros) -> None:
         """Is the oldest frame in flight unanswered, or any out of time?"""
@@ -535,30 +535,30 @@ class WriteStream:
         if oldest is None:
             return
         silent = now - oldest.sent_at
-        if silent < self._ground.settings.unanswered_us:
+        if silent < self._context.settings.unanswered_us:
             self._probes = 0
             return
-        moved = self._ground.routes.epoch(self.log) > self.epoch
+        moved = self._context.routes.epoch(self.log) > self.epoch
         if moved or silent >= self._owner.settings.silence_us:
             marks.hit("stream_silent_sequencer")
-            self._lost(now, doubt=True)
+            self._lost(now, unknown=True)
             return
-        self._ground.probe(self.log, self._node, self._probes, now)
+        self._context.probe(self.log, self._node, self._probes, now)
         self._probes += 1
 
     def _expire(self, now: Micros) -> None:
         """Report records as failed that could not be placed in time."""
-        limit = self._owner.settings.give_up_us
+        limit = self._owner.settings.timeout_us
         if not limit:
             return
         why = ""
         for frame in self._frames:
             if now - frame.cut_at < limit:
                 break
-            if not frame.given_up and frame.fate is not FrameFate.ACKED:
-                marks.hit("stream_gives_up")
+            if not frame.failed and frame.fate is not FrameFate.ACKED:
+                marks.hit("stream_times_out")
                 certain = frame.fate is FrameFate.QUEUED
-                why = why or given_up(limit, self.waiting_for(now))
+                why = why or describe_timeout(limit, self.waiting_for(now))
                 self._fail(frame, LogDeviceError(Status.TIMEDOUT, why, maybe_applied=not certain))
         # Whatever the stream waits for: it may take for ever, and records that failed are not counted any more.
         self._frames.drop_queued()

@@ -9,8 +9,8 @@ from client.promise import Promise, break_, keep
 from client.receipt import Receipts
 from client.settings import WriterSettings
 from client.write.batching import COMPRESSIONS, OpenBatch
+from client.write.context import StreamContext, StreamOwner
 from client.write.exclusive_stream import ExclusiveStream
-from client.write.ground import StreamGround, StreamOwner
 from client.write.write_stream import WriteStream, new_writer_id
 from logdevice_py.core.ids import LogId, NodeId, PeerId, WriterId
 from logdevice_py.core.lsn import Epoch
@@ -41,13 +41,13 @@ class _Flush:
 class WriteStreams:
     """All that one BufferedWriter holds."""
 
-    __slots__ = ("_closed", "_dirty", "_ground", "_ready", "_streams", "named", "owner", "settings")
+    __slots__ = ("_closed", "_context", "_dirty", "_ready", "_streams", "named", "owner", "settings")
 
-    def __init__(self, ground: StreamGround, settings: WriterSettings, metrics: WriterMetrics) -> None:
+    def __init__(self, context: StreamContext, settings: WriterSettings, metrics: WriterMetrics) -> None:
         if settings.compression not in COMPRESSIONS:
             raise LogDeviceError(Status.INVALID_PARAM, f"compression {settings.compression!r} is not none, lz4 or zstd")
         self.settings = settings
-        self._ground = ground
+        self._context = context
         self.owner = StreamOwner(settings, metrics)
         self._streams: dict[LogId, WriteStream] = {}
         self._dirty: dict[LogId, WriteStream] = {}
@@ -88,7 +88,7 @@ class WriteStreams:
         Raises:
             LogDeviceError: NOTFOUND.
         """
-        attributes = self._ground.routes.config.log(log)
+        attributes = self._context.routes.config.log(log)
         if attributes is None:
             raise LogDeviceError(Status.NOTFOUND, f"log {log} is not in the cluster file")
         return int(attributes.max_payload_bytes)
@@ -164,7 +164,9 @@ class WriteStreams:
     def _touch(self, log: LogId) -> WriteStream:
         stream = self._streams.get(log)
         if stream is None:
-            stream = WriteStream(log, new_writer_id(self._ground.rng), self._ground, self.owner, self.payload_max(log))
+            stream = WriteStream(
+                log, new_writer_id(self._context.rng), self._context, self.owner, self.payload_max(log)
+            )
             self._streams[log] = stream
         self._dirty[log] = stream
         return stream
@@ -177,7 +179,7 @@ class WriteStreams:
         """
         if self._closed:
             self._refuse()
-        stream = ExclusiveStream(log, writer, self._ground, self.owner, self.payload_max(log), view)
+        stream = ExclusiveStream(log, writer, self._context, self.owner, self.payload_max(log), view)
         earlier = self._streams.get(log)
         if earlier is not None:
             earlier.close()
@@ -236,7 +238,7 @@ class WriteStreams:
     def on_config(self, now: Micros) -> None:
         """There is another cluster file."""
         for log, stream in list(self._streams.items()):
-            attributes = self._ground.routes.config.log(log)
+            attributes = self._context.routes.config.log(log)
             if attributes is not None:
                 stream.intake.use_limit(attributes.max_payload_bytes, now)
 

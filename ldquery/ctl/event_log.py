@@ -139,7 +139,7 @@ async def _append(client: Client, event: Event, shown: Callable[[RebuildingSet],
 
 
 async def start_rebuilding(client: Client, shard: ShardId, mode: RebuildMode, source: str = "ldctl") -> RebuildingSet:
-    """Have what a lost shard held stored again, or a living one emptied. Returns when the event log says so.
+    """Have what a lost shard held re-replicated, or a living one emptied. Returns when the event log says so.
 
     Raises:
         LogDeviceError: NOTFOUND: the shard is not in the cluster file, or nobody knows which generation of it is lost; NOTSUPPORTED; STALE: nodes
@@ -160,7 +160,7 @@ async def start_rebuilding(client: Client, shard: ShardId, mode: RebuildMode, so
                 f"{format_shard(shard)} never stored events, so its generation is not known; when its node was dead for the grace period, it is "
                 "taken for lost by itself",
             )
-        # If it is a later one, it does not finish before the node that leads, which heard of it, says that it is to be emptied.
+        # If it is a later one, it does not finish before the leader, which heard of it, says that it is to be emptied.
         generation = Generation(1)
     candidates = [
         (each, await generation_of(client, each) if each in state.shards else Generation(0))
@@ -233,11 +233,11 @@ async def mark_unrecoverable(client: Client, shard: ShardId) -> RebuildingShard 
 async def wait_until_rebuilt(
     client: Client, shard: ShardId, begun: RebuildingShard | None = None, *, pause: float = _PAUSE
 ) -> RebuildingShard | None:
-    """Until what the shard held was stored again, or it is back with all of that (None).
+    """Until what the shard held is re-replicated, or it is back with all of that (None).
 
     Args:
         begun: what the event log said when waiting began. A shard that is back in that generation has not got back what it lost in earlier ones:
-            whoever leads declares these anew when they were not stored again.
+            the leader declares these anew when they were not re-replicated.
         pause: seconds between two looks.
     """
     lost = begun.generation - 1 if begun is not None and begun.mode is RebuildMode.RESTORE else 0
@@ -248,7 +248,7 @@ async def wait_until_rebuilt(
             if not error.retriable:
                 raise
         else:
-            stored_again = 0 if entry is None else entry.generation
-            if (entry is None or entry.rebuilt) and stored_again >= lost:
+            restored = 0 if entry is None else entry.generation
+            if (entry is None or entry.rebuilt) and restored >= lost:
                 return entry
         await asyncio.sleep(pause)

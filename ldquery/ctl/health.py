@@ -170,8 +170,8 @@ def _add_lost_shards(config: ClusterConfig, health: Health, found: Mapping[str, 
         else:
             health.rebuilding.add(shard)
             _blame(health, shard, text)
-    afresh, what_follows = without_authority(config, lacking_metadata(_all_of(found, "shards")))
-    for each in afresh:
+    new_generations, what_follows = without_authority(config, lacking_metadata(_all_of(found, "shards")))
+    for each in new_generations:
         _blame(health, format_shard(each), what_follows)
 
 

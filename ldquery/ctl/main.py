@@ -36,7 +36,7 @@ def _shared_options(options: argparse.ArgumentParser, *, default: Any) -> None:
         type=parse_timeout,
         metavar="T",
         default=default,
-        help="give up when the cluster does not answer for this long, like 10s or 2min (default: 10s)",
+        help="fail when the cluster does not answer for this long, like 10s or 2min (default: 10s)",
     )
 
 

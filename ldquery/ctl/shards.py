@@ -81,11 +81,11 @@ def what_is_so(shard: ShardId, entry: RebuildingShard | None, *, already: bool =
     return f"{text}; it is to be drained when it is back" if entry.drained else text
 
 
-def what_is_given_up(shard: ShardId, entry: RebuildingShard | None, *, already: bool = False) -> str:
+def what_is_unrecoverable(shard: ShardId, entry: RebuildingShard | None, *, already: bool = False) -> str:
     """As `what_is_so`, of a shard for whose data nobody is to wait."""
     if entry is None:
         return what_is_so(shard, entry)
-    return f"{format_shard(shard)} is given up{' already' if already else ''}: nobody waits for what only it held"
+    return f"{format_shard(shard)} is declared unrecoverable{' already' if already else ''}: nobody waits for what only it held"
 
 
 def _attended(
@@ -166,7 +166,7 @@ async def _rebuildings(client: Client, arguments: argparse.Namespace) -> int:
 VERBS: tuple[Verb, ...] = (
     Verb(
         "rebuild",
-        "store again what a lost shard held",
+        "re-replicate what a lost shard held",
         "Says that a shard lost its data for good. The others store its records again; nothing waits for a grace period. If the shard is back with "
         "its data, that ends by itself.",
         _shard_to_wait_for,
@@ -188,11 +188,11 @@ VERBS: tuple[Verb, ...] = (
     ),
     Verb(
         "unrecoverable",
-        "give up what only lost shards held",
+        "declare unrecoverable what only lost shards held",
         "Nobody waits any more for the data of a lost shard. Readers report as lost what no other shard has. Only needed when so many shards are lost "
         "together that some records may have had no other copy.",
         _shard,
-        _attended(_unrecoverable, "the event log to take it", sentence=what_is_given_up),
+        _attended(_unrecoverable, "the event log to take it", sentence=what_is_unrecoverable),
     ),
     Verb(
         "rebuildings",

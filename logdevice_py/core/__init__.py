@@ -1,1 +1,1 @@
-"""The ground that everything stands on: positions, ids, status codes, entries, time, and how things are declared."""
+"""What everything else uses: positions, ids, status codes, entries, time, and how things are declared."""

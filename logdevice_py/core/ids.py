@@ -16,7 +16,7 @@ ShardId = NewType("ShardId", int)
 PeerId = NewType("PeerId", int)
 """Who a message comes from or goes to: a node's index when >= 0, a client's connection when negative."""
 Generation = NewType("Generation", int)
-"""How often a shard lost its data and started afresh, from 1. Part of a shard's identity."""
+"""How often a shard lost its data and started a new generation, from 1. Part of a shard's identity."""
 InstanceId = NewType("InstanceId", int)
 """One run of a node's process; a later run of the same node has a greater one."""
 WriterId = NewType("WriterId", bytes)

@@ -1,7 +1,7 @@
 """The seams of protocol machines.
 
 A machine is a plain class: events come in by method with ``now``, effects go out through the `Outbox` that it was given, time comes
-from the `TimerWheel` that it was given, randomness from its `Rng`. Nothing in a machine waits, reads a clock or touches a socket or a
+from the `TimerQueue` that it was given, randomness from its `Rng`. Nothing in a machine waits, reads a clock or touches a socket or a
 disk, so production and simulation run the very same objects.
 
 Rules:
@@ -89,7 +89,7 @@ class Outbox:
 
 
 class Timer:
-    """A pending call of a `TimerWheel`."""
+    """A pending call of a `TimerQueue`."""
 
     __slots__ = ("_handler", "deadline")
 
@@ -112,7 +112,7 @@ class Timer:
             handler(now)
 
 
-class TimerWheel:
+class TimerQueue:
     """All timers of one node or client, in one heap.
 
     Timers fire in order of deadline, those of the same deadline in order of creation. A handler may set further timers; one that is

@@ -80,7 +80,7 @@ TRAITS: Final[dict[Status, Traits]] = {
         True, True, "the connection broke before the answer came; the operation may have taken effect"
     ),
     Status.SEQNOBUFS: _T(True, False, "the sequencer's window or hold buffer is full"),
-    Status.ABORTED: _T(True, True, "the append was given up in the middle; it may have taken effect"),
+    Status.ABORTED: _T(True, True, "the append was aborted in the middle; it may have taken effect"),
     Status.NOTSTORAGE: _T(False, False, "the node has no such shard"),
     Status.AGAIN: _T(True, False, "not known yet; ask again"),
     Status.PARTIAL: _T(True, True, "some shards did not answer"),

@@ -95,7 +95,7 @@ def _of_shard(shard: ShardId, before: RebuildingShard | None, after: RebuildingS
         if after.drained and not before.drained:
             yield ShardNews(f"{format_shard(shard)} is to be drained when it is back")
         if before.recoverable and not after.recoverable:
-            yield _given_up(after)
+            yield _unrecoverable(after)
         if before.rebuilt:
             return
     if after.rebuilt:
@@ -126,11 +126,11 @@ def _begun(before: RebuildingShard | None, after: RebuildingShard) -> ShardNews 
     return ShardNews(f"{name} begins to be drained{because}")
 
 
-def _given_up(entry: RebuildingShard) -> ShardNews:
+def _unrecoverable(entry: RebuildingShard) -> ShardNews:
     name = format_shard(entry.shard)
     if entry.restored >= entry.generation:
-        return ShardNews(f"what {name} held in generation {entry.generation} does not come back; it was stored again")
-    text = f"{name} is given up as unrecoverable: nobody waits for its data, and readers report as lost what no other shard has"
+        return ShardNews(f"what {name} held in generation {entry.generation} does not come back; it was re-replicated")
+    text = f"{name} is declared unrecoverable: nobody waits for its data, and readers report as lost what no other shard has"
     return ShardNews(text, alarm=True)
 
 
@@ -139,7 +139,7 @@ def _ended(entry: RebuildingShard) -> ShardNews:
     if entry.flags:
         return ShardNews(f"{name} {standing(entry.mode, entry.status)}; {silence}", alarm=True)
     if entry.mode is RebuildMode.RESTORE:
-        return ShardNews(f"{name} is rebuilt: what it held is stored again by others; {silence}")
+        return ShardNews(f"{name} is rebuilt: what it held is re-replicated by others; {silence}")
     return ShardNews(
         f"{name} is drained: others hold what it holds, and it can be taken out of the cluster file; {silence}"
     )

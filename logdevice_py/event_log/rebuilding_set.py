@@ -7,7 +7,7 @@ new change nothing. What an event may do is judged by the event and the state, n
 2. Bounded: there are at most `SHARDS_MAX` entries. A further one takes the place of the latest of a shard that its event does not name: whoever names
    all shards of the cluster can always add one of them, and what was said before anybody invented shards stays.
 3. Past: nothing in a snapshot is later than the snapshot.
-4. Kept: while something is not certainly stored again, an event adds candidates and takes none away: who may have to give something is not forgotten because
+4. Kept: while something is not certainly re-replicated, an event adds candidates and takes none away: who may have to give something is not forgotten because
    somebody names others. An event with which they would be more than `DONORS_MAX` is refused. One that left the cluster with what it held is none any more.
 """
 
@@ -63,14 +63,14 @@ class RebuildingShard:
     recoverable: bool
     """Its data may come back with the node."""
     rebuilt: bool = False
-    """What it held was stored again elsewhere, as far as there were copies and shards to take them."""
+    """What it held was re-replicated elsewhere, as far as there were copies and shards to take them."""
     flags: DonorFlags = DonorFlags.NONE
     """Of the round that rebuilt it, all donors taken together."""
     source: str = ""
     drained: bool = False
     """It was being emptied when it was lost, or is to be: it goes on to be emptied when it is back."""
     restored_before: Generation = _NO_GENERATION
-    """What its generations up to this one held was stored again, whatever becomes of the later ones."""
+    """What its generations up to this one held was re-replicated, whatever becomes of the later ones."""
 
     @property
     def lost(self) -> Generation:
@@ -84,7 +84,7 @@ class RebuildingShard:
 
     @property
     def restored(self) -> Generation:
-        """What its generations up to this one held was certainly stored again elsewhere."""
+        """What its generations up to this one held was certainly re-replicated elsewhere."""
         return self.generation if self.rebuilt and not self.flags else self.restored_before
 
     @property
@@ -134,7 +134,7 @@ class RebuildingSet:
         """The event that began the present round; 0: there was none."""
         self.shards: dict[ShardId, RebuildingShard] = {}
         self.candidates: dict[ShardId, Generation] = {}
-        """The storage shards that events named since everything was stored again last, with the latest generation that any told (0: none did)."""
+        """The storage shards that events named since everything was re-replicated last, with the latest generation that any told (0: none did)."""
         self.donors: dict[ShardId, DonorFlags | None] = {}
         """Of the present round: how each finished; None: it has not."""
 

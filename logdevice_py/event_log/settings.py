@@ -14,7 +14,7 @@ class RebuildingSettings:
     enabled: bool = setting(
         False,
         unit="flag",
-        doc="Keep an event log, and store again what lost or drained shards held. The same in all nodes' files.",
+        doc="Keep an event log, and re-replicate what lost or drained shards held. The same in all nodes' files.",
     )
     self_initiated_grace_period_us: int = setting(
         1_200_000_000,
@@ -37,13 +37,13 @@ class RebuildingSettings:
         "0: only by command.",
     )
     rate_limit_bytes: int = setting(
-        32 << 20, unit="bytes", lo=1 << 10, doc="What the donor of a shard stores again in a second at most."
+        32 << 20, unit="bytes", lo=1 << 10, doc="What the donor of a shard re-replicates in a second at most."
     )
     rate_min_bytes: int = setting(
         1 << 20,
         unit="bytes",
         lo=1 << 10,
-        doc="What it stores again in a second at least, however long appends take, so that rebuilding comes to an end.",
+        doc="What it re-replicates in a second at least, however long appends take, so that rebuilding comes to an end.",
     )
     append_tolerance_percent: int = setting(
         120,
@@ -61,7 +61,7 @@ class RebuildingSettings:
         lo=1,
         hi=8 << 20,
         sim=(1, 1 << 20),
-        doc="A donor reads, and stores again, so much of a log at a time at most.",
+        doc="A donor reads, and re-replicates, so much of a log at a time at most.",
     )
     busy_chunk_bytes: int = setting(
         64 << 10,
@@ -107,15 +107,15 @@ class RebuildingMetrics:
     shards_rebuilding: int = gauge("Shards that are lost or drained and not rebuilt yet.", unit="shards")
     logs_to_rebuild: int = gauge("Logs that the donors of this node still have to look through.", unit="logs")
     rate_bytes: int = gauge(
-        "What the donors of this node that have work may store again in a second at present.", unit="bytes"
+        "What the donors of this node that have work may re-replicate in a second at present.", unit="bytes"
     )
     append_percent: int = gauge(
         "How long the slowest tenth of appends takes to reach the disk here, in percent of what it takes while nothing is rebuilt; 0: there "
         "are none. The greatest of the node's shards.",
         unit="percent",
     )
-    records_rebuilt: int = counter("Entries of which copies were stored again, by this node as donor.", unit="entries")
-    bytes_rebuilt: int = counter("Images sent to be stored again.", unit="bytes")
+    records_rebuilt: int = counter("Entries of which copies were re-replicated, by this node as donor.", unit="entries")
+    bytes_rebuilt: int = counter("Images sent to be re-replicated.", unit="bytes")
     records_amended: int = counter("Copies that were given another copyset, by this node as donor.", unit="entries")
     amends_skipped: int = counter("Copies that kept their copyset because their shard did not answer.", unit="entries")
     records_unplaced: int = counter(

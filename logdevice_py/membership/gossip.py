@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.core.ids import Generation, InstanceId, NodeId, PeerId, ShardId, node_of, shard_index_of
-from logdevice_py.core.machine import Outbox, Rng, TimerWheel
+from logdevice_py.core.machine import Outbox, Rng, TimerQueue
 from logdevice_py.core.units import Micros
 from logdevice_py.membership.cluster_view import sees_too_few
 from logdevice_py.membership.settings import MembershipMetrics, MembershipSettings
@@ -56,7 +56,7 @@ class GossipMachine:
         *,
         settings: MembershipSettings,
         outbox: Outbox,
-        timers: TimerWheel,
+        timers: TimerQueue,
         rng: Rng,
         generations: Mapping[ShardId, Generation],
     ) -> None:

@@ -22,7 +22,7 @@ from logdevice_py.core.declare import setting
 from logdevice_py.core.entry import EntryFlags, body_of, check_body, parse_constituents, parse_header
 from logdevice_py.core.ids import Generation, LogId, ShardId, data_log_of, metadata_log_of, node_peer
 from logdevice_py.core.lsn import LSN_INVALID, LSN_MAX, LSN_OLDEST, Epoch, Lsn, epoch_of
-from logdevice_py.core.machine import Outbox, Rng, Timer, TimerWheel, backoff
+from logdevice_py.core.machine import Outbox, Rng, Timer, TimerQueue, backoff
 from logdevice_py.core.status import CorruptEntryError, Status
 from logdevice_py.core.units import MILLISECOND, SECOND, Micros
 from logdevice_py.metadata.epoch_metadata import EpochInterval, EpochMetaData
@@ -107,7 +107,7 @@ class MetadataHistoryReader:
         log: LogId,
         config: ClusterConfig,
         outbox: Outbox,
-        timers: TimerWheel,
+        timers: TimerQueue,
         rng: Rng,
         requests: Requests,
         done: Callable[[MetadataHistoryReader, Micros], None],

@@ -668,7 +668,7 @@ class ClusterState:
 
 @message(MessageType.TRIM)
 class Trim:
-    """Give up everything up to lsn. Answer: TRIMMED after it is durable."""
+    """Trim everything up to lsn. Answer: TRIMMED after it is durable."""
 
     request_id: U64
     log: Log

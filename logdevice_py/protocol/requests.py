@@ -8,7 +8,7 @@ from itertools import count
 from typing import Any, Final
 
 from logdevice_py.core.ids import InstanceId, PeerId, ShardId, node_peer
-from logdevice_py.core.machine import Timer, TimerWheel
+from logdevice_py.core.machine import Timer, TimerQueue
 from logdevice_py.core.marks import hit
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros
@@ -42,7 +42,7 @@ class Requests:
 
     __slots__ = ("_open", "_timers", "ids")
 
-    def __init__(self, ids: Iterator[int], timers: TimerWheel) -> None:
+    def __init__(self, ids: Iterator[int], timers: TimerQueue) -> None:
         """
         Args:
             ids: ascending, different in every run of a node.

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from logdevice_py.core.ids import PeerId
-from logdevice_py.core.machine import Machine, Outbox, TimerWheel
+from logdevice_py.core.machine import Machine, Outbox, TimerQueue
 from logdevice_py.core.units import Micros
 from logdevice_py.runtime.clock import monotonic_us
 from logdevice_py.shell.turn import Sink, Turn
@@ -25,7 +25,7 @@ class Driver:
         self,
         machine: Machine,
         outbox: Outbox,
-        timers: TimerWheel,
+        timers: TimerQueue,
         *,
         effects: Mapping[type, Callable[[list[Any]], None]],
         own_peer: PeerId | None = None,

@@ -28,7 +28,7 @@ from logdevice_py.protocol.framing import (
     encode_frame,
 )
 from logdevice_py.runtime.clock import monotonic_us
-from logdevice_py.runtime.complaints import Complaints
+from logdevice_py.runtime.diagnostics import Diagnostics
 from logdevice_py.runtime.loop_shares import LoopShare, LoopShares
 from logdevice_py.shell.introduction import Identity, Introduced, Introduction, let_in, newcomer_frames, spoken
 from logdevice_py.shell.route import PeerRoute
@@ -44,7 +44,7 @@ _JOINED_MAX: Final = 32 << 10
 _READ_SIZE: Final = 1 << 19
 """Bytes that are taken from a connection at a time at most: they, and what is made of them, stay in the processor's cache."""
 _LOOKS: Final = 4
-"""How often a begun frame is looked at within `frame_timeout_us`. It is given up when it has hardly moved between any two: a process that was stopped
+"""How often a begun frame is looked at within `frame_timeout_us`. The connection is closed when it has hardly moved between any two: a process that was stopped
 for a while looks once then, not several times."""
 _BEGUN_PROGRESS: Final = 6 << 10
 """Bytes a second that a begun frame gets at least."""
@@ -175,7 +175,7 @@ class _Connection(asyncio.BufferedProtocol):
                 raise ProtocolError("something came before HELLO was answered")
         except ProtocolError as error:
             owner.metrics.protocol_errors += 1
-            owner.complain("no valid messages", f"{self.describe()}: {error}; connection closed")
+            owner.report("no valid messages", f"{self.describe()}: {error}; connection closed")
             self.abort()
             return
         finally:
@@ -222,7 +222,7 @@ class _Connection(asyncio.BufferedProtocol):
     def _silent(self) -> None:
         seconds = self._owner.settings.hello_timeout_us / 1e6
         self.trouble = LogDeviceError(Status.CONNFAILED, f"accepts connections and says nothing for {seconds:g} s")
-        self._owner.complain(
+        self._owner.report(
             "no introduction", f"{self.describe()}: no introduction within {seconds:.1f} s; connection closed"
         )
         self.abort()
@@ -316,7 +316,7 @@ class _Connection(asyncio.BufferedProtocol):
             self.output_bytes = waiting
         if waiting > self._owner.settings.output_bytes_max:
             self._owner.metrics.slow_peers_closed += 1
-            self._owner.complain(
+            self._owner.report(
                 "does not read", f"{self.describe()} does not read: {waiting} bytes wait for it; connection closed"
             )
             self.abort()
@@ -380,7 +380,7 @@ class Transport:
         self.events = events
         self.settings = settings
         self.metrics = TransportMetrics()
-        self._complaints = Complaints(log)
+        self._diagnostics = Diagnostics(log)
         self.loop = asyncio.get_running_loop()
         self._address_of = address_of
         self.introduction = Introduction(
@@ -448,9 +448,9 @@ class Transport:
             for connection in dirty:
                 connection.flush()
 
-    def complain(self, kind: str, text: str) -> None:
+    def report(self, kind: str, text: str) -> None:
         """Warn about a peer; lines of one kind are limited."""
-        self._complaints.warn(kind, text, monotonic_us())
+        self._diagnostics.warn(kind, text, monotonic_us())
 
     def connect(self, node: NodeId) -> None:
         """Dial a node if there is no connection to it."""
@@ -487,7 +487,7 @@ class Transport:
     async def close(self) -> None:
         """Close everything; nothing is reported any more."""
         self._closing = True
-        self._complaints.flush_all()
+        self._diagnostics.flush_all()
         if self._server is not None:
             self._server.close()
         self.flush()
@@ -513,7 +513,7 @@ class Transport:
     # Turns of connections
 
     def account(self, share: LoopShare, began: Micros, *, more: bool) -> bool:
-        """Frames were handled since `began`. True: the connection waits for its turn."""
+        """Frames were handled since `began`. True: the connection is queued."""
         shares, now = self.shares, monotonic_us()
         waits = shares.use(share, now - began, now, more=more)
         if waits:
@@ -571,12 +571,12 @@ class Transport:
     def leave_out(self, error: FrameTooLargeError) -> None:
         """A message is not sent: whatever made it grow, the connection and the process go on."""
         self.metrics.messages_too_large += 1
-        self._complaints.warn("messages too large to send", f"a message was not sent: {error}", monotonic_us())
+        self._diagnostics.warn("messages too large to send", f"a message was not sent: {error}", monotonic_us())
 
     def leave_out_unspoken(self, connection: _Connection, count: int) -> None:
         """Messages are not sent to a peer that would take them for damage: whoever sends them does without an answer."""
         self.metrics.messages_unspoken += count
-        self.complain(
+        self.report(
             "messages of a later version",
             f"{connection.describe()} speaks an earlier version of the protocol; {count} messages that came later were not sent to it",
         )
@@ -604,7 +604,7 @@ class Transport:
             worst = max(self._clients.values(), key=lambda each: each.output_bytes, default=None)
             if worst is not None and worst.output_bytes:
                 self.metrics.slow_peers_closed += 1
-                self.complain(
+                self.report(
                     "does not read",
                     f"{worst.describe()} does not read: {worst.output_bytes} bytes wait for it, {self.output_bytes} for all; connection closed",
                 )
@@ -615,7 +615,7 @@ class Transport:
     def abandon(self, connection: _Connection, what: str) -> None:
         """Close a connection because of a frame that is not completed."""
         self.metrics.frames_abandoned += 1
-        self.complain("begun frame", f"{connection.describe()} {what}; connection closed")
+        self.report("begun frame", f"{connection.describe()} {what}; connection closed")
         connection.abort()
 
     def _look_at_begun(self) -> None:
@@ -677,7 +677,7 @@ class Transport:
         full = self.introduction.admission.arrived(connection, connection.address())
         if full is not None:
             self.metrics.connections_refused += 1
-            self.complain("too many connections", f"{connection.describe()} refused: {full}")
+            self.report("too many connections", f"{connection.describe()} refused: {full}")
             connection.abort()
             return
         self.metrics.connections_accepted += 1
@@ -685,7 +685,7 @@ class Transport:
         if displaced is not None:
             assert isinstance(displaced, _Connection)
             self.metrics.connections_refused += 1
-            self.complain("too many connections", f"{displaced.describe()} has not introduced itself and makes way")
+            self.report("too many connections", f"{displaced.describe()} has not introduced itself and makes way")
             self.introduction.admission.gone(displaced)
             displaced.abort()
 
@@ -713,7 +713,7 @@ class Transport:
         connection.flush()
         if peer is None:
             self.metrics.connections_refused += ack.status is Status.OVERLOADED
-            self.complain("introduction refused", f"{connection.describe()} refused: {ack.status.name}: {ack.detail}")
+            self.report("introduction refused", f"{connection.describe()} refused: {ack.status.name}: {ack.detail}")
             if connection.transport is not None:
                 connection.transport.close()
             return

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
 from logdevice_py.core.ids import PeerId
-from logdevice_py.core.machine import Machine, Send, Timer, TimerWheel
+from logdevice_py.core.machine import Machine, Send, Timer, TimerQueue
 from logdevice_py.core.units import Micros
 from logdevice_py.shell.outgoing import Outgoing
 
@@ -37,7 +37,7 @@ class Turn:
         self,
         machine: Machine,
         take: Callable[[], list[Any]],
-        timers: TimerWheel,
+        timers: TimerQueue,
         effects: Mapping[type, Callable[[list[Any]], None]],
         *,
         own: PeerId | None,

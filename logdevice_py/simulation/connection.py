@@ -64,7 +64,7 @@ class NetworkSettings:
     """Of a write that arrives in two pieces."""
     dial_timeout: int = 2 * SECOND
     user_timeout: int = 20 * SECOND
-    """A connection of which a direction is blocked for this long is given up."""
+    """A connection of which a direction is blocked for this long breaks."""
     output_bytes_congested: int = 256 << 10
     """A sender is told when this much of a connection is sent and has not arrived, and when a quarter of it is left."""
     output_bytes_max: int = 16 << 20
@@ -99,7 +99,7 @@ class Medium(Protocol):
     def close(self, end: End, *, silent: bool) -> None:
         """One end is gone."""
 
-    def give_up(self, end: End) -> None:
+    def abandon(self, end: End) -> None:
         """Close a connection from one end, which is told at once."""
 
 
@@ -166,7 +166,7 @@ class End:
         network = self._network
         if self.unread > network.settings.output_bytes_max:
             network.effects["output_overflow"] += 1
-            network.scheduler.at(network.scheduler.now, lambda: network.give_up(self))
+            network.scheduler.at(network.scheduler.now, lambda: network.abandon(self))
             self.broken = True
         elif not self.congested:
             self.congested = True

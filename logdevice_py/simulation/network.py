@@ -2,7 +2,7 @@
 
 A connection keeps the order of each of its directions; writes arrive after a random delay, now and then in pieces. When it breaks, what is
 in flight may be lost, and each end learns it in its own time. A blocked direction holds writes back, as TCP does, until it is unblocked or
-the connection is given up.
+the connection is closed.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Network:
             when += int(self.rng.random() * self.settings.user_timeout)
         self.scheduler.at(when, other.lose)
 
-    def give_up(self, end: End) -> None:
+    def abandon(self, end: End) -> None:
         """Close a connection from one end, which is told at once."""
         if not end.known_lost:
             self.close(end, silent=False)
@@ -121,7 +121,7 @@ class Network:
             self.scheduler.at(when, each.lose)
 
     def halve(self, end: End, kind: str) -> None:
-        """The connection is forgotten between its ends: what is sent vanishes. Whoever sends learns it when its patience ends; sometimes one
+        """The connection is forgotten between its ends: what is sent vanishes. Whoever sends learns it when it times out; sometimes one
         end learns it at once."""
         soon = self.rng.random() < 0.5
         for each in (end, end.other):
@@ -255,15 +255,15 @@ class Network:
         self._blocked.setdefault((source, target), []).append(kind)
         for end in list(self.host(source).ends):
             if end.other.host.address == target:
-                self._give_up_later(end, (source, target), token)
+                self._break_later(end, (source, target), token)
 
-    def _give_up_later(self, end: End, direction: tuple[int, int], token: int) -> None:
-        def give_up() -> None:
+    def _break_later(self, end: End, direction: tuple[int, int], token: int) -> None:
+        def break_it() -> None:
             if direction in self._blocked and self._block_of[direction] == token and not end.broken:
                 self.break_connection(end)
 
         timeout = self.settings.user_timeout
-        self.scheduler.after(timeout + int(self.rng.random() * (timeout // 4)), give_up)
+        self.scheduler.after(timeout + int(self.rng.random() * (timeout // 4)), break_it)
 
     def unblock(self, source: int, target: int, kind: str = "partition") -> None:
         """End one block; what was held back goes first when it was the last one. Harmless when all were ended."""
@@ -286,7 +286,7 @@ class Network:
         """End `slow_down`."""
         self.settings.slow_probability, self._slow_fault = self._slow_probability, ""
 
-    def mend(self) -> None:
+    def restore(self) -> None:
         """End all partitions and all faults of links."""
         self.speed_up()
         afflicted, blocked = sorted(self.link_faults), sorted(self._blocked)
@@ -298,7 +298,7 @@ class Network:
 
     def unblock_all(self) -> None:
         """End all partitions."""
-        self.mend()
+        self.restore()
 
     # Dialling
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from logdevice_py.core.ids import NodeId, PeerId
-from logdevice_py.core.machine import Machine, Outbox, Rng, Send, TimerWheel
+from logdevice_py.core.machine import Machine, Outbox, Rng, Send, TimerQueue
 from logdevice_py.core.units import Micros
 from logdevice_py.shell.introduction import Identity
 from logdevice_py.shell.settings import RuntimeSettings
@@ -39,7 +39,7 @@ class Process:
         address: int,
         machine: Machine,
         outbox: Outbox,
-        timers: TimerWheel,
+        timers: TimerQueue,
         *,
         identity: Identity,
         is_member: Callable[[NodeId], bool],

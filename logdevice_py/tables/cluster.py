@@ -98,7 +98,7 @@ class InfoRow:
     copies_reviewed: int = column(
         _FLAG, "Table `under_replicated_logs` of the node says all that follows from what it has heard of the shards."
     )
-    departures_settled: int = column(
+    departures_handled: int = column(
         _FLAG,
         "Since the last change of nodes the node looked at every log located at it, and the open epochs of none list a shard that departed: a "
         "further node may be removed as soon as all nodes say so.",

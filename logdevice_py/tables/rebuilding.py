@@ -28,7 +28,7 @@ class ShardRebuildingsRow:
     donors_left: str = column(_TEXT, "Donors that have not finished the present round.")
     rate: int = column(
         _INTEGER,
-        "Bytes a second that the donors of the node that tells this may store again at present; 0: none has work.",
+        "Bytes a second that the donors of the node that tells this may re-replicate at present; 0: none has work.",
     )
     pace: str = column(
         _TEXT,

@@ -42,12 +42,10 @@ class SequencersRow:
 @table("recoveries", TableSource.SEQUENCER_NODES)
 @dataclass(slots=True)
 class RecoveriesRow:
-    """A recovery of a log that is at work or waits for its turn."""
+    """A recovery of a log that is at work or queued."""
 
     log_id: int = column(_LOG, "The data log.")
-    state: str = column(
-        _TEXT, "IDLE (waits for its turn), READING_LAST_CLEAN_EPOCH, NO_SHARDS, RECOVERING, DONE; how far it is."
-    )
+    state: str = column(_TEXT, "IDLE (queued), READING_LAST_CLEAN_EPOCH, NO_SHARDS, RECOVERING, DONE; how far it is.")
     next_epoch: int = column(_INTEGER, "The sequencer's epoch: all before it are recovered.")
     epoch: int | None = column(_INTEGER, "The epoch that is being recovered.")
     epoch_state: str | None = column(_TEXT, "SEAL_OR_INACTIVE, DIGEST, MUTATION, CLEAN or ADVANCE_LCE.")

@@ -55,7 +55,7 @@ class WaitCause(enum.Enum):
     NO_NODESET = "Nodes: of `shards` it is not known that they run, and the log's first nodeset needs them, or waits a little for them."
     EVENT_LOG = "The event log, which this node has not read since it started: a log that is used for the first time needs to know what is drained."
     METADATA_LOG = "Shards that keep the log's metadata log: `shards` have not answered."
-    OPERATOR = "An operator: the epoch store lost the log's epochs or gives no more; the log is not sequenced here until it is mended."
+    OPERATOR = "An operator: the epoch store lost the log's epochs or gives no more; the log is not sequenced here until it is repaired."
     TURN = "Its turn: others are before it."
     NO_SHARDS = "A cluster file that has shards which hold the log's earlier epochs."
     F_MAJORITY = "Enough shards to prove what the epoch holds: `shards` have not been sealed or have not answered."

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from logdevice_py.config.location import Location
 from logdevice_py.core.ids import Generation, LogId, NodeId, ShardId
-from logdevice_py.core.machine import Outbox, Rng, TimerWheel
+from logdevice_py.core.machine import Outbox, Rng, TimerQueue
 from logdevice_py.core.units import Micros
 from logdevice_py.placement.failure_domains import Authority
 from sequencer.effects import EpochStoreRequest
@@ -45,7 +45,7 @@ class RecoveryContext:
 
     node: NodeId
     outbox: Outbox
-    timers: TimerWheel
+    timers: TimerQueue
     rng: Rng
     settings: RecoverySettings
     metrics: RecoveryMetrics

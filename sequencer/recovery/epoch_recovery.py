@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Iterator
 from typing import Final, Protocol
 
@@ -10,6 +9,7 @@ from epoch_store.interface import Result, SetLastCleanEpoch
 from logdevice_py.core.ids import Generation, LogId, NodeId, PeerId, ShardId, node_of, node_peer
 from logdevice_py.core.lsn import ESN_MAX, ESN_MIN, Epoch, Esn, Lsn, compose_lsn
 from logdevice_py.core.marks import hit
+from logdevice_py.core.states import MachineState, transitions
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros
 from logdevice_py.metadata.epoch_metadata import EpochInterval, TailRecord
@@ -29,7 +29,7 @@ from sequencer.recovery.recovery_shard import RecoveryShard, RecoveryShards, Rec
 from sequencer.recovery.result import EpochContents
 
 
-class EpochRecoveryState(enum.Enum):
+class EpochRecoveryState(MachineState):
     """How far the recovery of an epoch is. A restart leads back to SEAL_OR_INACTIVE."""
 
     SEAL_OR_INACTIVE = 1  # waits until enough shards are sealed
@@ -41,14 +41,16 @@ class EpochRecoveryState(enum.Enum):
 
 
 _S = EpochRecoveryState
-EPOCH_RECOVERY_TRANSITIONS: Final = {
-    _S.SEAL_OR_INACTIVE: (_S.SEAL_OR_INACTIVE, _S.DIGEST, _S.DONE),
-    _S.DIGEST: (_S.SEAL_OR_INACTIVE, _S.MUTATION, _S.DONE),
-    _S.MUTATION: (_S.SEAL_OR_INACTIVE, _S.CLEAN, _S.ADVANCE_LCE, _S.DONE),
-    _S.CLEAN: (_S.SEAL_OR_INACTIVE, _S.ADVANCE_LCE, _S.DONE),
-    _S.ADVANCE_LCE: (_S.DONE,),
-    _S.DONE: (_S.DONE,),
-}
+EPOCH_RECOVERY_TRANSITIONS: Final = transitions(
+    {
+        _S.SEAL_OR_INACTIVE: (_S.SEAL_OR_INACTIVE, _S.DIGEST, _S.DONE),
+        _S.DIGEST: (_S.SEAL_OR_INACTIVE, _S.MUTATION, _S.DONE),
+        _S.MUTATION: (_S.SEAL_OR_INACTIVE, _S.CLEAN, _S.ADVANCE_LCE, _S.DONE),
+        _S.CLEAN: (_S.SEAL_OR_INACTIVE, _S.ADVANCE_LCE, _S.DONE),
+        _S.ADVANCE_LCE: (_S.DONE,),
+        _S.DONE: (_S.DONE,),
+    }
+)
 
 
 class EpochRecoveryOwner(AnswerSink, Protocol):
@@ -110,7 +112,7 @@ class EpochRecovery:
         self._heard_at = Micros(0)
 
     def _become(self, state: EpochRecoveryState) -> None:
-        assert state in EPOCH_RECOVERY_TRANSITIONS[self.state], (self.state, state)
+        assert state in self.state.followed_by, (self.state, state)
         self.state = state
 
     # --- what the shards say -----------------------------------------------------------------------------------------------

@@ -40,8 +40,8 @@ class LogRecovery:
 
     It never fails: it retries until it is done (`on_done` with OK), finds a later sequencer (`on_done` with PREEMPTED) or is aborted.
     `on_done` is called once, from within a handler, and must not destroy the context. There is exactly one LogRecovery for an activation: it
-    remembers what it decided in an attempt that was cut short, and one built anew for the same epoch would not. An owner that gives up on
-    one (abort) must get another epoch before it recovers again. The owner itself sees to it that the metadata of `next_epoch` are written before
+    remembers what it decided in an attempt that was cut short, and one built anew for the same epoch would not. An owner that aborts
+    one must get another epoch before it recovers again. The owner itself sees to it that the metadata of `next_epoch` are written before
     it releases anything.
 
     Args:

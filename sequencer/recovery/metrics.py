@@ -15,7 +15,7 @@ class RecoveryMetrics:
     log_recoveries_completed: int = counter("Recoveries of logs that completed.", unit="recoveries")
     log_recoveries_preempted: int = counter("Recoveries of logs that a newer sequencer preempted.", unit="recoveries")
     log_recoveries_running: int = gauge("Recoveries of logs in progress.", unit="recoveries")
-    log_recoveries_queued: int = gauge("Recoveries of logs that wait for their turn.", unit="recoveries")
+    log_recoveries_queued: int = gauge("Recoveries of logs that are queued.", unit="recoveries")
     epochs_recovered: int = counter("Epochs recovered.", unit="epochs")
     epochs_recovered_non_authoritatively: int = counter(
         "Epochs recovered although too many shards had lost their data.", unit="epochs"

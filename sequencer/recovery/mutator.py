@@ -37,7 +37,7 @@ class Mutation:
     stored: set[ShardId] = field(default_factory=set)
     """Shards that confirmed some wave."""
     deadline: int = 0
-    """When the wave is given up."""
+    """When the wave times out."""
     size: int = 0
 
 

@@ -8,7 +8,7 @@ from typing import Final
 from epoch_store.interface import Result
 from logdevice_py.core.ids import LogId, NodeId, PeerId, node_peer
 from logdevice_py.core.lsn import Epoch
-from logdevice_py.core.machine import Outbox, Rng, Timer, TimerWheel
+from logdevice_py.core.machine import Outbox, Rng, Timer, TimerQueue
 from logdevice_py.core.marks import hit
 from logdevice_py.core.units import Micros
 from logdevice_py.metadata.epoch_metadata import EpochMetaData
@@ -35,7 +35,7 @@ class NodeRecoveries:
         node: NodeId,
         *,
         outbox: Outbox,
-        timers: TimerWheel,
+        timers: TimerQueue,
         rng: Rng,
         settings: RecoverySettings,
         metrics: RecoveryMetrics,
@@ -110,7 +110,7 @@ class NodeRecoveries:
         return self._running.get(log)
 
     def find(self, log: LogId) -> LogRecovery | None:
-        """The recovery of a log that is in progress or waits for its turn, to look at."""
+        """The recovery of a log that is in progress or queued, to look at."""
         return self._running.get(log) or self._queue.get(log) or self._resting.get(log)
 
     def running(self) -> list[LogId]:

@@ -13,13 +13,13 @@ class RecoverySettings:
     """How recovery waits, retries and bounds its memory."""
 
     concurrent_log_recoveries: int = setting(
-        400, unit="logs", lo=1, hi=100_000, doc="How many logs a node recovers at the same time; the rest wait in line."
+        400, unit="logs", lo=1, hi=100_000, doc="How many logs a node recovers at the same time; the rest are queued."
     )
     turn_us: int = setting(
         10 * SECOND,
         unit="us",
         lo=MILLISECOND,
-        doc="While others wait in line, a recovery that has heard from none of the shards that it waits for in so long lets them go first.",
+        doc="While others are queued, a recovery that has heard from none of the shards that it waits for in so long lets them go first.",
     )
     seal_retry_initial_us: int = setting(
         500 * MILLISECOND, unit="us", lo=MILLISECOND, doc="First wait before a SEAL without a good answer is repeated."

@@ -161,7 +161,7 @@ ACTIONS: Final[dict[str, AdminAction]] = {
         ),
         AdminAction(
             "deactivate_sequencer",
-            "Give a log up that is sequenced here, between two appends; the next request for it activates it again, in another epoch.",
+            "Stop sequencing a log here, between two appends; the next request for it activates it again, in another epoch.",
             (_LOG,),
             _deactivate,
         ),

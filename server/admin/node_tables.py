@@ -92,7 +92,7 @@ def info_rows(host: AdminView) -> Iterator[InfoRow]:
         else "",
         readiness=host.readiness().name,
         copies_reviewed=int(host.copy_review.done),
-        departures_settled=int(sequencer is None or sequencer.idle_logs.settled),
+        departures_handled=int(sequencer is None or sequencer.idle_logs.departures_handled),
         logs_leaving_departed_shards=0 if sequencer is None else len(sequencer.idle_logs.waiting()),
     )
 

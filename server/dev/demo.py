@@ -246,7 +246,7 @@ def summary(outcome: DemoOutcome, durability: str, epoch_store: str) -> str:
         ("records", f"{outcome.records:,} ({size:,.1f} MB), {outcome.acknowledged:,} acknowledged"),
         ("written", f"{_pace(outcome, outcome.write_seconds)} (3 copies, durability {durability})"),
         ("read", _pace(outcome, outcome.read_seconds)),
-        ("killed", f"{outcome.killed}; appends stood still for {outcome.stall:.2f} s at most"),
+        ("killed", f"{outcome.killed}; appends stalled for {outcome.stall:.2f} s at most"),
         ("epochs", ", ".join(map(str, outcome.epochs)) + " (a sequencer that takes over begins the next one)"),
         ("epoch store", epoch_store + away),
         ("gaps", gaps or "none"),

@@ -11,7 +11,7 @@ TEXT = 50
 """Columns that the rest of the line takes."""
 REWRITE = 0.05
 """Seconds between rewritings."""
-SETTLED = 0.3
+RATE_AFTER = 0.3
 """Seconds after which a rate means something."""
 
 
@@ -62,7 +62,7 @@ class DemoProgress:
         filled = round(self._share() * width)
         bar = "━" * filled + "╌" * (width - filled)
         seconds = now - self._start
-        rate = f"  {self._done / seconds:,.0f}/s" if seconds >= SETTLED else ""
+        rate = f"  {self._done / seconds:,.0f}/s" if seconds >= RATE_AFTER else ""
         text = f"  {self._what:<6} {bar} {self._share():4.0%}  {self._records()}{rate}"
         print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
 

@@ -67,7 +67,7 @@ async def _stranger(asker: NodeAsker, nodes: list[NodeId], seconds: float) -> st
     return None
 
 
-async def wait_until_settled(
+async def wait_until_departures_handled(
     config: ClusterConfig, running: Callable[[], Collection[NodeId]], *, timeout: float, token: str | None = None
 ) -> None:
     """Return when no log relies on shards that departed before: a further node may be taken out of the cluster file then. Nodes without an admin API
@@ -83,17 +83,17 @@ async def wait_until_settled(
     try:
         while True:
             nodes = sorted(node for node in running() if admin_endpoint(config, config.nodes[node]) is not None)
-            unsettled = await _unsettled(asker, nodes, config.version, min(5.0, timeout))
-            if unsettled is None:
+            unhandled = await _unhandled(asker, nodes, config.version, min(5.0, timeout))
+            if unhandled is None:
                 return
             if time.monotonic() > end:
-                raise LogDeviceError(Status.TIMEDOUT, f"{unsettled} after {timeout:.0f} s")
+                raise LogDeviceError(Status.TIMEDOUT, f"{unhandled} after {timeout:.0f} s")
             await asyncio.sleep(_PAUSE)
     finally:
         await asker.close()
 
 
-async def _unsettled(asker: NodeAsker, nodes: list[NodeId], version: int, seconds: float) -> str | None:
+async def _unhandled(asker: NodeAsker, nodes: list[NodeId], version: int, seconds: float) -> str | None:
     """Which node has something to do, and what."""
     table = TABLES["info"]
     rows, failures = await asker.ask_each(table, nodes, EVERYTHING, None, seconds)
@@ -104,7 +104,7 @@ async def _unsettled(asker: NodeAsker, nodes: list[NodeId], version: int, second
             return (
                 f"N{row['node_id']} uses version {row['config_version']} of the cluster file, the latest is {version},"
             )
-        if row["departures_settled"] == 0:
+        if row["departures_handled"] == 0:
             return (
                 f"N{row['node_id']} looks at the logs located at it, or moves them to epochs without shards that departed "
                 f"({row['logs_leaving_departed_shards']} logs; table waits of ldquery says what their recovery waits for),"

@@ -32,7 +32,7 @@ from logdevice_py.programs import own_program
 from logdevice_py.runtime.admin_token import make_token
 from logdevice_py.runtime.durable_file import write_durably
 from server.dev import layout
-from server.dev.readiness import wait_until_settled
+from server.dev.readiness import wait_until_departures_handled
 from server.dev.removal import what_would_be_lost
 from server.private_files import append_to_private
 
@@ -120,7 +120,7 @@ class Supervisor:
         return [node for node, child in self.children.items() if child.process.returncode is None]
 
     def _answering(self) -> list[NodeId]:
-        """Nodes that run and do not stand still."""
+        """Nodes that run and are not stopped."""
         return [node for node in self.running() if not self.children[node].paused and node in self.config.nodes]
 
     def _known(self, node: int) -> NodeId:
@@ -268,10 +268,12 @@ class Supervisor:
         """
         known = self._known(node)
         try:
-            await wait_until_settled(self.config, self._answering, timeout=SETTLE_TIMEOUT, token=self.admin_token)
+            await wait_until_departures_handled(
+                self.config, self._answering, timeout=SETTLE_TIMEOUT, token=self.admin_token
+            )
         except LogDeviceError as error:
             raise CommandError(
-                f"N{node} is not removed: {error.detail}. What logs held would be in doubt with one more node gone; try again later"
+                f"N{node} is not removed: {error.detail}. Records could be lost with one more node gone; try again later"
             ) from None
         if not without_drain:
             await self._check_copies(known)

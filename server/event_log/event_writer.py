@@ -1,4 +1,4 @@
-"""Who writes which event: the node that leads declares losses, donors say when they are done, shards that are back say so.
+"""Who writes which event: the leader declares losses, donors say when they are done, shards that are back say so.
 
 Nothing is remembered between ticks but since when nodes are dead: what should be in the event log is compared with what is.
 """
@@ -65,7 +65,7 @@ class RebuildingSupervisor:
         """What the epoch store says of a shard; 0: it was never registered."""
         self._generations[shard] = generation
 
-    def leads(self, config: ClusterConfig) -> bool:
+    def is_leader(self, config: ClusterConfig) -> bool:
         """Whether this node looks after the shards of all."""
         return next((node for node in config.sequencer_nodes() if self._view.may_sequence(node)), None) == self._node
 
@@ -106,7 +106,7 @@ class RebuildingSupervisor:
                 hit("drained_shard_took_records")
                 self._append(ShardTookRecords(shard, generation, entry.since), now)
         # Candidates, and who left, are those of the cluster file: with an older one living donors would be left out.
-        if self.leads(config) and self._view.config_version <= config.version:
+        if self.is_leader(config) and self._view.config_version <= config.version:
             self._declare_replaced(config, state, now)
             self._declare_dead(config, state, now)
             self._finish_for_removed(config, state, now)
@@ -117,7 +117,7 @@ class RebuildingSupervisor:
         """Whether an own shard that counts as empty may not be."""
         return entry.generation == generation and _is_emptied(entry) and drains[entry.shard] != entry.since
 
-    def given_up(self, now: Micros) -> frozenset[NodeId]:
+    def presumed_lost(self, now: Micros) -> frozenset[NodeId]:
         """Nodes that were dead for the grace period, as far as this node sees."""
         grace = self._settings.self_initiated_grace_period_us
         return frozenset(node for node, since in self._dead_since.items() if grace and now - since >= grace)

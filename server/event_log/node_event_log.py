@@ -11,7 +11,7 @@ from epoch_store.interface import ReadShardIdentity, Result, ShardIdentity
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.core.ids import Generation, LogId, NodeId, PeerId, ShardId, node_of, shard_index_of
 from logdevice_py.core.lsn import Epoch
-from logdevice_py.core.machine import Outbox, Rng, TimerWheel
+from logdevice_py.core.machine import Outbox, Rng, TimerQueue
 from logdevice_py.core.marks import hit
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import SECOND, Micros
@@ -50,7 +50,7 @@ class NodeRebuilding:
         settings: RebuildingSettings,
         gossip: GossipMachine,
         outbox: Outbox,
-        timers: TimerWheel,
+        timers: TimerQueue,
         rng: Rng,
         requests: Requests,
         generations: Mapping[ShardId, Generation],
@@ -187,7 +187,7 @@ class NodeRebuilding:
                 lost[shard] = generation
             if entry.lost > entry.silent_up_to:
                 awaited[shard] = entry.lost
-        self._sequencer.on_lost_shards(lost, awaited, self.supervisor.given_up(now), now)
+        self._sequencer.on_lost_shards(lost, awaited, self.supervisor.presumed_lost(now), now)
 
     def _exclude(self, now: Micros) -> None:
         excluded = self._exclusion.judge(self._config, self.set, self._gossip, now)
@@ -218,14 +218,14 @@ class NodeRebuilding:
         failed = frozenset(each.shard.shard for each in machines if each.shard.failed)
         drains = {each.shard.shard: each.shard.drain_mark.durable for each in machines}
         self.supervisor.tick(self._config, self.set, results, failed, drains, self._exclusion.needed, now)
-        if self.supervisor.leads(self._config):
+        if self.supervisor.is_leader(self._config):
             self.replica.write_snapshot_if_due(now)
 
     def _awaits_idle_logs(self) -> bool:
         """Whether shards that are being drained may still be needed to prove what the open epochs of logs hold that are located here. No donor meets a
         log of which nothing was stored."""
         is_draining = any(entry.mode is RebuildMode.RELOCATE for entry in self.set.open_shards)
-        return is_draining and self._sequencer is not None and not self._sequencer.idle_logs.settled
+        return is_draining and self._sequencer is not None and not self._sequencer.idle_logs.departures_handled
 
     def _look_up(self, shard: ShardId, now: Micros) -> None:
         if self._sequencer is None:

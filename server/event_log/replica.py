@@ -14,7 +14,7 @@ from client.session import ClientSession
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.core.ids import EVENT_LOG_DELTAS, EVENT_LOG_SNAPSHOTS
 from logdevice_py.core.lsn import Lsn
-from logdevice_py.core.machine import Outbox, Rng, TimerWheel
+from logdevice_py.core.machine import Outbox, Rng, TimerQueue
 from logdevice_py.core.marks import hit
 from logdevice_py.core.status import CorruptEntryError
 from logdevice_py.core.units import SECOND, Micros
@@ -101,7 +101,7 @@ class EventLogReplica(LogReplica[RebuildingSet]):
         settings: RebuildingSettings,
         metrics: RebuildingMetrics,
         outbox: Outbox,
-        timers: TimerWheel,
+        timers: TimerQueue,
         rng: Rng,
         requests: Requests,
         on_change: Callable[[Micros], None],
@@ -140,7 +140,7 @@ class EventLogReplica(LogReplica[RebuildingSet]):
             self._metrics.events_written += 1
 
     def write_snapshot_if_due(self, now: Micros) -> None:
-        """Called now and then on the node that leads."""
+        """Called now and then on the leader."""
         rules = self._event_rules
         if rules.events_since_snapshot >= self._settings.snapshot_events and self.write_snapshot(now):
             rules.events_since_snapshot = 0

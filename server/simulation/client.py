@@ -19,7 +19,7 @@ from client.write.write_streams import WriteStreams
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.core.ids import InstanceId, LogId, NodeId
 from logdevice_py.core.lsn import Lsn
-from logdevice_py.core.machine import TimerWheel
+from logdevice_py.core.machine import TimerQueue
 from logdevice_py.core.units import Micros
 from logdevice_py.shell.introduction import Identity
 from logdevice_py.simulation.clock import SimClock
@@ -70,7 +70,7 @@ class SimClient:
     def __init__(self, cluster: SimWorld, name: str, address: int) -> None:
         self.name = name
         self.address = address
-        self.timers = TimerWheel()
+        self.timers = TimerQueue()
         self._scheduler = cluster.scheduler
         rng = random.Random(cluster.rng.getrandbits(64))
         clock = SimClock(cluster.scheduler, offset=cluster.rng.randrange(1_000_000_000))
@@ -173,7 +173,7 @@ class SimReader:
         self._reading.start(now)
 
     def stop(self, now: Micros) -> None:
-        """Give up; call it within `SimClient.event`."""
+        """Stop waiting; call it within `SimClient.event`."""
         self._reading.stop()
 
     def _on_ready(self) -> None:

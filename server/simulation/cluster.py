@@ -211,7 +211,7 @@ class SimCluster:
         )
 
     async def calm(self) -> None:
-        """No more faults; what is broken is mended and what is down is started."""
+        """No more faults; what is broken is repaired and what is down is started."""
         self._nemesis.stop()
 
     @property

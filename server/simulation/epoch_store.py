@@ -220,7 +220,7 @@ class SimEpochStore:
         self._weather.stale = stale
 
     def _write_late(self, step: tuple[str, ConditionalWrite]) -> None:
-        """A write that was given up long ago arrives."""
+        """A write that timed out long ago arrives."""
         self._put(*step)
 
     def _put(self, key: str, change: ConditionalWrite) -> bool:

@@ -84,6 +84,6 @@ class SimMachines(SimWorld):
         """End all faults: partitions, bad links, pauses, bad disks, slow clocks, the epoch store's; start what is down."""
         self.note("run", "calm")
         self.weather.clear()
-        self.network.mend()
+        self.network.restore()
         for node in self.nodes.values():
             node.calm()

@@ -12,7 +12,7 @@ from epoch_store.cells import key_of
 from epoch_store.interface import EpochStore, Result, WriterIdentity
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.core.ids import InstanceId, NodeId, ShardId
-from logdevice_py.core.machine import Outbox, TimerWheel
+from logdevice_py.core.machine import Outbox, TimerQueue
 from logdevice_py.core.units import MILLISECOND, Micros
 from logdevice_py.shell.introduction import Identity
 from logdevice_py.simulation.clock import SimClock
@@ -126,7 +126,7 @@ class SimNode:
         """Whether the start of that number goes on."""
         return self.starts == run and self.state is SimNodeState.STARTING
 
-    def give_up_start(self, reason: str, detail: str) -> None:
+    def fail_start(self, reason: str, detail: str) -> None:
         """The process ends before it serves; it is started again after a while."""
         self._cluster.note(self.name, reason, detail)
         self._end_process()
@@ -146,7 +146,7 @@ class SimNode:
     def _serve(self, epoch_store: EpochStore, run: int, opened: dict[ShardId, tuple[MemoryLogStore, Contents]]) -> None:
         cluster, config = self._cluster, self._cluster.config
         rng = random.Random(cluster.rng.getrandbits(64))
-        outbox, timers = _WatchedOutbox(self, cluster), TimerWheel()
+        outbox, timers = _WatchedOutbox(self, cluster), TimerQueue()
 
         def deliver(done: list[Completion]) -> None:
             process, root = self.process, self.root
@@ -239,7 +239,7 @@ class SimNode:
         self.process.event(root.start)
 
     def take_config(self, config: ClusterConfig) -> None:
-        """Hand a cluster file to a node that runs; one that starts later, or stands still, takes the newest by itself."""
+        """Hand a cluster file to a node that runs; one that starts later, or is paused, takes the newest by itself."""
         process, root, paused = self.process, self.root, self.state is SimNodeState.PAUSED
         if process is None or root is None:
             return

@@ -35,7 +35,7 @@ class Starting(Protocol):
     def is_starting(self, run: int) -> bool:
         """Whether the start of that number goes on."""
 
-    def give_up_start(self, reason: str, detail: str) -> None:
+    def fail_start(self, reason: str, detail: str) -> None:
         """The process ends before it serves."""
 
 
@@ -113,7 +113,7 @@ class SimOpening:
                     self._quarantine(disk, step)
                 case Adopt():
                     if store.adopt(step.marker, boot=disk.boot, now=node.clock.wall()) is not Status.OK:
-                        node.give_up_start("cannot open", format_shard(shard))
+                        node.fail_start("cannot open", format_shard(shard))
                         return
                 case Register():
                     uuid = self._cluster.config.uuid

@@ -1,4 +1,4 @@
-"""Purging: a shard that missed the recovery of epochs gives up what recovery may have decided against.
+"""Purging: a shard that missed the recovery of epochs deletes what recovery may have decided against.
 
 It asks the other shards of each epoch's nodeset how the epoch ended, deletes *every* entry of its own above the LNG that recovery agreed on,
 and takes over the recovery metadata; then its last clean epoch moves on. It does not look at single entries: up to the LNG recovery changed
@@ -24,7 +24,6 @@ bridge there.
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable
 from typing import Final, Protocol
 
@@ -41,6 +40,7 @@ from logdevice_py.core.lsn import (
 )
 from logdevice_py.core.machine import Timer, backoff
 from logdevice_py.core.marks import hit
+from logdevice_py.core.states import MachineState, transitions
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros, Timestamp
 from logdevice_py.metadata.epoch_metadata import EpochInterval, interval_at
@@ -63,16 +63,16 @@ class HistoryReader(Protocol):
 
 HistoryResult = Callable[[tuple[EpochInterval, ...], bool, Micros], None]
 """(history, whether it is certainly complete, now)."""
-IsGivenUp = Callable[[ShardId, Generation], bool]
+IsUnrecoverable = Callable[[ShardId, Generation], bool]
 """Whether a shard is dead, and nobody waits for what it held in that generation."""
 StartHistoryReader = Callable[[LogId, HistoryResult, Micros], HistoryReader]
 """(data log, called once with the history in a later turn, now). The history may be empty: no metadata entry was found."""
 
 
-class PurgeState(enum.Enum):
+class PurgeState(MachineState):
     """How far the purge of a log is."""
 
-    WAITING = "waiting"  # for its turn among the purges of the shard
+    WAITING = "waiting"  # queued behind other purges of the shard
     READING_HISTORY = "reading history"  # which shards stored the epochs?
     ASKING = "asking"  # how did the epochs end?
     WRITING = "writing"  # deletion, recovery metadata and last clean epoch are with the disk
@@ -80,13 +80,15 @@ class PurgeState(enum.Enum):
 
 
 _S = PurgeState
-PURGE_TRANSITIONS: Final = {
-    _S.WAITING: (_S.READING_HISTORY, _S.WRITING),
-    _S.READING_HISTORY: (_S.READING_HISTORY, _S.ASKING, _S.DONE),
-    _S.ASKING: (_S.WRITING, _S.DONE),
-    _S.WRITING: (_S.WRITING, _S.DONE),
-    _S.DONE: (_S.DONE,),
-}
+PURGE_TRANSITIONS: Final = transitions(
+    {
+        _S.WAITING: (_S.READING_HISTORY, _S.WRITING),
+        _S.READING_HISTORY: (_S.READING_HISTORY, _S.ASKING, _S.DONE),
+        _S.ASKING: (_S.WRITING, _S.DONE),
+        _S.WRITING: (_S.WRITING, _S.DONE),
+        _S.DONE: (_S.DONE,),
+    }
+)
 
 
 class LogPurge:
@@ -98,7 +100,7 @@ class LogPurge:
         state: LogState,
         until: Epoch,
         start_reader: StartHistoryReader,
-        is_given_up: IsGivenUp,
+        is_unrecoverable: IsUnrecoverable,
         finished: Callable[[LogPurge, Micros], None],
     ) -> None:
         self.state = PurgeState.WAITING
@@ -110,7 +112,7 @@ class LogPurge:
         self._start_reader = start_reader
         self._asked_ids: dict[ShardId, int] = {}
         """One request a shard: a late answer to an earlier question is as good."""
-        self._is_given_up = is_given_up
+        self._is_unrecoverable = is_unrecoverable
         self._finished = finished
         self._timer: Timer | None = None
         self._delays = backoff(
@@ -128,7 +130,7 @@ class LogPurge:
         """Epochs that somebody says are trimmed to their end."""
 
     def _become(self, state: PurgeState) -> None:
-        assert state in PURGE_TRANSITIONS[self.state], (self.state, state)
+        assert state in self.state.followed_by, (self.state, state)
         self.state = state
 
     def start(self, now: Micros) -> None:
@@ -221,7 +223,7 @@ class LogPurge:
         self._go_on(now)
 
     def _ask(self, now: Micros, only: PeerId | None = None) -> None:
-        """Ask everybody who has not answered. Shards that are not in the cluster file any more, or were given up, cannot know."""
+        """Ask everybody who has not answered. Shards that are not in the cluster file any more, or are unrecoverable, cannot know."""
         by_shard: dict[ShardId, list[Epoch]] = {}
         for epoch, shards in self._asked.items():
             interval = self._intervals.get(epoch)
@@ -254,12 +256,12 @@ class LogPurge:
         return self._asked_ids[shard]
 
     def _cannot_know(self, shard: ShardId, interval: EpochInterval | None) -> bool:
-        """Whether the shard has left the cluster or was given up."""
+        """Whether the shard has left the cluster or is unrecoverable."""
         config = self._shard.config
         if node_of(shard) not in config.nodes:
             return interval is None or config.version >= interval.config_version
         generation = None if interval is None else interval.generation(shard)
-        if self._is_given_up(shard, generation or Generation(1)):
+        if self._is_unrecoverable(shard, generation or Generation(1)):
             hit("purge_without_lost_shard")
             return True
         return False
@@ -288,7 +290,7 @@ class LogPurge:
             self._go_on(now)
 
     def _go_on(self, now: Micros) -> None:
-        """Write when every epoch is settled."""
+        """Write when the end of every epoch is known."""
         for epoch in [epoch for epoch, silent in self._asked.items() if not silent or self._is_certain(epoch)]:
             if epoch not in self._found:
                 hit("purge_skips_unknown_epoch")
@@ -360,7 +362,7 @@ class PurgeQueue:
         start_reader: StartHistoryReader,
         clean_moved: Callable[[LogState, Micros], None],
     ) -> None:
-        self.is_given_up: IsGivenUp = _nobody_is_given_up
+        self.is_unrecoverable: IsUnrecoverable = _none_is_unrecoverable
         self._shard = shard
         self._start_reader = start_reader
         self._clean_moved = clean_moved
@@ -382,7 +384,7 @@ class PurgeQueue:
             state,
             until,
             self._start_reader,
-            lambda shard, generation: self.is_given_up(shard, generation),
+            lambda shard, generation: self.is_unrecoverable(shard, generation),
             self._on_finished,
         )
         self._begin(now)
@@ -406,7 +408,7 @@ class PurgeQueue:
         self._waiting.clear()
 
     def is_purging(self, state: LogState) -> bool:
-        """Whether a purge of the log is at work or waits for its turn."""
+        """Whether a purge of the log is at work or queued."""
         return state.log in self._running or state.log in self._waiting
 
     def purges(self) -> list[LogPurge]:
@@ -431,7 +433,7 @@ class PurgeQueue:
         self._clean_moved(purge.log, now)
 
 
-def _nobody_is_given_up(shard: ShardId, generation: Generation) -> bool:
+def _none_is_unrecoverable(shard: ShardId, generation: Generation) -> bool:
     """Without rebuilding the data of a shard may always come back."""
     return False
 

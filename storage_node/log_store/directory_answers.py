@@ -25,7 +25,7 @@ def answer_directory(
     return DirectoryResult(Status.OK, partitions.expiry(), partitions.newest_record(), found, space_end)
 
 
-def last_to_give_up(partitions: Partitions, size_of: Callable[[int], int], wanted: int) -> int:
+def last_to_trim(partitions: Partitions, size_of: Callable[[int], int], wanted: int) -> int:
     """The last of the oldest partitions that hold so many bytes together, as far as partitions are closed; 0: none is wanted, or is closed."""
     end = 0
     for partition in partitions:

@@ -184,7 +184,7 @@ def judge(marker: ShardMarker | None, *, empty: bool, cluster: bytes, shard: Sha
 
 @dataclass(frozen=True, slots=True)
 class AcceptedLoss:
-    """Which generations of shards whoever starts a node gives up.
+    """Of which generations of shards whoever starts a node accepts the loss.
 
     Named one by one a consent holds for one start: what follows has another generation.
     """
@@ -194,11 +194,11 @@ class AcceptedLoss:
     """Whatever is missing is meant to be: for clusters whose data nobody needs."""
 
     def covers(self, shard: ShardId, generation: Generation | None) -> bool:
-        """Whether that generation (None: the shard has none yet) is given up."""
+        """Whether the loss of that generation (None: the shard has none yet) is accepted."""
         return self.everything or self.names(shard, generation)
 
     def names(self, shard: ShardId, generation: Generation | None) -> bool:
-        """Whether that generation is given up by name."""
+        """Whether the loss of that generation is accepted by name."""
         return generation is not None and (shard, generation) in self.generations
 
     def misses(self, shard: ShardId, generation: Generation) -> str:
@@ -207,7 +207,7 @@ class AcceptedLoss:
         others = ", ".join(f"{name}={each}" for other, each in sorted(self.generations) if other == shard)
         if not others or self.names(shard, generation):
             return ""
-        return f"\n  --accept-data-loss {others} gives nothing up: the generation is {generation}."
+        return f"\n  --accept-data-loss {others} accepts nothing: the generation is {generation}."
 
     @classmethod
     def parse(cls, texts: Iterable[str]) -> AcceptedLoss:
@@ -289,11 +289,11 @@ def why_refused(
     return (
         f'{name} of cluster "{cluster}" should have generation {registered}, but {found}.\n'
         f"  If its data is elsewhere (a disk that is not mounted, another --data): put it in place and start again.\n"
-        f"{_how_to_give_up(name, registered, nothing_there=nothing_there)}{accepted.misses(shard, registered)}"
+        f"{_how_to_accept_loss(name, registered, nothing_there=nothing_there)}{accepted.misses(shard, registered)}"
     )
 
 
-def _how_to_give_up(name: str, registered: Generation, *, nothing_there: bool) -> str:
+def _how_to_accept_loss(name: str, registered: Generation, *, nothing_there: bool) -> str:
     begin = "an empty store"
     if not nothing_there:
         begin += " in its place; what lies there is quarantined, not deleted"
@@ -326,11 +326,11 @@ def why_damaged(
         )
     everything = ""
     if accepted.everything:
-        everything = "\n  --accept-data-loss all gives up no store that is there and cannot be opened: name it."
+        everything = "\n  --accept-data-loss all does not cover a store that is there and cannot be opened: name it."
     return (
         f"{said}  If the files are whole and something else is wrong (rights, a full disk): put that right and start again.\n"
         "  If there is a copy of the files, made after the node last stopped: put it in place and start again. An older one is refused.\n"
-        f"{_how_to_give_up(name, registered, nothing_there=False)} What other shards hold stays.{accepted.misses(shard, registered)}{everything}"
+        f"{_how_to_accept_loss(name, registered, nothing_there=False)} What other shards hold stays.{accepted.misses(shard, registered)}{everything}"
     )
 
 

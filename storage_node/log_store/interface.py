@@ -52,7 +52,7 @@ class LogMetadataKind(enum.IntEnum):
     recovery digests more, and of a log that was answered before a sync more is marked `DIRTY`."""
     TRIM_POINT = 0x74  # 't'
     """Synced, before TRIMMED; also where nobody is answered, when another shard, retention or the removal of the log moves it. What it covers
-    is deleted, as far as it is released, in its batch or a later one; of a log that is given up also what is not released. It holds in
+    is deleted, as far as it is released, in its batch or a later one; of a log that is deleted also what is not released. It holds in
     memory at once: readers may be told TRIM before it is durable. Lost, which nobody was told of as done: what was deleted with it is there again
     and is served, until the TRIM is repeated, or another shard or retention moves it again."""
     SEAL = 0x73  # 's'
@@ -70,11 +70,11 @@ class LogMetadataKind(enum.IntEnum):
     the epochs purged."""
     REMOVED = 0x65  # 'e'
     """For how long the log was seen not to be in the cluster file. Lazily, each `removed_logs_interval_us`, and as 0 when it is back. Lost:
-    the count goes on from an earlier value, so that the log is given up later. A 0 is written again at the start; only of a log that is
+    the count goes on from an earlier value, so that the log is deleted later. A 0 is written again at the start; only of a log that is
     gone from the file again by then the count from before goes on."""
     DIRTY = 0x44  # 'D'
     """Where a power cut may have taken entries. Synced, before anything else that the shard writes after it; until the last of these batches
-    is durable the store itself says that marks are missing (`WriteBatch.settle_loss`), and the next start makes them again. Narrower
+    is durable the store itself says that marks are missing (`WriteBatch.mark_loss`), and the next start makes them again. Narrower
     ones: synced, in one batch with the copies that repair the range, before they count in memory; but lazily where the sequencer's next
     LSN ends it, and not at all where it is trimmed. Lost: the wider range stands, and is repaired again."""
 
@@ -113,12 +113,12 @@ class WriteBatch:
         "epoch_metadata",
         "headers",
         "log_metadata",
+        "marks_loss",
         "metadata_whole_for",
         "must_pass",
         "purpose",
         "repaired",
         "restored",
-        "settles_loss",
         "size",
     )
 
@@ -139,7 +139,7 @@ class WriteBatch:
         """It is never answered OVERLOADED: the store waits until it can write."""
         self.purpose = Purpose.USUAL
         """Of its entries."""
-        self.settles_loss = False
+        self.marks_loss = False
         """With it, all is marked that may be missing since the machine stopped: later starts need not hear of that stop again."""
         self.metadata_whole_for: Sequence[ShardId] | None = None
         """With what was written before it, the shard has a record of each metadata log that is no older than any that was fully stored on a copyset of these
@@ -155,7 +155,7 @@ class WriteBatch:
         self.size += len(image) + PER_ENTRY_BYTES
 
     def put_again(self, log: LogId, lsn: Lsn, *, by_recovery: bool, wave: int, image: bytes) -> None:
-        """Store a copy of which another shard has the like: what lies there is settled."""
+        """Store a copy of which another shard has the like: what lies there is immutable."""
         self.put_entry(log, lsn, by_recovery=by_recovery, wave=wave, image=image)
         self.repaired.append((log, lsn))
 
@@ -204,9 +204,9 @@ class WriteBatch:
         self.consolidations.append((log, lsn))
         self.size += PER_ENTRY_BYTES
 
-    def settle_loss(self) -> None:
-        """See `settles_loss`."""
-        self.settles_loss = self.must_pass = True
+    def mark_loss(self) -> None:
+        """See `marks_loss`."""
+        self.marks_loss = self.must_pass = True
         self.size += PER_ENTRY_BYTES
 
     @property
@@ -405,7 +405,7 @@ class Contents:
 
     marker: ShardMarker
     last_stop: PreviousEnd
-    """How the run before ended; MACHINE_DIED also as long as no batch after such an end has settled it (`WriteBatch.settle_loss`)."""
+    """How the run before ended; MACHINE_DIED also as long as no batch after such an end has marked what is lost (`WriteBatch.mark_loss`)."""
     losses: list[tuple[Timestamp, Timestamp]] = field(default_factory=list)
     """Spans of the node's wall clock, of all runs so far: writes without sync that were taken within one may be missing. A span is added
     when a store is opened after MACHINE_DIED; it begins at 0 when nothing is known of its begin."""

@@ -16,7 +16,7 @@ from logdevice_py.core.units import Timestamp
 from storage_node.log_store import keys
 from storage_node.log_store.contents import ContentsBuilder, encode_drain, encode_durable, encode_whole_for
 from storage_node.log_store.directory import Directory
-from storage_node.log_store.directory_answers import answer_directory, last_to_give_up
+from storage_node.log_store.directory_answers import answer_directory, last_to_trim
 from storage_node.log_store.identity import CorruptMarkerError, ShardMarker
 from storage_node.log_store.interface import (
     PER_ENTRY_BYTES,
@@ -223,7 +223,7 @@ class MemoryLogStore:
             changes[keys.log_metadata_key(log, kind)] = value
         for log, epoch, epoch_kind, value in batch.epoch_metadata:
             changes[keys.epoch_metadata_key(log, epoch, epoch_kind)] = value
-        if batch.settles_loss:
+        if batch.marks_loss:
             changes[keys.UNMARKED_KEY] = None
         if batch.metadata_whole_for is not None:
             changes[keys.WHOLE_FOR_KEY] = encode_whole_for(batch.metadata_whole_for)
@@ -319,7 +319,7 @@ class MemoryLogStore:
         disk, guard = self._disk, self._guard
         guard.update(disk.free, disk.total)
         wanted = guard.missing(self._settings.space_retention_percent)
-        end = last_to_give_up(self._partitions, self._size_of, wanted)
+        end = last_to_trim(self._partitions, self._size_of, wanted)
         if end and disk.taken:
             disk.fired["crowded_disk"] += 1
         return end

@@ -47,8 +47,8 @@ class LogStoreMetrics:
     failed: int = gauge(
         "1 after a write or sync has failed: the shard answers nothing until it is opened again.", unit="flag"
     )
-    giving_up_for_space: int = gauge(
-        "1 while the oldest partitions are given up because the disk runs full.", unit="flag"
+    trimming_for_space: int = gauge(
+        "1 while the oldest partitions are trimmed because the disk runs full.", unit="flag"
     )
     no_space: int = gauge("1 while entries are refused for lack of space.", unit="flag")
     no_space_for_rebuilding: int = gauge(

@@ -53,7 +53,7 @@ class LogStoreSettings:
         unit="percent",
         lo=0,
         hi=90,
-        doc="When less than this share of the file system is free, the oldest partitions are given up, of all logs, whatever their backlog; 0: never. "
+        doc="When less than this share of the file system is free, the oldest partitions are trimmed, of all logs, whatever their backlog; 0: never. "
         "It should be well above free_space_rebuilding_percent of free_space_min_percent, so that no entry is refused meanwhile.",
     )
     upkeep_interval_us: int = setting(

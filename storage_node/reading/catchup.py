@@ -122,7 +122,7 @@ class CatchupQueue:
         self._congested.discard(peer)
         streams = self._by_peer.pop(peer, {}).values()
         for stream in streams:
-            stream.state = ServerStreamState.CLOSED
+            stream.become(ServerStreamState.CLOSED)
         self._ended.extend(streams)
         self._clear_away(_CLOSES_MAX)
 

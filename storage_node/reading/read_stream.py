@@ -6,7 +6,6 @@ for the LSNs between their entries too, GAPs for the rest. Nothing beyond the re
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final, Protocol
@@ -15,6 +14,7 @@ from logdevice_py.core.entry import EntryFlags, encode_header, parse_header
 from logdevice_py.core.ids import PeerId
 from logdevice_py.core.lsn import LSN_MAX, LSN_OLDEST, Lsn
 from logdevice_py.core.machine import Outbox
+from logdevice_py.core.states import MachineState, transitions
 from logdevice_py.protocol.messages import GapReason, Records, ShardGap, Start, StartFlags, Window
 from storage_node.epochs.epoch_ends import END_COST, known_ends, with_ends
 from storage_node.log_state import LogState
@@ -27,7 +27,7 @@ ENTRIES_PER_MESSAGE_MAX: Final = 4000
 """Below what the declaration of RECORDS allows, so that its fields stay small."""
 
 
-class ServerStreamState(enum.Enum):
+class ServerStreamState(MachineState):
     """What a read stream is doing."""
 
     WAITING = "waiting"  # for RELEASE, WINDOW or TRIM: nothing can be sent
@@ -37,12 +37,14 @@ class ServerStreamState(enum.Enum):
 
 
 _S = ServerStreamState
-SERVER_STREAM_TRANSITIONS: Final = {
-    _S.WAITING: (_S.QUEUED, _S.READING, _S.CLOSED),
-    _S.QUEUED: (_S.WAITING, _S.CLOSED),
-    _S.READING: (_S.WAITING, _S.CLOSED),
-    _S.CLOSED: (),
-}
+SERVER_STREAM_TRANSITIONS: Final = transitions(
+    {
+        _S.WAITING: (_S.QUEUED, _S.READING, _S.CLOSED),
+        _S.QUEUED: (_S.WAITING, _S.CLOSED),
+        _S.READING: (_S.WAITING, _S.CLOSED),
+        _S.CLOSED: (),
+    }
+)
 
 
 class StreamQueue(Protocol):
@@ -113,7 +115,7 @@ class ServerReadStream:
 
     def become(self, state: ServerStreamState) -> None:
         """Only its queue calls this."""
-        assert state in SERVER_STREAM_TRANSITIONS[self.state], (self.state, state)
+        assert state in self.state.followed_by, (self.state, state)
         self.state = state
 
     def wake(self) -> None:

@@ -1,7 +1,7 @@
 """RELEASE: what readers may see.
 
 A RELEASE in epoch e says that everything up to it is fully replicated and that all epochs before e are recovered. It is applied at once
-when those are clean here. Otherwise this shard missed a recovery and may hold copies that recovery gave up: the release is held back until
+when those are clean here. Otherwise this shard missed a recovery and may hold copies that recovery decided against: the release is held back until
 they are purged.
 """
 
@@ -26,7 +26,7 @@ class PurgeStarter(Protocol):
         """Make everything up to `until` clean; harmless when a purge of the log is under way."""
 
     def is_purging(self, state: LogState) -> bool:
-        """Whether a purge of the log is at work or waits for its turn."""
+        """Whether a purge of the log is at work or queued."""
 
 
 class ReleaseHandler:

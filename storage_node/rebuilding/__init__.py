@@ -1,1 +1,1 @@
-"""Storing again what lost shards held, and emptying shards: donors, and those that take copies from them."""
+"""Re-replicating what lost shards held, and emptying shards: donors, and those that take copies from them."""

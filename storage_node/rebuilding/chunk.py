@@ -70,7 +70,7 @@ class ChunkRebuilding:
         "_log",
         "_own",
         "_own_store",
-        "_patient",
+        "_retries",
         "_waiting",
         "state",
         "work",
@@ -86,11 +86,11 @@ class ChunkRebuilding:
         own_store: RebuildStoreHandler,
         done: ChunkDone,
         *,
-        patient: bool,
+        retries: bool,
     ) -> None:
         """
         Args:
-            patient: a shard that is left and says that it cannot learn its new copysets yet is tried again.
+            retries: a shard that is left and says that it cannot learn its new copysets yet is tried again.
         """
         self.state = ChunkState.STORING
         self.work = work
@@ -100,7 +100,7 @@ class ChunkRebuilding:
         self._context = context
         self._own_store = own_store
         self._done = done
-        self._patient = patient
+        self._retries = retries
         self._waiting = 0
         self._failed: dict[ShardId, Status] = {}
         self._again: dict[ShardId, list[Lsn]] = {}
@@ -179,7 +179,7 @@ class ChunkRebuilding:
         if self.state is ChunkState.DONE:
             return
         self._waiting -= 1
-        if status in _FOR_NOW and self._patient:
+        if status in _FOR_NOW and self._retries:
             self._failed[target] = status
         elif status is not Status.OK:
             hit("rebuilding_amend_skipped")

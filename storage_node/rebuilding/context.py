@@ -8,7 +8,7 @@ from typing import Final
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.core.ids import Generation, LogId, ShardId, node_of, node_peer
 from logdevice_py.core.lsn import Epoch, Lsn
-from logdevice_py.core.machine import Outbox, Rng, TimerWheel
+from logdevice_py.core.machine import Outbox, Rng, TimerQueue
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros
 from logdevice_py.event_log.events import RebuildMode
@@ -21,7 +21,7 @@ from logdevice_py.protocol.messages import RebuildStore, RebuildStored
 from logdevice_py.protocol.requests import Requests
 from storage_node.epochs.purge import StartHistoryReader
 from storage_node.rebuilding.pace import AppendPressure
-from storage_node.rebuilding.receiver import StoredAgain
+from storage_node.rebuilding.receiver import CopiesStored
 
 SequencerAnswered = Callable[[Status, Micros], None]
 AskSequencer = Callable[[LogId, Epoch, bool, SequencerAnswered, Micros], None]
@@ -52,7 +52,7 @@ class RebuildRequests:
         generation: Generation,
         log: LogId,
         images: list[tuple[Lsn, bytes]],
-        done: StoredAgain,
+        done: CopiesStored,
         now: Micros,
     ) -> None:
         """Have copies stored by a shard; `done` is called once, in a later turn."""
@@ -81,7 +81,7 @@ class RebuildRequests:
         )
 
 
-class Patience:
+class TryLimit:
     """Of one donor in one round: who once waited in vain for a place does not wait as long for every record and log."""
 
     __slots__ = ("_tries_max", "exhausted")
@@ -120,7 +120,7 @@ class DonorContext:
         settings: RebuildingSettings,
         metrics: RebuildingMetrics,
         out: Outbox,
-        timers: TimerWheel,
+        timers: TimerQueue,
         rng: Rng,
         cluster: ClusterView,
         requests: Requests,
@@ -165,7 +165,7 @@ class DonorContext:
         entry = self.set.find(shard, generation)
         return entry is not None and generation <= entry.restored
 
-    def is_given_up(self, shard: ShardId, generation: Generation) -> bool:
+    def is_unrecoverable(self, shard: ShardId, generation: Generation) -> bool:
         """Whether the shard is dead, and nobody waits for what it held in that generation."""
         is_dead = not self.cluster.is_alive(node_of(shard)) and not self.cluster.isolated()
         return is_dead and self.set.authority(shard, generation) is not Authority.FULLY_AUTHORITATIVE

@@ -19,7 +19,7 @@ from storage_node.log_state import LogState
 from storage_node.log_store.interface import ReadResult
 from storage_node.log_store.wanted import members
 from storage_node.reading.release import PurgeStarter
-from storage_node.rebuilding.context import DonorContext, Patience, SequencerAnswered
+from storage_node.rebuilding.context import DonorContext, SequencerAnswered, TryLimit
 from storage_node.rebuilding.log_rebuilding import LogRebuilding
 from storage_node.rebuilding.pace import DonorPace
 from storage_node.rebuilding.receiver import RebuildStoreHandler
@@ -60,7 +60,7 @@ class ShardDonor:
         self.pace = DonorPace(
             shard.shard, shard.append_delay.percent, context.pressure, context.settings, context.timers
         )
-        self._patience = Patience(context.settings.tries_max)
+        self._try_limit = TryLimit(context.settings.tries_max)
         self._waiting: deque[LogId] = deque()
         self._seen: dict[LogId, Epoch] = {}
         """Logs that were taken up, and up to which epoch: beyond it there may be more to give."""
@@ -138,7 +138,7 @@ class ShardDonor:
         self._cut_short.clear()
         self._metadata = 0
         self._flags = DonorFlags.NONE
-        self._patience = Patience(self._context.settings.tries_max)
+        self._try_limit = TryLimit(self._context.settings.tries_max)
         self.lacking_space.clear()
         if self._space_timer is not None:
             self._space_timer.cancel()
@@ -226,7 +226,7 @@ class ShardDonor:
         return backoff(self._context.rng, initial_us=_SPACE_PAUSE_US_MIN, max_us=_SPACE_PAUSE_US_MAX)
 
     def _try_again(self, now: Micros) -> None:
-        """Look through the logs again of which entries had no place. Nothing else makes good what a full disk refused."""
+        """Look through the logs again of which entries had no place. Nothing else re-replicates what a full disk refused."""
         self._waiting.extend(self.lacking_space)
         self.lacking_space.clear()
         self._go_on(now)
@@ -244,7 +244,7 @@ class ShardDonor:
                 self._own_store,
                 self._context,
                 self.pace,
-                self._patience,
+                self._try_limit,
                 self._found_damage,
                 self._on_finished,
             )
@@ -286,7 +286,7 @@ class ShardDonor:
                 hit("donor_meets_damaged_metadata")
                 self._found_damage(state, result)
                 tries += 1
-                if not self._patience.is_over(tries):
+                if not self._try_limit.is_over(tries):
                     self._context.timers.at(now + self._context.settings.retry_us_max, look)
                     return
                 self._flags |= DonorFlags.UNPLACED

@@ -23,7 +23,7 @@ from storage_node.log_store.interface import ReadResult
 from storage_node.log_store.wanted import members
 from storage_node.reading.release import PurgeStarter
 from storage_node.rebuilding.chunk import ChunkRebuilding, EntryWork, entry_work
-from storage_node.rebuilding.context import DonorContext, Patience
+from storage_node.rebuilding.context import DonorContext, TryLimit
 from storage_node.rebuilding.pace import LOG_COST, READ_SHARE, DonorPace
 from storage_node.rebuilding.receiver import RebuildStoreHandler
 from storage_node.shard import Shard
@@ -74,7 +74,7 @@ class LogRebuilding:
         own_store: RebuildStoreHandler,
         context: DonorContext,
         pace: DonorPace,
-        patience: Patience,
+        try_limit: TryLimit,
         found_damage: Callable[[LogState, ReadResult], None],
         finished: Callable[[LogRebuilding, Micros], None],
     ) -> None:
@@ -95,7 +95,7 @@ class LogRebuilding:
         self._own_store = own_store
         self._context = context
         self._pace = pace
-        self._patience = patience
+        self._try_limit = try_limit
         self._found_damage = found_damage
         self._finished = finished
         self._timer: Timer | None = None
@@ -339,7 +339,7 @@ class LogRebuilding:
             self._go_on(now)
             return
         interval = self._ranges[0].interval
-        patient = self._tries < self._context.settings.tries_max
+        retries = self._tries < self._context.settings.tries_max
         chunk = self._chunk = ChunkRebuilding(
             self.log,
             work,
@@ -348,7 +348,7 @@ class LogRebuilding:
             self._context,
             self._own_store,
             self._on_chunk,
-            patient=patient,
+            retries=retries,
         )
         self._pace.admit(chunk.size, chunk.start, now)
 
@@ -420,7 +420,7 @@ class LogRebuilding:
 
     def _out_of_tries(self) -> bool:
         self._tries += 1
-        return self._patience.is_over(self._tries)
+        return self._try_limit.is_over(self._tries)
 
     def _finish(self, now: Micros) -> None:
         self.stop()

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Final
 
 from logdevice_py.core.ids import ShardId, format_shard
-from logdevice_py.core.machine import Timer, TimerWheel
+from logdevice_py.core.machine import Timer, TimerQueue
 from logdevice_py.core.units import SECOND, Micros
 from logdevice_py.event_log.settings import RebuildingSettings
 
@@ -27,7 +27,7 @@ _CUT_PAUSE_US: Final = SECOND // 2
 _CUT_MAX: Final = 0.5
 _STALE_US: Final = 5 * SECOND
 _LATE_US: Final = 10_000
-"""Lateness of timers up to this is made good."""
+"""Lateness of timers up to this is compensated."""
 _PIECE_US: Final = 20_000
 """Where there are no appends, a piece of work is what the rate allows in this time."""
 READ_SHARE: Final = 8
@@ -74,7 +74,7 @@ class DonorPace:
         own: Callable[[Micros], int],
         pressure: AppendPressure,
         settings: RebuildingSettings,
-        timers: TimerWheel,
+        timers: TimerQueue,
     ) -> None:
         """
         Args:

@@ -30,7 +30,7 @@ from storage_node.writing.recent_entries import RecentLogEntries
 _AMEND: Final = int(EntryFlags.AMEND)
 _BY_RECOVERY: Final = int(EntryFlags.WRITTEN_BY_RECOVERY)
 _READ_BYTES: Final = 1 << 20
-StoredAgain = Callable[[Status, list[Lsn], Micros], None]
+CopiesStored = Callable[[Status, list[Lsn], Micros], None]
 """(outcome, the LSNs that were left out because their body is not here, now)."""
 Copy = tuple[EntryHeader, bytes]
 """(header, image); the image of an AMEND is its header."""
@@ -133,7 +133,7 @@ class RebuildStoreHandler:
             self._purges.start(state, Epoch(epoch), now)
         return None
 
-    def store(self, log: LogId, copies: list[Copy], lacking: list[Lsn], done: StoredAgain, now: Micros) -> None:
+    def store(self, log: LogId, copies: list[Copy], lacking: list[Lsn], done: CopiesStored, now: Micros) -> None:
         """Write whole copies, and give copies that are here the headers of AMENDs; `done` is called when that is synced."""
         shard = self._shard
         status = shard.status()
@@ -182,7 +182,7 @@ class RebuildStoreHandler:
 
         group.done.append(written)
 
-    def _amend(self, log: LogId, copies: list[Copy], done: StoredAgain) -> None:
+    def _amend(self, log: LogId, copies: list[Copy], done: CopiesStored) -> None:
         """Look which of the copies are here, and store the others' headers."""
         asked = {header.lsn for header, _ in copies}
         held: dict[Lsn, EntryHeader] = {}

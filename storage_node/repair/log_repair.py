@@ -47,6 +47,7 @@ from logdevice_py.core.ids import ShardId, format_shard, is_metadata_log
 from logdevice_py.core.lsn import ESN_MAX, LSN_INVALID, Lsn, epoch_of, esn_of
 from logdevice_py.core.machine import Timer
 from logdevice_py.core.marks import hit
+from logdevice_py.core.states import MachineState, transitions
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros
 from logdevice_py.membership.cluster_view import ClusterView
@@ -79,7 +80,7 @@ _REQUEST_COST: Final = 4096
 """What a range without entries costs of the rate, in bytes."""
 
 
-class RepairState(enum.Enum):
+class RepairState(MachineState):
     """What the repair of a log is doing."""
 
     READING_HISTORY = "reading history"  # which shards may have the copies?
@@ -92,15 +93,17 @@ class RepairState(enum.Enum):
 
 
 _S = RepairState
-REPAIR_TRANSITIONS: Final = {
-    _S.READING_HISTORY: (_S.READING_HISTORY, _S.ASKING_SEQUENCER, _S.PACING, _S.DONE),
-    _S.ASKING_SEQUENCER: (_S.READING_HISTORY, _S.DONE),
-    _S.PACING: (_S.FETCHING, _S.WRITING, _S.DONE),
-    _S.FETCHING: (_S.READING, _S.WRITING, _S.PACING, _S.DONE),
-    _S.READING: (_S.WRITING, _S.FETCHING, _S.PACING, _S.DONE),
-    _S.WRITING: (_S.PACING, _S.DONE),
-    _S.DONE: (_S.DONE,),
-}
+REPAIR_TRANSITIONS: Final = transitions(
+    {
+        _S.READING_HISTORY: (_S.READING_HISTORY, _S.ASKING_SEQUENCER, _S.PACING, _S.DONE),
+        _S.ASKING_SEQUENCER: (_S.READING_HISTORY, _S.DONE),
+        _S.PACING: (_S.FETCHING, _S.WRITING, _S.DONE),
+        _S.FETCHING: (_S.READING, _S.WRITING, _S.PACING, _S.DONE),
+        _S.READING: (_S.WRITING, _S.FETCHING, _S.PACING, _S.DONE),
+        _S.WRITING: (_S.PACING, _S.DONE),
+        _S.DONE: (_S.DONE,),
+    }
+)
 
 
 class RangeKind(enum.Enum):
@@ -183,7 +186,7 @@ class LogRepair:
         self._timer: Timer | None = None
 
     def _become(self, state: RepairState) -> None:
-        assert state in REPAIR_TRANSITIONS[self.state], (self.state, state)
+        assert state in self.state.followed_by, (self.state, state)
         self.state = state
 
     def start(self, now: Micros) -> None:

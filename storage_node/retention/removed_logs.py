@@ -1,11 +1,11 @@
-"""Logs that are not in the cluster file any more: what is stored of them is given up after a grace period.
+"""Logs that are not in the cluster file any more: what is stored of them is deleted after a grace period.
 
 A file without a log may be somebody's mistake, so the period is days. It is counted in time for which this shard ran and saw that the log is
 not in the file, by the monotonic clock, and kept on disk: no wall clock can shorten it, and a shard that was down counts on where it was.
 A log that comes back into the file begins anew. A node that has an old file says nothing about logs: while another node told of a newer one, or most of
-them cannot be heard, nothing is counted and nothing given up.
+them cannot be heard, nothing is counted and nothing deleted.
 
-The log may come back the moment before it is given up, in a file that this node has not heard of, and be written to. So its epochs are ended first, and what
+The log may come back the moment before it is deleted, in a file that this node has not heard of, and be written to. So its epochs are ended first, and what
 it holds stays until news of a newer file would have come.
 
 Seals and the metadata log stay: should the log come back after all, its epochs go on from there.
@@ -34,7 +34,7 @@ _NEWS_TAKES: Final = 2 * SECOND
 
 
 class RemovedLogs:
-    """Gives up the removed logs of one shard."""
+    """Deletes the removed logs of one shard."""
 
     __slots__ = ("_began", "_cluster", "_counted", "_elapsed", "_ended", "_logs", "_shard", "_started", "_trim")
 
@@ -51,7 +51,7 @@ class RemovedLogs:
         self._counted = dict(shard.removed)
         """Microseconds for which each log has been seen to be removed."""
         self._ended: dict[LogId, tuple[Epoch, Micros]] = {}
-        """Logs that are about to be given up: the last epoch of what is here, and since when it takes nothing any more."""
+        """Logs that are about to be deleted: the last epoch of what is here, and since when it takes nothing any more."""
 
     def start(self, now: Micros) -> None:
         """Begin to look after the logs; harmless when that was done."""
@@ -117,16 +117,16 @@ class RemovedLogs:
         self._write(log, self._counted[log])
 
     def _end(self, state: LogState, last: Epoch, now: Micros) -> None:
-        """Its time is over: end its epochs, and give it up when nothing has come of a file that has it."""
+        """Its time is over: end its epochs, and delete it when nothing has come of a file that has it."""
         ended, since = self._ended.get(state.log, (None, now))
         if ended != last:
             self._ended[state.log] = last, now
             self._trim.end_epochs(state, last)
         elif now - since >= _NEWS_TAKES:
-            hit("removed_log_given_up")
+            hit("removed_log_deleted")
             self._shard.metrics.removed_logs += 1
             del self._ended[state.log]
-            self._trim.give_up(state, last)
+            self._trim.delete_log(state, last)
 
     def _forget(self, log: LogId) -> None:
         hit("removed_log_came_back")

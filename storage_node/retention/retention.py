@@ -11,7 +11,7 @@ closed in this run is no younger than the time since then by the monotonic clock
 one that was behind while a node both sequenced and stored, if that node was restarted before it was put right.
 A shard that nothing is written to and that was started again is late by the time for which it was down; one that does not hear of half of the others waits.
 
-By space, where that is asked for: when the disk runs full, the oldest partitions are given up for all logs, as far as they are released.
+By space, where that is asked for: when the disk runs full, the oldest partitions are trimmed for all logs, as far as they are released.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class Retention:
         self._space_end = 0
         """The last partition that goes because the disk runs full; 0: none."""
         self._space_done = 0
-        """Everything up to here was given up for space, as far as it is released."""
+        """Everything up to here was trimmed for space, as far as it is released."""
         self._incomplete = False
         """Logs may have expired entries that were left: these were not all released, or logs are to be kept for another time since."""
 
@@ -195,7 +195,7 @@ class Retention:
         self._looked = True
 
     def _next_for_space(self, result: DirectoryResult) -> int:
-        """The last partition to give up so that space comes back. When everything up to the one asked for is given up as far as it can be, and that
+        """The last partition to trim so that space comes back. When everything up to the one asked for is trimmed as far as it can be, and that
         did not suffice, the next one goes as well."""
         if not result.space_end:
             self._space_done = 0

@@ -1,4 +1,4 @@
-"""TRIM: give up the oldest part of a log; CHECK_SEAL: what seals hold."""
+"""TRIM: delete the oldest part of a log; CHECK_SEAL: what seals hold."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class TrimHandler:
         status = shard.status()
         unknown = shard.find(message.log) is None and not shard.is_configured(message.log)
         if status is Status.OK and (unknown or is_metadata_log(message.log)):
-            # a metadata log is the history of its log: nobody may give up a part of it
+            # a metadata log is the history of its log: nobody may trim it
             status = Status.NOTFOUND
         if status is Status.OK and message.lsn >= LSN_MAX:
             status = Status.INVALID_PARAM
@@ -92,7 +92,7 @@ class TrimHandler:
         self._moved.update((state.log, state) for state in states)
         self.write(states)
 
-    def give_up(self, state: LogState, last: Epoch) -> None:
+    def delete_log(self, state: LogState, last: Epoch) -> None:
         """Trim all of a log that nobody will read or recover any more, released or not.
 
         Args:
@@ -108,7 +108,7 @@ class TrimHandler:
             self._forget(state, EpochMetadataKind.RECOVERY, state.recovered.forget_before(EPOCH_MAX))
 
     def end_epochs(self, state: LogState, last: Epoch) -> None:
-        """A log that left the cluster file is given up to the end of an epoch. A sequencer that stood still meanwhile and has not heard of that may not go
+        """A log that left the cluster file is deleted to the end of an epoch. A sequencer that stalled meanwhile and has not heard of that may not go
         on with the epoch should the log come back: what it got stored would be trimmed."""
         if state.seal_epoch < last:
             hit("removed_log_sealed")

@@ -208,7 +208,7 @@ class StoreHandler:
                 if epoch > state.soft_epoch + 1:
                     state.soft_epoch, state.soft_node = Epoch(epoch - 1), NodeId(peer) if peer >= 0 else NO_NODE
         if shard.writes.refused_for_space:
-            # Recovery and the logs that the cluster keeps for itself end what keeps disks full: nothing is given up that is not released.
+            # Recovery and the logs that the cluster keeps for itself end what keeps disks full: nothing is trimmed that is not released.
             essential = bool(message.flags & _RECOVERY) or is_metadata_log(log) or is_internal_log(log)
             purpose = Purpose.ESSENTIAL if essential else Purpose.USUAL
             group = shard.writes.group_where_space_is_short(synced or soft_seal, purpose)

@@ -74,7 +74,7 @@ class ChaosApplications:
                 floor = max(floor, (int(receipt.lsn), receipt.batch_offset))
             self._acknowledged(log)
 
-        async with client.buffered_writer(give_up="5min") as writer:
+        async with client.buffered_writer(timeout="5min") as writer:
             while not self._stop.is_set():
                 count = rng.choice([1, 5, 40])
                 payloads = [f"{name}-{number + i}-".encode() + bytes(rng.choice([0, 50, 400])) for i in range(count)]
@@ -99,7 +99,7 @@ class ChaosApplications:
             try:
                 receipt = await client.append(log, attempt.payload)
             except LogDeviceError as error:
-                history.give_up(attempt, maybe_applied=error.maybe_applied)
+                history.note_failure(attempt, maybe_applied=error.maybe_applied)
                 await asyncio.sleep(0.05)
                 continue
             history.acknowledge(attempt, receipt.lsn, receipt.batch_offset)

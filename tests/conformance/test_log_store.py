@@ -77,9 +77,9 @@ def write(harness: Harness, *batches: WriteBatch) -> None:
     assert harness.store.write(batches) == [Status.OK] * len(batches)
 
 
-def settle_loss(harness: Harness) -> None:
+def mark_loss(harness: Harness) -> None:
     batch = WriteBatch()
-    batch.settle_loss()
+    batch.mark_loss()
     write(harness, batch)
     assert harness.store.sync() is Status.OK
 
@@ -421,7 +421,7 @@ class TestReopen:
         harness.die()
         contents = harness.open(boot="boot 2", now=9_000)
         assert (contents.last_stop, contents.losses) == (PreviousEnd.MACHINE_DIED, [(5_000, 9_000)])
-        settle_loss(harness)
+        mark_loss(harness)
         harness.close()
         contents = harness.open(boot="boot 2", now=20_000)
         assert (contents.last_stop, contents.losses) == (PreviousEnd.CLEAN, [(5_000, 9_000)])
@@ -440,7 +440,7 @@ class TestReopen:
             else:
                 harness.die()
         harness.open(boot="boot 2")
-        settle_loss(harness)
+        mark_loss(harness)
         harness.die()
         assert harness.open(boot="boot 2").last_stop is PreviousEnd.PROCESS_DIED
 

@@ -1,4 +1,4 @@
-"""The corpus that is committed: for each target a few inputs that reach what the seeds do not, and the inputs of findings that were mended."""
+"""The corpus that is committed: for each target a few inputs that reach what the seeds do not, and the inputs of findings that were fixed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ROOT = str(Path(__file__).resolve().parents[2])
 def committed(name: str) -> list[bytes]:
     """The inputs of one target: a line of base64 each, so that a file holds many and a diff shows them; `#` begins a comment."""
     found = []
-    for path in (_DIRECTORY / f"{name}.txt", _DIRECTORY / f"{name}.mended.txt"):
+    for path in (_DIRECTORY / f"{name}.txt", _DIRECTORY / f"{name}.fixed.txt"):
         if path.exists():
             lines = path.read_text().splitlines()
             found += [base64.b64decode(line) for line in lines if line and not line.startswith("#")]

@@ -19,7 +19,7 @@ from server.simulation.machines import SimClient, SimMachines, SimNode, SimPromi
 from tests.simulation.history import Attempt, AttemptFate, LogHistory, Observation, Violation
 
 LOG = LogId(1)
-PATIENCE = 120 * SECOND
+TIMEOUT = 120 * SECOND
 """Virtual time within which what must happen happens."""
 
 
@@ -78,10 +78,10 @@ class Stage:
 
     def run_until(self, what: str, done: Callable[[], bool]) -> None:
         """Let time pass until something is so."""
-        end = self.cluster.scheduler.now + PATIENCE
+        end = self.cluster.scheduler.now + TIMEOUT
         while not done():
             if self.cluster.scheduler.now >= end:
-                raise Violation(f"{what}: not within {PATIENCE // SECOND} s")
+                raise Violation(f"{what}: not within {TIMEOUT // SECOND} s")
             self.run(MILLISECOND)
 
     # Nodes
@@ -172,7 +172,7 @@ class Stage:
                 self.history.acknowledge(attempt, receipt.lsn, receipt.batch_offset)
             else:
                 assert isinstance(promise.error, LogDeviceError), promise.error
-                self.history.give_up(attempt, maybe_applied=promise.error.maybe_applied)
+                self.history.note_failure(attempt, maybe_applied=promise.error.maybe_applied)
 
         return done
 

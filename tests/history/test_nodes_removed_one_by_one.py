@@ -25,7 +25,10 @@ PAUSE = 3 * SECOND
 def are_settled(stage: Stage) -> bool:
     """What an operator's tool waits for before it removes a further node."""
     roots = [node.root for node in stage.cluster.nodes.values()]
-    return all(root is not None and root.sequencer is not None and root.sequencer.idle_logs.settled for root in roots)
+    return all(
+        root is not None and root.sequencer is not None and root.sequencer.idle_logs.departures_handled
+        for root in roots
+    )
 
 
 def check_end(stage: Stage, records: int) -> None:

@@ -120,7 +120,7 @@ def run(program: str, cluster: Cluster, *arguments: str, given: bytes = b"") -> 
     return subprocess.run(command, input=given, capture_output=True, timeout=60, check=False)
 
 
-def complaints(said: bytes) -> bytes:
+def diagnostics(said: bytes) -> bytes:
     """Standard error of a program, without what it says while it waits for the cluster: after two seconds, which may pass."""
     lines = said.splitlines(keepends=True)
     return b"".join(
@@ -141,7 +141,7 @@ class TestWriteAndRead:
         assert (got.returncode, got.stdout) == (0, b"")
         assert f"{len(LINES)} of {len(LINES)} records acknowledged".encode() in got.stderr
         got = run("ldcat", cluster, log)
-        assert (got.returncode, complaints(got.stderr)) == (0, b"")
+        assert (got.returncode, diagnostics(got.stderr)) == (0, b"")
         assert got.stdout == b"".join(line + b"\n" for line in LINES)
 
     def test_records_with_newlines_are_told_apart_by_nul(self, cluster: Cluster, log: str) -> None:
@@ -189,7 +189,7 @@ class TestWriteAndRead:
                 got = run(program, cluster, name)
                 assert (got.returncode, got.stdout) == (2, b""), (program, got)
                 assert name.encode() in got.stderr
-                assert complaints(got.stderr).count(b"\n") == 1
+                assert diagnostics(got.stderr).count(b"\n") == 1
 
     def test_wrong_use_is_explained(self, cluster: Cluster, log: str, tmp_path: Path) -> None:
         for arguments in (["--from", "soon", log], ["--until", "2026-01-01T00:00:00", log], []):
@@ -217,7 +217,7 @@ class TestWriteAndRead:
         written(cluster, log, *[b"z" * 1000] * 3000)
         command = f"'{PROGRAMS}/ldcat' -c '{cluster.file}' {log} | head -n 1 | wc -c"
         got = subprocess.run(command, shell=True, capture_output=True, timeout=60, check=False)
-        assert (got.stdout.strip(), complaints(got.stderr)) == (b"1001", b"")
+        assert (got.stdout.strip(), diagnostics(got.stderr)) == (b"1001", b"")
 
     def test_following_delivers_while_others_write(self, cluster: Cluster, log: str) -> None:
         written(cluster, log, *(b"old %d" % number for number in range(15)))
@@ -232,7 +232,7 @@ class TestWriteAndRead:
                     assert tail.stdout.readline() == b"new %d\n" % number
                 tail.send_signal(signal.SIGINT)
                 assert tail.wait(SECONDS) == 130
-                assert complaints(tail.stderr.read()) == b""
+                assert diagnostics(tail.stderr.read()) == b""
             finally:
                 tail.kill()
 
@@ -284,7 +284,7 @@ class TestCopies:
         got = run("ldwrite", cluster, source, "--format", "json", given=given)
         assert got.returncode == 0, got.stderr
         got = piped(cluster, source, "--format json", target, "--format json")
-        assert (got.returncode, complaints(got.stderr)) == (0, b"")
+        assert (got.returncode, diagnostics(got.stderr)) == (0, b"")
         assert contents(cluster, source) == contents(cluster, target)
         assert contents(cluster, source)[0] == len(rows)
         read = [json.loads(line) for line in run("ldcat", cluster, target, "--format", "json").stdout.splitlines()]
@@ -297,7 +297,7 @@ class TestCopies:
         got = run("ldwrite", cluster, source, "-0", "-K", ":", given=b"k:a\nb\0no key\0:empty key: and more\0")
         assert got.returncode == 0, got.stderr
         got = piped(cluster, source, "-0 -K '\\t'", target, "-0 -K '\\t'")
-        assert (got.returncode, complaints(got.stderr)) == (0, b"")
+        assert (got.returncode, diagnostics(got.stderr)) == (0, b"")
         assert contents(cluster, source) == contents(cluster, target)
         assert run("ldcat", cluster, target, "-0").stdout == b"a\nb\0no key\0empty key: and more\0"
 

@@ -144,12 +144,12 @@ async def test_closing_a_client_ends_what_waits_for_an_answer() -> None:
 
 async def until_tried(client: Client) -> None:
     """Ask until every address was tried in vain: where the process stands still, a request is given up before."""
-    reach = client.reach()
+    connectivity = client.connectivity()
     async with asyncio.timeout(60):
-        while len(reach.troubles) < len(reach.nodes):
+        while len(connectivity.troubles) < len(connectivity.nodes):
             with pytest.raises(LogDeviceError):
                 await client.tail_lsn(1, timeout=0.2)
-            reach = client.reach()
+            connectivity = client.connectivity()
 
 
 async def test_errors_say_that_nobody_answers() -> None:

@@ -269,7 +269,7 @@ async def test_a_node_whose_only_store_is_damaged_says_the_ways_out(tmp_path: Pa
     content = bytearray(manifest.read_bytes())
     content[20] ^= 1
     manifest.write_bytes(content)
-    for accepted, hint in ((LOSS_NOT_ACCEPTED, ""), (AcceptedLoss.parse(["N0:S0=7"]), "N0:S0=7 gives nothing up")):
+    for accepted, hint in ((LOSS_NOT_ACCEPTED, ""), (AcceptedLoss.parse(["N0:S0=7"]), "N0:S0=7 accepts nothing")):
         with pytest.raises(LogDeviceError) as refused:
             await NodeHost.open(file, NodeId(0), directory, accepted)
         for part in ('N0:S0 of cluster "dev"', "MANIFEST", "a copy of the files", "--accept-data-loss N0:S0=1.", hint):

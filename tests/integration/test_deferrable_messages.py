@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from logdevice_py.core.ids import PeerId
-from logdevice_py.core.machine import Outbox, Send, TimerWheel
+from logdevice_py.core.machine import Outbox, Send, TimerQueue
 from logdevice_py.core.units import SECOND, Micros
 from logdevice_py.protocol.messages import Release
 from logdevice_py.runtime.clock import monotonic_us
@@ -46,7 +46,7 @@ class TransportProcess:
 
     def __init__(self) -> None:
         self.root = Root()
-        self.timers = TimerWheel()
+        self.timers = TimerQueue()
         self.crashed: list[BaseException] = []
         self.driver = Driver(
             self.root, outbox := Outbox(), self.timers, effects={}, own_peer=OWN, on_crash=self.crashed.append

@@ -13,13 +13,13 @@ import pytest
 from ldquery.ctl.main import VERBS, parser
 from logdevice_py.core.lsn import LSN
 from server.dev.local_cluster import LocalCluster
-from tests.integration.test_cli import complaints
+from tests.integration.test_cli import diagnostics
 
 ROOT = Path(__file__).parents[2]
 
 
 async def ldctl(cluster: LocalCluster, *arguments: str) -> tuple[int, str, str]:
-    """Exit status, standard output, what it complained of."""
+    """Exit status, standard output, its diagnostics."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "ldquery.ctl.main", "-c", cluster.config_file, *arguments),
         stdout=asyncio.subprocess.PIPE,
@@ -30,7 +30,7 @@ async def ldctl(cluster: LocalCluster, *arguments: str) -> tuple[int, str, str]:
     async with asyncio.timeout(60):
         out, err = await process.communicate()
     assert process.returncode is not None
-    return process.returncode, out.decode(), complaints(err).decode()
+    return process.returncode, out.decode(), diagnostics(err).decode()
 
 
 async def test_verbs_answer_and_act() -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.test_cli import PROGRAMS, SECONDS, Cluster, complaints, run, written
+from tests.integration.test_cli import PROGRAMS, SECONDS, Cluster, diagnostics, run, written
 
 READERS = ("ldcat", "ldtail")
 ALL = ("ldwrite", *READERS)
@@ -136,7 +136,7 @@ class TestStreams:
     ) -> None:
         written(cluster, "20", *[b"z" * 100] * 1000)
         got = shell(command, cluster, "20")
-        assert (got.returncode, complaints(got.stderr.encode()).decode()) == (status, error)
+        assert (got.returncode, diagnostics(got.stderr.encode()).decode()) == (status, error)
         assert got.stdout in ("", "0\n")
 
     def test_lines_are_written_although_nobody_reads_the_summary(self, cluster: Cluster, log: str) -> None:
@@ -160,7 +160,7 @@ class TestWrite:
                 assert time.monotonic() < end
             writer.send_signal(number)
             out, err = writer.communicate(timeout=SECONDS)
-        assert (writer.returncode, complaints(err)) == (130, b"")
+        assert (writer.returncode, diagnostics(err)) == (130, b"")
         outcome = json.loads(out)
         assert (outcome["records"], outcome["acknowledged"], outcome["in_doubt"]) == (2, 2, 0)
 
@@ -174,21 +174,21 @@ class TestWrite:
     def test_an_error_before_the_first_record_comes_without_summary(self, cluster: Cluster) -> None:
         got = run("ldwrite", cluster, "999", "--json", given=b"x\n")
         assert (got.returncode, got.stdout) == (2, b"")
-        assert complaints(got.stderr) == b"ldwrite: NOTFOUND: there is no log 999\n"
+        assert diagnostics(got.stderr) == b"ldwrite: NOTFOUND: there is no log 999\n"
 
 
 class TestRanges:
     def test_a_range_that_holds_nothing_is_explained(self, cluster: Cluster, log: str) -> None:
         got = run("ldcat", cluster, log, "--from", "e1n1")
         assert (got.returncode, got.stdout) == (0, b"")
-        assert complaints(run("ldcat", cluster, log).stderr) == b""
+        assert diagnostics(run("ldcat", cluster, log).stderr) == b""
         last = written(cluster, log, b"x")["last"]
         for program in READERS:
             got = run(program, cluster, log, "--from", "e9n9")
             text = f"{program}: nothing there: the log ends at {last}\n"
-            assert (got.returncode, got.stdout, complaints(got.stderr).decode()) == (0, b"", text)
+            assert (got.returncode, got.stdout, diagnostics(got.stderr).decode()) == (0, b"", text)
         got = run("ldcat", cluster, log, "--from", "e1n1", "--until", "e1n0")
-        assert (got.returncode, complaints(got.stderr)) == (0, b"ldcat: nothing there: e1n1 lies behind e1n0\n")
+        assert (got.returncode, diagnostics(got.stderr)) == (0, b"ldcat: nothing there: e1n1 lies behind e1n0\n")
 
 
 class TestPath:

@@ -614,11 +614,11 @@ class TestIdentity:
     ) -> None:
         shell = await open_service(tmp_path / "shard")
         with pytest.raises(StoreInUseError, match=r"this process has the store there open\. Nothing was changed"):
-            await open_service(tmp_path / "shard", give_up_damaged=True)
+            await open_service(tmp_path / "shard", replace_damaged=True)
         with monkeypatch.context() as patch:
             patch.setattr(shard_opening, "find_user", lambda directory: None)
             with pytest.raises(StoreInUseError, match="another process has the store there open"):
-                await open_service(tmp_path / "shard", give_up_damaged=True)
+                await open_service(tmp_path / "shard", replace_damaged=True)
         await shell.service.close()
         assert [path.name for path in tmp_path.iterdir()] == ["shard"]
 
@@ -635,7 +635,7 @@ class TestIdentity:
         monkeypatch.setattr(RocksLogStore, "found", property(found))
         with pytest.raises(DamagedStoreError, match="cannot be read"):
             await open_service(tmp_path / "shard")
-        shell = await open_service(tmp_path / "shard", give_up_damaged=True)
+        shell = await open_service(tmp_path / "shard", replace_damaged=True)
         assert shell.service.contents.highest == []
         await shell.service.close()
 

@@ -72,7 +72,7 @@ async def test_open_epochs_need_no_zookeeper_and_activations_wait_for_it(
         await cluster.kill(second)
         # what it answered may still come in until the client has read to the end of the connection; then its logs stand still
         async with asyncio.timeout(60):
-            while second in client.reach().connected:  # noqa: ASYNC110 - it has no event for it
+            while second in client.connectivity().connected:  # noqa: ASYNC110 - it has no event for it
                 await asyncio.sleep(0.02)
         for _ in range(100):  # turns of the loop, until writers have taken all of it
             await asyncio.sleep(0)

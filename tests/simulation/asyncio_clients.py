@@ -203,7 +203,7 @@ class AsyncioApplication(Application):
             self.run.pending -= 1
             self.run.failures[error.status] = self.run.failures.get(error.status, 0) + 1
             if self.alive:
-                self.run.histories[log].give_up(attempt, maybe_applied=error.maybe_applied)
+                self.run.histories[log].note_failure(attempt, maybe_applied=error.maybe_applied)
             raise
         self.run.pending -= 1
         if self.alive:

@@ -37,10 +37,10 @@ def doubtful_append_repeated(original: Change) -> Change:
     return lambda self, peer, was_up, now: original(self, peer, False, now)
 
 
-@deliberate("a write stream sends frames in doubt again without looking for them", (WriteStream, "_moved"))
+@deliberate("a write stream sends frames of unknown outcome again without looking for them", (WriteStream, "_moved"))
 def doubtful_frame_repeated(original: Change) -> Change:
     def moved(self: WriteStream, answer: Any, now: Any) -> None:
-        for frame in self._frames.in_doubt():
+        for frame in self._frames.of_unknown_outcome():
             frame.fate = FrameFate.QUEUED
         original(self, answer, now)
 
@@ -49,7 +49,7 @@ def doubtful_frame_repeated(original: Change) -> Change:
 
 @deliberate("a write stream takes what it does not know for refused", (WriteStream, "_lost"))
 def doubt_forgotten(original: Change) -> Change:
-    return lambda self, now, *, doubt: original(self, now, doubt=False)
+    return lambda self, now, *, unknown: original(self, now, unknown=False)
 
 
 @deliberate("a write stream takes whatever has its number for its own frame", (client.write.frame_reader, "is_wanted"))

@@ -24,7 +24,7 @@ from logdevice_py.protocol.messages import GapReason, Seal, Store, StoreFlags
 from server.event_log import exclusion
 from server.event_log.event_writer import RebuildingSupervisor
 from storage_node.epochs import digest, epoch_ends
-from storage_node.epochs.purge import LogPurge
+from storage_node.epochs.purge import LogPurge, PurgeState
 from storage_node.epochs.seal import SealHandler
 from storage_node.log_state import LogState
 from storage_node.log_store.memory import MemoryLogStore
@@ -213,6 +213,7 @@ def orphans_deleted(original: Change) -> Change:
         self.reader = None
         nothing = RecoveredEpoch(EPOCH_INVALID, ESN_INVALID, ESN_INVALID, LSN_INVALID, Timestamp(0), True)
         self._found.update(dict.fromkeys(self._stored_epochs(), nothing))
+        self._become(PurgeState.ASKING)
         self._write(now)
 
     return on_history
@@ -276,16 +277,16 @@ def recent_entries_unlimited(original: Change) -> Change:
 
 
 @deliberate(
-    "a shard that is short of space gives up twice what is missing",
-    (storage_node.log_store.memory, "last_to_give_up"),
+    "a shard that is short of space trims twice what is missing",
+    (storage_node.log_store.memory, "last_to_trim"),
     likely="disks that run full",
 )
-def too_much_given_up_for_space(original: Change) -> Change:
+def too_much_trimmed_for_space(original: Change) -> Change:
     return lambda partitions, size_of, wanted: original(partitions, size_of, 2 * wanted)
 
 
-@deliberate("a log that left the cluster file is given up at once", (RemovedLogs, "_count"), likely="logs that leave")
-def removed_log_given_up_at_once(original: Change) -> Change:
+@deliberate("a log that left the cluster file is deleted at once", (RemovedLogs, "_count"), likely="logs that leave")
+def removed_log_deleted_at_once(original: Change) -> Change:
     def count(self: RemovedLogs, state: LogState, now: Micros) -> None:
         self._counted[state.log] = 1 << 60
         self._ended[state.log] = epoch_of(max(state.highest, state.last_released)), Micros(-1 << 60)
@@ -295,7 +296,7 @@ def removed_log_given_up_at_once(original: Change) -> Change:
 
 
 @deliberate(
-    "a log that was given up may be appended to in the same epoch when it comes back",
+    "a log that was deleted may be appended to in the same epoch when it comes back",
     (TrimHandler, "end_epochs"),
     likely="logs that leave",
 )

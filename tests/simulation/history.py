@@ -211,7 +211,7 @@ class LogHistory:
         self.acknowledged += 1
         self.acknowledged_max = max(self.acknowledged_max, (int(lsn), offset))
 
-    def give_up(self, attempt: Attempt, *, maybe_applied: bool) -> None:
+    def note_failure(self, attempt: Attempt, *, maybe_applied: bool) -> None:
         """It failed."""
         assert attempt.fate is AttemptFate.PENDING, attempt
         attempt.fate = AttemptFate.DOUBTFUL if maybe_applied else AttemptFate.FAILED

@@ -284,7 +284,7 @@ class Invariants:
         for lsn in model.acknowledged:
             settled = first <= lsn <= last and lsn > model.trim_asked and (model.log, lsn) not in again
             if settled and disk.holds(model.log, lsn) and not self._is_superfluous(effect.shard, model.log, lsn):
-                self.fail(f"{format_shard(effect.shard)} gives up {_at(model.log, lsn)}, which it can read")
+                self.fail(f"{format_shard(effect.shard)} drops {_at(model.log, lsn)}, which it can read")
 
     def _check_content(self, model: LogModel, header: EntryHeader, by: str) -> None:
         content = (header.timestamp, header.records, header.body_length, header.body_crc)

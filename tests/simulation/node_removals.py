@@ -91,7 +91,7 @@ class NodeRemovals:
             node.state is SimNodeState.RUNNING
             and root is not None
             and root.config.version == self._cluster.config.version
-            and (root.sequencer is None or root.sequencer.idle_logs.settled)
+            and (root.sequencer is None or root.sequencer.idle_logs.departures_handled)
         )
 
     def _take_out(self, nodes: list[SimNode]) -> None:

@@ -34,7 +34,7 @@ class TroubleProfile:
     """Of the file system of each shard, of which one is drawn; without any it never runs full by itself."""
     strict: bool = False
     """All of `settings` hold, not only most."""
-    gives_up: bool = False
+    trims_by_itself: bool = False
     """Shards give up what nobody asked to trim: who has to find all that was written is not part of it."""
 
 
@@ -80,7 +80,7 @@ PROFILES: tuple[TroubleProfile, ...] = (
         scenario={"duration": 20 * SECOND, "find_interval": SECOND},
         disk_bytes=(1 << 20, 4 << 20, 1 << 40),
         strict=True,
-        gives_up=True,
+        trims_by_itself=True,
     ),
     TroubleProfile(
         name="logs that leave",
@@ -103,7 +103,7 @@ PROFILES: tuple[TroubleProfile, ...] = (
         scenario={"duration": 20 * SECOND, "removal_interval": 2 * SECOND, "config_interval": 0},
         logs=4,
         strict=True,
-        gives_up=True,
+        trims_by_itself=True,
     ),
     TroubleProfile(
         name="recovery under fire",

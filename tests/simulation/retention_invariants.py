@@ -55,7 +55,7 @@ class RetentionInvariants:
         self._short: dict[ShardId, tuple[int, int]] = {}
         """Run of the process in which a shard's disk was last short of space, and the partition that was the latest by then."""
         self._lives: dict[NodeId, _NodeLife] = {}
-        self._given_up: dict[LogId, tuple[int, int]] = {}
+        self._deleted: dict[LogId, tuple[int, int]] = {}
         """Up to where a log that had left the file was given up, and when."""
         self._newest = cluster.config
         self._back: dict[LogId, int] = {}
@@ -112,7 +112,7 @@ class RetentionInvariants:
             passed = life.ran - absent
             if passed < self._grace:
                 raise Violation(f"{at}; it has known for {passed} us that the log is gone, not for {self._grace}")
-            self._given_up[model.log] = (last, self._cluster.scheduler.now)
+            self._deleted[model.log] = (last, self._cluster.scheduler.now)
         elif not self._makes_room(node, shard, model.log, last) and not self._is_old(model, last):
             raise Violation(f"{at}, which nobody asked for")
         model.trim_asked = last
@@ -148,7 +148,7 @@ class RetentionInvariants:
 
     def on_acknowledged(self, model: LogModel, lsn: int) -> None:
         """A client is told that its record is stored: a log that came back goes on behind what was given up of it."""
-        given_up, since = self._given_up.get(model.log, (0, 0))
+        given_up, since = self._deleted.get(model.log, (0, 0))
         if lsn <= given_up and model.entries[lsn].born > max(since, self._back.get(model.log, since)):
             raise Violation(f"log {model.log} {format_lsn(lsn)} is acknowledged; {format_lsn(given_up)} was given up")
 

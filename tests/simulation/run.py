@@ -336,7 +336,7 @@ class _Run:
                     history.acknowledge(made, promise.result.lsn, promise.result.batch_offset)
                     lsns.append(int(promise.result.lsn))
                 else:
-                    history.give_up(made, maybe_applied=promise.error.maybe_applied)  # type: ignore[attr-defined]
+                    history.note_failure(made, maybe_applied=promise.error.maybe_applied)  # type: ignore[attr-defined]
                     errors.append(str(promise.error))
                     cluster.scheduler.after(SECOND // 10, lambda: client.event(attempt))
 

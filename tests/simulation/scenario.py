@@ -102,7 +102,7 @@ class Scenario:
             frames_in_flight_max=rng.choice([1, 3, 64]),
             size_trigger_bytes=min(rng.choice([64, 4096, 256 << 10]), self.frame_bytes_max),
             silence_us=rng.choice([500 * MILLISECOND, 5 * SECOND]),
-            give_up_us=rng.choice([120 * SECOND] * 14 + [3 * SECOND, 500 * MILLISECOND]),
+            timeout_us=rng.choice([120 * SECOND] * 14 + [3 * SECOND, 500 * MILLISECOND]),
         )
 
     @property
@@ -229,7 +229,7 @@ def draw(seed: int, mode: RunMode = RunMode.USUAL) -> Scenario:
         find_interval=rng.choice([0, 0, 0, 0, SECOND, 3 * SECOND]),
     )
     expires = plan.attributes.get("backlog_us", '"0us"') != '"0us"'
-    keeps_all = not expires and not made.trim_interval and (profile is None or not profile.gives_up)
+    keeps_all = not expires and not made.trim_interval and (profile is None or not profile.trims_by_itself)
     if not loses and keeps_all and rng.random() < 0.2:
         # who takes over has to find what was written
         made.succession_interval = 40 * MILLISECOND

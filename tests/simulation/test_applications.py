@@ -38,7 +38,7 @@ class Counter:
 
 async def count_under_faults(cluster: SimCluster) -> tuple[int, int, int]:
     counter = Counter(cluster)
-    async with cluster.client() as client, client.buffered_writer(give_up="5min") as writer:
+    async with cluster.client() as client, client.buffered_writer(timeout="5min") as writer:
         for amount in range(100):
             await counter.add(writer, amount)
             await asyncio.sleep(cluster.rng.uniform(0, 0.2))

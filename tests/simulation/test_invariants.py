@@ -74,14 +74,14 @@ class TestDamagedRanges:
     def hold(self, shard: ShardId, *copyset: ShardId, wave: int = 1) -> None:
         put_copy(self.disk(shard), *copyset, wave=wave)
 
-    def give_up(self) -> None:
+    def drop(self) -> None:
         batch = WriteBatch()
         batch.restore(LOG, SOUND, DAMAGED)
         self.invariants.watch(self.cluster.nodes[node_of(OWN)], [WriteShard(1, OWN, batch, sync=True)])
 
     def refused(self) -> None:
-        with pytest.raises(Violation, match="gives up log 1 e3n58, which it can read"):
-            self.give_up()
+        with pytest.raises(Violation, match="drops log 1 e3n58, which it can read"):
+            self.drop()
 
     def test_a_sound_copy_stays(self) -> None:
         self.hold(OWN, LEFT, OWN)
@@ -94,7 +94,7 @@ class TestDamagedRanges:
         self.hold(OWN, left, OWN)
         self.hold(left, left, NEW)
         self.hold(NEW, left, NEW)
-        self.give_up()
+        self.drop()
 
     def test_not_before_the_new_copy_is_there(self) -> None:
         self.hold(OWN, LEFT, OWN)
@@ -105,7 +105,7 @@ class TestDamagedRanges:
         self.hold(OWN, LEFT, OWN)
         self.hold(LEFT, LEFT, NEW, wave=2)
         self.hold(NEW, LEFT, NEW, wave=2)
-        self.give_up()
+        self.drop()
 
     def test_not_while_a_later_wave_is_incomplete(self) -> None:
         self.hold(OWN, LEFT, OWN)
@@ -119,7 +119,7 @@ class TestDamagedRanges:
         self.hold(LEFT, LEFT, NEW)
         self.hold(NEW, LEFT, NEW)
         self.disk(NEW).flip(keys.data_key(LOG, SOUND, False, 1), 0)
-        self.give_up()
+        self.drop()
 
 
 class TestDigests:

@@ -33,7 +33,7 @@ class OneCallWriter(StreamWriter):
 
     def __init__(self, run: Applications, name: str) -> None:
         super().__init__(run, name)
-        self.settings = WriterSettings(size_trigger_bytes=1, frames_in_flight_max=1, give_up_us=600 * SECOND)
+        self.settings = WriterSettings(size_trigger_bytes=1, frames_in_flight_max=1, timeout_us=600 * SECOND)
         self.streams = self.client.writer(self.settings)
 
     def act(self, now: Micros) -> None:

@@ -56,7 +56,7 @@ def test_a_successor_that_goes_on_at_a_wrong_number_is_noticed(number: int) -> N
 
 def test_an_acknowledged_record_behind_one_that_failed_need_not_count() -> None:
     history, whole = history_of([b"h1-fence-7", b"h1-1-"])
-    history.give_up(history.attempt(b"h1-2-", (0, 0), "h1", 2), maybe_applied=True)
+    history.note_failure(history.attempt(b"h1-2-", (0, 0), "h1", 2), maybe_applied=True)
     attempt = history.attempt(b"h1-3-", (0, 0), "h1", 3)
     history.acknowledge(attempt, 9, 0)
     whole.records.append((9, 0, b"h1-3-"))

@@ -76,7 +76,7 @@ class StreamWriter(Application):
                 self.run.failures[promise.error.status] = self.run.failures.get(promise.error.status, 0) + 1
                 for attempt in attempts:
                     # some of the records may have been acknowledged
-                    history.give_up(attempt, maybe_applied=promise.error.maybe_applied or len(attempts) > 1)
+                    history.note_failure(attempt, maybe_applied=promise.error.maybe_applied or len(attempts) > 1)
                 if promise.error.status is Status.WRITE_STREAM_BROKEN and streams is self.streams:
                     assert not promise.error.retriable
                     assert self.cluster.fault_effects[_FORGED], "nobody sent under the id of another"
@@ -101,7 +101,7 @@ class StreamWriter(Application):
             self.waiting -= 1
             self.frames_waiting -= frames
             for attempt in attempts:
-                history.give_up(attempt, maybe_applied=False)
+                history.note_failure(attempt, maybe_applied=False)
 
 
 class PlainWriter(Application):
@@ -133,7 +133,7 @@ class PlainWriter(Application):
                 return
             if isinstance(promise.error, LogDeviceError):
                 self.run.failures[promise.error.status] = self.run.failures.get(promise.error.status, 0) + 1
-                history.give_up(attempt, maybe_applied=promise.error.maybe_applied)
+                history.note_failure(attempt, maybe_applied=promise.error.maybe_applied)
                 return
             assert promise.error is None, promise.error
             receipt = promise.result

@@ -29,7 +29,7 @@ from tests.spark.conftest import RunningCluster
 SIZE = 100
 HEAD = 20
 AT_ONCE = 5000
-PATIENCE = 120.0
+TIMEOUT = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +151,7 @@ def sums_while(
 
     with ThreadPoolExecutor() as pool:
         reading = pool.submit(read)
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT
         while done() < tasks_done:
             assert time.monotonic() < deadline, "no task ends"
             assert not reading.done(), reading.result()

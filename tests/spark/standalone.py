@@ -19,13 +19,13 @@ from server.dev.free_ports import free_ports
 from tests.spark.conftest import ROOT
 
 HOME = Path(pyspark.__file__).parent
-PATIENCE = 120.0
+TIMEOUT = 120.0
 
 
 def wheel(directory: Path) -> Path:
     """Ours, as it would be published, but for its name: Spark takes no packages from files that it does not know the ending of."""
     build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(directory), ROOT]
-    subprocess.run(build, check=True, timeout=PATIENCE)
+    subprocess.run(build, check=True, timeout=TIMEOUT)
     (found,) = directory.glob("*.whl")
     return found.rename(found.with_suffix(".zip"))
 
@@ -89,7 +89,7 @@ class Standalone:
 
 
 def _wait_for(text: str, file: Path, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while text not in (said := file.read_text()):
         assert process.poll() is None, said[-2000:]
         assert time.monotonic() < deadline, f"{text!r} does not come:\n{said[-2000:]}"
@@ -127,4 +127,4 @@ def standalone(directory: Path, workers: int = 2) -> Iterator[Standalone]:
         for process in reversed(processes):
             process.terminate()
         for process in reversed(processes):
-            process.wait(PATIENCE)
+            process.wait(TIMEOUT)

@@ -20,7 +20,7 @@ from tests.spark.conftest import RunningCluster
 from tests.spark.test_batch import load, write
 
 RECORDS = 80_000
-PATIENCE = 60.0
+TIMEOUT = 60.0
 
 
 def test_the_sequencers_node_dies_in_the_middle_of_a_task(
@@ -34,7 +34,7 @@ def test_the_sequencers_node_dies_in_the_middle_of_a_task(
         for number, batch in enumerate(batches):
             if number == 0:
                 begun.touch()
-                deadline = time.monotonic() + PATIENCE
+                deadline = time.monotonic() + TIMEOUT
                 while not killed.exists():
                     assert time.monotonic() < deadline, "nobody was killed"
                     time.sleep(0.01)
@@ -52,7 +52,7 @@ def test_the_sequencers_node_dies_in_the_middle_of_a_task(
     node = cluster.do(node_of)
     with ThreadPoolExecutor() as pool:
         reading = pool.submit(slow.collect)
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT
         while not begun.exists():
             assert time.monotonic() < deadline, "the task did not begin"
             assert not reading.done(), reading.result()
@@ -97,7 +97,7 @@ def test_records_that_are_trimmed_while_plans_are_made_are_told_or_are_not_part_
                 outcomes.append("read")
                 found = [(row.lsn, row.batch_offset) for row in rows]
                 assert sorted(found) == positions[len(positions) - len(found) :]
-            assert time.monotonic() - started < PATIENCE
+            assert time.monotonic() - started < TIMEOUT
             if last:
                 break
         trimming.result()

@@ -25,7 +25,7 @@ from tests.stories.words import shard_said
 NETWORK = 200
 """Microseconds of every message."""
 SYNC = MILLISECOND
-PATIENCE = 120 * SECOND
+TIMEOUT = 120 * SECOND
 SEQUENCERS = 2
 
 
@@ -106,9 +106,9 @@ class StoryStage:
 
     def run_until(self, what: str, done: Callable[[], bool]) -> None:
         """Let time pass until something is so."""
-        end = self.now + PATIENCE
+        end = self.now + TIMEOUT
         while not done():
-            assert self.now < end, f"{what}: not within {PATIENCE // SECOND} s"
+            assert self.now < end, f"{what}: not within {TIMEOUT // SECOND} s"
             self.run(NETWORK // 2)
 
     def begin(self) -> None:
@@ -209,7 +209,7 @@ class StoryStage:
         self.say(client, f'appends "{text}"')
 
         def start(now: Micros) -> None:
-            client.session.append(LOG, text.encode(), SimPromise(append.done), PATIENCE)
+            client.session.append(LOG, text.encode(), SimPromise(append.done), TIMEOUT)
 
         client.event(start)
         return append

@@ -46,7 +46,7 @@ _READ_BYTES: Final = 4 << 20
 _READ_ENTRIES: Final = 1000
 _SOCKET_BUFFER: Final = 1 << 20
 _ANSWER: Final = 30.0
-_PATIENCE: Final = 3.0
+_STOP_TIMEOUT: Final = 3.0
 
 
 class _Client:
@@ -287,7 +287,7 @@ class RunningBookKeeper(RunningServers):
     async def stop(self) -> None:
         """As `RunningEngine.stop`."""
         await self._client.close()
-        await self._servers.stop(_PATIENCE)
+        await self._servers.stop(_STOP_TIMEOUT)
 
 
 class BookKeeper:

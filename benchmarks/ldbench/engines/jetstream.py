@@ -48,7 +48,7 @@ from server.dev.free_ports import LOOPBACK, free_ports
 WINDOWS: Final = (4000, 1000, 8000)
 """The first is the library's default. The server takes at most 10,000 for a stream."""
 _READY: Final = "ready"
-_PATIENCE: Final = 3.0
+_STOP_TIMEOUT: Final = 3.0
 _PROTOCOL_BYTES = 1 << 16
 
 
@@ -223,7 +223,7 @@ class RunningJetStream(RunningServers):
         """Whether a stream can be made: the servers have found one another and a leader."""
         try:
             # connecting goes on for ever while no server listens
-            async with asyncio.timeout(_PATIENCE):
+            async with asyncio.timeout(_STOP_TIMEOUT):
                 manager = await self._manager(timeout=1)
                 await manager.add_stream(self._stream(_READY))
                 await manager.delete_stream(_READY)

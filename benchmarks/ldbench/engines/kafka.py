@@ -54,7 +54,7 @@ _POLL: Final = 0.1
 _FETCHED: Final = 10_000
 _BUFFERED_BATCHES: Final = 32
 _RECONNECT: Final[dict[str, Any]] = {"reconnect.backoff.ms": 50, "reconnect.backoff.max.ms": 500, "log_level": 0}
-_PATIENCE: Final = 3.0
+_STOP_TIMEOUT: Final = 3.0
 """Seconds for an orderly stop. The last controllers of a cluster wait for a majority that has gone."""
 _ADMINISTRATION: Final = 30.0
 _NOT_KNOWN_YET: Final = frozenset(
@@ -346,7 +346,7 @@ class RunningKafka(RunningServers):
 
     async def stop(self) -> None:
         """As `RunningEngine.stop`."""
-        await self._servers.stop(_PATIENCE)
+        await self._servers.stop(_STOP_TIMEOUT)
 
 
 class Kafka:

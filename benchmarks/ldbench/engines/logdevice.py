@@ -286,7 +286,7 @@ class RunningLogDevice:
         if mode is Mode.SINGLE:
             return _SingleProducer(self, int(log), timeout)
         writer = self.client.buffered_writer(
-            give_up=f"{max(1, round(timeout * 1000))}ms", **dict[str, Any](setting.options)
+            timeout=f"{max(1, round(timeout * 1000))}ms", **dict[str, Any](setting.options)
         )
         kind = _BufferedProducer if mode is Mode.BUFFERED else _ListProducer
         return kind(writer, int(log))

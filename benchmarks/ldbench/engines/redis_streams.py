@@ -41,13 +41,13 @@ _FIELD: Final = b"r"
 _MASTER: Final = "ldbench"
 _SENTINELS: Final = 3
 _DOWN_AFTER_MS: Final = 1000
-_FAILOVER_PATIENCE: Final = 2.0
+_FAILOVER_TIMEOUT: Final = 2.0
 """Seconds that a client waits for a master that may be gone."""
 _AGAIN: Final = 0.05
 _BLOCK_MS: Final = 1000
 _SAID_MEANWHILE: Final = 65_536
 """Bytes that a replica may be behind and still have caught up: Sentinels talk all the time, and replicas say once a second how far they are."""
-_PATIENCE: Final = 3.0
+_STOP_TIMEOUT: Final = 3.0
 """Seconds for an orderly stop: a master waits up to 10 s for its replicas."""
 
 
@@ -66,13 +66,15 @@ _SETTINGS: Final = (_setting(1000, 10_000), _setting(200, 2000), _setting(5000, 
 class RedisProducer:
     """A connection of its own, with one pipeline under way."""
 
-    def __init__(self, client: Redis, stream: str, replicas: int, depth: int, timeout: float, patience: float) -> None:
+    def __init__(
+        self, client: Redis, stream: str, replicas: int, depth: int, timeout: float, answer_timeout: float
+    ) -> None:
         self._client = client
         self._stream = stream
         self._replicas = replicas
         self._depth = depth
         self._timeout = timeout
-        self._patience = patience
+        self._answer_timeout = answer_timeout
         self._waiting: asyncio.Queue[tuple[ListReceipt, Sequence[bytes]]] = asyncio.Queue()
         self._open: set[ListReceipt] = set()
         self._sender = asyncio.create_task(self._send())
@@ -91,7 +93,7 @@ class RedisProducer:
     async def close(self) -> None:
         """As `Producer.close`."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._patience):
+            async with asyncio.timeout(self._answer_timeout):
                 while self._open and not self._sender.done():
                     await asyncio.wait([receipt.done for receipt in self._open])
         self._sender.cancel()
@@ -116,10 +118,10 @@ class RedisProducer:
         for _, records in lists:
             for record in records:
                 pipeline.xadd(self._stream, {_FIELD: record})
-        pipeline.execute_command("WAIT", self._replicas, int(self._patience * 1000))
+        pipeline.execute_command("WAIT", self._replicas, int(self._answer_timeout * 1000))
         why = ""
         try:
-            async with asyncio.timeout(self._patience + 1):
+            async with asyncio.timeout(self._answer_timeout + 1):
                 results = await pipeline.execute(raise_on_error=False)
         except (RedisError, TimeoutError, OSError) as error:
             why = repr(error)
@@ -189,8 +191,8 @@ class RunningRedis(RunningServers):
         """A client of the master with connections of its own."""
         options: dict[str, Any] = {"protocol": 2, "retry": Retry(NoBackoff(), 0)}
         if self._sentinel is not None:
-            patience = 2 * _FAILOVER_PATIENCE
-            client: Redis = self._sentinel.master_for(_MASTER, socket_timeout=patience, **options)
+            answer_timeout = 2 * _FAILOVER_TIMEOUT
+            client: Redis = self._sentinel.master_for(_MASTER, socket_timeout=answer_timeout, **options)
             return client
         return Redis(host=LOOPBACK, port=self._ports["r0"], socket_timeout=None, **options)
 
@@ -230,8 +232,8 @@ class RunningRedis(RunningServers):
         """As `RunningEngine.producer`."""
         depth = setting.options["depth"]
         assert isinstance(depth, int)
-        patience = timeout if self._sentinel is None else min(timeout, _FAILOVER_PATIENCE)
-        return RedisProducer(self._client(), log, self._options.copies - 1, depth, timeout, patience)
+        answer_timeout = timeout if self._sentinel is None else min(timeout, _FAILOVER_TIMEOUT)
+        return RedisProducer(self._client(), log, self._options.copies - 1, depth, timeout, answer_timeout)
 
     async def consumer(self, log: str, start: StartAt) -> RedisConsumer:
         """As `RunningEngine.consumer`."""
@@ -269,7 +271,7 @@ class RunningRedis(RunningServers):
         if self._sentinel is not None:
             for sentinel in self._sentinel.sentinels:
                 await sentinel.aclose()
-        await self._servers.stop(_PATIENCE)
+        await self._servers.stop(_STOP_TIMEOUT)
 
 
 class RedisStreams:

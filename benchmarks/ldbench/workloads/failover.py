@@ -1,4 +1,4 @@
-"""A server is killed, paused or cut off under a steady load: how long appends stand still, and what the others notice."""
+"""A server is killed, paused or cut off under a steady load: how long appends stall, and what the others notice."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from benchmarks.ldbench.workload import Scale, SmallestOnly
 RATE: Final = 300
 """Appends a second: a small part of what any of the systems takes."""
 APPEND_TIMEOUT: Final = 15.0
-HEAL_SECONDS: Final = 60.0
+RECOVERY_SECONDS: Final = 60.0
 _CALM_SECONDS: Final = 2.0
 _UNDER_WAY: Final = 500_000_000
 """Nanoseconds."""
@@ -35,7 +35,7 @@ class ServerFault(Protocol):
         """Break it."""
 
     async def end(self, running: RunningEngine, victim: str) -> None:
-        """Mend it."""
+        """Undo it."""
 
 
 class Killed:
@@ -102,20 +102,20 @@ class Failover(SmallestOnly):
         stream = await bench.stream(log, Mode.SINGLE, timeout=APPEND_TIMEOUT)
         await stream.lone()
         before, after = LatencyHistogram(), LatencyHistogram()
-        standstills, ratios = [], []
+        stalls, ratios = [], []
         async with bench.timed():
             for number in range(repeats):
                 bench.say(f"fault {number + 1} of {repeats}")
                 calm, broken, silence = await self._one_fault(bench, log, stream, watch, seed=number)
-                standstills.append(silence / 1e6)
+                stalls.append(silence / 1e6)
                 if len(calm) and len(broken):
                     ratios.append(broken.percentile_ms(99) / calm.percentile_ms(99))
                 before.merge(calm)
                 after.merge(broken)
         bench.moved(stream.ledger.acknowledged)
         figures = bench.measurement.figures
-        figures["standstill_ms"] = statistics.median(standstills)
-        figures["standstill_max_ms"] = max(standstills)
+        figures["standstill_ms"] = statistics.median(stalls)
+        figures["standstill_max_ms"] = max(stalls)
         if ratios:
             figures["p99_over_control"] = statistics.median(ratios)
         figures["failed_appends"] = float(bench.acknowledgements.failed_records)
@@ -166,12 +166,12 @@ class Failover(SmallestOnly):
         """When an append succeeded; the moment. Many are tried side by side: one that is lost with a server would be waited for in vain."""
         acknowledged = stream.ledger.acknowledged
         try:
-            async with asyncio.timeout(HEAL_SECONDS):
+            async with asyncio.timeout(RECOVERY_SECONDS):
                 while stream.ledger.acknowledged == acknowledged:
                     stream.send(1)
                     await asyncio.sleep(_TRY_SECONDS)
         except TimeoutError:
-            raise EngineError(f"no append succeeded within {HEAL_SECONDS:.0f} s of a fault") from None
+            raise EngineError(f"no append succeeded within {RECOVERY_SECONDS:.0f} s of a fault") from None
         return time.monotonic_ns()
 
     async def _all_up(self, bench: WorkloadBench, log: str) -> None:
@@ -179,12 +179,12 @@ class Failover(SmallestOnly):
         bench.say("letting the servers settle")
         await asyncio.sleep(_CALM_SECONDS)
         try:
-            async with asyncio.timeout(HEAL_SECONDS):
+            async with asyncio.timeout(RECOVERY_SECONDS):
                 while not await _whole(bench.running, log):  # noqa: ASYNC110 - it is asked over the network
                     await asyncio.sleep(_TRY_SECONDS)
         except TimeoutError:
             raise EngineError(
-                f"a server that came back does not take part again {HEAL_SECONDS:.0f} s after a fault"
+                f"a server that came back does not take part again {RECOVERY_SECONDS:.0f} s after a fault"
             ) from None
 
 

@@ -80,7 +80,7 @@ class FaultInstance:
         self.cluster.fault_effects[self.kind] += count
 
     def later(self, action: Callable[[], None], *, most: int = 5 * SECOND) -> None:
-        """Mend something after a while, rather soon than late."""
+        """Undo something after a while, rather soon than late."""
         delay = int(most * self.rng.random() ** 2) + self.rng.choice([0, 10, 1000]) * MILLISECOND
         self.after(delay, action)
 

@@ -175,12 +175,12 @@ def slow_disk(it: FaultInstance) -> None:
     node.disk_settings.sync_max = it.rng.choice([50 * MILLISECOND, SECOND, 5 * SECOND])
     node.disk_settings.read_max = it.rng.choice([MILLISECOND, 50 * MILLISECOND, SECOND])
 
-    def mend() -> None:
+    def undo() -> None:
         hanging = node.disk_settings.hanging
         node.disk_settings.clear()
         node.disk_settings.hanging = hanging
 
-    it.later(mend)
+    it.later(undo)
 
 
 @fault("a disk hangs: nothing that it is asked ends")
@@ -188,10 +188,10 @@ def hanging_disk(it: FaultInstance) -> None:
     node = it.node()
     node.disk_settings.hanging = True
 
-    def mend() -> None:
+    def undo() -> None:
         node.disk_settings.hanging = False
 
-    it.later(mend, most=it.rng.choice([SECOND, 10 * SECOND, 120 * SECOND]))
+    it.later(undo, most=it.rng.choice([SECOND, 10 * SECOND, 120 * SECOND]))
 
 
 @fault("a disk does not keep up and refuses writes")
@@ -258,12 +258,12 @@ def read_error(it: FaultInstance) -> None:
         disk.unreadable.update(wanted)
         marked += [(shard, key) for key in wanted]
 
-    def mend() -> None:
+    def undo() -> None:
         for shard, key in marked:
             node.disks[shard].unreadable.discard(key)
         it.budget.give_back(lent)
 
-    it.later(mend, most=20 * SECOND)
+    it.later(undo, most=20 * SECOND)
 
 
 # The epoch store
@@ -274,10 +274,10 @@ def epoch_store_away(it: FaultInstance) -> None:
     weather = it.cluster.weather
     weather.refuse, weather.refuse_kind = it.rng.choice([0.5, 1.0]), it.kind
 
-    def mend() -> None:
+    def undo() -> None:
         weather.refuse = 0.0
 
-    it.later(mend)
+    it.later(undo)
 
 
 @fault("the epoch store is away for minutes", minutes=True)
@@ -285,10 +285,10 @@ def epoch_store_long_absence(it: FaultInstance) -> None:
     weather = it.cluster.weather
     weather.refuse, weather.refuse_kind = 1.0, it.kind
 
-    def mend() -> None:
+    def undo() -> None:
         weather.refuse = 0.0
 
-    it.after(it.rng.choice([60, 120, 300]) * SECOND, mend)
+    it.after(it.rng.choice([60, 120, 300]) * SECOND, undo)
 
 
 @fault("the epoch store does what it is asked, and its answers are lost")
@@ -296,21 +296,21 @@ def epoch_store_lost_answer(it: FaultInstance) -> None:
     weather = it.cluster.weather
     weather.lose_answer = it.rng.choice([0.3, 0.9])
 
-    def mend() -> None:
+    def undo() -> None:
         weather.lose_answer = 0.0
 
-    it.later(mend)
+    it.later(undo)
 
 
-@fault("sessions with the epoch store expire: requests are lost, or arrive when they were given up")
+@fault("sessions with the epoch store expire: requests are lost, or arrive after they timed out")
 def epoch_store_expiry(it: FaultInstance) -> None:
     weather = it.cluster.weather
     weather.expire = it.rng.choice([0.2, 0.6])
 
-    def mend() -> None:
+    def undo() -> None:
         weather.expire = 0.0
 
-    it.later(mend)
+    it.later(undo)
 
 
 @fault("the epoch store answers late, so that writes of several nodes cross")
@@ -318,7 +318,7 @@ def epoch_store_conflict(it: FaultInstance) -> None:
     cluster = it.cluster
     cluster.weather.delay_max = it.rng.choice([50 * MILLISECOND, 500 * MILLISECOND])
 
-    def mend() -> None:
+    def undo() -> None:
         cluster.weather.delay_max = 5 * MILLISECOND
 
     def touch(times: int) -> None:
@@ -329,7 +329,7 @@ def epoch_store_conflict(it: FaultInstance) -> None:
             it.after(it.rng.randrange(300 * MILLISECOND), lambda: touch(times - 1))
 
     touch(it.rng.choice([0, 5, 30]))
-    it.later(mend)
+    it.later(undo)
 
 
 @fault("reads from the epoch store come from a server that lags behind")
@@ -337,7 +337,7 @@ def epoch_store_stale(it: FaultInstance) -> None:
     weather = it.cluster.weather
     weather.stale = it.rng.choice([0.5, 1.0])
 
-    def mend() -> None:
+    def undo() -> None:
         weather.stale = 0.0
 
-    it.later(mend)
+    it.later(undo)

@@ -93,14 +93,14 @@ def block_for(it: FaultInstance, pairs: list[tuple[int, int]], span: int) -> Non
     for source, target in pairs:
         network.block(source, target, it.kind)
 
-    def mend() -> None:
+    def undo() -> None:
         for source, target in pairs:
             network.unblock(source, target, it.kind)
 
-    it.after(span, mend)
+    it.after(span, undo)
 
 
-@fault("a node that takes part in a recovery crashes, stands still or is cut off at one of its messages")
+@fault("a node that takes part in a recovery crashes, stalls or is cut off at one of its messages")
 def strike_in_recovery(it: FaultInstance) -> None:
     rng, cluster = it.rng, it.cluster
     kind, skipped = rng.choice(_PHASES), rng.choice([0, 0, 1, 5])
@@ -201,7 +201,7 @@ def partition_sequencer(it: FaultInstance) -> None:
     when_sent(it, lambda node, peer, message: is_append(message), strike)
 
 
-@fault("a sequencing node stands still, and goes on when another one has the log")
+@fault("a sequencing node stalls, and goes on when another one has the log")
 def stop_sequencer(it: FaultInstance) -> None:
     rng = it.rng
 

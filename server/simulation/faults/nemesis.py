@@ -1,4 +1,4 @@
-"""Breaks things, and mends them.
+"""Breaks things, and undoes it.
 
 Everything that goes wrong in a run is planned from one seed before the run begins: which kind of fault happens when. Each fault has an
 index and draws the rest from a generator of its own, so a run can be repeated without some of them, and the others stay as they are.
@@ -109,7 +109,7 @@ class Nemesis:
                 self._cluster.scheduler.post(planned.at, self._cause, planned)
 
     def stop(self) -> None:
-        """Cause no more, and mend everything."""
+        """Cause no more, and undo everything."""
         self._stopped = True
         self._cluster.calm()
         settings = self._cluster.network.settings

@@ -12,11 +12,11 @@ def _block(it: FaultInstance, pairs: list[tuple[int, int]]) -> None:
     for source, target in pairs:
         network.block(source, target, it.kind)
 
-    def mend() -> None:
+    def undo() -> None:
         for source, target in pairs:
             network.unblock(source, target, it.kind)
 
-    it.later(mend, most=it.rng.choice([2, 10, 40]) * SECOND)
+    it.later(undo, most=it.rng.choice([2, 10, 40]) * SECOND)
 
 
 def _both_ways(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -150,11 +150,11 @@ def _link(it: FaultInstance, made: LinkFault, *, both: bool = True, clients: boo
     for pair in pairs:
         network.add_link_fault(*pair, made)
 
-    def mend() -> None:
+    def undo() -> None:
         for pair in pairs:
             network.remove_link_fault(*pair, made)
 
-    it.later(mend, most=it.rng.choice([2, 10, 30]) * SECOND)
+    it.later(undo, most=it.rng.choice([2, 10, 30]) * SECOND)
 
 
 @fault("connections are reset in the middle of a frame")

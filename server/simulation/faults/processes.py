@@ -132,11 +132,11 @@ def wall_clock_years(it: FaultInstance) -> None:
     before = node.clock.skew
     _jump(it, node, 10 * _YEAR)
 
-    def mend() -> None:
+    def undo() -> None:
         node.clock.skew = before
 
     if it.rng.random() < 0.7:
-        it.later(mend)
+        it.later(undo)
 
 
 @fault("a wall clock jumps to and fro")

@@ -311,7 +311,7 @@ class Families:
         self.database.cancel_all_background(False)
 
     def close(self, *, flush: bool) -> None:
-        """Close the database. Its lock is given up when the last reference to a family goes.
+        """Close the database. Its lock is released when the last reference to a family goes.
 
         Args:
             flush: write memtables to files, so that the next opening has less to do, if that can be done.

@@ -82,7 +82,7 @@ class GroupFiller:
             put(keys.log_metadata_key(log, kind), value, metadata)
         for log, epoch, epoch_kind, value in batch.epoch_metadata:
             put(keys.epoch_metadata_key(log, epoch, epoch_kind), value, metadata)
-        if batch.settles_loss:
+        if batch.marks_loss:
             group.delete(keys.UNMARKED_KEY, metadata)
         if batch.metadata_whole_for is not None:
             put(keys.WHOLE_FOR_KEY, encode_whole_for(batch.metadata_whole_for), metadata)

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from logdevice_py.core.marks import hit
 
-_PATIENCE_SECONDS: Final = 10.0
+_TIMEOUT_SECONDS: Final = 10.0
 _AGAIN_SECONDS: Final = 1.0
 _LOOK_SECONDS: Final = 0.002
 
@@ -24,7 +24,7 @@ def flush_to_files(family: Any) -> bool:
     Raises:
         RocksDBError: the database is closed, the disk failed, or writes are stopped because files have to be merged first.
     """
-    end = time.monotonic() + _PATIENCE_SECONDS
+    end = time.monotonic() + _TIMEOUT_SECONDS
     while True:
         family.flush(wait=False)
         again = time.monotonic() + _AGAIN_SECONDS

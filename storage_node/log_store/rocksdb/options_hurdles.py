@@ -1,7 +1,7 @@
 """Keeps RocksDB from writing its OPTIONS file when a family is dropped.
 
 RocksDB writes the options of all families anew, and reads them back, whenever one is made or dropped: a quarter of a millisecond for each
-that there is, for which the interpreter stands still. There is no way to turn that off. The file is of no use here: options are given on
+that there is, for which the interpreter is blocked. There is no way to turn that off. The file is of no use here: options are given on
 opening. It is written last, when the drop is already in the manifest, and its name is known but for a number that RocksDB counts up. A link of
 that name that leads nowhere makes the writing fail at once. One is made, and its other names are hard links to it: to make and remove directories, or
 links of their own, takes more time than the drop.

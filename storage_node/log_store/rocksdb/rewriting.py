@@ -205,7 +205,7 @@ class PartitionRewriter:
                 if self.finished:
                     self._switch(group)
                 if store.commit(group) is not Status.OK:
-                    self._give_up(now)
+                    self._postpone(now)
                 elif self.finished and store.sync() is Status.OK:
                     self._switched()
             return more
@@ -213,7 +213,7 @@ class PartitionRewriter:
             # nothing was taken away: the partition stays as it is
             self.said.append(f"damaged files could not be replaced yet: {error}")
             if self.busy:
-                self._give_up(now)
+                self._postpone(now)
             return False
 
     def _next_due(self, now: Timestamp) -> int | None:
@@ -237,12 +237,12 @@ class PartitionRewriter:
         return iter(()) if rows is None else rows.spans()
 
     def _copy(self, group: Any, bytes_max: int, now: Timestamp) -> bool:
-        """Put the next piece into a group. False: the copying ended, see `finished`, or was given up."""
+        """Put the next piece into a group. False: the copying ended, see `finished`, or was postponed."""
         copying = self._copying
         assert copying is not None, "nothing is being copied"
         partition = copying.partition
         if partition not in self._families:
-            self._give_up(now)
+            self._postpone(now)
             return False
         restored = self._restored.get(partition) or _Restored()
         while copying.spans and bytes_max > 0:
@@ -262,10 +262,10 @@ class PartitionRewriter:
                 if not restored.covers(log, position, Lsn(beyond - 1)):
                     hit("log_store_rewriting_waits")
                     self.found.append((log, position, Lsn(beyond - 1)))
-                    self._give_up(now)
+                    self._postpone(now)
                     return False
                 if not self._copy_restored(group, copying, restored, log, position, Lsn(beyond - 1)):
-                    self._give_up(now)
+                    self._postpone(now)
                     return False
                 if beyond <= last:
                     copying.spans.append((log, beyond, last))
@@ -323,7 +323,7 @@ class PartitionRewriter:
         hit("log_store_damage_rewritten")
         self.said.append(f"partition {copying.partition} is whole again: {copying.count} copies in fresh files")
 
-    def _give_up(self, now: Timestamp) -> None:
+    def _postpone(self, now: Timestamp) -> None:
         """Leave the partition as it is, and try again later."""
         copying = self._copying
         assert copying is not None

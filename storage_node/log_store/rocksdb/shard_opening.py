@@ -92,12 +92,12 @@ class ShardOpening:
     report: Callable[[str], None]
     admit: Callable[[Judgement], None]
 
-    async def open(self, *, give_up_damaged: bool) -> tuple[RocksLogStore, Contents]:
+    async def open(self, *, replace_damaged: bool) -> tuple[RocksLogStore, Contents]:
         """As `ShardService.open` promises."""
         try:
             return await self._open()
         except DamagedStoreError as error:
-            if not give_up_damaged:
+            if not replace_damaged:
                 raise
             aside = await self._quarantine(QuarantineReason.DAMAGED)
             self.report(f"{error.detail}; the damaged store is quarantined in {aside}")

@@ -23,7 +23,7 @@ from logdevice_py.core.units import Timestamp
 from storage_node.log_store import keys
 from storage_node.log_store.contents import ContentsBuilder, encode_durable
 from storage_node.log_store.directory import Directory, DirectoryOrderError, Span
-from storage_node.log_store.directory_answers import answer_directory, last_to_give_up
+from storage_node.log_store.directory_answers import answer_directory, last_to_trim
 from storage_node.log_store.identity import CorruptMarkerError, PreviousEnd, ShardMarker
 from storage_node.log_store.interface import (
     Contents,
@@ -94,7 +94,7 @@ class RocksLogStore:
         self._durable: Timestamp | None = None
         self._space = SpaceGuard.of(settings)
         self._unmeasured = self._measure_after = 0
-        self.giving_up = False
+        self.trims_for_space = False
         self._unasked = 0
         """Bytes that may be written before RocksDB is asked again whether it delays writes."""
         self.check_space()
@@ -394,8 +394,8 @@ class RocksLogStore:
         """As in `DirectoryResult`. What is about to be dropped counts as free."""
         wanted = self._space.missing(self._settings.space_retention_percent)
         wanted -= self._upkeep.bytes_to_drop if wanted > 0 else 0
-        self.giving_up = wanted > 0
-        return last_to_give_up(self._partitions, self._families.size_of, wanted)
+        self.trims_for_space = wanted > 0
+        return last_to_trim(self._partitions, self._families.size_of, wanted)
 
     def locate(self, log: LogId, first: Lsn, last: Lsn) -> Span:
         """The lowest part of a range that lies in one partition; the whole range where nothing of it is stored."""
@@ -474,7 +474,7 @@ class RocksLogStore:
         """Set the gauges."""
         metrics.no_space = int(self._space.refusing)
         metrics.no_space_for_rebuilding = int(self._space.scarce)
-        metrics.giving_up_for_space = int(self.giving_up)
+        metrics.trimming_for_space = int(self.trims_for_space)
         metrics.partitions = len(self._partitions)
         metrics.partitions_to_drop = self._upkeep.to_drop
         metrics.directory_rows = self._directory.rows_count

@@ -87,6 +87,6 @@ async def test_a_server_that_never_takes_part_again_voids_the_measurement(monkey
     case = Case(workload="leader-paused", parameters={"repeats": 1, "watch": WATCH})
     measurement = Measurement(case=case, engine="memory", setting="only", round=1)
     bench = WorkloadBench(engine, FailingRunning(engine), engine.lone_setting(), measurement, say=lambda text: None)
-    monkeypatch.setattr("benchmarks.ldbench.workloads.failover.HEAL_SECONDS", 0.8)
+    monkeypatch.setattr("benchmarks.ldbench.workloads.failover.RECOVERY_SECONDS", 0.8)
     with pytest.raises(EngineError, match="does not take part again"):
         await all_workloads()["leader-paused"].run(bench)

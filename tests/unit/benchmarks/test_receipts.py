@@ -29,7 +29,7 @@ async def test_one_record_that_fails_fails_the_list_and_later_acknowledgements_c
 
 async def test_without_acknowledgement_it_fails_after_its_timeout_and_lets_go_of_what_waits() -> None:
     let_go: list[bool] = []
-    receipt = ListReceipt(1, timeout=0.001, give_up=lambda: let_go.append(receipt.done.done()))
+    receipt = ListReceipt(1, timeout=0.001, on_timeout=lambda: let_go.append(receipt.done.done()))
     with pytest.raises(AppendError, match=r"within 0\.001 s"):
         await receipt.done
     assert let_go == [True]

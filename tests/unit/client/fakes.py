@@ -13,7 +13,7 @@ from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.config.parse import load_cluster
 from logdevice_py.core.ids import InstanceId, LogId, NodeId, PeerId, ShardId
 from logdevice_py.core.lsn import Epoch, Lsn, compose_lsn
-from logdevice_py.core.machine import Send, TimerWheel
+from logdevice_py.core.machine import Send, TimerQueue
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import Micros, Timestamp
 from logdevice_py.protocol.framing import FrameReader, encode_frame
@@ -94,7 +94,7 @@ class Bench:
 
     def __init__(self, nodes: int = 3, *, settings: ClientSettings | None = None, connect: bool = True) -> None:
         self.now = Micros(1_000_000)
-        self.timers = TimerWheel()
+        self.timers = TimerQueue()
         self.session = ClientSession(cluster(nodes), self.timers, random.Random(1), settings=settings)
         self.sent: list[tuple[NodeId, Any]] = []
         self.inquiries: list[tuple[NodeId, GetSeqState]] = []

@@ -113,12 +113,12 @@ def test_a_compression_that_is_none_of_them_is_told_which_there_are(compression:
     assert "'zstd'" in text
 
 
-@pytest.mark.parametrize("options", [{"memory": 0}, {"memory": True}, {"give_up": 1.5}, {"memory": None}, {"speed": 1}])
+@pytest.mark.parametrize("options", [{"memory": 0}, {"memory": True}, {"timeout": 1.5}, {"memory": None}, {"speed": 1}])
 def test_writer_options_out_of_their_range_are_refused(options: dict[str, Any]) -> None:
     text = refused(writer_options, {}, options)
     assert next(iter(options)) in text
 
 
 def test_options_of_a_call_come_before_those_of_the_cluster_file() -> None:
-    chosen = writer_options({"compression": "lz4", "give_up_us": "1s"}, {"give_up": "2s", "memory": 5})
-    assert chosen == WriterSettings(compression="lz4", give_up_us=2_000_000, memory_bytes_max=5)
+    chosen = writer_options({"compression": "lz4", "timeout_us": "1s"}, {"timeout": "2s", "memory": 5})
+    assert chosen == WriterSettings(compression="lz4", timeout_us=2_000_000, memory_bytes_max=5)

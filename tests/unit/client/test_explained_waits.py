@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from client.trail import Trail, format_wait
+from client.request_history import RequestHistory, format_wait
 from logdevice_py.core.ids import NodeId, ShardId
 from logdevice_py.core.lsn import Epoch, compose_lsn
 from logdevice_py.core.status import Status
@@ -192,12 +192,12 @@ class TestTrims:
 
 
 def test_a_story_stays_short_however_often_things_go_wrong() -> None:
-    trail = Trail()
+    history = RequestHistory()
     for _ in range(1000):
-        trail.redirected(NodeId(1), NodeId(2))
-        trail.refused("N2", Status.SEQNOBUFS)
-        trail.unanswered("N3")
-    assert trail.explain("the next try", Epoch(3)) == (
+        history.redirected(NodeId(1), NodeId(2))
+        history.refused("N2", Status.SEQNOBUFS)
+        history.unanswered("N3")
+    assert history.explain("the next try", Epoch(3)) == (
         "the next try; the log is in epoch 3, as far as is known; redirected 1000 times, last by N1 to N2; no answer came from N3 (1000 times); "
         "SEQNOBUFS from N2 (1000 times): the sequencer's window or hold buffer is full"
     )

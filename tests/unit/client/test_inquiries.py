@@ -8,7 +8,7 @@ from typing import Any
 from client.inquiries import Inquiries
 from client.links import Links
 from logdevice_py.core.ids import LogId, NodeId, PeerId
-from logdevice_py.core.machine import TimerWheel
+from logdevice_py.core.machine import TimerQueue
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import MILLISECOND, SECOND, Micros
 from logdevice_py.protocol.messages import SeqStateFlags, SeqStateWait
@@ -77,7 +77,7 @@ def test_a_node_that_refuses_again_and_again_is_not_asked_each_time() -> None:
 def test_an_old_answer_is_not_told_of_a_later_request_and_one_of_another_node_not_at_all() -> None:
     links = Links()
     links.on_peer_up(PeerId(1))
-    requests = Requests(count(1), TimerWheel())
+    requests = Requests(count(1), TimerQueue())
     inquiries = Inquiries(links, requests)
     inquiries.ask(LogId(7), NodeId(2), Micros(0))
     assert links.take() == [], "nobody is dialled for it"
@@ -97,7 +97,7 @@ def test_an_old_answer_is_not_told_of_a_later_request_and_one_of_another_node_no
 def test_memory_is_bounded_however_many_logs_are_asked_about() -> None:
     links = Links()
     links.on_peer_up(PeerId(1))
-    requests = Requests(count(1), TimerWheel())
+    requests = Requests(count(1), TimerQueue())
     inquiries = Inquiries(links, requests)
     for log in range(1, 3000):
         inquiries.ask(LogId(log), NodeId(1), Micros(0))
@@ -112,7 +112,7 @@ def test_memory_is_bounded_however_many_logs_are_asked_about() -> None:
 def test_asked_again_a_node_may_answer_the_first_question() -> None:
     links = Links()
     links.on_peer_up(PeerId(1))
-    requests = Requests(count(1), TimerWheel())
+    requests = Requests(count(1), TimerQueue())
     inquiries = Inquiries(links, requests)
     for second in range(3):
         inquiries.ask(LogId(7), NodeId(1), Micros(second * SECOND))

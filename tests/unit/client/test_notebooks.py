@@ -192,7 +192,7 @@ def test_completion_offers_public_names_only() -> None:
                 "log_ids",
                 "merged_reader",
                 "name",
-                "reach",
+                "connectivity",
                 "reader",
                 "sequencer",
                 "settings",

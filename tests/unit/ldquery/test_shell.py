@@ -11,7 +11,7 @@ from prompt_toolkit.document import Document
 
 from client.node_tables import NodeFailure
 from ldquery.completion import SqlCompleter, SqlHighlighter
-from ldquery.interpreter import CommandError, Interpreter, Presentation
+from ldquery.interpreter import Interpreter, Presentation, ShellError
 from ldquery.session import QueryResult
 from ldquery.shell import QueryShell
 from ldquery.statements import Piece, is_complete, pieces
@@ -225,7 +225,7 @@ def test_statements_of_a_pipe_run_in_order_until_one_fails(capsys: pytest.Captur
     assert piped(session, "csv").run("SELECT 1;\nSELECT 2") == 4, "a node did not answer"
     assert session.asked == ["SELECT 1", "SELECT 2"]
     assert capsys.readouterr().out == f"lsn\n{int(compose_lsn(3, 17))}\n" * 2
-    with pytest.raises(CommandError, match=r"line 2: \.nope: no such command"):
+    with pytest.raises(ShellError, match=r"line 2: \.nope: no such command"):
         piped(session).run("SELECT 3;\n.nope\nSELECT 4;")
     assert session.asked[2:] == ["SELECT 3"]
     with pytest.raises(LogDeviceError, match="INVALID_PARAM: statement of line 3: what is it"):

@@ -26,7 +26,7 @@ from logdevice_py.config.replication import ReplicationProperty
 from logdevice_py.core.entry import Constituent, EntryHeader, body_of, parse_constituents, parse_header
 from logdevice_py.core.ids import Generation, InstanceId, LogId, NodeId, PeerId, ShardId, is_metadata_log, shard_id
 from logdevice_py.core.lsn import EPOCH_INVALID, LSN_MAX, Epoch, Lsn
-from logdevice_py.core.machine import Outbox, Send, TimerWheel
+from logdevice_py.core.machine import Outbox, Send, TimerQueue
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros, Timestamp
 from logdevice_py.metadata.epoch_metadata import EpochMetaData
@@ -229,7 +229,7 @@ class World:
         self.config = config or make_config()
         self.cluster = FakeCluster(len(self.config.nodes))
         self.store = FakeEpochStore()
-        self.outbox, self.timers = Outbox(), TimerWheel()
+        self.outbox, self.timers = Outbox(), TimerQueue()
         self.now = Micros(1_000_000)
         self.wall = 1_700_000_000_000_000
         self.node = LoneSequencerNode(

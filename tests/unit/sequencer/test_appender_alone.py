@@ -45,7 +45,7 @@ class MadeUpEpoch:
         self.replicated = 0
         self.sealed: list[tuple[int, int]] = []
         self.lost: list[ShardId] = []
-        self.given_up = 0
+        self.aborted = 0
 
     def pick_copyset(self, size: int, tried: tuple[ShardId, ...] | None, now: Micros) -> tuple[ShardId, ...] | None:
         self.tried.append((size, tried))
@@ -61,9 +61,9 @@ class MadeUpEpoch:
     def on_shard_lost(self, shard: ShardId) -> None:
         self.lost.append(shard)
 
-    def on_given_up(self, appender: Appender, now: Micros) -> None:
+    def on_aborted(self, appender: Appender, now: Micros) -> None:
         assert appender.state in (AppenderState.PREEMPTED, AppenderState.ABORTED)
-        self.given_up += 1
+        self.aborted += 1
 
 
 class Bench:
@@ -349,9 +349,9 @@ class TestEnds:
         bench.answer(B, Status.NOSPC)
         assert (bench.state, bench.epoch.sealed) == (AppenderState.STORING, [(2, SEALED_BY)])
         bench.answer(C, Status.NOSPC)
-        assert (bench.state, bench.epoch.given_up) == (AppenderState.PREEMPTED, 1)
+        assert (bench.state, bench.epoch.aborted) == (AppenderState.PREEMPTED, 1)
         assert (bench.appender.preempted_by, bench.appender.deadline, bench.appender.image) == (SEALED_BY, 0, b"")
-        assert bench.context.metrics.entries_given_up == 1
+        assert bench.context.metrics.entries_aborted == 1
         assert bench.appender.wave == 1
 
     @pytest.mark.parametrize("order", [(Status.OK, Status.PREEMPTED), (Status.PREEMPTED, Status.OK)])
@@ -359,7 +359,7 @@ class TestEnds:
         bench = Bench()
         for shard, status in zip(FIRST[:2], order, strict=True):
             bench.answer(shard, status)
-        assert (bench.state, bench.epoch.given_up) == (AppenderState.PREEMPTED, 1)
+        assert (bench.state, bench.epoch.aborted) == (AppenderState.PREEMPTED, 1)
         assert not bench.appender.not_replicated
 
     def test_with_a_seal_the_rest_is_waited_for_no_longer_than_a_wave(self) -> None:
@@ -387,7 +387,7 @@ class TestEnds:
         bench = Bench(None)
         bench.time_out()
         bench.answer(A, Status.PREEMPTED, wave=1)
-        assert (bench.state, bench.epoch.given_up) == (AppenderState.PREEMPTED, 1)
+        assert (bench.state, bench.epoch.aborted) == (AppenderState.PREEMPTED, 1)
 
     @pytest.mark.parametrize("late", [False, True])
     def test_while_the_epoch_drains_a_soft_seal_is_no_end(self, late: bool) -> None:
@@ -413,7 +413,7 @@ class TestEnds:
         bench = Bench()
         bench.appender.abort(bench.now)
         bench.appender.abort(bench.now)
-        assert (bench.state, bench.epoch.given_up) == (AppenderState.ABORTED, 1)
+        assert (bench.state, bench.epoch.aborted) == (AppenderState.ABORTED, 1)
         bench.appender.on_timeout(bench.now)
         bench.appender.on_peer_down(NodeId(A >> 8), bench.now)
         bench.appender.on_shard_slow(A)
@@ -425,7 +425,7 @@ class TestEnds:
         bench.answer(A)
         assert (bench.state, bench.appender.stored) == (AppenderState.ABORTED, True)
         bench.answer(B, Status.PREEMPTED)
-        assert (bench.epoch.sealed, bench.epoch.given_up) == ([], 1)
+        assert (bench.epoch.sealed, bench.epoch.aborted) == ([], 1)
 
     def test_a_member_that_lost_its_data_is_told_to_the_epoch(self) -> None:
         bench = Bench(SECOND)

@@ -41,13 +41,13 @@ def world(stored: EpochMetaData | None = None, *, clean: int = 0, config: Cluste
     made.node.on_cluster_state(made.now)
     made.run(2 * SECOND)
     assert LOG not in made.node.sequencers
-    assert made.node.idle_logs.settled
+    assert made.node.idle_logs.departures_handled
     return made
 
 
 def leave(made: World, config: ClusterConfig | None = None) -> None:
     made.node.on_config(config or without_node(), made.now)
-    assert not made.node.idle_logs.settled
+    assert not made.node.idle_logs.departures_handled
     made.run(2 * SECOND)
 
 
@@ -58,20 +58,20 @@ def test_it_takes_another_epoch_that_recovers_the_last_one() -> None:
     sequencer = made.node.sequencers[LOG]
     assert (sequencer.epoch, made.recoveries.started[LOG][0]) == (2, 2)
     assert shard_id(GONE) not in made.store.metadata[LOG].current.shards
-    assert not made.node.idle_logs.settled
+    assert not made.node.idle_logs.departures_handled
     assert made.node.idle_logs.waiting() == [LOG]
     assert made.node.collect_metrics().logs_leaving_departed_shards == 1
     made.recoveries.finish(LOG, made.now)
     made.run(SECOND)
-    assert made.node.idle_logs.settled
-    assert made.node.collect_metrics().departures_settled
+    assert made.node.idle_logs.departures_handled
+    assert made.node.collect_metrics().departures_handled
 
 
 def test_logs_that_were_never_used_and_those_without_departed_shards_stay_as_they_are() -> None:
     made = world(metadata(interval(1, nodes=4), epoch=2))
     leave(made)
     assert not made.node.sequencers
-    assert made.node.idle_logs.settled
+    assert made.node.idle_logs.departures_handled
 
 
 def test_those_that_another_node_is_to_sequence_are_not_asked_for() -> None:
@@ -132,7 +132,7 @@ def test_an_epoch_store_that_does_not_answer_is_asked_again() -> None:
     leave(made)
     made.run(2 * SECOND)
     assert made.node.sequencers[LOG].epoch == 2
-    assert made.node.idle_logs.settled
+    assert made.node.idle_logs.departures_handled
 
 
 def test_a_change_during_a_pass_begins_another_one() -> None:
@@ -144,7 +144,7 @@ def test_a_change_during_a_pass_begins_another_one() -> None:
     made.store.silent = False
     made.run(30 * SECOND)
     assert made.node.sequencers[LOG].epoch == 2
-    assert made.node.idle_logs.settled
+    assert made.node.idle_logs.departures_handled
 
 
 def test_a_node_with_an_older_cluster_file_than_the_nodeset_judges_nothing() -> None:

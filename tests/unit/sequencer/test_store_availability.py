@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from logdevice_py.core.ids import NodeId, PeerId, ShardId, node_peer, shard_id
-from logdevice_py.core.machine import Outbox, Send, TimerWheel
+from logdevice_py.core.machine import Outbox, Send, TimerQueue
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros
 from logdevice_py.membership.cluster_view import ClusterView
@@ -42,7 +42,7 @@ class Bench:
     """A StoreAvailability, and what it sends."""
 
     def __init__(self) -> None:
-        self.outbox, self.timers, self.metrics = Outbox(), TimerWheel(), SequencerMetrics()
+        self.outbox, self.timers, self.metrics = Outbox(), TimerQueue(), SequencerMetrics()
         self.cluster = FakeCluster(4)
         view: ClusterView = self.cluster
         self.requests = Requests(itertools.count(1), self.timers)

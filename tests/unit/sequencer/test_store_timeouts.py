@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from logdevice_py.core.ids import ShardId
-from logdevice_py.core.machine import TimerWheel
+from logdevice_py.core.machine import TimerQueue
 from logdevice_py.core.units import Micros
 from sequencer.settings import SequencerSettings
 from sequencer.store_timeouts import StoreTimeouts
@@ -14,7 +14,7 @@ SHARD = ShardId(0)
 
 
 def timeout_behind(*latencies: int, medians: int = 1000) -> int:
-    timers = TimerWheel()
+    timers = TimerQueue()
     settings = SequencerSettings(store_timeout_factor=1, store_timeout_min_us=1, store_timeout_medians=medians)
     timeouts = StoreTimeouts(settings, timers)
     for latency in latencies:
@@ -45,7 +45,7 @@ def test_a_few_slow_stores_do_not_make_all_wait_for_a_shard_that_is_gone() -> No
 
 
 def test_the_slowest_shard_of_a_copyset_sets_the_timeout() -> None:
-    timers = TimerWheel()
+    timers = TimerQueue()
     timeouts = StoreTimeouts(SequencerSettings(), timers)
     timeouts.note(SHARD, 1_000, Micros(0))
     timeouts.note(ShardId(1), 100_000, Micros(0))

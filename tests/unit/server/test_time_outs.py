@@ -141,7 +141,7 @@ def a_full_disk_under_a_buffered_writer() -> tuple[LogDeviceError, list[str]]:
         disk.free = 0
     session = cluster.client.session
     finder: Any = None  # nothing comes into doubt
-    writer = session.writer(WriterSettings(give_up_us=TIME), finder)
+    writer = session.writer(WriterSettings(timeout_us=TIME), finder)
     error = outcome(cluster, lambda promise, now: writer.append(LOG, b"x", promise, now))
     return error, ["APPEND waits for NO_SPACE of N2:S0"]
 

@@ -18,7 +18,7 @@ from logdevice_py.config.replication import ReplicationProperty
 from logdevice_py.core.entry import Constituent, EntryFlags, EntryHeader, encode_body, encode_entry, parse_header
 from logdevice_py.core.ids import Generation, InstanceId, LogId, NodeId, PeerId, ShardId, shard_id
 from logdevice_py.core.lsn import Epoch, Esn, Lsn, compose_lsn
-from logdevice_py.core.machine import Outbox, Send, TimerWheel
+from logdevice_py.core.machine import Outbox, Send, TimerQueue
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import MILLISECOND, Micros, Timestamp
 from logdevice_py.membership.cluster_view import ClusterView
@@ -133,7 +133,7 @@ class LoneStorageNode(StorageNode):
         config: ClusterConfig,
         settings: StorageSettings,
         outbox: Outbox,
-        timers: TimerWheel,
+        timers: TimerQueue,
         view: ClusterView,
         contents: Sequence[Contents],
         **more: Any,
@@ -189,7 +189,7 @@ class ShardDriver:
         self.store = MemoryLogStore(self.disk, self.store_settings)
         now = Timestamp(self.now) if self.wall is None else self.wall()
         self.store.adopt(ShardMarker(b"u" * 16, ME, self.generation), boot=self.disk.boot, now=now)
-        self.outbox, self.timers = Outbox(), TimerWheel()
+        self.outbox, self.timers = Outbox(), TimerQueue()
         self.held: deque[tuple[Any, Any]] = deque()
         self.sent.clear()
         self.node = LoneStorageNode(

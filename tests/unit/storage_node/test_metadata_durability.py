@@ -103,7 +103,7 @@ def test_dirty_ranges_are_the_first_that_is_written_after_a_power_cut_and_end_la
     driver.hold = True
     driver.power_cut()
     first, _ = driver.held[0]
-    assert first.batch.settles_loss
+    assert first.batch.marks_loss
     assert written(driver)[0] == ({LogMetadataKind.DIRTY, LogMetadataKind.SOFT_SEAL}, True)
 
     driver = cut_off()

@@ -10,7 +10,7 @@ import pytest
 from logdevice_py.config.cluster import MetadataLogConfig
 from logdevice_py.core.ids import Generation, NodeId, metadata_log_of, shard_id
 from logdevice_py.core.lsn import Epoch
-from logdevice_py.core.machine import Outbox, Send, TimerWheel
+from logdevice_py.core.machine import Outbox, Send, TimerQueue
 from logdevice_py.core.status import CorruptEntryError, Status
 from logdevice_py.core.units import Micros, Timestamp
 from logdevice_py.protocol.messages import Digest, Started, Stored, Trim, Trimmed
@@ -50,7 +50,7 @@ def two_shards() -> tuple[LoneStorageNode, Outbox]:
         contents.append(memory.load())
     outbox = Outbox()
     node = LoneStorageNode(
-        NodeId(0), make_config(), StorageSettings(), outbox, TimerWheel(), EverybodyIsAlive(), contents
+        NodeId(0), make_config(), StorageSettings(), outbox, TimerQueue(), EverybodyIsAlive(), contents
     )
     return node, outbox
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from client.cli.line_writer import LineWriter, WriteAccount
-from client.reach import Reach
+from client.connectivity import Connectivity
 from client.receipt import ReceiptRun, Receipts
 from logdevice_py.core.lsn import LSN
 from logdevice_py.core.status import LogDeviceError, Status
@@ -66,8 +66,8 @@ class FakeClient:
     def __init__(self) -> None:
         self.config = cluster()
 
-    def reach(self) -> Reach:
-        return Reach("c.toml", tuple(self.config.nodes), (), {})
+    def connectivity(self) -> Connectivity:
+        return Connectivity("c.toml", tuple(self.config.nodes), (), {})
 
 
 class WritingBench:

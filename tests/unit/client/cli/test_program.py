@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from client.cli.program import Attendant, OutputError, exit_status, parse_timeout, put, run_program, say
-from client.reach import Reach
+from client.connectivity import Connectivity
 from logdevice_py.core.ids import LogId, NodeId
 from logdevice_py.core.status import LogDeviceError, Status
 from tests.unit.client.fakes import LOG, cluster
@@ -42,9 +42,11 @@ class WaitingBench:
         self.attendant.waits_for = lambda: "records"
         self.attendant.look()
 
-    def reach(self) -> Reach:
+    def connectivity(self) -> Connectivity:
         nodes = tuple(self.config.nodes)
-        return Reach("c.toml", nodes, self.connected, {} if self.connected else dict.fromkeys(nodes, self.trouble))
+        return Connectivity(
+            "c.toml", nodes, self.connected, {} if self.connected else dict.fromkeys(nodes, self.trouble)
+        )
 
     def pass_time(self, seconds: float) -> list[str]:
         """What it said meanwhile."""
@@ -94,7 +96,7 @@ def test_it_gives_up_when_nothing_moves_for_the_timeout() -> None:
     waiting.pass_time(4)
     waiting.done += 1
     waiting.pass_time(4.5)
-    with pytest.raises(LogDeviceError, match="gave up after 5s of waiting for the cluster") as caught:
+    with pytest.raises(LogDeviceError, match="timed out after 5s of waiting for the cluster") as caught:
         waiting.pass_time(1)
     assert exit_status(caught.value) == 4
 

@@ -11,12 +11,12 @@ import pytest
 
 from client.links import Links
 from client.look_up.find_request import FindRequest, FindTarget, FoundPlace
-from client.look_up.survey import LogParts, SurveyGround
+from client.look_up.survey import LogParts, SurveyContext
 from client.settings import ClientSettings
 from logdevice_py.config.replication import ReplicationProperty
 from logdevice_py.core.ids import Generation, LogId, NodeId, PeerId, ShardId, shard_id
 from logdevice_py.core.lsn import Epoch, Lsn, compose_lsn
-from logdevice_py.core.machine import Send, TimerWheel
+from logdevice_py.core.machine import Send, TimerQueue
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros, Timestamp
 from logdevice_py.metadata.epoch_metadata import EpochInterval
@@ -73,7 +73,7 @@ class Asking:
 
     def __init__(self, intervals: list[EpochInterval], last: Lsn, *, nodes: int = 5) -> None:
         self.shards = {shard: FakeShard(shard) for shard in SHARDS}
-        self.timers = TimerWheel()
+        self.timers = TimerQueue()
         self.links = Links()
         self.now = Micros(0)
         self.last = last
@@ -85,9 +85,9 @@ class Asking:
 
     def find(self, when: int, *, approximate: bool = False, timeout: int = 5 * SECOND) -> Any:
         requests = Requests(itertools.count(1), self.timers)
-        ground = SurveyGround(self.links, self.timers, random.Random(1), requests, ClientSettings())
+        context = SurveyContext(self.links, self.timers, random.Random(1), requests, ClientSettings())
         target = FindTarget(Timestamp(when), approximate=approximate)
-        request = FindRequest(ground, LogId(LOG), self.parts, target, self.last, self.now + timeout, self._done)
+        request = FindRequest(context, LogId(LOG), self.parts, target, self.last, self.now + timeout, self._done)
         request.start(self.now)
         end = self.now + 2 * timeout
         while self.outcome is None and self.now < end:

@@ -24,7 +24,7 @@ from logdevice_py.core.entry import (
 )
 from logdevice_py.core.ids import Generation, LogId, NodeId, ShardId, shard_id
 from logdevice_py.core.lsn import EPOCH_MAX, LSN_OLDEST, Epoch, Esn, Lsn, compose_lsn
-from logdevice_py.core.machine import Outbox, Send, TimerWheel
+from logdevice_py.core.machine import Outbox, Send, TimerQueue
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros, Timestamp
 from logdevice_py.metadata.epoch_metadata import EpochInterval
@@ -109,7 +109,7 @@ class Harness:
     ) -> None:
         self.now = Micros(0)
         self.out = Outbox()
-        self.timers = TimerWheel()
+        self.timers = TimerQueue()
         self.metrics = ReadMetrics()
         self.history_requests = 0
         self.wakes = 0

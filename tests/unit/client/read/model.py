@@ -14,7 +14,7 @@ from client.read.read_stream import ReadStream
 from client.read.settings import ReadSettings
 from logdevice_py.core.ids import PeerId
 from logdevice_py.core.lsn import EPOCH_MAX, ESN_MAX, Lsn, epoch_of, esn_of
-from logdevice_py.core.machine import Outbox, TimerWheel
+from logdevice_py.core.machine import Outbox, TimerQueue
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros
 from logdevice_py.metadata.epoch_metadata import EpochInterval
@@ -200,7 +200,7 @@ class World:
         self.wiped: set[int] = set()
         self.gone: set[int] = set()
         self.out = Outbox()
-        self.timers = TimerWheel()
+        self.timers = TimerQueue()
         self.metrics = ReadMetrics()
         self.first = rng.choice([1, lsn(1, 1), self.truth.order[rng.randrange(len(self.truth.order))]])
         behind = sorted(self.truth.bridges)

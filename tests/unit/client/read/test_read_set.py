@@ -11,7 +11,7 @@ from client.read.read_set import ReadPosition, ReadRequest, ReadSet
 from client.read.sender_state import SenderStatus
 from client.read.settings import ReadSettings
 from logdevice_py.core.lsn import Lsn
-from logdevice_py.core.machine import Outbox, Send, TimerWheel
+from logdevice_py.core.machine import Outbox, Send, TimerQueue
 from logdevice_py.core.units import Micros
 from logdevice_py.protocol.messages import Start, Stop
 from tests.unit.client.read.fakes import LOG, make_config, make_interval, shard
@@ -24,7 +24,7 @@ class Reading:
     """A set of three shards that were asked to send."""
 
     def __init__(self, nodes: int = 3) -> None:
-        self.outbox, self.timers = Outbox(), TimerWheel()
+        self.outbox, self.timers = Outbox(), TimerQueue()
         position = ReadPosition(Lsn(1), Lsn(1000))
         position.limit = Lsn(1000)
         request = ReadRequest(log=LOG, stream=1, first=Lsn(1), until=Lsn(1000))

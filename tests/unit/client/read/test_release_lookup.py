@@ -4,7 +4,7 @@ from client.read.release_lookup import ReleaseLookup
 from client.read.settings import ReadSettings
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.lsn import Lsn, compose_lsn
-from logdevice_py.core.machine import TimerWheel
+from logdevice_py.core.machine import TimerQueue
 from logdevice_py.core.units import SECOND, Micros
 
 
@@ -21,19 +21,19 @@ class Bench:
     """Streams that are looked at under virtual time, and what was asked when."""
 
     def __init__(self) -> None:
-        self.wheel = TimerWheel()
+        self.timers = TimerQueue()
         self.streams: dict[int, Stream] = {}
         self.asked: list[int] = []
         self.now = Micros(0)
         self.lookup = ReleaseLookup(
-            self.streams, lambda log, now: self.asked.append(now // SECOND), self.wheel, ReadSettings()
+            self.streams, lambda log, now: self.asked.append(now // SECOND), self.timers, ReadSettings()
         )
 
     def pass_seconds(self, seconds: int) -> None:
         for _ in range(seconds):
             self.lookup.on_turn_end(self.now)
             self.now = Micros(self.now + SECOND)
-            self.wheel.advance(self.now)
+            self.timers.advance(self.now)
 
 
 def test_a_stream_that_stands_still_asks_and_then_less_and_less_often() -> None:
@@ -68,7 +68,7 @@ def test_nothing_is_looked_at_without_streams() -> None:
     bench.pass_seconds(3)
     del bench.streams[1]
     bench.pass_seconds(5)
-    assert bench.wheel.next_deadline() is None
+    assert bench.timers.next_deadline() is None
 
 
 def test_many_streams_of_a_log_ask_once() -> None:

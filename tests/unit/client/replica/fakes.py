@@ -18,7 +18,7 @@ from client.session import ClientSession
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.lsn import LSN
-from logdevice_py.core.machine import TimerWheel
+from logdevice_py.core.machine import TimerQueue
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import SECOND, Micros, Timestamp
 from tests.unit.client.replica.registers import REGISTERS, Registers, set_command
@@ -165,7 +165,7 @@ class MemoryLogs:
 
     def replica(self, config: ClusterConfig = CONFIG, snapshot_every: int = 0) -> CommandReplica[Registers]:
         """A further one, which begins to read."""
-        session = MemorySession(config, TimerWheel(), random.Random(len(self.replicas)), links=Links())
+        session = MemorySession(config, TimerQueue(), random.Random(len(self.replicas)), links=Links())
         session.logs = self
         made = CommandReplica(session, REGISTERS, COMMANDS, SNAPSHOTS, lambda now: None, snapshot_every=snapshot_every)
         self.replicas.append(made)

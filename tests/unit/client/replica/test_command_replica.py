@@ -148,7 +148,7 @@ class TestRequests:
     def test_a_base_that_lies_ahead_is_none(self, logs: MemoryLogs) -> None:
         logs.commands.append(record(1, set_command("a", "1"), version(1)))
         replica = logs.replica()
-        assert (replica.state.value.counts, replica.metrics.records_foreign) == ({}, 1)
+        assert (replica.state.value.counts, replica.metrics.records_of_other_kinds) == ({}, 1)
 
     def test_a_proposal_that_comes_too_late_is_made_anew(self, logs: MemoryLogs) -> None:
         one, other = logs.replica(), logs.replica()
@@ -406,7 +406,7 @@ def test_what_is_no_command_is_skipped_by_all_and_counted(logs: MemoryLogs, payl
     logs.commands.append(payload)
     logs.set(early, "a", "1")
     late = logs.replica()
-    assert early.metrics.records_foreign == late.metrics.records_foreign == 1
+    assert early.metrics.records_of_other_kinds == late.metrics.records_of_other_kinds == 1
     assert equal(early, late)
 
 

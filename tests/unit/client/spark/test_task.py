@@ -83,7 +83,7 @@ def test_gaps_that_nobody_misses_are_rows_only_when_asked_for(readers: list[List
     ("lo", "text"),
     [
         (7, "e0n8 to e0n9 is lost: no copy is left"),
-        (1, "e0n4 to e0n6 was trimmed: given up on purpose, but part of what was to be read. Set onGap"),
+        (1, "e0n4 to e0n6 was trimmed: deleted on purpose, but part of what was to be read. Set onGap"),
     ],
 )
 def test_loss_and_trimming_are_errors_that_differ_and_name_log_and_range(

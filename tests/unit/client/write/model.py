@@ -22,7 +22,7 @@ from client.write.frame import FramePosition
 from logdevice_py.core.batch import decode_batch
 from logdevice_py.core.ids import LogId, NodeId, PeerId, ShardId, WriterId
 from logdevice_py.core.lsn import Epoch, Lsn, compose_lsn, epoch_of, esn_of
-from logdevice_py.core.machine import Send, TimerWheel
+from logdevice_py.core.machine import Send, TimerQueue
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros, Timestamp
 from logdevice_py.protocol.constituents import ContentMark, content_mark
@@ -65,10 +65,10 @@ class ModelEpoch:
 class Model:
     """The cluster, the network and one client with one BufferedWriter."""
 
-    def __init__(self, seed: int, *, nodes: int = 3, give_up_us: int = 0) -> None:
+    def __init__(self, seed: int, *, nodes: int = 3, timeout_us: int = 0) -> None:
         self.rng = random.Random(seed)
         self.now = Micros(1_000_000)
-        self.timers = TimerWheel()
+        self.timers = TimerQueue()
         settings = ClientSettings(unanswered_us=300_000, attempt_us=400_000, refusal_us=300_000)
         self.session = ClientSession(cluster(nodes), self.timers, self.rng, settings=settings)
         options = WriterSettings(
@@ -76,7 +76,7 @@ class Model:
             size_trigger_bytes=self.rng.choice([1, 40, 200]),
             frames_in_flight_max=self.rng.choice([1, 3, 64]),
             compression=self.rng.choice(["none", "lz4"]),
-            give_up_us=give_up_us,
+            timeout_us=timeout_us,
             silence_us=1_000_000,
         )
         self.writer = self.session.writer(options, self)

@@ -6,9 +6,9 @@ import pytest
 
 from client.metrics import WriterMetrics
 from client.settings import WriterSettings
+from client.write.context import RECORD_OVERHEAD, StreamOwner
 from client.write.frame import FrameFate, FramePosition, StreamFrame
 from client.write.frame_queue import FrameQueue
-from client.write.ground import RECORD_OVERHEAD, StreamOwner
 from logdevice_py.core.lsn import Lsn
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import Micros, Timestamp
@@ -43,7 +43,7 @@ class Queue:
         for sequence in sequences:
             frame = next(frame for frame in self.queue if frame.sequence == sequence)
             if frame.fate is FrameFate.SENT:
-                self.queue.landed(frame, FrameFate.DOUBT)
+                self.queue.landed(frame, FrameFate.UNKNOWN)
             self.queue.acknowledged(frame, POSITION)
         self.queue.check()
 
@@ -89,8 +89,8 @@ def test_what_is_in_doubt_is_told_from_what_is_queued() -> None:
     q = Queue(3)
     q.send(2)
     q.queue.landed(q.made[1], FrameFate.QUEUED)
-    q.queue.landed(q.made[0], FrameFate.DOUBT)
-    assert q.queue.in_doubt() == [q.made[0]]
+    q.queue.landed(q.made[0], FrameFate.UNKNOWN)
+    assert q.queue.of_unknown_outcome() == [q.made[0]]
     assert (q.queue.oldest_in_flight(), q.queue.in_flight, q.queue.in_flight_bytes) == (None, 0, 0)
 
 
@@ -98,7 +98,7 @@ def test_what_was_given_up_is_dropped_and_the_numbers_close_up() -> None:
     q = Queue(5)
     q.send(2)
     for at in (0, 2, 3):
-        q.made[at].given_up = True
+        q.made[at].failed = True
     q.queue.drop_queued()
     assert [frame is made for frame, made in zip(q.queue, (q.made[0], q.made[1], q.made[4]), strict=True)] == [True] * 3
     assert q.numbers == [1, 2, 3]
@@ -112,7 +112,7 @@ def test_once_all_is_certain_numbers_go_on_behind_what_is_stored() -> None:
     q.acknowledge(1)
     q.queue.landed(q.made[1], FrameFate.QUEUED)
     q.queue.landed(q.made[2], FrameFate.QUEUED)
-    q.made[1].given_up = True
+    q.made[1].failed = True
     q.queue.settle()
     assert (q.completed, q.numbers) == ([1], [2, 3])
     assert list(q.queue) == [q.made[2], q.made[3]]
@@ -131,7 +131,7 @@ def test_who_waits_for_all_records_before_goes_on_waiting_for_those_that_are_lef
     q = Queue(4)
     marker = object()
     q.made[3].markers = [marker]  # type: ignore[list-item]
-    q.made[2].given_up = True
+    q.made[2].failed = True
     q.queue.hand_back_markers(q.made[3])
     assert [frame.markers for frame in q.made] == [[], [marker], [], []]
     q.made[0].markers = [marker]  # type: ignore[list-item]

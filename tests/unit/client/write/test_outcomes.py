@@ -78,7 +78,7 @@ class TestAppendMany:
 
 class TestNothingIsKept:
     def test_of_records_that_expired_while_the_log_cannot_be_found(self) -> None:
-        w = WritingClient(time_trigger_us=0, give_up_us=SECOND)
+        w = WritingClient(time_trigger_us=0, timeout_us=SECOND)
         promise = w.append(b"x" * 1000)
         w.bench.pass_time(2 * SECOND)
         assert promise.failure.status is Status.TIMEDOUT
@@ -86,7 +86,7 @@ class TestNothingIsKept:
         assert w.stream.idle
 
     def test_of_records_that_expired_while_the_sequencer_refuses(self) -> None:
-        w = WritingClient(time_trigger_us=0, give_up_us=SECOND)
+        w = WritingClient(time_trigger_us=0, timeout_us=SECOND)
         w.append()
         (frame,) = w.located()
         w.bench.pass_time(900_000)
@@ -96,14 +96,14 @@ class TestNothingIsKept:
         assert w.stream.idle
 
     def test_of_queued_records_that_expired_while_an_earlier_frame_is_in_doubt(self) -> None:
-        w = WritingClient(time_trigger_us=0, size_trigger_bytes=1, frames_in_flight_max=1, give_up_us=SECOND)
+        w = WritingClient(time_trigger_us=0, size_trigger_bytes=1, frames_in_flight_max=1, timeout_us=SECOND)
         doubtful, queued = w.append(b"1"), w.append(b"2")
         w.located(epoch=3)
         w.bench.down(w.node)
         w.bench.pass_time(2 * SECOND)
         assert doubtful.failure.maybe_applied
         assert not queued.failure.maybe_applied
-        assert [frame.fate for frame in w.stream._frames] == [FrameFate.DOUBT]
+        assert [frame.fate for frame in w.stream._frames] == [FrameFate.UNKNOWN]
         later = w.append(b"3")
         w.bench.turn()
         node, question = w.bench.taken(GetSeqState)[-1]
@@ -183,7 +183,7 @@ class TestWaiting:
         )
 
     def test_records_that_are_given_up_say_what_they_waited_for(self) -> None:
-        w = WritingClient(time_trigger_us=0, give_up_us=SECOND, silence_us=60 * SECOND)
+        w = WritingClient(time_trigger_us=0, timeout_us=SECOND, silence_us=60 * SECOND)
         promise = w.append()
         w.located(epoch=3)
         w.bench.pass_time(2 * SECOND)

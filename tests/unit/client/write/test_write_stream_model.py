@@ -35,7 +35,7 @@ def test_every_record_is_stored_once_in_order_at_the_position_of_its_receipt(blo
 def test_with_lost_or_expired_frames_nothing_is_stored_twice_or_out_of_order_and_the_answers_are_true() -> None:
     stored = failed = 0
     for seed in range(600):
-        model = Model(seed, give_up_us=400_000 if seed % 2 else 0)
+        model = Model(seed, timeout_us=400_000 if seed % 2 else 0)
         model.uncertain = seed % 3 != 0
         model.run()
         content = model.content()

@@ -490,7 +490,7 @@ class TestDoubt:
         assert flushed.failure.maybe_applied
 
     def test_a_record_given_up_before_it_was_sent_is_never_sent(self) -> None:
-        w = WritingClient(time_trigger_us=0, give_up_us=500_000)
+        w = WritingClient(time_trigger_us=0, timeout_us=500_000)
         promise = w.append(b"old")
         w.bench.pass_time(1_000_000)
         assert promise.failure.status is Status.TIMEDOUT

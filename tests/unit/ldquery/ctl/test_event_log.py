@@ -255,7 +255,7 @@ async def test_a_shard_that_is_back_without_what_it_lost_before_is_waited_for(
         client.add(event)
         for _ in range(20):
             await asyncio.sleep(0)
-        assert not waiting.done(), "nothing was stored again"
+        assert not waiting.done(), "nothing was re-replicated"
     client.finish(flags)
     entry = await waiting
     assert entry is not None
@@ -308,9 +308,9 @@ async def test_what_is_so_after_a_verb_is_said(client: FakeClient, capsys: pytes
     }
     assert await types("undrain", DRAINED) == f"{name} is used again\n"
     assert await types("rebuild", LOST) == f"{lost} is being rebuilt\n"
-    given_up = f"{lost} is given up{{}}: nobody waits for what only it held\n"
-    assert await types("unrecoverable", LOST) == given_up.format("")
-    assert await types("unrecoverable", LOST) == given_up.format(" already")
+    unrecoverable = f"{lost} is declared unrecoverable{{}}: nobody waits for what only it held\n"
+    assert await types("unrecoverable", LOST) == unrecoverable.format("")
+    assert await types("unrecoverable", LOST) == unrecoverable.format(" already")
     assert await types("drain", LOST) == f"{lost} is being rebuilt; it is to be drained when it is back\n"
     assert json.loads(await types("undrain", LOST, "--json"))["status"] is None
     client.add(needs(DRAINED, RebuildMode.RESTORE))

@@ -20,10 +20,10 @@ class TestText:
         assert str(NOWHERE) == ""
 
     @pytest.mark.parametrize(
-        ("text", "complaint"), [("a.b.c.d.e.f", "has 6 labels"), ("rack 7", "label 'rack 7'"), ("r/1", "letters")]
+        ("text", "reason"), [("a.b.c.d.e.f", "has 6 labels"), ("rack 7", "label 'rack 7'"), ("r/1", "letters")]
     )
-    def test_what_is_no_location_is_refused_with_a_reason(self, text: str, complaint: str) -> None:
-        with pytest.raises(ValueError, match=complaint):
+    def test_what_is_no_location_is_refused_with_a_reason(self, text: str, reason: str) -> None:
+        with pytest.raises(ValueError, match=reason):
             Location.parse(text)
 
 

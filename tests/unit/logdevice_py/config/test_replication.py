@@ -23,7 +23,7 @@ def test_equal_properties_are_one_key() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "complaint"),
+    ("text", "reason"),
     [
         ("", "no scope with a factor.*rack:2,node:3"),
         ("3", "'3' is no scope with a factor"),
@@ -35,8 +35,8 @@ def test_equal_properties_are_one_key() -> None:
         ("rack:3,node:2", "node:2 is less than rack:3, which needs 3"),
     ],
 )
-def test_what_is_no_property_is_refused_with_what_would_be_right(text: str, complaint: str) -> None:
-    with pytest.raises(ValueError, match=complaint):
+def test_what_is_no_property_is_refused_with_what_would_be_right(text: str, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
         ReplicationProperty.parse(text)
 
 

@@ -44,10 +44,12 @@ def test_a_lost_node_is_rebuilt_and_does_not_come_back() -> None:
     ]
     assert told.apply(lost(4)) == told.finish(0, 1, 2) == []
     assert told.finish(3) == [
-        ShardNews("N4:S0 is rebuilt: what it held is stored again by others; its silence counts as AUTHORITATIVE_EMPTY")
+        ShardNews(
+            "N4:S0 is rebuilt: what it held is re-replicated by others; its silence counts as AUTHORITATIVE_EMPTY"
+        )
     ]
     assert told.apply(ShardUnrecoverable(SHARDS[4], FIRST)) == [
-        ShardNews("what N4:S0 held in generation 1 does not come back; it was stored again")
+        ShardNews("what N4:S0 held in generation 1 does not come back; it was re-replicated")
     ]
 
 
@@ -125,9 +127,9 @@ def test_a_bad_end_is_an_alarm_and_can_be_tried_once_more() -> None:
     (ended,) = told.finish(0, 1, 2, 3, flags=DonorFlags.UNCERTAIN)
     assert ended.alarm
     assert "ended uncertain: some records may be gone" in ended.text
-    (given_up,) = told.apply(ShardUnrecoverable(SHARDS[4], FIRST))
-    assert given_up.alarm
-    assert given_up.text.startswith("N4:S0 is given up as unrecoverable: ")
+    (unrecoverable,) = told.apply(ShardUnrecoverable(SHARDS[4], FIRST))
+    assert unrecoverable.alarm
+    assert unrecoverable.text.startswith("N4:S0 is declared unrecoverable: ")
 
 
 def test_a_further_loss_begins_another_round_for_both() -> None:

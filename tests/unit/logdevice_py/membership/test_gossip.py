@@ -7,7 +7,7 @@ from logdevice_py.config.cluster import ClusterConfig, MetadataLogConfig, NodeCo
 from logdevice_py.config.logs import LogTree
 from logdevice_py.config.replication import ReplicationProperty
 from logdevice_py.core.ids import Generation, InstanceId, NodeId, shard_id
-from logdevice_py.core.machine import Outbox, TimerWheel
+from logdevice_py.core.machine import Outbox, TimerQueue
 from logdevice_py.core.units import Micros
 from logdevice_py.membership.gossip import GossipMachine
 from logdevice_py.membership.settings import MembershipSettings
@@ -39,7 +39,7 @@ class GossipNetwork:
         self.settings = MembershipSettings(**settings)
         self.now = Micros(0)
         self.machines: dict[int, GossipMachine] = {}
-        self.wheels: dict[int, TimerWheel] = {}
+        self.timers: dict[int, TimerQueue] = {}
         self.outboxes: dict[int, Outbox] = {}
         self.paused: set[int] = set()
         self.cut: Callable[[int, int], bool] = lambda sender, receiver: False
@@ -47,14 +47,14 @@ class GossipNetwork:
             self.boot(node, instance=1)
 
     def boot(self, node: int, instance: int, generation: int = 1) -> None:
-        self.outboxes[node], self.wheels[node] = Outbox(), TimerWheel()
+        self.outboxes[node], self.timers[node] = Outbox(), TimerQueue()
         self.machines[node] = GossipMachine(
             NodeId(node),
             InstanceId(instance),
             self.config,
             settings=self.settings,
             outbox=self.outboxes[node],
-            timers=self.wheels[node],
+            timers=self.timers[node],
             rng=random.Random(node),
             generations={shard_id(NodeId(node)): Generation(generation)},
         )
@@ -65,7 +65,7 @@ class GossipNetwork:
             self.now = Micros(self.now + INTERVAL)
             for node in sorted(self.machines):
                 if node not in self.paused:
-                    self.wheels[node].advance(self.now)
+                    self.timers[node].advance(self.now)
             self.deliver()
 
     def deliver(self) -> None:
@@ -78,7 +78,7 @@ class GossipNetwork:
                     self.machines[receiver].on_gossip(effect.message, self.now)
 
     def die(self, node: int) -> None:
-        del self.machines[node], self.wheels[node], self.outboxes[node]
+        del self.machines[node], self.timers[node], self.outboxes[node]
 
     def states(self, viewer: int) -> list[NodeState]:
         return [self.machines[viewer].state(NodeId(n)) for n in range(len(self.config.nodes))]
@@ -188,7 +188,7 @@ def test_a_paused_node_does_not_find_everybody_dead_when_it_wakes_up() -> None:
     assert net.states(1)[0] is DEAD
     net.paused.clear()
     net.now = Micros(net.now + INTERVAL)
-    net.wheels[0].advance(net.now)
+    net.timers[0].advance(net.now)
     assert net.states(0) == [ALIVE] * 5
     net.run(3)
     assert net.states(1)[0] is ALIVE
@@ -265,7 +265,7 @@ def test_what_a_liar_tells_is_passed_on_in_a_form_that_others_take() -> None:
     liar = Gossip(node=NodeId(1), instance=InstanceId(2**64 - 1), sequence=2**64 - 1, config_version=9, nodes=rows)
     network.machines[0].on_gossip(liar, network.now)
     network.now = Micros(network.now + INTERVAL)
-    network.wheels[0].advance(network.now)
+    network.timers[0].advance(network.now)
     sent = [effect.message for effect in network.outboxes[0].take()]
     assert sent
     for message in sent:

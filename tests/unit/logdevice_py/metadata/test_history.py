@@ -14,7 +14,7 @@ from logdevice_py.config.replication import ReplicationProperty
 from logdevice_py.core.entry import Constituent, EntryFlags, EntryHeader, encode_body, encode_entry
 from logdevice_py.core.ids import Generation, LogId, NodeId, PeerId, ShardId, metadata_log_of, node_peer, shard_id
 from logdevice_py.core.lsn import LSN_MAX, LSN_OLDEST, Epoch, Esn, Lsn, compose_lsn
-from logdevice_py.core.machine import Outbox, TimerWheel
+from logdevice_py.core.machine import Outbox, TimerQueue
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import MILLISECOND, SECOND, Micros, Timestamp
 from logdevice_py.metadata.epoch_metadata import EpochInterval, EpochMetaData
@@ -54,7 +54,7 @@ class Reading:
             metadata_log=SimpleNamespace(nodeset=SHARDS, replication=NODE_3), location=no_location
         )
         self.outbox = Outbox()
-        self.timers = TimerWheel()
+        self.timers = TimerQueue()
         self.requests = Requests(itertools.count(1), self.timers)
         self.now = Micros(0)
         self.finished: list[Micros] = []

@@ -9,7 +9,7 @@ import pytest
 
 from logdevice_py.core.ids import InstanceId, LogId, NodeId, PeerId, ShardId, shard_id
 from logdevice_py.core.lsn import Epoch, Lsn
-from logdevice_py.core.machine import TimerWheel
+from logdevice_py.core.machine import TimerQueue
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros, Timestamp
 from logdevice_py.protocol.messages import Append, SealChecked, SeqState, Stored, Trimmed
@@ -24,7 +24,7 @@ class Asker:
     """Asks, and notes what it is told: answers, and why there is none."""
 
     def __init__(self) -> None:
-        self.timers = TimerWheel()
+        self.timers = TimerQueue()
         self.requests = Requests(count(1), self.timers)
         self.answers: list[tuple[SealChecked, int]] = []
         self.failures: list[tuple[Status, int]] = []

@@ -9,7 +9,7 @@ import pytest
 
 from logdevice_py.core.ids import Generation, LogId, PeerId, ShardId
 from logdevice_py.core.lsn import Epoch, Lsn
-from logdevice_py.core.machine import Outbox, Send, TimerWheel
+from logdevice_py.core.machine import Outbox, Send, TimerQueue
 from logdevice_py.core.units import Micros
 from logdevice_py.protocol.messages import GetSeqState, Release, Store, says
 from logdevice_py.shell.outgoing import WAIT_US
@@ -58,7 +58,7 @@ class Bench:
         self.now = Micros(0)
         self.done: list[Any] = []
         self.outbox = Outbox()
-        self.timers = TimerWheel()
+        self.timers = TimerQueue()
         self.on_message_do: Callable[[Any], None] = lambda message: None
         self.turn = Turn(
             self,

@@ -8,7 +8,7 @@ import pytest
 
 from logdevice_py.core.ids import InstanceId, LogId, NodeId, ShardId
 from logdevice_py.core.lsn import LSN_OLDEST
-from logdevice_py.core.machine import Outbox, TimerWheel
+from logdevice_py.core.machine import Outbox, TimerQueue
 from logdevice_py.core.units import MILLISECOND, SECOND
 from logdevice_py.protocol.messages import PROTOCOL_VERSION_MAX, Release
 from logdevice_py.protocol.versions import Versions
@@ -84,7 +84,7 @@ class Pair:
             node,
             machine,  # type: ignore[arg-type]
             self.outboxes[node],
-            TimerWheel(),
+            TimerQueue(),
             identity=Identity(
                 "c", bytes(16), NodeId(node), InstanceId(1), 1, versions=versions if node else Versions()
             ),
@@ -209,7 +209,7 @@ class TestIntroductions:
         assert pair.machines[0].story == ["down"]
         assert pair.network.effects["cut"] == 1
         assert pair.network.open_ends() == []
-        pair.network.mend()
+        pair.network.restore()
         pair.send()
         pair.pass_time()
         assert pair.got == [2]
@@ -296,7 +296,7 @@ class TestBadLinks:
         pair.network.add_link_fault(0, 1, LinkFault(kind="cut", cut=1.0))
         pair.send_slowly(10)
         assert pair.got == [1]
-        pair.network.mend()
+        pair.network.restore()
         pair.pass_time(3 * SECOND)
         pair.send()
         pair.pass_time()

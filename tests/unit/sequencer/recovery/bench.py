@@ -14,7 +14,7 @@ from logdevice_py.config.replication import ReplicationProperty
 from logdevice_py.core.entry import Constituent, EntryFlags, EntryHeader, encode_body, encode_entry, parse_header
 from logdevice_py.core.ids import Generation, LogId, NodeId, PeerId, ShardId, node_of, node_peer, shard_id
 from logdevice_py.core.lsn import ESN_MAX, Epoch, Esn, Lsn, compose_lsn, epoch_of, esn_of
-from logdevice_py.core.machine import Outbox, Send, TimerWheel
+from logdevice_py.core.machine import Outbox, Send, TimerQueue
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros, Timestamp
 from logdevice_py.metadata.epoch_metadata import EpochInterval, EpochMetaData, TailRecord
@@ -98,7 +98,7 @@ class Bench:
     def __init__(self, nodes: int = 3, replication: str = "node:2", next_epoch: int = 2, **settings: Any) -> None:
         self.now = Micros(0)
         self.outbox = Outbox()
-        self.timers = TimerWheel()
+        self.timers = TimerQueue()
         self.metrics = RecoveryMetrics()
         self.results: list[RecoveryResult] = []
         self.sent: list[Any] = []

@@ -25,7 +25,7 @@ from logdevice_py.core.entry import (
 )
 from logdevice_py.core.ids import Generation, LogId, NodeId, PeerId, ShardId, node_of, node_peer, shard_id
 from logdevice_py.core.lsn import Epoch, Esn, Lsn, compose_lsn, epoch_of, esn_of
-from logdevice_py.core.machine import Outbox, Send, TimerWheel
+from logdevice_py.core.machine import Outbox, Send, TimerQueue
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import MILLISECOND, SECOND, Micros, Timestamp
 from logdevice_py.metadata.epoch_metadata import EpochInterval, EpochMetaData, TailRecord
@@ -303,7 +303,7 @@ class Recoverer:
         self.world = world
         self.peer = PeerId(node)
         self.outbox = Outbox()
-        self.timers = TimerWheel()
+        self.timers = TimerQueue()
         self.alive = True
         self.epoch = 0
         """Of its sequencer."""

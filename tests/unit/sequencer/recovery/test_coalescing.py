@@ -9,7 +9,7 @@ import pytest
 
 from logdevice_py.core.ids import Generation, LogId, NodeId, PeerId, ShardId, node_peer, shard_id
 from logdevice_py.core.lsn import Epoch, Lsn
-from logdevice_py.core.machine import Outbox, TimerWheel
+from logdevice_py.core.machine import Outbox, TimerQueue
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros
 from logdevice_py.protocol.messages import (
@@ -56,7 +56,7 @@ class AnsweredRequests:
 class Asking:
     def __init__(self) -> None:
         self.outbox = Outbox()
-        self.open = Requests(itertools.count(1), TimerWheel())
+        self.open = Requests(itertools.count(1), TimerQueue())
         self.requests = RequestCoalescer(NodeId(9), self.outbox, self.open)
         self.sink = AnsweredRequests()
 

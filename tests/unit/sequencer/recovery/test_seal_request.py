@@ -10,7 +10,7 @@ import pytest
 
 from logdevice_py.core.ids import Generation, LogId, NodeId, ShardId, node_peer, shard_id
 from logdevice_py.core.lsn import Epoch, Lsn
-from logdevice_py.core.machine import Outbox, Send, TimerWheel
+from logdevice_py.core.machine import Outbox, Send, TimerQueue
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import SECOND, Micros
 from logdevice_py.protocol.messages import EPOCHS_PER_SEALED, EpochState, Seal, Sealed, SealedLog
@@ -37,11 +37,11 @@ class Bench:
 
     def __init__(self) -> None:
         outbox = Outbox()
-        self.open = Requests(itertools.count(1), TimerWheel())
+        self.open = Requests(itertools.count(1), TimerQueue())
         self.context = RecoveryContext(
             NodeId(9),
             outbox,
-            TimerWheel(),
+            TimerQueue(),
             random.Random(1),
             RecoverySettings(),
             RecoveryMetrics(),

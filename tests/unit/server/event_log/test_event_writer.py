@@ -147,7 +147,7 @@ def test_without_a_grace_period_nobody_declares_anything() -> None:
     bench.view.dead = {4}
     bench.tick()
     assert not bench.tick(100_000)
-    assert not bench.supervisor.given_up(bench.now)
+    assert not bench.supervisor.presumed_lost(bench.now)
 
 
 def test_when_too_many_seem_to_be_lost_something_else_is_wrong() -> None:

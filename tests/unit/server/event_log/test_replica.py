@@ -15,7 +15,7 @@ from client.replica.log_replica import ReplicaStage
 from logdevice_py.config.parse import load_cluster
 from logdevice_py.core.ids import EVENT_LOG_DELTAS, EVENT_LOG_SNAPSHOTS, Generation, LogId, NodeId, ShardId, shard_id
 from logdevice_py.core.lsn import LSN, LSN_MAX, Lsn
-from logdevice_py.core.machine import Outbox, TimerWheel
+from logdevice_py.core.machine import Outbox, TimerQueue
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import SECOND, Micros, Timestamp
 from logdevice_py.event_log.events import RebuildMode, ShardNeedsRebuild, decode_event, encode_event
@@ -92,7 +92,7 @@ class Bench:
         """Promises of tails."""
         self.tails = self.asked_for_events = self.changes = 0
         self.streams: list[FakeStream] = []
-        self.timers, self.metrics = TimerWheel(), RebuildingMetrics()
+        self.timers, self.metrics = TimerQueue(), RebuildingMetrics()
         self.replica = EventLogReplica(
             CONFIG,
             RebuildingSettings(snapshot_events=1),

@@ -8,7 +8,7 @@ from client.read.sender_state import Sender, SenderStatus
 from client.read.shard_statuses import ShardStatuses
 from logdevice_py.core.ids import Generation, InstanceId, NodeId, PeerId, ShardId
 from logdevice_py.core.lsn import Lsn
-from logdevice_py.core.machine import Outbox, Send, TimerWheel
+from logdevice_py.core.machine import Outbox, Send, TimerQueue
 from logdevice_py.core.units import Micros, Timestamp
 from logdevice_py.event_log.events import Event, RebuildMode, ShardAbortRebuild, ShardIsRebuilt, ShardNeedsRebuild
 from logdevice_py.event_log.rebuilding_set import RebuildingShard
@@ -38,7 +38,7 @@ class Bench:
             NodeSettings.of(CONFIG.settings),
             [],
             outbox=self.outbox,
-            timers=TimerWheel(),
+            timers=TimerQueue(),
             rng=random.Random(1),
             wall=lambda: Timestamp(0),
         )

@@ -296,7 +296,7 @@ class TestPurge:
     def test_who_is_given_up_does_not_count_as_having_answered(self) -> None:
         driver = missed()
         lost = SHARDS[2:4]
-        driver.machines.purges.is_given_up = lambda shard, generation: shard in lost
+        driver.machines.purges.is_unrecoverable = lambda shard, generation: shard in lost
         driver.turn(release(lsn(2, 1)))
         driver.tell_history([interval()])
         known, other = driver.take(GetEpochRecoveryMetadata)
@@ -323,7 +323,7 @@ class TestPurge:
         driver.turn(*[answer(request, {}) for request in others])
         driver.advance(5_000_000)
         assert driver.log().last_released < lsn(2, 1)
-        driver.machines.purges.is_given_up = lambda shard, generation: (shard, generation) == (lost.shard, 1)
+        driver.machines.purges.is_unrecoverable = lambda shard, generation: (shard, generation) == (lost.shard, 1)
         driver.advance(10_000_000)
         assert driver.log().last_released == lsn(2, 1)
         assert len(driver.stored()) == 4
@@ -466,18 +466,18 @@ class TestPurge:
         driver = missed()
         asked = set()
 
-        def is_given_up(shard: ShardId, generation: int) -> bool:
+        def is_unrecoverable(shard: ShardId, generation: int) -> bool:
             asked.add((shard, generation))
             return False
 
-        driver.machines.purges.is_given_up = is_given_up
+        driver.machines.purges.is_unrecoverable = is_unrecoverable
         driver.turn(release(lsn(2, 1)))
         nodeset = ((ME, Generation(1)), (SHARDS[1], Generation(7)), (SHARDS[2], Generation(8)))
         driver.tell_history([replace(interval(), nodeset=nodeset)])
         assert asked == {(SHARDS[1], 7), (SHARDS[2], 8)}
         asked.clear()
         other = missed()
-        other.machines.purges.is_given_up = is_given_up
+        other.machines.purges.is_unrecoverable = is_unrecoverable
         other.turn(release(lsn(2, 1)))
         other.tell_history([], complete=False)
         assert asked == {(shard, 1) for shard in SHARDS[1:]}

@@ -102,7 +102,7 @@ class TestRefusal:
             assert part in text
         assert refusal(found, 2, AcceptedLoss.parse(["N4:S0=2"]), empty=empty) == text
         wrong = refusal(found, 2, AcceptedLoss.parse(["N3:S0=1", "N3:S0=3", "N4:S0=2"]), empty=empty)
-        assert wrong == text + "\n  --accept-data-loss N3:S0=1, N3:S0=3 gives nothing up: the generation is 2."
+        assert wrong == text + "\n  --accept-data-loss N3:S0=1, N3:S0=3 accepts nothing: the generation is 2."
         assert refusal(found, 2, AcceptedLoss.parse(["N3:S0=2"]), empty=empty) is None
         assert refusal(found, 2, AcceptedLoss.parse(["all"]), empty=empty) is None
 
@@ -157,8 +157,8 @@ class TestRefusal:
         ):
             assert part in text
         assert told(2, "N4:S0=1") == text
-        assert told(2, "N3:S0=1") == text + "\n  --accept-data-loss N3:S0=1 gives nothing up: the generation is 2."
-        assert "all gives up no store" in told(2, "all")
+        assert told(2, "N3:S0=1") == text + "\n  --accept-data-loss N3:S0=1 accepts nothing: the generation is 2."
+        assert "all does not cover a store" in told(2, "all")
         assert "--accept-data-loss" not in told(None, "N3:S0=1")
         assert "move what is in /d elsewhere" in told(None)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from logdevice_py.core.ids import NodeId, shard_id
-from logdevice_py.core.machine import TimerWheel
+from logdevice_py.core.machine import TimerQueue
 from logdevice_py.core.units import SECOND, Micros
 from logdevice_py.event_log.settings import RebuildingSettings
 from storage_node.rebuilding.pace import AppendPressure, DonorPace
@@ -23,7 +23,7 @@ class PaceDriver:
     """A donor with eight logs that has always something to store, on another shard and its own."""
 
     def __init__(self, settings: RebuildingSettings = SETTINGS) -> None:
-        self.timers = TimerWheel()
+        self.timers = TimerQueue()
         self.pressure = AppendPressure()
         self.own = 0
         self.now = Micros(1_000_000_000)

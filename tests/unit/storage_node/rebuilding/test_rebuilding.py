@@ -192,15 +192,15 @@ class TestTakingCopies:
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         driver = RebuildingDriver()
-        is_given_up = driver.machines.purges.is_given_up
+        is_unrecoverable = driver.machines.purges.is_unrecoverable
         driver.lose(LOST)
         monkeypatch.setattr(EverybodyIsAlive, "is_alive", lambda _, node: node != node_of(LOST))
-        assert not is_given_up(LOST, FIRST), "its data may come back"
+        assert not is_unrecoverable(LOST, FIRST), "its data may come back"
         driver.apply(ShardUnrecoverable(LOST, FIRST))
-        assert is_given_up(LOST, FIRST)
-        assert not is_given_up(LOST, Generation(2))
+        assert is_unrecoverable(LOST, FIRST)
+        assert not is_unrecoverable(LOST, Generation(2))
         monkeypatch.undo()
-        assert not is_given_up(LOST, FIRST), "it is back"
+        assert not is_unrecoverable(LOST, FIRST), "it is back"
 
     def test_a_shard_that_never_heard_of_the_log_takes_it_at_the_second_try(self) -> None:
         driver = RebuildingDriver()

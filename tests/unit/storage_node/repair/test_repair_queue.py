@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from logdevice_py.core.ids import LogId, NodeId, shard_id
-from logdevice_py.core.machine import Outbox, TimerWheel
+from logdevice_py.core.machine import Outbox, TimerQueue
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import MILLISECOND, SECOND, Timestamp
 from logdevice_py.protocol.messages import Fetch, GetSeqState
@@ -113,7 +113,7 @@ def test_the_ranges_of_all_shards_of_a_node_are_counted_together() -> None:
     for shard, store in zip(shards, stores, strict=True):
         store.adopt(ShardMarker(b"u" * 16, shard, driver.generation), boot="", now=Timestamp(driver.now))
     contents = [store.load() for store in stores]
-    node = LoneStorageNode(NodeId(0), driver.config, SETTINGS, Outbox(), TimerWheel(), driver.view, contents)
+    node = LoneStorageNode(NodeId(0), driver.config, SETTINGS, Outbox(), TimerQueue(), driver.view, contents)
     for machines in node.shards.values():
         machines.repairs.note_unreadable(machines.shard.log(ASYNC_LOG), ALL[0], ALL[0])
     assert node.metrics.damaged_ranges == 2

@@ -10,7 +10,7 @@ from logdevice_py.core.status import TRAITS, LogDeviceError, Status
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class Connectivity:
     """Of one client at one moment."""
 
     file: str
@@ -42,7 +42,7 @@ class Reach:
         why = f"{meaning}; {self}" if self.connected and meaning not in error.detail else str(self)
         return f"{error.detail}: {why}" if error.detail else why
 
-    def foreign(self) -> LogDeviceError | None:
+    def wrong_cluster(self) -> LogDeviceError | None:
         """No node can be reached, and one that answers belongs to another cluster or speaks no version of the protocol that this program speaks: waiting
         is of no use.
 

@@ -34,7 +34,7 @@ def name_awaited(shards: Iterable[ShardId], links: Links) -> str:
     return " and ".join(parts)
 
 
-class Trail:
+class RequestHistory:
     """Of one request. It grows with what goes wrong: a kind of answer by a node is kept once, with how often it came."""
 
     __slots__ = ("_redirects", "_refusals", "_silences", "_turn")
@@ -83,7 +83,7 @@ class Trail:
         return "; ".join(parts)
 
 
-def given_up(waited_us: int, waits_for: str) -> str:
+def describe_timeout(waited_us: int, waits_for: str) -> str:
     """Of a request that ran out of time."""
     return f"after {format_wait(waited_us)} it waited for {waits_for}"
 

@@ -11,7 +11,7 @@ LINES_MAX = 20
 INTERVAL = 10 * SECOND
 
 
-class Complaints:
+class Diagnostics:
     """Warns, and counts instead of warning when one kind comes too often."""
 
     __slots__ = ("_begun", "_lines", "_log", "_unsaid")

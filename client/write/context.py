@@ -14,7 +14,7 @@ from client.settings import ClientSettings, WriterSettings
 from client.write.finder import FrameFinder
 from client.write.frame import StreamFrame
 from logdevice_py.core.ids import LogId, NodeId
-from logdevice_py.core.machine import Rng, TimerWheel
+from logdevice_py.core.machine import Rng, TimerQueue
 from logdevice_py.core.status import LogDeviceError
 from logdevice_py.core.units import Micros
 
@@ -23,12 +23,12 @@ RECORD_OVERHEAD: Final = 100
 
 
 @dataclass(slots=True)
-class StreamGround:
+class StreamContext:
     """What the streams of a client share."""
 
     routes: Routes
     links: Links
-    timers: TimerWheel
+    timers: TimerQueue
     rng: Rng
     ids: Iterator[int]
     questions: SeqStateRequests
