@@ -16,9 +16,18 @@ _STALL: Final = "stall"
 
 
 class StallWatch:
-    """Looks after a while whether a stream got further; if not, the shard that holds it up is found out."""
+    """When a stream got no further for `single_copy_failover_us`, the shard that holds it up is found out."""
 
-    __slots__ = ("_fail_over", "_lookup", "_position", "_read_set", "_settings", "_stalled_at", "_timers")
+    __slots__ = (
+        "_awaited",
+        "_awaited_since",
+        "_fail_over",
+        "_lookup",
+        "_position",
+        "_read_set",
+        "_settings",
+        "_timers",
+    )
 
     def __init__(
         self,
@@ -35,18 +44,26 @@ class StallWatch:
         self._lookup = lookup
         self._timers = timers
         self._settings = settings
-        self._stalled_at: Lsn = LSN_INVALID
+        self._awaited: Lsn = LSN_INVALID
+        """What should come at the last look; invalid: nothing."""
+        self._awaited_since = Micros(0)
 
     def look(self, now: Micros) -> None:
-        """Begin to watch, if there is something that should come and nobody watches for it yet."""
-        position = self._position
-        if _STALL not in self._timers and (self._lookup.released >= position.next or not self._read_set.anyone_reads):
-            self._stalled_at = position.next
-            self._timers.set(_STALL, now + self._settings.single_copy_failover_us, self._on_time)
+        """Note what should come, and since when. The timer is not moved each time that the stream gets further: it finds that out."""
+        lsn = self._position.next
+        if self._lookup.released < lsn and self._read_set.anyone_reads:
+            self._awaited = LSN_INVALID
+            return
+        if lsn != self._awaited:
+            self._awaited, self._awaited_since = lsn, now
+        if _STALL not in self._timers:
+            self._timers.set(_STALL, self._awaited_since + self._settings.single_copy_failover_us, self._on_time)
 
     def _on_time(self, now: Micros) -> None:
         lsn = self._position.next
-        if lsn == self._stalled_at and self._lookup.released >= lsn:
-            self._fail_over.on_stall(lsn)
+        if lsn == self._awaited and now >= self._awaited_since + self._settings.single_copy_failover_us:
+            self._awaited_since = now
+            if self._lookup.released >= lsn:
+                self._fail_over.on_stall(lsn)
         if not self._read_set.anyone_reads:
             self._lookup.ask_again(now)

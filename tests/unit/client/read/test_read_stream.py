@@ -494,6 +494,27 @@ class TestSingleCopy:
         h.records(0, entry(1, 1), entry(1, 2))
         assert len(h.take()) == 2
 
+    def test_that_second_begins_when_the_stream_last_got_further(self) -> None:
+        h = at_first_epoch()
+        h.advance(400_000)
+        h.records(0, entry(1, 1), entry(1, 3))
+        h.gap(1, lsn(1, 1), lsn(1, 3))
+        h.advance(SECOND - 1)
+        assert h.known_down(0) == []
+        h.advance(1)
+        assert h.known_down(0) == [2]
+
+    def test_time_at_the_tail_does_not_count_against_those_that_then_have_to_send(self) -> None:
+        h = at_first_epoch()
+        h.records(0, entry(1, 1))
+        h.advance(100 * SECOND)
+        h.records(0, entry(1, 3))
+        h.gap(1, lsn(1, 1), lsn(1, 3))
+        h.advance(SECOND - 1)
+        assert h.known_down(0) == []
+        h.advance(1)
+        assert h.known_down(0) == [2]
+
     def test_waiting_at_the_tail_blames_nobody(self) -> None:
         h = at_first_epoch()
         h.records(0, entry(1, 1))

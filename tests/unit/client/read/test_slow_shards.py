@@ -68,7 +68,8 @@ class Readers:
         """A moment: every shard does its share, the application takes what there is."""
         h = self.h
         for node in range(self.nodes):
-            sender = h.stream._read_set.senders[shard(node)]
+            self._note()  # what another shard sent may have led to a rewind
+            sender, version = h.stream._read_set.senders[shard(node)], h.version(node)
             ship = 1 / self.paces[node]
             time = min(self.saved[node] + 1, max(1.0, ship))
             esn = sender.next_lsn & 0xFFFFFFFF
@@ -85,7 +86,7 @@ class Readers:
             self.saved[node] = time
             if entries:
                 h.records(node, *entries)
-            if sender.next_lsn < lsn(1, esn):
+            if h.version(node) == version and sender.next_lsn < lsn(1, esn):
                 h.gap(node, sender.next_lsn, lsn(1, esn - 1))
         if self.consume:
             h.take(100_000)
