@@ -191,6 +191,7 @@ def readers_rows(node: StorageNode, constraints: Constraints) -> Iterator[Reader
                 until_lsn=stream.until,
                 window_high=stream.window_high,
                 last_released=stream.log.last_released,
+                bytes_sent=stream.sent,
                 bytes_left=max(0, stream.credit - stream.sent),
                 filter_version=stream.filter_version,
                 single_copy=int(stream.single_copy),

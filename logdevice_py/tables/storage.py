@@ -168,6 +168,9 @@ class ReadersRow:
     until_lsn: int = column(_LSN, "Where it ends.")
     window_high: int = column(_LSN, "The last LSN that the reader takes.")
     last_released: int = column(_LSN, "What may be read from the shard.")
+    bytes_sent: int = column(
+        _INTEGER, "Bytes of entries that were sent to the reader since the stream was last begun anew."
+    )
     bytes_left: int = column(_INTEGER, "Bytes that the reader still takes before it moves its window.")
     filter_version: int = column(_INTEGER, "How often it was begun anew.")
     single_copy: int = column(_FLAG, "The reader gets each entry from one shard.")

@@ -18,6 +18,7 @@ from tests.unit.storage_node.fakes import (
     SYNC_LOG,
     ShardDriver,
     clean,
+    image,
     interval,
     lsn,
     release,
@@ -66,6 +67,18 @@ def test_a_reader_is_told_with_where_it_stands() -> None:
     assert (row.single_copy, row.known_down, row.until_lsn <= LSN_MAX) == (1, format_shard(SHARDS[1]), True)
     assert row.client.startswith("C")
     assert list(tables.readers_rows(driver.node, Constraints(log_id=ASYNC_LOG))) == []
+
+
+def test_a_reader_is_told_with_how_much_it_got_since_it_was_begun_anew() -> None:
+    driver = ShardDriver()
+    size = len(image(lsn(1, 1)))
+    driver.turn(*stores([lsn(1, 1), lsn(1, 2)]))
+    driver.turn(release(lsn(1, 2)), start(credit=10 * size))
+    (row,) = tables.readers_rows(driver.node, EVERYTHING)
+    assert (row.bytes_sent, row.bytes_left) == (2 * size, 8 * size)
+    driver.turn(start(lsn(1, 2), version=2, credit=10 * size))
+    (row,) = tables.readers_rows(driver.node, EVERYTHING)
+    assert (row.bytes_sent, row.bytes_left, row.filter_version) == (size, 9 * size, 2)
 
 
 def test_a_purge_names_the_shards_that_it_waits_for() -> None:
