@@ -76,11 +76,11 @@ class HistoryRequest:
             self._session.metadata_repair.wanted(self._log, self._session.routes.epoch(self._log), now)
         self._done(reader.history, now, EPOCH_MAX if hidden is None else Epoch(hidden - 1))
 
-    def explain(self) -> str:
+    def waiting_for(self) -> str:
         """What it waits for."""
         reader = self._reader
         awaited = "" if reader is None else name_awaited(reader.unanswered(), self._session.links)
-        return f"it waited for {awaited or 'shards that lost nothing'}, which keep the metadata log"
+        return f"{awaited or 'shards that lost nothing'}, which keep the metadata log"
 
     def cancel(self) -> None:
         """Harmless when it was answered."""

@@ -321,7 +321,7 @@ class LogQuestions:
             async with asyncio.timeout(left / 1e6):
                 found: tuple[tuple[EpochInterval, ...], Epoch] = await self._outcome(future)
         except TimeoutError:
-            text = f"where log {log} lies is not known after {format_wait(left)}: {request.explain()}"
+            text = f"where log {log} lies is not known after {format_wait(left)}: it waited for {request.waiting_for()}"
             raise LogDeviceError(Status.TIMEDOUT, text, maybe_applied=False) from None
         finally:
             request.cancel()

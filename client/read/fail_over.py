@@ -21,7 +21,7 @@ from logdevice_py.core.units import Micros
 class FailOver:
     """Decides when a stream rewinds, and with which filter.
 
-    With single-copy delivery a shard that fails is counted as down; the others send in its place. When they could not hold an entry among
+    `StallWatch` says when a stream got no further for `single_copy_failover_us`. With single-copy delivery a shard that fails is counted as down; the others send in its place. When they could not hold an entry among
     them, or an entry is missing although everyone passed it, all send everything. After a while shards that keep up are trusted again.
     """
 

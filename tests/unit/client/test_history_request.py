@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from client.read.metrics import ReadMetrics
+from client.read.read_set import ReadRequest
+from client.read.settings import ReadSettings
+from client.session_stream import SessionStream
 from logdevice_py.config.cluster import MetadataLogConfig
 from logdevice_py.core.ids import NodeId, shard_id
-from logdevice_py.core.lsn import LSN_MAX
+from logdevice_py.core.lsn import LSN_MAX, Lsn
 from logdevice_py.core.status import Status
 from logdevice_py.metadata.epoch_metadata import EpochInterval
 from logdevice_py.protocol.messages import Digest, Digested, DigestedRange, GetSeqState, SeqStateFlags
@@ -105,3 +109,24 @@ def test_a_request_that_was_cancelled_is_not_read_anew() -> None:
     asking.bench.pass_time(60_000_000)
     assert asking.asked() == []
     assert asking.answers == []
+
+
+def test_a_reader_without_a_nodeset_names_the_shards_that_it_waits_for() -> None:
+    asking = Asking()
+    bench = asking.bench
+    reading = SessionStream(
+        bench.session,
+        ReadRequest(log=LOG, stream=7, first=Lsn(1), until=LSN_MAX, single_copy=True),
+        settings=ReadSettings(),
+        metrics=ReadMetrics(),
+        now=lambda: bench.now,
+        on_ready=lambda: None,
+    )
+    reading.start(bench.now)
+    requests = bench.taken(Digest)[-3:]
+    assert reading.waiting_for() == (
+        "N0:S0, N1:S0, N2:S0 to answer, which keep the metadata log: no nodeset of the log is known yet"
+    )
+    node, request = requests[0]
+    bench.answer(node, digested(request))
+    assert f"N{node}:S0" not in reading.waiting_for()
