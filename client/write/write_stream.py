@@ -499,7 +499,9 @@ class WriteStream:
         self._frames.drop_queued()
 
     def close(self) -> None:
-        """Fail what has no outcome."""
+        """Fail what has no outcome. Harmless when called again."""
+        if self.state is WriteStreamState.CLOSED:
+            return
         self._become(WriteStreamState.CLOSED)
         for timer in (self._timer, self._look_timer):
             if timer is not None:

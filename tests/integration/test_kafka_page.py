@@ -13,7 +13,7 @@ from pathlib import Path
 
 from logdevice_py import LSN, Client, Gap
 from tests.integration.process_cluster import process_cluster
-from tests.integration.test_cli import complaints
+from tests.integration.test_cli import diagnostics
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "kafka-users.md"
 PROGRAMS = Path(sys.executable).parent
@@ -49,7 +49,7 @@ async def shell(command: str, directory: Path) -> tuple[int | None, str]:
         stderr=asyncio.subprocess.STDOUT,
     )
     said, _ = await process.communicate()
-    return process.returncode, complaints(said).decode()
+    return process.returncode, diagnostics(said).decode()
 
 
 async def run_program(source: str) -> None:

@@ -140,6 +140,12 @@ class TestGivingUp:
         assert first.failure.maybe_applied
         assert second.result.lsn == compose_lsn(3, 2)
 
+    def test_to_close_a_writer_again_is_harmless(self) -> None:
+        w, first, _ = self.overtaken()
+        w.writer.close()
+        w.writer.close()
+        assert first.failure.maybe_applied
+
 
 class TestWaiting:
     def test_it_is_told_why_nothing_is_acknowledged(self) -> None:
