@@ -38,8 +38,8 @@ class LoopShares:
        of nodes, timers and the disk, has its turn between.
     2. A client has credit, which grows by `share_percent` of the time up to `credit_us`, unless the client stands in line. A client with credit does not stand in
        line to begin with, and goes before those without when it must.
-    3. While there are clients with credit that were served within the last second, those without get `greedy_percent` of the time, all together: the processors
-       are for more than this loop. Otherwise they get all time that is left.
+    3. While there are clients with credit that were served within the last second, those without stand in line, and get `greedy_percent` of the time, all
+       together: the processors are for more than this loop. Otherwise they get all time that is left, and stand in line only for what a turn has no room for.
     4. Nodes have a line of their own, which goes first, and several times as long; they need no credit.
 
     At least one frame is handled whenever something is read, however long it takes: a frame is not divided.
@@ -93,7 +93,7 @@ class LoopShares:
             self._served[share] = now
             self._served.move_to_end(share)
             return min(left, self._turn_us)
-        return min(left, share.grant)
+        return min(left, share.grant if self._anyone_is_served(now) else self._turn_us)
 
     def use(self, share: LoopShare, used: int, now: Micros, *, more: bool) -> bool:
         """Account for what was used. True: it stands in line from now on.
@@ -109,7 +109,7 @@ class LoopShares:
             share.grant -= used
             if share.credit <= 0:
                 self._served.pop(share, None)
-            more = more or (share.credit <= 0 and share.grant <= 0)
+            more = more or (share.credit <= 0 and share.grant <= 0 and self._anyone_is_served(now))
         if more and not share.is_waiting:
             share.is_waiting = True
             line = self._nodes if not share.is_client else self._clients if share.credit > 0 else self._greedy
@@ -151,11 +151,15 @@ class LoopShares:
             return 0
         return self._greedy_wait(now) if self._greedy else None
 
-    def _greedy_wait(self, now: Micros) -> int:
+    def _anyone_is_served(self, now: Micros) -> bool:
+        """Whether a client that has credit was served lately."""
         served = self._served
         while served and now - next(iter(served.values())) >= _OTHERS_US:
             served.popitem(last=False)
-        if not served:
+        return bool(served)
+
+    def _greedy_wait(self, now: Micros) -> int:
+        if not self._anyone_is_served(now):
             return 0
         grown = (now - self._allowed_at) * self._greedy_percent // 100
         if grown:

@@ -43,6 +43,8 @@ _JOINED_MAX: Final = 32 << 10
 """Writes up to this size are joined: copying is cheaper than a list of pieces."""
 _READ_SIZE: Final = 1 << 19
 """Bytes that are taken from a connection at a time at most: they, and what is made of them, stay in the processor's cache."""
+_SHORT_READ: Final = 2 << 10
+"""Frames of so many bytes together are handled before it is worth to look at the time; those of clients are accounted for all the same."""
 _LOOKS: Final = 4
 """How often a begun frame is looked at within `frame_timeout_us`. The connection is closed when it has hardly moved between any two: a process that was stopped
 for a while looks once then, not several times."""
@@ -167,7 +169,10 @@ class _Connection(asyncio.BufferedProtocol):
     def _handle(self, nbytes: int) -> None:
         """Handle what came, as far as there is time for it."""
         owner, reader, share = self._owner, self._reader, self.share
-        began, completed, was_up = monotonic_us(), reader.completed, self.up
+        if share is not None and not share.is_client and nbytes <= _SHORT_READ and not reader.stopped:
+            share = None  # over before the time is worth to be looked at
+        completed, was_up = reader.completed, self.up
+        began = Micros(0) if share is None else monotonic_us()
         self._until = None if share is None else Micros(began + owner.shares.may_use(share, began))
         try:
             reader.read(nbytes, self._take)
@@ -180,7 +185,6 @@ class _Connection(asyncio.BufferedProtocol):
             return
         finally:
             owner.metrics.messages_received += reader.completed - completed
-        share = self.share
         if share is not None and owner.account(share, began, more=reader.stopped):
             self._waits = True
             self._pause_or_resume()

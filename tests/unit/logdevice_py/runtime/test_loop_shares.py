@@ -125,6 +125,17 @@ def test_greedy_clients_get_everything_while_nobody_else_is_served() -> None:
     assert sum(used for _, used in loop.handled) == loop.now - began == 1_000 * CLIENTS
 
 
+def test_a_client_without_credit_does_not_wait_while_nobody_else_is_served() -> None:
+    loop = Loop()
+    lone = loop.connect("lone")
+    for _ in range(1_000):
+        assert not loop.come(lone, 100)
+        loop.shares.begin_turn()
+    assert lone.credit == -CREDIT
+    loop.come(loop.connect("other"), 1)
+    assert loop.come(lone, 100)
+
+
 def test_credit_grows_while_nothing_waits_and_not_in_line() -> None:
     loop = Loop()
     share = loop.connect("a")
