@@ -100,14 +100,14 @@ def payload_argument(payload: Any, name: str = "a record") -> bytes:
     if isinstance(payload, bytes | bytearray | memoryview):
         return bytes(payload)
     if isinstance(payload, str):
-        raise _refusal(f"{name} is bytes, and this is a str: encode it, like text.encode()")
+        raise _refusal(f"{name} must be bytes, and this is a str: encode it, like text.encode()")
     raise _refusal(f"{name} is bytes, bytearray or memoryview, not {_kind(payload)}")
 
 
 def key_argument(key: Any, name: str = "a key") -> bytes:
     """The key of a record."""
     if isinstance(key, str):
-        raise _refusal(f"{name} is bytes, and this is a str: encode it, like text.encode()")
+        raise _refusal(f"{name} must be bytes, and this is a str: encode it, like text.encode()")
     if not isinstance(key, bytes | bytearray | memoryview):
         raise _refusal(f"{name} is bytes, bytearray or memoryview, not {_kind(key)}")
     if len(key) > KEY_BYTES_MAX:

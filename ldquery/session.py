@@ -172,10 +172,11 @@ class LDQuery:
             parameters: values of what stands as :name in the statement, by name; a text like e3n17 is that LSN, as a literal is.
 
         Raises:
-            LogDeviceError: INVALID_PARAM: SQLite does not understand it, it is no SELECT, a parameter has no value, or a table needs
+            LogDeviceError: SHUTDOWN: the session was closed; INVALID_PARAM: SQLite does not understand it, it is no SELECT, a parameter has no value, or a table needs
                 constraints that are missing; TOOBIG: it would fetch too much.
         """
-        assert not self._closed, "query after close"
+        if self._closed:
+            raise LogDeviceError(Status.SHUTDOWN, "the session was closed")
         _check_text(sql)
         statement = replace_lsns(sql)
         values = bind(statement, parameters or {})

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from client.cli.contents import ContentDigest
 from client.cli.options import ProgramParser
-from client.cli.positions import HELP, Anchor, NamedPosition, parse_position, resolve
+from client.cli.positions import HELP, Anchor, NamedPosition, parse_position, resolve, resolve_end
 from client.cli.program import Attendant, compact_json, put, run_program, say, standard_output
 from client.cli.reading import (
     READ_AT_ONCE,
@@ -52,7 +52,7 @@ def parser() -> argparse.ArgumentParser:
         type=parse_position,
         default=NamedPosition(Anchor.TAIL),
         metavar="P",
-        help="last position, inclusive (default: tail)",
+        help="last position, inclusive (default: tail); of a time: what is older",
     )
     options.add_argument(
         "--as-it-comes", action="store_true", help="records of several logs as they come, not in the order of time"
@@ -75,7 +75,7 @@ async def run(arguments: argparse.Namespace) -> int:
         readers, printer.names_logs = [], len(logs) > 1
         for log, tail in zip(logs, tails, strict=True):
             start = await resolve(client, log, arguments.start, tail)
-            until = await resolve(client, log, arguments.until, tail)
+            until = await resolve_end(client, log, arguments.until, tail)
             of_log = f"log {log}: " if len(logs) > 1 else ""
             if start > until and (start > LSN.OLDEST or until != tail):
                 say("ldcat", of_log + nothing_to_print(start, until, tail))

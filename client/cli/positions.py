@@ -75,3 +75,10 @@ async def resolve(client: Client, log: LogId, position: NamedPosition, tail: LSN
     if position.anchor is Anchor.LSN:
         return LSN(position.value)
     return await client.find_time(log, position.value)
+
+
+async def resolve_end(client: Client, log: LogId, position: NamedPosition, tail: LSN) -> LSN:
+    """The last LSN of a range that ends with a position. One that ends with a time has what is older, as far as there is any yet."""
+    if position.anchor is not Anchor.TIME:
+        return await resolve(client, log, position, tail)
+    return min(LSN(await client.find_time(log, position.value) - 1), tail)

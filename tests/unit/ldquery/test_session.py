@@ -155,3 +155,10 @@ def test_parameters_that_are_none_are_refused(
     with pytest.raises(LogDeviceError, match=re.escape(reason)) as refused:
         session.query(sql, parameters)  # type: ignore[arg-type]
     assert refused.value.status is Status.INVALID_PARAM
+
+
+def test_a_session_that_was_closed_says_so() -> None:
+    closed = LDQuery(CLUSTER)
+    closed.close()
+    with pytest.raises(LogDeviceError, match="the session was closed"):
+        closed.query("SELECT 1")

@@ -4,7 +4,9 @@ import argparse
 
 import pytest
 
-from client.cli.positions import Anchor, NamedPosition, parse_position
+from client.cli.positions import Anchor, NamedPosition, parse_position, resolve_end
+from logdevice_py.core.ids import LogId
+from logdevice_py.core.lsn import LSN
 
 
 @pytest.mark.parametrize(
@@ -36,3 +38,18 @@ def test_a_time_without_zone_is_refused_and_told_how_to_write_it(text: str, advi
 def test_anything_else_is_refused(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError):
         parse_position(text)
+
+
+class Times:
+    """A client whose log has an entry at each second, from e1n1 at 1 s on to e1n5."""
+
+    async def find_time(self, log: int, timestamp: int) -> LSN:
+        return LSN(1 << 32 | min(6, max(1, -(-timestamp // 1_000_000))))
+
+
+@pytest.mark.parametrize(("seconds", "last"), [(3.5, "e1n3"), (4, "e1n3"), (60, "e1n5"), (0.5, "e1n0")])
+async def test_a_range_that_ends_with_a_time_has_what_is_older(seconds: float, last: str) -> None:
+    end = NamedPosition(Anchor.TIME, int(seconds * 1_000_000))
+    tail = LSN.parse("e1n5")
+    assert str(await resolve_end(Times(), LogId(1), end, tail)) == last  # type: ignore[arg-type]
+    assert await resolve_end(Times(), LogId(1), NamedPosition(Anchor.TAIL), tail) == tail  # type: ignore[arg-type]
