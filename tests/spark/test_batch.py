@@ -126,7 +126,7 @@ def test_the_proofs_of_the_tasks_add_up_to_the_readers_over_epochs_and_with_a_no
 def test_what_was_trimmed_before_is_not_part_of_oldest_and_trimming_a_planned_range_is_told(
     spark: SparkSession, cluster: RunningCluster
 ) -> None:
-    positions = write(cluster, 5, [b"%03d" % number * 100 for number in range(500)])
+    positions = write(cluster, 5, [b"%03d" % number * 100 for number in range(500)], at_once=50)
     first, middle = positions[100][0], positions[300][0]
     cluster.do(lambda client: client.trim(5, first))
     frame = load(spark, cluster, "5", includeProof=True)
