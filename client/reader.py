@@ -258,4 +258,4 @@ class Reader(PublicNames):
 
     def waiting_for(self) -> str:
         """What holds the reader up at this moment, for people."""
-        return self._reading.waiting_for()
+        return self._stream.waiting_for()

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from client.history_request import HistoryRequest
 from client.read.metrics import ReadMetrics
 from client.read.read_set import ReadRequest
-from client.read.read_stream import ReadStream, ReadStreamState
+from client.read.read_stream import ReadStream
 from client.read.settings import ReadSettings
 from client.session import ClientSession
 from logdevice_py.core.units import Micros
@@ -44,6 +44,7 @@ class SessionStream:
             metrics=metrics,
             request_history=self._request_history,
             on_ready=on_ready,
+            explain_history=self._explain_history,
         )
         self._session = session
         self._now = now
@@ -53,12 +54,6 @@ class SessionStream:
         """Begin to read. Call once."""
         self._session.add_stream(self.stream.request.stream, self.stream)
         self.stream.start(now)
-
-    def waiting_for(self) -> str:
-        """Why nothing is delivered at this moment, for people."""
-        if self.stream.state is ReadStreamState.LOOKING_UP and self._history is not None:
-            return f"{self._history.waiting_for()}: no nodeset of the log is known yet"
-        return self.stream.waiting_for()
 
     def stop(self) -> None:
         """Stop the stream. Harmless when called again."""
@@ -76,3 +71,6 @@ class SessionStream:
         if self._history is not None:
             self._history.cancel()
         self._history = self._session.read_history(self.stream.log, self._now(), self.stream.on_history)
+
+    def _explain_history(self) -> str:
+        return "the metadata log" if self._history is None else self._history.waiting_for()

@@ -85,6 +85,7 @@ class ReadStream:
         metrics: counters shared by all streams of the client.
         request_history: asks the owner to read the nodesets of the log anew; `on_history` gets what was read. It must not call back at once.
         on_ready: called when there is something to take, or the stream has finished.
+        explain_history: whom the owner waits for while no nodeset is known.
     """
 
     def __init__(
@@ -99,12 +100,14 @@ class ReadStream:
         metrics: ReadMetrics,
         request_history: Callable[[], None],
         on_ready: Callable[[], None],
+        explain_history: Callable[[], str] = lambda: "the metadata log",
     ) -> None:
         self.request = request
         self.state = ReadStreamState.LOOKING_UP
         self._metrics = metrics
         self._window_lsns = settings.window_lsns
         self._on_ready = on_ready
+        self._explain_history = explain_history
         self._position = ReadPosition(request.first, request.until)
         if esn_of(request.first) > 1:
             # The entry before the first LSN may be the bridge of the epoch.
@@ -192,7 +195,7 @@ class ReadStream:
         if self.state in (ReadStreamState.FINISHED, ReadStreamState.STOPPED):
             return "nothing: the stream has ended"
         if self.state is ReadStreamState.LOOKING_UP:
-            return "the metadata log: no nodeset of the log is known yet"
+            return f"{self._explain_history()}: no nodeset of the log is known yet"
         if self._queue:
             return f"the application: {self._queue.bytes} bytes are ready"
         return self._read_set.waiting_for(lsn, released=self._released, certain_end=self._position.certain_end)

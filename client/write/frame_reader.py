@@ -54,7 +54,7 @@ class _EntryScan:
 
     def waiting_for(self) -> str:
         """Why nothing more is read at this moment."""
-        return self._reading.waiting_for()
+        return self.stream.waiting_for()
 
     def _on_ready(self) -> None:
         """Not within a call of the stream: at the next look at the timers."""

@@ -124,9 +124,9 @@ def test_a_reader_without_a_nodeset_names_the_shards_that_it_waits_for() -> None
     )
     reading.start(bench.now)
     requests = bench.taken(Digest)[-3:]
-    assert reading.waiting_for() == (
+    assert reading.stream.waiting_for() == (
         "N0:S0, N1:S0, N2:S0 to answer, which keep the metadata log: no nodeset of the log is known yet"
     )
     node, request = requests[0]
     bench.answer(node, digested(request))
-    assert f"N{node}:S0" not in reading.waiting_for()
+    assert f"N{node}:S0" not in reading.stream.waiting_for()
