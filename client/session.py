@@ -135,6 +135,8 @@ class ClientSession:
         self._writers: list[WriteStreams] = []
         self.look_ups = LookUps(SurveyContext(self.links, timers, rng, self.requests, self.settings))
         self._streams: dict[int, StreamMessages] = {}
+        self._due: dict[int, None] = {}
+        """Streams of which the turn has not ended yet."""
         self._histories: list[HistoryRequest] = []
         self._listeners: list[NodeStateListener] = []
         self.shard_statuses = ShardStatuses()
@@ -171,10 +173,12 @@ class ClientSession:
         self.appends.on_turn_end(now)
         for writer in self._writers:
             writer.on_turn_end(now)
-        self._release_lookup.on_turn_end(now)
-        if self._streams:
-            for stream in list(self._streams.values()):
-                stream.on_turn_end(now)
+        if self._due:
+            due, self._due = self._due, {}
+            for stream_id in due:
+                stream = self._streams.get(stream_id)
+                if stream is not None:
+                    stream.on_turn_end(now)
 
     def on_peer_up(self, peer: PeerId, now: Micros) -> None:
         """A connection to a node is established."""
@@ -280,14 +284,19 @@ class ClientSession:
 
     # Readers
 
-    def add_stream(self, stream_id: int, stream: StreamMessages) -> None:
+    def add_stream(self, stream_id: int, stream: StreamMessages, now: Micros) -> None:
         """From here on a read stream gets its messages. Its id comes from `ids`."""
         self._streams[stream_id] = stream
+        self._release_lookup.watch(now)
         stream.on_shard_statuses(self.shard_statuses, Micros(0))
 
     def remove_stream(self, stream_id: int) -> None:
         """The stream is closed; messages under way to it are dropped."""
         self._streams.pop(stream_id, None)
+
+    def request_turn_end(self, stream_id: int) -> None:
+        """Call `on_turn_end` of this stream when the turn ends. Others are not looked at: there may be thousands that wait for records."""
+        self._due[stream_id] = None
 
     def read_streams(self) -> list[ReadStream]:
         """The read streams that are open, in the order in which they were opened."""

@@ -44,6 +44,7 @@ class SessionStream:
             metrics=metrics,
             request_history=self._request_history,
             on_ready=on_ready,
+            request_turn_end=lambda: session.request_turn_end(request.stream),
             explain_history=self._explain_history,
         )
         self._session = session
@@ -52,7 +53,7 @@ class SessionStream:
 
     def start(self, now: Micros) -> None:
         """Begin to read. Call once."""
-        self._session.add_stream(self.stream.request.stream, self.stream)
+        self._session.add_stream(self.stream.request.stream, self.stream, now)
         self.stream.start(now)
 
     def stop(self) -> None:

@@ -85,6 +85,7 @@ class ReadStream:
         metrics: counters shared by all streams of the client.
         request_history: asks the owner to read the nodesets of the log anew; `on_history` gets what was read. It must not call back at once.
         on_ready: called when there is something to take, or the stream has finished.
+        request_turn_end: asks the owner for a call of `on_turn_end` when all events of the turn are handed in.
         explain_history: whom the owner waits for while no nodeset is known.
     """
 
@@ -100,6 +101,7 @@ class ReadStream:
         metrics: ReadMetrics,
         request_history: Callable[[], None],
         on_ready: Callable[[], None],
+        request_turn_end: Callable[[], None],
         explain_history: Callable[[], str] = lambda: "the metadata log",
     ) -> None:
         self.request = request
@@ -107,6 +109,7 @@ class ReadStream:
         self._metrics = metrics
         self._window_lsns = settings.window_lsns
         self._on_ready = on_ready
+        self._request_turn_end = request_turn_end
         self._explain_history = explain_history
         self._position = ReadPosition(request.first, request.until)
         if esn_of(request.first) > 1:
@@ -117,7 +120,7 @@ class ReadStream:
         )
         self._buffer = ReadBuffer(metrics)
         self._queue = ReadyQueue(request.log, request.first, metrics)
-        self._named = NamedTimers(timers, self._on_timer)
+        self._named = NamedTimers(timers, self._mark)
         self._lookup = NodesetLookup(request_history, self._named, settings=settings, rng=rng, metrics=metrics)
         self._history = self._lookup.history
         self._interval = CurrentInterval(self._history, self._position, self._read_set, config)
@@ -142,7 +145,7 @@ class ReadStream:
         """Begin. Call once."""
         assert self.state is ReadStreamState.LOOKING_UP, self.state
         self._lookup.ask(now)
-        self._dirty = True
+        self._mark()
 
     @property
     def log(self) -> LogId:
@@ -224,14 +227,17 @@ class ReadStream:
         assert self._queue.bytes == position.queued_bytes
         assert all(sender.held >= 0 for sender in self._read_set.senders.values())
 
-    def _on_timer(self) -> None:
-        self._dirty = True
+    def _mark(self) -> None:
+        """Something may have become deliverable."""
+        if not self._dirty:
+            self._dirty = True
+            self._request_turn_end()
 
     def _is_open(self) -> bool:
         return self.state in (ReadStreamState.LOOKING_UP, ReadStreamState.READING)
 
     def _note_queue(self) -> None:
-        self._dirty = True
+        self._mark()
         position = self._position
         position.queued_bytes = self._queue.bytes
         position.held_from = self._queue.held_from()
@@ -247,7 +253,7 @@ class ReadStream:
         position = self._position
         if position.interval >= 0:
             position.certain_end = self._history.certain_end_of(position.interval)
-        self._dirty = True
+        self._mark()
 
     @property
     def _released(self) -> Lsn:
@@ -267,20 +273,20 @@ class ReadStream:
     def on_shard_statuses(self, statuses: ShardStatuses, now: Micros) -> None:
         """The cluster says anew of which shards nobody waits for the data any more."""
         if self._interval.on_statuses(statuses, reading=self.state is ReadStreamState.READING):
-            self._dirty = True
+            self._mark()
 
     def on_config(self, config: ClusterConfig, now: Micros) -> None:
         """A new version of the cluster file holds."""
         if self._interval.on_config(config, reading=self.state is ReadStreamState.READING):
             self._fail_over.want_rewind()
-            self._dirty = True
+            self._mark()
 
     # What shards send
 
     def _sender(self, message: Started | Records | ShardGap) -> Sender | None:
         if self.state is not ReadStreamState.READING:
             return None
-        self._dirty = True
+        self._mark()
         return self._read_set.accept(message)
 
     def on_started(self, message: Started, now: Micros) -> None:
@@ -521,7 +527,7 @@ class ReadStream:
         """The connection to a node broke, or it could not be dialled."""
         if self.state is ReadStreamState.READING and self._fail_over.on_peer_down(peer, now):
             self._interval.look_again(reading=True)
-            self._dirty = True
+            self._mark()
 
     def on_peer_up(self, peer: PeerId, now: Micros) -> None:
         """A connection to a node is established."""

@@ -60,8 +60,8 @@ class ReleaseLookup:
         self._watched: dict[int, _Watched] = {}
         self._timer: Timer | None = None
 
-    def on_turn_end(self, now: Micros) -> None:
-        """Begin to look when there are streams."""
+    def watch(self, now: Micros) -> None:
+        """Look at the streams from here on, as long as there are any."""
         if self._streams and self._timer is None:
             self._timer = self._timers.at(now + self._settings.release_lookup_us, self._look)
 
@@ -84,4 +84,4 @@ class ReleaseLookup:
                 if stream.log not in asked:
                     asked.add(stream.log)
                     self._ask(stream.log, now)
-        self.on_turn_end(now)
+        self.watch(now)

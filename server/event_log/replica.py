@@ -108,7 +108,9 @@ class EventLogReplica(LogReplica[RebuildingSet]):
     ) -> None:
         session = ClientSession(config, timers, rng, links=NodeLinks(outbox), requests=requests)
         self._event_rules = EventLogRules(metrics)
-        super().__init__(session, self._event_rules, RebuildingSet(), on_change)
+        super().__init__(session, self._event_rules, RebuildingSet(), on_change, self._wake)
+        self._is_awake = False
+        """The session brought something, or may have."""
         self._settings = settings
         self._metrics = metrics
         self._appended: dict[bytes, Micros] = {}
@@ -120,9 +122,15 @@ class EventLogReplica(LogReplica[RebuildingSet]):
 
     def on_turn_end(self, now: Micros) -> None:
         """Everything of the turn was handed in."""
+        self._now = now
         self.session.on_turn_end(now)
-        if self.handle_turn(now):
-            self.session.on_turn_end(now)
+        if self._is_awake:
+            self._is_awake = False
+            if self.handle_turn(now):
+                self.session.on_turn_end(now)
+
+    def _wake(self) -> None:
+        self._is_awake = True
 
     def on_config(self, config: ClusterConfig, now: Micros) -> None:
         """Another version of the cluster file."""

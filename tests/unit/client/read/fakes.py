@@ -124,6 +124,7 @@ class Harness:
             metrics=self.metrics,
             request_history=self._on_request,
             on_ready=self._on_ready,
+            request_turn_end=lambda: None,
         )
         self.starts: dict[ShardId, Start] = {}
         self.stopped: list[ShardId] = []

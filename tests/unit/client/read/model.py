@@ -228,6 +228,7 @@ class World:
             metrics=self.metrics,
             request_history=self._on_history_request,
             on_ready=lambda: None,
+            request_turn_end=lambda: None,
         )
         self.items: list[Item] = []
         self.stream.start(self.now)

@@ -31,7 +31,7 @@ class Bench:
 
     def pass_seconds(self, seconds: int) -> None:
         for _ in range(seconds):
-            self.lookup.on_turn_end(self.now)
+            self.lookup.watch(self.now)
             self.now = Micros(self.now + SECOND)
             self.timers.advance(self.now)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -121,8 +122,9 @@ class Bench:
         else:
             self.asked_for_events += 1
 
-    def _open(self, session: Any, request: ReadRequest, **_: Any) -> FakeStream:
+    def _open(self, session: Any, request: ReadRequest, *, on_ready: Callable[[], None], **_: Any) -> FakeStream:
         self.streams.append(FakeStream(request.log, request.first))
+        self.announce = on_ready
         return self.streams[-1]
 
     def _on_change(self, now: Micros) -> None:
@@ -153,6 +155,8 @@ class Bench:
         stream.items += items
         stream.next_lsn = Lsn(next_lsn or stream.next_lsn)
         stream.finished = finished
+        if stream.ready:
+            self.announce()
         self.turn()
 
     def tell(self, log: LogId, tail: int) -> None:
@@ -272,6 +276,7 @@ def test_a_flood_of_events_leaves_turns_for_others(bench: Bench) -> None:
         Record(EVENT_LOG_DELTAS, LSN(number), 0, Timestamp(0), encode_event(_invented(shard)))
         for number, shard in enumerate(shards, 51)
     ]
+    bench.announce()
     turns = 0
     now = NOW
     while events.ready:
