@@ -40,7 +40,8 @@ class LoopShares:
        line to begin with, and goes before those without when it must.
     3. While there are clients with credit that were served within the last second, those without stand in line, and get `greedy_percent` of the time, all
        together: the processors are for more than this loop. Otherwise they get all time that is left, and stand in line only for what a turn has no room for.
-    4. Nodes have a line of their own, which goes first, and several times as long; they need no credit.
+    4. Nodes have a line of their own, which goes first, and several times as long; they need no credit. Of the connections that claim to be the same node, the
+       first counts as the node's as long as it stands, and the others as clients': anybody can claim that.
 
     At least one frame is handled whenever something is read, however long it takes: a frame is not divided.
     """
@@ -77,6 +78,13 @@ class LoopShares:
     def arrive(self, connection: Any, now: Micros, *, is_client: bool) -> LoopShare:
         """A peer has introduced itself. Its credit is small, so that a new connection is no way to more."""
         return LoopShare(connection, is_client=is_client, credit=min(self._turn_us, self._credit_us), now=now)
+
+    def promote(self, share: LoopShare) -> None:
+        """It counts as a node's from now on."""
+        share.is_client = False
+        self._served.pop(share, None)
+        if share.is_waiting:
+            self._nodes.append(share)
 
     def leave(self, share: LoopShare) -> None:
         """The connection is gone. It is skipped in line."""

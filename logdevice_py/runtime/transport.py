@@ -396,6 +396,8 @@ class Transport:
         self._rng = rng
         self._routes: dict[PeerId, _Route] = {}
         self._clients: dict[PeerId, _Connection] = {}
+        self._from_nodes: dict[PeerId, list[_Connection]] = {}
+        """Accepted connections that introduced themselves as a node; the first counts as the node's."""
         self._connections: set[_Connection] = set()
         self.read_into = bytearray(_READ_SIZE)
         """Where bytes of all connections come, one connection at a time."""
@@ -722,7 +724,10 @@ class Transport:
                 connection.transport.close()
             return
         connection.speak(introduced)
-        connection.share = self.shares.arrive(connection, monotonic_us(), is_client=peer < 0)
+        if peer >= 0:
+            self._from_nodes.setdefault(peer, []).append(connection)
+        is_client = peer < 0 or self._from_nodes[peer][0] is not connection
+        connection.share = self.shares.arrive(connection, monotonic_us(), is_client=is_client)
         if peer < 0:
             self._clients[peer] = connection
             self.events.on_peer_up(peer)
@@ -750,7 +755,17 @@ class Transport:
             del self._clients[peer]
             self.events.on_peer_down(peer, refused=False)
         elif peer >= 0 and connection.up:
+            self._forget(peer, connection)
             self.events.on_peer_down(peer, refused=False)
+
+    def _forget(self, peer: PeerId, connection: _Connection) -> None:
+        """An accepted connection of a node has ended: the next one counts as the node's."""
+        standing = self._from_nodes[peer]
+        standing.remove(connection)
+        if not standing:
+            del self._from_nodes[peer]
+        elif (share := standing[0].share) is not None and share.is_client:
+            self.shares.promote(share)
 
 
 def bind(host: str, port: int) -> socket.socket:

@@ -422,6 +422,32 @@ async def test_frames_of_a_client_are_handled_for_a_bounded_time_in_a_turn(monke
         assert turns.most_in_a_turn(seen.up[0]) <= 2 * RuntimeSettings().clients_turn_us // 100
 
 
+async def test_of_those_that_claim_to_be_a_node_one_has_its_share_of_the_loop() -> None:
+    addresses: dict[int, tuple[str, int]] = {}
+    clients_part = 2 * RuntimeSettings().clients_turn_us // 100
+    async with process(0, addresses) as (_, seen), process(1, addresses, listen=False) as (second, second_seen):
+        async with process(1, addresses, listen=False) as (first, first_seen):
+            addresses[1] = (HOST, 1)
+            for node, node_seen in ((first, first_seen), (second, second_seen)):
+                node.connect(NodeId(0))
+                await node_seen.until(lambda node_seen=node_seen: node_seen.up == [0])  # type: ignore[misc]
+
+            async def most(node: Transport) -> int:
+                """Frames of a turn, of 5,000 that it sends."""
+                with pytest.MonkeyPatch.context() as patch:
+                    turns, before = Turns(seen, patch, us_per_frame=100), len(seen.messages)
+                    for number in range(5_000):
+                        node.send(PeerId(0), release(number))
+                    node.flush()
+                    await seen.until(lambda: len(seen.messages) == before + 5_000)
+                    return turns.most_in_a_turn(PeerId(1))
+
+            assert await most(first) > clients_part
+            assert await most(second) <= clients_part
+        await seen.until(lambda: seen.down == [(PeerId(1), False)])
+        assert await most(second) > clients_part
+
+
 async def test_a_client_beside_a_greedy_one_is_served_first(monkeypatch: pytest.MonkeyPatch) -> None:
     addresses: dict[int, tuple[str, int]] = {}
     async with (

@@ -180,6 +180,21 @@ def test_nodes_go_first_and_need_no_credit() -> None:
         assert sum(used for name, used in loop.handled if name == "node") == NODES_FACTOR * CLIENTS
 
 
+def test_a_connection_that_comes_to_count_as_a_node_s_goes_on_in_that_line_once() -> None:
+    loop = Loop()
+    client, later = loop.connect("client"), loop.connect("later")
+    loop.come(client, 1 << 30)
+    loop.come(later, 1 << 30)
+    loop.shares.promote(later)
+    loop.handled.clear()
+    assert loop.turn(1) == ["later", "client"]
+    assert loop.handled == [("later", 1), ("client", 1)]
+    assert loop.come(later, 1 << 30), "it waits anew"
+    loop.handled.clear()
+    assert loop.turn() == ["later", "later"]
+    assert sum(used for _, used in loop.handled) == NODES_FACTOR * CLIENTS
+
+
 def test_a_connection_that_is_gone_is_skipped() -> None:
     loop = Loop()
     first, second = loop.connect("first"), loop.connect("second")
