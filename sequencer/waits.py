@@ -20,7 +20,8 @@ from sequencer.context import SequencerContext
 from sequencer.epoch_sequencer import EpochSequencer
 from sequencer.metadata_log import MetadataLogState, MetadataLogWrite
 from sequencer.metadata_log_reading import MetadataLogReading
-from sequencer.recovery.epoch_recovery import EpochRecovery, EpochRecoveryState
+from sequencer.recovery.attempt import EpochRecoveryState
+from sequencer.recovery.epoch_recovery import EpochRecovery
 from sequencer.recovery.log_recovery import LogRecovery, LogRecoveryState
 from sequencer.recovery.node_recoveries import NodeRecoveries
 from sequencer.recovery.recovery_shard import RecoveryShardState
@@ -388,11 +389,11 @@ def wait_of_epoch(epoch: EpochRecovery) -> tuple[WaitCause, tuple[ShardId, ...]]
             return WaitCause.F_MAJORITY, missing
         if proven is FMajority.NON_AUTHORITATIVE:
             return WaitCause.NON_AUTHORITATIVE, tuple(sorted({*missing, *shards.rebuilding}))
-        if epoch.waits_for_good_copy:
+        if epoch.attempt.waits_for_good_copy:
             return WaitCause.DAMAGED, missing
         return WaitCause.STRAGGLERS, missing
     if epoch.state is EpochRecoveryState.MUTATION:
-        return WaitCause.RECOVERY_STORES, tuple(sorted(epoch.unanswered_stores()))
+        return WaitCause.RECOVERY_STORES, tuple(sorted(epoch.attempt.unanswered_stores()))
     if epoch.state is EpochRecoveryState.CLEAN:
         return WaitCause.CLEAN, tuple(
             shard for shard, member in shards.members.items() if member.state is RecoveryShardState.CLEANING

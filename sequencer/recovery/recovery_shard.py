@@ -137,6 +137,18 @@ class RecoveryShards:
             return FMajority.NONE
         return result
 
+    def fix_mutation_set(self, digested: list[ShardId]) -> dict[ShardId, Generation]:
+        """Choose who is brought to what was decided, of the shards that told everything. Empty: nobody is left."""
+        chosen = [shard for shard in digested if self._cluster.is_writable(shard)]
+        if not self.domains.can_replicate(chosen):
+            # Read-only shards take no new entries, but these are old ones, and nobody else can keep them.
+            chosen = self.staying(digested) or digested
+        if chosen and not self.domains.can_replicate(chosen):
+            hit("recovery_best_effort")
+        for shard in chosen:
+            self.members[shard].state = RecoveryShardState.MUTATABLE
+        return {shard: self.members[shard].generation for shard in chosen}
+
     def explain(self) -> str:
         """The state of each shard, for people."""
         return ", ".join(

@@ -38,7 +38,7 @@ from logdevice_py.shell.settings import TransportMetrics
 from logdevice_py.tables.catalog import TABLES
 from logdevice_py.tables.constraints import PUSHED
 from sequencer.metrics import SequencerMetrics
-from sequencer.recovery.epoch_recovery import EPOCH_RECOVERY_TRANSITIONS
+from sequencer.recovery.attempt import EPOCH_RECOVERY_TRANSITIONS
 from sequencer.recovery.metrics import RecoveryMetrics
 from sequencer.sequencer import SEQUENCER_TRANSITIONS
 from server.admin.actions import ACTIONS

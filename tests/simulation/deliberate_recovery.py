@@ -10,10 +10,12 @@ from logdevice_py.core.lsn import ESN_INVALID, Esn, Lsn
 from logdevice_py.core.status import Status
 from logdevice_py.metadata.epoch_metadata import EpochInterval
 from logdevice_py.placement.failure_domains import FailureDomains, FMajority
-from sequencer.recovery import epoch_recovery
+from sequencer.recovery import attempt
 from sequencer.recovery.cleaner import Cleaner
 from sequencer.recovery.digest import EpochDigest
+from sequencer.recovery.digest_phase import DigestPhase
 from sequencer.recovery.epoch_recovery import EpochRecovery
+from sequencer.recovery.findings import EpochFindings
 from sequencer.recovery.mutator import Mutator
 from sequencer.recovery.plan import Plan
 from sequencer.recovery.recovery_shard import RecoveryShards, RecoveryShardState
@@ -50,7 +52,7 @@ def rank_ignored(original: Change) -> Change:
 @deliberate("recovery does not look at what one of the shards holds", (EpochRecovery, "on_digested"))
 def one_digest_ignored(original: Change) -> Change:
     def on_digested(self: EpochRecovery, shard: ShardId, status: Status, covered: Lsn, images: Any, now: Any) -> None:
-        original(self, shard, status, covered, [] if shard == min(self._members) else images, now)
+        original(self, shard, status, covered, [] if shard == min(self.shards.members) else images, now)
 
     return on_digested
 
@@ -68,12 +70,12 @@ def f_majority_one_short(original: Change) -> Change:
     return enough
 
 
-@deliberate("recovery begins above the greatest LNG plus one", (EpochRecovery, "_learn"))
+@deliberate("recovery begins above the greatest LNG plus one", (EpochFindings, "learn"))
 def lng_off_by_one(original: Change) -> Change:
-    def learn(self: EpochRecovery, sealed: Any) -> None:
+    def learn(self: EpochFindings, sealed: Any) -> None:
         original(self, sealed)
-        if sealed.last > self._lng:
-            self._lng = Esn(self._lng + 1)
+        if sealed.last > self.lng:
+            self.lng = Esn(self.lng + 1)
 
     return learn
 
@@ -83,12 +85,12 @@ def one_copy_is_enough(original: Change) -> Change:
     return lambda self, mutation: frozenset(sorted(original(self, mutation))[:1])
 
 
-@deliberate("recovery leaves entries as they are, whatever their copies", (epoch_recovery, "must_be_stored"))
+@deliberate("recovery leaves entries as they are, whatever their copies", (attempt, "must_be_stored"))
 def nothing_stored_again(original: Change) -> Change:
     return lambda decision, copies, **named: not copies
 
 
-@deliberate("recovery takes damaged copies for absent ones", (EpochRecovery, "_unreadable"))
+@deliberate("recovery takes damaged copies for absent ones", (DigestPhase, "_unreadable"))
 def damage_taken_for_absence(original: Change) -> Change:
     return lambda self, digested: set()
 

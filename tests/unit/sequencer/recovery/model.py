@@ -620,10 +620,8 @@ class World:
         """An epoch is clean: what it holds must be what every earlier recovery that came this far had found."""
         recovery = recoverer.recoveries.recovery(LOG)
         assert recovery is not None
-        machine = recovery._epoch
-        assert machine is not None
-        plan = machine._plan
-        assert plan is not None
+        assert recovery.current is not None
+        plan = recovery.current.findings.decided
         assert plan.epoch == operation.epoch
         entries = set(range(1, plan.lng + 1)) | {
             esn for esn, decision in plan.decisions.items() if decision.kind is CopyKind.ENTRY and esn not in plan.lost
