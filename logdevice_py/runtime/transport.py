@@ -91,6 +91,7 @@ class _Connection(asyncio.BufferedProtocol):
 
     __slots__ = (
         "_deaf",
+        "_first",
         "_looks",
         "_owner",
         "_reader",
@@ -117,6 +118,8 @@ class _Connection(asyncio.BufferedProtocol):
             shared=owner.read_into,
             memory=owner.input_memory,
         )
+        self._first: Any = None
+        """The first message of who dialled, until it is known whether anything came behind it."""
         self._seen = (0, 0)
         """Messages and bytes at the last look."""
         self._looks = 0
@@ -171,13 +174,14 @@ class _Connection(asyncio.BufferedProtocol):
         owner, reader, share = self._owner, self._reader, self.share
         if share is not None and not share.is_client and nbytes <= _SHORT_READ and not reader.stopped:
             share = None  # over before the time is worth to be looked at
-        completed, was_up = reader.completed, self.up
+        completed = reader.completed
         began = Micros(0) if share is None else monotonic_us()
         self._until = None if share is None else Micros(began + owner.shares.may_use(share, began))
         try:
             reader.read(nbytes, self._take)
-            if reader.stopped and not was_up and not self.dialled:
-                raise ProtocolError("something came before HELLO was answered")
+            if self._first is not None:
+                first, self._first = self._first, None
+                self._introduce(first, more=reader.stopped)
         except ProtocolError as error:
             owner.metrics.protocol_errors += 1
             owner.report("no valid messages", f"{self.describe()}: {error}; connection closed")
@@ -192,15 +196,19 @@ class _Connection(asyncio.BufferedProtocol):
     def _take(self, message: Any) -> bool:
         """One message. True: no more for now."""
         if not self.up:
-            self._introduce(message)
-            return not self.up or not self.dialled
+            if self.dialled:
+                self._introduce(message, more=False)
+            else:
+                self._first = message
+            return not self.up
         self._owner.events.on_message(self.peer, message)  # type: ignore[arg-type]
         return self._until is not None and monotonic_us() >= self._until
 
-    def _introduce(self, message: Any) -> None:
+    def _introduce(self, first: Any, *, more: bool) -> None:
         """The introduction of the peer."""
         owner = self._owner
-        introduced = owner.introduction.receive(self, [message], dialled=self.peer if self.dialled else None)
+        dialled = self.peer if self.dialled else None
+        introduced = owner.introduction.receive(self, first, more=more, dialled=dialled)
         if self._timer is not None:
             self._timer.cancel()
         if self.dialled:

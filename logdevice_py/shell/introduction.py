@@ -88,26 +88,25 @@ class Introduction:
             name=me.name,
         )
 
-    def receive(self, connection: Hashable, messages: Sequence[Any], *, dialled: PeerId | None) -> Introduced:
-        """The first messages of a connection.
+    def receive(self, connection: Hashable, first: Any, *, more: bool, dialled: PeerId | None) -> Introduced:
+        """The first message of a connection.
 
         Args:
             connection: one that has arrived in `admission`, unless it was dialled.
-            messages: not empty.
+            more: further bytes came behind it.
             dialled: the node that this process dialled; None: somebody else dialled.
 
         Raises:
-            ProtocolError: they do not begin with an introduction, or something came behind a HELLO that is not answered.
+            ProtocolError: it is no introduction, or something came behind a HELLO that is not answered.
         """
-        first = messages[0]
         if dialled is not None:
             if not isinstance(first, Ack):
                 raise ProtocolError(f"ACK expected, {_name(first)} came first")
             return self._acknowledged(dialled, first)
         if not isinstance(first, Hello):
             raise ProtocolError(f"HELLO expected, {_name(first)} came first")
-        if len(messages) > 1:
-            raise ProtocolError(f"{_name(messages[1])} came before HELLO was answered")
+        if more:
+            raise ProtocolError("something came before HELLO was answered")
         return self._greeted(connection, first)
 
     def _acknowledged(self, node: PeerId, ack: Ack) -> Introduced:

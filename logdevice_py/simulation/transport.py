@@ -236,10 +236,10 @@ class SimTransport:
         self._trace.cover(data)
         end.send(data)
 
-    def _introduce(self, end: End, messages: list[Any]) -> None:
+    def _introduce(self, end: End, first: Any, *, more: bool) -> None:
         """The introduction of the peer is there."""
         newcomer = self._newcomers[end]
-        introduced = self._introduction.receive(end, messages, dialled=newcomer.dialled)
+        introduced = self._introduction.receive(end, first, more=more, dialled=newcomer.dialled)
         if newcomer.dialled is None:
             self._put(end, introduced.ack)
         peer = introduced.peer
@@ -289,7 +289,7 @@ class SimTransport:
             messages = reader.feed(data)
             if peer is None:
                 if messages:
-                    self._introduce(end, messages)
+                    self._introduce(end, messages[0], more=len(messages) > 1 or reader.pending > 0)
                 peer = self._peers.get(end)
                 del messages[:1]
                 if peer is None or not messages:

@@ -178,7 +178,8 @@ async def test_bad_bytes_close_that_connection_and_no_other(data: bytes, caplog:
         await client_seen.until(lambda: client_seen.up == [0])
         await seen.until(lambda: len(seen.up) == 1)
         good = seen.up[0]
-        await raw(addresses[0], data)
+        assert await raw(addresses[0], data) == b"", "a HELLO with something behind it is not answered"
+        assert len(seen.up) == 1
         assert node.metrics.protocol_errors == 1
         assert len([record for record in caplog.records if record.name == "logdevice.transport"]) == 1
         node.send(good, release(1))

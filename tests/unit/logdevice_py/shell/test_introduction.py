@@ -38,7 +38,7 @@ class Accepting:
         """What is made of the first messages of another connection."""
         self.connections += 1
         assert self.introduction.admission.arrived(self.connections, "10.0.0.1") is None
-        return self.introduction.receive(self.connections, messages, dialled=None)
+        return self.introduction.receive(self.connections, messages[0], more=len(messages) > 1, dialled=None)
 
     def answer(self, hello: Hello) -> Ack:
         return self.receive(hello).ack
@@ -55,7 +55,7 @@ def dialler(identity: Identity = OTHER) -> Introduction:
 
 def acknowledged(ack: Any) -> Introduced:
     """What N1 makes of the answer of N0."""
-    return dialler().receive("c", [ack], dialled=PeerId(0))
+    return dialler().receive("c", ack, more=False, dialled=PeerId(0))
 
 
 def trouble_of(ack: Ack) -> LogDeviceError | None:
@@ -173,7 +173,7 @@ def test_who_dialled_says_nothing_more_before_it_is_answered(second: Any) -> Non
 
 def test_who_was_dialled_may_go_on_behind_its_answer() -> None:
     ack = Accepting().answer(hello())
-    assert dialler().receive("c", [ack, urgent(1)], dialled=PeerId(0)).peer == 0
+    assert dialler().receive("c", ack, more=True, dialled=PeerId(0)).peer == 0
 
 
 def test_a_refused_dialler_is_told_no_version_of_the_cluster_file() -> None:
