@@ -199,7 +199,7 @@ class Client(PublicNames, LogQuestions):
         self._loop = asyncio.get_running_loop()
         self._create_future = self._loop.create_future
         self._network.start()
-        self.session.add_listener(self._look_for_strangers)
+        self.session.view.add_listener(self._look_for_strangers)
         if self._path is not None:
             self._watcher = self._loop.create_task(self._watch(self._path), name="watch the cluster file")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 from client.settings import ClientSettings
 from logdevice_py.core import marks
@@ -24,6 +25,12 @@ class _Push:
     states: _States
 
 
+class NodeStateListener(Protocol):
+    """Told when the view of the cluster changes."""
+
+    def __call__(self, now: Micros) -> None: ...
+
+
 class KnownCluster:
     """A `ClusterView` made of CLUSTER_STATE pushes.
 
@@ -34,7 +41,17 @@ class KnownCluster:
     dead at once, until a push or an established connection says otherwise, or `refusal_us` later: when nothing changes, nobody pushes.
     """
 
-    __slots__ = ("_arrived", "_pushes", "_refused", "_settings", "_states", "changes", "config_version")
+    __slots__ = (
+        "_arrived",
+        "_listeners",
+        "_pushes",
+        "_refused",
+        "_settings",
+        "_states",
+        "_told",
+        "changes",
+        "config_version",
+    )
 
     def __init__(self, settings: ClientSettings) -> None:
         self._settings = settings
@@ -44,6 +61,9 @@ class KnownCluster:
         self._refused: dict[NodeId, Micros] = {}
         self.changes = 0
         """Grows whenever an answer of this view may have changed."""
+        self._told = 0
+        """How many of them the listeners know."""
+        self._listeners: list[NodeStateListener] = []
         self.config_version = 0
         """The newest version of the cluster file that any node said to have."""
 
@@ -137,6 +157,26 @@ class KnownCluster:
         for node in [node for node, until in self._refused.items() if until <= now]:
             del self._refused[node]
             self.changes += 1
+
+    def add_listener(self, listener: NodeStateListener) -> None:
+        """Call it whenever this view or the cluster file changes."""
+        self._listeners.append(listener)
+
+    def remove_listener(self, listener: NodeStateListener) -> None:
+        """Do not call it any more."""
+        if listener in self._listeners:
+            self._listeners.remove(listener)
+
+    def tell_changes(self, now: Micros) -> None:
+        """Tell the listeners, if there is anything that they do not know."""
+        if self.changes != self._told:
+            self.tell(now)
+
+    def tell(self, now: Micros) -> None:
+        """Tell the listeners."""
+        self._told = self.changes
+        for listener in list(self._listeners):
+            listener(now)
 
 
 def _is_witness(peer: PeerId, states: _States) -> bool:

@@ -142,7 +142,7 @@ class Reader(PublicNames):
                 self._progress = Progress(f"log {self.log}", self._advance)
             self._opened = True
             self._reading.start(self._client.now())
-            self._client.session.add_listener(self._on_view)
+            self._client.session.view.add_listener(self._on_view)
             self._client.wake()
 
     async def close(self) -> None:
@@ -151,7 +151,7 @@ class Reader(PublicNames):
             self._reading.stop()
             self._client.wake()
         self._closed = True
-        self._client.session.remove_listener(self._on_view)
+        self._client.session.view.remove_listener(self._on_view)
         self._end_progress()
         self._wake_waiter()
 

@@ -7,7 +7,7 @@ live beside it: they take `links`, `timers`, `rng`, `ids` and `routes` from here
 from __future__ import annotations
 
 from itertools import count
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from client.append.append_request import AppendRequests
 from client.append.open_appends import OpenAppends
@@ -23,10 +23,8 @@ from client.look_up.survey import SurveyContext
 from client.metadata_repair import MetadataRepair
 from client.metrics import ClientMetrics, WriterMetrics
 from client.promise import Promise, break_, keep
-from client.read.read_stream import ReadStream
-from client.read.release_lookup import ReleaseLookup, StandingStream
+from client.read.open_streams import OpenStreams
 from client.read.settings import ReadSettings
-from client.read.shard_statuses import ShardStatuses
 from client.sequencer_state import SequencerState
 from client.settings import ClientSettings, WriterSettings
 from client.trim_request import TrimRequest
@@ -44,45 +42,13 @@ from logdevice_py.protocol.messages import (
     Appended,
     ClusterState,
     NodeState,
-    Records,
     SeqState,
     SeqStateFlags,
-    ShardGap,
-    ShardStatus,
-    Started,
 )
 from logdevice_py.protocol.requests import Requests
 from logdevice_py.protocol.routing import handlers_of, handles
 
 _TAIL = int(SeqStateFlags.TAIL)
-
-
-class StreamMessages(StandingStream, Protocol):
-    """A read stream, as the session sees it."""
-
-    def on_started(self, message: Started, now: Micros) -> None: ...
-
-    def on_records(self, message: Records, now: Micros) -> None: ...
-
-    def on_gap(self, message: ShardGap, now: Micros) -> None: ...
-
-    def on_turn_end(self, now: Micros) -> None: ...
-
-    def on_shard_statuses(self, statuses: ShardStatuses, now: Micros) -> None: ...
-
-    def on_config(self, config: ClusterConfig, now: Micros) -> None: ...
-
-    def on_peer_up(self, peer: PeerId, now: Micros) -> None: ...
-
-    def on_peer_down(self, peer: PeerId, now: Micros) -> None: ...
-
-    def stop(self) -> None: ...
-
-
-class NodeStateListener(Protocol):
-    """Told when the view of the cluster changes."""
-
-    def __call__(self, now: Micros) -> None: ...
 
 
 class ClientSession:
@@ -134,14 +100,9 @@ class ClientSession:
         self._frames: dict[int, Any] = {}
         self._writers: list[WriteStreams] = []
         self.look_ups = LookUps(SurveyContext(self.links, timers, rng, self.requests, self.settings))
-        self._streams: dict[int, StreamMessages] = {}
-        self._due: dict[int, None] = {}
-        """Streams of which the turn has not ended yet."""
+        self.streams = OpenStreams(self._wake_log, timers, read_settings or ReadSettings())
         self._histories: list[HistoryRequest] = []
-        self._listeners: list[NodeStateListener] = []
-        self.shard_statuses = ShardStatuses()
-        self._release_lookup = ReleaseLookup(self._streams, self._wake_log, timers, read_settings or ReadSettings())
-        self._routes: Final = handlers_of(self, self.requests)
+        self._routes: Final = handlers_of(self, self.requests, self.streams)
 
     @property
     def config(self) -> ClusterConfig:
@@ -154,11 +115,10 @@ class ClientSession:
             self.routes.set_config(config)
             for writer in self._writers:
                 writer.on_config(now)
-            for stream in list(self._streams.values()):
-                stream.on_config(config, now)
+            self.streams.on_config(config, now)
             for request in list(self._histories):
                 request.on_config(now)
-            self._tell(now)
+            self.view.tell(now)
 
     # Events of the shell
 
@@ -173,22 +133,14 @@ class ClientSession:
         self.appends.on_turn_end(now)
         for writer in self._writers:
             writer.on_turn_end(now)
-        if self._due:
-            due, self._due = self._due, {}
-            for stream_id in due:
-                stream = self._streams.get(stream_id)
-                if stream is not None:
-                    stream.on_turn_end(now)
+        self.streams.on_turn_end(now)
 
     def on_peer_up(self, peer: PeerId, now: Micros) -> None:
         """A connection to a node is established."""
-        changes = self.view.changes
         self.view.on_peer_up(peer)
         self.links.on_peer_up(peer)
-        for stream in list(self._streams.values()):
-            stream.on_peer_up(peer, now)
-        if self.view.changes != changes:
-            self._tell(now)
+        self.streams.on_peer_up(peer, now)
+        self.view.tell_changes(now)
 
     def on_peer_down(self, peer: PeerId, now: Micros, *, refused: bool) -> None:
         """A connection broke, or could not be made.
@@ -199,24 +151,19 @@ class ClientSession:
             refused: nobody listens there.
         """
         was_up = self.links.on_peer_down(peer)
-        self.shard_statuses.forget_begun(peer)
         if refused or not was_up:
             self.view.on_refused(peer, now)
             self.timers.at(now + self.settings.refusal_us, self._expire_refusals)
-        changes = self.view.changes
         dead = self.view.on_peer_down(peer)
-        changed = self.view.changes != changes
         if self._is_root:
             # Before the others: what they ask because of this loss is not lost with it.
             self.requests.on_peer_down(peer, now)
         self.appends.on_peer_down(peer, was_up, now)
         for writer in self._writers:
             writer.on_peer_down(peer, was_up, now)
-        for stream in list(self._streams.values()):
-            stream.on_peer_down(peer, now)
+        self.streams.on_peer_down(peer, now)
         self._on_dead(dead, now)
-        if refused or not was_up or changed:
-            self._tell(now)
+        self.view.tell_changes(now)
 
     def _on_dead(self, nodes: list[NodeId], now: Micros) -> None:
         for node in nodes:
@@ -225,14 +172,8 @@ class ClientSession:
                 writer.on_node_dead(node, now)
 
     def _expire_refusals(self, now: Micros) -> None:
-        changes = self.view.changes
         self.view.expire(now)
-        if self.view.changes != changes:
-            self._tell(now)
-
-    def _tell(self, now: Micros) -> None:
-        for listener in list(self._listeners):
-            listener(now)
+        self.view.tell_changes(now)
 
     # Messages
 
@@ -249,58 +190,10 @@ class ClientSession:
     def on_cluster_state(self, peer: PeerId, message: ClusterState, now: Micros) -> None:
         """A node tells of all nodes."""
         self.metrics.cluster_states_received += 1
-        changes = self.view.changes
         self._on_dead(self.view.on_cluster_state(peer, message), now)
-        if self.view.changes != changes:
-            self._tell(now)
+        self.view.tell_changes(now)
 
-    @handles(Started)
-    def on_started(self, peer: PeerId, message: Started, now: Micros) -> None:
-        """A shard opened a read stream, or refused it."""
-        stream = self._streams.get(message.stream)
-        if stream is not None:
-            stream.on_started(message, now)
-
-    @handles(Records)
-    def on_records(self, peer: PeerId, message: Records, now: Micros) -> None:
-        """Entries of a read stream."""
-        stream = self._streams.get(message.stream)
-        if stream is not None:
-            stream.on_records(message, now)
-
-    @handles(ShardGap)
-    def on_gap(self, peer: PeerId, message: ShardGap, now: Micros) -> None:
-        """Where a shard has nothing of a read stream."""
-        stream = self._streams.get(message.stream)
-        if stream is not None:
-            stream.on_gap(message, now)
-
-    @handles(ShardStatus)
-    def on_shard_status(self, peer: PeerId, message: ShardStatus, now: Micros) -> None:
-        """Shards whose silence does not prove what it seems to."""
-        if self.shard_statuses.take(peer, message):
-            for stream in list(self._streams.values()):
-                stream.on_shard_statuses(self.shard_statuses, now)
-
-    # Readers
-
-    def add_stream(self, stream_id: int, stream: StreamMessages, now: Micros) -> None:
-        """From here on a read stream gets its messages. Its id comes from `ids`."""
-        self._streams[stream_id] = stream
-        self._release_lookup.watch(now)
-        stream.on_shard_statuses(self.shard_statuses, Micros(0))
-
-    def remove_stream(self, stream_id: int) -> None:
-        """The stream is closed; messages under way to it are dropped."""
-        self._streams.pop(stream_id, None)
-
-    def request_turn_end(self, stream_id: int) -> None:
-        """Call `on_turn_end` of this stream when the turn ends. Others are not looked at: there may be thousands that wait for records."""
-        self._due[stream_id] = None
-
-    def read_streams(self) -> list[ReadStream]:
-        """The read streams that are open, in the order in which they were opened."""
-        return [stream for stream in self._streams.values() if isinstance(stream, ReadStream)]
+    # What readers ask for
 
     def _wake_log(self, log: LogId, now: Micros) -> None:
         """Have the log sequenced by somebody; what the answer is does not matter."""
@@ -313,15 +206,6 @@ class ClientSession:
             min_epoch=self.routes.epoch(log),
             deadline=deadline,
         )
-
-    def add_listener(self, listener: NodeStateListener) -> None:
-        """Call it whenever the view of the cluster or the cluster file changes."""
-        self._listeners.append(listener)
-
-    def remove_listener(self, listener: NodeStateListener) -> None:
-        """Do not call it any more."""
-        if listener in self._listeners:
-            self._listeners.remove(listener)
 
     def read_history(self, log: LogId, now: Micros, done: HistoryKnown) -> HistoryRequest:
         """Read the nodesets of a log from its metadata log; `done` gets them later, once. () when the log was never written, or none can
@@ -472,8 +356,7 @@ class ClientSession:
         """Fail everything that is under way."""
         for writer in self._writers:
             writer.close()
-        for stream in list(self._streams.values()):
-            stream.stop()
+        self.streams.close()
         self.appends.close(LogDeviceError(Status.SHUTDOWN, "the client was closed"))
 
     def refuse(self, error: LogDeviceError) -> None:

@@ -44,7 +44,7 @@ class SessionStream:
             metrics=metrics,
             request_history=self._request_history,
             on_ready=on_ready,
-            request_turn_end=lambda: session.request_turn_end(request.stream),
+            request_turn_end=lambda: session.streams.request_turn_end(request.stream),
             explain_history=self._explain_history,
         )
         self._session = session
@@ -53,7 +53,7 @@ class SessionStream:
 
     def start(self, now: Micros) -> None:
         """Begin to read. Call once."""
-        self._session.add_stream(self.stream.request.stream, self.stream, now)
+        self._session.streams.add(self.stream.request.stream, self.stream, now)
         self.stream.start(now)
 
     def stop(self) -> None:
@@ -63,7 +63,7 @@ class SessionStream:
 
     def leave(self) -> None:
         """It has finished, or was stopped, and needs nothing more of the session."""
-        self._session.remove_stream(self.stream.request.stream)
+        self._session.streams.remove(self.stream.request.stream)
         if self._history is not None:
             self._history.cancel()
             self._history = None

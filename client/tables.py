@@ -18,7 +18,7 @@ def client_read_streams_rows(
     session: ClientSession, name: str, constraints: Constraints
 ) -> Iterator[ClientReadStreamsRow]:
     """Table `client_read_streams`; `name` is how the client is called."""
-    for stream in session.read_streams():
+    for stream in session.streams.read_streams():
         if constraints.log_id in (None, stream.log):
             yield _row(stream, name)
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
+from client.read.open_streams import OpenStreams
 from client.session import ClientSession
 from epoch_store.interface import Result
 from logdevice_py.config.cluster import ClusterConfig, Roles
@@ -277,4 +278,4 @@ _HANDLERS: Final = (Node, Requests, SequencerNode, NodeRecoveries, NodeRebuildin
 _FROM_CLIENTS: Final = frozenset(kind for kind, method in declared(*_HANDLERS).items() if method.from_clients)
 """What a client may send; anything else from one is dropped and counted."""
 # HELLO and ACK belong to the connection; SHUTDOWN announces that it ends, which its end tells as well.
-check_routes(CODEC_OF, _HANDLERS, (ClientSession, Requests), elsewhere=(m.Hello, m.Ack, m.Shutdown))
+check_routes(CODEC_OF, _HANDLERS, (ClientSession, OpenStreams, Requests), elsewhere=(m.Hello, m.Ack, m.Shutdown))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from client.read.read_stream import ReadStream
 from logdevice_py.core.entry import EntryFlags, parse_header
 from logdevice_py.core.ids import ShardId, format_shard
 from logdevice_py.core.lsn import LSN_MAX, format_lsn
@@ -72,9 +71,7 @@ def _check_senders(machines: ShardMachines, entry_max: int) -> None:
 
 def _check_receivers(app: Application, entry_max: int) -> None:
     """No read stream holds more of what a shard sent than the shard's share of its buffer, and one entry that passes it."""
-    for stream in app.client.session._streams.values():
-        if not isinstance(stream, ReadStream):
-            continue
+    for stream in app.client.session.streams.read_streams():
         reads = stream._read_set
         for sender in reads.senders.values():
             if sender.held > reads._share + entry_max:

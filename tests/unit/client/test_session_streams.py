@@ -12,11 +12,11 @@ def test_a_turn_ends_for_the_streams_that_asked_for_it_and_for_no_other() -> Non
     bench = Bench()
     streams = {number: Mock(spec=ReadStream) for number in range(1, 4)}
     for number, stream in streams.items():
-        bench.session.add_stream(number, stream, bench.now)
-    bench.session.request_turn_end(2)
-    bench.session.request_turn_end(3)
-    bench.session.request_turn_end(2)
-    bench.session.remove_stream(3)
+        bench.session.streams.add(number, stream, bench.now)
+    bench.session.streams.request_turn_end(2)
+    bench.session.streams.request_turn_end(3)
+    bench.session.streams.request_turn_end(2)
+    bench.session.streams.remove(3)
     bench.turn()
     bench.turn()
     assert [stream.on_turn_end.call_count for stream in streams.values()] == [0, 1, 0]
@@ -25,10 +25,10 @@ def test_a_turn_ends_for_the_streams_that_asked_for_it_and_for_no_other() -> Non
 def test_a_stream_that_asks_while_a_turn_ends_is_due_at_the_end_of_the_next() -> None:
     bench = Bench()
     first, second = Mock(spec=ReadStream), Mock(spec=ReadStream)
-    bench.session.add_stream(1, first, bench.now)
-    bench.session.add_stream(2, second, bench.now)
-    first.on_turn_end.side_effect = lambda now: bench.session.request_turn_end(2)
-    bench.session.request_turn_end(1)
+    bench.session.streams.add(1, first, bench.now)
+    bench.session.streams.add(2, second, bench.now)
+    first.on_turn_end.side_effect = lambda now: bench.session.streams.request_turn_end(2)
+    bench.session.streams.request_turn_end(1)
     bench.session.on_turn_end(bench.now)
     assert second.on_turn_end.call_count == 0
     bench.session.on_turn_end(bench.now)

@@ -136,10 +136,10 @@ def test_a_search_that_nobody_wants_any_more_leaves_nothing_behind() -> None:
         LOG, OURS, compose_lsn(2, 1), compose_lsn(2, 9), {}, lambda frames, now: found.append(frames), bench.now
     )
     bench.turn()
-    assert bench.session._streams
+    assert bench.session.streams.read_streams()
     assert len(bench.session.requests)
     searching.cancel()
     bench.pass_time(60_000_000)
-    assert not bench.session._streams
+    assert not bench.session.streams.read_streams()
     assert not len(bench.session.requests)
     assert not found
