@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from client.read.metrics import ReadMetrics
+from client.read.ready_queue import ReadyQueue
 from client.read.sender_state import Sender, SenderStatus
 from client.read.settings import ReadSettings
 from logdevice_py.config.cluster import ClusterConfig
@@ -39,8 +40,6 @@ class ReadPosition:
     """The first LSN not delivered."""
     until: Lsn
     """The last LSN to deliver."""
-    held_from: Lsn | None = None
-    """The first LSN delivered and not handed to the application, if it keeps the window from moving."""
     look_back: Lsn = LSN_INVALID
     """Before anything is delivered: where the shards begin, to find a bridge that lies before the first LSN; 0: at the first LSN."""
     interval: int = -1
@@ -51,20 +50,21 @@ class ReadPosition:
     """The last LSN that the shards of the present interval may have."""
     wide: bool = False
     """The shards look up to `limit` rather than to the end of the window: something is missing and the next entry may be far away."""
-    queued_bytes: int = 0
-    """Delivered and not handed to the application."""
 
     @property
     def first(self) -> Lsn:
         """Where the shards begin."""
         return self.look_back or self.next
 
-    def window_high(self, window: int) -> Lsn:
-        """The last LSN that the shards may send at present."""
+    def window_high(self, window: int, held_from: Lsn | None) -> Lsn:
+        """The last LSN that the shards may send at present.
+
+        Args:
+            window: how many LSNs.
+            held_from: as in `ReadyQueue`.
+        """
         return (
-            self.limit
-            if self.wide
-            else Lsn(min(self.limit, max((self.held_from or self.next) + window - 1, self.next - 1)))
+            self.limit if self.wide else Lsn(min(self.limit, max((held_from or self.next) + window - 1, self.next - 1)))
         )
 
 
@@ -78,6 +78,7 @@ class ReadSet:
         self,
         request: ReadRequest,
         position: ReadPosition,
+        queue: ReadyQueue,
         *,
         settings: ReadSettings,
         outbox: Outbox,
@@ -91,6 +92,7 @@ class ReadSet:
         """The last STARTs asked for single-copy delivery."""
         self._request = request
         self._position = position
+        self._queue = queue
         self._settings = settings
         self._outbox = outbox
         self._timers = timers
@@ -206,7 +208,7 @@ class ReadSet:
         sender.unable.clear()
         sender.received = 0
         sender.granted = self._room(sender)
-        sender.window_high = position.window_high(self._settings.window_lsns)
+        sender.window_high = position.window_high(self._settings.window_lsns, self._queue.held_from)
         sender.timer = self._timers.at(
             now + self._settings.started_timeout_us, lambda at: self._on_started_timeout(sender, at)
         )
@@ -297,14 +299,14 @@ class ReadSet:
     # Credit
 
     def _room(self, sender: Sender) -> int:
-        return max(0, min(self._share - sender.held, self._settings.buffer_bytes - self._position.queued_bytes))
+        return max(0, min(self._share - sender.held, self._settings.buffer_bytes - self._queue.bytes))
 
     def refresh(self, sender: Sender) -> None:
         """Let the shard send on when enough of what it sent is gone, or the window has moved."""
         if sender.status not in (SenderStatus.STARTING, SenderStatus.READING):
             return
         credit = max(sender.granted, sender.received + self._room(sender))
-        high = max(sender.window_high, self._position.window_high(self._settings.window_lsns))
+        high = max(sender.window_high, self._position.window_high(self._settings.window_lsns, self._queue.held_from))
         more = credit - sender.granted
         slid = high > sender.window_high and (
             high - sender.window_high >= self._settings.window_lsns // 2

@@ -115,11 +115,18 @@ class ReadStream:
         if esn_of(request.first) > 1:
             # The entry before the first LSN may be the bridge of the epoch.
             self._position.look_back = Lsn(request.first - 1)
+        self._queue = ReadyQueue(request.log, request.first, metrics)
         self._read_set = ReadSet(
-            request, self._position, settings=settings, outbox=outbox, timers=timers, rng=rng, metrics=metrics
+            request,
+            self._position,
+            self._queue,
+            settings=settings,
+            outbox=outbox,
+            timers=timers,
+            rng=rng,
+            metrics=metrics,
         )
         self._buffer = ReadBuffer(metrics)
-        self._queue = ReadyQueue(request.log, request.first, metrics)
         self._named = NamedTimers(timers, self._mark)
         self._lookup = NodesetLookup(request_history, self._named, settings=settings, rng=rng, metrics=metrics)
         self._history = self._lookup.history
@@ -176,21 +183,19 @@ class ReadStream:
         if self.state is not ReadStreamState.STOPPED:
             self._close(ReadStreamState.STOPPED)
             self._queue.clear()
-            self._note_queue()
+            self._mark()
             self._on_ready()
 
     def take(self, records_max: int, now: Micros) -> RecordBatch:
         """Up to so many records and the gaps between them, in order; what is taken gives the shards credit to send on."""
         assert records_max > 0, records_max
-        batch = self._queue.take(records_max)
-        self._note_queue()
-        return batch
+        self._mark()
+        return self._queue.take(records_max)
 
     def take_entries(self, entries_max: int, now: Micros) -> list[tuple[EntryHeader, bytes] | Gap]:
         """Like `take`, but whole entries as they are stored. A stream is read with one or the other."""
-        taken = self._queue.take_entries(entries_max)
-        self._note_queue()
-        return taken
+        self._mark()
+        return self._queue.take_entries(entries_max)
 
     def waiting_for(self) -> str:
         """Why nothing is delivered at this moment, for people."""
@@ -209,7 +214,7 @@ class ReadStream:
         return StreamLook(
             next=position.next,
             released=self._released,
-            window_high=position.window_high(self._window_lsns),
+            window_high=position.window_high(self._window_lsns, self._queue.held_from),
             single_copy=read_set.single_copy,
             ready_bytes=self._queue.bytes,
             waiting_entries=len(self._buffer),
@@ -224,7 +229,6 @@ class ReadStream:
         self._queue.check()
         first = self._buffer.first()
         assert first is None or first > position.next or position.next > position.certain_end or not self._is_open()
-        assert self._queue.bytes == position.queued_bytes
         assert all(sender.held >= 0 for sender in self._read_set.senders.values())
 
     def _mark(self) -> None:
@@ -235,12 +239,6 @@ class ReadStream:
 
     def _is_open(self) -> bool:
         return self.state in (ReadStreamState.LOOKING_UP, ReadStreamState.READING)
-
-    def _note_queue(self) -> None:
-        self._mark()
-        position = self._position
-        position.queued_bytes = self._queue.bytes
-        position.held_from = self._queue.held_from()
 
     # Nodesets
 
@@ -459,9 +457,6 @@ class ReadStream:
             return
         self._queue.put_entry(copy)
         position = self._position
-        position.queued_bytes = self._queue.bytes
-        if position.held_from is None:
-            position.held_from = lsn
         position.next = Lsn(lsn + 1)
         position.look_back = LSN_INVALID
 
@@ -474,8 +469,6 @@ class ReadStream:
         position.look_back = LSN_INVALID
         # Trimmed entries, and what a shard that breaks the rules may have sent from behind a bridge.
         self._buffer.drop_below(position.next)
-        if position.held_from is None and len(self._queue) > GAPS_MAX:
-            position.held_from = self._queue.held_from()
 
     def _account_for_missing(self, lsn: Lsn, now: Micros) -> bool:
         """Nobody sent an entry for `lsn`: report it as lost if that is certain."""

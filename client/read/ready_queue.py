@@ -26,7 +26,7 @@ TAKEN_BYTES_MAX: Final = 16 << 20
 class ReadyQueue:
     """Entries and gaps in log order; touching gaps of one kind are one. Records are unpacked when they are taken."""
 
-    __slots__ = ("_items", "_log", "_metrics", "_partial", "_proof", "bytes")
+    __slots__ = ("_items", "_log", "_metrics", "_partial", "_proof", "bytes", "held_from")
 
     def __init__(self, log: LogId, first: Lsn, metrics: ReadMetrics) -> None:
         self._log = log
@@ -36,6 +36,8 @@ class ReadyQueue:
         self._metrics = metrics
         self.bytes = 0
         """Of the entries."""
+        self.held_from: Lsn | None = None
+        """The LSN of the first entry; of the first gap when there are very many and nobody takes them. The window does not move beyond it."""
 
     def __len__(self) -> int:
         return len(self._items)
@@ -44,6 +46,8 @@ class ReadyQueue:
         """Append an entry."""
         self._items.append(copy)
         self.bytes += len(copy.image)
+        if self.held_from is None:
+            self.held_from = self._first_held()
 
     def put_gap(self, gap: Gap) -> None:
         """Append a gap."""
@@ -54,9 +58,10 @@ class ReadyQueue:
                 items[-1] = joined
                 return
         items.append(gap)
+        if self.held_from is None and len(items) > GAPS_MAX:
+            self.held_from = self._first_held()
 
-    def held_from(self) -> Lsn | None:
-        """The LSN of the first entry; of the first gap when there are very many and nobody takes them."""
+    def _first_held(self) -> Lsn | None:
         if len(self._items) > GAPS_MAX and type(self._items[0]) is Gap:
             return Lsn(self._items[0].lo)
         for item in self._items:
@@ -95,6 +100,7 @@ class ReadyQueue:
             self._partial = None
             self._pop_entry(head)
         self._metrics.records_delivered += len(batch)
+        self.held_from = self._first_held()
         return batch
 
     def take_entries(self, entries_max: int) -> list[tuple[EntryHeader, bytes] | Gap]:
@@ -112,6 +118,7 @@ class ReadyQueue:
                 taken.append((head.header, head.image))
                 self._metrics.records_delivered += head.header.records
                 self._pop_entry(head)
+        self.held_from = self._first_held()
         return taken
 
     def _pop_gap(self, gap: Gap) -> None:
@@ -135,6 +142,7 @@ class ReadyQueue:
         self._items.clear()
         self._partial = None
         self.bytes = 0
+        self.held_from = None
 
     @property
     def taken_to(self) -> Lsn:

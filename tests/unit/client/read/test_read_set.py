@@ -8,6 +8,7 @@ import pytest
 
 from client.read.metrics import ReadMetrics
 from client.read.read_set import ReadPosition, ReadRequest, ReadSet
+from client.read.ready_queue import ReadyQueue
 from client.read.sender_state import SenderStatus
 from client.read.settings import ReadSettings
 from logdevice_py.core.lsn import Lsn
@@ -31,6 +32,7 @@ class Reading:
         self.set = ReadSet(
             request,
             position,
+            ReadyQueue(LOG, Lsn(1), ReadMetrics()),
             settings=ReadSettings(),
             outbox=self.outbox,
             timers=self.timers,

@@ -37,13 +37,13 @@ def test_gaps_hold_the_window_up_only_when_there_are_very_many() -> None:
     queue = ReadyQueue(LogId(1), compose_lsn(1, 1), ReadMetrics())
     for esn in range(1, GAPS_MAX + 1):
         queue.put_gap(Gap((GapKind.HOLE, GapKind.TRIM)[esn % 2], LSN(compose_lsn(1, esn)), LSN(compose_lsn(1, esn))))
-    assert (len(queue), queue.held_from()) == (GAPS_MAX, None)
+    assert (len(queue), queue.held_from) == (GAPS_MAX, None)
     queue.put_entry(compressed_entry(GAPS_MAX + 1, 10))
-    assert queue.held_from() == compose_lsn(1, 1)
+    assert queue.held_from == compose_lsn(1, 1)
     assert len(queue.take(1)) == 1
-    assert (len(queue), queue.held_from(), queue.bytes) == (0, None, 0)
+    assert (len(queue), queue.held_from, queue.bytes) == (0, None, 0)
     queue.put_entry(compressed_entry(GAPS_MAX + 2, 10))
-    assert queue.held_from() == compose_lsn(1, GAPS_MAX + 2)
+    assert queue.held_from == compose_lsn(1, GAPS_MAX + 2)
 
 
 def test_entries_are_taken_as_they_are_stored_with_the_gaps_between_them() -> None:

@@ -90,14 +90,14 @@ class TestWindow:
         return position
 
     def test_so_many_lsns_from_the_next_on(self) -> None:
-        assert self.position().window_high(5) == 14
+        assert self.position().window_high(5, None) == 14
 
     def test_no_further_than_the_interval(self) -> None:
-        assert self.position(limit=Lsn(12)).window_high(5) == 12
+        assert self.position(limit=Lsn(12)).window_high(5, None) == 12
 
     def test_what_the_application_has_not_taken_holds_it_up(self) -> None:
-        assert self.position(held_from=Lsn(8)).window_high(5) == 12
-        assert self.position(held_from=Lsn(2)).window_high(5) == 9, "nothing more is sent"
+        assert self.position().window_high(5, Lsn(8)) == 12
+        assert self.position().window_high(5, Lsn(2)) == 9, "nothing more is sent"
 
     def test_when_something_is_missing_the_whole_interval(self) -> None:
-        assert self.position(wide=True).window_high(5) == 100
+        assert self.position(wide=True).window_high(5, None) == 100
