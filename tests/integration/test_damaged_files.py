@@ -61,7 +61,7 @@ def files_of(cluster: LocalCluster) -> list[Path]:
     [service] = cluster.hosts[VICTIM].shards.values()
     others = {
         str(each["name"]).lstrip("/")
-        for each in service._store._db.live_files()  # type: ignore[attr-defined]
+        for each in service._store._families.database.live_files()  # type: ignore[attr-defined]
         if each["start_key"][:1] not in (b"b", b"d")  # of the key of a body, of a copy
     }
     names = sorted(name for name in os.listdir(database) if not name.startswith(("LOG", "LOCK", "rocksdict")))

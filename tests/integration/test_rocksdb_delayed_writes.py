@@ -39,7 +39,7 @@ def write_some(store: RocksLogStore, count: int) -> None:
 def test_an_orderly_stop_hides_nothing_that_was_written(tmp_path: Path) -> None:
     store, _ = open_store(tmp_path)
     write_some(store, 100)
-    store._db = DelayedDatabase(store._db)
+    store._families.database = DelayedDatabase(store._families.database)
     store.close()
     store, contents = open_store(tmp_path)
     assert contents.last_stop is PreviousEnd.CLEAN
@@ -69,7 +69,7 @@ def test_an_incarnation_that_was_not_written_is_not_told(tmp_path: Path) -> None
 
 def test_a_store_is_opened_all_the_same(tmp_path: Path) -> None:
     store = RocksLogStore(str(tmp_path), SETTINGS)
-    store._db = DelayedDatabase(store._db)
+    store._families.database = DelayedDatabase(store._families.database)
     assert store.adopt(MARKER, boot="boot 1", now=Timestamp(1)) is Status.OK
     store.load()
     store.close()

@@ -129,7 +129,7 @@ class TestFormat:
             key = keys.data_key(LOG, lsn, False, 1)
             group.put(key, image, handle)
             group.delete(keys.body_key(key), handle)
-        store._db.write(group)
+        store._families.database.write(group)
         family(store).flush()
         del group, handle
         store.close()
@@ -259,7 +259,7 @@ def test_the_bodies_of_a_trimmed_log_go_when_a_partition_is_rewritten(tmp_path: 
     other = image_of(at(1), b"other" * 1000, log=LOG + 1)  # type: ignore[arg-type]
     batch.put_entry(LOG + 1, at(1), by_recovery=False, wave=1, image=other)  # type: ignore[arg-type]
     assert store.write([batch]) == [Status.OK]
-    store.settle(partition, Timestamp(2_000_000))
+    store.groups.settle(partition, Timestamp(2_000_000))
     chore = store.next_chore()
     assert chore is not None
     chore()

@@ -142,7 +142,7 @@ class TestCrash:
         for _ in range(2):
             store, _ = open_store(copy)
             assert (store.partitions, lsns(store)) == ([FIRST + 1], [at(2)])
-            assert store._metadata.get(keys.partition_key(FIRST)) is None
+            assert store._families.metadata.get(keys.partition_key(FIRST)) is None
             store.close()
 
     def test_nothing_is_dropped_before_it_is_durable_that_it_may_go(self, tmp_path: Path) -> None:
@@ -223,7 +223,7 @@ class TestDamage:
         write(store, at(1), at(5))
         roll(store)
         write(store, at(9))
-        store._metadata[keys.directory_key(LOG, at(3), FIRST + 1)] = keys.directory_value(at(9), 0, 100)
+        store._families.metadata[keys.directory_key(LOG, at(3), FIRST + 1)] = keys.directory_value(at(9), 0, 100)
         store.close()
         with pytest.raises(LogDeviceError, match=r"the directory of .* is damaged"):
             open_store(tmp_path / "shard")

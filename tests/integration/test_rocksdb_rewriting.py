@@ -129,7 +129,7 @@ def test_what_is_stored_in_a_restored_range_before_its_file_is_replaced_is_copie
 def test_a_damaged_partition_that_is_dropped_holds_up_no_other(tmp_path: Path, images: dict[Lsn, bytes]) -> None:
     store, _ = open_store(tmp_path)
     [first] = store.partitions
-    store._begin_next(Timestamp(2))
+    store.groups.begin_next(Timestamp(2))
     second = store.partitions[-1]
     batch = WriteBatch()
     put(batch, at(1), log=LogId(LOG + 1))

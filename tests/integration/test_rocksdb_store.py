@@ -315,7 +315,7 @@ class TestService:
 
         def break_(store: RocksLogStore) -> Status:
             if not store.failed:
-                store._fail("the disk is gone")
+                store.groups.fail("the disk is gone")
             return Status.FAILED
 
         monkeypatch.setattr(RocksLogStore, "sync", break_)
@@ -602,7 +602,7 @@ class TestIdentity:
         batch = WriteBatch()
         put(batch, at(1))
         store.write([batch])
-        store._metadata.put(keys.MARKER_KEY, b"no marker")
+        store._families.metadata.put(keys.MARKER_KEY, b"no marker")
         store.abandon()
         shell = await open_service(tmp_path / "shard")
         assert shell.service.contents.highest == []
@@ -654,7 +654,7 @@ class TestIdentity:
     ) -> None:
         await (await open_service(tmp_path / "shard")).service.close()
         store = shard_opening.open_store(str(tmp_path / "shard"), SETTINGS, SHARD)
-        store._metadata.put(key, value)
+        store._families.metadata.put(key, value)
         store.abandon()
         with pytest.raises(DamagedStoreError, match="cannot be read"):
             await open_service(tmp_path / "shard")

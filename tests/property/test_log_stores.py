@@ -420,10 +420,10 @@ class RocksStoreMachine(LogStoreMachine):
         for copy in copies:
             by_recovery, wave = copy.rank
             batch.put_entry(copy.log, copy.lsn, by_recovery=by_recovery, wave=wave, image=copy.image(copy.flags))
-        database = self.store._db
-        self.store._db = RefusingDatabase()
+        database = self.store._families.database
+        self.store._families.database = RefusingDatabase()
         assert self.store.write([batch]) == [Status.OVERLOADED]
-        self.store._db = database
+        self.store._families.database = database
 
     def teardown(self) -> None:
         super().teardown()

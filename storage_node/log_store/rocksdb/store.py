@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, Final
+from typing import Any
 
 import rocksdict
 
@@ -21,7 +21,7 @@ from logdevice_py.core.marks import hit
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import Timestamp
 from storage_node.log_store import keys
-from storage_node.log_store.contents import ContentsBuilder, encode_durable
+from storage_node.log_store.contents import ContentsBuilder
 from storage_node.log_store.directory import Directory, DirectoryOrderError, Span
 from storage_node.log_store.directory_answers import answer_directory, last_to_trim
 from storage_node.log_store.identity import CorruptMarkerError, PreviousEnd, ShardMarker
@@ -38,21 +38,17 @@ from storage_node.log_store.metrics import LogStoreMetrics
 from storage_node.log_store.partitions import Partitions
 from storage_node.log_store.rocksdb.families import DATABASE, RocksDBError
 from storage_node.log_store.rocksdb.filling import GroupFiller
+from storage_node.log_store.rocksdb.group_writer import GroupWriter
 from storage_node.log_store.rocksdb.opening import StoreNotes, open_database
 from storage_node.log_store.rocksdb.ranges import DamagedError, RangeReader
 from storage_node.log_store.rocksdb.rewriting import PartitionRewriter
+from storage_node.log_store.rocksdb.space_meter import SpaceMeter
 from storage_node.log_store.rocksdb.upkeep import Upkeep
 from storage_node.log_store.rocksdb.wal_check import find_lasting_damage
 from storage_node.log_store.row_values import UnknownRowError
 from storage_node.log_store.settings import LogStoreSettings
-from storage_node.log_store.space import SpaceGuard
 from storage_node.log_store.store_run import StoreRun
 from storage_node.log_store.view import StoreView
-
-_REFUSED: Final = "Result incomplete"
-_ASK_BYTES: Final = 64 << 10
-_MEASURE_BYTES_MIN: Final = 64 << 10
-"""Free space is not measured more often than that."""
 
 
 class RocksLogStore:
@@ -71,17 +67,11 @@ class RocksLogStore:
         self.bytes_written = 0
         """Bytes of batches since it was opened."""
         self._settings = settings
-        self._failed = False
         self._closed = False
         self._abandoned = False
         self._boot = boot
         self._notes = StoreNotes(directory)
         self._families = open_database(directory, settings, self._notes, boot)
-        self._db: Any = self._families.database
-        self._metadata: Any = self._families.metadata
-        self._metadata_handle: Any = self._families.metadata_handle
-        self._write_options = rocksdict.WriteOptions()
-        self._write_options.no_slowdown = True
         self._directory = Directory(settings.directory_save_bytes)
         self._partitions = Partitions(settings)
         self._ranges = RangeReader(self._iterator, self._families.get, self._directory.overlapping)
@@ -90,14 +80,11 @@ class RocksLogStore:
         self._filler = GroupFiller(
             self._families, self._directory, self._partitions, self._ranges, self.rewriter, settings.blob_bytes_min
         )
+        self.groups = GroupWriter(self._families, self._directory, self._partitions, self._upkeep, self._notes)
         self._errors = 0
-        self._durable: Timestamp | None = None
-        self._space = SpaceGuard.of(settings)
-        self._unmeasured = self._measure_after = 0
+        self._meter = SpaceMeter(directory, settings)
+        self._space = self._meter.guard
         self.trims_for_space = False
-        self._unasked = 0
-        """Bytes that may be written before RocksDB is asked again whether it delays writes."""
-        self.check_space()
         self._run = StoreRun()
 
     # ---- identity
@@ -111,7 +98,7 @@ class RocksLogStore:
     def found(self) -> ShardMarker | None:
         """The marker that the last run left; None without one that can be read."""
         with self._opening():
-            raw = self._metadata.get(keys.MARKER_KEY)
+            raw = self._families.metadata.get(keys.MARKER_KEY)
         if raw is None:
             return None
         try:
@@ -143,9 +130,14 @@ class RocksLogStore:
         """Begin a run: leave the marker, durably, without the mark of a clean stop. OK or FAILED."""
         with self._opening():
             rows = self._run.begin(
-                marker, found=self.found, rows=self._metadata.get, boot=boot, failed=self._notes.failed, now=now
+                marker,
+                found=self.found,
+                rows=self._families.metadata.get,
+                boot=boot,
+                failed=self._notes.failed,
+                now=now,
             )
-        status = self._write_rows(rows)
+        status = self.groups.write_rows(rows)
         if status is Status.OK:
             self._notes.note_opened(self._boot)
         return status
@@ -154,9 +146,7 @@ class RocksLogStore:
         """Write the next incarnation; durable with the next sync. It must not be told to anybody before. None: it was not written."""
         assert self._run.marker is not None, "advance_incarnation before adopt"
         marker = self._run.marker.later()
-        group = rocksdict.WriteBatch(raw_mode=True)
-        group.put(keys.MARKER_KEY, marker.encode(), self._metadata_handle)
-        if self.commit(group) is not Status.OK:
+        if self.groups.commit_row(keys.MARKER_KEY, marker.encode()) is not Status.OK:
             return None
         self._run.marker = marker
         return marker.incarnation
@@ -169,7 +159,7 @@ class RocksLogStore:
         """
         builder = ContentsBuilder(self._run.contents())
         with self._opening():
-            iterator = self._metadata.iter()
+            iterator = self._families.metadata.iter()
             iterator.seek_to_first()
             while iterator.valid():
                 builder.add(iterator.key(), iterator.value())
@@ -187,7 +177,7 @@ class RocksLogStore:
                 # a guess that is too low could take acknowledged entries for never written: damage here is an error
                 for log, _ in list(self._directory.rows()):
                     self._correct(log)
-            if self.commit(rocksdict.WriteBatch(raw_mode=True), must_pass=True) is not Status.OK:
+            if self.groups.commit_pending(must_pass=True) is not Status.OK:
                 raise LogDeviceError(Status.FAILED, f"the store in {self.directory} cannot be written")
         builder.contents.highest = [(log, row.highest) for log, row in self._directory.rows()]
         return builder.contents
@@ -203,7 +193,12 @@ class RocksLogStore:
     @property
     def failed(self) -> bool:
         """Whether a write or sync has failed."""
-        return self._failed
+        return self.groups.failed
+
+    @property
+    def _runs(self) -> bool:
+        """A run has begun, and nothing has failed."""
+        return not self.groups.failed and self._run.marker is not None
 
     @property
     def refusing_for_space(self) -> bool:
@@ -218,10 +213,7 @@ class RocksLogStore:
 
     def check_space(self) -> None:
         """Measure the free space."""
-        self._unmeasured = 0
-        measured = os.statvfs(self.directory)
-        self._space.update(measured.f_bavail * measured.f_frsize, measured.f_blocks * measured.f_frsize)
-        self._measure_after = min(self._settings.free_space_check_bytes, max(self._space.soon, _MEASURE_BYTES_MIN))
+        self._meter.measure()
 
     def write(self, batches: Sequence[WriteBatch]) -> list[Status]:
         """Apply batches in order, in groups, without sync."""
@@ -249,10 +241,11 @@ class RocksLogStore:
     def _write_group(self, batches: Sequence[WriteBatch]) -> list[Status]:
         if not batches:
             return []
-        if self._failed:
+        groups = self.groups
+        if groups.failed:
             return [Status.FAILED] * len(batches)
         must_pass = any(batch.must_pass for batch in batches)
-        if self._unasked <= 0 and not must_pass and self._is_delayed():
+        if groups.unasked <= 0 and not must_pass and groups.is_delayed:
             hit("log_store_write_delayed")
             return [Status.OVERLOADED] * len(batches)
         group = rocksdict.WriteBatch(raw_mode=True)
@@ -264,105 +257,24 @@ class RocksLogStore:
             if rewriter.busy:
                 rewriter.mirror(group, batch)
             restores = restores or bool(batch.restored)
-        status = self.commit(group, must_pass=must_pass)
+        status = groups.commit(group, size=size, must_pass=must_pass)
         if status is Status.OK:
             if restores or rewriter.watching:
                 for batch in batches:
                     rewriter.written(batch)
             self.bytes_written += size
-            self._unasked -= size
-            self._unmeasured += size
-            if self._unmeasured >= self._measure_after:
-                self.check_space()
+            self._meter.wrote(size)
         else:
             self._directory.refused(log for batch in batches for log, *_ in batch.entries)
         return [status] * len(batches)
 
-    def _is_delayed(self) -> bool:
-        """Ask RocksDB whether it delays writes. Only writing makes it begin to, so it is not asked for each small group; a write that it would
-        delay all the same is refused by it (`no_slowdown`)."""
-        if self._metadata.property_int_value("rocksdb.is-write-stopped") or self._metadata.property_int_value(
-            "rocksdb.actual-delayed-write-rate"
-        ):
-            return True
-        self._unasked = _ASK_BYTES
-        return False
-
-    def commit(self, group: Any, *, must_pass: bool = False) -> Status:
-        """Write a group together with what is due of the directory and the marks. OK, OVERLOADED or FAILED.
-
-        Args:
-            must_pass: where RocksDB delays writes, wait rather than be refused.
-        """
-        directory, partitions = self._directory, self._partitions
-        unused: list[int] = []
-        changed = directory.changed or partitions.changed
-        if changed:
-            unused = directory.unused()
-            for pending in (directory.pending(), partitions.pending(), partitions.tombstones(unused)):
-                for key, value in pending.items():
-                    if value is None:
-                        group.delete(key, self._metadata_handle)
-                    else:
-                        group.put(key, value, self._metadata_handle)
-        if self._durable is not None:
-            group.put(keys.DURABLE_KEY, encode_durable(self._durable), self._metadata_handle)
-        try:
-            if must_pass:
-                self._db.write(group)
-            else:
-                self._db.write(group, self._write_options)
-        except RocksDBError as error:
-            if str(error).startswith(_REFUSED):
-                hit("log_store_write_stalled")
-                self._unasked = 0
-                return Status.OVERLOADED
-            self._fail(str(error))
-            return Status.FAILED
-        if changed:
-            directory.saved()
-            partitions.saved()
-            if unused:
-                self._upkeep.drop(unused)
-        self._durable = None
-        return Status.OK
-
-    def _write_rows(self, rows: dict[bytes, bytes]) -> Status:
-        """Write rows of the store itself, and sync."""
-        if self._failed:
-            return Status.FAILED
-        group = rocksdict.WriteBatch(raw_mode=True)
-        for key, value in rows.items():
-            group.put(key, value, self._metadata_handle)
-        try:
-            self._db.write(group)
-        except RocksDBError as error:
-            self._fail(str(error))
-            return Status.FAILED
-        return self.sync()
-
     def sync(self) -> Status:
         """Make durable every batch whose `write` returned before the call."""
-        if self._failed:
-            return Status.FAILED
-        covered = self._upkeep.sync_begins()
-        try:
-            self._db.flush_wal(True)
-        except RocksDBError as error:
-            self._fail(str(error))
-        if self._failed:
-            return Status.FAILED
-        self._upkeep.synced(covered)
-        return Status.OK
+        return self.groups.sync()
 
     def mark_durable(self, until: Timestamp) -> None:
         """Note, with the next write, that a sync covered every write before `until`."""
-        self._durable = until
-
-    def _fail(self, reason: str) -> None:
-        self._failed = True
-        hit("log_store_failed")
-        self._notes.note_failed(reason)
+        self.groups.mark_durable(until)
 
     # ---- reading
 
@@ -378,15 +290,15 @@ class RocksLogStore:
         Args:
             is_late: asked now and then; whether the answer shall end with what it has, one entry at least.
         """
-        return ReadResult(Status.FAILED, request.last) if self._failed else self._ranges.read(request, is_late)
+        return ReadResult(Status.FAILED, request.last) if self.failed else self._ranges.read(request, is_late)
 
     def read_last(self, request: ReadLast) -> ReadResult:
         """Execute a `ReadLast`."""
-        return ReadResult(Status.FAILED, request.last) if self._failed else self._ranges.read_last(request)
+        return ReadResult(Status.FAILED, request.last) if self.failed else self._ranges.read_last(request)
 
     def read_directory(self, request: ReadDirectory) -> DirectoryResult:
         """Execute a `ReadDirectory`."""
-        if self._failed:
+        if self.failed:
             return DirectoryResult(Status.FAILED)
         return answer_directory(self._directory, self._partitions, request, self._space_end())
 
@@ -410,22 +322,22 @@ class RocksLogStore:
         Args:
             now: the node's wall clock.
         """
-        if self._failed or self._run.marker is None:
+        if not self._runs:
             return
         try:
             if not self._space.refusing and self._upkeep.begin_due(now):
-                self.commit(rocksdict.WriteBatch(raw_mode=True))
+                self.groups.commit_pending()
             self._upkeep.drop_next()
         except RocksDBError as error:
-            self._fail(str(error))
+            self.groups.fail(str(error))
 
     def drop_next(self) -> float | None:
         """Drop one partition if one is due; returns in how many seconds there is another to drop, None if none waits."""
-        if not self._failed and self._run.marker is not None:
+        if self._runs:
             try:
                 return self._upkeep.drop_next()
             except RocksDBError as error:
-                self._fail(str(error))
+                self.groups.fail(str(error))
         return None
 
     def family_of(self, partition: int) -> str:
@@ -434,7 +346,10 @@ class RocksLogStore:
 
     def background_errors(self) -> int:
         """How often since it was last asked RocksDB failed at compaction, or at writing memtables to files."""
-        before, self._errors = self._errors, self._db.property_int_value("rocksdb.background-errors") or 0
+        before, self._errors = (
+            self._errors,
+            self._families.database.property_int_value("rocksdb.background-errors") or 0,
+        )
         return self._errors - before
 
     def find_damage_in_use(self, pause: Callable[[], None] = lambda: None) -> str:
@@ -447,23 +362,12 @@ class RocksLogStore:
 
     def write_from_memory(self, now: Timestamp) -> Callable[[], None]:
         """Begin to replace the manifest and the write-ahead log by what memory has; the rest is to be done in another thread."""
-        self._begin_next(now)
+        self.groups.begin_next(now)
         return self._families.flushing()
-
-    def _begin_next(self, now: Timestamp) -> None:
-        self._upkeep.begin_next(now)
-        self.commit(rocksdict.WriteBatch(raw_mode=True))
 
     def rewrite_damaged(self, now: Timestamp, bytes_max: int) -> bool:
         """A piece of replacing damaged files, on the thread that writes; True: there is more to do."""
-        if self._failed or self._run.marker is None:
-            return False
-        return self.rewriter.step(now, bytes_max, self)
-
-    def settle(self, partition: int, now: Timestamp) -> None:
-        """See to it that a partition is not the latest: it stays as it is from here on, but for what belongs among what it has."""
-        if partition == self._partitions.latest.number:
-            self._begin_next(now)
+        return self._runs and self.rewriter.step(now, bytes_max, self.groups)
 
     @property
     def partitions(self) -> list[int]:
@@ -481,7 +385,7 @@ class RocksLogStore:
 
     def next_chore(self) -> Callable[[], None] | None:
         """Work on files that takes long, to be done in another thread, one at a time; None: there is none."""
-        return None if self._failed else self._upkeep.next_chore()
+        return None if self.failed else self._upkeep.next_chore()
 
     # ---- closing
 
@@ -489,7 +393,7 @@ class RocksLogStore:
         """Sync, leave the clean-stop mark, and close. A failed store closes without the mark."""
         assert not self._closed, "closed twice"
         self._closed = True
-        if not self._failed and self._run.marker is not None:
+        if not self.failed and self._run.marker is not None:
             self._leave_clean(self._run.marker.closed())
         self.abandon()
 
@@ -498,11 +402,10 @@ class RocksLogStore:
         if self._abandoned:
             return
         self._closed = self._abandoned = True
-        del self._db, self._metadata, self._metadata_handle
         with suppress(OSError):  # the directory may be gone
             self.check_space()
         # Without space RocksDB waits for ever until it can write memtables to files; the write-ahead log has what they hold.
-        self._upkeep.close(flush=not (self._failed or self._space.refusing))
+        self._upkeep.close(flush=not (self.failed or self._space.refusing))
 
     def _leave_clean(self, marker: ShardMarker) -> None:
         """The mark says that the rows of the directory are exact: it is written with them or not at all."""
@@ -511,7 +414,6 @@ class RocksLogStore:
                 with suppress(DamagedError):
                     self._correct(log)
         self._directory.save_all()
-        group = rocksdict.WriteBatch(raw_mode=True)
-        group.put(keys.MARKER_KEY, marker.encode(), self._metadata_handle)
-        if self.commit(group, must_pass=True) is Status.OK and self.sync() is Status.OK:
+        written = self.groups.commit_row(keys.MARKER_KEY, marker.encode(), must_pass=True)
+        if written is Status.OK and self.sync() is Status.OK:
             self._run.marker = marker
