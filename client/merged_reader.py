@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from types import TracebackType
 
 from client.read.items import Gap, RecordBatch, RecordRun
@@ -61,14 +61,12 @@ class MergedReader:
 
     async def _next(self, max_records: int) -> RecordBatch | None:
         while self._open:
-            for index in self._open - self._reading.keys():
-                self._reading[index] = asyncio.create_task(self.readers[index].read(max_records))
+            self._begin_reads(self._open, max_records)
             await asyncio.wait(self._reading.values(), return_when=asyncio.FIRST_COMPLETED)
             # the one that was asked first among those that answered: a busy log does not keep the others waiting
             index = next(index for index, task in self._reading.items() if task.done())
-            if batch := self._reading.pop(index).result():
+            if batch := self._take_read(index):
                 return batch
-            self._open.discard(index)
         return None
 
     async def _next_by_time(self, max_records: int) -> RecordBatch | None:
@@ -91,16 +89,26 @@ class MergedReader:
     async def _fill(self, max_records: int) -> None:
         """Have something of every log that is not read to its end."""
         while wanted := [index for index in self._open if not self._parts[index]]:
-            for index in wanted:
-                if index not in self._reading:
-                    self._reading[index] = asyncio.create_task(self.readers[index].read(max_records))
+            self._begin_reads(wanted, max_records)
             await asyncio.wait([self._reading[index] for index in wanted])
             for index in wanted:
-                if batch := self._reading.pop(index).result():
+                if batch := self._take_read(index):
                     self._parts[index].extend(batch.runs_and_gaps())
                     self._groups[index] = batch.log_group
-                else:
-                    self._open.discard(index)
+
+    def _begin_reads(self, logs: Iterable[int], max_records: int) -> None:
+        """Begin a read of each of these logs that has none. One that a cancelled call has left is used."""
+        for index in logs:
+            if index not in self._reading:
+                self._reading[index] = asyncio.create_task(self.readers[index].read(max_records))
+
+    def _take_read(self, index: int) -> RecordBatch | None:
+        """What the finished read of a log has; None: the log is read to its end."""
+        batch = self._reading.pop(index).result()
+        if batch:
+            return batch
+        self._open.discard(index)
+        return None
 
 
 def _time(part: _Part) -> int:

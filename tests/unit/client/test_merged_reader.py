@@ -22,6 +22,7 @@ class FakeReader:
         self.log = LogId(log)
         self.queue: asyncio.Queue[RecordBatch | LogDeviceError] = asyncio.Queue()
         self.closed = False
+        self.reads = 0
 
     async def __aenter__(self) -> FakeReader:
         return self
@@ -30,6 +31,7 @@ class FakeReader:
         self.closed = True
 
     async def read(self, max_records: int) -> RecordBatch:
+        self.reads += 1
         item = await self.queue.get()
         if isinstance(item, LogDeviceError):
             raise item
@@ -137,3 +139,16 @@ async def test_what_a_reader_raises_is_raised(by_time: bool) -> None:
             two.give(1)
         with pytest.raises(LogDeviceError, match="closed"):
             await reader.read()
+
+
+@pytest.mark.parametrize("by_time", [False, True])
+async def test_one_read_of_a_log_goes_on_at_a_time(by_time: bool) -> None:
+    one, two = FakeReader(1), FakeReader(2)
+    async with merged(one, two, by_time=by_time) as reader:
+        for _ in range(3):
+            reading = asyncio.create_task(reader.read())
+            for _ in range(5):
+                await asyncio.sleep(0)
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
+        assert (one.reads, two.reads) == (1, 1)
