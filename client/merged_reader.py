@@ -7,7 +7,8 @@ from collections import deque
 from collections.abc import AsyncIterator, Iterable, Sequence
 from types import TracebackType
 
-from client.read.items import Gap, RecordBatch, RecordRun
+from client.read.batch import RecordBatch
+from client.read.items import Gap, RecordRun
 from client.reader import Reader
 
 _Part = tuple[list[bytes | None], RecordRun] | Gap

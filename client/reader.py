@@ -10,7 +10,8 @@ from typing import Any, Protocol
 from client.arguments import count_argument, flag_argument, lsn_argument, timeout_argument
 from client.progress import Advance, Progress, shown_bytes
 from client.public_names import PublicNames
-from client.read.items import Item, RecordBatch
+from client.read.batch import RecordBatch
+from client.read.items import Item
 from client.read.metrics import ReadMetrics
 from client.read.proof import Proof
 from client.read.read_set import ReadRequest

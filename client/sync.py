@@ -30,7 +30,8 @@ from logdevice_py.core.lsn import LSN
 from logdevice_py.core.status import LogDeviceError
 
 if TYPE_CHECKING:
-    from client.read.items import Item, RecordBatch
+    from client.read.batch import RecordBatch
+    from client.read.items import Item
 
 T = TypeVar("T")
 LAST_FLUSH = 5.0

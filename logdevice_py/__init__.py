@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from client.buffered_writer import BufferedWriter as BufferedWriter
     from client.client import Client as Client
+    from client.read.batch import RecordBatch as RecordBatch
     from client.read.items import CorruptRecord as CorruptRecord
     from client.read.items import DataLoss as DataLoss
     from client.read.items import Gap as Gap
     from client.read.items import GapKind as GapKind
     from client.read.items import Record as Record
-    from client.read.items import RecordBatch as RecordBatch
     from client.read.proof import Proof as Proof
     from client.reader import Reader as Reader
     from client.receipt import Receipt as Receipt
@@ -45,7 +45,7 @@ _HOME = {
     "QueryResult": "ldquery.session",
     "Reader": "client.reader",
     "Record": "client.read.items",
-    "RecordBatch": "client.read.items",
+    "RecordBatch": "client.read.batch",
     "SimCluster": "server.simulation.cluster",
     "SimulationFailed": "server.simulation.cluster",
     "Status": "logdevice_py.core.status",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
-from client.read.items import RecordBatch
+from client.read.batch import RecordBatch
 
 
 class ContentDigest:

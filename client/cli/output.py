@@ -11,7 +11,8 @@ from json.encoder import encode_basestring
 from typing import BinaryIO, TextIO
 
 from client.cli.program import EXIT_DATA_LOSS, EXIT_OK, make_safe, put, say, standard_output
-from client.read.items import Gap, GapKind, RecordBatch, RecordRun
+from client.read.batch import RecordBatch
+from client.read.items import Gap, GapKind, RecordRun
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.lsn import format_lsn
 

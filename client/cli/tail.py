@@ -20,7 +20,8 @@ from client.cli.reading import (
 )
 from client.cli.record_lines import check_record_options
 from client.merged_reader import MergedReader
-from client.read.items import Gap, RecordBatch, RecordRun
+from client.read.batch import RecordBatch
+from client.read.items import Gap, RecordRun
 from logdevice_py.core.lsn import LSN, LSN_MAX, compose_lsn
 
 if TYPE_CHECKING:

@@ -5,47 +5,76 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import accumulate
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
-from client.read.items import Gap, GapKind, RecordBatch
+from client.notebook_packages import notebook_package
+from client.read.items import Gap, GapKind, RecordRun
 from client.read.proof import Proof
+from logdevice_py.core.ids import LogId
 from logdevice_py.core.lsn import ESN_MAX, LSN
 from logdevice_py.core.status import LogDeviceError, Status
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 RECORD: Final = "RECORD"
 CORRUPT: Final = "CORRUPT"
 GAP: Final = "GAP"
 PROOF: Final = "PROOF"
 GAP_TYPES: Final = {kind: kind.name for kind in GapKind}
-_TIME: Final = pa.timestamp("us", tz="UTC")
-_RECORD: Final = {
-    "log_id": pa.int64(),
-    "log_group": pa.string(),
-    "lsn": pa.int64(),
-    "epoch": pa.int32(),
-    "esn": pa.int64(),
-    "batch_offset": pa.int32(),
-    "timestamp": _TIME,
-    "key": pa.binary(),
-    "payload": pa.binary(),
-}
-_MARK: Final = {"record_type": pa.string(), "gap_type": pa.string(), "gap_lo": pa.int64(), "gap_hi": pa.int64()}
 _NULL_IN_RECORDS: Final = frozenset({"key", "payload"})
 _NEVER_NULL: Final = frozenset({"log_id", "log_group", "record_type"})
 
 
+class Columns(Protocol):
+    """What is taken of a batch."""
+
+    log: LogId
+    log_group: str
+    payloads: list[bytes | None]
+    runs: list[RecordRun]
+
+    @property
+    def keys(self) -> list[bytes | None]:
+        """The key of each record."""
+
+    def __len__(self) -> int:
+        """How many records there are."""
+
+    def placed_gaps(self) -> list[tuple[int, Gap]]:
+        """The gaps, in order, each with the number of records before it."""
+
+
+@cache
+def _pyarrow() -> Any:
+    """The package with its functions: imported when it is needed, since readers do without it."""
+    notebook_package("pyarrow.compute", "to_arrow")
+    return notebook_package("pyarrow", "to_arrow")
+
+
 def batch_schema(*, include_gaps: bool) -> pa.Schema:
     """The schema of the Spark source, with its option includeGaps or without."""
-    columns = {**_RECORD, **_MARK} if include_gaps else _RECORD
+    pa = _pyarrow()
+    columns = {
+        "log_id": pa.int64(),
+        "log_group": pa.string(),
+        "lsn": pa.int64(),
+        "epoch": pa.int32(),
+        "esn": pa.int64(),
+        "batch_offset": pa.int32(),
+        "timestamp": pa.timestamp("us", tz="UTC"),
+        "key": pa.binary(),
+        "payload": pa.binary(),
+    }
+    if include_gaps:
+        columns |= {"record_type": pa.string(), "gap_type": pa.string(), "gap_lo": pa.int64(), "gap_hi": pa.int64()}
     null = columns.keys() - _NEVER_NULL if include_gaps else _NULL_IN_RECORDS
     return pa.schema([pa.field(name, kind, nullable=name in null) for name, kind in columns.items()])
 
 
-def batch_table(batch: RecordBatch, *, include_gaps: bool) -> pa.Table:
+def batch_table(batch: Columns, *, include_gaps: bool) -> pa.Table:
     """A batch as a table; with gaps as rows among the records, in log order."""
+    pa = _pyarrow()
     schema = batch_schema(include_gaps=include_gaps)
     columns = ArrowColumns(schema, batch.log, batch.log_group)
     records = columns.records(batch)
@@ -74,6 +103,7 @@ class ArrowColumns:
 
     def _batch(self, rows: int, columns: dict[str, Callable[[], Any]]) -> Any:
         """The columns that the schema has; those that are not given are null."""
+        pa = _pyarrow()
         every: dict[str, Callable[[], Any]] = {
             "log_id": lambda: pa.repeat(pa.scalar(self._log, pa.int64()), rows),
             "log_group": lambda: pa.repeat(pa.scalar(self._group, pa.string()), rows),
@@ -82,13 +112,14 @@ class ArrowColumns:
         arrays = [every[field.name]() if field.name in every else pa.nulls(rows, field.type) for field in self._schema]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
-    def records(self, batch: RecordBatch) -> Any:
+    def records(self, batch: Columns) -> Any:
         """The records of a batch; corrupt ones have a null payload."""
+        pa = _pyarrow()
         runs = batch.runs
         ends = pa.array(accumulate([run.count for run in runs]), pa.int32())
 
         def spread(values: list[int], kind: Any) -> Any:
-            return pc.run_end_decode(pa.RunEndEncodedArray.from_arrays(ends, pa.array(values, kind)))
+            return pa.compute.run_end_decode(pa.RunEndEncodedArray.from_arrays(ends, pa.array(values, kind)))
 
         @cache
         def lsn() -> Any:
@@ -97,7 +128,7 @@ class ArrowColumns:
         def batch_offset() -> Any:
             starts = accumulate([run.count for run in runs], initial=0)
             behind = spread([start - run.batch_offset for start, run in zip(starts, runs, strict=False)], pa.int64())
-            return pc.subtract(pa.array(range(len(batch)), pa.int64()), behind).cast(pa.int32())
+            return pa.compute.subtract(pa.array(range(len(batch)), pa.int64()), behind).cast(pa.int32())
 
         @cache
         def payload() -> Any:
@@ -117,19 +148,21 @@ class ArrowColumns:
                 return pa.nulls(len(batch), pa.binary())
             keys = pa.array(batch.keys, pa.binary())
             # nothing of a corrupt record is to be believed
-            return pc.if_else(pc.is_valid(payload()), keys, None) if payload().null_count else keys
+            return pa.compute.if_else(pa.compute.is_valid(payload()), keys, None) if payload().null_count else keys
 
         def record_type() -> Any:
-            return pc.if_else(pc.is_valid(payload()), pa.scalar(RECORD), pa.scalar(CORRUPT))
+            return pa.compute.if_else(pa.compute.is_valid(payload()), pa.scalar(RECORD), pa.scalar(CORRUPT))
 
         return self._batch(
             len(batch),
             {
                 "lsn": lsn,
-                "epoch": lambda: pc.shift_right(lsn(), 32).cast(pa.int32()),
-                "esn": lambda: pc.bit_wise_and(lsn(), int(ESN_MAX)),
+                "epoch": lambda: pa.compute.shift_right(lsn(), 32).cast(pa.int32()),
+                "esn": lambda: pa.compute.bit_wise_and(lsn(), int(ESN_MAX)),
                 "batch_offset": batch_offset,
-                "timestamp": lambda: spread([run.timestamp for run in runs], pa.int64()).cast(_TIME),
+                "timestamp": lambda: spread([run.timestamp for run in runs], pa.int64()).cast(
+                    pa.timestamp("us", tz="UTC")
+                ),
                 "key": key,
                 "payload": shown_payload,
                 "record_type": record_type,
@@ -138,6 +171,7 @@ class ArrowColumns:
 
     def gaps(self, gaps: Sequence[Gap]) -> Any:
         """A row for each gap."""
+        pa = _pyarrow()
         return self._batch(
             len(gaps),
             {
@@ -150,6 +184,7 @@ class ArrowColumns:
 
     def proof(self, proof: Proof) -> Any:
         """One row for what a range held."""
+        pa = _pyarrow()
         value = {
             "first": int(proof.first),
             "last": int(proof.last),
@@ -167,7 +202,7 @@ class ArrowColumns:
         return self._batch(1, columns)
 
 
-def _no_text(batch: RecordBatch) -> LogDeviceError:
+def _no_text(batch: Columns) -> LogDeviceError:
     """Which record it is that is not UTF-8."""
     start = 0
     for run in batch.runs:

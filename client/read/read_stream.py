@@ -19,10 +19,11 @@ import enum
 from collections.abc import Callable
 from typing import Final
 
+from client.read.batch import RecordBatch
 from client.read.current_interval import CurrentInterval
 from client.read.decoding import rank_of, verify_image
 from client.read.fail_over import FailOver
-from client.read.items import DataLoss, Gap, GapKind, RecordBatch
+from client.read.items import DataLoss, Gap, GapKind
 from client.read.metrics import ReadMetrics
 from client.read.missing_entries import Ask, LookBack, Lost, MissingEntries
 from client.read.named_timers import NamedTimers

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
+from client.read.batch import RecordBatch
 from client.read.decoding import entry_keys, entry_records
-from client.read.items import Gap, RecordBatch, RecordRun
+from client.read.items import Gap, RecordRun
 from client.read.metrics import ReadMetrics
 from client.read.proof import Proof, ProofBuilder
 from client.read.read_buffer import Buffered

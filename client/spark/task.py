@@ -11,7 +11,8 @@ from typing import Any, Final
 
 from client.client import Client
 from client.read.arrow_columns import ArrowColumns
-from client.read.items import Gap, GapKind, RecordBatch
+from client.read.batch import RecordBatch
+from client.read.items import Gap, GapKind
 from client.read.proof import Proof
 from client.reader import Reader
 from client.spark.connection import client_for

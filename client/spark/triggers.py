@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from client.client import Client
-from client.read.items import RecordBatch
+from client.read.batch import RecordBatch
 from client.reader import Reader
 from client.spark.options import Place, SourceOptions
 from client.spark.planning import chosen_logs, group_of, start_of, tail_if_known, tail_of

@@ -8,7 +8,7 @@ from typing import Any
 
 from client.effects import Connect
 from client.links import Links
-from client.read.items import RecordBatch
+from client.read.batch import RecordBatch
 from client.read.metrics import ReadMetrics
 from client.read.read_set import ReadRequest
 from client.session import ClientSession

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from client.read.items import Gap, GapKind, RecordBatch
+from client.read.batch import RecordBatch
+from client.read.items import Gap, GapKind
 from client.read.proof import merge_gaps
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.lsn import LSN, LSN_MAX, format_lsn

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from client.read.items import RecordBatch
+from client.read.batch import RecordBatch
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.lsn import LSN_MAX, LSN_OLDEST
 from logdevice_py.core.status import LogDeviceError

@@ -6,7 +6,8 @@ from functools import partial
 
 import pytest
 
-from client.read.items import Gap, GapKind, RecordBatch, RecordRun
+from client.read.batch import RecordBatch
+from client.read.items import Gap, GapKind, RecordRun
 from logdevice_py.core.ids import NodeId, ShardId, node_of, shard_id
 from logdevice_py.core.lsn import LSN, Epoch, Esn, compose_lsn
 from logdevice_py.core.units import MILLISECOND, SECOND, Timestamp

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
-from client.read.items import RecordBatch
+from client.read.batch import RecordBatch
 from logdevice_py.core.ids import LogId, ShardId
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import MILLISECOND

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from client.read.items import Gap, Record, RecordBatch
+from client.read.batch import RecordBatch
+from client.read.items import Gap, Record
 from client.settings import WriterSettings
 from client.write.write_streams import WriteStreams
 from logdevice_py.config.parse import load_cluster

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from client.merged_reader import MergedReader
-from client.read.items import Gap, GapKind, RecordBatch, RecordRun
+from client.read.batch import RecordBatch
+from client.read.items import Gap, GapKind, RecordRun
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.lsn import LSN
 from logdevice_py.core.status import LogDeviceError, Status

@@ -18,7 +18,8 @@ from client.client import Client
 from client.look_up.answers import LogHead, LogTail
 from client.progress import shown_bytes
 from client.read.arrow_columns import batch_schema
-from client.read.items import CorruptRecord, DataLoss, Gap, GapKind, Record, RecordBatch, RecordRun
+from client.read.batch import RecordBatch
+from client.read.items import CorruptRecord, DataLoss, Gap, GapKind, Record, RecordRun
 from client.reader import Reader
 from client.receipt import Receipt, ReceiptRun, Receipts
 from client.spark.options import SourceOptions

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from client.read.items import RecordBatch
+from client.read.batch import RecordBatch
 from logdevice_py.config.parse import load_cluster
 from logdevice_py.core.ids import LogId, NodeId, ShardId, format_shard
 from logdevice_py.core.lsn import LSN_MAX, LSN_OLDEST, Lsn, compose_lsn

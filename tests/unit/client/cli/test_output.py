@@ -8,7 +8,8 @@ import pytest
 
 from client.cli.output import Printer, format_timestamp
 from client.cli.program import EXIT_DATA_LOSS, EXIT_OK, make_safe
-from client.read.items import Gap, GapKind, RecordBatch, RecordRun
+from client.read.batch import RecordBatch
+from client.read.items import Gap, GapKind, RecordRun
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.lsn import LSN, compose_lsn
 from logdevice_py.core.units import Timestamp

@@ -9,7 +9,8 @@ import pytest
 from client.cli.contents import ContentDigest
 from client.cli.record_lines import LineError, json_lines, keyed_lines, parse_delimiter, whole_lines
 from client.cli.write import main
-from client.read.items import RecordBatch, RecordRun
+from client.read.batch import RecordBatch
+from client.read.items import RecordRun
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.units import Timestamp
 

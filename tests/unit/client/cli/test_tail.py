@@ -4,7 +4,8 @@ import pytest
 
 from client.cli import cat, tail
 from client.cli.tail import _last, last_of_all
-from client.read.items import RecordBatch, RecordRun
+from client.read.batch import RecordBatch
+from client.read.items import RecordRun
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.units import Timestamp
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from client.read.items import CorruptRecord, DataLoss, Gap, GapKind, Record, RecordBatch, RecordRun
+from client.read.batch import RecordBatch
+from client.read.items import CorruptRecord, DataLoss, Gap, GapKind, Record, RecordRun
 from logdevice_py.core.ids import ShardId
 from logdevice_py.core.lsn import LSN, compose_lsn
 from logdevice_py.core.units import Timestamp

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from client.read.items import Gap, RecordBatch, RecordRun
+from client.read.batch import RecordBatch
+from client.read.items import Gap, RecordRun
 from client.read.proof import Proof, ProofBuilder
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.lsn import LSN

@@ -9,7 +9,8 @@ import pyarrow as pa
 import pytest
 
 from client.read.arrow_columns import ArrowColumns
-from client.read.items import Gap, GapKind, RecordBatch, RecordRun
+from client.read.batch import RecordBatch
+from client.read.items import Gap, GapKind, RecordRun
 from client.read.proof import Proof
 from client.spark.options import SourceOptions
 from client.spark.proofs import proof_of

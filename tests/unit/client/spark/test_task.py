@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from client.read.items import DataLoss, Gap, GapKind, RecordBatch, RecordRun
+from client.read.batch import RecordBatch
+from client.read.items import DataLoss, Gap, GapKind, RecordRun
 from client.spark import task
 from client.spark.options import OnGap, SourceOptions
 from client.spark.ranges import Cut

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from client.read.items import Gap, GapKind, RecordBatch, RecordRun
+from client.read.batch import RecordBatch
+from client.read.items import Gap, GapKind, RecordRun
 from client.spark import triggers
 from client.spark.options import SourceOptions
 from client.spark.planning import tail_of

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from client.read.items import RecordBatch
+from client.read.batch import RecordBatch
 from logdevice_py.config.parse import load_cluster
 from logdevice_py.core.ids import Generation, LogId, NodeId, PeerId, ShardId, shard_id
 from logdevice_py.core.lsn import LSN_OLDEST, Lsn
