@@ -69,6 +69,8 @@ _ARGUMENTS: Final = {
     ".mode": tuple(FORMATS),
     ".schema": tuple(TABLES),
     "\\d": tuple(TABLES),
+    "\\d+": tuple(TABLES),
+    "\\dt": tuple(TABLES),
     ".full": ("on", "off"),
 }
 _STYLES: Final = {"string": "ansigreen", "comment": "ansibrightblack", "blob": "ansigreen"}
@@ -83,7 +85,7 @@ class SqlCompleter(Completer):
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
         """What the word before the cursor may become."""
-        line = document.text_before_cursor.lstrip()
+        line = document.current_line_before_cursor.lstrip()
         command, space, argument = line.partition(" ")
         if command.startswith((".", "\\")) and command != ".watch":
             if command == ".output" and space:

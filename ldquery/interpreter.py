@@ -17,11 +17,12 @@ from ldquery.literals import parse_parameter
 from ldquery.session import LDQuery, QueryResult
 from ldquery.statements import pieces
 from logdevice_py.core.status import LogDeviceError
+from logdevice_py.core.suggestion import nearest
 from logdevice_py.tables.catalog import TABLES
 
 NAME: Final = "ldquery"
 _HELP: Final = f"""\
-SELECT ...;             a statement ends with ; and may take several lines
+SELECT ...;             a statement ends with ; and may take several lines, commands among them; Ctrl-C drops it
 .tables                 the tables
 .schema TABLE           what a table holds, and its columns
 .format FORMAT          {", ".join(FORMATS)}; also .mode
@@ -30,7 +31,7 @@ SELECT ...;             a statement ends with ; and may take several lines
 .full on|off            fetch tables however large they are
 .watch SECONDS SELECT   again and again, until interrupted
 .quit                   also quit, exit and Ctrl-D
-\\d, \\d TABLE, \\x        as in psql: .tables, .schema TABLE, rows vertically and back
+\\d, \\d TABLE, \\x        as in psql: .tables, .schema TABLE, rows vertically and back; also \\dt, \\d+ TABLE, \\?, \\q
 """
 
 
@@ -65,6 +66,8 @@ class Interpreter:
     """Somebody reads along: results are paged and summed up."""
     ended: bool = False
     """The input said so."""
+    open_statement: str = ""
+    """What was typed of a statement that goes on behind a command."""
     _output: Path | None = None
     _printed: bool = False
 
@@ -77,8 +80,10 @@ class Interpreter:
         """
         status = EXIT_OK
         parts = list(pieces(text))
+        if self.at_terminal:
+            self.open_statement = "".join(f"{part.text}\n" for part in parts if part.interrupted)
         for part in parts:
-            if self.ended:
+            if self.ended or (self.at_terminal and part.interrupted):
                 break
             try:
                 if part.is_command:
@@ -140,7 +145,8 @@ class Interpreter:
         name, _, rest = text.partition(" ")
         command = _COMMANDS.get(name)
         if command is None:
-            raise ShellError(f"{name}: no such command; .help lists them")
+            close = nearest(name.lower(), _COMMANDS)
+            raise ShellError(f"{name}: no such command; {f'did you mean {close}? ' if close else ''}.help lists them")
         command(self, rest.strip().rstrip(";"))
 
     def _help(self, _: str) -> None:
@@ -233,7 +239,10 @@ _COMMANDS: Final[Mapping[str, Callable[[Interpreter, str], None]]] = {
     ".schema": Interpreter._schema,
     ".tables": Interpreter._tables,
     ".watch": Interpreter._watch,
+    "\\?": Interpreter._help,
     "\\d": Interpreter._describe,
+    "\\d+": Interpreter._describe,
+    "\\dt": Interpreter._describe,
     "\\q": Interpreter._quit,
     "\\x": Interpreter._toggle_vertical,
 }

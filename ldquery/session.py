@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import difflib
 import threading
 import time
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
@@ -26,6 +25,7 @@ from logdevice_py.config.cluster import ClusterConfig, Roles
 from logdevice_py.core.ids import LogId, NodeId
 from logdevice_py.core.lsn import format_lsn
 from logdevice_py.core.status import LogDeviceError, Status
+from logdevice_py.core.suggestion import nearest
 from logdevice_py.runtime.admin_token import program_token
 from logdevice_py.tables import from_cluster_file
 from logdevice_py.tables.catalog import TABLES
@@ -352,5 +352,5 @@ def _explain(error: apsw.Error, statement: str) -> str:
 
 def _similar(missing: str, names: list[str]) -> str:
     """A question after the name that does not exist, when another is much like it."""
-    near = difflib.get_close_matches(missing.lower(), names, n=1)
-    return f", did you mean {near[0]}?" if near else ""
+    near = nearest(missing.lower(), names)
+    return f", did you mean {near}?" if near else ""

@@ -5,13 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from prompt_toolkit import PromptSession
+from prompt_toolkit.application import run_in_terminal
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 
 from client.cli.program import EXIT_OK, say
 from ldquery.completion import SqlCompleter, SqlHighlighter
 from ldquery.interpreter import NAME, Interpreter, ShellError
-from ldquery.statements import is_complete
+from ldquery.statements import hint, is_complete
 from logdevice_py.core.status import LogDeviceError
 
 
@@ -39,8 +40,10 @@ class QueryShell:
             buffer = event.current_buffer
             if is_complete(buffer.text):
                 buffer.validate_and_handle()
-            else:
-                buffer.insert_text("\n")
+                return
+            if (told := hint(buffer.text)) is not None:
+                run_in_terminal(lambda: say(NAME, told))
+            buffer.insert_text("\n")
 
         prompt: PromptSession[str] = PromptSession(
             history=_history(Path.home() / ".ldquery_history"),
@@ -54,9 +57,9 @@ class QueryShell:
         print(f"{len(config.nodes)} nodes of {config.name}. .help for help.", flush=True)
         while not self._interpreter.ended:
             try:
-                self.handle(prompt.prompt(f"{NAME}> "))
+                self.handle(prompt.prompt(f"{NAME}> ", default=self._interpreter.open_statement))
             except KeyboardInterrupt:
-                continue
+                self._interpreter.open_statement = ""
             except EOFError:
                 break
         return EXIT_OK

@@ -6,7 +6,6 @@ Nothing here knows Spark, or imports a package that an executor may lack: what i
 from __future__ import annotations
 
 import datetime
-import difflib
 import enum
 import json
 import re
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.lsn import LSN
 from logdevice_py.core.status import LogDeviceError, Status
+from logdevice_py.core.suggestion import nearest
 from logdevice_py.core.units import Micros, parse_duration, parse_size
 
 if TYPE_CHECKING:
@@ -327,7 +327,7 @@ def known_options(options: Mapping[str, Any], known: Iterable[str], what: str, p
         given[path_is] = given.pop("path")
     names = {name.lower(): name for name in known}
     for key in given.keys() - names.keys() - _SPARKS_OWN:
-        close = [_OF_KAFKAS_SOURCE.get(key, "").lower(), *difflib.get_close_matches(key, names, n=1)]
+        close = [_OF_KAFKAS_SOURCE.get(key, "").lower(), nearest(key, names) or ""]
         meant = next((names[each] for each in close if each in names), None)
         hint = f"did you mean {meant}?" if meant else f"there are {', '.join(sorted(names.values()))}"
         raise refusal(f"{what} has no option {key!r}; {hint}")

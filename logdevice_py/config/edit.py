@@ -17,10 +17,11 @@ from tomlkit.items import Comment, InlineTable, Item, Key, Null, Table, Whitespa
 from logdevice_py.config.attributes import ATTRIBUTES, attribute_key, parse_attribute, render_attribute
 from logdevice_py.config.logs import LogTree
 from logdevice_py.config.parse import load_cluster
-from logdevice_py.config.table import invalid, suggestion
+from logdevice_py.config.table import invalid
 from logdevice_py.config.validate import validate_cluster
 from logdevice_py.core.declare import written_value
 from logdevice_py.core.status import LogDeviceError, Status
+from logdevice_py.core.suggestion import suggestion
 
 _Body = list[tuple[Key | None, Item]]
 

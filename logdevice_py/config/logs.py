@@ -6,7 +6,6 @@ directory above, else of the defaults of the cluster file, else its declared def
 
 from __future__ import annotations
 
-import difflib
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -17,6 +16,7 @@ from typing import Any
 from logdevice_py.config.attributes import Durability, LogAttributes
 from logdevice_py.core.ids import USER_LOG_ID_MAX, LogId
 from logdevice_py.core.status import LogDeviceError, Status
+from logdevice_py.core.suggestion import nearest
 
 __all__ = ["Durability", "LogAttributes", "LogGroup", "LogTree", "check_path"]
 
@@ -243,8 +243,8 @@ class LogTree:
         below = [path for path in self._by_path if path.startswith(name.rstrip("/") + "/")]
         if below:
             return f"; that is a directory, with {', '.join(sorted(below)[:5])}"
-        close = difflib.get_close_matches(name, self._by_path, n=1)
-        return f"; did you mean {close[0]}?" if close else ""
+        close = nearest(name, self._by_path)
+        return f"; did you mean {close}?" if close else ""
 
     def name(self, log: LogId) -> str:
         """How a person names the log: ``/team/audit``, ``/team/clicks/3``, or the bare id when it is in no group."""

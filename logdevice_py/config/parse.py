@@ -21,9 +21,10 @@ from logdevice_py.config.location import NOWHERE, Location
 from logdevice_py.config.logs import LogTree, parse_ids
 from logdevice_py.config.render import render_cluster
 from logdevice_py.config.replication import ReplicationProperty
-from logdevice_py.config.table import Table, describe, invalid, key_path, suggestion
+from logdevice_py.config.table import Table, describe, invalid, key_path
 from logdevice_py.config.validate import validate_cluster
 from logdevice_py.core.ids import NODE_ID_MAX, SHARD_INDEX_MAX, USER_LOG_ID_MAX, NodeId, ShardId, shard_id
+from logdevice_py.core.suggestion import suggestion
 
 __all__ = ["load_cluster", "render_cluster", "validate_cluster"]
 

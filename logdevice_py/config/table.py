@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
 from logdevice_py.core.status import LogDeviceError, Status
+from logdevice_py.core.suggestion import suggestion
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 _TYPES = {
@@ -44,12 +44,6 @@ def describe(raw: Any) -> str:
     if isinstance(raw, bool):
         return "true" if raw else "false"
     return f"{raw!r:.60}"
-
-
-def suggestion(name: str, allowed: Collection[str]) -> str:
-    """``; did you mean port?`` or else everything that is allowed."""
-    close = difflib.get_close_matches(name, allowed, n=1)
-    return f"; did you mean {close[0]}?" if close else f"; there are {', '.join(allowed)}"
 
 
 class Table:

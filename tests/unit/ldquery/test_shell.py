@@ -3,18 +3,22 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from prompt_toolkit.application import create_app_session
 from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
+from prompt_toolkit.input import create_pipe_input
+from prompt_toolkit.output import DummyOutput
 
 from client.node_tables import NodeFailure
 from ldquery.completion import SqlCompleter, SqlHighlighter
-from ldquery.interpreter import Interpreter, Presentation, ShellError
+from ldquery.interpreter import COMMAND_NAMES, Interpreter, Presentation, ShellError
 from ldquery.session import QueryResult
 from ldquery.shell import QueryShell
-from ldquery.statements import Piece, is_complete, pieces
+from ldquery.statements import DOT_COMMANDS, Piece, hint, is_complete, pieces
 from logdevice_py.core.ids import NodeId
 from logdevice_py.core.lsn import compose_lsn
 from logdevice_py.core.status import LogDeviceError, Status
@@ -155,6 +159,7 @@ def test_highlighting_keeps_the_text_of_every_line() -> None:
 def test_commands_and_their_arguments_are_completed() -> None:
     assert completions(".sc") == {".schema"}
     assert completions(".format c") == {"csv"}
+    assert completions("SELECT 1\n.format c") == {"csv"}
     assert completions("\\d sequ") == {"sequencers"}
     assert "sequencers" in completions(".schema seq")
 
@@ -230,6 +235,98 @@ def test_statements_of_a_pipe_run_in_order_until_one_fails(capsys: pytest.Captur
     assert session.asked[2:] == ["SELECT 3"]
     with pytest.raises(LogDeviceError, match="INVALID_PARAM: statement of line 3: what is it"):
         piped(ScriptedSession(LogDeviceError(Status.INVALID_PARAM, "what is it"))).run(".full on\n\nSELECT 1;")
+
+
+def test_a_command_within_a_statement_is_done_before_it() -> None:
+    text = "SELECT 1\n  \\x ; \n-- no\n.format csv\n, '\n\\q' /*\n.quit */\n.node_id\nexit\n; SELECT 2\n\\d"
+    assert list(pieces(text)) == [
+        Piece("\\x", 2),
+        Piece(".format csv", 4),
+        Piece("SELECT 1\n\n-- no\n\n, '\n\\q' /*\n.quit */\n.node_id\nexit", 1),
+        Piece("\\d", 11),
+        Piece("SELECT 2", 10, interrupted=True),
+    ]
+    assert list(pieces("SELECT 1\n.format csv;")) == [Piece(".format csv", 2), Piece("SELECT 1", 1, interrupted=True)]
+
+
+@pytest.mark.parametrize("line", ["\\q", "  \\q", "\\nope", ".quit", ".exit", ".format csv", "\\d nodes;"])
+def test_a_command_on_a_line_of_its_own_ends_the_input_within_a_statement_too(line: str) -> None:
+    assert is_complete(f"SELECT 1\n{line}")
+    assert not is_complete(f"SELECT 'one\n{line}")
+    assert not is_complete(f"SELECT 1 /* why\n{line}")
+    assert is_complete(f"SELECT 1 -- why\n{line}")
+
+
+def test_a_column_on_a_line_of_its_own_is_no_command() -> None:
+    assert not is_complete("SELECT nodes\n.node_id")
+    assert not is_complete("SELECT nodes\n.output_bytes")
+    assert not is_complete("SELECT 1\nexit")
+
+
+def test_who_types_a_command_where_it_is_none_is_told_how_to_leave() -> None:
+    assert "\\q leaves" in (hint("SELECT 1\nexit") or "")
+    assert "Ctrl-C" in (hint("SELECT 'one\n\\q") or "")
+    assert hint("SELECT 1\nFROM nodes") is None
+    assert hint("SELECT 'one\ntwo") is None
+    assert hint("SELECT") is None
+
+
+def test_a_pipe_may_end_within_a_statement() -> None:
+    session = ScriptedSession()
+    assert piped(session).run("SELECT 1\n\\q\n;") == 0
+    assert piped(session).run("SELECT 1\n.format csv\n;SELECT 2\n.format json\n") == 4
+    assert session.asked == ["SELECT 1", "SELECT 2"]
+
+
+def typed(text: str, session: Any, monkeypatch: pytest.MonkeyPatch, home: Path) -> int:
+    """The shell at a terminal where somebody types this."""
+    monkeypatch.setenv("HOME", str(home))
+    session.config = SimpleNamespace(name="typed", nodes=[0])
+    with create_pipe_input() as keys, create_app_session(input=keys, output=DummyOutput()):
+        keys.send_text(text.replace("\n", "\r"))
+        return shell(session).run()
+
+
+def test_a_statement_goes_on_behind_a_command(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    session = ScriptedSession()
+    typed("SELECT 1\n.format csv\n\\nope\n+ 1;\nSELECT 2\n\\q\n", session, monkeypatch, tmp_path)
+    assert session.asked == ["SELECT 1\n+ 1"]
+    out, err = capsys.readouterr()
+    assert f"lsn\n{int(compose_lsn(3, 17))}\n" in out
+    assert "\\nope: no such command" in err
+
+
+def test_ctrl_c_drops_a_statement_that_a_command_stood_in(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    session = ScriptedSession()
+    typed("SELECT 1\n\\x\n\x03SELECT 2;\nexit\n", session, monkeypatch, tmp_path)
+    assert session.asked == ["SELECT 2"]
+
+
+def test_every_command_with_a_dot_can_stand_in_a_statement() -> None:
+    assert {name for name in COMMAND_NAMES if name.startswith(".")} == {*DOT_COMMANDS}
+
+
+@pytest.mark.parametrize("line", ["\\dt", "\\d+", "\\d+ record", "\\dt record"])
+def test_habits_of_psql_show_tables_and_columns(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    shell(ScriptedSession()).handle(line)
+    assert ("copyset" if "record" in line else "sequencers") in capsys.readouterr().out
+
+
+def test_a_question_mark_helps(capsys: pytest.CaptureFixture[str]) -> None:
+    shell(ScriptedSession()).handle("\\?")
+    assert ".schema TABLE" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("line", "meant"), [(".fromat csv", ".format"), (".tabels", ".tables"), ("\\dtt", "\\dt")])
+def test_a_command_that_does_not_exist_is_told_with_the_nearest(
+    line: str, meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shell(ScriptedSession()).handle(line)
+    assert f"no such command; did you mean {meant}? .help" in capsys.readouterr().err
 
 
 def test_a_pipe_may_say_that_it_ends() -> None:
