@@ -36,7 +36,7 @@ from benchmarks.ldbench.summary import CaseResult, decisive_failures, summarise
 from benchmarks.ldbench.table import WIDTH, as_text, render
 from benchmarks.ldbench.workload import SCALES, Scale
 from benchmarks.ldbench.workloads import all_workloads
-from client.cli.options import version_option
+from client.cli.options import ProgramParser, version_option
 from logdevice_py.core.units import parse_duration, parse_size
 
 REPORT: Final = "report.json"
@@ -136,7 +136,7 @@ def _duration(text: str) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """Of the command line."""
-    made = argparse.ArgumentParser(prog="ldbench", description=(__doc__ or "").replace("``", ""))
+    made = ProgramParser(prog="ldbench", description=(__doc__ or "").replace("``", ""))
     version_option(made)
     commands = made.add_subparsers(dest="command", required=True, metavar="COMMAND")
     run = commands.add_parser("run", help="measure, and write a report")

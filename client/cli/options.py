@@ -9,10 +9,13 @@ import re
 from pathlib import Path
 from typing import Any, Final
 
+from logdevice_py.core.suggestion import nearest
+
 CLUSTER_VARIABLE: Final = "LOGDEVICE_CLUSTER"
 """Names the cluster file where -c does not."""
 SHELLS: Final = ("bash", "zsh", "fish")
-_AGO: Final = re.compile(r"^-\d+(\.\d+)?[a-z]+$")
+_VALUE: Final = re.compile(r"^-(\d+(\.\d+)?[a-z]+|[1-9]\d*)$")
+"""Times counted back from now, and numbers; -0 is an option."""
 
 
 def default_cluster_file() -> Path:
@@ -31,12 +34,21 @@ def cluster_file() -> str | None:
 
 
 class ProgramParser(argparse.ArgumentParser):
-    """A parser of arguments that looks for the cluster file, and takes ``--from -1h``, which looks like an option."""
+    """A parser of arguments that looks for the cluster file, takes ``--from -1h``, which looks like an option, and says which verb was meant."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         for part in (self, self._optionals, self._positionals):
-            part._negative_number_matcher = _AGO  # what argparse takes for a value although it begins with a dash
+            part._negative_number_matcher = _VALUE  # what argparse takes for a value although it begins with a dash
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """What argparse calls to see whether a value is one of the choices."""
+        if action.choices is None or value in action.choices:
+            return
+        choices = list(map(str, action.choices))
+        close = nearest(str(value), choices)
+        meant = f"; did you mean {close}?" if close else ""
+        raise argparse.ArgumentError(action, f"there is no {value!r}{meant} (choose from {', '.join(choices)})")
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         """The arguments; the program ends where they are wrong, or no cluster file is named."""
@@ -68,6 +80,15 @@ def complete_files(action: Any) -> None:
         "bash": "_shtab_compgen_files",
         "zsh": "_files",
         "fish": "(__fish_complete_path (commandline -ct))",
+    }
+
+
+def complete_directories(action: Any) -> None:
+    """A shell completes names of directories here."""
+    action.complete = {
+        "bash": "_shtab_compgen_dirs",
+        "zsh": "_files -/",
+        "fish": "(__fish_complete_directories (commandline -ct))",
     }
 
 

@@ -15,7 +15,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from client.cli.options import version_option
+from client.cli.options import ProgramParser, complete_directories, program_options
 from client.cli.program import EXIT_OK, EXIT_UNHEALTHY, discard_output
 from ldquery.ctl.health import cluster_health
 from logdevice_py.config.cluster import ClusterConfig, MetadataLogConfig, NodeConfig, default_metadata_nodeset
@@ -120,14 +120,15 @@ def _directory(
     options: argparse.ArgumentParser, text: str = "where the cluster lives", default: Any = argparse.SUPPRESS
 ) -> None:
     """``--dir``. Behind the command it has no default, so that what stands before it holds."""
-    options.add_argument("--dir", type=Path, default=default, help=text)
+    complete_directories(options.add_argument("--dir", type=Path, default=default, help=text))
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="ld-dev-cluster", description=__doc__)
-    version_option(parser)
-    _directory(parser, "where the cluster lives; here or behind the command", default=None)
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+def parser() -> argparse.ArgumentParser:
+    """The commands and their options."""
+    options = ProgramParser(prog="ld-dev-cluster", description=__doc__)
+    program_options(options)
+    _directory(options, "where the cluster lives; here or behind the command", default=None)
+    commands = options.add_subparsers(dest="command", required=True, metavar="COMMAND")
     up = commands.add_parser("up", help="start a cluster and stay until interrupted")
     _directory(up, "where the cluster lives; one that is there already is started again")
     # no defaults here: what was not given cannot contradict a cluster that exists
@@ -184,15 +185,15 @@ def _parser() -> argparse.ArgumentParser:
     )
     _directory(status)
     status.add_argument("--json", action="store_true", help="one JSON array")
-    return parser
+    return options
 
 
 def main(argv: list[str] | None = None) -> int:
     """The program; its exit status."""
-    parser = _parser()
-    arguments = parser.parse_args(argv)
+    options = parser()
+    arguments = options.parse_args(argv)
     if arguments.dir is None:
-        parser.error("say where the cluster lives: --dir DIR")
+        options.error("say where the cluster lives: --dir DIR")
     directory: Path = arguments.dir
     try:
         if arguments.command == "up":

@@ -12,11 +12,13 @@ from typing import Any
 
 import pytest
 
+from benchmarks.ldbench import cli as ldbench
 from client.cli import cat, tail, write
 from client.cli.options import CLUSTER_VARIABLE
 from client.cli.positions import Anchor, parse_position
 from ldquery import main as query
 from ldquery.ctl import main as ctl
+from server.dev import dev_cluster
 
 PROGRAMS: dict[str, tuple[Callable[[], Any], list[str]]] = {
     "ldcat": (cat.parser, ["1"]),
@@ -100,6 +102,32 @@ def test_a_completion_that_nobody_reads_to_its_end_meets_no_error() -> None:
     assert got.stderr == ""
 
 
+@pytest.mark.parametrize(
+    ("parser", "words", "meant"),
+    [
+        (ctl.parser, ["staus"], "status"),
+        (ctl.parser, ["log", "list"], "logs"),
+        (ctl.parser, ["logs", "lst"], "list"),
+        (dev_cluster.parser, ["wip", "N0"], "wipe"),
+        (ldbench.parser, ["comapre"], "compare"),
+        (query.parser, ["--format", "tabel"], "table"),
+    ],
+)
+def test_a_mistyped_verb_is_told_with_the_nearest(
+    parser: Callable[[], Any], words: list[str], meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        parser().parse_args(words)
+    assert caught.value.code == 2
+    assert f"; did you mean {meant}? (choose from " in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_a_verb_like_no_other_is_told_with_all(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        ctl.parser().parse_args(["xyzzy"])
+    assert "there is no 'xyzzy' (choose from status, stop, " in capsys.readouterr().err
+
+
 def test_options_of_ldctl_stand_before_the_verb_or_behind_it() -> None:
     words = ["-c", "a.toml", "--json", "--timeout", "3s", "--token-file", "t"]
     for line in ([*words, "logs", "list"], ["logs", "list", *words], [*words[:3], "logs", "list", *words[3:]]):
@@ -119,6 +147,10 @@ def test_a_time_may_be_counted_back_from_now() -> None:
     assert (arguments.null, arguments.verbose) == (True, True)
     trim = ctl.parser().parse_args(["-c", "c", "trim", "1", "-7d"])
     assert trim.to.anchor is Anchor.TIME
+
+
+def test_a_number_below_zero_is_no_option() -> None:
+    assert dev_cluster.parser().parse_args(["kill", "-1"]).node == -1
 
 
 @pytest.mark.parametrize("text", ["-1fortnight", "-h"])
