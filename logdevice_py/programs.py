@@ -19,6 +19,7 @@ PACKAGES: Final = frozenset(
     {"benchmarks", "client", "epoch_store", "ldquery", "logdevice_py", "sequencer", "server", "storage_node"}
 )
 _INTERRUPTED: Final = 130
+_COMPLETE_WORDS: Final = "--complete-words"
 
 
 class _OwnPackages:
@@ -32,6 +33,10 @@ class _OwnPackages:
 def run(module: str) -> int:
     """Import a program and run it; its exit status."""
     sys.meta_path.insert(0, _OwnPackages)
+    if sys.argv[1:2] == [
+        _COMPLETE_WORDS
+    ]:  # a shell waits while somebody types: not for what the program itself imports
+        module = "server.completion"
     try:
         main: Any = import_module(module).main
         return int(main() or 0)

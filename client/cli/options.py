@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import enum
 import importlib.metadata
 import os
 import re
@@ -13,6 +14,8 @@ from logdevice_py.core.suggestion import nearest
 
 CLUSTER_VARIABLE: Final = "LOGDEVICE_CLUSTER"
 """Names the cluster file where -c does not."""
+COMPLETE_WORDS: Final = "--complete-words"
+"""Has a program print words for the shell that completes them, in place of all else."""
 SHELLS: Final = ("bash", "zsh", "fish")
 _VALUE: Final = re.compile(r"^-(\d+(\.\d+)?[a-z]+|[1-9]\d*)$")
 """Times counted back from now, and numbers; -0 is an option."""
@@ -74,6 +77,54 @@ def cluster_option(options: argparse.ArgumentParser, *, default: Any = None) -> 
     complete_files(action)
 
 
+class Words(enum.Enum):
+    """What a shell has completed by the program itself, from the cluster file that its command line names."""
+
+    LOGS = "logs"  # paths and ids
+    PATHS = "paths"  # of groups and directories
+    LOGS_AND_PATHS = "logs-and-paths"
+    NODES = "nodes"
+    NODES_AND_ALL = "nodes-and-all"
+    SETTINGS = "settings"  # that can be changed while nodes run
+
+
+def complete_words(action: Any, words: Words) -> None:
+    """A shell completes words of the cluster here."""
+    function = f"_logdevice_words_{words.value.replace('-', '_')}"
+    action.complete = {"bash": function, "zsh": function, "fish": f"(_logdevice_words {words.value})"}
+
+
+def _functions(program: str) -> dict[str, str]:
+    """The functions of `complete_words`, by shell. They say nothing when the program does not answer."""
+    own = "".join(
+        f'_logdevice_words_{each.value.replace("-", "_")}() {{ _logdevice_words {each.value} "$1"; }}\n'
+        for each in Words
+    )
+    bash = """\
+_logdevice_words() {
+  "${COMP_WORDS[0]/#\\~/"$HOME"}" %s "$1" "$2" "${COMP_WORDS[@]:1}" 2>/dev/null
+}
+"""
+    zsh = """\
+_logdevice_words() {
+  local -a found
+  found=(${(f)"$(%s %s $1 "$PREFIX" "${(@Q)${(z)LBUFFER}}" 2>/dev/null)"})
+  compadd -a found
+}
+"""
+    fish = """\
+function _logdevice_words
+  set -l typed (commandline -ct)
+  %s %s $argv[1] "$typed" (commandline -opc) 2>/dev/null
+end
+"""
+    return {
+        "bash": bash % COMPLETE_WORDS + own,
+        "zsh": zsh % (program, COMPLETE_WORDS) + own,
+        "fish": fish % (program, COMPLETE_WORDS),
+    }
+
+
 def complete_files(action: Any) -> None:
     """A shell completes names of files here."""
     action.complete = {
@@ -105,7 +156,7 @@ class _PrintCompletion(argparse.Action):
         import shtab
 
         try:
-            print(shtab.complete(parser, shell=values), flush=True)
+            print(shtab.complete(parser, shell=values, preamble=_functions(parser.prog)), flush=True)
         except BrokenPipeError:  # who reads has enough; the interpreter must not meet the closed pipe at its end
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         parser.exit()

@@ -13,7 +13,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, TextIO, TypeVar
 
-from client.cli.options import cluster_option, complete_files, program_options
+from client.cli.options import Words, cluster_option, complete_files, complete_words, program_options
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import format_duration, parse_duration
 
@@ -92,14 +92,15 @@ def common_options(options: argparse.ArgumentParser, *, timeout: str, many: bool
     cluster_option(options)
     program_options(options)
     if many:
-        options.add_argument(
+        action = options.add_argument(
             "logs",
             nargs="+",
             metavar="LOG",
             help="id of a log, its path like /team/clicks, or a pattern like '/team/*'",
         )
     else:
-        options.add_argument("log", metavar="LOG", help="id of the log, or its path like /team/clicks")
+        action = options.add_argument("log", metavar="LOG", help="id of the log, or its path like /team/clicks")
+    complete_words(action, Words.LOGS)
     options.add_argument(
         "--timeout",
         type=parse_timeout,

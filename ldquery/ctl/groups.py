@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
+from client.cli.options import Words, complete_words
 from client.cli.program import EXIT_OK, say
 from ldquery.ctl.verb import PROGRAM, Verb, show, show_rows, token_of, without_unit
 from logdevice_py.config.attributes import ATTRIBUTES, render_attribute
@@ -55,7 +56,10 @@ def _attribute_argument(text: str) -> str:
 
 
 def _list_options(options: argparse.ArgumentParser) -> None:
-    options.add_argument("path", metavar="PATH", nargs="?", default="", help="only this group, or those below it")
+    complete_words(
+        options.add_argument("path", metavar="PATH", nargs="?", default="", help="only this group, or those below it"),
+        Words.PATHS,
+    )
 
 
 async def _list(client: Client, arguments: argparse.Namespace) -> int:
@@ -183,7 +187,7 @@ def _create(edit: LogTreeEdit, arguments: argparse.Namespace) -> None:
 
 
 def _update_options(options: argparse.ArgumentParser) -> None:
-    options.add_argument("path", metavar="PATH", help="of the group or directory")
+    complete_words(options.add_argument("path", metavar="PATH", help="of the group or directory"), Words.PATHS)
     options.add_argument("--ids", metavar="IDS", type=_ids_argument, help="other ids for the group; those it has stay")
     _set_option(options)
     options.add_argument(
@@ -211,7 +215,7 @@ def _update(edit: LogTreeEdit, arguments: argparse.Namespace) -> None:
 
 
 def _delete_options(options: argparse.ArgumentParser) -> None:
-    options.add_argument("path", metavar="PATH", help="of the group or directory")
+    complete_words(options.add_argument("path", metavar="PATH", help="of the group or directory"), Words.PATHS)
     options.add_argument("--yes", action="store_true", help="really")
 
 

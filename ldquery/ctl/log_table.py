@@ -6,6 +6,7 @@ import argparse
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
+from client.cli.options import Words, complete_words
 from client.cli.program import EXIT_OK, EXIT_UNANSWERED
 from ldquery.ctl.verb import Verb, format_size, say_of_nodes, show, show_rows, token_of
 from ldquery.log_status import ASKED, lacks_records, logs_rows
@@ -26,12 +27,13 @@ _SHOWN: Final = ("log", "path", "sequencer", "epoch", "head", "tail", "stored", 
 
 
 def _options(options: argparse.ArgumentParser) -> None:
-    options.add_argument(
+    action = options.add_argument(
         "paths",
         metavar="PATH",
         nargs="*",
         help="a log, a group or a directory, by id, path or pattern like '/team/*' (default: all logs)",
     )
+    complete_words(action, Words.LOGS_AND_PATHS)
 
 
 def chosen_logs(tree: LogTree, names: list[str]) -> list[LogId]:

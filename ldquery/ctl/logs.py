@@ -8,6 +8,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
+from client.cli.options import Words, complete_words
 from client.cli.positions import Anchor
 from client.cli.program import EXIT_FAILED, EXIT_OK, Attendant, say
 from ldquery.ctl.verb import PROGRAM, Verb, parse_instant, parse_trim_position, show
@@ -36,7 +37,9 @@ def _on_log(work: LogWork, what: str) -> Callable[[Client, argparse.Namespace], 
 
 
 def _log(options: argparse.ArgumentParser) -> None:
-    options.add_argument("log", metavar="LOG", help="id of the log, or its path like /team/clicks")
+    complete_words(
+        options.add_argument("log", metavar="LOG", help="id of the log, or its path like /team/clicks"), Words.LOGS
+    )
 
 
 def _lsn(lsn: int | None) -> str | None:

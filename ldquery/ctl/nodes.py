@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from client.cli.options import Words, complete_words
 from client.cli.program import EXIT_FAILED, EXIT_OK, EXIT_UNANSWERED, exit_status, say
 from ldquery.ctl.verb import PROGRAM, Verb, say_of_nodes, show, show_rows, token_of, without_unit
 from logdevice_py.core.ids import NODE_ID_MAX, NodeId
@@ -81,7 +82,7 @@ async def _status(client: Client, arguments: argparse.Namespace) -> int:
 
 
 def _stop_options(options: argparse.ArgumentParser) -> None:
-    options.add_argument("node", metavar="NODE", type=parse_node, help="like N3")
+    complete_words(options.add_argument("node", metavar="NODE", type=parse_node, help="like N3"), Words.NODES)
     options.add_argument(
         "--only-sequencing",
         action="store_true",
@@ -130,7 +131,9 @@ def parse_setting_name(text: str) -> tuple[str, str]:
 
 
 def _show_options(options: argparse.ArgumentParser) -> None:
-    options.add_argument("node", metavar="NODE", type=parse_nodes, help="like N3, or all")
+    complete_words(
+        options.add_argument("node", metavar="NODE", type=parse_nodes, help="like N3, or all"), Words.NODES_AND_ALL
+    )
     options.add_argument("--section", metavar="S", help="only those of a section, like sequencer")
     options.add_argument("--changed", action="store_true", help="only those that are not at their defaults")
     options.add_argument("--live", action="store_true", help="only those that can be changed while nodes run")
@@ -172,8 +175,15 @@ def _silent(silent: Mapping[NodeId, str]) -> int:
 
 
 def _unset_options(options: argparse.ArgumentParser) -> None:
-    options.add_argument("node", metavar="NODE", type=parse_nodes, help="like N3, or all")
-    options.add_argument("setting", metavar="SECTION.NAME", type=parse_setting_name, help="like sequencer.graylist")
+    complete_words(
+        options.add_argument("node", metavar="NODE", type=parse_nodes, help="like N3, or all"), Words.NODES_AND_ALL
+    )
+    complete_words(
+        options.add_argument(
+            "setting", metavar="SECTION.NAME", type=parse_setting_name, help="like sequencer.graylist"
+        ),
+        Words.SETTINGS,
+    )
 
 
 def _set_options(options: argparse.ArgumentParser) -> None:

@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
+from client.cli.options import Words, complete_words
 from client.cli.program import EXIT_FAILED, EXIT_OK, Attendant, say
 from ldquery.ctl.verb import PROGRAM, Verb, show
 from logdevice_py.core.ids import EVENT_LOG_DELTAS, ShardId, format_shard
@@ -32,9 +33,10 @@ def parse_shard_argument(text: str) -> ShardId:
 
 
 def _shard(options: argparse.ArgumentParser) -> None:
-    options.add_argument(
+    action = options.add_argument(
         "shard", metavar="SHARD", type=parse_shard_argument, help="like N3:S0, or N3 for its first one"
     )
+    complete_words(action, Words.NODES)
 
 
 def _shard_to_wait_for(options: argparse.ArgumentParser) -> None:

@@ -39,7 +39,8 @@ from logdevice_py.tables.cluster import (
 )
 from sequencer.recovery.settings import RecoverySettings
 from sequencer.settings import SequencerSettings
-from server.live_settings import LiveSettings, is_live
+from server.live_sections import is_live
+from server.live_settings import LiveSettings
 from server.node import Node
 from server.node_view import MetricSource
 from storage_node.log_store.settings import LogStoreSettings

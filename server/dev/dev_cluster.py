@@ -15,7 +15,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from client.cli.options import ProgramParser, complete_directories, program_options
+from client.cli.options import ProgramParser, Words, complete_directories, complete_words, program_options
 from client.cli.program import EXIT_OK, EXIT_UNHEALTHY, discard_output
 from ldquery.ctl.health import cluster_health
 from logdevice_py.config.cluster import ClusterConfig, MetadataLogConfig, NodeConfig, default_metadata_nodeset
@@ -157,7 +157,7 @@ def parser() -> argparse.ArgumentParser:
         ("remove", "take a node out of the cluster"),
     ]:
         command = commands.add_parser(name, help=text)
-        command.add_argument("node", type=_node, metavar="NODE", help="like N0, or 0")
+        complete_words(command.add_argument("node", type=_node, metavar="NODE", help="like N0, or 0"), Words.NODES)
         _directory(command)
         if name == "remove":
             command.add_argument(
@@ -169,7 +169,10 @@ def parser() -> argparse.ArgumentParser:
     _directory(add)
     add.add_argument("--location", help="region.datacenter.cluster.row.rack (default: where fewest nodes are)")
     logs = commands.add_parser("logs", help="print what nodes log, also of a cluster that does not run")
-    logs.add_argument("nodes", type=_node, nargs="*", metavar="NODE", help="like N0, or 0 (default: all nodes)")
+    complete_words(
+        logs.add_argument("nodes", type=_node, nargs="*", metavar="NODE", help="like N0, or 0 (default: all nodes)"),
+        Words.NODES,
+    )
     _directory(logs)
     logs.add_argument("-f", "--follow", action="store_true", help="go on with what they log, until interrupted")
     logs.add_argument(

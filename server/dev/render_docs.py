@@ -47,7 +47,7 @@ from server.admin.metrics import AdminMetrics
 from server.admin.node_tables import SETTINGS
 from server.admin.prometheus import prometheus_name
 from server.copy_review import CopyReviewMetrics
-from server.live_settings import LIVE, LiveSection
+from server.live_sections import LIVE, LiveSection
 from server.node import NodeMetrics
 from server.process_metrics import ProcessMetrics
 from storage_node.epochs.purge import PURGE_TRANSITIONS
