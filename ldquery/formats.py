@@ -7,42 +7,17 @@ import io
 import json
 import math
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from client.cli.program import make_safe
-from ldquery.session import QueryResult
+from ldquery.cells import CELL_MAX, readable_cell
+from ldquery.result import QueryResult
 from logdevice_py.core.lsn import format_lsn
 from logdevice_py.tables.declare import ColumnKind
 
-_UNIX_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _RIGHT: Final = frozenset({ColumnKind.INTEGER, ColumnKind.REAL, ColumnKind.FLAG, ColumnKind.LOG, ColumnKind.LSN})
 _TSV_ESCAPES: Final = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 LSN_CHOICES: Final = ("text", "integer")
-CELL_MAX: Final = 100
-"""Characters of a cell that tables show: payloads may be megabytes wide. Programs and `vertical` get all of it."""
-
-
-def _readable(value: Any, kind: ColumnKind | None, lsn_text: bool) -> str:
-    """A cell for people: LSNs like e3n17, times in local time."""
-    if value is None:
-        return ""
-    if isinstance(value, bytes):
-        return make_safe(value)
-    if isinstance(value, int):
-        if kind is ColumnKind.LSN and lsn_text and value >= 0:
-            return format_lsn(value)
-        if kind is ColumnKind.TIME:
-            return _local_time(value)
-    return make_safe(str(value).encode("utf-8", "backslashreplace"))
-
-
-def _local_time(value: int) -> str:
-    try:
-        when = (_UNIX_EPOCH + timedelta(microseconds=value)).astimezone()
-    except (OverflowError, OSError):
-        return str(value)
-    return when.strftime("%Y-%m-%d %H:%M:%S.%f")
 
 
 def _aligned(result: QueryResult) -> list[str]:
@@ -73,7 +48,7 @@ def _render(style: str, result: QueryResult, cells: list[list[str]], *, cut: int
 
 
 def _readable_cells(result: QueryResult, lsn_text: bool) -> list[list[str]]:
-    return [[_readable(v, k, lsn_text) for v, k in zip(row, result.kinds, strict=True)] for row in result.rows]
+    return [[readable_cell(v, k, lsn_text) for v, k in zip(row, result.kinds, strict=True)] for row in result.rows]
 
 
 def format_table(result: QueryResult, lsn_text: bool = True) -> str:

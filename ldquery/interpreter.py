@@ -14,7 +14,8 @@ from typing import Any, Final
 from client.cli.program import EXIT_OK, EXIT_UNANSWERED, put, say, standard_output
 from ldquery.formats import FOR_PEOPLE, FORMATS
 from ldquery.literals import parse_parameter
-from ldquery.session import LDQuery, QueryResult
+from ldquery.result import QueryResult
+from ldquery.session import LDQuery
 from ldquery.statements import pieces
 from logdevice_py.core.status import LogDeviceError
 from logdevice_py.core.suggestion import nearest

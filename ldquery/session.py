@@ -6,7 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -20,6 +20,7 @@ from ldquery.comparison import compare_copies
 from ldquery.literals import bind, replace_lsns, tokens
 from ldquery.log_status import ASKED, lacks_records, logs_rows
 from ldquery.pushdown import Wanted
+from ldquery.result import QueryResult
 from ldquery.virtual_tables import SQL_TYPES, TableModule
 from logdevice_py.config.cluster import ClusterConfig, Roles
 from logdevice_py.core.ids import LogId, NodeId
@@ -31,12 +32,10 @@ from logdevice_py.tables import from_cluster_file
 from logdevice_py.tables.catalog import TABLES
 from logdevice_py.tables.cluster import LogsRow
 from logdevice_py.tables.constraints import Constraints
-from logdevice_py.tables.declare import ColumnKind, TableDeclaration, TableSource
+from logdevice_py.tables.declare import TableDeclaration, TableSource
 from logdevice_py.tables.storage import UnderReplicatedRow
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from client.client import Client
     from client.sync import SyncClient
 
@@ -55,35 +54,6 @@ _ALLOWED: Final = frozenset(
 )
 _FORBIDDEN_FUNCTIONS: Final = frozenset({"load_extension", "readfile", "writefile", "edit"})
 T = TypeVar("T")
-
-
-@dataclass(slots=True)
-class QueryResult:
-    """What a statement came to."""
-
-    columns: list[str]
-    kinds: list[ColumnKind | None]
-    """What the columns are, where they are columns of tables; None for what was computed."""
-    rows: list[tuple[Any, ...]]
-    failures: list[NodeFailure] = field(default_factory=list)
-    """Nodes whose rows are missing."""
-    requests: int = 0
-    """How many requests went to nodes."""
-    rows_fetched: int = 0
-    """How many rows came from nodes or the cluster file."""
-    seconds: float = 0.0
-
-    def to_dicts(self) -> list[dict[str, Any]]:
-        """Rows by names of columns; of two columns of one name the last one counts."""
-        return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
-
-    def to_arrow(self) -> pa.Table:
-        """As an Arrow table, and from there as a data frame: ``to_arrow().to_pandas()``."""
-        import pyarrow as pa
-
-        return pa.table(
-            [pa.array([row[place] for row in self.rows]) for place in range(len(self.columns))], names=self.columns
-        )
 
 
 class _LoopThread:

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from client.receipt import Receipt as Receipt
     from client.receipt import Receipts as Receipts
     from client.sync import SyncClient as SyncClient
+    from ldquery.result import QueryResult as QueryResult
     from ldquery.session import LDQuery as LDQuery
-    from ldquery.session import QueryResult as QueryResult
     from logdevice_py.core.lsn import LSN as LSN
     from logdevice_py.core.status import LogDeviceError as LogDeviceError
     from logdevice_py.core.status import Status as Status
@@ -42,7 +42,7 @@ _HOME = {
     "Receipt": "client.receipt",
     "Receipts": "client.receipt",
     "Proof": "client.read.proof",
-    "QueryResult": "ldquery.session",
+    "QueryResult": "ldquery.result",
     "Reader": "client.reader",
     "Record": "client.read.items",
     "RecordBatch": "client.read.batch",

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import repeat
 from typing import TYPE_CHECKING, Final
 
-from client.notebook_packages import notebook_package
+from client.notebook_packages import data_frame
 from client.read.arrow_columns import batch_table
 from client.read.items import CorruptRecord, Gap, Item, Record, RecordRun
 from logdevice_py.core.ids import LogId
@@ -161,10 +161,9 @@ class RecordBatch:
         return batch_table(self, include_gaps=include_gaps)
 
     def to_pandas(self, *, include_gaps: bool = False) -> pd.DataFrame:
-        """As a data frame; see `to_arrow`.
+        """As a data frame; see `to_arrow`. With gaps integers are of pandas' types `Int64` and `Int32`, because rows of gaps have no LSN.
 
         Raises:
             ImportError: pyarrow or pandas is not installed.
         """
-        notebook_package("pandas", "to_pandas")  # Arrow's own error does not say how to install it
-        return self.to_arrow(include_gaps=include_gaps).to_pandas()
+        return data_frame(lambda: self.to_arrow(include_gaps=include_gaps))

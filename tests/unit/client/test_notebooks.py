@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pandas as pd
 import pyarrow as pa
 import pytest
 
@@ -143,11 +144,31 @@ def test_a_data_frame_has_the_same_rows() -> None:
     assert pa.Table.from_pandas(frame, schema=batch_schema(include_gaps=False)) == a_batch().to_arrow()
 
 
+def test_lsns_of_a_data_frame_with_gaps_stay_integers() -> None:
+    frame = a_batch().to_pandas(include_gaps=True)
+    assert frame["lsn"].dtype == "Int64"
+    assert frame["epoch"].dtype == "Int32"
+    assert [None if pd.isna(each) else int(each) for each in frame["lsn"]] == [
+        None,
+        lsn(5),
+        lsn(5),
+        None,
+        lsn(7),
+        None,
+    ]
+    assert int(frame["gap_lo"][0]) == lsn(1)
+    large = RecordBatch(LOG)
+    large.add_gap(Gap(GapKind.HOLE, LSN((1 << 53) + 1), LSN((1 << 53) + 1)))
+    assert int(large.to_pandas(include_gaps=True)["gap_lo"][0]) == (1 << 53) + 1, "no float holds it"
+
+
 @pytest.mark.parametrize(
     ("package", "code"),
     [
         ("pyarrow", "RecordBatch(1).to_arrow()"),
         ("pandas", "RecordBatch(1).to_pandas()"),
+        ("pyarrow", "from logdevice_py import QueryResult; QueryResult([], [], []).to_arrow()"),
+        ("pandas", "from logdevice_py import QueryResult; QueryResult([], [], []).to_pandas()"),
         ("tqdm", "from client.progress import _bar_class; _bar_class()"),
     ],
 )

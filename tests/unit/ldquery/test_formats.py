@@ -12,7 +12,7 @@ from ldquery.formats import (
     format_tsv,
     format_vertical,
 )
-from ldquery.session import QueryResult
+from ldquery.result import QueryResult
 from ldquery.statements import is_complete
 from logdevice_py.core.lsn import compose_lsn
 from logdevice_py.tables.declare import ColumnKind

@@ -16,7 +16,7 @@ from prompt_toolkit.output import DummyOutput
 from client.node_tables import NodeFailure
 from ldquery.completion import SqlCompleter, SqlHighlighter
 from ldquery.interpreter import COMMAND_NAMES, Interpreter, Presentation, ShellError
-from ldquery.session import QueryResult
+from ldquery.result import QueryResult
 from ldquery.shell import QueryShell
 from ldquery.statements import DOT_COMMANDS, Piece, hint, is_complete, pieces
 from logdevice_py.core.ids import NodeId
