@@ -7,6 +7,7 @@ import os
 from typing import Final
 
 from client.client import read_cluster_file
+from client.spark.options import SourceOptions, logs_named
 from client.sync import SyncClient
 from logdevice_py.config.parse import load_cluster
 from logdevice_py.config.render import render_cluster
@@ -29,6 +30,15 @@ def cluster_text(cluster: str) -> str:
         return render_cluster(load_cluster(cluster) if "\n" in cluster else read_cluster_file(cluster))
     except LogDeviceError as error:
         raise LogDeviceError(error.status, f"option cluster: {error.detail}") from None
+
+
+def check_logs(options: SourceOptions) -> None:
+    """That the cluster file has the logs that the options name. No node is asked.
+
+    Raises:
+        LogDeviceError: NOTFOUND, INVALID_PARAM, INVALID_CONFIG.
+    """
+    logs_named(options.logs, load_cluster(cluster_text(options.cluster)).logs)
 
 
 def client_for(text: str) -> SyncClient:

@@ -9,6 +9,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from client.spark.options import SourceOptions
 from client.spark.packages import check_packages
+from client.spark.plain_errors import told_plainly
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter
@@ -55,6 +56,7 @@ class LogDeviceReader(DataSourceReader):
         self._options = options
         self._schema = schema
 
+    @told_plainly
     def partitions(self) -> Sequence[InputPartition]:
         """The plan, with the last LSN of every log fixed."""
         return self._plan(None)
@@ -90,6 +92,7 @@ class PushdownReader(LogDeviceReader):
         self._restriction, rest = restrict(filters, rows_without_lsn=self._options.has_marks)
         return rest
 
+    @told_plainly
     def partitions(self) -> Sequence[InputPartition]:
         """The plan that the filters leave."""
         return self._plan(self._restriction)

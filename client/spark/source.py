@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource
 
 from client.spark.packages import check_packages
+from client.spark.plain_errors import told_plainly
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (
@@ -26,14 +27,19 @@ class LogDeviceSource(DataSource):
         """The word behind ``format``."""
         return "logdevice"
 
+    @told_plainly
     def schema(self) -> StructType:
-        """The columns that follow from the options."""
+        """The columns that follow from the options. Called by ``load``, so that a log which does not exist is told there."""
         check_packages()
+        from client.spark.connection import check_logs
         from client.spark.options import SourceOptions
         from client.spark.schema import source_schema
 
-        return source_schema(SourceOptions.lenient(self.options))
+        options = SourceOptions.lenient(self.options)
+        check_logs(options)
+        return source_schema(options)
 
+    @told_plainly
     def reader(self, schema: StructType) -> DataSourceReader:
         """Of one batch query."""
         check_packages()
@@ -45,6 +51,7 @@ class LogDeviceSource(DataSource):
         chosen = chosen_schema(schema, options)
         return PushdownReader(options, chosen) if options.pushdown else LogDeviceReader(options, chosen)
 
+    @told_plainly
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Of one streaming query."""
         check_packages()
@@ -55,6 +62,7 @@ class LogDeviceSource(DataSource):
         options = SourceOptions.of(self.options, streaming=True)
         return LogDeviceStreamReader(options, chosen_schema(schema, options))
 
+    @told_plainly
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Of one batch write."""
         check_packages()
@@ -64,6 +72,7 @@ class LogDeviceSource(DataSource):
         contact(options)
         return LogDeviceWriter(options)
 
+    @told_plainly
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """Of one streaming write."""
         check_packages()
