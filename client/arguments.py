@@ -6,7 +6,7 @@ Every function raises LogDeviceError(INVALID_PARAM) with a text that names the a
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -17,6 +17,7 @@ from logdevice_py.core.ids import LogId
 from logdevice_py.core.lsn import LSN, LSN_MAX
 from logdevice_py.core.record_keys import KEY_BYTES_MAX
 from logdevice_py.core.status import LogDeviceError, Status
+from logdevice_py.core.suggestion import nearest
 from logdevice_py.core.units import Timestamp
 
 _UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -136,6 +137,19 @@ def payloads_argument(payloads: Any) -> Sequence[bytes]:
     return [payload_argument(payload, f"record {index}") for index, payload in enumerate(payloads)]
 
 
+def check_reader_options(options: Collection[str], known: Collection[str]) -> None:
+    """That a reader has all of these options."""
+    for option in options:
+        if option not in known:
+            raise _no_option("a reader", option, known)
+
+
+def _no_option(what: str, option: str, known: Collection[str]) -> LogDeviceError:
+    close = nearest(option, known)
+    meant = f"did you mean {close}? " if close else ""
+    return _refusal(f"{what} has no option {option!r}; {meant}there are {', '.join(sorted(known))}")
+
+
 def writer_options(section: dict[str, Any], options: dict[str, Any]) -> WriterSettings:
     """The settings of a BufferedWriter: the cluster file's (checked before), and the options of a call above them."""
     fields = WriterSettings.__dataclass_fields__
@@ -146,7 +160,7 @@ def writer_options(section: dict[str, Any], options: dict[str, Any]) -> WriterSe
             None,
         )
         if name is None:
-            raise _refusal(f"a writer has no option {option!r}; there are {', '.join(sorted(fields))}")
+            raise _no_option("a writer", option, fields)
         try:
             chosen[name] = (
                 parse_setting(fields[name], value) if isinstance(value, str) else _number(fields[name], value)

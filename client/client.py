@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, Final
 
 from client.arguments import (
+    check_reader_options,
     flag_argument,
     key_argument,
     log_argument,
@@ -29,7 +30,7 @@ from client.public_names import PublicNames
 from client.questions import LogQuestions
 from client.read.metrics import ReadMetrics
 from client.read.settings import ReadSettings
-from client.reader import Reader
+from client.reader import READER_OPTIONS, Reader
 from client.receipt import Receipt
 from client.session import ClientSession
 from client.settings import ClientSettings, WriterSettings, split_section
@@ -476,6 +477,7 @@ class Client(PublicNames, LogQuestions):
 
     def reader(self, log: int | str, start: int = LSN.OLDEST, until: int = LSN.MAX, **options: Any) -> Reader:
         """A reader of [start, until]; see `client.reader.Reader`."""
+        check_reader_options(options, READER_OPTIONS)
         return Reader(self, self.log_id(log), start, until, **options)
 
     def merged_reader(
@@ -487,6 +489,7 @@ class Client(PublicNames, LogQuestions):
         **options: Any,
     ) -> MergedReader:
         """A reader of [start, until] of several logs, which patterns like ``/team/*`` may name; see `client.merged_reader.MergedReader`."""
+        check_reader_options(options, (*READER_OPTIONS, "by_time"))
         return MergedReader(
             [Reader(self, log, start, until, **options) for log in self.log_ids(*logs)], by_time=by_time
         )

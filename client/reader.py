@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from client.arguments import count_argument, flag_argument, lsn_argument, timeout_argument
 from client.progress import Advance, Progress, shown_bytes
@@ -260,3 +260,7 @@ class Reader(PublicNames):
     def waiting_for(self) -> str:
         """What holds the reader up at this moment, for people."""
         return self._stream.waiting_for()
+
+
+READER_OPTIONS: Final = ("start", "until", *(Reader.__init__.__kwdefaults__ or ()))
+"""By name."""

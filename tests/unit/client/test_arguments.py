@@ -17,7 +17,9 @@ from client.arguments import (
     timeout_argument,
     writer_options,
 )
+from client.client import Client
 from client.settings import WriterSettings
+from logdevice_py.config.parse import load_cluster
 from logdevice_py.core.lsn import LSN
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.protocol.messages import Durability
@@ -40,6 +42,35 @@ def test_a_log_is_an_id_or_a_path(log: Any) -> None:
 @pytest.mark.parametrize("value", [0, 1, None, "sync", Durability.SYNC, Durability.ASYNC])
 def test_a_choice_is_true_or_false_and_not_a_thing_that_may_be_taken_for_it(value: Any) -> None:
     assert "synced" in refused(flag_argument, "synced", value)
+
+
+CLUSTER = """
+name = "options"
+version = 1
+uuid = "5f0c9d4e-0b7a-4c59-9a51-2f1d7c5f3e88"
+epoch_store = "memory:"
+[metadata_log]
+replicate = "node:1"
+[defaults]
+replicate = "node:1"
+[nodes.N0]
+host = "127.0.0.1"
+port = 1
+[logs."/team/clicks"]
+ids = 7
+"""
+
+
+async def test_an_option_that_readers_do_not_have_is_told_with_those_that_they_have() -> None:
+    client = Client(load_cluster(CLUSTER))
+    text = refused(lambda: client.reader(7, singl_copy=True))
+    assert text.startswith("a reader has no option 'singl_copy'; did you mean single_copy? there are ")
+    for option in ("start", "until", "single_copy", "progress"):
+        assert option in text
+    assert "by_time" not in text
+    text = refused(lambda: client.merged_reader(7, by_tiem=True))
+    assert "'by_tiem'; did you mean by_time? there are by_time, " in text
+    assert refused(lambda: client.reader(7, xyzzy=1)).startswith("a reader has no option 'xyzzy'; there are progress, ")
 
 
 def test_choices_pass() -> None:
