@@ -48,6 +48,8 @@ class _Background:
         self._thread: threading.Thread | None = None
         self._closings: set[Future[None]] = set()
         """Of clients that were forgotten."""
+        self.clients: weakref.WeakSet[SyncClient] = weakref.WeakSet()
+        """Those that were not collected."""
 
     def loop(self) -> asyncio.AbstractEventLoop:
         """The running loop; its thread is started on first use."""
@@ -60,7 +62,13 @@ class _Background:
             return self._loop
 
     def _stop(self, loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
+        """The end of the program."""
+        if not thread.is_alive():
+            return  # of a parent process
+        for client in list(self.clients):
+            client.forget()
         wait(self._closings, timeout=LAST_FLUSH + 1)
+        wait([asyncio.run_coroutine_threadsafe(_cancel_tasks(), loop)], timeout=1)
         loop.call_soon_threadsafe(loop.stop)
         thread.join(timeout=5)
         if not thread.is_alive():
@@ -95,7 +103,7 @@ _background = _Background()
 class SyncClient(PublicNames):
     """`client.client.Client` without `await`: ``with SyncClient("cluster.toml") as client: client.append(log, b"...")``."""
 
-    INTERNAL_NAMES = frozenset({"open_writers"})
+    INTERNAL_NAMES = frozenset({"forget", "open_writers"})
 
     def __init__(self, config: str | Path | ClusterConfig, *, name: str = "", **options: Any) -> None:
         """Connects when it is needed; see `Client` for the arguments."""
@@ -103,6 +111,9 @@ class SyncClient(PublicNames):
         self.open_writers: list[BufferedWriter] = []
         """What is flushed when the client is forgotten."""
         self._forgotten = weakref.finalize(self, _background.close_forgotten, self._client, self.open_writers)
+        # at the end of the program the loop, which closing takes, might be stopped before finalizers run: `_Background` sees to both
+        self._forgotten.atexit = False
+        _background.clients.add(self)
 
     def __repr__(self) -> str:
         return repr(self._client).replace("<Client", "<SyncClient", 1)
@@ -119,6 +130,11 @@ class SyncClient(PublicNames):
         """Fail what is under way and disconnect."""
         self._forgotten.detach()
         _background.run(self._client.close())
+
+    def forget(self) -> None:
+        """Close it as one that is collected, without waiting; nothing when it is closed."""
+        if self._forgotten.detach() is not None:  # not called, which does nothing when the program ends
+            _background.close_forgotten(self._client, self.open_writers)
 
     @property
     def asynchronous(self) -> Client:
@@ -227,6 +243,14 @@ async def _open(config: str | Path | ClusterConfig, name: str, options: dict[str
     client = Client(config, name=name, **options)
     await client.start()
     return client
+
+
+async def _cancel_tasks() -> None:
+    """What threads that nobody waits for still have under way: the interpreter would tell of each."""
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _close_forgotten(client: Client, writers: list[BufferedWriter]) -> None:
