@@ -71,7 +71,9 @@ def pieces(text: str) -> Iterator[Piece]:
 
 def _statement(text: str, begin: int) -> tuple[str, list[int], int, bool]:
     """The statement that begins at a place, without its ; and the commands in it; where these begin; where what follows begins; whether it has its ;."""
-    kept, commands, place = [], [], begin
+    kept: list[str] = []
+    commands: list[int] = []
+    place = begin
     while place < len(text):
         for kind, token in tokens_from(text, place):
             place += len(token)

@@ -156,7 +156,7 @@ class _PrintCompletion(argparse.Action):
         import shtab
 
         try:
-            print(shtab.complete(parser, shell=values, preamble=_functions(parser.prog)), flush=True)
+            print(shtab.complete(parser, shell=values, preamble=_functions(parser.prog)[values]), flush=True)
         except BrokenPipeError:  # who reads has enough; the interpreter must not meet the closed pipe at its end
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         parser.exit()
