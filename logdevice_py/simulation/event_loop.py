@@ -74,23 +74,23 @@ class SimEventLoop(asyncio.BaseEventLoop):
 
     async def create_connection(self, *_: Any, **__: Any) -> NoReturn:
         """Refused."""
-        _refuse("connections")
+        refuse("connections")
 
     async def create_server(self, *_: Any, **__: Any) -> NoReturn:
         """Refused."""
-        _refuse("servers")
+        refuse("servers")
 
     async def create_datagram_endpoint(self, *_: Any, **__: Any) -> NoReturn:
         """Refused."""
-        _refuse("sockets")
+        refuse("sockets")
 
     async def subprocess_exec(self, *_: Any, **__: Any) -> NoReturn:
         """Refused."""
-        _refuse("subprocesses")
+        refuse("subprocesses")
 
     async def subprocess_shell(self, *_: Any, **__: Any) -> NoReturn:
         """Refused."""
-        _refuse("subprocesses")
+        refuse("subprocesses")
 
 
 class _VirtualSelector:
@@ -122,5 +122,6 @@ class _VirtualSelector:
         """Nothing is held."""
 
 
-def _refuse(what: str) -> NoReturn:
+def refuse(what: str) -> NoReturn:
+    """Raises RuntimeError: an application does what is not simulated."""
     raise RuntimeError(f"{what} are not simulated: an application under simulation talks to its cluster only")

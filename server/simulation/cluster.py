@@ -21,7 +21,7 @@ from logdevice_py.core.ids import LogId, NodeId
 from logdevice_py.core.status import LogDeviceError
 from logdevice_py.core.units import SECOND, Micros
 from logdevice_py.simulation.clock import SimClock
-from logdevice_py.simulation.event_loop import SimEventLoop
+from logdevice_py.simulation.event_loop import SimEventLoop, VirtualTimeExceeded
 from logdevice_py.simulation.process import Process
 from logdevice_py.simulation.scheduler import Scheduler
 from logdevice_py.simulation.trace import Trace
@@ -29,6 +29,8 @@ from server.dev.local_cluster import durability_argument
 from server.simulation.client import client_identity
 from server.simulation.faults.nemesis import CATALOG, FaultSchedule, Nemesis
 from server.simulation.machines import SimMachines, SimNode, SimNodeState
+from server.simulation.real_network import guard_sockets
+from server.simulation.standing_tasks import where_tasks_stand
 
 T = TypeVar("T")
 
@@ -41,6 +43,7 @@ _REST = 20 * SECOND
 """A cluster of which most machines are down at most times gets nowhere, however good it is: an application must end at some time."""
 
 
+_VIRTUAL_SECONDS: Final = 600
 _FAULTS_TOLD: Final = 20
 """Of those before a failure, in its report."""
 
@@ -167,6 +170,8 @@ class SimCluster:
         """For the application's own choices."""
         self.machines = SimMachines(config, seed, scheduler=loop.scheduler, trace=trace)
         self._clients = 0
+        self.state_at_end = ""
+        """What it still shows when all nodes were taken down, as a test that failed prints it then."""
         kinds = _kinds(faults, self.rng)
         schedule = FaultSchedule(
             kinds,
@@ -179,8 +184,13 @@ class SimCluster:
         self._nemesis = Nemesis(schedule, self.machines, _no_client, random.Random(f"faults {seed}"))
 
     def __repr__(self) -> str:
+        return f"<SimCluster: {self.state_at_end or self.state}>"
+
+    @property
+    def state(self) -> str:
+        """The nodes at this moment and the number of faults, for people."""
         nodes = ", ".join(f"N{node.id} {node.state.name.lower()}" for node in self.machines.nodes.values())
-        return f"<SimCluster: {nodes}; {sum(self.faults.values())} faults so far>"
+        return f"{nodes}; {sum(self.faults.values())} faults so far"
 
     async def __aenter__(self) -> SimCluster:
         for node in self.machines.nodes.values():
@@ -190,6 +200,7 @@ class SimCluster:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        self.state_at_end = self.state_at_end or self.state
         for node in self.machines.nodes.values():
             if node.state is SimNodeState.PAUSED:
                 node.resume()
@@ -282,7 +293,7 @@ def simulate(
     application: Callable[[SimCluster], Awaitable[T]],
     *,
     seed: int = 0,
-    virtual_seconds: float = 600,
+    virtual_seconds: float = _VIRTUAL_SECONDS,
     echo: Callable[[str], None] | None = None,
     **cluster: Any,
 ) -> T:
@@ -301,9 +312,11 @@ def simulate(
     """
     __tracebackhide__ = True  # pytest shows the frames of the application and of the test
     _check_time("virtual_seconds", virtual_seconds)
+    guard_sockets()
     scheduler = Scheduler()
     trace = Trace(echo=echo)
     made: SimCluster | None = None
+    standing: list[str] = []
     failures: list[tuple[BaseException, int]] = []
     """The first is what left the application, and when, in microseconds. When its cleaning up does not end either, that has an exception of its own."""
 
@@ -320,6 +333,10 @@ def simulate(
             try:
                 return runner.run(run())
             except BaseException as raised:
+                if isinstance(raised, VirtualTimeExceeded):
+                    standing = where_tasks_stand(asyncio.all_tasks(runner.get_loop()))
+                    if made is not None:
+                        made.state_at_end = made.state  # the application's cleaning up may still take its time
                 failures.append((raised, scheduler.now))
                 raise
     except BaseException as raised:  # noqa: BLE001 - what is first is raised again below
@@ -329,8 +346,10 @@ def simulate(
         raise error  # the caller's arguments
     name = getattr(application, "__name__", "the application")
     where = f"{name} failed with seed {seed} after {at / 1e6:.3f} s of virtual time"
-    error.__traceback__ = _within(run.__code__, error.__traceback__)
-    report = _report(name, seed, cluster, made.past_faults)
+    # that the time is over was found by the loop, whose frames say nothing of the application
+    error.__traceback__ = None if standing else _within(run.__code__, error.__traceback__)
+    limit = {} if virtual_seconds == _VIRTUAL_SECONDS else {"virtual_seconds": virtual_seconds}
+    report = _report(name, seed, {**limit, **cluster}, made, standing)
     if isinstance(error, Exception):
         failed = SimulationFailed(f"{where}: {type(error).__name__}: {error}")
         failed.add_note(report)
@@ -350,15 +369,19 @@ def _within(code: CodeType, trace: TracebackType | None) -> TracebackType | None
     return trace
 
 
-def _report(name: str, seed: int, cluster: Mapping[str, Any], faults: Sequence[tuple[float, str]]) -> str:
-    """For people: the faults before a failure, and how to have the run again."""
-    lines = ["faults before it: none"]
+def _report(name: str, seed: int, arguments: Mapping[str, Any], cluster: SimCluster, standing: Sequence[str]) -> str:
+    """For people: where the tasks of an application that does not end stand, the cluster and the faults before, and how to have the run again."""
+    lines = ["where its tasks stood:", *(f"  {line}" for line in standing)] if standing else []
+    faults = cluster.past_faults
+    lines.append(f"the cluster then: {cluster.state_at_end or cluster.state}")
     if faults:
         last = faults[-_FAULTS_TOLD:]
         which = "" if len(last) == len(faults) else f", the last {len(last)} of {len(faults)}"
-        lines = [f"faults before it{which}:", *(f"{at:12.6f} s  {kind}" for at, kind in last)]
-    arguments = "".join(f", {key}={value!r}" for key, value in cluster.items())
-    lines.append(f"the same run, showing every event: simulate({name}, seed={seed}{arguments}, echo=print)")
+        lines += [f"faults before it{which}:", *(f"{at:12.6f} s  {kind}" for at, kind in last)]
+    else:
+        lines.append("faults before it: none")
+    options = "".join(f", {key}={value!r}" for key, value in arguments.items())
+    lines.append(f"the same run, showing every event: simulate({name}, seed={seed}{options}, echo=print)")
     return "\n".join(lines)
 
 

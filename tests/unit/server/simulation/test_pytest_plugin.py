@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import re
+import socket
+import threading
+from collections.abc import Callable
 
 import pytest
 
@@ -31,6 +34,26 @@ def test_of_another_kind(simulate):
         pytest.fail("this is enough")
 
     simulate(gives_up)
+
+async def pump(cluster, client, ready):
+    await ready.wait()
+
+async def stream(cluster):
+    async with cluster.client() as client, client.reader(1) as reader:
+        async for record in reader:
+            yield record
+
+async def hanging(cluster):
+    await cluster.power_off(2)
+    ready = asyncio.Event()
+    async with cluster.client() as client, asyncio.TaskGroup() as group:
+        for _ in range(5):
+            group.create_task(pump(cluster, client, ready))
+        async for record in stream(cluster):
+            pass
+
+def test_of_one_that_hangs(simulate):
+    simulate(hanging, seed=3, virtual_seconds=30)
 
 def test_without_simulation():
     assert False
@@ -70,8 +93,79 @@ def test_a_test_that_ends_itself_shows_the_same(pytester: pytest.Pytester) -> No
     assert "faults before it: none" in text
 
 
+def test_one_that_hangs_shows_where_its_tasks_stand_and_the_cluster_before_it_was_taken_down(
+    pytester: pytest.Pytester,
+) -> None:
+    text = outcome_of(pytester, "-k", "test_of_one_that_hangs")
+    assert "hanging failed with seed 3 after 30." in text
+    noted = [line.removeprefix("E").strip() for line in text.splitlines() if line.startswith("E ")]
+    begin, end = (
+        noted.index("where its tasks stood:"),
+        next(i for i, line in enumerate(noted) if "cluster then" in line),
+    )
+    stood = [line for line in noted[begin + 1 : end] if not line.startswith("File")]
+    assert [re.sub(r"\d+", "N", line) for line in stood if line.startswith("Task")] == [
+        "Task-N:",
+        "Task-N, Task-N, Task-N and N more:",
+    ]
+    assert "async for record in stream(cluster):" in stood
+    assert "async for record in reader:" in stood
+    assert re.search(r"waits in Reader\.__anext__, for .+ the metadata log", " ".join(stood))
+    assert "await ready.wait()" in stood
+    assert "waits in Event.wait" in stood
+    files = {line.split('"')[1].rsplit("/")[-1] for line in noted[begin:end] if line.startswith("File")}
+    assert files == {"test_shop.py"}
+    assert "the same run, showing every event: simulate(hanging, seed=3, virtual_seconds=30, echo=print)" in noted
+    assert "the cluster then: N0 running, N1 running, N2 down; 0 faults so far" in noted
+    assert "N0 down" not in text, "that is what tearing it down made of it"
+    assert set(re.findall(r"^(\S+\.py):\d+:", text, re.MULTILINE)) == {"test_shop.py"}
+
+
 def test_other_tests_are_left_alone(pytester: pytest.Pytester) -> None:
     assert "the same run again" not in outcome_of(pytester, "-k", "test_without_simulation")
+
+
+def on_a_socket(use: Callable[[socket.socket], object], kind: int = socket.SOCK_STREAM) -> Callable[[], object]:
+    def reach() -> None:
+        with socket.socket(type=kind) as own:
+            use(own)
+
+    return reach
+
+
+@pytest.mark.parametrize(
+    "reach",
+    [
+        lambda: socket.create_connection(("127.0.0.1", 9)),
+        lambda: socket.gethostbyname("localhost"),
+        on_a_socket(lambda own: own.connect(("127.0.0.1", 9))),
+        on_a_socket(lambda own: own.connect_ex(("127.0.0.1", 9))),
+        on_a_socket(lambda own: own.bind(("127.0.0.1", 0))),
+        on_a_socket(lambda own: own.sendto(b"x", ("127.0.0.1", 9)), socket.SOCK_DGRAM),
+    ],
+)
+def test_blocking_sockets_are_refused_to_applications(reach: Callable[[], object]) -> None:
+    async def application(cluster: SimCluster) -> None:
+        reach()
+
+    async def in_a_thread(cluster: SimCluster) -> None:
+        await asyncio.to_thread(reach)
+
+    for each in (application, in_a_thread):
+        with pytest.raises(SimulationFailed, match=r"blocking sockets \(socket\.\w+\) are not simulated: "):
+            simulate(each)
+
+
+def test_sockets_of_others_work_beside_a_simulation() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        async def application(cluster: SimCluster) -> None:
+            thread = threading.Thread(target=lambda: socket.create_connection(server.getsockname()).close())
+            thread.start()
+            thread.join()
+
+        simulate(application)
+        server.accept()[0].close()
 
 
 def test_a_program_sees_the_application_first_in_the_traceback() -> None:
