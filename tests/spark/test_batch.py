@@ -189,7 +189,7 @@ def test_chosen_columns_are_the_only_ones_and_other_types_are_refused(
 
 
 def test_pushed_filters_leave_the_rows_that_spark_would_leave(spark: SparkSession, cluster: RunningCluster) -> None:
-    positions = write(cluster, 9, [b"%03d" % number * 100 for number in range(300)])
+    positions = write(cluster, 9, [b"%03d" % number * 100 for number in range(300)], at_once=50)
     write(cluster, 10, [b"ten"] * 5)
     lo, hi = positions[50][0], positions[250][0]
     when = load(spark, cluster, "9").agg({"timestamp": "max"}).collect()[0][0]
