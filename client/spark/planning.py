@@ -11,7 +11,7 @@ from typing import Final
 from client.client import Client
 from client.spark.options import Bound, Place, SourceOptions, check_order, logs_named
 from client.spark.ranges import Cut, LogRange, Segment, cut, share_of
-from client.spark.sizes import FORGOTTEN, size_between, sized
+from client.spark.sizes import size_between, sized
 from client.spark.survey import oldest, survey
 from logdevice_py.core.ids import LogId
 from logdevice_py.core.lsn import LSN_MAX, LSN_OLDEST
@@ -186,7 +186,7 @@ async def plan(client: Client, options: SourceOptions, restriction: Restriction)
         return None
 
     async def segments(extent: Extent, whole: int | None) -> tuple[Segment, ...]:
-        if whole is not None and whole + FORGOTTEN <= share:
+        if whole is not None and whole <= share:
             return (Segment(extent.lo, extent.hi, whole),)
         async with turns, _in_time(options.read_timeout_us / 1e6):
             return await sized(

@@ -13,9 +13,6 @@ from logdevice_py.core.ids import LogId
 from logdevice_py.core.lsn import LSN_OLDEST
 from logdevice_py.core.status import LogDeviceError
 
-FORGOTTEN: Final = 32 << 20
-"""A shard that is killed forgets this much of its count at most, as its settings are by default: the size of a log is between what is told and that much
-more."""
 _ASKED_APART_US: Final = 1_800_000_000
 """Shards know sizes by time partition, of 15 minutes or more, and take bytes as evenly spread within one. Of less time than this the sizes of entries that were
 read say more."""
@@ -64,7 +61,7 @@ async def sized(
                 segments = [each.segment for each in stretches]
                 break
         segments += _scaled([each.segment for each in group], size)
-    return _scaled(segments, max(whole, min(whole + FORGOTTEN, sum(each.segment.bytes for each in stretches))))
+    return _scaled(segments, whole)
 
 
 def _apart(stretches: Sequence[Stretch]) -> list[list[Stretch]]:

@@ -112,7 +112,7 @@ VERBS: tuple[Verb, ...] = (
         "logs status",
         "one row a log: sequencer, epoch, head, tail, bytes, newest record, rate, copies",
         "Print a row for each log: the node that sequences it, its epoch, the first and the last LSN that can be read, about how many bytes are stored "
-        "of it (all copies), the time of its newest record, what was appended per second over the last minute, and whether copies are missing. "
+        "of it (all copies together; ldctl data-size counts one), the time of its newest record, what was appended per second over the last minute, and whether copies are missing. "
         "With --json the columns of table logs of ldquery. Exits with 4 when a node did not answer, so that what it knows is missing.",
         _options,
         _status,

@@ -238,8 +238,9 @@ VERBS = (
     ),
     Verb(
         "data-size",
-        "about how many bytes a log takes",
-        "Print about how many bytes the records of a log take, each counted once, whatever the number of copies.",
+        "about how many bytes a log takes, one copy of each record",
+        "Print about how many bytes the records of a log take, each counted once, whatever the number of copies, with what each entry needs beside its "
+        "records. All copies together: STORED of ldctl logs status. What is trimmed counts until its partition is dropped.",
         _data_size_options,
         _on_log(_data_size, "the shards"),
     ),

@@ -68,7 +68,8 @@ class LogsRow:
     head: int | None = column(_LSN, "Nothing that can be read lies below; NULL: no shard says that it holds any of it.")
     tail: int | None = column(_LSN, "The last LSN that can be read; NULL: none that is known.")
     stored_bytes: int = column(
-        _INTEGER, "About how much was written of it, each copy counted, in partitions that are still there."
+        _INTEGER,
+        "About how many bytes shards hold of it, all of its copies together, with what is trimmed in partitions that are still there.",
     )
     newest_time: int | None = column(_TIME, "The time of its last record, trimmed or not; NULL: none that is known.")
     entries_1min: float | None = column(

@@ -100,7 +100,10 @@ class LogsdbDirectoryRow:
     partition: int = column(_INTEGER, "Number of the partition; 0 for what is not partitioned.")
     first_lsn: int = column(_LSN, "Nothing of the log in the partition lies below.")
     max_lsn: int = column(_LSN, "Nothing of the log in the partition lies above.")
-    approximate_size_bytes: int = column(_INTEGER, "About how much was written of it.")
+    approximate_size_bytes: int = column(
+        _INTEGER,
+        "About how many bytes it holds of the log: of each LSN one copy, with what is trimmed but not dropped yet.",
+    )
 
 
 @table("stored_logs", _STORAGE)

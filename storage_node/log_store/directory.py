@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 from array import array
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from logdevice_py.core.ids import LogId
@@ -43,7 +43,7 @@ class LogRows:
         self.highest = highest
         """The greatest LSN in the last partition, or a greater one if `doubtful`."""
         self.size = size
-        """About how many bytes were written to the last partition."""
+        """About how many bytes of the log the last partition holds: see `counting`."""
         self.saved_size = _UNKNOWN
         """`size` as it is on disk."""
         self.doubtful = False
@@ -113,7 +113,18 @@ class Directory:
     Changes come in groups: they are `pending` until the group that carries them is written (`saved`) or refused (`refused`).
     """
 
-    __slots__ = ("_changed", "_emptied", "_rows", "_save_bytes", "_to_save", "dead", "latest", "logs")
+    __slots__ = (
+        "_changed",
+        "_emptied",
+        "_rows",
+        "_save_bytes",
+        "_to_save",
+        "_uncounted",
+        "dead",
+        "latest",
+        "logs",
+        "repeated",
+    )
 
     def __init__(self, save_bytes: int) -> None:
         """
@@ -126,6 +137,10 @@ class Directory:
         self._changed: dict[LogId, LogRows | None] = {}
         """Logs whose rows came or went in the group, as they were before it."""
         self._emptied: set[int] = set()
+        self._uncounted: Counter[LogId] = Counter()
+        """Bytes by which the group changed what was counted when its entries were noted."""
+        self.repeated: dict[tuple[LogId, Lsn], int] = {}
+        """Where the group may store another copy of an LSN that has one, with the partition: see `uncount_repeated`."""
         self.latest = keys.UNPARTITIONED
         """The partition that takes what lies above all that is stored of its log."""
         self.logs: Counter[int] = Counter()
@@ -179,6 +194,8 @@ class Directory:
             if partition != self.latest and partition != keys.UNPARTITIONED:
                 return self._place(log, row, lsn, size)
             row.highest = lsn
+        else:
+            self.repeated[log, lsn] = partition
         row.size += size
         if row.size - row.saved_size >= self._save_bytes:
             self._save(log, row)
@@ -214,10 +231,28 @@ class Directory:
         if lsn < older[at]:
             self._to_save[self._key(log, older[at], partition)] = None
             older[at] = lsn
+        else:
+            self.repeated[log, lsn] = partition
         older[at + _HIGHEST] = max(older[at + _HIGHEST], lsn)
         older[at + _SIZE] += size
         self._save_older(log, older, at)
         return partition
+
+    def count(self, log: LogId, partition: int, size: int) -> None:
+        """A partition holds so many bytes more of the log than was noted; negative: less."""
+        row = self._rows.get(log)
+        if row is None or not size or not row.is_on(partition):
+            return
+        self._uncounted[log] += size
+        if partition == row.partition:
+            row.size = max(0, row.size + size)
+            self._save(log, row)
+            return
+        older = row.older
+        assert older is not None, (log, partition)
+        at = self._place_of(older, partition)
+        older[at + _SIZE] = max(0, older[at + _SIZE] + size)
+        self._save_older(log, older, at)
 
     def delete(self, log: LogId, first: Lsn, last: Lsn) -> list[Span]:
         """The entries in a range are about to be deleted; returns what has to be deleted where.
@@ -388,12 +423,16 @@ class Directory:
         """What was `pending` is written."""
         self._to_save.clear()
         self._changed.clear()
+        self._uncounted.clear()
 
-    def refused(self, logs: Iterator[LogId]) -> None:
-        """The group, which wrote entries of `logs`, had no effect."""
-        for log in logs:
+    def refused(self, entries: Iterable[tuple[LogId, int]]) -> None:
+        """The group, which was to write these entries (log, bytes), had no effect."""
+        for log, size in entries:
+            self._uncounted[log] += size
+        for log, size in self._uncounted.items():
             row = self._rows.get(log)
             if row is not None:
+                row.size = max(0, row.size - size)
                 row.doubtful = True
                 row.saved_size = _UNKNOWN
         for log, before in self._changed.items():

@@ -324,7 +324,7 @@ class LogSpan(NamedTuple):
     newest: Timestamp
     """Bounds of the timestamps of all that the partition holds, of any log."""
     size: int
-    """About how many bytes of the log were written to the partition, whatever part of its LSNs the range covers."""
+    """About how many bytes of the log the partition holds, of each LSN one copy, whatever part of its LSNs the range covers."""
 
 
 @dataclass(slots=True)

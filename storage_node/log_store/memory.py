@@ -10,11 +10,13 @@ from collections.abc import Sequence
 from typing import Final
 
 from logdevice_py.core.entry import lacks_body
+from logdevice_py.core.ids import LogId
 from logdevice_py.core.lsn import LSN_MAX, LSN_OLDEST, Lsn
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Timestamp
 from storage_node.log_store import keys
 from storage_node.log_store.contents import ContentsBuilder, encode_drain, encode_durable, encode_whole_for
+from storage_node.log_store.counting import bytes_of, uncount_repeated
 from storage_node.log_store.directory import Directory
 from storage_node.log_store.directory_answers import answer_directory, last_to_trim
 from storage_node.log_store.identity import CorruptMarkerError, ShardMarker
@@ -139,9 +141,12 @@ class MemoryLogStore:
         directory.latest = partitions.latest.number
         for log, found in list(directory.rows()):
             end, again = highest.get(log, -1), True
+            partition, counted = found.partition, found.highest
             while again:
                 again = directory.correct(log, Lsn(end) if end >= found.first else None)
                 found = directory.find(log) or found
+            if found.partition == partition and counted < found.highest:
+                directory.count(log, partition, self._bytes_in(log, Lsn(counted + 1), found.highest))
         for _, found in directory.rows():
             for partition, size in found.sizes():
                 if partition != keys.UNPARTITIONED:
@@ -153,6 +158,11 @@ class MemoryLogStore:
         if changes:
             self._disk.apply(changes)
             self.sync()
+
+    def _bytes_in(self, log: LogId, first: Lsn, last: Lsn) -> int:
+        rows = self._disk.rows
+        keys_of = rows.irange(*keys.data_bounds(log, first, last), inclusive=(True, False))
+        return bytes_of((keys.split_data_key(key)[0], rows[key]) for key in keys_of)
 
     def _settle(self, changes: dict[bytes, bytes | None]) -> None:
         """Put what is due of the directory into changes that are about to be applied."""
@@ -214,6 +224,7 @@ class MemoryLogStore:
             partition = self._directory.note(log, lsn, size)
             if partition != keys.UNPARTITIONED:
                 self._partitions.note(partition, keys.timestamp_of(image), size)
+        uncount_repeated(self._directory, (batch,), lambda _, log, lsn: self._bytes_in(log, lsn, lsn))
         for log, lsn, by_recovery, wave, header in batch.headers:
             key = keys.data_key(log, lsn, by_recovery, wave)
             row = None if key in changes else with_header(header, rows.get(key))

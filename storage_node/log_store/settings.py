@@ -152,10 +152,11 @@ class LogStoreSettings:
         "file. Readers far behind the tail then fetch what was just written from the disk.",
     )
     directory_save_bytes: int = setting(
-        16 << 20,
+        64 << 10,
         unit="bytes",
         lo=4096,
-        doc="A log's row in the directory is saved after this much was written for the log, and when the shard closes.",
+        doc="A log's row in the directory is saved after this much was written for the log, and when the shard closes. After a kill what was "
+        "written since is counted again, entry by entry.",
     )
     async_sync_interval_us: int = setting(
         1_000_000,

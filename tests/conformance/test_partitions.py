@@ -345,6 +345,66 @@ class TestDropping:
         assert it.store.partitions == [FIRST + 3, FIRST + 4]
 
 
+class TestSizes:
+    ENTRY = 7
+
+    def bytes_of(self, it: Partitioned, log: LogId = LOG) -> list[int]:
+        """What the directory says of each partition."""
+        spans = it.store.read_directory(ReadDirectory(1, SHARD, [], spans_of=(log, at(1), LAST))).spans
+        return [span.size for span in spans]
+
+    def again(self, it: Partitioned, *copies: tuple[Lsn, int], size: int = 1_000) -> None:
+        """Copies (LSN, wave) in one batch."""
+        batch = WriteBatch()
+        for lsn, wave in copies:
+            put(batch, lsn, b"x" * size, wave=wave, timestamp=it.now)
+        assert it.store.write([batch]) == [Status.OK]
+
+    def test_a_restart_forgets_nothing_also_after_a_kill(self, it: Partitioned) -> None:
+        for esn in range(1, 4):
+            it.write(at(esn), size=1_000)
+        it.roll()
+        for esn in range(4, 40):
+            it.write(at(esn), size=1_000)
+            it.write(at(esn), size=9_000, log=metadata_log_of(LOG))
+        before = self.bytes_of(it), self.bytes_of(it, metadata_log_of(LOG))
+        assert before[0][0] > 3_000
+        assert before[0][1] > 36_000
+        for restart in (it.kill, it.restart, it.kill):
+            restart()
+            assert (self.bytes_of(it), self.bytes_of(it, metadata_log_of(LOG))) == before
+        it.write(at(40), size=1_000)
+        it.kill()
+        assert self.bytes_of(it)[1] == before[0][1] // 36 * 37
+
+    def test_copies_of_an_lsn_count_once(self, it: Partitioned) -> None:
+        self.again(it, (at(1), 1), (at(2), 1), (at(3), 1))
+        before = self.bytes_of(it)
+        self.again(it, (at(2), 2))
+        self.again(it, (at(2), 2), (at(1), 1))
+        self.again(it, (at(3), 2), (at(3), 3))
+        assert self.bytes_of(it) == before
+        self.again(it, (at(4), 1), (at(4), 2), (at(4), 2))
+        assert self.bytes_of(it) == [before[0] // 3 * 4]
+        it.roll()
+        self.again(it, (at(5), 1))
+        self.again(it, (at(2), 3))
+        assert self.bytes_of(it) == [before[0] // 3 * 4, before[0] // 3]
+        for restart in (it.kill, it.restart):
+            restart()
+            assert self.bytes_of(it) == [before[0] // 3 * 4, before[0] // 3]
+
+    def test_one_that_comes_late_counts_and_of_several_copies_the_largest(self, it: Partitioned) -> None:
+        self.again(it, (at(1), 1), (at(3), 1))
+        before = self.bytes_of(it)
+        self.again(it, (at(2), 1))
+        assert self.bytes_of(it) == [before[0] // 2 * 3]
+        self.again(it, (at(2), 2), size=3_000)
+        assert self.bytes_of(it) == [before[0] // 2 * 3 + 2_000]
+        self.again(it, (at(2), 3), size=10)
+        assert self.bytes_of(it) == [before[0] // 2 * 3 + 2_000]
+
+
 class TestAge:
     def ages(self, it: Partitioned) -> dict[int, int]:
         return dict(it.store.read_directory(ReadDirectory(1, SHARD, [])).partitions)

@@ -10,6 +10,7 @@ entries comes to them; each that is wanted is read for itself.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -19,6 +20,7 @@ from logdevice_py.core.lsn import Lsn
 from logdevice_py.core.marks import hit
 from logdevice_py.core.status import Status
 from storage_node.log_store import keys
+from storage_node.log_store.counting import bytes_of
 from storage_node.log_store.directory import Span
 from storage_node.log_store.interface import ReadLast, ReadResult, ReadShard
 from storage_node.log_store.precedence import LastFinder, Missing, PrecedenceCollector, joined, resolve
@@ -161,6 +163,15 @@ class RangeReader:
             else:
                 unreadable = middle
         return Lsn(readable)
+
+    def bytes_in(self, partition: int, log: LogId, first: Lsn, last: Lsn) -> int:
+        """The bytes that count of a range in a partition, as far as it can be read."""
+        return bytes_of(self._copies(partition, log, first, last))
+
+    def _copies(self, partition: int, log: LogId, first: Lsn, last: Lsn) -> Iterator[tuple[Lsn, bytes]]:
+        with suppress(DamagedError):  # reads tell of it
+            for key, row in self.rows(partition, *keys.data_bounds(log, first, last)):
+                yield keys.split_data_key(key)[0], row
 
     def _readable(self, partition: int, bounds: tuple[bytes, bytes]) -> bool:
         try:

@@ -22,10 +22,12 @@ from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import Timestamp
 from storage_node.log_store import keys
 from storage_node.log_store.contents import ContentsBuilder
+from storage_node.log_store.counting import uncount_repeated
 from storage_node.log_store.directory import Directory, DirectoryOrderError, Span
 from storage_node.log_store.directory_answers import answer_directory, last_to_trim
 from storage_node.log_store.identity import CorruptMarkerError, PreviousEnd, ShardMarker
 from storage_node.log_store.interface import (
+    PER_ENTRY_BYTES,
     Contents,
     DirectoryResult,
     ReadDirectory,
@@ -175,8 +177,11 @@ class RocksLogStore:
             self._upkeep.repair(self._run.began_at)
             if self._run.stop is not PreviousEnd.CLEAN:
                 # a guess that is too low could take acknowledged entries for never written: damage here is an error
-                for log, _ in list(self._directory.rows()):
+                for log, held in list(self._directory.rows()):
+                    counted = held.highest
                     self._correct(log)
+                    self._count_above(log, counted)
+            self._upkeep.weigh()
             if self.groups.commit_pending(must_pass=True) is not Status.OK:
                 raise LogDeviceError(Status.FAILED, f"the store in {self.directory} cannot be written")
         builder.contents.highest = [(log, row.highest) for log, row in self._directory.rows()]
@@ -187,6 +192,13 @@ class RocksLogStore:
         row = self._directory.find(log)
         while row is not None and self._directory.correct(log, self._ranges.find_highest(row.partition, log)):
             row = self._directory.find(log)
+
+    def _count_above(self, log: LogId, counted: Lsn) -> None:
+        """Count what was written since the row of a log was last saved, which was up to this LSN."""
+        row = self._directory.find(log)
+        if row is not None and row.first <= counted < row.highest:
+            size = self._ranges.bytes_in(row.partition, log, Lsn(counted + 1), row.highest)
+            self._directory.count(log, row.partition, size)
 
     # ---- writing
 
@@ -257,6 +269,8 @@ class RocksLogStore:
             if rewriter.busy:
                 rewriter.mirror(group, batch)
             restores = restores or bool(batch.restored)
+        if self._directory.repeated:
+            uncount_repeated(self._directory, batches, self._bytes_at)
         status = groups.commit(group, size=size, must_pass=must_pass)
         if status is Status.OK:
             if restores or rewriter.watching:
@@ -265,8 +279,13 @@ class RocksLogStore:
             self.bytes_written += size
             self._meter.wrote(size)
         else:
-            self._directory.refused(log for batch in batches for log, *_ in batch.entries)
+            self._directory.refused(
+                (log, len(image) + PER_ENTRY_BYTES) for batch in batches for log, *_, image in batch.entries
+            )
         return [status] * len(batches)
+
+    def _bytes_at(self, partition: int, log: LogId, lsn: Lsn) -> int:
+        return self._ranges.bytes_in(partition, log, lsn, lsn)
 
     def sync(self) -> Status:
         """Make durable every batch whose `write` returned before the call."""

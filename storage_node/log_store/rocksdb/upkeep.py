@@ -90,6 +90,10 @@ class Upkeep:
         if not len(partitions):
             self._begin(now)
         directory.latest = partitions.latest.number
+
+    def weigh(self) -> None:
+        """How much the partitions hold; to be called when the sizes in the directory are right, and every log has the rows that it is to have."""
+        families, partitions, directory = self._families, self._partitions, self._directory
         for _, rows in directory.rows():
             for partition, size in rows.sizes():
                 if partition != keys.UNPARTITIONED:

@@ -51,13 +51,6 @@ async def test_of_a_short_time_the_cluster_is_asked_once_and_entries_that_were_r
     assert not shards.asked
 
 
-async def test_entries_that_were_read_show_what_shards_have_forgotten_up_to_what_they_may_have() -> None:
-    stretches = [stretch(1, 3000, 0), stretch(101, 1000, 0.1)]
-    assert await sized(Shards({}), stretches, 100) == [3000, 1000]
-    huge = [stretch(1, 1 << 40, 0), stretch(101, 1 << 40, 0.1)]
-    assert await sized(Shards({}), huge, 100) == [(100 + sizes.FORGOTTEN) / 2] * 2
-
-
 async def test_where_the_cluster_does_not_answer_the_estimates_hold() -> None:
     stretches = [stretch(1, 30, 0), stretch(101, 10, 7)]
     assert await sized(Shards({}), stretches, 400) == [300, 100]
