@@ -6,6 +6,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Awaitable
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -475,8 +476,10 @@ class Client(PublicNames, LogQuestions):
             self._progress[streams] = Progress("written", partial(_written, streams))
         return BufferedWriter(self, streams)
 
-    def reader(self, log: int | str, start: int = LSN.OLDEST, until: int = LSN.MAX, **options: Any) -> Reader:
-        """A reader of [start, until]; see `client.reader.Reader`."""
+    def reader(
+        self, log: int | str, start: int = LSN.OLDEST, until: int | str | datetime = LSN.MAX, **options: Any
+    ) -> Reader:
+        """A reader of [start, until]; `until` is an LSN, "tail" or a time: see `client.reader.Reader`."""
         check_reader_options(options, READER_OPTIONS)
         return Reader(self, self.log_id(log), start, until, **options)
 
@@ -484,14 +487,17 @@ class Client(PublicNames, LogQuestions):
         self,
         *logs: int | str,
         start: int = LSN.OLDEST,
-        until: int = LSN.MAX,
+        until: int | str | datetime = LSN.MAX,
         by_time: bool = False,
         **options: Any,
     ) -> MergedReader:
-        """A reader of [start, until] of several logs, which patterns like ``/team/*`` may name; see `client.merged_reader.MergedReader`."""
+        """A reader of [start, until] of several logs, which patterns like ``/team/*`` may name; with until="tail" or a time, each log ends at its own
+        place. See `client.merged_reader.MergedReader`."""
         check_reader_options(options, (*READER_OPTIONS, "by_time"))
         return MergedReader(
-            [Reader(self, log, start, until, **options) for log in self.log_ids(*logs)], by_time=by_time
+            [Reader(self, log, start, until, **options) for log in self.log_ids(*logs)],
+            by_time=by_time,
+            tail_lsn=self.tail_lsn,
         )
 
 

@@ -6,45 +6,71 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Sequence
 from types import TracebackType
+from typing import Final, Protocol
 
 from client.read.batch import RecordBatch
 from client.read.items import Gap, RecordRun
 from client.reader import Reader
+from logdevice_py.core.ids import LogId
+from logdevice_py.core.lsn import LSN
+from logdevice_py.core.status import LogDeviceError
 
 _Part = tuple[list[bytes | None], RecordRun] | Gap
+_LOOK_SECONDS: Final = 0.02
+"""How long records are held back before it is asked where the logs end that they wait for."""
+_NAMED: Final = 3
+
+
+class FindTail(Protocol):
+    """Says where a log ends: `Client.tail_lsn`."""
+
+    async def __call__(self, log: LogId) -> LSN: ...
 
 
 class MergedReader:
     """Reads logs with a reader each, and hands out batches of one log at a time; each log's own order is kept.
 
-    By time, a batch is held back until every log that is not read to its end has something later: use that for ranges that end. As it
-    comes, nothing waits for other logs.
+    By time, a batch is held back until each other log has something later, is read to its end, or has nothing more: it was asked for its tail
+    after the batch came, and is read up to there. So a log to which nobody writes holds nothing up, and what comes out of order is a record
+    that was on its way to its log meanwhile, or whose sequencer's clock is behind. As it comes, nothing waits for other logs.
     """
 
-    def __init__(self, readers: Sequence[Reader], *, by_time: bool) -> None:
+    def __init__(self, readers: Sequence[Reader], *, by_time: bool, tail_lsn: FindTail) -> None:
         self.readers = tuple(readers)
         self._by_time = by_time
+        self._tail_lsn = tail_lsn
         self._open = set(range(len(self.readers)))
         self._reading: dict[int, asyncio.Task[RecordBatch]] = {}
         self._parts: list[deque[_Part]] = [deque() for _ in self.readers]
         self._groups = [""] * len(self.readers)
         """The log group of each of them, as its last batch had it."""
+        self._batches = 0
+        """How many came."""
+        self._came = [0] * len(self.readers)
+        """Which of them each log's parts are of."""
+        self._nothing_before = [0] * len(self.readers)
+        """Logs that had nothing more when so many had come."""
+        self._tails = [LSN(0)] * len(self.readers)
+        """Where each log ended when it was asked: up to there something comes."""
+        self._looking: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
         order = "by time" if self._by_time else "as they come"
         return f"<MergedReader {order}: {', '.join(map(repr, self.readers))}>"
 
     async def __aenter__(self) -> MergedReader:
-        for reader in self.readers:
-            await reader.__aenter__()
+        await asyncio.gather(*(reader.__aenter__() for reader in self.readers))
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for task in self._reading.values():
+        tasks: list[asyncio.Task[RecordBatch] | asyncio.Task[None]] = [*self._reading.values()]
+        if self._looking is not None:
+            tasks.append(self._looking)
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._reading.values(), return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         for reader in self.readers:
             await reader.close()
 
@@ -60,6 +86,18 @@ class MergedReader:
         """
         return await (self._next_by_time(max_records) if self._by_time else self._next(max_records))
 
+    @property
+    def holds(self) -> bool:
+        """Whether records are here that wait for other logs."""
+        return any(self._parts)
+
+    def waiting_for(self) -> str:
+        """What holds it up at this moment, for people."""
+        awaited = [self.readers[index] for index in sorted(self._open) if not self._parts[index]]
+        names = [f"log {reader.log}: {reader.waiting_for()}" for reader in awaited[:_NAMED]]
+        more = len(awaited) - _NAMED
+        return "; ".join(names) + (f"; and {more} more logs" if more > 0 else "")
+
     async def _next(self, max_records: int) -> RecordBatch | None:
         while self._open:
             self._begin_reads(self._open, max_records)
@@ -70,11 +108,64 @@ class MergedReader:
                 return batch
         return None
 
+    def _begin_reads(self, wanted: Iterable[int], max_records: int) -> None:
+        for index in wanted:
+            if index not in self._reading:
+                self._reading[index] = asyncio.create_task(self.readers[index].read(max_records))
+
     async def _next_by_time(self, max_records: int) -> RecordBatch | None:
-        await self._fill(max_records)
-        heads = sorted((_time(parts[0]), index) for index, parts in enumerate(self._parts) if parts)
-        if not heads:
-            return None
+        while True:
+            self._take_what_came()
+            awaited = [index for index in self._open if not self._parts[index]]
+            heads = sorted((_time(parts[0]), index) for index, parts in enumerate(self._parts) if parts)
+            if heads:
+                came = self._came[heads[0][1]]
+                awaited = [index for index in awaited if self._nothing_before[index] < came]
+            if not awaited:
+                return self._oldest(heads) if heads else None
+            self._begin_reads((index for index in self._open if not self._parts[index]), max_records)
+            await self._wait(awaited, holds=bool(heads))
+
+    def _take_what_came(self) -> None:
+        if self._looking is not None and self._looking.done():
+            looked, self._looking = self._looking, None
+            looked.result()
+        for index in [index for index, task in self._reading.items() if task.done()]:
+            if batch := self._take_read(index):
+                self._batches += 1
+                self._came[index] = self._batches
+                self._parts[index].extend(batch.runs_and_gaps())
+                self._groups[index] = batch.log_group
+
+    async def _wait(self, awaited: list[int], *, holds: bool) -> None:
+        silent = [index for index in awaited if self.readers[index].next_lsn > self._tails[index]]
+        if holds and silent and self._looking is None:
+            self._looking = asyncio.create_task(self._look_for_tails(silent))
+        tasks: list[asyncio.Task[RecordBatch] | asyncio.Task[None]] = [self._reading[index] for index in awaited]
+        if self._looking is not None:
+            tasks.append(self._looking)
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+
+    async def _look_for_tails(self, silent: list[int]) -> None:
+        """Find out which logs have nothing more."""
+        await asyncio.sleep(_LOOK_SECONDS)  # mostly something comes; and logs are not asked all the time
+        came = self._batches
+
+        async def look(index: int) -> None:
+            reader = self.readers[index]
+            try:
+                tail = self._tails[index] = await self._tail_lsn(reader.log)
+            except LogDeviceError as error:
+                if not error.retriable:
+                    raise
+                return
+            if reader.next_lsn > tail:
+                self._nothing_before[index] = came
+
+        await asyncio.gather(*map(look, silent))
+
+    def _oldest(self, heads: list[tuple[int, int]]) -> RecordBatch:
+        """What one log has before all others."""
         _, first = heads[0]
         until = heads[1] if len(heads) > 1 else None
         batch, parts = RecordBatch(self.readers[first].log), self._parts[first]
@@ -86,22 +177,6 @@ class MergedReader:
             else:
                 batch.add_records(*part)
         return batch
-
-    async def _fill(self, max_records: int) -> None:
-        """Have something of every log that is not read to its end."""
-        while wanted := [index for index in self._open if not self._parts[index]]:
-            self._begin_reads(wanted, max_records)
-            await asyncio.wait([self._reading[index] for index in wanted])
-            for index in wanted:
-                if batch := self._take_read(index):
-                    self._parts[index].extend(batch.runs_and_gaps())
-                    self._groups[index] = batch.log_group
-
-    def _begin_reads(self, logs: Iterable[int], max_records: int) -> None:
-        """Begin a read of each of these logs that has none. One that a cancelled call has left is used."""
-        for index in logs:
-            if index not in self._reading:
-                self._reading[index] = asyncio.create_task(self.readers[index].read(max_records))
 
     def _take_read(self, index: int) -> RecordBatch | None:
         """What the finished read of a log has; None: the log is read to its end."""

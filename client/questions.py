@@ -54,7 +54,9 @@ class LogQuestions:
         """The id of a log named by id or path."""
         raise NotImplementedError
 
-    def reader(self, log: int | str, start: int = LSN.OLDEST, until: int = LSN.MAX, **options: Any) -> Reader:
+    def reader(
+        self, log: int | str, start: int = LSN.OLDEST, until: int | str | datetime = LSN.MAX, **options: Any
+    ) -> Reader:
         """A reader of [start, until]."""
         raise NotImplementedError
 
@@ -111,7 +113,8 @@ class LogQuestions:
     async def find_time(
         self, log: int | str, when: datetime | int, *, approximate: bool = False, timeout: float | None = None
     ) -> LSN:
-        """The first LSN whose record is not older than `when`; one behind the tail when there is none.
+        """The first LSN whose record is not older than `when`; one behind the tail when there is none. A range that is to end there is read with
+        ``reader(log, until=when)``: one that ends at an LSN behind the tail waits until the log reaches it.
 
         Timestamps are the sequencers' clocks: where these went back between epochs, several records that are not older follow an older one, and
         the answer is one of them.

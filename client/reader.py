@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime
 from types import TracebackType
 from typing import Any, Final, Protocol
 
 from client.arguments import count_argument, flag_argument, lsn_argument, timeout_argument
 from client.progress import Advance, Progress, shown_bytes
 from client.public_names import PublicNames
+from client.range_end import RangeEnd
 from client.read.batch import RecordBatch
 from client.read.items import Item
 from client.read.metrics import ReadMetrics
@@ -54,13 +57,19 @@ class ReaderShell(Protocol):
     async def tail_lsn(self, log: int | str, *, timeout: float | None = None) -> LSN:
         """The last LSN that can be read."""
 
+    async def find_time(
+        self, log: int | str, when: datetime | int, *, approximate: bool = False, timeout: float | None = None
+    ) -> LSN:
+        """The first LSN whose record is not older."""
+
 
 class Reader(PublicNames):
     """Reads [start, until] of one log in order, with every missing LSN accounted for by a `Gap`.
 
     Use it as ``async with client.reader(log, start=..., until=...) as reader`` and either iterate (``async for item in reader``) or call
     `read`; not both, and from one task at a time. Reading starts with the first call or on entering the block. A reader never times out by itself:
-    while a record cannot be had although it may exist, it waits; `waiting_for` says for what.
+    while a record cannot be had although it may exist, it waits; `waiting_for` says for what. One whose end lies behind the tail waits until
+    the log reaches it.
     """
 
     def __init__(
@@ -68,7 +77,7 @@ class Reader(PublicNames):
         client: ReaderShell,
         log: LogId,
         start: int = LSN_OLDEST,
-        until: int = LSN_MAX,
+        until: int | str | datetime = LSN_MAX,
         *,
         single_copy: bool | None = None,
         progress: bool = False,
@@ -79,7 +88,8 @@ class Reader(PublicNames):
             client: an open client.
             log: the id of a data log.
             start: the first LSN to read.
-            until: the last LSN to read, inclusive; the greatest one follows the log for ever.
+            until: the last LSN to read, inclusive; the greatest one follows the log for ever. "tail": what can be read when reading begins.
+                An aware datetime: what is older, of what can be read when reading begins.
             single_copy: whether each entry comes from one shard only; None: as the log's attributes say.
             progress: show how far reading is, until the end or until the reader is closed; needs tqdm.
             settings: in place of the client's.
@@ -87,31 +97,35 @@ class Reader(PublicNames):
         Raises:
             LogDeviceError: INVALID_PARAM, NOTFOUND.
         """
-        start, until = lsn_argument("start", start), lsn_argument("until", until)
+        start, end = lsn_argument("start", start), RangeEnd.of(until)
         attributes = client.config.log(log)
         if attributes is None:
             raise LogDeviceError(Status.NOTFOUND, f"log {log} is not in the cluster file")
         self.log = log
         self._client = client
-        self._until = LSN(until)
+        self._end = end
         self._shows_progress = flag_argument("progress", progress)
         self._progress: Progress | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._items: Iterator[Item] = iter(())
         self._opened = False
         self._closed = False
-        session = client.session
+        self._settings = settings or client.read_settings
         request = ReadRequest(
             log=log,
-            stream=next(session.ids),
+            stream=next(client.session.ids),
             first=Lsn(max(start, LSN_OLDEST)),
-            until=Lsn(until),
+            until=Lsn(LSN_MAX if end.lsn is None else end.lsn),
             single_copy=attributes.single_copy_delivery if single_copy is None else single_copy,
         )
+        self._prepare(request)
+
+    def _prepare(self, request: ReadRequest) -> None:
+        client = self._client
         self._reading = SessionStream(
-            session,
+            client.session,
             request,
-            settings=settings or client.read_settings,
+            settings=self._settings,
             metrics=client.read_metrics,
             now=client.now,
             on_ready=self._on_ready,
@@ -120,12 +134,12 @@ class Reader(PublicNames):
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else "reading" if self._opened else "not open"
-        end = "for ever" if self._until == LSN.MAX else f"until {self._until}"
-        return f"<Reader of log {self.log}: {state}, {end}, next is {self.next_lsn}>"
+        return f"<Reader of log {self.log}: {state}, {self._end}, next is {self.next_lsn}>"
 
     # Life
 
     async def __aenter__(self) -> Reader:
+        await self._find_end(None)
         self._open()
         return self
 
@@ -133,6 +147,14 @@ class Reader(PublicNames):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+    async def _find_end(self, timeout: float | None) -> None:
+        """Find out which LSN is the last, where that depends on the log."""
+        if self._end.lsn is None and not self._closed:
+            until = await self._end.find(self._client, self.log, timeout)
+            if self._end.lsn is None and not self._closed:  # nobody else did meanwhile
+                self._end = RangeEnd(until)
+                self._prepare(replace(self._stream.request, until=Lsn(until)))
 
     def _open(self) -> None:
         if self._closed:
@@ -158,7 +180,8 @@ class Reader(PublicNames):
 
     def _advance(self) -> Advance:
         proof = self.proof()
-        end = "" if self._until == LSN.MAX else f" of {self._until}"
+        until = self._end.lsn
+        end = "" if until in (None, LSN.MAX) else f" of {until}"
         return Advance(proof.records, f"{shown_bytes(proof.bytes)}, at {proof.last}{end}")
 
     def _end_progress(self) -> None:
@@ -196,6 +219,7 @@ class Reader(PublicNames):
         count_argument("max_records", max_records)
         timeout_us = timeout_argument(timeout)
         deadline = None if timeout_us is None else self._client.now() + timeout_us
+        await self._find_end(timeout)
         self._open()
         stream = self._stream
         while True:

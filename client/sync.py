@@ -180,7 +180,9 @@ class SyncClient(PublicNames):
         self.open_writers.append(writer)
         return SyncBufferedWriter(writer, self)
 
-    def reader(self, log: int | str, start: int = LSN.OLDEST, until: int = LSN.MAX, **options: Any) -> SyncReader:
+    def reader(
+        self, log: int | str, start: int = LSN.OLDEST, until: int | str | datetime = LSN.MAX, **options: Any
+    ) -> SyncReader:
         """A reader of [start, until]; see `Client.reader`."""
 
         async def work() -> Any:

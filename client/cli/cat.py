@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 from client.cli.contents import ContentDigest
-from client.cli.options import ProgramParser
+from client.cli.options import ProgramParser, hint_at
 from client.cli.positions import HELP, Anchor, NamedPosition, parse_position, resolve, resolve_end
 from client.cli.program import Attendant, compact_json, put, run_program, say, standard_output
 from client.cli.reading import (
@@ -17,7 +17,7 @@ from client.cli.reading import (
     nothing_to_print,
     printer_of,
     reading_options,
-    watch_readers,
+    watch_reader,
     with_attendant,
 )
 from client.cli.record_lines import check_record_options
@@ -54,6 +54,7 @@ def parser() -> argparse.ArgumentParser:
         metavar="P",
         help="last position, inclusive (default: tail); of a time: what is older",
     )
+    hint_at(options, "-n", "--lines", "--last", text="the last records are printed by ldtail: ldtail --last 5 LOG")
     options.add_argument(
         "--as-it-comes", action="store_true", help="records of several logs as they come, not in the order of time"
     )
@@ -71,22 +72,24 @@ async def run(arguments: argparse.Namespace) -> int:
     shows_progress = sys.stderr.isatty() and (arguments.proof or not sys.stdout.isatty())
 
     async def work(client: Client, logs: list[LogId], attendant: Attendant) -> int:
-        tails = await find_tails(client, logs, attendant, arguments.timeout)
+        tails: list[LSN | None] = [None] * len(logs)
+        if not arguments.start.anchor is arguments.until.anchor is Anchor.LSN:
+            tails = [*await find_tails(client, logs, attendant, arguments.timeout)]
         readers, printer.names_logs = [], len(logs) > 1
         for log, tail in zip(logs, tails, strict=True):
-            start = await resolve(client, log, arguments.start, tail)
-            until = await resolve_end(client, log, arguments.until, tail)
+            start = await resolve(client, log, arguments.start, tail or LSN(0))
+            until = await resolve_end(client, log, arguments.until, tail or LSN(0))
             of_log = f"log {log}: " if len(logs) > 1 else ""
             if start > until and (start > LSN.OLDEST or until != tail):
                 say("ldcat", of_log + nothing_to_print(start, until, tail))
-            elif until > tail:
+            elif tail is not None and until > tail:
                 say("ldcat", f"{of_log}the log ends at {tail} so far: waits for records up to {until}")
             readers.append(client.reader(log, start, until))
         shown_at = time.monotonic()
         contents = {log: ContentDigest() for log in logs}
         by_time = len(logs) > 1 and not arguments.proof and not arguments.as_it_comes
-        async with MergedReader(readers, by_time=by_time) as merged:
-            watch_readers(attendant, client, readers, tails)
+        async with MergedReader(readers, by_time=by_time, tail_lsn=client.tail_lsn) as merged:
+            watch_reader(attendant, client, merged, tails)
             while (batch := await merged.read(READ_AT_ONCE)) is not None:
                 if arguments.proof:
                     for gap in batch.gaps:

@@ -143,6 +143,18 @@ def complete_directories(action: Any) -> None:
     }
 
 
+class _Hint(argparse.Action):
+    """An option that another program has: says which."""
+
+    def __call__(self, parser: argparse.ArgumentParser, namespace: Any, values: Any, option_string: Any = None) -> None:
+        parser.error(f"there is no {option_string} here: {self.const}")
+
+
+def hint_at(options: argparse.ArgumentParser, *names: str, text: str) -> None:
+    """Options that people may look for here, which another program has."""
+    options.add_argument(*names, action=_Hint, const=text, nargs="?", help=argparse.SUPPRESS)
+
+
 def version_option(options: argparse.ArgumentParser) -> None:
     """``--version``."""
     version = importlib.metadata.version("logdevice-py")

@@ -13,7 +13,7 @@ from client.cli.record_lines import record_options
 
 if TYPE_CHECKING:
     from client.client import Client
-    from client.reader import Reader
+    from client.merged_reader import MergedReader
     from logdevice_py.core.ids import LogId
     from logdevice_py.core.lsn import LSN
 
@@ -67,23 +67,27 @@ async def find_tails(client: Client, logs: list[LogId], attendant: Attendant, ti
     return tails
 
 
-def watch_readers(attendant: Attendant, client: Client, readers: Sequence[Reader], tails: Sequence[LSN]) -> None:
-    """Have the attendant look after readers. Behind a tail nobody knows when the next record is written."""
+def watch_reader(attendant: Attendant, client: Client, merged: MergedReader, tails: Sequence[LSN | None]) -> None:
+    """Have the attendant look after a reader of logs with these tails. Behind a tail nobody knows when the next record is written; where a tail was not
+    asked for (None), all of the range is waited for."""
+    readers = merged.readers
 
     def waits_for() -> str | None:
         for reader, tail in zip(readers, tails, strict=True):
-            if reader.next_lsn <= tail:
+            if tail is None or reader.next_lsn <= tail:
                 return reader.waiting_for()
+        if merged.holds:
+            return f"{merged.waiting_for()} (records of other logs are here)"
         return None if client.connectivity().connected else readers[0].waiting_for()
 
     attendant.waits_for = waits_for
     attendant.progress = lambda: [reader.next_lsn for reader in readers]
 
 
-def nothing_to_print(start: LSN, until: LSN, tail: LSN) -> str:
-    """Why a range holds nothing."""
-    if not tail:
+def nothing_to_print(start: LSN, until: LSN, tail: LSN | None) -> str:
+    """Why a range holds nothing; `tail`: None where nobody asked for it."""
+    if tail is not None and not tail:
         return "nothing there: the log is empty"
-    if start > tail:
+    if tail is not None and start > tail:
         return f"nothing there: the log ends at {tail}"
     return f"nothing there: {start} lies behind {until}"

@@ -15,7 +15,7 @@ from client.cli.reading import (
     nothing_to_print,
     printer_of,
     reading_options,
-    watch_readers,
+    watch_reader,
     with_attendant,
 )
 from client.cli.record_lines import check_record_options
@@ -45,7 +45,7 @@ def parser() -> argparse.ArgumentParser:
         type=_count,
         default=10,
         metavar="N",
-        help="how many records to begin with (default: 10)",
+        help="how many records to begin with, of all logs together (default: 10)",
     )
     where.add_argument("--from", dest="start", type=parse_position, metavar="P", help=f"begin here instead: {HELP}")
     return options
@@ -132,8 +132,10 @@ async def run(arguments: argparse.Namespace) -> int:
             client.reader(log, start, LSN_MAX if arguments.follow else tail)
             for log, start, tail in zip(logs, starts, tails, strict=True)
         ]
-        async with MergedReader(readers, by_time=len(logs) > 1 and not arguments.follow) as merged:
-            watch_readers(attendant, client, readers, tails)
+        async with MergedReader(
+            readers, by_time=len(logs) > 1 and not arguments.follow, tail_lsn=client.tail_lsn
+        ) as merged:
+            watch_reader(attendant, client, merged, tails)
             while (read := await merged.read(READ_AT_ONCE)) is not None:
                 printer.print_batch(read)
         return printer.status

@@ -24,6 +24,7 @@ class FakeReader:
         self.queue: asyncio.Queue[RecordBatch | LogDeviceError] = asyncio.Queue()
         self.closed = False
         self.reads = 0
+        self.next_lsn = LSN(1)
 
     async def __aenter__(self) -> FakeReader:
         return self
@@ -36,7 +37,11 @@ class FakeReader:
         item = await self.queue.get()
         if isinstance(item, LogDeviceError):
             raise item
+        self.next_lsn = LSN(1 + max([self.next_lsn - 1, *item.lsns]))
         return item
+
+    def waiting_for(self) -> str:
+        return f"{self.next_lsn} from N1:S0"
 
     def give(self, *items: int | Gap) -> None:
         """A batch: a record for each time, and gaps."""
@@ -49,9 +54,39 @@ class FakeReader:
         self.queue.put_nowait(batch)
 
 
-def merged(*readers: FakeReader, by_time: bool) -> MergedReader:
+class Tails:
+    """Where logs end, as the test says; a log whose end it did not say does not answer."""
+
+    def __init__(self, tails: dict[int, int | LogDeviceError] | None = None) -> None:
+        self.tails = tails or {}
+        self.asked: list[int] = []
+        self.said = asyncio.Condition()
+
+    async def say(self, log: int, tail: int | LogDeviceError) -> None:
+        async with self.said:
+            self.tails[log] = tail
+            self.said.notify_all()
+
+    async def asked_for(self, count: int) -> None:
+        """Until so many were."""
+        async with self.said:
+            await self.said.wait_for(lambda: len(self.asked) >= count)
+
+    async def __call__(self, log: LogId) -> LSN:
+        async with self.said:
+            self.asked.append(log)
+            self.said.notify_all()
+            await self.said.wait_for(lambda: log in self.tails)
+        tail = self.tails[log]
+        if isinstance(tail, LogDeviceError):
+            del self.tails[log]
+            raise tail
+        return LSN(tail)
+
+
+def merged(*readers: FakeReader, by_time: bool, tails: Tails | None = None) -> MergedReader:
     parts: Any = readers
-    return MergedReader(parts, by_time=by_time)
+    return MergedReader(parts, by_time=by_time, tail_lsn=tails or Tails())
 
 
 async def everything(reader: MergedReader) -> list[tuple[int, int | str]]:
@@ -101,6 +136,62 @@ async def test_by_time_a_record_waits_for_a_log_that_has_not_answered() -> None:
         batch = await reading
         assert batch is not None
         assert (batch.log, batch.timestamps) == (2, [5])
+
+
+async def read(reader: MergedReader) -> tuple[int, list[int]]:
+    """The log and the times of a batch, which comes."""
+    async with asyncio.timeout(10):
+        batch = await reader.read()
+    assert batch is not None
+    return batch.log, batch.timestamps
+
+
+async def test_by_time_a_log_that_is_read_to_its_tail_is_not_waited_for() -> None:
+    one, two, three = FakeReader(1), FakeReader(2), FakeReader(3)
+    tails = Tails({2: 0, 3: 0})
+    one.give(10)
+    async with merged(one, two, three, by_time=True, tails=tails) as reader:
+        assert await read(reader) == (1, [10])
+        assert sorted(tails.asked) == [2, 3]
+        # what came later has to be asked for anew
+        one.give(20)
+        two.give(15)
+        tails.tails[2] = 15
+        assert await read(reader) == (2, [15])
+        assert await read(reader) == (1, [20])
+
+
+async def test_by_time_what_a_log_has_up_to_its_tail_is_waited_for_and_its_tail_is_asked_for_once() -> None:
+    one, two = FakeReader(1), FakeReader(2)
+    tails = Tails({2: 5})
+    one.give(10)
+    async with merged(one, two, by_time=True, tails=tails) as reader:
+        reading = asyncio.create_task(read(reader))
+        await tails.asked_for(1)
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert not reading.done()
+        assert reader.holds
+        assert reader.waiting_for() == "log 2: e0n1 from N1:S0"
+        two.give(5)
+        assert await reading == (2, [5])
+        assert tails.asked == [2]
+        assert await read(reader) == (1, [10])
+
+
+async def test_by_time_a_tail_that_cannot_be_had_is_asked_for_again_unless_that_is_of_no_use() -> None:
+    one, two = FakeReader(1), FakeReader(2)
+    tails = Tails({2: LogDeviceError(Status.AGAIN, "later")})
+    one.give(10)
+    async with merged(one, two, by_time=True, tails=tails) as reader:
+        reading = asyncio.create_task(read(reader))
+        await tails.asked_for(2)
+        await tails.say(2, 0)
+        assert await reading == (1, [10])
+        one.give(20)
+        tails.tails[2] = LogDeviceError(Status.NOTFOUND, "no such log")
+        with pytest.raises(LogDeviceError, match="no such log"):
+            await reader.read()
 
 
 async def test_as_it_comes_nothing_waits_for_other_logs() -> None:

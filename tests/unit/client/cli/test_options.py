@@ -154,6 +154,34 @@ def test_a_number_below_zero_is_no_option() -> None:
     assert dev_cluster.parser().parse_args(["kill", "-1"]).node == -1
 
 
+@every_program
+def test_minutes_may_be_written_as_m(name: str) -> None:
+    parser, words = PROGRAMS[name]
+    assert parser().parse_args(["-c", "c", *words, "--timeout", "5m"]).timeout == 300.0
+
+
+@pytest.mark.parametrize("program", [cat, tail])
+def test_minutes_are_counted_back_in_a_word_of_its_own(program: Any) -> None:
+    before = parse_position("-0s").value
+    start = program.parser().parse_args(["-c", "c", "--from", "-5m", "1"]).start
+    assert 0 <= start.value - (before - 300_000_000) < 60_000_000
+    assert ctl.parser().parse_args(["-c", "c", "trim", "1", "-5m"]).to.anchor is Anchor.TIME
+
+
+@pytest.mark.parametrize("option", ["-n", "--last", "--lines"])
+def test_ldcat_says_who_prints_the_last_records(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for words in ([option, "5", "1"], ["1", option, "5"]):
+        with pytest.raises(SystemExit) as caught:
+            cat.parser().parse_args(["-c", "c", *words])
+        assert caught.value.code == 2
+        assert f"there is no {option} here: the last records are printed by ldtail" in capsys.readouterr().err
+    assert "--last" not in cat.parser().format_help()
+
+
+def test_ldtail_says_that_it_counts_over_all_logs() -> None:
+    assert "of all logs together" in " ".join(tail.parser().format_help().split())
+
+
 @pytest.mark.parametrize("text", ["-1fortnight", "-h"])
 def test_a_time_counted_back_in_no_unit_is_refused(text: str) -> None:
     with pytest.raises(SystemExit):
