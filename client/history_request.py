@@ -11,7 +11,7 @@ from client.metadata_repair import MetadataRepair
 from client.request_history import name_awaited
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.core import marks
-from logdevice_py.core.ids import LogId
+from logdevice_py.core.ids import LogId, ShardId
 from logdevice_py.core.lsn import EPOCH_MAX, Epoch
 from logdevice_py.core.machine import Rng, TimerQueue
 from logdevice_py.core.units import Micros
@@ -76,10 +76,18 @@ class HistoryRequest:
             self._session.metadata_repair.wanted(self._log, self._session.routes.epoch(self._log), now)
         self._done(reader.history, now, EPOCH_MAX if hidden is None else Epoch(hidden - 1))
 
+    @property
+    def log(self) -> LogId:
+        """Whose nodesets."""
+        return self._log
+
+    def unanswered(self) -> list[ShardId]:
+        """The shards that have not answered."""
+        return [] if self._reader is None else sorted(self._reader.unanswered())
+
     def waiting_for(self) -> str:
         """What it waits for."""
-        reader = self._reader
-        awaited = "" if reader is None else name_awaited(reader.unanswered(), self._session.links)
+        awaited = name_awaited(self.unanswered(), self._session.links)
         return f"{awaited or 'shards that lost nothing'}, which keep the metadata log"
 
     def cancel(self) -> None:

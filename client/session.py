@@ -215,6 +215,10 @@ class ClientSession:
         request.start(now)
         return request
 
+    def unanswered_histories(self, log: LogId) -> list[ShardId]:
+        """The shards that have not said which nodesets a log has, of those that are asked."""
+        return sorted({shard for request in self._histories if request.log == log for shard in request.unanswered()})
+
     def remove_history(self, request: HistoryRequest) -> None:
         """It was answered, or nobody waits for it."""
         if request in self._histories:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 
-from client.read.read_stream import ReadStream
+from client.read.read_stream import ReadStream, ReadStreamState
 from client.read.sender_state import Sender
 from client.session import ClientSession
-from logdevice_py.core.ids import format_shard
+from logdevice_py.core.ids import LogId, format_shard
 from logdevice_py.core.lsn import format_lsn
 from logdevice_py.tables.clients import ClientReadStreamsRow
 from logdevice_py.tables.constraints import Constraints
 from logdevice_py.tables.declare import STREAM_SHOWN
+from logdevice_py.tables.waits import WaitCause, WaitKind, WaitsRow
 
 
 def client_read_streams_rows(
@@ -21,6 +23,27 @@ def client_read_streams_rows(
     for stream in session.streams.read_streams():
         if constraints.log_id in (None, stream.log):
             yield _row(stream, name)
+
+
+def reader_waits_rows(session: ClientSession, name: str, constraints: Constraints) -> Iterator[WaitsRow]:
+    """Table `waits`, as far as the readers of a client are concerned that know no nodeset yet: no shard serves them."""
+    by_log: dict[LogId, list[ReadStream]] = defaultdict(list)
+    for stream in session.read_streams():
+        if stream.state is ReadStreamState.LOOKING_UP and constraints.log_id in (None, stream.log):
+            by_log[stream.log].append(stream)
+    for log, streams in by_log.items():
+        unanswered = session.unanswered_histories(log)
+        yield WaitsRow(
+            kind=WaitKind.READ.name,
+            log_id=log,
+            cause=(WaitCause.METADATA_LOG if unanswered else WaitCause.TAIL).name,  # nobody wrote to the log yet
+            shards=", ".join(map(format_shard, unanswered)),
+            lsn=min(stream.next_lsn for stream in streams),
+            waiting=len(streams),
+            waited_seconds=None,
+            shard=None,
+            detail=f"{name}: {streams[0].waiting_for()}",
+        )
 
 
 def _row(stream: ReadStream, name: str) -> ClientReadStreamsRow:

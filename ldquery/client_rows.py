@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Iterator
 from concurrent.futures import TimeoutError as LateError
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 from client.sync import SyncClient
-from client.tables import client_read_streams_rows
+from client.tables import client_read_streams_rows, reader_waits_rows
 from logdevice_py.core.status import LogDeviceError, Status
-from logdevice_py.tables.clients import ClientReadStreamsRow
 from logdevice_py.tables.constraints import Constraints
 
 if TYPE_CHECKING:
     from client.client import Client
+    from client.session import ClientSession
+
+
+_FILL: Final[dict[str, Callable[[ClientSession, str, Constraints], Iterator[Any]]]] = {
+    "client_read_streams": client_read_streams_rows,
+    "waits": reader_waits_rows,
+}
+TABLES_OF_CLIENTS: Final = frozenset(_FILL)
 
 
 class ClientRows:
@@ -22,23 +30,23 @@ class ClientRows:
     def __init__(self, client: Client | SyncClient) -> None:
         self._client = client.asynchronous if isinstance(client, SyncClient) else client
 
-    def read_streams(self, constraints: Constraints, seconds: float) -> list[ClientReadStreamsRow]:
-        """Rows of table `client_read_streams`.
+    def rows(self, table: str, constraints: Constraints, seconds: float) -> list[Any]:
+        """Rows of one of the `TABLES_OF_CLIENTS`.
 
         Raises:
             LogDeviceError: SHUTDOWN: the client is not open; TIMEDOUT: its loop does something else all the time.
         """
-        client = self._client
+        client, fill = self._client, _FILL[table]
         if not client.is_open:
             raise LogDeviceError(Status.SHUTDOWN, f"client {client.name!r} is not open", retriable=False)
 
-        def rows() -> list[ClientReadStreamsRow]:
-            return list(client_read_streams_rows(client.session, client.name, constraints))
+        def rows() -> list[Any]:
+            return list(fill(client.session, client.name, constraints))
 
         if client.running_loop() is client.loop:
             return rows()
 
-        async def ask() -> list[ClientReadStreamsRow]:
+        async def ask() -> list[Any]:
             return rows()
 
         future = asyncio.run_coroutine_threadsafe(ask(), client.loop)

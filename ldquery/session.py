@@ -15,7 +15,7 @@ import apsw
 
 from client.client import read_cluster_file
 from client.node_tables import NodeAsker, NodeFailure, Row, as_dicts
-from ldquery.client_rows import ClientRows
+from ldquery.client_rows import TABLES_OF_CLIENTS, ClientRows
 from ldquery.comparison import compare_copies
 from ldquery.literals import bind, replace_lsns, tokens
 from ldquery.log_status import ASKED, lacks_records, logs_rows
@@ -99,7 +99,7 @@ class LDQuery:
             config: the cluster file, or what it says.
             deadline: seconds that nodes get to answer for one statement.
             full: fetch tables however large they are.
-            clients: of this process, open; what they read stands in table `client_read_streams`.
+            clients: of this process, open; what they read stands in table `client_read_streams`, and what holds it up in `waits`.
             token_file: holds the token of the nodes' admin API; by default the file beside the cluster file with its name and the suffix
                 .token, if there is one.
 
@@ -231,9 +231,9 @@ class LDQuery:
         rows, failures = self._thread.run(ask(table, nodes, wanted.constraints, limit, seconds))
         for failure in failures:
             self._failures[failure.node] = failure
-        if table.name == "client_read_streams" and wanted.node is None:
+        if table.name in TABLES_OF_CLIENTS and wanted.node is None:
             for client in self._clients:
-                rows += [(None, *table.cells(row)) for row in client.read_streams(wanted.constraints, seconds)]
+                rows += [(None, *table.cells(row)) for row in client.rows(table.name, wanted.constraints, seconds)]
         return rows
 
     def _compare(self, wanted: Wanted) -> list[UnderReplicatedRow]:

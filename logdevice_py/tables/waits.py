@@ -22,7 +22,7 @@ class WaitKind(enum.Enum):
     RECOVERY = "The recovery of a log's earlier epochs."
     RELEASE = "Entries of a log that are stored and may not be read yet."
     TAIL = "Requests for the state of a log's sequencer."
-    READ = "A read stream that a shard serves."
+    READ = "A read stream that a shard serves; or, without `shard`, one that a client or the node itself reads and that no shard serves yet."
     PURGE = "A shard that learns how epochs ended whose recovery it missed."
 
 
@@ -79,7 +79,8 @@ class WaitCause(enum.Enum):
 @table("waits", TableSource.EVERY_NODE)
 @dataclass(slots=True, kw_only=True)
 class WaitsRow:
-    """Something that waits at a node, and what for. Things of one kind, log and cause are one row."""
+    """Something that waits at a node, and what for. Things of one kind, log and cause are one row. What waits in clients of this process comes with
+    ``LDQuery(config, clients=[client])``, with NULL for node_id."""
 
     kind: str = column(_TEXT, "What waits.", words=WaitKind)
     log_id: int = column(_LOG, "The log.")
@@ -88,5 +89,5 @@ class WaitsRow:
     lsn: int | None = column(_LSN, "Where: the first of the entries, or the epoch's first LSN.")
     waiting: int = column(_INTEGER, "How many entries, frames, requests or streams wait so.")
     waited_seconds: float | None = column(_REAL, "For how long the oldest of them waits; NULL: not known.")
-    shard: int | None = column(_INTEGER, "Index of the shard that waits; NULL when a sequencer does.")
+    shard: int | None = column(_INTEGER, "Index of the shard that waits; NULL when a sequencer or a reader does.")
     detail: str = column(_TEXT, "More, for people.")

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from client.tables import client_read_streams_rows
+from client.tables import client_read_streams_rows, reader_waits_rows
 from epoch_store.interface import GetLastCleanEpoch, LastCleanEpoch, Operation, ReadMetadata, Result
 from logdevice_py.core.ids import LogId, ShardId, data_log_of, shard_index_of
 from logdevice_py.core.lsn import Lsn
@@ -147,6 +147,8 @@ class NodeTables:
         node, now = self._host.node, monotonic_us()
         if node.sequencer is not None and constraints.shard is None:
             yield from sequencing_waits.waits_rows(node.sequencer, constraints, now)
+        if node.rebuilding is not None and constraints.shard is None:
+            yield from reader_waits_rows(node.rebuilding.replica.session, "event log", constraints)
         if node.storage is not None:
             yield from storing_waits.waits_rows(node.storage, constraints, now)
 

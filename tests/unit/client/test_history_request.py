@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 from client.read.metrics import ReadMetrics
 from client.read.read_set import ReadRequest
 from client.read.settings import ReadSettings
 from client.session_stream import SessionStream
+from client.tables import reader_waits_rows
+from ldquery.client_rows import ClientRows
 from logdevice_py.config.cluster import MetadataLogConfig
-from logdevice_py.core.ids import NodeId, shard_id
+from logdevice_py.core.ids import LogId, NodeId, shard_id
 from logdevice_py.core.lsn import LSN_MAX, Lsn
 from logdevice_py.core.status import Status
 from logdevice_py.metadata.epoch_metadata import EpochInterval
 from logdevice_py.protocol.messages import Digest, Digested, DigestedRange, GetSeqState, SeqStateFlags
+from logdevice_py.tables.constraints import Constraints
+from logdevice_py.tables.waits import WaitsRow
 from tests.unit.client.fakes import LOG, Bench, cluster, seq_state
 
 
@@ -123,10 +129,29 @@ def test_a_reader_without_a_nodeset_names_the_shards_that_it_waits_for() -> None
         on_ready=lambda: None,
     )
     reading.start(bench.now)
-    requests = bench.taken(Digest)[-3:]
+    requests = bench.taken(Digest)[1::2]
     assert reading.stream.waiting_for() == (
         "N0:S0, N1:S0, N2:S0 to answer, which keep the metadata log: no nodeset of the log is known yet"
     )
     node, request = requests[0]
     bench.answer(node, digested(request))
     assert f"N{node}:S0" not in reading.stream.waiting_for()
+
+    def waits() -> list[WaitsRow]:
+        client: Any = SimpleNamespace(
+            is_open=True, running_loop=lambda: None, loop=None, session=bench.session, name="mine"
+        )
+        return ClientRows(client).rows("waits", Constraints(log_id=LOG), 1.0)
+
+    asking.request.cancel()
+    (row,) = waits()
+    assert (row.kind, row.cause, row.log_id, row.lsn, row.waiting) == ("READ", "METADATA_LOG", LOG, 1, 1)
+    assert row.shards == ", ".join(f"N{each}:S0" for each, _ in requests[1:])
+    assert row.detail.startswith("mine: ")
+    assert list(reader_waits_rows(bench.session, "mine", Constraints(log_id=LogId(LOG + 1)))) == []
+    for node, request in requests[1:]:
+        bench.answer(node, digested(request))
+    (row,) = waits()
+    assert (row.cause, row.shards) == ("TAIL", "")
+    reading.stop()
+    assert waits() == []
