@@ -13,14 +13,14 @@ from logdevice_py.tables.storage import CopiesState
 
 Row = Mapping[str, Any]
 ASKED: Final = (
+    "info",
     "sequencers",
     "append_throughput",
     "log_storage_state",
     "logsdb_directory",
     "under_replicated_logs",
-    "info",
 )
-"""The tables of all nodes that it takes; and `epoch_store`, where `lacks_records` says so."""
+"""The tables of all nodes that it takes, the first before the others: who says that it has looked through its logs says after that what is short. And `epoch_store`, where `lacks_records` says so."""
 
 
 def lacks_records(logs: Sequence[LogId], sequencers: Iterable[Row]) -> bool:

@@ -23,15 +23,14 @@ from logdevice_py.tables.storage import CopiesState
 Row = Mapping[str, Any]
 Found = dict[NodeId, list[dict[str, Any]]]
 """Rows of a table, by the node that gave them."""
-_ASKED: Final = (
-    "info",
-    "cluster_state",
-    "sequencers",
-    "shards",
-    "waits",
-    "shard_rebuildings",
-    "under_replicated_logs",
+ASKED: Final = (
+    ("sequencers", "shards", "waits", "shard_rebuildings"),
+    ("cluster_state",),
+    ("info",),
+    ("under_replicated_logs",),
 )
+"""One group after the other: which generations there are; then who has heard of them; then who has looked through its logs since; then what was found. Asked in
+another order, or at once, a node could say that it looked before it heard, and that nothing is short before it looked."""
 _QUIET: Final = frozenset({"TAIL", "STORES", "BATCH", "EARLIER_ENTRY", "READER_WINDOW", "READER_CREDIT", "TURN"})
 """Causes of waiting that are part of a healthy cluster's work."""
 _PASSES: Final = 3.0
@@ -108,13 +107,32 @@ async def cluster_health(
     asker, end = NodeAsker(config, token), time.monotonic() + min(_PASSES, seconds)
     try:
         while True:
-            found, silent = await ask_tables(asker, list(config.nodes if nodes is None else nodes), _ASKED, seconds)
+            found, silent = await ask_in_turn(asker, list(config.nodes if nodes is None else nodes), ASKED, seconds)
             health = judge(config, found, silent)
             if health.silent or len(health.told()) > health.passing or not health.passing or time.monotonic() > end:
                 return health
             await asyncio.sleep(_LOOK_AGAIN)
     finally:
         await asker.close()
+
+
+async def ask_in_turn(
+    asker: NodeAsker,
+    nodes: Sequence[NodeId],
+    groups: Sequence[Sequence[str]],
+    seconds: float,
+    constraints: Constraints = EVERYTHING,
+) -> tuple[dict[str, Found], dict[NodeId, str]]:
+    """`ask_tables` for groups of tables, each when the one before is answered. Who was silent is not asked again."""
+    found: dict[str, Found] = {}
+    silent: dict[NodeId, str] = {}
+    for names in groups:
+        asked = [node for node in nodes if node not in silent]
+        rows, failed = await ask_tables(asker, asked, names, seconds, constraints)
+        for name in names:
+            found[name] = {node: rows[name].get(node, []) for node in nodes}
+        silent |= failed
+    return found, silent
 
 
 async def ask_tables(
@@ -141,7 +159,7 @@ def judge(config: ClusterConfig, found: Mapping[str, Found], silent: Mapping[Nod
     """What the tables say.
 
     Args:
-        found: rows of the tables `_ASKED`, of each node that was asked.
+        found: rows of the tables `ASKED`, of each node that was asked.
     """
     health = Health([], dict(silent))
     for node in found["info"]:
@@ -231,11 +249,11 @@ def _waits(rows: Iterable[Row]) -> list[str]:
 
 
 def _unreviewed(node: NodeId, found: Mapping[str, Found]) -> list[str]:
-    """Where a shard is known to have begun anew: a node that does not know yet which of its logs are short of copies."""
+    """Of a node that does not know yet which of its logs are short of copies, because it just started, or a shard began anew."""
     info = next(iter(found["info"][node]), None)
-    anew = [row for row in _all_of(found, "shards") if row["generation"] > 1]
-    if info is None or not anew:
+    if info is None:
         return []
+    anew = [row for row in _all_of(found, "shards") if row["generation"] > 1]
     heard = {row["observed_node_id"]: row["generations"].split(", ") for row in found["cluster_state"][node]}
     if info["copies_reviewed"] != 0 and all(
         heard[row["node_id"]][row["shard"]] == str(row["generation"]) for row in anew if row["node_id"] in heard

@@ -59,14 +59,14 @@ def chosen_logs(tree: LogTree, names: list[str]) -> list[LogId]:
 
 async def _status(client: Client, arguments: argparse.Namespace) -> int:
     from client.node_tables import NodeAsker, as_dicts  # takes a while that other verbs need not spend
-    from ldquery.ctl.health import ask_tables
+    from ldquery.ctl.health import ask_in_turn
 
     config, seconds = client.config, arguments.timeout or _SECONDS
     logs = chosen_logs(config.logs, arguments.paths)
     constraints = Constraints(log_id=logs[0]) if len(logs) == 1 else EVERYTHING
     asker, nodes = NodeAsker(config, token_of(arguments)), list(config.nodes)
     try:
-        by_node, silent = await ask_tables(asker, nodes, ASKED, seconds, constraints)
+        by_node, silent = await ask_in_turn(asker, nodes, (ASKED[:1], ASKED[1:]), seconds, constraints)
         found = {name: [row for rows in by_node[name].values() for row in rows] for name in ASKED}
         answering: list[NodeId] = [node for node in nodes if node not in silent]
         if lacks_records(logs, found["sequencers"]) and answering:

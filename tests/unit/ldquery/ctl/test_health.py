@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from client.cli.program import EXIT_DATA_LOSS, EXIT_OK, EXIT_UNANSWERED, EXIT_UNHEALTHY
-from ldquery.ctl.health import Found, Health, judge
+from ldquery.ctl.health import ASKED, Found, Health, ask_in_turn, judge
 from logdevice_py.config.parse import load_cluster
 from logdevice_py.core.ids import NodeId
 from tests.simulation.cluster_plan import ClusterPlan, NodePlan
@@ -127,10 +129,38 @@ def test_nobody_says_that_nothing_is_missing_before_he_has_looked(reviewed: int)
     assert (health.passing, health.exit_status) == (1, EXIT_UNHEALTHY)
 
 
-def test_a_node_that_has_not_looked_yet_is_no_trouble_where_no_shard_began_anew() -> None:
+def test_a_node_that_just_started_does_not_know_yet_whether_anything_is_missing() -> None:
     cluster = Cluster()
     cluster.set("info", 2, copies_reviewed=0)
-    assert cluster.judged().exit_status == EXIT_OK
+    health = cluster.judged()
+    assert health.told() == ["N2: it has not looked through its logs yet for copies that lost shards held"]
+    assert (health.passing, health.exit_status) == (1, EXIT_UNHEALTHY)
+
+
+class Nodes:
+    """Answers from what a cluster says."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.asked: list[str] = []
+
+    async def ask_each(self, table: Any, nodes: Sequence[NodeId], *_: Any) -> tuple[list[tuple[Any, ...]], list[Any]]:
+        self.asked.append(table.name)
+        rows = [row for node in nodes for row in self.cluster.found[table.name][node]]
+        await asyncio.sleep(0)  # others are asked meanwhile
+        names = ("node_id", *(column.name for column in table.columns))
+        return [tuple(row.get(name) for name in dict.fromkeys(names)) for row in rows], []
+
+
+async def test_nodes_say_what_is_short_after_they_said_that_they_looked_and_that_after_what_they_heard() -> None:
+    cluster = Cluster()
+    nodes: Any = Nodes(cluster)
+    found, silent = await ask_in_turn(nodes, [NodeId(node) for node in range(3)], ASKED, 1.0)
+    assert (set(found), silent) == (set(TABLES), {})
+    assert len(found["shards"]) == 3
+    order = [nodes.asked.index(name) for name in ("shards", "cluster_state", "info", "under_replicated_logs")]
+    assert order == sorted(order)
+    assert nodes.asked[-3:] == ["cluster_state", "info", "under_replicated_logs"]
 
 
 def test_logs_that_rely_on_shards_that_left_are_told_of_as_long_as_they_do() -> None:
