@@ -150,10 +150,14 @@ def parser() -> argparse.ArgumentParser:
     for name, text in [
         ("kill", "SIGKILL a node"),
         ("stop", "stop a node in order"),
-        ("start", "start a node again"),
+        ("start", "start a node again, and wait until it serves"),
+        ("restart", "stop a node in order, start it again, and wait until it serves"),
         ("pause", "SIGSTOP a node"),
         ("resume", "SIGCONT a node"),
-        ("wipe", "kill a node, delete its data, and start it again: it begins empty, as a new generation"),
+        (
+            "wipe",
+            "kill a node, delete its data, start it again, and wait until it serves: it begins empty, as a new generation",
+        ),
         ("remove", "take a node out of the cluster"),
     ]:
         command = commands.add_parser(name, help=text)

@@ -67,6 +67,35 @@ async def _stranger(asker: NodeAsker, nodes: list[NodeId], seconds: float) -> st
     return None
 
 
+async def wait_until_serving(
+    config: ClusterConfig, node: NodeId, *, alone: bool, timeout: float, token: str | None = None
+) -> None:
+    """Return when a node says that it takes requests. One without an admin API is not asked.
+
+    Args:
+        alone: too few others run for that; it is enough when it says so.
+        token: of the admin API, where that asks for it.
+
+    Raises:
+        LogDeviceError: TIMEDOUT, with what the node said last.
+    """
+    if admin_endpoint(config, config.nodes[node]) is None:
+        return
+    asker, end = NodeAsker(config, token), time.monotonic() + timeout
+    table = TABLES["info"]
+    try:
+        while True:
+            rows, failures = await asker.ask_each(table, [node], EVERYTHING, None, min(5.0, timeout))
+            said = str(failures[0]) if failures else str(as_dicts(table, rows)[0]["readiness"])
+            if said == Status.OK.name or (alone and said == Status.ISOLATED.name):
+                return
+            if time.monotonic() > end:
+                raise LogDeviceError(Status.TIMEDOUT, f"N{node} does not serve after {timeout:.0f} s: {said}")
+            await asyncio.sleep(_PAUSE)
+    finally:
+        await asker.close()
+
+
 async def wait_until_departures_handled(
     config: ClusterConfig, running: Callable[[], Collection[NodeId]], *, timeout: float, token: str | None = None
 ) -> None:

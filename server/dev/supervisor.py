@@ -27,12 +27,13 @@ from logdevice_py.config.parse import load_cluster, render_cluster
 from logdevice_py.config.replication import ReplicationProperty
 from logdevice_py.core.ids import NodeId, format_shard
 from logdevice_py.core.status import LogDeviceError
+from logdevice_py.membership.cluster_view import sees_too_few
 from logdevice_py.placement.moves import check_moves
 from logdevice_py.programs import own_program
 from logdevice_py.runtime.admin_token import make_token
 from logdevice_py.runtime.durable_file import write_durably
 from server.dev import layout
-from server.dev.readiness import wait_until_departures_handled
+from server.dev.readiness import wait_until_departures_handled, wait_until_serving
 from server.dev.removal import what_would_be_lost
 from server.private_files import append_to_private
 
@@ -40,6 +41,8 @@ STOP_TIMEOUT = 20.0
 """Seconds that a node gets to stop in order before it is killed."""
 ANSWER_TIMEOUT = 60.0
 """Seconds that a command gets."""
+SERVE_TIMEOUT = 30.0
+"""Seconds that a node gets after its start until it serves."""
 SETTLE_TIMEOUT = 30.0
 """Seconds that logs get to leave nodes that were removed before."""
 
@@ -159,15 +162,51 @@ class Supervisor:
         begins = f"; {_begins_empty(lost)}" if lost else ""
         return f"N{node} started (process {process.pid}){begins}"
 
+    async def start_and_wait(self, node: int) -> str:
+        """Start a node, and wait until it serves."""
+        said = await self.start(node)
+        await self._until_serving(NodeId(node))
+        return said
+
+    async def _until_serving(self, node: NodeId) -> None:
+        """CommandError when it does not come to that."""
+        child, members = self.children[node], len(self.config.nodes)
+        alone = sees_too_few(members - len(self._answering()), members)
+        serving = asyncio.create_task(
+            wait_until_serving(self.config, node, alone=alone, timeout=SERVE_TIMEOUT, token=self.admin_token)
+        )
+        ended = asyncio.create_task(child.process.wait())
+        try:
+            await asyncio.wait([serving, ended], return_when=asyncio.FIRST_COMPLETED)
+            path = layout.node_log(self.directory, node)
+            if ended.done():
+                last = await asyncio.to_thread(_last_line, path)
+                raise CommandError(f"N{node} ended again; {path} ends with: {last}")
+            try:
+                serving.result()
+            except LogDeviceError as error:
+                raise CommandError(f"{error.detail}; its process {child.process.pid} runs, see {path}") from None
+        finally:
+            for task in (serving, ended):
+                task.cancel()
+            await asyncio.gather(serving, ended, return_exceptions=True)
+
+    async def restart(self, node: int) -> str:
+        """Stop a node in order, if it runs, start it again, and wait until it serves."""
+        known = self._known(node)
+        if known in self.running():
+            await self.stop(node)
+        return await self.start_and_wait(node)
+
     async def wipe(self, node: int) -> str:
-        """Kill a node, delete its data and start it again."""
+        """Kill a node, delete its data, start it again, and wait until it serves."""
         known = self._known(node)
         if known in self.running():
             await self.kill(node)
         directory = layout.node_directory(self.directory, known)
         if directory.exists():
             await asyncio.to_thread(shutil.rmtree, directory)
-        return await self.start(node)
+        return await self.start_and_wait(node)
 
     def _lost_shards(self, node: NodeId) -> list[str]:
         """The shards of a node that ran before whose stores are not there any more."""
@@ -374,10 +413,14 @@ class Supervisor:
         if command == "status":
             return self.status()
         if command == "add":
-            return await self.add(request.get("location"))
+            said = await self.add(request.get("location"))
+            await self._until_serving(max(self.config.nodes))
+            return said
         if command == "remove":
             return await self.remove(int(request["node"]), without_drain=bool(request.get("without_drain")))
-        if command in ("start", "kill", "stop", "pause", "resume", "wipe"):
+        if command == "start":
+            return await self.start_and_wait(int(request["node"]))
+        if command in ("kill", "stop", "restart", "pause", "resume", "wipe"):
             return await getattr(self, command)(int(request["node"]))
         raise CommandError(f"there is no command {command}")
 

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -89,7 +90,9 @@ def stopped(tmp_path: Path) -> Path:
     return directory
 
 
-@pytest.mark.parametrize("command", ["status", "add", "kill", "stop", "start", "pause", "resume", "remove", "wipe"])
+@pytest.mark.parametrize(
+    "command", ["status", "add", "kill", "stop", "start", "pause", "resume", "remove", "restart", "wipe"]
+)
 def test_commands_say_where_no_cluster_is_and_where_one_does_not_run(
     command: str, stopped: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -178,6 +181,33 @@ def test_a_node_that_is_wiped_begins_empty_and_what_it_held_is_stored_again(tmp_
     finally:
         text = up.end()
     assert f"N1: {begins}" in text, "on the terminal of up, too"
+
+
+def serves(directory: Path, node: int) -> bool:
+    """Whether a node takes connections, and requests, at this moment."""
+    with socket.create_connection((layout.node_host(directory, NodeId(node)), layout.NODE_PORT), timeout=10):
+        pass
+    url = f"http://{layout.node_host(directory, NodeId(node))}:{layout.ADMIN_PORT}/v1/ready"
+    with urllib.request.urlopen(url, timeout=10) as answer:
+        return bool(answer.status == 200)
+
+
+@pytest.mark.parametrize("again", [["start"], ["restart"], ["wipe"]], ids=lambda words: words[0])
+def test_a_node_that_was_started_serves_when_the_command_returns(running: Path, again: list[str]) -> None:
+    if again == ["start"]:
+        command_of(running, "kill", "1")
+    assert "N1 started" in command_of(running, *again, "1")
+    assert serves(running, 1)
+
+
+def test_a_node_that_cannot_start_is_told_of(running: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command_of(running, "stop", "1")
+    with socket.create_server((layout.node_host(running, NodeId(1)), layout.NODE_PORT)):
+        text = said(capsys, "start", "1", "--dir", str(running))
+    assert "N1 ended again; " in text
+    assert "Address already in use" in text
+    command_of(running, "restart", "N1")
+    assert serves(running, 1)
 
 
 def test_logs_of_nodes_are_shown_together_and_followed(running: Path) -> None:
