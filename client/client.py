@@ -59,8 +59,10 @@ def read_cluster_file(path: str | Path) -> ClusterConfig:
     """
     try:
         text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise LogDeviceError(Status.INVALID_CONFIG, f"cannot read {path}: {error}") from None
+    except OSError as error:
+        raise LogDeviceError(Status.INVALID_CONFIG, f"cannot read {path}: {error.strerror or error}") from None
+    except UnicodeDecodeError as error:
+        raise LogDeviceError(Status.INVALID_CONFIG, f"cannot read {path}: no text in UTF-8: {error}") from None
     try:
         return load_cluster(text)
     except LogDeviceError as error:
@@ -289,7 +291,8 @@ class Client(PublicNames, LogQuestions):
                 seen = (stat.st_mtime_ns, stat.st_size)
                 config = await asyncio.to_thread(read_cluster_file, path)
             except OSError as error:
-                log_.warning("%s: %s; the client goes on with version %d", path, error, self.session.config.version)
+                why = error.strerror or error
+                log_.warning("%s: %s; the client goes on with version %d", path, why, self.session.config.version)
                 continue
             except LogDeviceError as error:
                 log_.warning("%s; the client goes on with version %d", error, self.session.config.version)

@@ -88,6 +88,8 @@ def _cell(name: str, value: Any) -> str:
 def _plain(name: str, value: Any) -> str:
     if value is None:
         return "-"
+    if isinstance(value, bool):
+        return "true" if value else "false"  # as in the cluster file and in JSON
     return iso_time(value) if name.endswith("time") else str(value)
 
 

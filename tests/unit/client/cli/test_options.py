@@ -65,6 +65,25 @@ def test_without_any_cluster_file_a_line_says_where_to_name_one(
     assert f"give -c FILE, set {CLUSTER_VARIABLE}, or have one at {nothing_is_set}/logdevice/cluster.toml" in said
 
 
+MAINS: dict[str, Callable[[list[str]], int]] = {
+    "ldcat": cat.main,
+    "ldtail": tail.main,
+    "ldwrite": write.main,
+    "ldctl": ctl.main,
+    "ldquery": query.main,
+}
+
+
+@every_program
+def test_a_cluster_file_that_cannot_be_read_is_named_once(
+    name: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    words = PROGRAMS[name][1] or ["SELECT 1"]
+    for path, why in ((tmp_path / "none.toml", "No such file or directory"), (tmp_path, "Is a directory")):
+        assert MAINS[name](["-c", str(path), *words]) == 2
+        assert capsys.readouterr().err == f"{name}: INVALID_CONFIG: cannot read {path}: {why}\n"
+
+
 @every_program
 def test_the_version_needs_no_cluster(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
