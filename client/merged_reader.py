@@ -59,7 +59,14 @@ class MergedReader:
         return f"<MergedReader {order}: {', '.join(map(repr, self.readers))}>"
 
     async def __aenter__(self) -> MergedReader:
-        await asyncio.gather(*(reader.__aenter__() for reader in self.readers))
+        try:
+            opened = await asyncio.gather(*(reader.__aenter__() for reader in self.readers), return_exceptions=True)
+            for each in opened:
+                if isinstance(each, BaseException):
+                    raise each
+        except BaseException:
+            await self.__aexit__(None, None, None)
+            raise
         return self
 
     async def __aexit__(

@@ -222,6 +222,18 @@ async def test_a_read_that_is_cancelled_loses_nothing(by_time: bool) -> None:
         assert sorted(await everything(reader)) == [(1, 1), (2, 2)]
 
 
+async def test_when_one_log_cannot_be_opened_none_stays_open() -> None:
+    class Unopened(FakeReader):
+        async def __aenter__(self) -> FakeReader:
+            raise LogDeviceError(Status.TIMEDOUT, "where it ends is not known")
+
+    one, two = FakeReader(1), Unopened(2)
+    with pytest.raises(LogDeviceError, match="where it ends"):
+        async with merged(one, two, by_time=False):
+            raise AssertionError("it cannot be read from")
+    assert one.closed
+
+
 @pytest.mark.parametrize("by_time", [False, True])
 async def test_what_a_reader_raises_is_raised(by_time: bool) -> None:
     one, two = FakeReader(1), FakeReader(2)

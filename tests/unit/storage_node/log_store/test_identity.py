@@ -11,6 +11,7 @@ from logdevice_py.core.ids import Generation, LogId, NodeId, shard_id
 from logdevice_py.core.lsn import Lsn
 from logdevice_py.core.units import Timestamp
 from storage_node.log_store.contents import decode_losses, encode_durable, encode_losses
+from storage_node.log_store.counting import uncount_repeated
 from storage_node.log_store.directory import Directory
 from storage_node.log_store.identity import (
     LOSS_NOT_ACCEPTED,
@@ -25,7 +26,7 @@ from storage_node.log_store.identity import (
     why_damaged,
     why_refused,
 )
-from storage_node.log_store.interface import LogMetadataKind, Purpose, WriteBatch
+from storage_node.log_store.interface import PER_ENTRY_BYTES, LogMetadataKind, Purpose, WriteBatch
 from storage_node.log_store.space import SpaceGuard
 
 CLUSTER = b"c" * 16
@@ -309,6 +310,32 @@ class TestDirectory:
             saves += bool(directory.pending())
             directory.saved()
         assert saves == 10
+
+    def test_a_group_that_was_refused_counts_nothing(self) -> None:
+        directory = Directory(save_bytes=1_000)
+        log = LogId(1)
+
+        def noted(*lsns: int) -> WriteBatch:
+            batch = WriteBatch()
+            for lsn in lsns:
+                batch.put_entry(log, Lsn(lsn), by_recovery=False, wave=1, image=b"x" * 100)
+                directory.note(log, Lsn(lsn), 100 + PER_ENTRY_BYTES)
+            uncount_repeated(directory, [batch], lambda _, __, lsn: 100 + PER_ENTRY_BYTES if lsn == 10 else 0)
+            return batch
+
+        def size() -> int:
+            row = directory.find(log)
+            return 0 if row is None else row.size
+
+        noted(10)
+        directory.saved()
+        before = size()
+        refused = noted(11, 10, 10)
+        assert size() == 2 * before
+        directory.refused((log, len(image) + PER_ENTRY_BYTES) for _, _, _, _, image in refused.entries)
+        assert size() == before
+        noted(11)
+        assert size() == 2 * before
 
     def test_a_log_without_entries_is_forgotten(self) -> None:
         directory = Directory(save_bytes=1_000)
