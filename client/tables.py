@@ -28,7 +28,7 @@ def client_read_streams_rows(
 def reader_waits_rows(session: ClientSession, name: str, constraints: Constraints) -> Iterator[WaitsRow]:
     """Table `waits`, as far as the readers of a client are concerned that know no nodeset yet: no shard serves them."""
     by_log: dict[LogId, list[ReadStream]] = defaultdict(list)
-    for stream in session.read_streams():
+    for stream in session.streams.read_streams():
         if stream.state is ReadStreamState.LOOKING_UP and constraints.log_id in (None, stream.log):
             by_log[stream.log].append(stream)
     for log, streams in by_log.items():

@@ -11,7 +11,8 @@ import pytest
 import client.client
 from client.cli import cat
 from client.connectivity import Connectivity
-from client.read.items import RecordBatch, RecordRun
+from client.read.batch import RecordBatch
+from client.read.items import RecordRun
 from logdevice_py.core.ids import LogId, NodeId
 from logdevice_py.core.lsn import LSN
 from logdevice_py.core.units import Timestamp
