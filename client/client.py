@@ -6,6 +6,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Awaitable
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -24,6 +25,9 @@ from client.arguments import (
 from client.buffered_writer import BufferedWriter
 from client.connectivity import Connectivity
 from client.links import Links
+from client.log_tree.client_log_tree import ClientLogTree
+from client.log_tree.operations import LogTreeOperations
+from client.log_tree.view import LogTreeView
 from client.merged_reader import MergedReader
 from client.network import ClientMachines, MakeNetwork
 from client.progress import Advance, Progress, shown_bytes
@@ -69,7 +73,7 @@ def read_cluster_file(path: str | Path) -> ClusterConfig:
         raise LogDeviceError(error.status, f"{path}: {error.detail}") from None
 
 
-class Client(PublicNames, LogQuestions):
+class Client(PublicNames, LogTreeOperations, LogQuestions):
     """A client of one cluster. Use it as ``async with Client("cluster.toml") as client``.
 
     One client serves a whole process: it multiplexes all logs over one connection a node. It belongs to the event loop on which it was
@@ -81,6 +85,8 @@ class Client(PublicNames, LogQuestions):
             "closed",
             "wrong_cluster",
             "future",
+            "known_log",
+            "log_tree",
             "loop",
             "now",
             "read_metrics",
@@ -132,6 +138,9 @@ class Client(PublicNames, LogQuestions):
             where = "settings.client" if self._path is None else f"{self._path}: settings.client"
             raise LogDeviceError(Status.INVALID_CONFIG, f"{where}: {error}") from None
         self.read_metrics = ReadMetrics()
+        view = LogTreeView()
+        if self._initial.has_log_tree:
+            self._initial = replace(self._initial, run_time_logs=view)
         self.name = name
         # ids of write streams must not follow from earlier ones, which stand in records
         rng = random.SystemRandom() if seed is None else random.Random(seed)
@@ -146,6 +155,7 @@ class Client(PublicNames, LogQuestions):
             links=self._links,
         )
         """The machines of this client."""
+        self.log_tree = ClientLogTree(self.session, view, self.read_settings) if self._initial.has_log_tree else None
         self._network = network(
             ClientMachines(
                 session=self.session,
@@ -206,6 +216,19 @@ class Client(PublicNames, LogQuestions):
         self.session.view.add_listener(self._look_for_strangers)
         if self._path is not None:
             self._watcher = self._loop.create_task(self._watch(self._path), name="watch the cluster file")
+        if self.log_tree is not None:
+            self.log_tree.start(self.now())
+            await self._wait_for_log_tree(self.log_tree)
+
+    async def _wait_for_log_tree(self, tree: ClientLogTree) -> None:
+        """A little: who asks for logs of the tree should not have to wait for it himself, and who does not should not wait for long."""
+        future = self.future()
+        tree.when_known(future, self.now(), self.settings.log_tree_wait_us)
+        self.wake()
+        try:
+            await self._outcome(future)
+        except LogDeviceError as error:
+            log_.info("the client begins without the log tree: %s", error)
 
     async def close(self) -> None:
         """Fail what is under way and disconnect. BufferedWriters should be closed before."""
@@ -219,6 +242,8 @@ class Client(PublicNames, LogQuestions):
         for progress in self._progress.values():
             progress.close()
         self._progress.clear()
+        if self.log_tree is not None:
+            self.log_tree.stop()
         self.session.close()
         self._network.stop()
         self._crashed = self._crashed or _shutdown("the client was closed")
@@ -372,12 +397,13 @@ class Client(PublicNames, LogQuestions):
         """The id of a log named by id or path.
 
         Raises:
-            LogDeviceError: NOTFOUND, INVALID_PARAM.
+            LogDeviceError: NOTFOUND, INVALID_PARAM; AGAIN: it may be in the log tree, of which this client does not know enough yet. One that was made a
+                moment ago may be NOTFOUND: `get_log_group` asks anew.
         """
         name, config = log_argument(log), self.session.config
         if isinstance(name, int) and name > USER_LOG_ID_MAX and config.log(LogId(name)) is not None:
             return LogId(name)  # one that the cluster keeps for itself
-        return config.logs.find(name)
+        return config.find_log(name)
 
     def log_ids(self, *names: int | str) -> list[LogId]:
         """The logs of ids, paths and patterns like ``/team/*``: in that order, each once.
@@ -388,7 +414,7 @@ class Client(PublicNames, LogQuestions):
         found: dict[LogId, None] = {}
         for name in names:
             matching = isinstance(name, str) and ("*" in name or "?" in name)
-            logs = self.session.config.logs.matching(str(name)) if matching else [self.log_id(name)]
+            logs = self.session.config.matching_logs(str(name)) if matching else [self.log_id(name)]
             found.update(dict.fromkeys(logs))
         return list(found)
 
@@ -453,11 +479,22 @@ class Client(PublicNames, LogQuestions):
             key = key_argument(key)
         timeout_us = timeout_argument(timeout)
         synced = flag_argument("synced", synced)
-        taken = self.session.append(self.log_id(log), payload, future, timeout_us, key, synced=synced)
+        try:
+            log_id = self.log_id(log)
+        except LogDeviceError as error:
+            if not self._may_be_made(log, error):
+                raise
+            return self.loop.create_task(self._append_when_known(log, payload, timeout, key, synced))
+        taken = self.session.append(log_id, payload, future, timeout_us, key, synced=synced)
         if timeout_us is None and type(log) in _LOG_NAMES:
             self._named[log] = taken
         self.wake()
         return future
+
+    async def _append_when_known(
+        self, log: int | str, payload: bytes, timeout: float | None, key: bytes | None, synced: bool
+    ) -> Receipt:
+        return await self._append(await self.known_log(log, timeout), payload, timeout, key, synced)
 
     def buffered_writer(self, *, progress: bool = False, **options: Any) -> BufferedWriter:
         """A writer of batches: the fast way to append, without duplicates and in order.

@@ -50,7 +50,7 @@ class LogQuestions:
         """Run the end of a turn soon."""
         raise NotImplementedError
 
-    def log_id(self, log: int | str) -> LogId:
+    async def known_log(self, log: int | str, timeout: float | None = None) -> LogId:
         """The id of a log named by id or path."""
         raise NotImplementedError
 
@@ -76,7 +76,7 @@ class LogQuestions:
             LogDeviceError: AGAIN or another retriable status when the log could not say in time.
         """
         future = self.future()
-        self.session.tail_lsn(self.log_id(log), future, self.now(), timeout_argument(timeout))
+        self.session.tail_lsn(await self.known_log(log), future, self.now(), timeout_argument(timeout))
         self.wake()
         tail = await self._outcome(future)
         assert isinstance(tail, LSN)
@@ -89,7 +89,7 @@ class LogQuestions:
             LogDeviceError: as `tail_lsn`.
         """
         future = self.future()
-        self.session.tail_record(self.log_id(log), future, self.now(), timeout_argument(timeout))
+        self.session.tail_record(await self.known_log(log), future, self.now(), timeout_argument(timeout))
         self.wake()
         tail = await self._outcome(future)
         assert isinstance(tail, LogTail)
@@ -102,7 +102,7 @@ class LogQuestions:
             LogDeviceError: a retriable status when no sequencer could be asked in time.
         """
         future = self.future()
-        self.session.sequencer(self.log_id(log), future, self.now(), timeout_argument(timeout))
+        self.session.sequencer(await self.known_log(log), future, self.now(), timeout_argument(timeout))
         self.wake()
         state = await self._outcome(future)
         assert isinstance(state, SequencerState)
@@ -129,7 +129,7 @@ class LogQuestions:
             LogDeviceError: INVALID_PARAM for a naive datetime; PARTIAL when too few shards answered; as `tail_lsn`.
         """
         target = FindTarget(_clamped(time_argument(when)), approximate=approximate)
-        return LSN((await self._find(self.log_id(log), target, timeout))[0].lsn)
+        return LSN((await self._find(await self.known_log(log), target, timeout))[0].lsn)
 
     async def find_key(self, log: int | str, key: bytes, *, timeout: float | None = None) -> LSN:
         """The first LSN that holds a record whose key is not below `key`; one behind the tail when there is none.
@@ -140,7 +140,7 @@ class LogQuestions:
         Raises:
             LogDeviceError: INVALID_PARAM; PARTIAL when too few shards answered; as `tail_lsn`.
         """
-        return LSN((await self._find(self.log_id(log), FindTarget(key=key_argument(key)), timeout))[0].lsn)
+        return LSN((await self._find(await self.known_log(log), FindTarget(key=key_argument(key)), timeout))[0].lsn)
 
     async def head(self, log: int | str, *, timeout: float | None = None) -> LogHead:
         """Where the readable part of the log begins. Records that are lost are passed over; a reader is told of them.
@@ -148,7 +148,7 @@ class LogQuestions:
         Raises:
             LogDeviceError: PARTIAL when too few shards answered; as `tail_lsn`.
         """
-        found, tail = await self._find(self.log_id(log), FindTarget(), timeout)
+        found, tail = await self._find(await self.known_log(log), FindTarget(), timeout)
         if found.lsn > tail:
             return LogHead(LSN(found.trim_point), None, None)
         return LogHead(LSN(found.trim_point), LSN(found.lsn), found.timestamp)
@@ -180,7 +180,7 @@ class LogQuestions:
         """
         first = TIME_MIN if start is None else _clamped(time_argument(start))
         last = TIME_MAX if end is None else _clamped(time_argument(end))
-        log_id, until = self.log_id(log), self.now() + self._timeout_us(timeout)
+        log_id, until = await self.known_log(log), self.now() + self._timeout_us(timeout)
         tail = await self.tail_lsn(log_id, timeout=timeout)
         if not tail or first > last:
             return 0
@@ -233,7 +233,7 @@ class LogQuestions:
             LogDeviceError: TOOBIG (above the tail, or behind the end of its epoch), PARTIAL (some shards did not answer: trim again, it is
                 harmless).
         """
-        log_id, lsn = self.log_id(log), lsn_argument("lsn", lsn)
+        log_id, lsn = await self.known_log(log), lsn_argument("lsn", lsn)
         timeout_us = timeout_argument(timeout)
         deadline = None if timeout_us is None else self.now() + timeout_us
         lsn = await self._trim_point_for(log_id, lsn, deadline)
@@ -252,7 +252,7 @@ class LogQuestions:
         Raises:
             LogDeviceError: as `trim` does.
         """
-        log_id, lsn = self.log_id(log), lsn_argument("lsn", lsn)
+        log_id, lsn = await self.known_log(log), lsn_argument("lsn", lsn)
         timeout_us = timeout_argument(timeout)
         deadline = None if timeout_us is None else self.now() + timeout_us
         point = await self._trim_point_for(log_id, lsn, deadline)

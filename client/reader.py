@@ -100,7 +100,7 @@ class Reader(PublicNames):
         start, end = lsn_argument("start", start), RangeEnd.of(until)
         attributes = client.config.log(log)
         if attributes is None:
-            raise LogDeviceError(Status.NOTFOUND, f"log {log} is not in the cluster file")
+            raise LogDeviceError(Status.NOTFOUND, f"there is no log {log}")
         self.log = log
         self._client = client
         self._end = end
@@ -241,7 +241,7 @@ class Reader(PublicNames):
                 raise LogDeviceError(Status.TIMEDOUT, text, maybe_applied=False)
 
     def _log_group(self) -> str:
-        group = self._client.config.logs.group(self.log)
+        group = self._client.config.group(self.log)
         return "" if group is None else group.path
 
     async def _wait(self, deadline: int | None) -> bool:

@@ -6,6 +6,7 @@ live beside it: they take `links`, `timers`, `rng`, `ids` and `routes` from here
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import count
 from typing import Any, Final
 
@@ -32,6 +33,7 @@ from client.write.context import StreamContext
 from client.write.finder import FrameFinder
 from client.write.write_streams import WriteStreams
 from logdevice_py.config.cluster import ClusterConfig
+from logdevice_py.config.run_time_logs import NO_RUN_TIME_LOGS
 from logdevice_py.core.ids import LogId, NodeId, PeerId, ShardId, format_shard
 from logdevice_py.core.lsn import LSN, LSN_MAX, Lsn
 from logdevice_py.core.machine import Rng, TimerQueue
@@ -112,6 +114,8 @@ class ClientSession:
     def set_config(self, config: ClusterConfig, now: Micros) -> None:
         """Take a cluster file; an older version than the one in use is ignored."""
         if config.version >= self.routes.config.version:
+            if config.run_time_logs is NO_RUN_TIME_LOGS:
+                config = replace(config, run_time_logs=self.routes.config.run_time_logs)
             self.routes.set_config(config)
             for writer in self._writers:
                 writer.on_config(now)
@@ -247,7 +251,8 @@ class ClientSession:
         """
         attributes = self.routes.config.log(log)
         if attributes is None:
-            raise LogDeviceError(Status.NOTFOUND, f"log {log} is not in the cluster file")
+            status = Status.NOTFOUND if self.routes.config.is_absent(log) else Status.AGAIN
+            raise LogDeviceError(status, f"there is no log {log}, as far as this client knows")
         size = len(payload) + (0 if key is None else len(key) + KEYS_HEAD + KEY_OVERHEAD)
         if size > attributes.max_payload_bytes:
             raise LogDeviceError(Status.TOOBIG, f"{size} bytes; the log takes {attributes.max_payload_bytes}")

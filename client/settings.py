@@ -42,6 +42,12 @@ class ClientSettings:
     retry_us_max: int = setting(
         500_000, unit="us", lo=100, doc="Longest pause before a refused operation is tried again."
     )
+    log_tree_wait_us: int = setting(
+        2_000_000,
+        unit="us",
+        lo=0,
+        doc="How long opening a client waits until the log tree is read, if there is one. After that it goes on, and does not know logs of the tree until it is.",
+    )
     refusal_us: int = setting(
         3_000_000, unit="us", lo=1_000, doc="How long a node that could not be dialled is left out."
     )

@@ -12,7 +12,7 @@ import atexit
 import logging
 import threading
 import weakref
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
 from concurrent.futures import Future, wait
 from datetime import datetime
 from pathlib import Path
@@ -22,9 +22,11 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from client.arguments import payloads_argument
 from client.buffered_writer import BufferedWriter
 from client.client import Client
+from client.log_tree.client_log_tree import LogTreeEntry
 from client.look_up.answers import LogHead, LogTail
 from client.public_names import PublicNames
 from client.receipt import Receipt, Receipts
+from client.replica.commands import StateVersion
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.core.lsn import LSN
 from logdevice_py.core.status import LogDeviceError
@@ -186,7 +188,7 @@ class SyncClient(PublicNames):
         """A reader of [start, until]; see `Client.reader`."""
 
         async def work() -> Any:
-            reader = self._client.reader(log, start, until, **options)
+            reader = self._client.reader(await self._client.known_log(log), start, until, **options)
             return await reader.__aenter__()
 
         return SyncReader(_background.run(work()), self)
@@ -235,6 +237,36 @@ class SyncClient(PublicNames):
     ) -> int:
         """See `Client.data_size`."""
         return _background.run(self._client.data_size(log, start, end, timeout=timeout))
+
+    def make_log_group(
+        self, path: str, logs: int = 1, attributes: Mapping[str, Any] | None = None, **options: Any
+    ) -> LogTreeEntry:
+        """See `Client.make_log_group`."""
+        return _background.run(self._client.make_log_group(path, logs, attributes, **options))
+
+    def make_directory(self, path: str, attributes: Mapping[str, Any] | None = None, **options: Any) -> StateVersion:
+        """See `Client.make_directory`."""
+        return _background.run(self._client.make_directory(path, attributes, **options))
+
+    def set_attributes(self, path: str, attributes: Mapping[str, Any] | None = None, **options: Any) -> StateVersion:
+        """See `Client.set_attributes`."""
+        return _background.run(self._client.set_attributes(path, attributes, **options))
+
+    def rename(self, path: str, to: str, **options: Any) -> StateVersion:
+        """See `Client.rename`."""
+        return _background.run(self._client.rename(path, to, **options))
+
+    def remove(self, path: str, **options: Any) -> None:
+        """See `Client.remove`."""
+        _background.run(self._client.remove(path, **options))
+
+    def get_log_group(self, log: int | str, *, timeout: float | None = None) -> LogTreeEntry:
+        """See `Client.get_log_group`."""
+        return _background.run(self._client.get_log_group(log, timeout=timeout))
+
+    def list_logs(self, path: str = "/", *, timeout: float | None = None) -> list[LogTreeEntry]:
+        """See `Client.list_logs`."""
+        return _background.run(self._client.list_logs(path, timeout=timeout))
 
     def trim(self, log: int | str, lsn: int, *, timeout: float | None = None) -> None:
         """See `Client.trim`."""

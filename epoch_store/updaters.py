@@ -97,6 +97,21 @@ class ToWritten:
 
 
 @dataclass(frozen=True, slots=True)
+class Retire:
+    """Forbid the activation of sequencers for good, if `epoch` is the last one that was taken; ABORTED when a later one was. Nothing changes when that was done
+    before. EMPTY when there is no metadata."""
+
+    epoch: Epoch
+
+    def __call__(self, current: EpochMetaData | None) -> EpochMetaData | Status:
+        if current is None:
+            return Status.EMPTY
+        if current.disabled:
+            return current
+        return replace(current, disabled=True) if current.given_epoch == self.epoch else Status.ABORTED
+
+
+@dataclass(frozen=True, slots=True)
 class SetDisabled:
     """Forbid or allow the activation of sequencers for a log; its epochs go on where they were. EMPTY when it has no metadata."""
 

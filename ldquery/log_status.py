@@ -57,7 +57,7 @@ def logs_rows(
         lowest = min((row["first_lsn"] for row in directory[log]), default=None)
         yield LogsRow(
             log_id=log,
-            path=config.logs.name(log),
+            path=config.log_name(log),
             sequencer_node_id=None if sequencer is None else sequencer["node_id"],
             epoch=_epoch(sequencer, store),
             head=None if lowest is None else max(lowest, trimmed + 1),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from client.buffered_writer import BufferedWriter as BufferedWriter
     from client.client import Client as Client
+    from client.log_tree.client_log_tree import LogTreeEntry as LogTreeEntry
     from client.read.batch import RecordBatch as RecordBatch
     from client.read.items import CorruptRecord as CorruptRecord
     from client.read.items import DataLoss as DataLoss
@@ -38,6 +39,7 @@ _HOME = {
     "LDQuery": "ldquery.session",
     "LSN": "logdevice_py.core.lsn",
     "LocalCluster": "server.dev.local_cluster",
+    "LogTreeEntry": "client.log_tree.client_log_tree",
     "LogDeviceError": "logdevice_py.core.status",
     "Receipt": "client.receipt",
     "Receipts": "client.receipt",
@@ -64,6 +66,7 @@ __all__ = [
     "LDQuery",
     "LocalCluster",
     "LogDeviceError",
+    "LogTreeEntry",
     "Proof",
     "QueryResult",
     "Reader",

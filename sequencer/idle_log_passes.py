@@ -16,7 +16,16 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from epoch_store.interface import GetLastCleanEpoch, LastCleanEpoch, ReadMetadata, Result
-from logdevice_py.core.ids import EVENT_LOG_DELTAS, EVENT_LOG_SNAPSHOTS, Generation, LogId, NodeId, ShardId
+from logdevice_py.core.ids import (
+    EVENT_LOG_DELTAS,
+    EVENT_LOG_SNAPSHOTS,
+    LOG_TREE_DELTAS,
+    LOG_TREE_SNAPSHOTS,
+    Generation,
+    LogId,
+    NodeId,
+    ShardId,
+)
 from logdevice_py.core.lsn import Epoch
 from logdevice_py.core.marks import hit
 from logdevice_py.core.status import Status
@@ -75,7 +84,8 @@ class IdleLogPasses:
     @property
     def departures_handled(self) -> bool:
         """Whether no open epoch of the logs that are located here lists a shard that departed, as far as others can take its place."""
-        return not self._planned and self._logs is None and not self.waiting()
+        is_known = self._context.config.run_time_logs.is_known
+        return is_known and not self._planned and self._logs is None and not self.waiting()
 
     @property
     def passing(self) -> bool:
@@ -88,7 +98,7 @@ class IdleLogPasses:
         return sorted(self._moving)
 
     def on_change(self, now: Micros) -> None:
-        """The cluster file, the event log or the state of nodes may say something else than before."""
+        """The cluster file, the event log, the log tree or the state of nodes may say something else than before."""
         context = self._context
         cluster, config = context.cluster, context.config
         known = (
@@ -96,6 +106,7 @@ class IdleLogPasses:
             config.storage_shards(),
             tuple(cluster.generation(shard) for shard in config.storage_shards()),
             tuple(node for node in config.sequencer_nodes() if cluster.may_sequence(node)),
+            config.run_time_logs.is_known,
         )
         if known == self._known:
             return
@@ -114,10 +125,10 @@ class IdleLogPasses:
         self._on_tick(now)
 
     def _all_logs(self) -> Iterator[LogId]:
-        for log in (EVENT_LOG_DELTAS, EVENT_LOG_SNAPSHOTS):
+        for log in (EVENT_LOG_DELTAS, EVENT_LOG_SNAPSHOTS, LOG_TREE_DELTAS, LOG_TREE_SNAPSHOTS):
             if self._context.config.log(log) is not None:
                 yield log
-        yield from self._context.config.logs.ids()
+        yield from self._context.config.log_ids()
 
     def _on_tick(self, now: Micros) -> None:
         context = self._context

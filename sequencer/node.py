@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from epoch_store.interface import Result
+from logdevice_py.config.attributes import LogAttributes
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.core.ids import (
     Generation,
@@ -52,6 +53,7 @@ from sequencer.settings import SequencerSettings
 from sequencer.wait_answers import WaitAnswers
 
 _NO_SUCH_LOG = Route(Action.REFUSE, Status.NOTFOUND)
+_NOT_KNOWN_YET = Route(Action.REFUSE, Status.AGAIN)
 
 
 class SequencerNode:
@@ -213,6 +215,27 @@ class SequencerNode:
         self._reconfiguration.on_config(now)
         self.idle_logs.on_change(now)
 
+    def on_logs_changed(self, logs: Iterable[range] | None, now: Micros) -> None:
+        """The log tree says something else of these logs; None: perhaps of any."""
+        self._reconfiguration.on_logs_changed(logs, now)
+        self.idle_logs.on_change(now)
+
+    # Logs that are being removed
+
+    def end_earlier_epochs(self, log: LogId, attributes: LogAttributes, now: Micros) -> Sequencer:
+        """Take a log that takes no appends any more to an epoch of its own, so that those before are recovered, whoever sequenced it."""
+        sequencer = self.sequencers.get(log)
+        if sequencer is None:
+            sequencer = self.sequencers[log] = Sequencer(log, attributes, self.context, self)
+        sequencer.activate(now)
+        return sequencer
+
+    def forget(self, log: LogId, now: Micros) -> None:
+        """Nothing of the log is to be done here any more."""
+        sequencer = self.sequencers.pop(log, None)
+        if sequencer is not None:
+            sequencer.remove(now)
+
     # What operators want
 
     def start_recovery(self, log: LogId, now: Micros) -> tuple[Status, NodeId]:
@@ -275,7 +298,7 @@ class SequencerNode:
         context = self.context
         attributes = None if is_metadata_log(log) else context.config.log(log)
         if attributes is None:
-            return _NO_SUCH_LOG
+            return _NO_SUCH_LOG if is_metadata_log(log) or context.config.is_absent(log) else _NOT_KNOWN_YET
         sequencer = self.sequencers.get(log)
         decision = route(
             context,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from typing import Final
 
 from logdevice_py.core.ids import Generation, LogId, ShardId
@@ -47,17 +48,35 @@ class Reconfiguration:
         context = self._context
         for _ in range(min(context.settings.configuration_logs, len(self._unread))):
             log = self._unread.popleft()
-            sequencer, attributes = self._sequencers.get(log), context.config.log(log)
-            if sequencer is None:
-                continue
-            if attributes is None:
-                sequencer.remove(now)
-                del self._sequencers[log]
-            elif attributes is not sequencer.attributes:
-                sequencer.on_attributes(attributes)
+            self._read(log, now)
         context.metrics.sequencers = len(self._sequencers)
         if self._unread:
             context.timers.at(now + _TICK_US, self._read_attributes)
+
+    def on_logs_changed(self, logs: Iterable[range] | None, now: Micros) -> None:
+        """The log tree says something else of these logs; None: perhaps of any."""
+        if logs is None:
+            self.on_config(now)
+            return
+        for each in logs:
+            for log in each:
+                sequencer = self._read(LogId(log), now)
+                if sequencer is not None:
+                    sequencer.reconsider(now)
+        self._context.metrics.sequencers = len(self._sequencers)
+
+    def _read(self, log: LogId, now: Micros) -> Sequencer | None:
+        """Compare the attributes of a log, which may have gone. Its sequencer, if it still has one."""
+        sequencer, attributes = self._sequencers.get(log), self._context.config.log(log)
+        if sequencer is None:
+            return None
+        if attributes is None:
+            sequencer.remove(now)
+            del self._sequencers[log]
+            return None
+        if attributes is not sequencer.attributes:
+            sequencer.on_attributes(attributes)
+        return sequencer
 
     def start(self, now: Micros) -> None:
         """Look at all logs."""

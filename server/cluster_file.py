@@ -82,6 +82,12 @@ class ClusterFile:
             raise LogDeviceError(
                 Status.INVALID_CONFIG, f"{self.path} changed without a higher version (it has {config.version})"
             )
+        if self.config.has_log_tree and not config.has_log_tree:
+            raise LogDeviceError(
+                Status.INVALID_CONFIG,
+                f"{self.path} switches the log tree off ([settings.log_tree] enabled): logs that were made at run time would be unknown, and their ids "
+                "could be given again. Put it back",
+            )
         try:
             check_moves(self.config, config)
         except LogDeviceError as error:

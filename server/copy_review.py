@@ -139,7 +139,7 @@ class CopyReview:
 
     async def _review(self, present: ShardsPresent) -> None:
         began = monotonic_us()
-        logs = self._host.config.logs.ids()
+        logs = self._host.config.log_ids()
         found: set[LogId] = set()
         while group := list(islice(logs, _LOGS_AT_A_TIME)):
             for log_id, metadata in await self._metadata_of(group):

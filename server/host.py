@@ -12,6 +12,7 @@ import random
 import secrets
 import socket
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -202,6 +203,7 @@ class NodeHost:
             rng=rng,
             wall=wall_us,
         )
+        self.config = self.node.config
         self.driver = Driver(
             self.node,
             outbox,
@@ -405,7 +407,7 @@ class NodeHost:
         if config is None:
             return
         log.info("cluster file version %d", config.version)
-        self.config = config
+        self.config = replace(config, run_time_logs=self.config.run_time_logs)
         self.transport.identity.config_version = config.version
         self.driver.event(lambda now: self.node.on_config(config, now))
 

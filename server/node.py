@@ -6,9 +6,10 @@ It knows no protocol rule. Which role a message is for follows from its type alo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
+from client.log_tree.view import LogTreeView, TreeChange
 from client.read.open_streams import OpenStreams
 from client.session import ClientSession
 from epoch_store.interface import Result
@@ -27,6 +28,7 @@ from sequencer.context import WallClock
 from sequencer.node import SequencerNode
 from sequencer.recovery.node_recoveries import NodeRecoveries
 from server.event_log.node_event_log import NodeRebuilding
+from server.log_tree.node_log_tree import NodeLogTree
 from server.node_settings import NodeSettings
 from storage_node.log_store.interface import Completion, Contents, DamageFound, Written
 from storage_node.node import SHARD_HANDLERS, StorageNode
@@ -75,8 +77,12 @@ class Node:
             wall: the node's wall clock.
         """
         generations = {each.marker.shard: each.marker.generation for each in contents}
+        view = LogTreeView()
+        if config.has_log_tree:
+            config = replace(config, run_time_logs=view)
         self.node = node
         self.config = config
+        """The cluster file, and the log tree beside it."""
         self.metrics = NodeMetrics()
         self._outbox = outbox
         self.gossip = GossipMachine(
@@ -137,6 +143,26 @@ class Node:
                 self._give_config,
                 self._tell_shard_status,
             )
+        self.log_tree: NodeLogTree | None = None
+        if config.has_log_tree:
+            self.log_tree = NodeLogTree(
+                node,
+                config,
+                settings.log_tree,
+                view,
+                self.gossip,
+                outbox,
+                timers,
+                rng,
+                requests,
+                self.sequencer,
+                self._on_logs_changed,
+            )
+        self._sessions = [
+            *([] if self.rebuilding is None else [self.rebuilding.replica.session]),
+            *([] if self.log_tree is None else [self.log_tree.session]),
+        ]
+        """That read and append as clients do; ids of requests and streams are those of the process, so each knows its own answers."""
         self._clients: set[PeerId] = set()
         self._seen_version = self.gossip.version
         self._routes = self._make_routes()
@@ -147,8 +173,6 @@ class Node:
             parts.append(self.sequencer.routes)
         if self.storage is not None:
             parts.append(self.storage.make_routes())
-        if self.rebuilding is not None:
-            parts.append(handlers_of(self.rebuilding))
         return merge(*parts)
 
     def start(self, now: Micros) -> None:
@@ -156,6 +180,8 @@ class Node:
         self.gossip.start(now)
         if self.rebuilding is not None:
             self.rebuilding.start(now)
+        if self.log_tree is not None:
+            self.log_tree.start(now)
 
     def on_message(self, peer: PeerId, message: Any, now: Micros) -> None:
         """Hand a message to the role that it is for."""
@@ -174,6 +200,12 @@ class Node:
         else:
             self.metrics.misdirected += 1
 
+    @handles(m.Appended, m.Started, m.Records, m.ShardGap)
+    def on_answer(self, peer: PeerId, message: Any, now: Micros) -> None:
+        """An answer to what this node appends or reads."""
+        for session in self._sessions:
+            session.on_message(peer, message, now)
+
     def on_peer_up(self, peer: PeerId, now: Micros) -> None:
         """A node was reached, or a client connected: clients are told the cluster's state."""
         if is_client(peer):
@@ -185,8 +217,8 @@ class Node:
         else:
             for role in self._roles:
                 role.on_peer_up(peer, now)
-            if self.rebuilding is not None:
-                self.rebuilding.on_peer_up(peer, now)
+            for session in self._sessions:
+                session.on_peer_up(peer, now)
 
     def on_peer_down(self, peer: PeerId, now: Micros, *, refused: bool) -> None:
         """A connection broke; messages under way may be lost."""
@@ -197,8 +229,9 @@ class Node:
         self.requests.on_peer_down(peer, now)
         for role in self._roles:
             role.on_peer_down(peer, now)
-        if self.rebuilding is not None and not is_client(peer):
-            self.rebuilding.on_peer_down(peer, now, refused=refused)
+        if not is_client(peer):
+            for session in self._sessions:
+                session.on_peer_down(peer, now, refused=refused)
 
     def on_done(self, done: list[Completion], now: Micros) -> None:
         """Outcomes of the effects that were for shards."""
@@ -231,10 +264,13 @@ class Node:
         """A newer version of the cluster file; older ones are never used after it."""
         if config.version <= self.config.version:
             return
+        config = replace(config, run_time_logs=self.config.run_time_logs)
         self.config = config
         self.gossip.on_config(config, now)
         if self.rebuilding is not None:
             self.rebuilding.on_config(config, now)
+        if self.log_tree is not None:
+            self.log_tree.on_config(config, now)
         self._give_config(now)
         self._tell_clients()
 
@@ -243,6 +279,12 @@ class Node:
         config = self.config if self.rebuilding is None else self.rebuilding.effective(self.config)
         for role in self._roles:
             role.on_config(config, now)
+
+    def _on_logs_changed(self, change: TreeChange, now: Micros) -> None:
+        if self.sequencer is not None:
+            self.sequencer.on_logs_changed(None if change.everything else change.logs, now)
+        if self.storage is not None:
+            self.storage.on_logs_changed()
 
     def _tell_shard_status(self) -> None:
         if self.rebuilding is not None and self._clients:
@@ -259,6 +301,8 @@ class Node:
             self._tell_clients()
         if self.rebuilding is not None:
             self.rebuilding.on_turn_end(now)
+        if self.log_tree is not None:
+            self.log_tree.on_turn_end(now)
         for role in self._roles:
             role.on_turn_end(now)
 
@@ -274,7 +318,7 @@ class Node:
             self._outbox.send(client, m.Shutdown(reason=False))
 
 
-_HANDLERS: Final = (Node, Requests, SequencerNode, NodeRecoveries, NodeRebuilding, *SHARD_HANDLERS)
+_HANDLERS: Final = (Node, Requests, SequencerNode, NodeRecoveries, *SHARD_HANDLERS)
 _FROM_CLIENTS: Final = frozenset(kind for kind, method in declared(*_HANDLERS).items() if method.from_clients)
 """What a client may send; anything else from one is dropped and counted."""
 # HELLO and ACK belong to the connection; SHUTDOWN announces that it ends, which its end tells as well.

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from client.log_tree.settings import LogTreeSettings
 from logdevice_py.core.declare import settings_from
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.event_log.settings import RebuildingSettings
@@ -27,6 +28,7 @@ class NodeSettings:
     storage: StorageSettings
     log_store: LogStoreSettings
     rebuilding: RebuildingSettings
+    log_tree: LogTreeSettings
     runtime: RuntimeSettings
 
     @classmethod
@@ -55,5 +57,6 @@ class NodeSettings:
             storage=parse("storage", StorageSettings, {k: v for k, v in storage.items() if k not in names}),
             log_store=parse("storage", LogStoreSettings, {k: v for k, v in storage.items() if k in names}),
             rebuilding=parse("rebuilding", RebuildingSettings),
+            log_tree=parse("log_tree", LogTreeSettings),
             runtime=parse("runtime", RuntimeSettings),
         )

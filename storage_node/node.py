@@ -376,6 +376,13 @@ class StorageNode:
         for reader in list(self._readers):
             reader.on_config(config, now)
 
+    def on_logs_changed(self) -> None:
+        """The log tree is another one."""
+        for machines in self.shards.values():
+            machines.shard.on_logs_changed()
+            if machines.retention is not None:
+                machines.retention.on_config()
+
     def shut_down(self, now: Micros) -> None:
         """Refuse requests from here on and write what is written lazily; the shell closes the stores when the last write is answered."""
         for machines in self.shards.values():

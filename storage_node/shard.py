@@ -120,18 +120,20 @@ class Shard:
             state = self.logs[log] = LogState(log)
         return state
 
-    def is_configured(self, log: LogId) -> bool:
-        """Whether the cluster file knows the log."""
-        return self.config.log(data_log_of(log)) is not None
+    def may_exist(self, log: LogId) -> bool:
+        """Whether the log is in the cluster file or the log tree, as far as is known: what was not read yet is not absent."""
+        return not self.config.is_absent(data_log_of(log))
 
     def is_sync(self, log: LogId) -> bool:
-        """Whether STOREs of the log are answered only after a sync. Logs that the cluster file does not know are."""
+        """Whether STOREs of the log are answered only after a sync. Logs of which nothing is known are."""
         sync = self._is_sync.get(log)
         if sync is None:
             if is_metadata_log(log):
                 return True
             attributes = self.config.log(log)
-            sync = self._is_sync[log] = attributes is None or attributes.durability is not Durability.ASYNC
+            if attributes is None:
+                return True  # it may become known at any moment
+            sync = self._is_sync[log] = attributes.durability is not Durability.ASYNC
         return sync
 
     def status(self) -> Status:
@@ -148,6 +150,10 @@ class Shard:
         """A newer cluster file."""
         self.config = config
         self.judge_writable()
+        self._is_sync.clear()
+
+    def on_logs_changed(self) -> None:
+        """The log tree is another one."""
         self._is_sync.clear()
 
     def judge_writable(self) -> None:

@@ -100,6 +100,10 @@ class ReplicaRules(Protocol[S]):
         """For how long nothing is read after others were told of a change."""
 
 
+Confirmed = Callable[[BaseException | None, Micros], None]
+"""Called when commands up to some end are applied, or with why that end is not known."""
+
+
 class _Outcome:
     """A promise whose outcome is handled at the end of the turn."""
 
@@ -146,6 +150,8 @@ class LogReplica(Generic[S]):
         self.stage = ReplicaStage.STOPPED
         self.caught_up = False
         """Everything that was in the log of commands at some moment since the start is applied."""
+        self.confirmed_at = Micros(-1)
+        """When the end of the commands was asked for, up to which all are applied; -1: never."""
         self.loss: Gap | None = None
         """Lost commands behind which nothing is applied."""
         self.session = session
@@ -173,6 +179,8 @@ class LogReplica(Generic[S]):
         self._written_at = LSN_INVALID
         """Of the last snapshot that this replica wrote."""
         self._behind_at = LSN_INVALID
+        self._awaited: list[tuple[Lsn, Micros, Confirmed]] = []
+        """Ends of the commands that somebody waits for, with when they were asked for."""
         self._known_tail: Lsn | None = None
         """Before it was caught up for the first time: what is to be applied for that."""
         self._stood: tuple[ReadStream, Lsn, Micros] | None = None
@@ -193,6 +201,7 @@ class LogReplica(Generic[S]):
         outcomes, self._outcomes = self._outcomes, []
         for handle, outcome in outcomes:
             handle(outcome, now)
+        self._tell_awaited(now)
         return bool(outcomes)
 
     def add_outcome(self, handle: Callable[[Any, Micros], None], outcome: Any) -> None:
@@ -385,24 +394,50 @@ class LogReplica(Generic[S]):
         return now - self._stood[2] >= _STALL_US
 
     def _ask_tail(self, now: Micros) -> None:
-        self.session.tail_lsn(self._rules.commands, _Outcome(self, self._on_tail), now)
+        self.session.tail_lsn(self._rules.commands, _Outcome(self, lambda tail, at: self._on_tail(tail, now, at)), now)
 
-    def _on_tail(self, tail: LSN | BaseException, now: Micros) -> None:
+    def _on_tail(self, tail: LSN | BaseException, asked: Micros, now: Micros) -> None:
         stream = self._stream
         if isinstance(tail, BaseException) or self.stage is not ReplicaStage.TAILING or stream is None:
             return
         if not self.caught_up:
             self._known_tail = Lsn(tail)
             if self._reached_tail(stream):
+                self.confirmed_at = max(self.confirmed_at, asked)
                 self._on_change(now)
         elif stream.next_lsn > tail:
             self._behind_at = LSN_INVALID
+            if not stream.ready:
+                self.confirmed_at = max(self.confirmed_at, asked)
         elif self._behind_at == stream.next_lsn:
             hit("replica_reads_anew")
             self._behind_at = LSN_INVALID
             self._look(now)
         else:
             self._behind_at = stream.next_lsn
+
+    def confirm(self, done: Confirmed, now: Micros, timeout_us: int) -> None:
+        """Ask how far the commands go, and call `done` when all up to there are applied, or with the error when nobody told in time. What was acknowledged
+        to anybody before this call is applied then."""
+
+        def told(tail: LSN | BaseException, at: Micros) -> None:
+            if isinstance(tail, BaseException):
+                done(tail, at)
+            else:
+                self._awaited.append((Lsn(tail), now, done))
+                self._tell_awaited(at)
+
+        self.session.tail_lsn(self._rules.commands, _Outcome(self, told), now, timeout_us)
+
+    def _tell_awaited(self, now: Micros) -> None:
+        stream = self._stream
+        if not self._awaited or self.stage is not ReplicaStage.TAILING or stream is None or stream.ready:
+            return
+        reached = [each for each in self._awaited if stream.next_lsn > each[0]]
+        self._awaited = [each for each in self._awaited if stream.next_lsn <= each[0]]
+        for _, asked, done in reached:
+            self.confirmed_at = max(self.confirmed_at, asked)
+            done(None, now)
 
     def _reached_tail(self, stream: ReadStream) -> bool:
         """Whether it is caught up as of this moment, for the first time."""

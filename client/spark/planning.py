@@ -101,7 +101,7 @@ async def any_answers(client: Client, logs: list[LogId], timeout_us: Micros) -> 
 
 
 def _of_log(client: Client, log: LogId, error: LogDeviceError) -> LogDeviceError:
-    name = client.config.logs.name(log)
+    name = client.config.log_name(log)
     return LogDeviceError(
         error.status,
         f"log {log} ({name}): {error.detail or error}",
@@ -218,5 +218,5 @@ async def _in_time(seconds: float) -> AsyncIterator[None]:
 
 def group_of(client: Client, log: LogId) -> str:
     """The path of the log's group; empty for a log that is not in the cluster file."""
-    group = client.config.logs.group(log)
+    group = client.config.group(log)
     return "" if group is None else group.path

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any, Final
 
+from logdevice_py.config.attributes import ATTRIBUTES, parse_attribute
 from logdevice_py.config.location import NOWHERE, Location
-from logdevice_py.config.logs import LogAttributes, LogTree
+from logdevice_py.config.logs import MATCHES_MAX, LogAttributes, LogGroup, LogTree, matching
 from logdevice_py.config.replication import ReplicationProperty
+from logdevice_py.config.run_time_logs import NO_RUN_TIME_LOGS, RunTimeLogs
 from logdevice_py.core.ids import (
     EVENT_LOG_DELTAS,
     EVENT_LOG_SNAPSHOTS,
+    LOG_TREE_DELTAS,
+    LOG_TREE_SNAPSHOTS,
+    TREE_LOG_ID_MIN,
     USER_LOG_ID_MAX,
     LogId,
     NodeId,
     ShardId,
     shard_id,
 )
+from logdevice_py.core.status import LogDeviceError, Status
 
 SETTINGS_SECTIONS: Final = (
     "sequencer",
@@ -30,10 +36,12 @@ SETTINGS_SECTIONS: Final = (
     "runtime",
     "admin",
     "rebuilding",
+    "log_tree",
 )
 """Sections of ``[settings]``; the package that owns one declares and parses its settings."""
 
 _EVENT_LOG: Final = frozenset({EVENT_LOG_DELTAS, EVENT_LOG_SNAPSHOTS})
+_LOG_TREE: Final = frozenset({LOG_TREE_DELTAS, LOG_TREE_SNAPSHOTS})
 
 
 class Roles(enum.Flag):
@@ -91,7 +99,7 @@ class MetadataLogConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterConfig:
-    """One version of the cluster file. Immutable, so derived tables are kept with it."""
+    """One version of the cluster file. Immutable, so derived tables are kept with it; only `run_time_logs` lives beside it."""
 
     name: str
     uuid: bytes
@@ -109,6 +117,8 @@ class ClusterConfig:
     """Shards that are lost or being emptied, as the event log says and not the file: they are in no new nodeset and take no new records."""
     excluded_known: bool = True
     """What is excluded is known: a node that has not read the event log yet adds no shard to a nodeset."""
+    run_time_logs: RunTimeLogs = field(default=NO_RUN_TIME_LOGS, compare=False, repr=False)
+    """Logs that the file does not have, as this process knows them."""
 
     def storage_shards(self) -> tuple[ShardId, ...]:
         """Every shard of every storage node, whatever its state, ascending."""
@@ -132,13 +142,137 @@ class ClusterConfig:
         node = self.nodes.get(NodeId(shard >> 8))
         return 0.0 if node is None else node.storage_capacity
 
+    # Logs: those of the file and those of the log tree. What is asked of `logs` concerns the file alone.
+
+    @cached_property
+    def has_log_tree(self) -> bool:
+        """Logs can be made at run time."""
+        return self.settings.get("log_tree", {}).get("enabled") is True
+
     def log(self, log: LogId) -> LogAttributes | None:
-        """The attributes of a data log; None when there is no such log."""
-        return self.logs.get(log) if log <= USER_LOG_ID_MAX else self._internal_log(log)
+        """The attributes of a data log that takes appends; None when none is known: see `is_absent`."""
+        if log < TREE_LOG_ID_MIN:
+            return self.logs.get(log)
+        if log > USER_LOG_ID_MAX:
+            return self._internal_log(log)
+        return self.logs.get(log) or self.run_time_logs.attributes(log, self)
+
+    def is_absent(self, log: LogId) -> bool:
+        """There is no such data log, as far as this version of the file says. Of one that may have been made a moment ago, or while this process did not
+        listen, that is not known, and it is False."""
+        if log > USER_LOG_ID_MAX:
+            return self._internal_log(log) is None
+        if self.logs.group(log) is not None:
+            return False
+        return log < TREE_LOG_ID_MIN or not self.has_log_tree or self.run_time_logs.is_absent(log)
+
+    def group(self, log: LogId) -> LogGroup | None:
+        """The group of a data log that takes appends."""
+        return self.logs.group(log) or self.run_time_logs.group(log, self)
+
+    def group_at(self, path: str) -> LogGroup | None:
+        """The group with this path; that of the file where both have one."""
+        return self.logs.group_at(path) or self.run_time_logs.group_at(path, self)
+
+    def groups(self) -> Iterator[LogGroup]:
+        """All that take appends, in order of their ids."""
+        yield from self.logs.groups
+        yield from self.run_time_logs.groups(self)
+
+    def log_ids(self) -> Iterator[LogId]:
+        """Every log id, ascending."""
+        yield from self.logs.ids()
+        yield from self.run_time_logs.ids()
+
+    def log_name(self, log: LogId) -> str:
+        """How a person names the log: ``/team/audit``, ``/team/clicks/3``, or the bare id when no group is known."""
+        group = self.group(log)
+        return str(log) if group is None else group.name(log)
+
+    def find_log(self, name: str | int) -> LogId:
+        """The log that a person names; as `LogTree.find`.
+
+        Raises:
+            LogDeviceError: NOTFOUND; INVALID_PARAM; AGAIN: it may be in the log tree, of which this process does not know enough.
+        """
+        try:
+            return self.logs.find(name)
+        except LogDeviceError as error:
+            if error.status is not Status.NOTFOUND or not self.has_log_tree:
+                raise
+            return self._find_in_tree(name, error)
+
+    def _find_in_tree(self, name: str | int, not_in_file: LogDeviceError) -> LogId:
+        if isinstance(name, int) or name.isdecimal():
+            log = LogId(int(name))
+            if self.log(log) is not None:
+                return log
+            if not self.is_absent(log):
+                raise LogDeviceError(Status.AGAIN, f"whether there is a log {log} is not known yet")
+            raise not_in_file
+        found = self.run_time_logs.group_at(name, self)
+        if found is not None:
+            return found.only_log()
+        directory, _, place = name.rpartition("/")
+        found = self.run_time_logs.group_at(directory, self)
+        if found is not None and place.isdecimal():
+            return found.log_at(int(place))
+        if not self.run_time_logs.is_known:
+            raise LogDeviceError(
+                Status.AGAIN, f"whether there is a log {name} is not known: the log tree is not read yet"
+            )
+        raise not_in_file
+
+    def matching_logs(self, pattern: str) -> list[LogId]:
+        """The logs that a person names with a pattern, ascending; as `LogTree.matching`.
+
+        Raises:
+            LogDeviceError: as `find_log`; INVALID_PARAM when it fits too many.
+        """
+        if "*" not in pattern and "?" not in pattern:
+            return [self.find_log(pattern)]
+        found: list[LogId] = []
+        missing: LogDeviceError | None = None
+        try:
+            found += self.logs.matching(pattern)
+        except LogDeviceError as error:
+            if error.status is not Status.NOTFOUND:
+                raise
+            missing = error
+        if self.has_log_tree:
+            found += matching(pattern, self.run_time_logs.groups(self))
+            if not self.run_time_logs.is_known:
+                raise LogDeviceError(
+                    Status.AGAIN, f"which logs {pattern} fits is not known: the log tree is not read yet"
+                )
+        if not found and missing is not None:
+            raise missing
+        if len(found) > MATCHES_MAX:
+            raise LogDeviceError(Status.INVALID_PARAM, f"{pattern} fits more than {MATCHES_MAX} logs")
+        return found
+
+    def values_in_use(self, key: str) -> set[Any]:
+        """Every value that an attribute may have for some log, by its key in the cluster file; perhaps others."""
+        name = ATTRIBUTES[key].name
+        found = {getattr(group.attributes, name) for group in self.logs.groups}
+        if not self.has_log_tree:
+            return found
+        sets = [self.logs.defaults, *self.logs.directories.values()]
+        found.update(each[name] for each in sets if name in each)
+        if name == "replication":
+            found.add(self.metadata_log.replication)
+        for raw in self.run_time_logs.raw_values(key):
+            try:
+                found.add(parse_attribute(key, raw)[1])
+            except (ValueError, OverflowError):
+                continue  # it holds for no log
+        return found
 
     def _internal_log(self, log: LogId) -> LogAttributes | None:
         if log in _EVENT_LOG and self.settings.get("rebuilding", {}).get("enabled") is True:
             return event_log_attributes(self.metadata_log.replication)
+        if log in _LOG_TREE and self.has_log_tree:
+            return log_tree_attributes(self.metadata_log.replication)
         return None
 
     def sequencer_nodes(self) -> tuple[NodeId, ...]:
@@ -196,6 +330,12 @@ def event_log_attributes(replication: ReplicationProperty) -> LogAttributes:
     return LogAttributes(
         path="/internal/event_log", replication=replication, sequencer_batching=False, single_copy_delivery=False
     )
+
+
+@lru_cache(maxsize=64)
+def log_tree_attributes(replication: ReplicationProperty) -> LogAttributes:
+    """Of the logs of the log tree: as many copies as metadata logs have, on all shards."""
+    return LogAttributes(path="/internal/log_tree", replication=replication, single_copy_delivery=False)
 
 
 def default_metadata_nodeset(nodes: Mapping[NodeId, NodeConfig]) -> tuple[ShardId, ...]:

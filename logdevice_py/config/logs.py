@@ -80,6 +80,34 @@ class LogGroup:
         """All log ids of the group, ascending."""
         return range(self.lo, self.hi + 1)
 
+    def name(self, log: LogId) -> str:
+        """How a person names one of its logs."""
+        return self.path if self.lo == self.hi else f"{self.path}/{log - self.lo + 1}"
+
+    def only_log(self) -> LogId:
+        """The log of a group of one.
+
+        Raises:
+            LogDeviceError: INVALID_PARAM: it has several; the text says how to name one.
+        """
+        if self.lo != self.hi:
+            raise LogDeviceError(
+                Status.INVALID_PARAM,
+                f"{self.path} is a group of {len(self)} logs ({self.lo}..{self.hi}): name one by its id, or by its place from 1, "
+                f"like {self.path}/1 for log {self.lo}",
+            )
+        return self.lo
+
+    def log_at(self, place: int) -> LogId:
+        """The log at a place in the group, counted from 1.
+
+        Raises:
+            LogDeviceError: NOTFOUND: there is none.
+        """
+        if not 1 <= place <= len(self):
+            raise LogDeviceError(Status.NOTFOUND, f"{self.path} has the logs {self.path}/1 to {self.path}/{len(self)}")
+        return LogId(self.lo + place - 1)
+
 
 @dataclass(frozen=True)
 class LogTree:
@@ -197,21 +225,11 @@ class LogTree:
             raise LogDeviceError(Status.INVALID_PARAM, f"{name!r} is neither a log id nor a path, which begins with /")
         group = self._by_path.get(name)
         if group is not None:
-            if len(group) > 1:
-                raise LogDeviceError(
-                    Status.INVALID_PARAM,
-                    f"{name} is a group of {len(group)} logs ({group.lo}..{group.hi}): name one by its id, or by its place from 1, "
-                    f"like {name}/1 for log {group.lo}",
-                )
-            return group.lo
+            return group.only_log()
         directory, _, place = name.rpartition("/")
         group = self._by_path.get(directory)
         if group is not None and _NUMBER.fullmatch(place) is not None:
-            if not 1 <= int(place) <= len(group):
-                raise LogDeviceError(
-                    Status.NOTFOUND, f"{directory} has the logs {directory}/1 to {directory}/{len(group)}"
-                )
-            return LogId(group.lo + int(place) - 1)
+            return group.log_at(int(place))
         raise LogDeviceError(Status.NOTFOUND, f"there is no log group {name}{self._hint(name)}")
 
     def matching(self, pattern: str) -> list[LogId]:
@@ -223,18 +241,7 @@ class LogTree:
         """
         if "*" not in pattern and "?" not in pattern:
             return [self.find(pattern)]
-        fits, directory = _pattern(pattern), _pattern(pattern.rpartition("/")[0])
-        found: list[LogId] = []
-        for group in self.groups:
-            if fits(group.path):
-                logs: Iterable[LogId] = map(LogId, group.ids())
-            elif len(group) > 1 and directory(group.path):
-                logs = (log for log in map(LogId, group.ids()) if fits(f"{group.path}/{log - group.lo + 1}"))
-            else:
-                continue
-            found += islice(logs, MATCHES_MAX + 1)
-            if len(found) > MATCHES_MAX:
-                raise LogDeviceError(Status.INVALID_PARAM, f"{pattern} fits more than {MATCHES_MAX} logs")
+        found = matching(pattern, self.groups)
         if not found:
             raise LogDeviceError(Status.NOTFOUND, f"there is no log that {pattern} fits")
         return found
@@ -249,6 +256,25 @@ class LogTree:
     def name(self, log: LogId) -> str:
         """How a person names the log: ``/team/audit``, ``/team/clicks/3``, or the bare id when it is in no group."""
         group = self.group(log)
-        if group is None:
-            return str(log)
-        return group.path if len(group) == 1 else f"{group.path}/{log - group.lo + 1}"
+        return str(log) if group is None else group.name(log)
+
+
+def matching(pattern: str, groups: Iterable[LogGroup]) -> list[LogId]:
+    """The logs of some groups that fit a pattern, in that order.
+
+    Raises:
+        LogDeviceError: INVALID_PARAM when it fits more than `MATCHES_MAX`.
+    """
+    fits, directory = _pattern(pattern), _pattern(pattern.rpartition("/")[0])
+    found: list[LogId] = []
+    for group in groups:
+        if fits(group.path):
+            logs: Iterable[LogId] = map(LogId, group.ids())
+        elif len(group) > 1 and directory(group.path):
+            logs = (log for log in map(LogId, group.ids()) if fits(f"{group.path}/{log - group.lo + 1}"))
+        else:
+            continue
+        found += islice(logs, MATCHES_MAX + 1)
+        if len(found) > MATCHES_MAX:
+            raise LogDeviceError(Status.INVALID_PARAM, f"{pattern} fits more than {MATCHES_MAX} logs")
+    return found

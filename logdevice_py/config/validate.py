@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from logdevice_py.config.cluster import ClusterConfig
 from logdevice_py.config.replication import ReplicationProperty
 from logdevice_py.config.table import invalid
-from logdevice_py.core.ids import NODESET_SIZE_MAX, ShardId, node_of
+from logdevice_py.core.ids import NODESET_SIZE_MAX, TREE_LOG_ID_MIN, ShardId, node_of
 
 _SQLITE = re.compile(r"sqlite:///.+")
 _ZOOKEEPER = re.compile(r"zookeeper://[^/,:]+:\d{1,5}(,[^/,:]+:\d{1,5})*(/\S*)?")
@@ -32,18 +32,23 @@ def validate_cluster(config: ClusterConfig) -> None:
         raise invalid("nodes", "every sequencer_weight is 0: no node would sequence any log")
     if not config.storage_shards():
         raise invalid("nodes", "no node has the role storage")
+    if config.has_log_tree and config.logs.groups and config.logs.groups[-1].hi >= TREE_LOG_ID_MIN:
+        raise invalid(
+            f'logs."{config.logs.groups[-1].path}".ids',
+            f"ids from {TREE_LOG_ID_MIN} on are given by the log tree, which [settings.log_tree] enables: choose lower ones",
+        )
     nodeset = config.metadata_log.nodeset
     if len(nodeset) > NODESET_SIZE_MAX:
         raise invalid(
             "metadata_log.nodeset",
             f"holds {len(nodeset)} nodes, at most {NODESET_SIZE_MAX} are allowed: write the indices of some, like [0, 1, 2]",
         )
-    _check_replication("metadata_log.replicate", config, config.metadata_log.replication, nodeset)
+    check_replication("metadata_log.replicate", config, config.metadata_log.replication, nodeset)
     checked: set[ReplicationProperty] = set()
     for group in config.logs.groups:
         replication = group.attributes.replication
         if replication not in checked:
-            _check_replication(f'logs."{group.path}".replicate', config, replication, config.storage_shards())
+            check_replication(f'logs."{group.path}".replicate', config, replication, config.storage_shards())
             checked.add(replication)
         if 0 < group.attributes.nodeset_size < replication.copies:
             raise invalid(
@@ -52,10 +57,17 @@ def validate_cluster(config: ClusterConfig) -> None:
             )
 
 
-def _check_replication(
+def check_replication(
     where: str, config: ClusterConfig, replication: ReplicationProperty, shards: Iterable[ShardId]
 ) -> None:
-    """Domains nest, so a copyset exists as soon as every scope by itself has enough domains."""
+    """Whether records can be replicated so over these shards. Domains nest, so a copyset exists as soon as every scope by itself has enough domains.
+
+    Args:
+        where: the key that the error names.
+
+    Raises:
+        LogDeviceError: INVALID_CONFIG.
+    """
     nodes = sorted({node_of(shard) for shard in shards})
     for scope, factor in replication.factors:
         domains = {config.nodes[node].location.domain(scope, node) for node in nodes}

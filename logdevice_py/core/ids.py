@@ -30,6 +30,14 @@ EVENT_LOG_DELTAS: Final = LOG_ID_MAX
 """The internal log of what happens to shards: losses, rebuilding, draining."""
 EVENT_LOG_SNAPSHOTS: Final = LogId(LOG_ID_MAX - 1)
 """The internal log of snapshots of what the events amount to."""
+LOG_TREE_DELTAS: Final = LogId(LOG_ID_MAX - 2)
+"""The internal log of commands to the log tree: logs that are made, renamed and removed at run time."""
+LOG_TREE_SNAPSHOTS: Final = LogId(LOG_ID_MAX - 3)
+"""The internal log of snapshots of what these commands amount to."""
+TREE_LOG_ID_MIN: Final = LogId(1 << 40)
+"""The first id that the log tree gives."""
+TREE_LOG_ID_MAX: Final = LogId((1 << 61) - 1)
+"""The last one."""
 NODE_ID_MAX: Final = NodeId(32767)
 SHARD_INDEX_MAX: Final = 127
 _DIGITS_MAX: Final = 5

@@ -23,6 +23,7 @@ class Status(enum.IntEnum):
     PREEMPTED = 8
     INTERNAL = 11
     DISABLED = 21
+    EXISTS = 22
     SHUTDOWN = 23
     PROTO = 26
     PEER_CLOSED = 27
@@ -49,6 +50,7 @@ class Status(enum.IntEnum):
     INVALID_PARAM = 100
     INVALID_CLUSTER = 101
     INVALID_CONFIG = 102
+    NOTEMPTY = 112
     VERSION_MISMATCH = 500
     WRITE_STREAM_UNKNOWN = 700
     WRITE_STREAM_BROKEN = 701
@@ -74,6 +76,7 @@ TRAITS: Final[dict[Status, Traits]] = {
     Status.PREEMPTED: _T(True, False, "another sequencer or recovery took over"),
     Status.INTERNAL: _T(False, True, "a server met a condition that should not occur; see its log"),
     Status.DISABLED: _T(True, False, "the shard or log does not take writes"),
+    Status.EXISTS: _T(False, False, "there is something of that name already"),
     Status.SHUTDOWN: _T(True, False, "the node or client is shutting down"),
     Status.PROTO: _T(False, False, "the peer broke the protocol"),
     Status.PEER_CLOSED: _T(
@@ -102,6 +105,7 @@ TRAITS: Final[dict[Status, Traits]] = {
     Status.INVALID_PARAM: _T(False, False, "an argument is out of range"),
     Status.INVALID_CLUSTER: _T(False, False, "the peer belongs to another cluster"),
     Status.INVALID_CONFIG: _T(False, False, "the cluster file is not valid"),
+    Status.NOTEMPTY: _T(False, False, "the directory holds something"),
     Status.VERSION_MISMATCH: _T(True, True, "the stored version is another than expected"),
     Status.WRITE_STREAM_UNKNOWN: _T(True, False, "the sequencer does not know this write stream in this epoch"),
     Status.WRITE_STREAM_BROKEN: _T(

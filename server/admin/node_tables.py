@@ -10,6 +10,7 @@ from functools import lru_cache
 from importlib import metadata as packages
 from typing import TYPE_CHECKING, Any, Final
 
+from client.log_tree.settings import LogTreeSettings
 from client.read.settings import ReadSettings
 from client.settings import ClientSettings, WriterSettings
 from epoch_store.interface import LastCleanEpoch, Result
@@ -61,6 +62,7 @@ SETTINGS: Final[list[tuple[str, str, str, type[Any]]]] = [
     ("settings.runtime", "", "Connections", RuntimeSettings),
     ("settings.admin", "", "Admin API", AdminSettings),
     ("settings.rebuilding", "", "Rebuilding", RebuildingSettings),
+    ("settings.log_tree", "", "Log tree", LogTreeSettings),
 ]
 """Section of the cluster file, prefix of the names in it, title, declaration."""
 

@@ -229,7 +229,7 @@ class NodeTables:
             if data_log_of(log) == log and config.log(log) is not None:
                 yield [log]
             return
-        for group in config.logs.groups:
+        for group in config.groups():
             ids = group.ids()
             for begin in range(0, len(ids), _LOGS_AT_A_TIME):
                 yield [LogId(log) for log in ids[begin : begin + _LOGS_AT_A_TIME]]

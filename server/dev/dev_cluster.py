@@ -61,6 +61,7 @@ def make_config(
     epoch_store: str | None,
     durability: Durability = Durability.SYNC,
     rebuilding: bool = False,
+    log_tree: bool = False,
 ) -> ClusterConfig:
     """The first version of a development cluster's file.
 
@@ -98,6 +99,7 @@ def make_config(
         settings={
             "admin": {"open_reads": True},  # to look into it with whatever speaks HTTP
             **({"rebuilding": {"enabled": True}} if rebuilding else {}),
+            **({"log_tree": {"enabled": True}} if log_tree else {}),
         },
     )
     return load_cluster(render_cluster(config))

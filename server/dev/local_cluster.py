@@ -51,6 +51,7 @@ class LocalCluster:
         replicate: str | None = None,
         racks: int = 1,
         durability: str = "sync",
+        log_tree: bool = False,
         directory: str | Path | None = None,
     ) -> None:
         """
@@ -60,6 +61,7 @@ class LocalCluster:
             replicate: replication property; by default ``node:3``, or as many copies as there are nodes.
             racks: nodes are spread over so many racks.
             durability: "sync" or "async".
+            log_tree: logs can be made at run time.
             directory: where the data goes and stays; by default a temporary directory that is deleted at the end, also when this
                 process is killed.
         """
@@ -79,6 +81,7 @@ class LocalCluster:
                 racks=racks,
                 epoch_store=None,
                 durability=durability_argument(durability),
+                log_tree=log_tree,
             )
             write_cluster_file(self.directory, config)
             make_token(path)

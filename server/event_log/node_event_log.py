@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from client.append.seq_state_request import NoAnswer
 from epoch_store.interface import ReadShardIdentity, Result, ShardIdentity
@@ -22,7 +22,6 @@ from logdevice_py.event_log.settings import RebuildingMetrics, RebuildingSetting
 from logdevice_py.membership.gossip import GossipMachine
 from logdevice_py.protocol import messages as m
 from logdevice_py.protocol.requests import Requests
-from logdevice_py.protocol.routing import handles
 from sequencer.node import SequencerNode
 from server.event_log.event_writer import RebuildingSupervisor
 from server.event_log.exclusion import Exclusion
@@ -106,19 +105,6 @@ class NodeRebuilding:
         self._on_exclusion(now)
         self.replica.start(now)
         self._timers.at(now + self._settings.supervision_us, self._tick)
-
-    @handles(m.Appended, m.Started, m.Records, m.ShardGap)
-    def on_message(self, peer: PeerId, message: Any, now: Micros) -> None:
-        """An answer to the session that reads the event log."""
-        self.replica.session.on_message(peer, message, now)
-
-    def on_peer_up(self, peer: PeerId, now: Micros) -> None:
-        """A node was reached."""
-        self.replica.session.on_peer_up(peer, now)
-
-    def on_peer_down(self, peer: PeerId, now: Micros, *, refused: bool) -> None:
-        """A connection to a node broke."""
-        self.replica.session.on_peer_down(peer, now, refused=refused)
 
     def on_config(self, config: ClusterConfig, now: Micros) -> None:
         """Another version of the cluster file."""
@@ -249,7 +235,7 @@ class NodeRebuilding:
         def answered(answer: m.SeqState | NoAnswer, now: Micros) -> None:
             done(answer.status if isinstance(answer, NoAnswer) else Status.OK, now)
 
-        if session.config.log(log) is None:
+        if self._config.is_absent(log):
             self._timers.at(now, lambda at: done(Status.NOTFOUND, at))
             return
         session.questions.ask(

@@ -132,6 +132,7 @@ class SimCluster:
         replicate: str | None = None,
         racks: int = 1,
         durability: str = "sync",
+        log_tree: bool = False,
         seed: int = 0,
         faults: str | Collection[str] = (),
         fault_interval: float = 0.7,
@@ -144,6 +145,7 @@ class SimCluster:
             replicate: replication property; by default ``node:3``, or as many copies as there are nodes.
             racks: nodes are spread over so many racks.
             durability: "sync" or "async".
+            log_tree: logs can be made at run time.
             seed: of everything that is left to chance.
             faults: kinds of `server.simulation.faults.catalog.CATALOG` that happen until the application calls `calm`; "all" takes a few of them, others
                 with each seed. No more data is destroyed than the replication makes up for. They come for 20 s, then there are none for 20 s, and
@@ -164,7 +166,9 @@ class SimCluster:
         if not isinstance(loop, SimEventLoop):
             raise RuntimeError("a SimCluster lives under virtual time: run the application with simulate(...)")
         config = load_cluster(
-            _cluster_file(nodes, logs, replicate or f"node:{min(3, nodes)}", racks, durability_argument(durability))
+            _cluster_file(
+                nodes, logs, replicate or f"node:{min(3, nodes)}", racks, durability_argument(durability), log_tree
+            )
         )
         self.rng = random.Random(f"application {seed}")
         """For the application's own choices."""
@@ -407,7 +411,7 @@ def _no_client() -> None:
     """The application's clients are its own."""
 
 
-def _cluster_file(nodes: int, logs: int, replicate: str, racks: int, durability: Durability) -> str:
+def _cluster_file(nodes: int, logs: int, replicate: str, racks: int, durability: Durability, log_tree: bool) -> str:
     lines = [
         'name = "simulation"',
         "version = 1",
@@ -421,6 +425,8 @@ def _cluster_file(nodes: int, logs: int, replicate: str, racks: int, durability:
         '[logs."/logs"]',
         f'ids = "1..{logs}"',
     ]
+    if log_tree:
+        lines += ["[settings.log_tree]", "enabled = true"]
     for node in range(nodes):
         lines += [
             f"[nodes.N{node}]",

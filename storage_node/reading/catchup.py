@@ -293,7 +293,7 @@ class CatchupQueue:
             return status
         if shard.is_other_generation(message.generation):
             return Status.REBUILDING
-        if is_metadata_log(message.log) or (shard.find(message.log) is None and not shard.is_configured(message.log)):
+        if is_metadata_log(message.log) or (shard.find(message.log) is None and not shard.may_exist(message.log)):
             return Status.NOTFOUND
         return Status.OK
 

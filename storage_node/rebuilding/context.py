@@ -157,8 +157,8 @@ class DonorContext:
         )
 
     def is_removed(self, log: LogId) -> bool:
-        """Whether the log is in the cluster file no more. An old file says nothing of logs that came after it, whoever has it."""
-        return self.config.log(log) is None and self.cluster.config_version <= self.config.version
+        """Whether the log is in the cluster file and the log tree no more. An old file says nothing of logs that came after it, whoever has it."""
+        return self.config.is_absent(log) and self.cluster.config_version <= self.config.version
 
     def is_re_replicated(self, shard: ShardId, generation: Generation) -> bool:
         """Whether all that the shard held in that generation was certainly re-replicated."""

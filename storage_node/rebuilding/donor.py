@@ -153,10 +153,13 @@ class ShardDonor:
     def _is_uncertain(self) -> bool:
         """Whether a record of some log may have had all its copies on lost shards: of logs that only those held, nobody else can tell."""
         context = self._context
+        config = context.config
         lost = context.may_hide_records((shard, entry.lost) for shard, entry in context.set.shards.items())
+        if not config.run_time_logs.is_known:
+            return bool(lost)
         return any(
-            FailureDomains.by_file(lost, group.attributes.replication, context.config.location).can_replicate(lost)
-            for group in context.config.logs.groups
+            FailureDomains.by_file(lost, replication, config.location).can_replicate(lost)
+            for replication in config.values_in_use("replicate")
         )
 
     def _look_for_logs(self, now: Micros) -> None:

@@ -1,4 +1,4 @@
-"""Logs that are not in the cluster file any more: what is stored of them is deleted after a grace period.
+"""Logs that are not in the cluster file any more, or were removed from the log tree: what is stored of them is deleted after a grace period.
 
 A file without a log may be somebody's mistake, so the period is days. It is counted in time for which this shard ran and saw that the log is
 not in the file, by the monotonic clock, and kept on disk: no wall clock can shorten it, and a shard that was down counts on where it was.
@@ -65,11 +65,11 @@ class RemovedLogs:
 
     def on_config(self) -> None:
         """A newer cluster file: logs that are back count from nothing, should they go again before the next pass."""
-        for log in [log for log in self._counted if self._is_configured(log)]:
+        for log in [log for log in self._counted if self._may_exist(log)]:
             self._forget(log)
 
-    def _is_configured(self, log: LogId) -> bool:
-        return self._shard.config.log(log) is not None
+    def _may_exist(self, log: LogId) -> bool:
+        return not self._shard.config.is_absent(log)
 
     def _begin(self, now: Micros) -> None:
         if self._shard.status() is not Status.OK:
@@ -95,7 +95,7 @@ class RemovedLogs:
             return
         left = self._shard.settings.retention_logs_per_turn
         for state in self._logs:
-            if is_partitioned(state.log) and not self._is_configured(state.log):
+            if is_partitioned(state.log) and not self._may_exist(state.log):
                 self._count(state, now)
             left -= 1
             if not left:

@@ -19,17 +19,19 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from typing import Final
 
-from logdevice_py.core.ids import LogId, NodeId
+from logdevice_py.core.ids import TREE_LOG_ID_MIN, LogId, NodeId
 from logdevice_py.core.lsn import ESN_MAX, Lsn, compose_lsn, epoch_of
 from logdevice_py.core.marks import hit
 from logdevice_py.core.status import Status
-from logdevice_py.core.units import Micros, Timestamp
+from logdevice_py.core.units import SECOND, Micros, Timestamp
 from storage_node.log_state import LogState
 from storage_node.log_store.interface import NO_RECORD, DirectoryResult
 from storage_node.log_store.keys import is_partitioned
 from storage_node.retention.trim import TrimHandler
 from storage_node.shard import Shard
 
+_CONFIRMED_US: Final = 30 * SECOND
+"""For so long after the log tree was known whole, what it says of backlogs holds."""
 _LONG_AGO: Final = Micros(-(1 << 62))
 
 
@@ -146,7 +148,7 @@ class Retention:
             self._arm(now)
 
     def on_config(self) -> None:
-        """A newer cluster file."""
+        """A newer cluster file, or log tree."""
         self._incomplete = True
 
     def _arm(self, now: Micros) -> None:
@@ -162,8 +164,7 @@ class Retention:
             shard.reads.read_directory([], self._on_partitions)
 
     def _backlogs(self) -> set[int]:
-        groups = self._shard.config.logs.groups
-        return {group.attributes.backlog_us for group in groups if group.attributes.backlog_us}
+        return {backlog for backlog in self._shard.config.values_in_use("backlog_us") if backlog}
 
     def _on_partitions(self, result: DirectoryResult, now: Micros) -> None:
         """How old the partitions are."""
@@ -212,6 +213,8 @@ class Retention:
             if is_partitioned(state.log):
                 attributes = shard.config.log(state.log)
                 end = 0 if attributes is None else ends.get(attributes.backlog_us, 0)
+                if end and state.log >= TREE_LOG_ID_MIN and not self._is_confirmed(state.log, now):
+                    end, self._incomplete = 0, True
                 if end or self._space_end:
                     asked.append((state.log, max(end, self._space_end)))
             left -= 1
@@ -225,6 +228,14 @@ class Retention:
                     self._space_done, self._space_end = self._space_end, 0
                 return
         shard.reads.read_directory(asked, self._on_logs)
+
+    def _is_confirmed(self, log: LogId, now: Micros) -> bool:
+        """Whether its backlog is known to be what it is now: that it was raised may not have come here yet."""
+        config = self._shard.config
+        if config.logs.group(log) is not None or 0 <= now - config.run_time_logs.confirmed_since() <= _CONFIRMED_US:
+            return True
+        hit("retention_awaits_log_tree")
+        return False
 
     def _on_logs(self, result: DirectoryResult, now: Micros) -> None:
         """What they have there."""

@@ -64,7 +64,7 @@ class TrimHandler:
         """Move the trim point."""
         shard = self._shard
         status = shard.status()
-        unknown = shard.find(message.log) is None and not shard.is_configured(message.log)
+        unknown = shard.find(message.log) is None and not shard.may_exist(message.log)
         if status is Status.OK and (unknown or is_metadata_log(message.log)):
             # a metadata log is the history of its log: nobody may trim it
             status = Status.NOTFOUND

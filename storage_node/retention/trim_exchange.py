@@ -96,7 +96,7 @@ class TrimExchange:
                     continue
                 state.trim_point = Lsn(lsn)
                 moved.append(state)
-                if not shard.is_configured(state.log) and esn_of(state.trim_point) == ESN_MAX:
+                if not shard.may_exist(state.log) and esn_of(state.trim_point) == ESN_MAX:
                     self._trim.end_epochs(state, epoch_of(state.trim_point))
             elif state.trim_point > lsn:
                 ahead.append(state)
@@ -111,7 +111,7 @@ class TrimExchange:
         """The greatest trim point of a log that another shard may tell. Of a log that was removed, which nobody releases any more, the end of the last
         epoch that was seen here."""
         released = state.known_released
-        if self._shard.is_configured(state.log):
+        if self._shard.may_exist(state.log):
             return released
         seen = max(epoch_of(max(released, state.highest)), state.sealed, Epoch(state.soft_epoch + 1))
         return compose_lsn(seen, ESN_MAX)
