@@ -23,7 +23,7 @@ ATTRIBUTES_BYTES_MAX: Final = 4096
 _ATTRIBUTES_MAX: Final = 64
 _FORMAT: Final = 1
 # What a name is belongs to the format of commands: all replicas must judge alike, whatever the cluster file allows one day.
-_NAME: Final = re.compile(r"[A-Za-z0-9_.-]+")
+NAME: Final = re.compile(r"[A-Za-z0-9_.-]+")
 
 Attributes: TypeAlias = Mapping[str, str | int | bool]
 """By their keys in the cluster file, with values as written there. Whether they mean anything is not looked at by the state."""
@@ -51,7 +51,7 @@ def split_path(path: Any) -> list[str]:
     if len(names) > DEPTH_MAX:
         raise refuse(Status.TOOBIG, f"a path of {len(names)} names; {DEPTH_MAX} are allowed")
     for name in names:
-        if len(name) > NAME_BYTES_MAX or _NAME.fullmatch(name) is None:
+        if len(name) > NAME_BYTES_MAX or NAME.fullmatch(name) is None:
             shown = name[:20]
             raise refuse(
                 Status.INVALID_PARAM,

@@ -17,6 +17,8 @@ import msgpack
 from client.log_tree.commands import (
     DEPTH_MAX,
     LOGS_PER_GROUP_MAX,
+    NAME,
+    NAME_BYTES_MAX,
     Attributes,
     MakeDirectory,
     MakeLogGroup,
@@ -31,8 +33,9 @@ from client.log_tree.commands import (
     split_path,
 )
 from client.replica.applied_state import StateKind
-from client.replica.commands import NOTHING, CommandRefused, StateVersion, number_field, version_field
+from client.replica.commands import NOTHING, OFFSET_MAX, CommandRefused, StateVersion, number_field, version_field
 from logdevice_py.core.ids import TREE_LOG_ID_MAX, TREE_LOG_ID_MIN, LogId
+from logdevice_py.core.lsn import LSN_MAX
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Timestamp
 from logdevice_py.core.unpacking import check_complete
@@ -44,6 +47,7 @@ _NODE_SIZE: Final = 40
 """Bytes of a directory or group in a snapshot besides its name and attributes, at most."""
 _FORMAT: Final = 1
 _INTERNED_MAX: Final = 4096
+_GROUP_FIELDS: Final = (int, str, int, int, int, int, int)
 
 
 class TreeDirectory:
@@ -70,7 +74,7 @@ class TreeDirectory:
 class TreeGroup:
     """The logs `lo` to `hi`, which share all attributes."""
 
-    __slots__ = ("attributes", "count", "lo", "name", "parent", "removing", "version")
+    __slots__ = ("_lsn", "_offset", "attributes", "count", "lo", "name", "parent", "removing")
 
     def __init__(
         self, name: str, parent: TreeDirectory, attributes: Attributes, version: StateVersion, lo: LogId, count: int
@@ -80,11 +84,19 @@ class TreeGroup:
         self.attributes = attributes
         """What it sets itself. Shared with others that set the same: never changed in place."""
         self.version = version
-        """Of the command that changed it last."""
         self.lo = lo
         self.count = count
         self.removing = False
         """Its logs take nothing any more; it goes when nobody can write to them."""
+
+    @property
+    def version(self) -> StateVersion:
+        """Of the command that changed it last."""
+        return StateVersion(self._lsn, self._offset)
+
+    @version.setter
+    def version(self, version: StateVersion) -> None:
+        self._lsn, self._offset = version  # there are many groups, and a tuple takes as much as the rest
 
     @property
     def path(self) -> str:
@@ -359,7 +371,7 @@ class LogTreeState:
     # Snapshots
 
     def encode(self) -> bytes:
-        """Directories, each behind the one that holds it, then groups in order of their ids."""
+        """Directories, each behind the one that holds it, and groups in order of their ids."""
         numbers: dict[int, int] = {id(self.root): 0}
         attributes: dict[int, int] = {}
         mappings: list[Attributes] = []
@@ -387,16 +399,16 @@ class LogTreeState:
                     row = [numbers[id(parent)], child.name, number_of(child.attributes), *child.version]
                     directories.append(row)
                     waiting.append(child)
+        held = self._groups
+        # column by column: a hundred thousand rows would be as many lists, here and where they are read
         groups = [
-            [
-                numbers[id(group.parent)],
-                group.name,
-                number_of(group.attributes),
-                *group.version,
-                group.lo,
-                group.count,
-            ]
-            for group in self._groups
+            [numbers[id(group.parent)] for group in held],
+            [group.name for group in held],
+            [number_of(group.attributes) for group in held],
+            [group._lsn for group in held],
+            [group._offset for group in held],
+            self._starts,
+            [group.count for group in held],
         ]
         packed: bytes = msgpack.packb(
             [_FORMAT, self.next_id, [dict(each) for each in mappings], directories, groups, list(self.removing)]
@@ -449,24 +461,34 @@ class LogTreeState:
             raise ValueError("a root expected")
         return made
 
-    def _decode_groups(self, rows: list[Any], directories: list[TreeDirectory], known: list[Attributes]) -> None:
+    def _decode_groups(self, columns: list[Any], directories: list[TreeDirectory], known: list[Attributes]) -> None:
         end = TREE_LOG_ID_MIN
         sizes = [len(pack_attributes(each)) for each in known]
-        for row in rows:
-            if type(row) is not list:
-                raise ValueError("a group expected")
-            parent_number, name, attributes, lsn, offset, lo, count = row
-            parent = directories[number_field(parent_number, 0, len(directories) - 1)]
-            number = number_field(attributes, 0, len(known) - 1)
-            self._check_child(parent, name)
-            number_field(count, 1, LOGS_PER_GROUP_MAX)
-            lo = LogId(number_field(lo, end, self.next_id - count))
+        matches, size, next_id = NAME.fullmatch, self._size, self.next_id
+        directories_max, known_max = len(directories), len(known)
+        if len(columns) != len(_GROUP_FIELDS):
+            raise ValueError("groups column by column expected")
+        for column, kind in zip(columns, _GROUP_FIELDS, strict=True):
+            if type(column) is not list or set(map(type, column)) - {kind}:
+                raise ValueError("a column of one type expected")
+        # nothing is called for each that need not be
+        for parent_number, name, number, lsn, offset, lo, count in zip(*columns, strict=True):
+            if not (0 <= parent_number < directories_max and 0 <= number < known_max):
+                raise ValueError("a group in a directory expected")
+            if not (0 < lsn < LSN_MAX and 0 <= offset <= OFFSET_MAX and 0 < count <= LOGS_PER_GROUP_MAX):
+                raise ValueError("numbers within their bounds expected")
+            if not end <= lo <= next_id - count:
+                raise ValueError("groups in order of their ids expected")
+            parent = directories[parent_number]
+            children = parent.children
+            if matches(name) is None or name.isdigit() or len(name) > NAME_BYTES_MAX or name in children:
+                raise ValueError("a name that is free expected")
             end = LogId(lo + count)
-            group = TreeGroup(name, parent, known[number], version_field(lsn, offset), lo, count)
-            parent.children[name] = group
+            group = children[name] = TreeGroup(name, parent, known[number], StateVersion(lsn, offset), lo, count)
             self._groups.append(group)
-            self._starts.append(lo)
-            self._size += _NODE_SIZE + len(name) + sizes[number]
+            size += _NODE_SIZE + len(name) + sizes[number]
+        self._starts = [group.lo for group in self._groups]
+        self._size = size
 
     @staticmethod
     def _check_child(parent: TreeDirectory, name: Any) -> None:
