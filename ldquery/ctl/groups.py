@@ -45,7 +45,8 @@ def _assignment_argument(text: str) -> tuple[str, Any]:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
-def _attribute_argument(text: str) -> str:
+def attribute_argument(text: str) -> str:
+    """The key of an attribute that a person names."""
     try:
         return attribute(text)
     except ValueError as error:
@@ -64,14 +65,18 @@ def _list_options(options: argparse.ArgumentParser) -> None:
 
 async def _list(client: Client, arguments: argparse.Namespace) -> int:
     prefix = arguments.path.rstrip("/")
-    groups = [
-        group for group in client.config.logs.groups if group.path == prefix or group.path.startswith(f"{prefix}/")
-    ]
-    if prefix and not groups:
+    if client.config.has_log_tree:
+        await client.list_logs(timeout=arguments.timeout)  # after it this client knows what is there
+    found = [group for group in client.config.groups() if f"{group.path}/".startswith(f"{prefix}/")]
+    if prefix and not found:
         raise LogDeviceError(Status.NOTFOUND, f"{prefix}: there are no logs there; ldctl logs list shows all")
-    rows = [_row(group) for group in groups]
+    rows = [_row(group) for group in found]
+    if client.log_tree is not None:
+        for row, group in zip(rows, found, strict=True):
+            made = client.log_tree.group(group.lo)
+            row["version"] = None if made is None else str(made.version)
     if not arguments.json:
-        for group, row in zip(groups, rows, strict=True):
+        for group, row in zip(found, rows, strict=True):
             row["backlog"] = row["backlog"] if group.attributes.backlog_us else "for ever"
     show_rows(arguments, rows, _SHOWN)
     return EXIT_OK
@@ -164,7 +169,8 @@ async def _late(config: ClusterConfig, token: str | None, seconds: float) -> lis
         await asker.close()
 
 
-def _set_option(options: argparse.ArgumentParser) -> None:
+def set_option(options: argparse.ArgumentParser) -> None:
+    """``--set NAME=VALUE``, with what was given as `attributes`."""
     options.add_argument(
         "--set",
         metavar="NAME=VALUE",
@@ -179,7 +185,7 @@ def _set_option(options: argparse.ArgumentParser) -> None:
 def _create_options(options: argparse.ArgumentParser) -> None:
     options.add_argument("path", metavar="PATH", help="like /team/clicks")
     options.add_argument("--ids", metavar="IDS", type=_ids_argument, help="like 1..8; without, a directory is made")
-    _set_option(options)
+    set_option(options)
 
 
 def _create(edit: LogTreeEdit, arguments: argparse.Namespace) -> None:
@@ -189,11 +195,11 @@ def _create(edit: LogTreeEdit, arguments: argparse.Namespace) -> None:
 def _update_options(options: argparse.ArgumentParser) -> None:
     complete_words(options.add_argument("path", metavar="PATH", help="of the group or directory"), Words.PATHS)
     options.add_argument("--ids", metavar="IDS", type=_ids_argument, help="other ids for the group; those it has stay")
-    _set_option(options)
+    set_option(options)
     options.add_argument(
         "--unset",
         metavar="NAME",
-        type=_attribute_argument,
+        type=attribute_argument,
         action="append",
         default=[],
         help="an attribute for which the directories above hold again; may be given several times",
@@ -238,7 +244,7 @@ VERBS: tuple[Verb, ...] = (
     Verb(
         "logs list",
         "groups of logs and what holds for them",
-        "Print the groups of logs of the cluster file. With --json all attributes that hold for each, and which it sets itself.",
+        "Print the groups of logs of the cluster file and of the log tree. With --json all attributes that hold for each, and which it sets itself.",
         _list_options,
         _list,
     ),

@@ -27,7 +27,7 @@ def _on_log(work: LogWork, what: str) -> Callable[[Client, argparse.Namespace], 
     """Do something with the log that the arguments name, while an attendant says what is waited for."""
 
     async def run(client: Client, arguments: argparse.Namespace) -> int:
-        log = client.log_id(arguments.log)
+        log = await client.known_log(arguments.log, arguments.timeout)
         attendant = Attendant(PROGRAM, client, log, timeout=arguments.timeout)
         attendant.waits_for = lambda: f"{what} of log {log}"
         await attendant.attend(work(client, log, arguments))

@@ -10,14 +10,18 @@ from client.cli.options import ProgramParser, cluster_option, program_options
 from client.cli.program import EXIT_STATUSES, parse_timeout, run_program, token_file_option
 from ldquery.ctl.groups import VERBS as GROUP_VERBS
 from ldquery.ctl.log_table import VERBS as TABLE_VERBS
+from ldquery.ctl.log_tree import VERBS as TREE_VERBS
 from ldquery.ctl.logs import VERBS as LOG_VERBS
 from ldquery.ctl.nodes import VERBS as NODE_VERBS
 from ldquery.ctl.shards import VERBS as SHARD_VERBS
 from ldquery.ctl.verb import PROGRAM, Verb
 
-VERBS: tuple[Verb, ...] = (*NODE_VERBS, *LOG_VERBS, *TABLE_VERBS, *GROUP_VERBS, *SHARD_VERBS)
+VERBS: tuple[Verb, ...] = (*NODE_VERBS, *LOG_VERBS, *TABLE_VERBS, *GROUP_VERBS, *TREE_VERBS, *SHARD_VERBS)
 
-FAMILIES = {"logs": "all logs, and their groups in the cluster file", "settings": "settings of nodes that run"}
+FAMILIES = {
+    "logs": "all logs, and their groups in the cluster file and the log tree",
+    "settings": "settings of nodes that run",
+}
 """Verbs of two words, by the first."""
 
 

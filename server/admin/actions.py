@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from client.client import Client
+from client.log_tree.commands import LOGS_PER_GROUP_MAX
 from logdevice_py.core.ids import LOG_ID_MAX, LogId
 from logdevice_py.core.lsn import LSN
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.runtime.clock import monotonic_us
 from sequencer.node import SequencerNode
+from server.admin import log_tree_actions
 
 if TYPE_CHECKING:
     from server.node_view import AdminView
@@ -149,6 +151,10 @@ async def _stop(host: AdminView, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 _SECTION: Final = Parameter("section", "string", "Like settings.sequencer.")
+_PATH: Final = Parameter("path", "string", "Of the group or directory, like /team/clicks.")
+_ATTRIBUTES: Final = Parameter(
+    "attributes", "string", 'What it sets itself, as a JSON object: {"replicate": "node:3"}.'
+)
 _NAME: Final = Parameter("name", "string", "Of the setting.")
 ACTIONS: Final[dict[str, AdminAction]] = {
     action.name: action
@@ -170,6 +176,40 @@ ACTIONS: Final[dict[str, AdminAction]] = {
             "Delete everything of a log up to an LSN, on all shards.",
             (_LOG, Parameter("lsn", "string", "The last LSN that goes, like e3n17.")),
             _trim,
+        ),
+        AdminAction(
+            "make_log_group",
+            "Make a group of logs in the log tree, and the directories above it that are missing.",
+            (
+                _PATH,
+                Parameter("logs", "integer", "How many logs it has.", 1, LOGS_PER_GROUP_MAX),
+                _ATTRIBUTES,
+            ),
+            log_tree_actions.make_log_group,
+        ),
+        AdminAction(
+            "make_directory",
+            "Make a directory in the log tree, and those above it that are missing.",
+            (_PATH, _ATTRIBUTES),
+            log_tree_actions.make_directory,
+        ),
+        AdminAction(
+            "set_log_attributes",
+            "Change what a group or directory of the log tree sets itself; null: the directories above hold again.",
+            (_PATH, _ATTRIBUTES),
+            log_tree_actions.set_log_attributes,
+        ),
+        AdminAction(
+            "rename_logs",
+            "Move a group or directory of the log tree, with all that is in it.",
+            (_PATH, Parameter("to", "string", "A path that is free.")),
+            log_tree_actions.rename_logs,
+        ),
+        AdminAction(
+            "remove_logs",
+            "Remove a group of the log tree with all its logs, or a directory that is empty. Answered when no append is acknowledged any more that begins later.",
+            (_PATH,),
+            log_tree_actions.remove_logs,
         ),
         AdminAction(
             "set",

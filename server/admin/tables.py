@@ -18,7 +18,7 @@ from logdevice_py.tables.constraints import Constraints
 from logdevice_py.tables.storage import QuarantinedStoresRow
 from sequencer import tables as sequencing
 from sequencer import waits as sequencing_waits
-from server.admin import node_tables, rebuilding_tables
+from server.admin import log_tree_tables, node_tables, rebuilding_tables
 from server.admin.sampler import NodeSampler
 from storage_node import tables as storing
 from storage_node import waits as storing_waits
@@ -70,6 +70,8 @@ class NodeTables:
             "readers": lambda constraints: self._of_shards(storing.readers_rows, constraints),
             "shard_rebuildings": lambda constraints: rebuilding_tables.shard_rebuildings_rows(host.node),
             "log_rebuildings": lambda constraints: rebuilding_tables.log_rebuildings_rows(host.node),
+            "log_tree": lambda constraints: log_tree_tables.log_tree_rows(host.node, constraints),
+            "log_tree_replicas": lambda constraints: log_tree_tables.log_tree_replicas_rows(host.node),
             "under_replicated_logs": self._under_replicated_logs,
             "record": self._record,
             "record_csi": self._record_csi,

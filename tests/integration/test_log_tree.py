@@ -1,0 +1,209 @@
+"""The log tree with real processes and sockets: every way to change it, nodes that are killed and paused, and nothing that is said twice or forgotten."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import statistics
+import time
+from pathlib import Path
+
+import pytest
+
+from ldquery.session import LDQuery
+from logdevice_py import Client, LogDeviceError, Record, Status, SyncClient
+from logdevice_py.core.ids import LOG_TREE_DELTAS, TREE_LOG_ID_MIN
+from server.dev.local_cluster import LocalCluster
+from tests.integration.process_cluster import ProcessCluster, process_cluster
+from tests.integration.test_admin_actions import act_at
+from tests.integration.test_ldctl import ldctl
+
+SETTINGS = {"log_tree": {"enabled": True}, "admin": {"open_reads": True}}
+
+
+async def test_operators_change_the_tree() -> None:
+    async with LocalCluster(nodes=3, log_tree=True) as cluster, cluster.client() as client:
+        status, out, err = await ldctl(
+            cluster, "--json", "logs", "make", "/team/clicks", "--logs", "2", "--parents", "--set", "backlog=1h"
+        )
+        assert (status, err) == (0, "")
+        made = json.loads(out)
+        assert made["ids"] == f"{TREE_LOG_ID_MIN}..{TREE_LOG_ID_MIN + 1}"
+        await client.append("/team/clicks/2", b"x")
+        assert (await ldctl(cluster, "tail", "/team/clicks/2"))[0] == 0
+        status, out, err = await ldctl(
+            cluster, "logs", "set", "/team/clicks", "--set", "backlog=2h", "--expect", "e9n9+0"
+        )
+        assert status == 1
+        assert f"has version {made['version']}, not e9n9+0" in err
+        assert (
+            await ldctl(cluster, "logs", "set", "/team/clicks", "--set", "backlog=2h", "--expect", made["version"])
+        )[0] == 0
+        assert (await ldctl(cluster, "logs", "rename", "/team/clicks", "/team/old"))[0] == 0
+        status, out, _ = await ldctl(cluster, "logs", "list", "/team")
+        assert [line.split() for line in out.splitlines()[1:]] == [
+            ["/team/old", f"{TREE_LOG_ID_MIN}..{TREE_LOG_ID_MIN + 1}", "node:3", "sync", "2h"]
+        ]
+        status, out, err = await ldctl(cluster, "logs", "remove", "/team/old")
+        assert status == 2
+        assert "Give --yes" in err
+        assert (await ldctl(cluster, "logs", "remove", "/team/old", "--yes"))[0] == 0
+        code, answer = await act_at(
+            cluster.config_file, 0, "make_log_group", {"path": "/a/b", "logs": 1, "attributes": '{"backlog": "1h"}'}
+        )
+        assert (code, answer["logid_lo"]) == (200, TREE_LOG_ID_MIN + 2)
+        await act_at(cluster.config_file, 1, "set_log_attributes", {"path": "/a/b", "attributes": '{"backlog": null}'})
+        await act_at(cluster.config_file, 2, "rename_logs", {"path": "/a", "to": "/z"})
+        assert (await client.get_log_group("/z/b")).own == {}
+        rows = await asyncio.to_thread(
+            query, cluster.config_file, "SELECT path, kind, state, logid_lo FROM log_tree ORDER BY path"
+        )
+        assert rows == [
+            ("/team", "directory", "live", None),
+            ("/z", "directory", "live", None),
+            ("/z/b", "group", "live", TREE_LOG_ID_MIN + 2),
+        ]
+        replicas = await asyncio.to_thread(
+            query, cluster.config_file, "SELECT DISTINCT groups, removing, is_known, waits_for FROM log_tree_replicas"
+        )
+        assert replicas == [(1, 0, 1, "commands")]
+        code, answer = await act_at(cluster.config_file, 0, "remove_logs", {"path": "/z/b"})
+        assert (code, answer) == (200, {"path": "/z/b", "removed": True})
+        code, answer = await act_at(cluster.config_file, 0, "remove_logs", {"path": "/z/b"})
+        assert "there is nothing at /z/b" in json.dumps(answer)
+
+
+def query(config_file: str, sql: str) -> list[tuple[object, ...]]:
+    with LDQuery(config_file, deadline=60) as session:
+        return [tuple(row) for row in session.query(sql).rows]
+
+
+async def test_programs_without_await() -> None:
+    def use(config_file: str) -> None:
+        with SyncClient(config_file) as client:
+            client.make_directory("/team", {"backlog": "1d"})
+            made = client.make_log_group("/team/clicks")
+            assert made.attributes is not None
+            assert made.attributes.backlog_us == 86_400_000_000
+            client.append("/team/clicks", b"x")
+            items = list(client.reader("/team/clicks", until=client.tail_lsn("/team/clicks")))
+            assert [item.payload for item in items if isinstance(item, Record)] == [b"x"]
+            client.set_attributes("/team", unset=["backlog"])
+            client.rename("/team/clicks", "/team/old", expect=made.version)
+            assert [entry.path for entry in client.list_logs("/team")] == ["/team/old"]
+            assert client.get_log_group(made.logs[0]).path == "/team/old"
+            client.remove("/team/old")
+            client.remove("/team")
+
+    async with LocalCluster(nodes=3, log_tree=True) as cluster:
+        await asyncio.to_thread(use, cluster.config_file)
+
+
+async def test_a_cluster_without_a_tree_says_so() -> None:
+    async with LocalCluster(nodes=1) as cluster, cluster.client() as client:
+        with pytest.raises(LogDeviceError, match="the cluster has no log tree") as raised:
+            await client.make_log_group("/a")
+        assert raised.value.status is Status.NOTSUPPORTED
+        with pytest.raises(LogDeviceError, match="there is no log group /a"):
+            await client.append("/a", b"")
+        assert [entry.path for entry in await client.list_logs()] == ["/logs"]
+
+
+async def home_of_tree(cluster: ProcessCluster, client: Client) -> int:
+    return int((await client.sequencer(int(LOG_TREE_DELTAS))).node)
+
+
+async def read_all(client: Client, log: int) -> set[bytes]:
+    found: set[bytes] = set()
+    async with client.reader(log, until=await client.tail_lsn(log, timeout=60)) as reader:
+        while batch := await reader.read(timeout=60):
+            found.update(record.payload for record in batch.records())
+    return found
+
+
+async def test_killed_nodes_forget_nothing_and_give_no_id_twice(tmp_path: Path) -> None:
+    """SIGKILL of the tree's own sequencer and of others, again and again, while logs are made, used and removed."""
+    async with process_cluster(tmp_path, nodes=5, racks=1, replicate="node:3", settings=SETTINGS) as cluster:
+        made: dict[str, range] = {}
+        removed: set[str] = set()
+        acknowledged: dict[str, set[bytes]] = {}
+        stop = asyncio.Event()
+
+        async def work(number: int) -> None:
+            async with Client(cluster.file) as client:
+                step = 0
+                while not stop.is_set():
+                    step += 1
+                    path = f"/w{number}/{step}-logs"
+                    try:
+                        entry = await client.make_log_group(path, 1 + step % 2, parents=True, timeout=30)
+                    except LogDeviceError:
+                        continue  # it took too long; nobody else takes this path
+                    made[path] = entry.logs
+                    payload = path.encode()
+                    with contextlib.suppress(LogDeviceError):
+                        await client.append(entry.logs[0], payload, timeout=30)
+                        acknowledged.setdefault(path, set()).add(payload)
+                    if step % 3 == 0:
+                        with contextlib.suppress(LogDeviceError):
+                            await client.remove(path, timeout=60)
+                            removed.add(path)
+                        if path in removed:
+                            with pytest.raises(LogDeviceError):
+                                await client.append(entry.logs[0], b"late", timeout=5)
+
+        async with Client(cluster.file) as client:
+            workers = [asyncio.create_task(work(number)) for number in range(3)]
+            for round_ in range(4):
+                await asyncio.sleep(2)
+                victim = await home_of_tree(cluster, client) if round_ % 2 == 0 else round_
+                await cluster.kill(victim)
+                await asyncio.sleep(2)
+                await cluster.start(victim)
+                await cluster.acquainted()
+            stop.set()
+            await asyncio.gather(*workers)
+            ids = sorted(log for logs in made.values() for log in logs)
+            assert len(ids) == len(set(ids))
+            assert len(made) > 10
+            assert removed
+            for path, logs in made.items():
+                if path in removed:
+                    with pytest.raises(LogDeviceError) as raised:
+                        await client.append(logs[0], b"late", timeout=10)
+                    assert raised.value.status is Status.NOTFOUND
+                elif path in acknowledged:
+                    found = await read_all(client, logs[0])
+                    assert acknowledged[path] <= found
+        await cluster.kill(*range(5))
+        await cluster.start(*range(5))
+        await cluster.acquainted()
+        async with Client(cluster.file) as client:
+            for path, logs in made.items():
+                if path not in removed:
+                    entry = await client.get_log_group(logs[0], timeout=60)
+                    assert (entry.path, entry.logs) == (path, logs)
+
+
+async def test_groups_are_made_fast_with_a_node_dead_and_a_node_paused(tmp_path: Path) -> None:
+    """The dead one is the tree's own sequencer. A guard against falling behind, far above the goal: machines that run tests are busy."""
+    async with process_cluster(tmp_path, nodes=5, racks=1, replicate="node:3", settings=SETTINGS) as cluster:
+        async with Client(cluster.file) as client:
+            await client.make_log_group("/first")
+            dead = await home_of_tree(cluster, client)
+            paused = (dead + 1) % 5
+            await asyncio.gather(cluster.kill(dead), cluster.supervisor.pause(paused))
+            await client.make_log_group("/second", timeout=60)
+            await asyncio.sleep(2)
+            took = []
+            for number in range(100):
+                began = time.monotonic()
+                await client.make_log_group(f"/g{number}")
+                took.append(time.monotonic() - began)
+            p99 = statistics.quantiles(took, n=100)[98]
+            print(
+                f"make_log_group: median {1e3 * statistics.median(took):.1f} ms, p99 {1e3 * p99:.1f} ms, longest {1e3 * max(took):.1f} ms"
+            )
+            assert p99 < 1
+        await cluster.supervisor.resume(paused)
