@@ -217,6 +217,10 @@ class SequencerNode:
 
     def on_logs_changed(self, logs: Iterable[range] | None, now: Micros) -> None:
         """The log tree says something else of these logs; None: perhaps of any."""
+        if logs is None:
+            self.context.placement_version += (
+                1  # the sweep takes a while, and requests must not be served meanwhile as before
+            )
         self._reconfiguration.on_logs_changed(logs, now)
         self.idle_logs.on_change(now)
 
@@ -224,9 +228,8 @@ class SequencerNode:
 
     def end_earlier_epochs(self, log: LogId, attributes: LogAttributes, now: Micros) -> Sequencer:
         """Take a log that takes no appends any more to an epoch of its own, so that those before are recovered, whoever sequenced it."""
-        sequencer = self.sequencers.get(log)
-        if sequencer is None:
-            sequencer = self.sequencers[log] = Sequencer(log, attributes, self.context, self)
+        self.forget(log, now)  # one that was here may not have heard that the log takes nothing any more
+        sequencer = self.sequencers[log] = Sequencer(log, attributes, self.context, self)
         sequencer.activate(now)
         return sequencer
 

@@ -18,7 +18,7 @@ _INTEGER, _TEXT, _FLAG, _LOG, _LSN = (
 @table("log_tree", TableSource.ANY_NODE)
 @dataclass(slots=True)
 class LogTreeRow:
-    """A directory or group of logs that was made at run time, as the node that is asked knows it."""
+    """A directory or group of logs that was made at run time."""
 
     path: str = column(_TEXT, "Where it is.")
     kind: str = column(_TEXT, "directory or group.")

@@ -149,6 +149,11 @@ def parser() -> argparse.ArgumentParser:
         action=argparse.BooleanOptionalAction,
         help="store again what nodes lose, and drain nodes when ldctl says so (default), or not",
     )
+    up.add_argument(
+        "--log-tree",
+        action=argparse.BooleanOptionalAction,
+        help="have logs that are made at run time (ldctl logs make), or not (default)",
+    )
     for name, text in [
         ("kill", "SIGKILL a node"),
         ("stop", "stop a node in order"),
@@ -273,6 +278,7 @@ def _new_config(directory: Path, arguments: argparse.Namespace) -> ClusterConfig
         epoch_store=arguments.epoch_store,
         durability=Durability[(arguments.durability or "sync").upper()],
         rebuilding=arguments.rebuilding is not False,
+        log_tree=arguments.log_tree is True,
     )
 
 
@@ -286,6 +292,7 @@ def _options_of(config: ClusterConfig) -> dict[str, object]:
         "epoch-store": config.epoch_store,
         "durability": Durability(config.logs.defaults.get("durability", Durability.SYNC)).name.lower(),
         "rebuilding": NodeSettings.of(config.settings).rebuilding.enabled,
+        "log-tree": config.has_log_tree,
     }
 
 
@@ -322,8 +329,8 @@ def _existing_config(directory: Path, arguments: argparse.Namespace) -> ClusterC
     if asked["replicate"] is not None:
         asked["replicate"] = str(ReplicationProperty.parse(asked["replicate"]))
     wrong = [
-        f"--{'' if value else 'no-'}rebuilding (it is {'on' if has[name] else 'off'})"
-        if name == "rebuilding"
+        f"--{'' if value else 'no-'}{name} (it is {'on' if has[name] else 'off'})"
+        if isinstance(has[name], bool)
         else f"--{name} {value} (it has {has[name]})"
         for name, value in asked.items()
         if value not in (None, has[name])

@@ -26,7 +26,7 @@ from server.log_tree.retirement import Retirement
 
 _TICK_US: Final = SECOND
 _PROPOSAL_US: Final = 10 * SECOND
-_GROUPS_PER_COMMAND: Final = 4
+_GROUPS_PER_COMMAND: Final = 10
 """A snapshot costs what the tree is large: in a tree of so many groups for each command since the last one, another is due."""
 
 

@@ -426,7 +426,8 @@ def _cluster_file(nodes: int, logs: int, replicate: str, racks: int, durability:
         f'ids = "1..{logs}"',
     ]
     if log_tree:
-        lines += ["[settings.log_tree]", "enabled = true"]
+        # runs are short, and snapshots are to be met in them
+        lines += ["[settings.log_tree]", "enabled = true", "snapshot_commands = 10"]
     for node in range(nodes):
         lines += [
             f"[nodes.N{node}]",

@@ -7,6 +7,7 @@ disks write.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 from collections.abc import Callable, Iterator
@@ -15,6 +16,8 @@ from typing import Any, Final
 import msgpack
 from google_crc32c import value as crc32c
 
+from client.log_tree import commands as tree
+from client.log_tree.state import LogTreeState
 from client.read.items import Record
 from client.replica.applied_state import AppliedState, StateKind
 from client.replica.chunked_snapshots import CHUNK_OVERHEAD, cut_snapshot
@@ -61,7 +64,16 @@ from logdevice_py.core.entry import (
     parse_constituents,
     parse_header,
 )
-from logdevice_py.core.ids import Generation, InstanceId, LogId, NodeId, ShardId, WriterId, metadata_log_of
+from logdevice_py.core.ids import (
+    TREE_LOG_ID_MIN,
+    Generation,
+    InstanceId,
+    LogId,
+    NodeId,
+    ShardId,
+    WriterId,
+    metadata_log_of,
+)
 from logdevice_py.core.lsn import Epoch, Esn, Lsn, compose_lsn
 from logdevice_py.core.record_keys import encode_keys, split_keys
 from logdevice_py.core.status import Status
@@ -480,6 +492,39 @@ def replica_cases() -> Iterator[GoldenCase]:
         yield GoldenCase(name, record, msgpack.unpackb)
 
 
+def log_tree_cases() -> Iterator[GoldenCase]:
+    """Each command, and a tree."""
+    version = StateVersion(LSN, 2)
+    commands: list[tree.TreeCommand] = [
+        tree.MakeDirectory("/team", {"backlog_us": "7d", "sequencer_batching": False}, parents=True),
+        tree.MakeLogGroup("/team/clicks", 8, {"replicate": "rack:2,node:3", "nodeset_size": 5}),
+        tree.SetAttributes("/team/clicks", {"backlog_us": "1h"}, ["nodeset_size"], version),
+        tree.Rename("/team/clicks", "/team/old", version),
+        tree.Remove("/team/old", version),
+        tree.Retired(TREE_LOG_ID_MIN),
+    ]
+    for command in commands:
+        yield GoldenCase(type(command).__name__, tree.encode(command), tree.decode)
+    state = LogTreeState()
+    made = [*commands[:5], tree.MakeLogGroup("/a")]
+    for number, command in enumerate(made):
+        expected = StateVersion(Lsn(number), 0)
+        if isinstance(command, tree.SetAttributes | tree.Rename | tree.Remove):
+            command = dataclasses.replace(command, expect=expected)
+        state.apply(tree.encode(command), StateVersion(Lsn(number + 1), 0), TIME)
+
+    def read_tree(data: bytes) -> list[Any]:
+        found = LogTreeState.decode(data)
+        groups = [
+            [each.path, each.lo, each.count, each.attributes, each.version, each.removing] for each in found.groups()
+        ]
+        team = found.find("/team")
+        assert team is not None
+        return [found.next_id, groups, team.attributes, team.version]
+
+    yield GoldenCase("tree", state.encode(), read_tree)
+
+
 def _read_snapshot(data: bytes) -> dict[str, Any]:
     state = RebuildingSet.decode(data)
     return {
@@ -598,6 +643,12 @@ def formats() -> list[GoldenFormat]:
             "come to the same state",
             "A later format is skipped by who does not know it, who then has another state: it is written only when a command of the earlier one has said that all replicas know it.",
             list(replica_cases()),
+        ),
+        GoldenFormat(
+            "log_tree",
+            "commands to the log tree (client/log_tree/commands.py) format 1, and the tree in snapshots (state.py) format 1: every replica must come to the same tree",
+            "A later format is refused by who does not know it, who then has another tree: it is written only when a command of the earlier one has said that all replicas know it.",
+            list(log_tree_cases()),
         ),
         GoldenFormat(
             "numbers",

@@ -31,6 +31,8 @@ ROOT = Path(__file__).parents[2]
 FORMATS = formats()
 RECORDED = [(format_, name) for format_ in FORMATS for name in read_file(format_)]
 PACKERS = {
+    "client/log_tree/commands.py": "log_tree",
+    "client/log_tree/state.py": "log_tree",
     "client/replica/applied_state.py": "replicas",
     "client/replica/chunked_snapshots.py": "replicas",
     "client/replica/command_replica.py": "random ids",

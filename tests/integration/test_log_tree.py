@@ -6,8 +6,10 @@ import asyncio
 import contextlib
 import json
 import statistics
+import textwrap
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,6 +22,14 @@ from tests.integration.test_admin_actions import act_at
 from tests.integration.test_ldctl import ldctl
 
 SETTINGS = {"log_tree": {"enabled": True}, "admin": {"open_reads": True}}
+
+
+async def test_the_example_of_the_page_runs() -> None:
+    page = (Path(__file__).parents[2] / "docs/log-tree.md").read_text()
+    code = page.partition("```python\n")[2].partition("```")[0]
+    names: dict[str, Any] = {}
+    exec(compile(f"async def example():\n{textwrap.indent(code, '    ')}", "docs/log-tree.md", "exec"), names)
+    await names["example"]()
 
 
 async def test_operators_change_the_tree() -> None:

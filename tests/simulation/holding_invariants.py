@@ -45,7 +45,7 @@ class HoldingInvariants:
         log, lsn, shard = message.log, message.lsn, ShardId(message.shard)
         running = node.root.storage.shards[shard].shard  # type: ignore[union-attr]
         # a log that has left the cluster file meanwhile counts as sync, whatever it was when this was written
-        if running.is_configured(log) and running.is_sync(log) and node.disks[shard].may_forget(log, lsn):  # type: ignore[call-overload]
+        if running.may_exist(log) and running.is_sync(log) and node.disks[shard].may_forget(log, lsn):  # type: ignore[call-overload]
             raise Violation(
                 f"{format_shard(shard)} answers for {format_lsn(lsn)} of log {log}, which it has not synced"
             )

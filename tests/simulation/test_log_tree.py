@@ -62,6 +62,27 @@ def test_logs_are_made_used_and_removed(simulate: Callable[..., Any]) -> None:
     simulate(use, nodes=3, log_tree=True, virtual_seconds=120)
 
 
+def test_snapshots_replace_commands_and_nobody_notices(simulate: Callable[..., Any]) -> None:
+    async def use(cluster: SimCluster) -> int:
+        async with cluster.client() as client:
+            await cluster.stop_node(4)
+            for number in range(60):
+                await client.make_log_group(f"/g{number}")
+                await asyncio.sleep(0.2)
+            await asyncio.sleep(10)
+        await cluster.start_node(4)
+        await asyncio.sleep(5)
+        roots = [node.root for node in cluster.machines.nodes.values()]
+        trees = [root.log_tree for root in roots if root is not None and root.log_tree is not None]
+        assert [len(tree.view.state) for tree in trees] == [60] * 5
+        async with cluster.client() as client:
+            await client.append("/g0", b"x")
+            await client.append("/g59", b"x")
+        return sum(tree.replica.metrics.snapshots_written for tree in trees)
+
+    assert simulate(use, nodes=5, log_tree=True, virtual_seconds=300) > 2
+
+
 class Checks:
     """What was promised so far, and whether it holds."""
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from epoch_store.interface import UpdateMetadata
-from epoch_store.updaters import SetDisabled, ToNextEpoch, ToWritten
+from epoch_store.updaters import Retire, SetDisabled, ToNextEpoch, ToWritten
 from logdevice_py.config.location import Location
 from logdevice_py.config.replication import ReplicationProperty
 from logdevice_py.core.ids import NodeId, ShardId
@@ -128,3 +128,12 @@ def test_only_who_takes_an_epoch_becomes_the_writer() -> None:
     assert isinstance(disabled, EpochMetaData)
     assert (taken.writer, disabled.writer, disabled.disabled) == (9, 2, True)
     assert UpdateMetadata(LOG, SetDisabled(), NodeId(9)).apply(None) is Status.EMPTY
+
+
+class TestRetire:
+    def test_only_the_last_epoch_disables_a_log_for_good(self) -> None:
+        assert Retire(Epoch(3))(STORED) is Status.ABORTED
+        disabled = Retire(Epoch(4))(STORED)
+        assert disabled == replace(STORED, disabled=True)
+        assert Retire(Epoch(3))(disabled) is disabled
+        assert Retire(Epoch(1))(None) is Status.EMPTY

@@ -46,6 +46,17 @@ def test_a_higher_version_is_taken_once(file: ClusterFile, config: ClusterConfig
     assert file.look(Micros(2)) is None
 
 
+def test_the_log_tree_is_not_switched_off(
+    file: ClusterFile, config: ClusterConfig, caplog: pytest.LogCaptureFixture
+) -> None:
+    with_tree = dataclasses.replace(config, version=2, settings={**config.settings, "log_tree": {"enabled": True}})
+    write_durably(file.path, render_cluster(with_tree))
+    assert file.look(Micros(0)) == with_tree
+    write_durably(file.path, render_cluster(dataclasses.replace(config, version=3)))
+    assert file.look(Micros(1)) is None
+    assert "switches the log tree off" in errors(caplog)[0]
+
+
 def test_a_deleted_file_is_an_error_once_then_now_and_then_and_good_news_when_it_is_back(
     file: ClusterFile, config: ClusterConfig, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -433,3 +433,40 @@ def test_what_is_no_chunk_or_a_damaged_one_leaves_the_snapshot_out(logs: MemoryL
         logs.snapshots.append(each)
     logs.commands.trimmed = replica.state.version
     assert equal(logs.replica(), replica)
+
+
+class TestConfirmations:
+    """Who asks for the end of the commands is told when all up to there are applied."""
+
+    def test_it_is_told_when_that_is_so(self, logs: MemoryLogs) -> None:
+        replica = logs.replica()
+        told: list[BaseException | None] = []
+        stream: Any = replica._reading
+        stream.is_held = True
+        logs.commands.append(record(1, set_command("a", "1")))
+        asked = logs.now
+        replica.confirm(lambda error, at: told.append(error), asked, SECOND)
+        logs.run()
+        assert told == []
+        assert replica.confirmed_at < asked
+        stream.is_held = False
+        logs.run()
+        assert told == [None]
+        assert replica.confirmed_at == asked
+        assert replica.state.value.values == {"a": "1"}
+
+    def test_the_end_that_nobody_tells_is_an_error(self, logs: MemoryLogs, monkeypatch: pytest.MonkeyPatch) -> None:
+        replica = logs.replica()
+        failure = LogDeviceError(Status.NOSEQUENCER, "")
+        monkeypatch.setattr(replica.session, "tail_lsn", lambda log, promise, *rest: promise.set_exception(failure))
+        told: list[BaseException | None] = []
+        replica.confirm(lambda error, at: told.append(error), logs.now, SECOND)
+        logs.run()
+        assert told == [failure]
+
+    def test_it_is_confirmed_again_by_itself(self, logs: MemoryLogs) -> None:
+        replica = logs.replica()
+        before = replica.confirmed_at
+        assert before >= 0
+        logs.run(30 * SECOND)
+        assert replica.confirmed_at > before

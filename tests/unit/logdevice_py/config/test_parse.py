@@ -288,3 +288,10 @@ class TestLogs:
     def test_a_node_made_read_only_does_not_make_the_file_invalid(self) -> None:
         text = GOOD.replace("port = 1000", 'port = 1000\nstate = "read-only"', 1)
         assert load_cluster(text + '[logs."/a"]\nids = 1\nreplicate = "node:2"')
+
+
+def test_ids_of_the_log_tree_are_not_for_the_file() -> None:
+    text = GOOD + '[logs."/a"]\nreplicate = "node:2"\nids = "1099511627775..1099511627776"\n'
+    load_cluster(text)
+    assert "given by the log tree" in error(text + "[settings.log_tree]\nenabled = true\n")
+    load_cluster(text.replace("..1099511627776", "") + "[settings.log_tree]\nenabled = true\n")
