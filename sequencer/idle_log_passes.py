@@ -84,7 +84,7 @@ class IdleLogPasses:
     @property
     def departures_handled(self) -> bool:
         """Whether no open epoch of the logs that are located here lists a shard that departed, as far as others can take its place."""
-        is_known = self._context.config.run_time_logs.is_known
+        is_known = self._context.config.all_logs_known
         return is_known and not self._planned and self._logs is None and not self.waiting()
 
     @property
@@ -106,7 +106,7 @@ class IdleLogPasses:
             config.storage_shards(),
             tuple(cluster.generation(shard) for shard in config.storage_shards()),
             tuple(node for node in config.sequencer_nodes() if cluster.may_sequence(node)),
-            config.run_time_logs.is_known,
+            config.all_logs_known,
         )
         if known == self._known:
             return

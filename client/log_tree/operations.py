@@ -224,6 +224,9 @@ class LogTreeOperations:
     # What they share
 
     def _tree(self) -> ClientLogTree:
+        if self.log_tree is None and self.session.config.has_log_tree:
+            text = "the cluster file enables the log tree since this client was opened: open another one"
+            raise LogDeviceError(Status.NOTSUPPORTED, text)
         if self.log_tree is None:
             raise LogDeviceError(
                 Status.NOTSUPPORTED,

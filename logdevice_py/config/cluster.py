@@ -149,6 +149,11 @@ class ClusterConfig:
         """Logs can be made at run time."""
         return self.settings.get("log_tree", {}).get("enabled") is True
 
+    @property
+    def all_logs_known(self) -> bool:
+        """Nothing that was in the log tree when this process began is missing here."""
+        return not self.has_log_tree or self.run_time_logs.is_known
+
     def log(self, log: LogId) -> LogAttributes | None:
         """The attributes of a data log that takes appends; None when none is known: see `is_absent`."""
         if log < TREE_LOG_ID_MIN:

@@ -49,15 +49,15 @@ class RunTimeLogs(Protocol):
 
 
 class NoRunTimeLogs:
-    """Of a cluster without a log tree."""
+    """Of a process without a replica of the log tree, which knows nothing of it. Where there is no tree, nobody asks."""
 
-    is_known = True
+    is_known = False
 
     def attributes(self, log: LogId, config: ClusterConfig) -> LogAttributes | None:
         return None
 
     def is_absent(self, log: LogId) -> bool:
-        return True
+        return False
 
     def group(self, log: LogId, config: ClusterConfig) -> LogGroup | None:
         return None

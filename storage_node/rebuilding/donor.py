@@ -155,7 +155,7 @@ class ShardDonor:
         context = self._context
         config = context.config
         lost = context.may_hide_records((shard, entry.lost) for shard, entry in context.set.shards.items())
-        if not config.run_time_logs.is_known:
+        if not config.all_logs_known:
             return bool(lost)
         return any(
             FailureDomains.by_file(lost, replication, config.location).can_replicate(lost)

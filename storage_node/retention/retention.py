@@ -232,7 +232,8 @@ class Retention:
     def _is_confirmed(self, log: LogId, now: Micros) -> bool:
         """Whether its backlog is known to be what it is now: that it was raised may not have come here yet."""
         config = self._shard.config
-        if config.logs.group(log) is not None or 0 <= now - config.run_time_logs.confirmed_since() <= _CONFIRMED_US:
+        since = config.run_time_logs.confirmed_since()
+        if config.logs.group(log) is not None or (since >= 0 and now - since <= _CONFIRMED_US):
             return True
         hit("retention_awaits_log_tree")
         return False

@@ -66,6 +66,17 @@ def test_what_may_have_been_made_since_is_not_absent(looking: Looking) -> None:
     assert replace(config, settings={}).is_absent(log(0))
 
 
+def test_who_keeps_no_replica_knows_of_no_log_that_it_is_absent() -> None:
+    """A node that was not started again since the tree was enabled, for one."""
+    without = make_config()
+    assert without.all_logs_known
+    assert without.is_absent(FIRST)
+    enabled = replace(without, settings={"log_tree": {"enabled": True}})
+    assert not enabled.all_logs_known
+    assert not enabled.is_absent(FIRST)
+    assert enabled.is_absent(LogId(999))
+
+
 def test_what_is_removed_is_absent_when_nobody_can_write_to_it(looking: Looking) -> None:
     looking.tree.make(MakeLogGroup("/a"))
     looking.tree.apply(Remove("/a"))
@@ -150,7 +161,7 @@ def test_where_nobody_says_how_to_replicate_metadata_logs_do(looking: Looking) -
 
 
 def test_what_is_not_understood_does_not_hold(looking: Looking) -> None:
-    strange = {"colour": "red", "backlog_us": "soon", "nodeset_size": 999, "window_bytes": "1KiB"}
+    strange: dict[str, str | int] = {"colour": "red", "backlog_us": "soon", "nodeset_size": 999, "window_bytes": "1KiB"}
     looking.tree.make(MakeLogGroup("/a", attributes={**strange, "replicate": "node:5"}))
     looking.tree.make(MakeLogGroup("/b", attributes={"replicate": "node:4", "nodeset_size": 2}))
     first, second = looking.config.log(FIRST), looking.config.log(looking.log(1))
