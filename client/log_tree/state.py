@@ -8,6 +8,7 @@ Rules that `docs/decisions/0011-log-tree.md` gives reasons for and that hold her
 
 from __future__ import annotations
 
+import gc
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from typing import Any, Final, TypeAlias
@@ -418,6 +419,17 @@ class LogTreeState:
     @classmethod
     def decode(cls, data: bytes) -> LogTreeState:
         """From `encode`; ValueError for anything else."""
+        # A hundred thousand objects that all stay: looking for garbage among them again and again takes as long as making them.
+        collects = gc.isenabled()
+        gc.disable()
+        try:
+            return cls._decoded(data)
+        finally:
+            if collects:
+                gc.enable()
+
+    @classmethod
+    def _decoded(cls, data: bytes) -> LogTreeState:
         check_complete(data)
         raw = msgpack.unpackb(data, strict_map_key=False)
         if type(raw) is not list or len(raw) != 6 or raw[0] != _FORMAT:
