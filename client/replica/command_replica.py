@@ -27,13 +27,15 @@ from logdevice_py.core.lsn import LSN_INVALID, Lsn, format_lsn
 from logdevice_py.core.machine import Rng
 from logdevice_py.core.marks import hit
 from logdevice_py.core.status import LogDeviceError, Status
-from logdevice_py.core.units import MILLISECOND, Micros
+from logdevice_py.core.units import MILLISECOND, SECOND, Micros
 
 PROPOSALS_MAX: Final = 1024
 """Of one replica at a time. Together with those of others they should stay below what the state remembers."""
 CHUNK_BYTES: Final = 256 << 10
 _RECORD_COST: Final = 100
 _AGAIN_US: Final = 200 * MILLISECOND
+_TRY_US: Final = SECOND
+"""How long the first copy of a command may take, each further one twice as long: it may lie at a node that is paused. Another copy does no harm."""
 
 T = TypeVar("T", bound=StateMachine)
 
@@ -127,6 +129,7 @@ class _Proposal:
     deadline: Micros
     request: RequestId | None = None
     record: bytes = b""
+    tries: int = 0
     may_be_there: bool = False
     """A copy may be in the log."""
 
@@ -280,7 +283,8 @@ class CommandReplica(LogReplica[AppliedState[T]]):
         if not self._is_open(proposal):
             return
         self.metrics.commands_appended += 1
-        left = max(proposal.deadline - now, 1)
+        left = min(max(proposal.deadline - now, 1), _TRY_US << min(proposal.tries, 10))
+        proposal.tries += 1
         log = self._command_rules.commands
         taken = self.append(
             log, proposal.record, lambda outcome, at: self._on_appended(proposal, outcome, at), now, timeout_us=left

@@ -470,3 +470,19 @@ class TestConfirmations:
         assert before >= 0
         logs.run(30 * SECOND)
         assert replica.confirmed_at > before
+
+
+def test_a_copy_that_lies_at_a_silent_node_is_not_waited_for_until_the_end(
+    logs: MemoryLogs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replica = logs.replica()
+    timeouts: list[int | None] = []
+
+    def append(log: Any, payload: bytes, promise: Any, timeout_us: int | None = None, *rest: Any) -> None:
+        timeouts.append(timeout_us)
+        promise.set_exception(LogDeviceError(Status.TIMEDOUT, ""))
+
+    monkeypatch.setattr(replica.session, "append", append)
+    logs.propose(replica, set_command("a", "1"), timeout_us=60 * SECOND)
+    logs.run(SECOND)
+    assert timeouts[:3] == [SECOND, 2 * SECOND, 4 * SECOND]
