@@ -26,6 +26,7 @@ from epoch_store.interface import (
     WriterIdentity,
 )
 from logdevice_py.core import marks
+from logdevice_py.core.extensions import TailState
 from logdevice_py.core.ids import Generation, InstanceId, NodeId, format_shard
 from logdevice_py.core.lsn import EPOCH_INVALID, EPOCH_MAX, LSN_MAX, Epoch, Lsn
 from logdevice_py.core.status import CorruptEntryError, Status
@@ -36,6 +37,7 @@ CELL_VERSION: Final = 1
 _LIMITS: Final[dict[str, int]] = {"max_str_len": 0, "max_map_len": 0, "max_ext_len": 0, "max_array_len": 8}
 _INT64_MAX: Final = 2**63 - 1
 _GENERATION_MAX: Final = 2**31 - 1
+_RECORDS_UNKNOWN: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +160,7 @@ def _set_last_clean_epoch(
     if stored.epoch >= operation.epoch:
         return Result(Status.STALE, stored, version)
     value = LastCleanEpoch(operation.epoch, operation.tail)
-    tail = operation.tail
-    encoded = msgpack.packb([operation.epoch, 0 if tail is None else tail.lsn, 0 if tail is None else tail.timestamp])
+    encoded = msgpack.packb([operation.epoch, *_tail_fields(operation.tail)])
     return ConditionalWrite(version, encode_cell(write, encoded), Result(Status.OK, value, version + 1))
 
 
@@ -207,13 +208,31 @@ def _write_shard(identity: ShardIdentity, version: int, write: WriteId) -> Condi
     return ConditionalWrite(version, encode_cell(write, encoded), Result(Status.OK, identity, version + 1))
 
 
+def _tail_fields(tail: TailRecord | None) -> list[int]:
+    if tail is None:
+        return [0, 0]
+    fields: list[int] = [tail.lsn, tail.timestamp]
+    if tail.records is not None or tail.state is not None:
+        fields.append(_RECORDS_UNKNOWN if tail.records is None else tail.records)
+    if tail.state is not None:
+        fields += [tail.state.transaction, tail.state.fence, tail.state.flags, tail.condition]
+    return fields
+
+
 def _decode_last_clean_epoch(payload: bytes | None) -> LastCleanEpoch:
     if payload is None:
         return LastCleanEpoch()
-    epoch, lsn, timestamp, *_ = _unpack(payload, [int, int, int], 64)
+    epoch, lsn, timestamp, *later = _unpack(payload, [int, int, int], 64)
     if not (EPOCH_INVALID < epoch <= EPOCH_MAX and 0 <= lsn <= LSN_MAX):
         raise CorruptEntryError(f"last clean epoch {epoch} with tail {lsn} is out of range")
-    return LastCleanEpoch(Epoch(epoch), TailRecord(Lsn(lsn), Timestamp(timestamp)) if lsn else None)
+    if any(type(each) is not int or not -1 <= each <= _INT64_MAX for each in later[:5]):
+        raise CorruptEntryError("the tail record is out of range")
+    records = later[0] if later and later[0] != _RECORDS_UNKNOWN else None
+    state = TailState(*later[1:4]) if len(later) >= 5 else None
+    if not lsn and state is None:
+        return LastCleanEpoch(Epoch(epoch))
+    tail = TailRecord(Lsn(lsn), Timestamp(timestamp), records, state, later[4] if state is not None else 0)
+    return LastCleanEpoch(Epoch(epoch), tail)
 
 
 def _decode_shard(operation: ReadShardIdentity | RegisterShard | NoteIncarnation, payload: bytes) -> ShardIdentity:

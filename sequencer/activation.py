@@ -102,6 +102,8 @@ class TakeEpoch:
     timestamp: Timestamp
     config: ClusterConfig
     """Says how intervals without labels get theirs, unless a later file decided the current one."""
+    guarded: bool = False
+    """The log is guarded from this epoch on, unless it is already."""
 
     def __call__(self, current: EpochMetaData | None) -> EpochMetaData | Status:
         interval = None
@@ -112,7 +114,11 @@ class TakeEpoch:
             return Status.AGAIN
         is_latest = current is None or self.config.version >= current.current.config_version
         location = self.config.location if is_latest else None
-        return ToNextEpoch(interval, self.acceptable_epoch, provision, self.timestamp, location)(current)
+        taken = ToNextEpoch(interval, self.acceptable_epoch, provision, self.timestamp, location)(current)
+        if self.guarded and isinstance(taken, EpochMetaData) and not taken.guarded_since:
+            marks.hit("log_is_guarded")
+            return replace(taken, guarded_since=taken.given_epoch)
+        return taken
 
 
 class ActivationState(enum.Enum):
@@ -131,6 +137,8 @@ class ActivationOwner(Protocol):
 
     log: LogId
     attributes: LogAttributes
+    wants_guards: bool
+    """Somebody wants to guard an append to the log."""
 
     def on_epoch_taken(self, metadata: EpochMetaData, token: int, now: Micros) -> None:
         """The epoch `metadata.given_epoch` belongs to this activation alone. `token`: of the request to the epoch store that took it."""
@@ -212,7 +220,8 @@ class Activation:
             return
         self.state = ActivationState.ASKING
         acceptable = EPOCH_MIN if self._provision else self._acceptable
-        updater = TakeEpoch(placement, acceptable, self._provision, Timestamp(context.wall()), context.config)
+        stamp = Timestamp(context.wall())
+        updater = TakeEpoch(placement, acceptable, self._provision, stamp, context.config, owner.wants_guards)
         self._token = context.epoch_store.submit(UpdateMetadata(owner.log, updater, context.node), self._on_answer, now)
 
     def _awaited(self, placement: WantedPlacement, now: Micros) -> ActivationState | None:

@@ -15,16 +15,20 @@ from logdevice_py.core.ids import NodeId, PeerId
 from logdevice_py.core.lsn import LSN_INVALID, compose_lsn, epoch_of, esn_of
 from logdevice_py.core.status import CorruptEntryError, Status
 from logdevice_py.core.units import SECOND, Micros, Timestamp
-from logdevice_py.protocol.messages import Append, AppendFlags
+from logdevice_py.protocol.messages import Append, AppendFlags, GuardedAppend
 from sequencer.activation import Activation
 from sequencer.batching import OpenEntry, is_batched, is_split, split
 from sequencer.context import SequencerContext
+from sequencer.epoch_sequencer import EpochSequencer
 from sequencer.frames import NO_NODE, Frame, SplitAppend, frame_of
+from sequencer.guard import ALONE, guard_of
 from sequencer.recovery.result import Found, find
 from sequencer.redirection import Action, Route
 from sequencer.sequencer import Sequencer, SequencerPhase
+from sequencer.tail import Tail
 from sequencer.write_streams import FrameVerdict, KnownWriters
 
+AnyAppend = Append | GuardedAppend
 _BATCH = int(AppendFlags.BATCH)
 _WRITE_STREAM = int(AppendFlags.WRITE_STREAM)
 _RESUME = int(AppendFlags.RESUME)
@@ -36,6 +40,17 @@ _EXHAUSTION_MARGIN = 100_000
 _UNWANTED_US: Final = 30 * SECOND
 """How long an activation goes on after the last append stopped waiting for it. Who asks again must not find it begun anew: it may take longer than
 an append waits, and would never end."""
+
+
+def _is_control(append: AnyAppend) -> bool:
+    """An entry that has no records, since only its guards matter."""
+    return (
+        append.__class__ is GuardedAppend
+        and not append.records
+        and not append.payload
+        and bool(append.guards & ALONE)
+        and not append.flags & (_BATCH | _WRITE_STREAM)
+    )
 
 
 class AppendPath:
@@ -50,7 +65,7 @@ class AppendPath:
 
     # Arrival
 
-    def on_append(self, sequencer: Sequencer, peer: PeerId, append: Append, now: Micros) -> None:
+    def on_append(self, sequencer: Sequencer, peer: PeerId, append: AnyAppend, now: Micros) -> None:
         """An APPEND that is served here, for a log that exists."""
         status = self._check(append, sequencer.attributes)
         if status is not _OK:
@@ -58,7 +73,7 @@ class AppendPath:
             return
         self._take(sequencer, peer, append, False, now)
 
-    def refuse_route(self, peer: PeerId, append: Append, route: Route) -> None:
+    def refuse_route(self, peer: PeerId, append: AnyAppend, route: Route) -> None:
         """An APPEND that is not served here."""
         assert route.action is Action.REFUSE
         self._context.answers.refuse(
@@ -77,22 +92,24 @@ class AppendPath:
             if sequencer.open_batch is not None:
                 self.cut(sequencer, now)
 
-    def _check(self, append: Append, attributes: LogAttributes) -> Status:
+    def _check(self, append: AnyAppend, attributes: LogAttributes) -> Status:
         payload = append.payload
-        if not 1 <= append.records <= RECORDS_PER_ENTRY_MAX:
+        if not 1 <= append.records <= RECORDS_PER_ENTRY_MAX and not _is_control(append):
             return Status.INVALID_PARAM
         if append.flags & _WRITE_STREAM and not (len(append.writer) == 16 and append.sequence):
             return Status.INVALID_PARAM
         if len(payload) > attributes.max_payload_bytes:
             return Status.TOOBIG
+        if append.__class__ is GuardedAppend and guard_of(append) is None:
+            return Status.INVALID_PARAM
         if crc32c(payload) != append.crc or (append.records != 1 and not append.flags & _BATCH):
             return Status.BADPAYLOAD
         return _OK
 
-    def _refuse(self, peer: PeerId, append: Append, status: Status) -> None:
+    def _refuse(self, peer: PeerId, append: AnyAppend, status: Status) -> None:
         self._context.answers.refuse(peer, append.request_id, append.log, status, not_replicated=True)
 
-    def _take(self, sequencer: Sequencer, peer: PeerId, append: Append, again: bool, now: Micros) -> None:
+    def _take(self, sequencer: Sequencer, peer: PeerId, append: AnyAppend, again: bool, now: Micros) -> None:
         """`again`: it waited for an epoch already, so that one must do."""
         current = sequencer.current
         if current is None or sequencer.buffer is not None or sequencer.state is not _ACTIVE:
@@ -105,6 +122,8 @@ class AppendPath:
                 self._stale(sequencer, peer, append)
             else:
                 self._wait_for_epoch(sequencer, peer, append, now)
+        elif sequencer.tail is None and (sequencer.guarded or append.__class__ is GuardedAppend):
+            self._wait_for_tail(sequencer, peer, append, now)
         elif append.flags & _WRITE_STREAM:
             if self._ends_batch(sequencer, peer, append):
                 # First: the batch may be refused, and then this frame of the same writer is no longer the next one.
@@ -114,16 +133,83 @@ class AppendPath:
                 self._take_stream(sequencer, peer, append, now)
         elif append.previous_lsn:
             self._take_redirected(sequencer, peer, append, now)
-        else:
+        elif sequencer.tail is None:
             self._add(sequencer, frame_of(peer, append), now)
+        else:
+            self._add_guarded(sequencer, frame_of(peer, append), now)
 
-    def _stale(self, sequencer: Sequencer, peer: PeerId, append: Append, status: Status = Status.STALE) -> None:
+    # Guarded logs
+
+    def _wait_for_tail(
+        self, sequencer: Sequencer, peer: PeerId, append: AnyAppend, now: Micros
+    ) -> None:
+        """Nothing of a guarded log gets an LSN before it is known how the earlier epochs ended."""
+        if sequencer.guarded:
+            self._hold(sequencer, peer, append)
+        else:
+            sequencer.wants_guards = True
+            self._wait_for_epoch(sequencer, peer, append, now)
+
+    def _add_guarded(self, sequencer: Sequencer, frame: Frame, now: Micros) -> None:
+        """A frame that is in no write stream, of a log whose tail is known."""
+        if not self._is_repeated(sequencer, frame) and self._admit(sequencer, frame, now):
+            self._add(sequencer, frame, now)
+
+    def _is_repeated(self, sequencer: Sequencer, frame: Frame) -> bool:
+        """Whether this is another try of a conditional append that got its position before; then it is answered."""
+        tail, guard = sequencer.tail, frame.guard
+        assert tail is not None
+        if guard is None:
+            return False
+        first = tail.first_try(guard)
+        if first is not None:
+            marks.hit("conditional_append_repeated")
+            self._answer_as_first(sequencer, frame, first)
+            return True
+        if not tail.is_tail_record(guard):
+            return False
+        marks.hit("conditional_append_was_recovered")
+        assert sequencer.current is not None
+        frame.lsn, frame.durability = tail.record_lsn, sequencer.current.durability
+        self._context.answers.repeat(frame.peer, frame.request_id, sequencer.log, frame)
+        return True
+
+    def _answer_as_first(self, sequencer: Sequencer, frame: Frame, first: Frame) -> None:
+        if first.timestamp:
+            self._context.answers.repeat(frame.peer, frame.request_id, sequencer.log, first)
+        else:
+            first.repeats = [*(first.repeats or ()), (frame.peer, frame.request_id)]
+
+    def _admit(self, sequencer: Sequencer, frame: Frame, now: Micros) -> bool:
+        """Judge what the frame asks of the end of the log; it is refused here if that is not so."""
+        tail, guard = sequencer.tail, frame.guard
+        assert tail is not None
+        if guard is not None and guard.alone and sequencer.open_batch is not None:
+            self.cut(sequencer, now)
+        refusal = tail.judge(guard)
+        if refusal is None:
+            tail.take(guard)
+            return True
+        self._context.metrics.guards_refused += 1
+        self._context.answers.refuse(
+            frame.peer,
+            frame.request_id,
+            sequencer.log,
+            refusal.status,
+            lsn=refusal.lsn,
+            batch_offset=refusal.offset,
+            not_replicated=True,
+            there=refusal.there,
+        )
+        return False
+
+    def _stale(self, sequencer: Sequencer, peer: PeerId, append: AnyAppend, status: Status = Status.STALE) -> None:
         lsn = compose_lsn(sequencer.epoch, 0)
         self._context.answers.refuse(peer, append.request_id, append.log, status, lsn=lsn, not_replicated=True)
 
     # Waiting for an epoch
 
-    def _wait_for_epoch(self, sequencer: Sequencer, peer: PeerId, append: Append, now: Micros) -> None:
+    def _wait_for_epoch(self, sequencer: Sequencer, peer: PeerId, append: AnyAppend, now: Micros) -> None:
         if sequencer.state is SequencerPhase.REFUSED:
             self._refuse(peer, append, Status.NOSEQUENCER)
             return
@@ -139,14 +225,14 @@ class AppendPath:
             sequencer.buffer.append((peer, append))
         sequencer.activate(now)
 
-    def _has_room(self, buffer: list[tuple[PeerId, Append]] | None, append: Append) -> bool:
+    def _has_room(self, buffer: list[tuple[PeerId, AnyAppend]] | None, append: AnyAppend) -> bool:
         settings = self._context.settings
         if buffer is not None and len(buffer) >= settings.append_buffer_frames:
             marks.hit("append_buffer_full")
             return False
         return self._context.metrics.bytes_buffered + len(append.payload) <= settings.append_buffer_bytes
 
-    def _on_wait_over(self, sequencer: Sequencer, buffer: list[tuple[PeerId, Append]], now: Micros) -> None:
+    def _on_wait_over(self, sequencer: Sequencer, buffer: list[tuple[PeerId, AnyAppend]], now: Micros) -> None:
         if sequencer.buffer is not buffer:
             return
         marks.hit("activation_took_too_long")
@@ -162,7 +248,7 @@ class AppendPath:
         if sequencer.activation is activation and sequencer.buffer is None and now - activation.wanted >= _UNWANTED_US:
             sequencer.stop_activation(now)
 
-    def _take_back(self, sequencer: Sequencer) -> list[tuple[PeerId, Append]]:
+    def _take_back(self, sequencer: Sequencer) -> list[tuple[PeerId, AnyAppend]]:
         buffer, sequencer.buffer = sequencer.buffer, None
         if buffer is None:
             return []
@@ -210,13 +296,18 @@ class AppendPath:
         held, sequencer.held = sequencer.held or [], None
         self._context.metrics.bytes_buffered -= sum(len(append.payload) for _, append in held)
         for peer, append in held:
-            answers.refuse(peer, append.request_id, append.log, status, lsn=append.previous_lsn, redirect=redirect)
+            previous = append.previous_lsn
+            answers.refuse(
+                peer, append.request_id, append.log, status, lsn=previous, not_replicated=not previous, redirect=redirect
+            )
 
     # Appends that may have got an LSN before
 
-    def _take_redirected(self, sequencer: Sequencer, peer: PeerId, append: Append, now: Micros) -> None:
+    def _take_redirected(self, sequencer: Sequencer, peer: PeerId, append: AnyAppend, now: Micros) -> None:
         current = sequencer.current
         assert current is not None
+        if sequencer.tail is not None and self._is_repeated(sequencer, frame_of(peer, append)):
+            return
         previous = append.previous_lsn
         if epoch_of(previous) == current.epoch:
             if 0 < esn_of(previous) <= current.lng:
@@ -225,23 +316,30 @@ class AppendPath:
                 self._maybe_applied(peer, append)
         elif sequencer.recovered is not None:
             self._resolve(sequencer, peer, append, now)
-        elif not self._has_room(sequencer.held, append):
-            self._context.answers.refuse(peer, append.request_id, append.log, Status.SEQNOBUFS, lsn=previous)
         else:
-            marks.hit("append_held_for_recovery")
-            self._context.metrics.bytes_buffered += len(append.payload)
-            if sequencer.held is None:
-                sequencer.held = []
-            sequencer.held.append((peer, append))
+            self._hold(sequencer, peer, append)
+
+    def _hold(self, sequencer: Sequencer, peer: PeerId, append: AnyAppend) -> None:
+        if not self._has_room(sequencer.held, append):
+            previous = append.previous_lsn
+            self._context.answers.refuse(
+                peer, append.request_id, append.log, Status.SEQNOBUFS, lsn=previous, not_replicated=not previous
+            )
+            return
+        marks.hit("append_held_for_recovery")
+        self._context.metrics.bytes_buffered += len(append.payload)
+        if sequencer.held is None:
+            sequencer.held = []
+        sequencer.held.append((peer, append))
 
     def on_recovered(self, sequencer: Sequencer, now: Micros) -> None:
         """It is known what the LSNs of earlier epochs hold."""
         held, sequencer.held = sequencer.held or [], None
         for peer, append in held:
             self._context.metrics.bytes_buffered -= len(append.payload)
-            self._resolve(sequencer, peer, append, now)
+            self._take(sequencer, peer, append, True, now)
 
-    def _resolve(self, sequencer: Sequencer, peer: PeerId, append: Append, now: Micros) -> None:
+    def _resolve(self, sequencer: Sequencer, peer: PeerId, append: AnyAppend, now: Micros) -> None:
         assert sequencer.recovered is not None
         found = find(sequencer.recovered, append.previous_lsn)
         if found is Found.ENTRY:
@@ -249,18 +347,19 @@ class AppendPath:
             self._answer_previous(sequencer, peer, append)
         elif found is Found.HOLE:
             frame = frame_of(peer, append)
-            self._append_alone(sequencer, frame, now)
+            if sequencer.tail is None or self._admit(sequencer, frame, now):
+                self._append_alone(sequencer, frame, now)
         else:
             self._maybe_applied(peer, append)
 
-    def _answer_previous(self, sequencer: Sequencer, peer: PeerId, append: Append) -> None:
+    def _answer_previous(self, sequencer: Sequencer, peer: PeerId, append: AnyAppend) -> None:
         assert sequencer.current is not None
         frame = frame_of(peer, append)
         frame.lsn = append.previous_lsn
         frame.durability = sequencer.current.durability
         self._context.answers.repeat(peer, append.request_id, append.log, frame)
 
-    def _maybe_applied(self, peer: PeerId, append: Append) -> None:
+    def _maybe_applied(self, peer: PeerId, append: AnyAppend) -> None:
         marks.hit("redirected_append_unknown")
         self._context.answers.refuse(
             peer, append.request_id, append.log, Status.ABORTED, lsn=append.previous_lsn, not_replicated=False
@@ -268,7 +367,7 @@ class AppendPath:
 
     # Write streams
 
-    def _take_stream(self, sequencer: Sequencer, peer: PeerId, append: Append, now: Micros) -> None:
+    def _take_stream(self, sequencer: Sequencer, peer: PeerId, append: AnyAppend, now: Micros) -> None:
         current = sequencer.current
         assert current is not None
         if append.stream_epoch != current.epoch:
@@ -280,16 +379,14 @@ class AppendPath:
         frame = frame_of(peer, append)
         verdict = streams.judge(frame, bool(flags & _RESUME), bool(flags & _EXCLUSIVE))
         if verdict is FrameVerdict.NEXT:
-            streams.take(frame)
-            self._add(sequencer, frame, now)
+            if sequencer.tail is None or self._admit(sequencer, frame, now):
+                streams.take(frame)
+                self._add(sequencer, frame, now)
         elif verdict is FrameVerdict.REPEATED:
             marks.hit("write_stream_frame_repeated")
             first = streams.taken(frame.writer, frame.sequence)
             assert first is not None
-            if first.timestamp:
-                self._context.answers.repeat(peer, append.request_id, append.log, first)
-            else:
-                first.repeats = [*(first.repeats or ()), (peer, append.request_id)]
+            self._answer_as_first(sequencer, frame, first)
         elif verdict is FrameVerdict.UNKNOWN:
             self._stale(sequencer, peer, append, Status.WRITE_STREAM_UNKNOWN)
         elif verdict is FrameVerdict.NUMBER_TAKEN:
@@ -312,18 +409,22 @@ class AppendPath:
             number_taken=True,
         )
 
-    def _ends_batch(self, sequencer: Sequencer, peer: PeerId, append: Append) -> bool:
+    def _ends_batch(self, sequencer: Sequencer, peer: PeerId, append: AnyAppend) -> bool:
         """Whether the open batch must become an entry before this frame gets its place."""
         open_batch, attributes = sequencer.open_batch, sequencer.attributes
         if open_batch is None:
             return False
         alone = (
-            not is_batched(sequencer.log, attributes) or len(append.payload) >= attributes.batching_passthrough_bytes
+            not is_batched(sequencer.log, attributes)
+            or len(append.payload) >= attributes.batching_passthrough_bytes
+            or (append.__class__ is GuardedAppend and bool(append.guards & ALONE))
         )
         return alone or not open_batch.fits(frame_of(peer, append), attributes)
 
     def _give_back(self, sequencer: Sequencer, frames: list[Frame]) -> None:
         current = sequencer.current
+        if sequencer.tail is not None:
+            sequencer.tail.give_back()
         if current is not None and current.streams is not None:
             for frame in reversed(frames):
                 current.streams.give_back(frame)
@@ -332,6 +433,10 @@ class AppendPath:
 
     def _add(self, sequencer: Sequencer, frame: Frame, now: Micros) -> None:
         attributes = sequencer.attributes
+        guard = frame.guard
+        if guard is not None and guard.alone:
+            self._append_alone(sequencer, frame, now)
+            return
         if not is_batched(sequencer.log, attributes):
             self._add_unbatched(sequencer, frame, now)
             return
@@ -420,13 +525,38 @@ class AppendPath:
         room_checked = stamp is not None
         if stamp is None:
             stamp = sequencer.timestamp()
-        status = current.append(frames, records, size, bool(frames[0].writer), stamp, now, room_checked=room_checked)
+        tail = sequencer.tail
+        if tail is None:
+            status = current.append(frames, records, size, bool(frames[0].writer), stamp, now, room_checked=room_checked)
+        else:
+            status = self._append_guarded(current, tail, frames, records, size, stamp, now, room_checked=room_checked)
         if status is not _OK:
             self._refused(sequencer, frames, status, now)
             return False
         if current.next_esn > self._context.settings.esn_max - _EXHAUSTION_MARGIN:
             self._reactivate_early(sequencer, current.next_esn, now)
         return True
+
+    def _append_guarded(
+        self,
+        current: EpochSequencer,
+        tail: Tail,
+        frames: list[Frame],
+        records: int,
+        size: int,
+        stamp: Timestamp,
+        now: Micros,
+        *,
+        room_checked: bool,
+    ) -> Status:
+        lsn, stream = current.next_lsn, bool(frames[0].writer)
+        extensions = tail.extensions(frames)
+        status = current.append(
+            frames, records, size, stream, stamp, now, room_checked=room_checked, extensions=extensions
+        )
+        if status is _OK:
+            tail.entered(lsn, frames)
+        return status
 
     def _reactivate_early(self, sequencer: Sequencer, next_esn: int, now: Micros) -> None:
         """ESNs run out soon. Small limits, as tests set them, leave the margin out."""

@@ -108,6 +108,7 @@ class Appender:
         "context",
         "copyset",
         "deadline",
+        "extensions",
         "flags",
         "frames",
         "image",
@@ -134,6 +135,7 @@ class Appender:
         flags: int,
         size: int,
         store_flags: int = 0,
+        extensions: bytes = b"",
     ) -> None:
         self.owner = owner
         self.context = owner.context
@@ -142,6 +144,7 @@ class Appender:
         self.frames = frames
         self.records = records
         self.flags = flags
+        self.extensions = extensions
         self.size = size
         """Bytes that it counts for in windows."""
         self.store_flags = store_flags
@@ -380,7 +383,9 @@ class Appender:
         self._restarted = 0
         self._hurried = False
         self._sent_at = now
-        header = EntryHeader(log, lsn, self.timestamp, wave, copyset, owner.lng, self.records, self.flags, length, crc)
+        header = EntryHeader(
+            log, lsn, self.timestamp, wave, copyset, owner.lng, self.records, self.flags, length, crc, self.extensions
+        )
         self.image = image = encode_header(header) + body
         amendable, amend = self._amendable, b""
         if amendable:

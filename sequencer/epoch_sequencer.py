@@ -27,6 +27,9 @@ from sequencer.sliding_window import SlidingWindow
 from sequencer.write_streams import KnownWriters
 
 _STREAM_ENTRY = int(EntryFlags.WRITE_STREAM)
+_CONDITIONAL = int(EntryFlags.CONDITIONAL)
+_ORDERED = _STREAM_ENTRY | _CONDITIONAL
+_CONTROL = int(EntryFlags.CONTROL)
 _EPOCH_BEGIN = int(EntryFlags.EPOCH_BEGIN)
 _KEYED = int(EntryFlags.KEYED)
 _KEYS = int(ConstituentFlags.KEYS)
@@ -188,10 +191,11 @@ class EpochSequencer:
         now: Micros,
         *,
         room_checked: bool = False,
+        extensions: bytes = b"",
     ) -> Status:
         """Make the frames one entry, with batch offsets in their order, and start to replicate it.
 
-        Statuses: OK; SEQNOBUFS, the window is full; TOOBIG, the epoch has no LSN left; otherwise why no copyset can be made. Unless OK nothing
+        `extensions`: of the entry's header. Statuses: OK; SEQNOBUFS, the window is full; TOOBIG, the epoch has no LSN left; otherwise why no copyset can be made. Unless OK nothing
         has happened.
         """
         assert self.state is _ACTIVE, self.state
@@ -220,7 +224,10 @@ class EpochSequencer:
         for frame in frames:
             frame.payload = b""
         flags = (_STREAM_ENTRY if stream else 0) | (_EPOCH_BEGIN if esn == 1 else 0) | (_KEYED if kinds & _KEYS else 0)
-        appender = Appender(self, lsn, timestamp, frames, records, flags, size, wanted)
+        if extensions:
+            guard = frames[0].guard
+            flags |= (_CONDITIONAL if guard is not None and guard.alone else 0) | (0 if records else _CONTROL)
+        appender = Appender(self, lsn, timestamp, frames, records, flags, size, wanted, extensions)
         if not len(window):
             self.context.busy[self] = None
         window.grow(appender)
@@ -257,7 +264,7 @@ class EpochSequencer:
         metrics.entries_replicated += 1
         if appender.lsn & 7 == 1:
             metrics.append_latency.note(appender.age(now))
-        if not appender.flags & _STREAM_ENTRY:
+        if not appender.flags & _ORDERED:
             self._acknowledge(appender)
         if appender.lsn & 0xFFFFFFFF == self._window.tail:  # type: ignore[union-attr]
             self._reap(now)
@@ -331,9 +338,9 @@ class EpochSequencer:
                 if self.lng == esn - 1:
                     self.lng = Esn(esn)
                     last = appender
-                    if appender.flags & _STREAM_ENTRY:
+                    if appender.flags & _ORDERED:
                         self._acknowledge(appender)
-                elif appender.flags & _STREAM_ENTRY:
+                elif appender.flags & _ORDERED:
                     # Recovery turns it into a hole if the entry before it is one: nobody may be told that it was stored.
                     marks.hit("write_stream_after_hole")
                     self._refuse(appender)

@@ -20,9 +20,11 @@ from logdevice_py.protocol.messages import (
     AppendedFlags,
     AppendFlags,
     Durability,
+    GuardedAppend,
     SplitRun,
     StoreFlags,
 )
+from sequencer.guard import Guard, guard_of
 from sequencer.metrics import SequencerMetrics
 
 NO_NODE = NodeId(-1)
@@ -104,13 +106,15 @@ class Frame(Constituent):
     length: int = 0
     """Write streams only: of the payload, also when that was dropped."""
     lsn: Lsn = LSN_INVALID
-    """Write streams only: the position, once it is known."""
+    """Write streams and conditional appends only: the position, once it is known."""
     timestamp: Timestamp = NO_TIMESTAMP
-    """Write streams only: that of the entry, once the frame was acknowledged; 0 before."""
+    """Likewise: that of the entry, once the frame was acknowledged; 0 before."""
     durability: int = 0
-    """Write streams only: as it was acknowledged."""
+    """Likewise: as it was acknowledged."""
     repeats: list[tuple[PeerId, int]] | None = None
-    """Write streams only: requests that repeat this frame and wait for its answer."""
+    """Write streams and conditional appends only: requests that repeat this frame and wait for its answer."""
+    guard: Guard | None = None
+    """What it asks of the end of the log."""
 
     def repeats_as_stored(self, other: Frame) -> bool:
         """Whether another frame of the same writer and number has the same content, as far as `ContentMark` tells."""
@@ -122,7 +126,7 @@ class Frame(Constituent):
         )
 
 
-def frame_of(peer: PeerId, append: Append) -> Frame:
+def frame_of(peer: PeerId, append: Append | GuardedAppend) -> Frame:
     """The frame of a request that was checked."""
     flags = append.flags
     part, payload = CONSTITUENT_FLAGS[flags & KEPT_FLAGS], append.payload
@@ -134,6 +138,8 @@ def frame_of(peer: PeerId, append: Append) -> Frame:
         frame = Frame(payload, append.records, append.crc, part, NO_WRITER, 0, peer, append.request_id)
     if flags & _SYNC:
         frame.store_flags = _STORE_SYNC
+    if append.__class__ is GuardedAppend:
+        frame.guard = guard_of(append)
     return frame
 
 
@@ -278,9 +284,10 @@ class Answers:
         not_replicated: bool = False,
         number_taken: bool = False,
         redirect: NodeId = NO_NODE,
+        there: int = 0,
     ) -> None:
         """Anything but OK. `not_replicated`: the append is certainly not applied. With an LSN that it may have got, `batch_offset` completes
-        the position. `number_taken`: that of a write stream has other content there."""
+        the position. `number_taken`: that of a write stream has other content there. `there`: what refused it, see APPENDED."""
         self._metrics.frames_refused += 1
         flags = (_NOT_REPLICATED if not_replicated else 0) | (_NUMBER_TAKEN if number_taken else 0)
         self._outbox.send(
@@ -296,5 +303,6 @@ class Answers:
                 redirect=redirect,
                 durability=0,
                 copyset=[],
+                there=there,
             ),
         )

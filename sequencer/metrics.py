@@ -19,6 +19,9 @@ class SequencerMetrics:
         "Frames of write streams refused because other content was taken with their number, or with one before it: two send under one writer id.",
         unit="frames",
     )
+    guards_refused: int = counter(
+        "Frames refused because the end of the log was not as they asked, or cannot be known.", unit="frames"
+    )
     records_acknowledged: int = counter("Records in frames that were answered OK.", unit="records")
     entries_started: int = counter("Entries that got an LSN.", unit="entries")
     entries_replicated: int = counter("Entries that reached all copies of a wave.", unit="entries")

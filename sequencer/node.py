@@ -27,13 +27,14 @@ from logdevice_py.protocol.messages import (
     Append,
     AppendFlags,
     GetSeqState,
+    GuardedAppend,
     NodeState,
     SeqStateFlags,
     Stored,
 )
 from logdevice_py.protocol.requests import Requests
 from logdevice_py.protocol.routing import handlers_of, handles
-from sequencer.append_path import AppendPath
+from sequencer.append_path import AnyAppend, AppendPath
 from sequencer.context import SequencerContext, WallClock
 from sequencer.epoch_sequencer import EpochSequencer
 from sequencer.frames import NO_NODE
@@ -258,8 +259,13 @@ class SequencerNode:
 
     # Messages
 
+    @handles(GuardedAppend, from_clients=True)
+    def on_guarded_append(self, peer: PeerId, append: GuardedAppend, now: Micros) -> None:
+        """An append that depends on the end of its log."""
+        self.on_append(peer, append, now)
+
     @handles(Append, from_clients=True)
-    def on_append(self, peer: PeerId, append: Append, now: Micros) -> None:
+    def on_append(self, peer: PeerId, append: AnyAppend, now: Micros) -> None:
         self.context.metrics.frames_received += 1
         sequencer = self.sequencers.get(append.log)
         if sequencer is None or sequencer.home_version != self.context.placement_version:

@@ -16,7 +16,7 @@ from logdevice_py.core.states import MachineState, transitions
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros, Timestamp
 from logdevice_py.metadata.epoch_metadata import HISTORY_LONG, HISTORY_MAX, EpochMetaData
-from logdevice_py.protocol.messages import Append, Stored
+from logdevice_py.protocol.messages import Append, GuardedAppend, Stored
 from sequencer.activation import Activation, wanted_placement
 from sequencer.appender import Appender
 from sequencer.batching import OpenEntry
@@ -27,6 +27,7 @@ from sequencer.frames import NO_NODE
 from sequencer.metadata_log import MetadataLogWrite
 from sequencer.recovery.result import EpochContents, RecoveryOutcome, RecoveryResult
 from sequencer.redirection import Standing
+from sequencer.tail import Tail
 
 
 class SequencerPhase(MachineState):
@@ -89,6 +90,7 @@ class Sequencer:
         "context",
         "current",
         "draining",
+        "guarded",
         "held",
         "home_version",
         "last_released",
@@ -102,8 +104,10 @@ class Sequencer:
         "release_copyset",
         "release_shards",
         "state",
+        "tail",
         "tail_lsn",
         "tail_timestamp",
+        "wants_guards",
         "watched",
     )
 
@@ -132,10 +136,16 @@ class Sequencer:
         """`placement_version` under which every request for the log is served here; 0: each must be looked at."""
         self.no_redirect_until = 0
         self.open_batch: OpenEntry | None = None
-        self.buffer: list[tuple[PeerId, Append]] | None = None
+        self.buffer: list[tuple[PeerId, Append | GuardedAppend]] | None = None
         """Frames that wait for an epoch."""
-        self.held: list[tuple[PeerId, Append]] | None = None
-        """Frames with a previous LSN that wait for recovery."""
+        self.held: list[tuple[PeerId, Append | GuardedAppend]] | None = None
+        """Frames with a previous LSN, and all of a guarded log, that wait for recovery."""
+        self.wants_guards = False
+        """Somebody wants to guard an append to the log."""
+        self.guarded = False
+        """The entries of the current epoch carry a tail state."""
+        self.tail: Tail | None = None
+        """The end of a guarded log; None: it is not known before the earlier epochs are recovered."""
         self.watched = False
         """Somebody waits for changes."""
         self._metadata_write: MetadataLogWrite | None = None
@@ -238,6 +248,8 @@ class Sequencer:
         self._become(SequencerPhase.ACTIVE)
         self.preempted_by = NO_NODE
         self.recovered = None
+        self.guarded = bool(metadata.guarded_since)
+        self.tail = None
         if self._metadata_write is not None:
             self._metadata_write.stop(now)
             self._metadata_write = None
@@ -315,7 +327,7 @@ class Sequencer:
             self._metadata_write = None
         self._become(SequencerPhase.UNAVAILABLE)
         current.destroy(NO_NODE, now)
-        self.current = self.metadata = self.recovered = None
+        self.current = self.metadata = self.recovered = self.tail = None
         self._drained = True
         self._hooks.on_unavailable(self, Status.NOSEQUENCER, now)
         self._hooks.on_changed(self, now)
@@ -371,6 +383,8 @@ class Sequencer:
         if result.tail is not None:
             self.tail_lsn, self.tail_timestamp = result.tail.lsn, result.tail.timestamp
             self.last_timestamp = max(self.last_timestamp, result.tail.timestamp)
+        if self.guarded:
+            self.tail = Tail(result.tail)
         if self.draining is not None:
             self.draining.destroy(self.context.node, now)
         self._try_release(now)

@@ -15,6 +15,7 @@ from logdevice_py.core.entry import (
     parse_constituents,
     parse_header,
 )
+from logdevice_py.core.extensions import parse_extensions
 from logdevice_py.core.record_keys import body_keys
 from logdevice_py.core.status import CorruptEntryError
 
@@ -49,6 +50,8 @@ def entry_records(header: EntryHeader, image: bytes) -> list[bytes | None]:
     """The records of a verified entry: exactly as many as its header declares, None for each that cannot be read."""
     if header.flags & _METADATA:
         return [body_of(image)]
+    if header.extensions and not _is_readable(header):
+        return [None] * header.records
     try:
         parts = parse_constituents(image[header_size(image) :])
     except CorruptEntryError:
@@ -63,9 +66,17 @@ def entry_records(header: EntryHeader, image: bytes) -> list[bytes | None]:
     return records
 
 
+def _is_readable(header: EntryHeader) -> bool:
+    """Whether this version knows how the body is stored."""
+    try:
+        return parse_extensions(header.extensions).readable
+    except CorruptEntryError:
+        return False
+
+
 def entry_keys(header: EntryHeader, image: bytes) -> list[bytes | None] | None:
     """The keys of a verified entry's records, as many as `entry_records`; None when none has one."""
-    if not header.flags & _KEYED:
+    if not header.flags & _KEYED or (header.extensions and not _is_readable(header)):
         return None
     try:
         keys = body_keys(image[header_size(image) :])

@@ -5,11 +5,15 @@ the payload that readers get.
 
 Layout, big-endian::
 
-    u8  version (1)      u8  copyset size     u16 flags            u32 wave, or seal epoch when WRITTEN_BY_RECOVERY
+    u8  version (1, 2)   u8  copyset size     u16 flags            u32 wave, or seal epoch when WRITTEN_BY_RECOVERY
     u32 LNG (an ESN)     u32 records          u32 body length      u32 crc32c of the body
     i64 timestamp (us)   u64 log              u64 lsn
-    u32 x copyset size: shard ids             u32 crc32c of the header above
+    u32 x copyset size: shard ids
+    version 2 only: u16 length of extensions  extensions, see logdevice_py.core.extensions
+    u32 crc32c of the header above
     body
+
+An entry without extensions is of version 1. A copy keeps the extensions of its entry, also those that whoever copies does not know.
 
 The body of a data entry holds one or more constituents (an APPEND frame each): a u32 count, a table row for each, then their payloads.
 A row is ``u32 length, u32 records, u32 crc32c (made by the client), u8 flags`` and, for a frame of a write stream, ``16 bytes writer id,
@@ -36,8 +40,11 @@ from logdevice_py.core.lsn import Esn, Lsn
 from logdevice_py.core.status import CorruptEntryError
 from logdevice_py.core.units import Timestamp
 
-ENTRY_VERSION: Final = 1
+ENTRY_VERSION: Final = 2
+"""Of entries with extensions."""
+_PLAIN_VERSION: Final = 1
 _FIXED: Final = struct.Struct(">BBHIIIIIqQQ")
+_U16: Final = struct.Struct(">H")
 _U32: Final = struct.Struct(">I")
 _ROW: Final = struct.Struct(">IIIB")
 _STREAM: Final = struct.Struct(">16sQ")
@@ -69,6 +76,8 @@ class EntryFlags(enum.IntFlag):
     EPOCH_BEGIN = 32  # no entry of this epoch lies before it
     METADATA = 64  # the body is an epoch metadata record
     KEYED = 128  # some records of the body have a key
+    CONDITIONAL = 256  # acknowledged for what is before it: recovery makes a hole of it behind a hole of its epoch
+    CONTROL = 512  # its records speak to sequencers and readers, not to applications
 
 
 class ConstituentFlags(enum.IntFlag):
@@ -103,6 +112,8 @@ class EntryHeader:
     flags: int = 0
     body_length: int = 0
     body_crc: int = 0
+    extensions: bytes = b""
+    """As they are in the image."""
 
     @property
     def rank(self) -> tuple[int, int]:
@@ -139,9 +150,9 @@ class Constituent:
 
 def encode_header(header: EntryHeader) -> bytes:
     """The bytes before the body."""
-    copyset = header.copyset
+    copyset, extensions = header.copyset, header.extensions
     fixed = _FIXED.pack(
-        ENTRY_VERSION,
+        ENTRY_VERSION if extensions else _PLAIN_VERSION,
         len(copyset),
         header.flags,
         header.wave,
@@ -153,6 +164,8 @@ def encode_header(header: EntryHeader) -> bytes:
         header.log,
         header.lsn,
     ) + struct.pack(f">{len(copyset)}I", *copyset)
+    if extensions:
+        fixed += _U16.pack(len(extensions)) + extensions
     return fixed + _U32.pack(crc32c(fixed))
 
 
@@ -194,7 +207,10 @@ def encode_entry(header: EntryHeader, body: bytes) -> bytes:
 
 def header_size(image: bytes) -> int:
     """Where the body begins."""
-    return HEADER_SIZE_MIN + 4 * image[1]
+    size = HEADER_SIZE_MIN + 4 * image[1]
+    if image[0] == ENTRY_VERSION:
+        size += 2 + int.from_bytes(image[size - 4 : size - 2], "big")
+    return size
 
 
 def parse_header(image: bytes, *, alone: bool = False) -> EntryHeader:
@@ -209,15 +225,18 @@ def parse_header(image: bytes, *, alone: bool = False) -> EntryHeader:
     if len(image) < HEADER_SIZE_MIN:
         raise CorruptEntryError(f"an entry of {len(image)} bytes is shorter than a header")
     version, size, flags, wave, lng, records, body_length, body_crc, timestamp, log, lsn = _FIXED.unpack_from(image)
-    if version != ENTRY_VERSION:
+    if version != _PLAIN_VERSION and version != ENTRY_VERSION:
         raise CorruptEntryError(f"entry version {version} is not known")
-    end = _FIXED.size + 4 * size
+    end = header_size(image) - 4
     if len(image) < end + 4 or _U32.unpack_from(image, end)[0] != crc32c(image[:end]):
         raise CorruptEntryError("the header of the entry does not match its checksum")
     if len(image) - end - 4 != (0 if flags & _AMEND else body_length) and not (alone and len(image) == end + 4):
         raise CorruptEntryError(f"the entry has {len(image) - end - 4} bytes of body, its header says {body_length}")
     copyset = struct.unpack_from(f">{size}I", image, _FIXED.size)
-    return EntryHeader(log, lsn, timestamp, wave, copyset, lng, records, flags, body_length, body_crc)
+    extensions = b"" if version == _PLAIN_VERSION else image[_FIXED.size + 4 * size + 2 : end]
+    if not extensions and version != _PLAIN_VERSION:
+        raise CorruptEntryError(f"an entry of version {version} has no extensions")
+    return EntryHeader(log, lsn, timestamp, wave, copyset, lng, records, flags, body_length, body_crc, extensions)
 
 
 def lacks_body(image: bytes) -> bool:

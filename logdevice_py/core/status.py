@@ -54,6 +54,10 @@ class Status(enum.IntEnum):
     VERSION_MISMATCH = 500
     WRITE_STREAM_UNKNOWN = 700
     WRITE_STREAM_BROKEN = 701
+    CONFLICT = 710
+    FENCED = 711
+    ENDED = 712
+    TRANSACTION_ID_TOO_LOW = 713
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +115,10 @@ TRAITS: Final[dict[Status, Traits]] = {
     Status.WRITE_STREAM_BROKEN: _T(
         True, False, "a number of the write stream before this one is missing, or somebody else used this one"
     ),
+    Status.CONFLICT: _T(False, False, "the log does not end with the record that the append expects"),
+    Status.FENCED: _T(False, False, "the log has a fence, and the append no token that is high enough"),
+    Status.ENDED: _T(False, False, "the log was ended: nothing follows"),
+    Status.TRANSACTION_ID_TOO_LOW: _T(False, False, "the log holds a greater transaction id"),
 }
 
 

@@ -18,8 +18,9 @@ import msgpack
 
 from logdevice_py.config.location import Location, Scope
 from logdevice_py.config.replication import ReplicationProperty
+from logdevice_py.core.extensions import TailState, parse_extensions
 from logdevice_py.core.ids import NODE_ID_MAX, NODESET_SIZE_MAX, SHARD_INDEX_MAX, Generation, NodeId, ShardId
-from logdevice_py.core.lsn import EPOCH_MAX, EPOCH_MIN, Epoch, Lsn
+from logdevice_py.core.lsn import EPOCH_INVALID, EPOCH_MAX, EPOCH_MIN, Epoch, Lsn
 from logdevice_py.core.status import CorruptEntryError
 from logdevice_py.core.units import Timestamp
 from logdevice_py.core.unpacking import check_complete
@@ -45,7 +46,24 @@ class TailRecord:
     """The last record of the epochs that are recovered."""
 
     lsn: Lsn
+    """0: no record can be read, and `state` says that there was one."""
     timestamp: Timestamp
+    records: int | None = None
+    """Of its entry; None: not known."""
+    state: TailState | None = None
+    """Behind it; None: the log had no guards."""
+    condition: int = 0
+    """Id of the conditional append that made its entry; 0: none did."""
+
+
+def tail_record(lsn: Lsn, timestamp: Timestamp, records: int, extensions: bytes) -> TailRecord:
+    """By what the header of an entry says. `records`: 0 when it is not known."""
+    try:
+        found = parse_extensions(extensions)
+    except CorruptEntryError:
+        return TailRecord(lsn, timestamp)
+    condition = found.condition
+    return TailRecord(lsn, timestamp, records or None, found.tail, condition.id if condition is not None else 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +147,8 @@ class EpochMetaData:
     """When the current interval was decided; 0 if not known."""
     epoch_given_at: Timestamp = TIMESTAMP_UNKNOWN
     """When the latest epoch was taken; 0 if not known."""
+    guarded_since: Epoch = EPOCH_INVALID
+    """From this epoch on the entries of the log carry a tail state; 0: nobody guarded an append yet."""
 
     @property
     def current(self) -> EpochInterval:
@@ -186,6 +206,7 @@ class EpochMetaData:
                 self.replication_changed_at,
                 self.epoch_given_at,
                 [interval.labels for interval in self.history],
+                *([self.guarded_since] if self.guarded_since else ()),
             ]
         )
         assert len(encoded) <= ENCODED_SIZE_MAX, len(encoded)
@@ -240,6 +261,7 @@ def _metadata(fields: Any) -> EpochMetaData:
         NodeId(_integer(fields[5], "writer", -1, NODE_ID_MAX)),
         Timestamp(_integer(fields[6], "replication_changed_at", 0, _TIMESTAMP_MAX)),
         Timestamp(_integer(fields[7], "epoch_given_at", 0, _TIMESTAMP_MAX)),
+        Epoch(_integer(fields[9], "guarded_since", EPOCH_MIN, epoch) if len(fields) > _FIELDS + 1 else EPOCH_INVALID),
     )
 
 

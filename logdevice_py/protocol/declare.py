@@ -330,6 +330,7 @@ StatusField = Annotated[Status, STATUS]
 Bool = Annotated[bool, BoolKind()]
 Text = Annotated[str, TEXT]
 Blob16 = Annotated[bytes, BytesKind("up to 16 bytes", 16)]
+Extension = Annotated[bytes, BytesKind("up to 1024 bytes", 1024)]
 Payload = Annotated[bytes, PayloadKind()]
 
 

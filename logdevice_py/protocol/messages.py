@@ -32,6 +32,7 @@ from logdevice_py.protocol.declare import (
     Bool,
     EpochField,
     EsnField,
+    Extension,
     GenerationField,
     Instance,
     Log,
@@ -49,7 +50,7 @@ from logdevice_py.protocol.declare import (
 )
 
 PROTOCOL_VERSION_MIN: Final = 1
-PROTOCOL_VERSION_MAX: Final = 1
+PROTOCOL_VERSION_MAX: Final = 2
 LOGS_PER_FRAME: Final = 500
 """How many logs a sender puts into one message at most."""
 ANSWERS_PER_FRAME: Final = 2500
@@ -94,6 +95,7 @@ class MessageType(enum.IntEnum):
     CHECK_SEAL = 29
     SEAL_CHECKED = 30
     SHUTDOWN = 31
+    GUARDED_APPEND = 32
     FIND_KEY = 160
     KEY_FOUND = 161
     DATA_SIZE = 162
@@ -171,6 +173,49 @@ class Append:
     payload: Payload
 
 
+class GuardFlags(enum.IntFlag):
+    """What GUARDED_APPEND asks of the end of the log."""
+
+    NONE = 0
+    TRANSACTION = 1  # no transaction id of the log is above the first one of the frame; the last one becomes the greatest
+    EXPECT = 2  # the expected record is the last of the log
+    FENCE = 4  # the token is not below the fence
+    RAISE = 8  # with FENCE: it is above the fence, and becomes it
+    END = 16  # nothing follows
+    ACCEPT_LOSS = 32  # with RAISE: also when the last entries of the log are lost
+
+
+EXTENSIONS_TOLD: Final = 1024
+"""Bytes of the extensions of an entry that SEALED tells at most."""
+OFFSET_UNKNOWN: Final = 0xFFFFFFFF
+"""Batch offset of a record of which only the LSN is known."""
+
+
+@message(MessageType.GUARDED_APPEND, since=2)
+class GuardedAppend:
+    """APPEND if the end of the log is as the guards say. Answer: APPENDED; CONFLICT, FENCED, ENDED, TRANSACTION_ID_TOO_LOW when it is not, DATALOSS
+    when that cannot be known any more. A frame without records makes an entry that only the guards are about (RAISE, END)."""
+
+    request_id: U64
+    log: Log
+    flags: U32  # AppendFlags
+    records: U32  # how many records the payload holds, up to 65,536
+    crc: U32  # crc32c of the payload, made by the client
+    seen_epoch: EpochField
+    previous_lsn: LsnField
+    writer: Blob16
+    sequence: U64
+    stream_epoch: EpochField  # these as in APPEND
+    guards: U32  # GuardFlags
+    first_transaction: U64  # TRANSACTION: the least id in the frame, from 1
+    last_transaction: U64  # the greatest
+    expected_lsn: LsnField  # EXPECT: 0, the log has no record yet
+    expected_offset: U32  # batch offset of the expected record
+    token: U64  # FENCE: from 1
+    append_id: U64  # EXPECT, RAISE, END: random, the same in each try
+    payload: Payload
+
+
 class AppendedFlags(enum.IntFlag):
     """Flags of APPENDED."""
 
@@ -196,7 +241,7 @@ SPLIT_RUNS_MAX: Final = 4096
 @message(MessageType.APPENDED)
 class Appended:
     """Answer to APPEND. lsn is the position when OK; with other statuses the position that the append may have got, 0 if none;
-    with STALE and WRITE_STREAM_UNKNOWN ``epoch:0`` of the sequencer; with NUMBER_TAKEN where the other content is, ``epoch:0`` if that is not known. The frame's records share the LSN, with batch offsets that follow each
+    with STALE and WRITE_STREAM_UNKNOWN ``epoch:0`` of the sequencer; with CONFLICT and ENDED the last record; with NUMBER_TAKEN where the other content is, ``epoch:0`` if that is not known. The frame's records share the LSN, with batch offsets that follow each
     other, unless `split` says that each has an LSN of its own: only the sequencer knows how it stored them."""
 
     request_id: U64
@@ -212,6 +257,7 @@ class Appended:
     split: Annotated[list[SplitRun], list_of(row_of(SplitRun), SPLIT_RUNS_MAX)] = field(
         default_factory=list
     )  # each record has an LSN, from lsn on
+    there: U64 = 0  # FENCED: the fence token; TRANSACTION_ID_TOO_LOW: the greatest transaction id of the log
 
 
 class StoreFlags(enum.IntFlag):
@@ -319,6 +365,8 @@ class EpochState(NamedTuple):
     last_timestamp: Stamp  # of that
     tail_lsn: LsnField  # of the tail record at or below the LNG
     tail_timestamp: Stamp  # of that
+    tail_records: U32 = 0  # of that
+    tail_extensions: Extension = b""  # of the header of that, or of one that is trimmed
 
 
 class SealedLog(NamedTuple):

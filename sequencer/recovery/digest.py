@@ -11,6 +11,7 @@ from logdevice_py.core.lsn import Epoch, Esn, Lsn, compose_lsn, esn_of
 from logdevice_py.core.status import CorruptEntryError
 
 Rank = tuple[int, int]
+_ORDERED = int(EntryFlags.WRITE_STREAM | EntryFlags.CONDITIONAL)
 
 
 class CopyKind(enum.Enum):
@@ -105,6 +106,6 @@ class EpochDigest:
         return {esn: entry.damaged for esn, entry in self.entries.items() if esn > above and entry.damaged}
 
 
-def is_stream(header: EntryHeader) -> bool:
-    """All constituents are frames of write streams."""
-    return bool(header.flags & EntryFlags.WRITE_STREAM)
+def is_ordered(header: EntryHeader) -> bool:
+    """It was acknowledged only when all before it was stored: it holds frames of write streams, or a conditional append."""
+    return bool(header.flags & _ORDERED)

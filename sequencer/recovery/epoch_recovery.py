@@ -50,14 +50,17 @@ class EpochRecovery:
         context: RecoveryContext,
         owner: EpochRecoveryOwner,
         previous_tail: TailRecord | None,
+        *,
+        guarded: bool = False,
     ) -> None:
+        """`guarded`: entries of the epoch carry a tail state."""
         self.epoch = epoch
         self._context = context
         self._owner = owner
         self.on_preempted = owner.on_preempted
         self.shards = RecoveryShards(log, interval, context.cluster)
         """The nodeset."""
-        self.findings = EpochFindings(log, epoch, seal_epoch, previous_tail, context.metrics)
+        self.findings = EpochFindings(log, epoch, seal_epoch, previous_tail, context.metrics, guarded=guarded)
         self._watch = PhaseWatch(context, self._on_stuck)
         self.attempt = self._new_attempt(context.rng.getrandbits(63))
         """The present one."""

@@ -18,15 +18,23 @@ class EpochFindings:
     """What shards told of an epoch and what was decided about it. All of it holds for ever, even if the shard that told it is lost: it outlives
     every attempt."""
 
-    __slots__ = ("_metrics", "_previous_tail", "_sealed_tail", "epoch", "lng", "log", "plan", "seal_epoch")
+    __slots__ = ("_guarded", "_metrics", "_previous_tail", "_sealed_tail", "epoch", "lng", "log", "plan", "seal_epoch")
 
     def __init__(
-        self, log: LogId, epoch: Epoch, seal_epoch: Epoch, previous_tail: TailRecord | None, metrics: RecoveryMetrics
+        self,
+        log: LogId,
+        epoch: Epoch,
+        seal_epoch: Epoch,
+        previous_tail: TailRecord | None,
+        metrics: RecoveryMetrics,
+        *,
+        guarded: bool = False,
     ) -> None:
         """
         Args:
             seal_epoch: of the recovery.
             previous_tail: the last entry of earlier epochs.
+            guarded: entries of the epoch carry a tail state.
         """
         self.log = log
         self.epoch = epoch
@@ -36,6 +44,7 @@ class EpochFindings:
         self.plan: Plan | None = None
         """None until an attempt came as far as to decide."""
         self._metrics = metrics
+        self._guarded = guarded
         self._previous_tail = previous_tail
         self._sealed_tail: TailRecord | None = None
 
@@ -45,7 +54,7 @@ class EpochFindings:
             hit("recovery_lng_after_decision")
         self.lng = max(self.lng, sealed.lng)
         if sealed.tail_lsn >> 32 == self.epoch:
-            self._sealed_tail = latest(self._sealed_tail, TailRecord(sealed.tail_lsn, sealed.tail_timestamp))
+            self._sealed_tail = latest(self._sealed_tail, sealed.tail())
 
     @property
     def agreed_lng(self) -> Esn:
@@ -54,9 +63,14 @@ class EpochFindings:
 
     @property
     def digest_from(self) -> Esn:
-        """The first ESN that shards are asked for. The entry at the LNG is read once more when nobody knows its timestamp."""
+        """The first ESN that shards are asked for. The entry at the LNG is read once more when nobody knows its timestamp, or the tail
+        state behind it."""
         lng, tail = self.agreed_lng, self._sealed_tail
-        known = self.plan is not None or (tail is not None and tail.lsn == compose_lsn(self.epoch, lng))
+        known = self.plan is not None or (
+            tail is not None
+            and tail.lsn == compose_lsn(self.epoch, lng)
+            and (tail.state is not None or not self._guarded)
+        )
         return ESN_MIN if lng == 0 else Esn(lng + 1 if known and lng < ESN_MAX else lng)
 
     @property
@@ -68,7 +82,9 @@ class EpochFindings:
         """Decide what an attempt's digest shows and is not decided yet. Whether the epoch is authoritative, the first attempt says."""
         first = self.plan is None
         if self.plan is None:
-            self.plan = Plan(self.log, self.epoch, self.seal_epoch, self.lng, authoritative=authoritative)
+            self.plan = Plan(
+                self.log, self.epoch, self.seal_epoch, self.lng, authoritative=authoritative, guarded=self._guarded
+            )
         plan = self.plan
         late = plan.late
         plan.decide(

@@ -290,7 +290,17 @@ class LogRecovery:
             self._last_clean_epoch = Epoch(min(self._metadata.history[0].since - 1, self.seal_epoch))
             self._next_epoch_timer = self._context.timers.at(now, self._recover_next_epoch)
             return
-        self._epoch = EpochRecovery(self.log, epoch, interval, self.seal_epoch, self._context, self, self._tail)
+        since = self._metadata.guarded_since
+        self._epoch = EpochRecovery(
+            self.log,
+            epoch,
+            interval,
+            self.seal_epoch,
+            self._context,
+            self,
+            self._tail,
+            guarded=bool(since) and epoch >= since,
+        )
         for shard, seal in sorted(self._seals.items()):
             if self._epoch is None or self._epoch.epoch != epoch:
                 return

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from logdevice_py.core.entry import EntryFlags, EntryHeader, body_of, encode_entry, with_copyset
+from logdevice_py.core.extensions import NO_TAIL_STATE, TailFlags
 from logdevice_py.core.ids import LogId, ShardId
-from logdevice_py.core.lsn import ESN_INVALID, ESN_MAX, Epoch, Esn, compose_lsn
+from logdevice_py.core.lsn import ESN_INVALID, ESN_MAX, LSN_INVALID, Epoch, Esn, compose_lsn
 from logdevice_py.core.marks import hit
 from logdevice_py.core.units import Timestamp
-from logdevice_py.metadata.epoch_metadata import TailRecord
-from sequencer.recovery.digest import CopyKind, DigestEntry, EpochDigest, Rank, is_stream, kind_of
+from logdevice_py.metadata.epoch_metadata import TailRecord, tail_record
+from sequencer.recovery.digest import CopyKind, DigestEntry, EpochDigest, Rank, is_ordered, kind_of
 from sequencer.recovery.result import EpochContents
 
-_KEPT_FLAGS = int(EntryFlags.WRITE_STREAM | EntryFlags.EPOCH_BEGIN | EntryFlags.METADATA | EntryFlags.KEYED)
+_KEPT_FLAGS = int(
+    EntryFlags.WRITE_STREAM
+    | EntryFlags.EPOCH_BEGIN
+    | EntryFlags.METADATA
+    | EntryFlags.KEYED
+    | EntryFlags.CONDITIONAL
+    | EntryFlags.CONTROL
+)
 
 
 @dataclass(slots=True)
@@ -43,6 +51,7 @@ class Plan:
         "bridge",
         "decisions",
         "epoch",
+        "guarded",
         "last",
         "late",
         "lng",
@@ -53,12 +62,16 @@ class Plan:
         "tail_record",
     )
 
-    def __init__(self, log: LogId, epoch: Epoch, seal_epoch: Epoch, lng: Esn, *, authoritative: bool) -> None:
+    def __init__(
+        self, log: LogId, epoch: Epoch, seal_epoch: Epoch, lng: Esn, *, authoritative: bool, guarded: bool = False
+    ) -> None:
+        """`guarded`: entries of the epoch carry a tail state."""
         self.log = log
         self.epoch = epoch
         self.seal_epoch = seal_epoch
         self.lng = lng
         self.authoritative = authoritative
+        self.guarded = guarded
         self.decisions: dict[Esn, Decision] = {}
         """Entries, and holes where something else had been stored. Other ESNs up to `last` are plugged if authoritative."""
         self.lost: set[Esn] = set()
@@ -107,8 +120,11 @@ class Plan:
             if decision.kind is CopyKind.ENTRY:
                 if esn > self.tail:
                     self.tail = esn
-                    self.tail_record = TailRecord(compose_lsn(self.epoch, esn), decision.timestamp)
+                    assert decision.header is not None
+                    self.tail_record = tail_record_of(decision.header)
                 break
+        if self.guarded:
+            self._judge_tail(previous_tail)
         if self.authoritative and first:
             end = max([self.tail, *self.lost])
             if end < ESN_MAX:
@@ -122,12 +138,24 @@ class Plan:
         self, entry: DigestEntry | None, sealed_tail: TailRecord | None, fallback: TailRecord | None
     ) -> TailRecord:
         lsn = compose_lsn(self.epoch, self.lng)
-        if sealed_tail is not None and sealed_tail.lsn == lsn:
+        if sealed_tail is not None and sealed_tail.lsn == lsn and (sealed_tail.state or not self.guarded):
             return sealed_tail
         if entry is not None and entry.header is not None:
-            return TailRecord(lsn, entry.header.timestamp)
+            return tail_record_of(entry.header)
         hit("recovery_tail_lost")
         return TailRecord(lsn, fallback.timestamp if fallback is not None else Timestamp(0))
+
+    def _judge_tail(self, previous: TailRecord | None) -> None:
+        """Where what was behind the last readable entry is not known, the tail record says so: nobody may take its state for the latest."""
+        record = self.tail_record
+        of_epoch = record is not None and record.lsn >> 32 == self.epoch
+        certain = self.authoritative and not any(esn > self.tail for esn in self.lost)
+        if certain and (not of_epoch or (record is not None and record.state is not None)):
+            return
+        hit("recovery_tail_state_lost")
+        known = next((each.state for each in (record, previous) if each is not None and each.state), NO_TAIL_STATE)
+        state = replace(known, flags=known.flags | TailFlags.LOST)
+        self.tail_record = replace(record or TailRecord(LSN_INVALID, Timestamp(0)), state=state)
 
     def _walk(self, digest: EpochDigest, *, first: bool, unreadable: Collection[Esn]) -> None:
         bridge_rank: Rank | None = None
@@ -167,7 +195,7 @@ class Plan:
                 hit("recovery_entry_behind_bridge")
                 self.late += 1
                 kind = CopyKind.HOLE
-            elif kind is CopyKind.ENTRY and broken and is_stream(entry.header):
+            elif kind is CopyKind.ENTRY and broken and is_ordered(entry.header):
                 hit("recovery_stream_broken")
                 self.late += 1
                 kind = CopyKind.HOLE
@@ -261,8 +289,15 @@ class Plan:
         )
 
 
+def tail_record_of(header: EntryHeader) -> TailRecord:
+    """The tail record of an epoch that ends with an entry."""
+    return tail_record(header.lsn, header.timestamp, header.records, header.extensions)
+
+
 def latest(one: TailRecord | None, other: TailRecord | None) -> TailRecord | None:
-    """The later of two tail records that may be missing."""
+    """The later of two tail records that may be missing; of one entry the record that says more."""
     if one is None or other is None:
         return one or other
+    if one.lsn == other.lsn and one.records is None:
+        return other
     return one if one.lsn >= other.lsn else other

@@ -11,7 +11,7 @@ from logdevice_py.core.machine import Timer
 from logdevice_py.core.marks import hit
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Timestamp
-from logdevice_py.metadata.epoch_metadata import EpochInterval
+from logdevice_py.metadata.epoch_metadata import EpochInterval, TailRecord, tail_record
 from logdevice_py.placement.failure_domains import Authority, FMajority
 from sequencer.recovery.context import RecoveryCluster
 
@@ -41,6 +41,13 @@ class SealedEpoch:
     tail_timestamp: Timestamp
     generation: Generation
     """Of the shard; 0 when it did not tell."""
+    tail_records: int = 0
+    """0: it did not tell."""
+    tail_extensions: bytes = b""
+
+    def tail(self) -> TailRecord:
+        """The last entry up to the LNG; LSN 0 if there is none."""
+        return tail_record(self.tail_lsn, self.tail_timestamp, self.tail_records, self.tail_extensions)
 
 
 @dataclass(slots=True)

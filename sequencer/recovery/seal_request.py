@@ -121,6 +121,8 @@ class SealRequest:
                 each.tail_lsn,
                 each.tail_timestamp,
                 generation,
+                each.tail_records,
+                each.tail_extensions,
             )
             for each in states
         }

@@ -28,7 +28,15 @@ from logdevice_py.core.lsn import (
 from logdevice_py.core.marks import hit
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Micros, Timestamp
-from logdevice_py.protocol.messages import EPOCHS_PER_SEALED, FIELDS_BUDGET, EpochState, Seal, Sealed, SealedLog
+from logdevice_py.protocol.messages import (
+    EPOCHS_PER_SEALED,
+    EXTENSIONS_TOLD,
+    FIELDS_BUDGET,
+    EpochState,
+    Seal,
+    Sealed,
+    SealedLog,
+)
 from logdevice_py.protocol.routing import handles
 from storage_node.log_state import NO_NODE, LogState
 from storage_node.log_store.interface import LogMetadataKind, ReadResult
@@ -36,9 +44,9 @@ from storage_node.shard import Shard
 from storage_node.stored_metadata import encode_seal
 
 _NO_TIME: Final = Timestamp(0)
-_STATE_SIZE: Final = 45
+_STATE_SIZE: Final = 47
 _ROW_SIZE: Final = 33
-"""Bytes that a state of an epoch, and a row without its states, take in a message at most."""
+"""Bytes that a state of an epoch without what `_tail_size` counts, and a row without its states, take in a message at most."""
 Generations = Sequence[tuple[int, int]]
 
 
@@ -54,6 +62,8 @@ class EpochFacts:
     last_timestamp: Timestamp = _NO_TIME
     tail_lsn: Lsn = LSN_INVALID
     tail_timestamp: Timestamp = _NO_TIME
+    tail_records: int = 0
+    tail_extensions: bytes = b""
 
     def row(self) -> EpochState:
         """As SEALED carries it."""
@@ -65,6 +75,8 @@ class EpochFacts:
             self.last_timestamp,
             self.tail_lsn,
             self.tail_timestamp,
+            self.tail_records,
+            self.tail_extensions,
         )
 
 
@@ -150,6 +162,9 @@ class SealHandler:
             if image is not None:
                 header = parse_header(image, alone=True)
                 fact.tail_lsn, fact.tail_timestamp = header.lsn, header.timestamp
+                fact.tail_records = header.records
+                if len(header.extensions) <= EXTENSIONS_TOLD:
+                    fact.tail_extensions = header.extensions
 
         self._last_in(answer, state, fact, first, compose_lsn(fact.epoch, ESN_MAX), on_last)
         if fact.lng:
@@ -202,7 +217,7 @@ class SealHandler:
                     max(holds, EPOCH_INVALID),
                     node,
                     state.trim_point,
-                    [fact.row() for fact in facts],
+                    _rows(facts),
                 )
             )
         self._send(answer.peer, answer.message, logs, self._shard.generation)
@@ -212,7 +227,7 @@ class SealHandler:
         parts: list[list[SealedLog]] = [[]]
         size = 0
         for row in logs:
-            cost = _ROW_SIZE + _STATE_SIZE * len(row.epochs)
+            cost = _ROW_SIZE + sum(_STATE_SIZE + _tail_size(each) for each in row.epochs)
             if size + cost > FIELDS_BUDGET and parts[-1]:
                 hit("sealed_split")
                 parts.append([])
@@ -224,6 +239,22 @@ class SealHandler:
                 peer,
                 Sealed(request_id=message.request_id, shard=message.shard, logs=part, generation=generation),
             )
+
+
+def _tail_size(told: EpochFacts | EpochState) -> int:
+    """Bytes that the tail of an epoch takes in a message beyond its LSN and timestamp."""
+    return 4 + 2 + len(told.tail_extensions) if told.tail_records else 0
+
+
+def _rows(facts: list[EpochFacts]) -> list[EpochState]:
+    """As SEALED carries them. When there is not enough room for all tails, the latest are told: recovery reads the others."""
+    room = FIELDS_BUDGET - _ROW_SIZE - _STATE_SIZE * len(facts)
+    for fact in reversed(facts):
+        room -= _tail_size(fact)
+        if room < 0:
+            hit("sealed_without_tails")
+            fact.tail_records, fact.tail_extensions = 0, b""
+    return [fact.row() for fact in facts]
 
 
 def generation_at(generations: Generations, epoch: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import itertools
 import os
@@ -58,6 +59,7 @@ from logdevice_py.core.entry import (
     parse_constituents,
     parse_header,
 )
+from logdevice_py.core.extensions import Condition, TailFlags, TailState, encode_extensions, parse_extensions
 from logdevice_py.core.ids import Generation, InstanceId, LogId, NodeId, ShardId, WriterId, format_shard, parse_shard
 from logdevice_py.core.lsn import LSN, LSN_MAX, Epoch, Esn, Lsn, compose_lsn
 from logdevice_py.core.record_keys import encode_keys, split_keys
@@ -222,7 +224,7 @@ def _mended_entry(data: bytes) -> bytes:
     image = bytearray(data)
     if len(image) < HEADER_SIZE_MIN:
         return data
-    end = HEADER_SIZE_MIN - 4 + 4 * image[1]
+    end = header_size(data) - 4
     if len(image) < end + 4:
         return data
     body = image[end + 4 :]
@@ -254,6 +256,8 @@ def _entries(data: bytes) -> None:
     check_body(image, header)
     same(encode_entry(header, image[header_size(image) :]), image)
     verify_image(header.log, header.lsn, image)
+    with contextlib.suppress(CorruptEntryError):
+        parse_extensions(header.extensions)
     found = len(entry_records(header, image))
     if not header.flags & int(EntryFlags.METADATA):
         same(found, header.records)
@@ -273,6 +277,7 @@ def _image(
     flags: int = 0,
     copyset: tuple[int, ...] = (0, 256, 512),
     compression: Compression = Compression.NONE,
+    extensions: bytes = b"",
 ) -> bytes:
     body = pack_body(encode_body(parts), compression)
     header = EntryHeader(
@@ -286,6 +291,7 @@ def _image(
         flags,
         len(body),
         crc32c(body),
+        extensions,
     )
     return encode_entry(header, body)
 
@@ -307,6 +313,8 @@ def _entry_seeds() -> list[bytes]:
     images = [_image([part]) for part in parts]
     images += [_image(parts, int(EntryFlags.KEYED)), _image([], int(EntryFlags.HOLE)), _image([], 0, ())]
     images += [_image(parts * 3, compression=codec) for codec in Compression]
+    state = encode_extensions(TailState(7, 3, int(TailFlags.ENDED)), Condition(5, Lsn(9), 1))
+    images += [_image(parts, extensions=state), _image([], int(EntryFlags.CONTROL), extensions=b"\x80\x01x" + state)]
     return [b"\x01" + image for image in images]
 
 

@@ -64,6 +64,7 @@ from logdevice_py.core.entry import (
     parse_constituents,
     parse_header,
 )
+from logdevice_py.core.extensions import Condition, TailFlags, TailState, encode_extensions, parse_extensions
 from logdevice_py.core.ids import (
     TREE_LOG_ID_MIN,
     Generation,
@@ -152,6 +153,8 @@ def _read_image(image: bytes) -> dict[str, Any]:
     body = body_of(image)
     told: dict[str, Any] = {name: getattr(header, name) for name in EntryHeader.__slots__}
     told["flags"] = str(EntryFlags(header.flags).name or EntryFlags(header.flags))
+    if told.pop("extensions"):
+        told["extensions"] = parse_extensions(header.extensions)
     if body and not header.flags & EntryFlags.METADATA:
         told["constituents"] = parse_constituents(body)
     elif body:
@@ -194,6 +197,23 @@ def entry_cases() -> Iterator[GoldenCase]:
     yield _entry(
         "record of a metadata log",
         _image(int(EntryFlags.METADATA | EntryFlags.EPOCH_BEGIN), metadata, log=metadata_log_of(LOG)),
+    )
+    state = TailState(transaction=7, fence=3, flags=int(TailFlags.ENDED))
+    condition = Condition(2**63 - 1, compose_lsn(3, 16), 4)
+    yield _entry("tail state", _image(0, body, records=7, extensions=encode_extensions(state)))
+    guarded = _image(
+        int(EntryFlags.CONDITIONAL | EntryFlags.CONTROL),
+        encode_body([]),
+        records=0,
+        extensions=encode_extensions(state, condition),
+    )
+    yield _entry("tail state and condition of a control entry", guarded)
+    later = encode_extensions(state)[:1] + b"\x13" + encode_extensions(state)[2:] + b"xx" + b"\x7f\x01x"
+    yield _entry("extensions of a later version", _image(0, body, records=7, extensions=later))
+    yield _entry("an extension that must be known", _image(0, body, records=7, extensions=b"\x80\x00"))
+    yield _entry(
+        "AMEND with extensions",
+        _image(int(EntryFlags.AMEND), wave=3, extensions=encode_extensions(state), **amend),
     )
     yield _entry("header alone of a large entry", encode_header(parse_header(_image(0, body, records=7))))
     yield _entry("no copyset, the greatest numbers", _image(
@@ -570,7 +590,7 @@ def agreement_cases() -> Iterator[GoldenCase]:
 
 NUMBERED: Final = (
     m.MessageType, m.AppendFlags, m.AppendedFlags, m.StoreFlags, m.StoredFlags, m.SeqStateFlags, m.StartFlags, m.GapReason, m.NodeState,
-    m.FindFlags, Status, Durability, EntryFlags, ConstituentFlags, Compression, LogMetadataKind, EpochMetadataKind, RebuildMode, DonorFlags,
+    m.FindFlags, Status, Durability, EntryFlags, TailFlags, ConstituentFlags, Compression, LogMetadataKind, EpochMetadataKind, RebuildMode, DonorFlags,
     Scope, Authority,
 )  # fmt: skip
 """Enumerations of which the numbers are on the wire or on disk."""
@@ -597,7 +617,7 @@ def formats() -> list[GoldenFormat]:
         ),
         GoldenFormat(
             "entries",
-            "entry version 1 (ENTRY_VERSION in logdevice_py/core/entry.py): images are on disk, in all messages with entries, and are never rewritten",
+            "entry versions 1 and 2 (ENTRY_VERSION in logdevice_py/core/entry.py): images are on disk, in all messages with entries, and are never rewritten",
             f"A free flag may be used where whoever does not know it does no harm. {on_disk}",
             list(entry_cases()),
         ),

@@ -107,6 +107,8 @@ class FrameMutator:
             return rng.choice(("", "x", "\0\n\x1b[31m", "ü" * 20, "y" * 1024))
         if kind.name == "up to 16 bytes":
             return rng.randbytes(rng.choice((0, 1, 15, 16)))
+        if kind.name == "up to 1024 bytes":
+            return rng.randbytes(rng.choice((0, 1, 20, 1024)))
         lo, hi = BOUNDS[kind.name]
         edges = (lo, lo + 1, hi, hi - 1, rng.randint(lo, hi), 0, 1, 2, 3, 7, 1 << 16, 1 << 32, (1 << 32) + 1, 5 << 32)
         return rng.choice([value for value in edges if lo <= value <= hi])

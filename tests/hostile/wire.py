@@ -20,7 +20,7 @@ from google_crc32c import value as crc32c
 
 _PAGE = (Path(__file__).resolve().parents[2] / "docs" / "messages.md").read_text()
 _SIMPLE = (
-    "node, or -1", "text up to 1024", "up to 16 bytes", "raw payload", "timestamp", "status", "bool", "epoch", "esn", "log", "lsn",
+    "node, or -1", "text up to 1024", "up to 16 bytes", "up to 1024 bytes", "raw payload", "timestamp", "status", "bool", "epoch", "esn", "log", "lsn",
     "shard", "u8", "u16", "u32", "u64",
 )  # fmt: skip
 BOUNDS: dict[str, tuple[int, int]] = {
@@ -122,7 +122,7 @@ def _empty(kind: Kind) -> Any:
         return [_empty(element) for element in kind.elements]
     if kind.name == "node, or -1":
         return -1
-    return {"text up to 1024": "", "up to 16 bytes": b"", "bool": False}.get(kind.name, 0)
+    return {"text up to 1024": "", "up to 16 bytes": b"", "up to 1024 bytes": b"", "bool": False}.get(kind.name, 0)
 
 
 def raw_frame(number: int, fields: bytes, payload: bytes = b"", flags: int = 0) -> bytes:

@@ -31,6 +31,7 @@ from logdevice_py.core.entry import (
     parse_constituents,
     parse_header,
 )
+from logdevice_py.core.extensions import Condition, Extensions, TailState, encode_extensions, parse_extensions
 from logdevice_py.core.ids import LogId, ShardId, WriterId
 from logdevice_py.core.lsn import ESN_MAX, LSN_MAX, Esn, Lsn
 from logdevice_py.core.status import CorruptEntryError
@@ -38,6 +39,13 @@ from logdevice_py.core.units import Timestamp
 
 HEAD = struct.Struct(">BI")
 RECORDS = st.lists(st.binary(max_size=60) | st.binary(max_size=3).map(lambda unit: unit * 300), max_size=12)
+
+
+TAIL_STATES = st.builds(TailState, st.integers(0, 2**63 - 1), st.integers(0, 2**63 - 1), st.integers(0, 3))
+CONDITIONS = st.builds(
+    Condition, st.integers(0, 2**63 - 1), st.integers(0, LSN_MAX).map(Lsn), st.integers(0, 2**32 - 1)
+)
+OF_LATER_VERSIONS = st.binary(max_size=255).map(lambda content: bytes([100, len(content)]) + content)
 
 
 @st.composite
@@ -72,6 +80,7 @@ def entries(draw: st.DrawFn) -> tuple[EntryHeader, bytes, list[Constituent]]:
         flags,
         len(body),
         crc32c(body),
+        draw(st.just(b"") | st.builds(encode_extensions, TAIL_STATES, st.none() | CONDITIONS) | OF_LATER_VERSIONS),
     )
     return header, encode_entry(header, body), parts
 
@@ -86,6 +95,18 @@ def test_an_entry_comes_back_as_it_was(entry: tuple[EntryHeader, bytes, list[Con
     wanted = [record for part in parts for record in constituent_records(part)]
     assert None not in wanted
     assert entry_records(verify_image(header.log, header.lsn, image), image) == wanted
+
+
+@given(TAIL_STATES, st.none() | CONDITIONS, OF_LATER_VERSIONS, st.data())
+def test_extensions_come_back_as_they_were(
+    tail: TailState, condition: Condition | None, unknown: bytes, data: st.DataObject
+) -> None:
+    encoded = encode_extensions(tail, condition)
+    meant = Extensions(tail, condition)
+    assert parse_extensions(encoded) == parse_extensions(unknown + encoded) == parse_extensions(encoded + unknown) == meant
+    assert parse_extensions(encoded + b"\x80\x00") == Extensions(tail, condition, readable=False)
+    with pytest.raises(CorruptEntryError):
+        parse_extensions((encoded + unknown)[: -data.draw(st.integers(1, len(unknown) - 1))])
 
 
 @settings(max_examples=200)

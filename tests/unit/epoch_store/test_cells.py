@@ -15,8 +15,9 @@ from epoch_store.interface import (
     Result,
     SetLastCleanEpoch,
 )
+from logdevice_py.core.extensions import TailFlags, TailState
 from logdevice_py.core.ids import NodeId, metadata_log_of
-from logdevice_py.core.lsn import Epoch, Lsn
+from logdevice_py.core.lsn import EPOCH_MAX, LSN_MAX, Epoch, Lsn
 from logdevice_py.core.status import Status
 from logdevice_py.core.units import Timestamp
 from logdevice_py.metadata.epoch_metadata import TailRecord
@@ -100,6 +101,34 @@ def test_metadata_logs_have_no_metadata_of_their_own() -> None:
 
 
 def test_fields_that_a_later_version_adds_are_ignored() -> None:
-    found = decide(GetLastCleanEpoch(LOG), Cell(3, encode_cell(OURS, msgpack.packb([5, 7, 8, 9]))), OURS)
+    assert _last_clean_epoch([5, 7, 8, 9]) == LastCleanEpoch(Epoch(5), TailRecord(Lsn(7), Timestamp(8), 9))
+    assert _last_clean_epoch([5, 7, 8, 9, 1]) == LastCleanEpoch(Epoch(5), TailRecord(Lsn(7), Timestamp(8), 9))
+    tail = TailRecord(Lsn(7), Timestamp(8), 9, TailState(1, 2, 3), 4)
+    assert _last_clean_epoch([5, 7, 8, 9, 1, 2, 3, 4]) == LastCleanEpoch(Epoch(5), tail)
+
+
+@pytest.mark.parametrize(
+    "tail",
+    [
+        None,
+        TailRecord(Lsn(7), Timestamp(8)),
+        TailRecord(Lsn(7), Timestamp(8), 65_536),
+        TailRecord(Lsn(7), Timestamp(8), None, TailState(1, 2, 3), 4),
+        TailRecord(Lsn(0), Timestamp(0), None, TailState(flags=int(TailFlags.LOST))),
+        TailRecord(LSN_MAX, Timestamp(2**63 - 1), 65_536, TailState(2**63 - 1, 2**63 - 1, 3), 2**63 - 1),
+    ],
+)
+def test_the_tail_record_comes_back_as_it_was(tail: TailRecord | None) -> None:
+    made = decide(SetLastCleanEpoch(LOG, EPOCH_MAX, tail), None, OURS)
+    assert isinstance(made, ConditionalWrite)
+    assert len(decode_cell(made.content)[1]) <= 64, "releases before read no more"
+    found = decide(GetLastCleanEpoch(LOG), Cell(1, made.content), OURS)
     assert isinstance(found, Result)
-    assert (found.status, found.value) == (Status.OK, LastCleanEpoch(Epoch(5), TailRecord(Lsn(7), Timestamp(8))))
+    assert found.value == LastCleanEpoch(EPOCH_MAX, tail)
+
+
+def _last_clean_epoch(fields: list[object]) -> object:
+    found = decide(GetLastCleanEpoch(LOG), Cell(3, encode_cell(OURS, msgpack.packb(fields))), OURS)
+    assert isinstance(found, Result)
+    assert found.status is Status.OK
+    return found.value

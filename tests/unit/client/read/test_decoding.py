@@ -15,9 +15,9 @@ from tests.unit.client.read.fakes import HOLE, LOG, damaged, lsn, make_image
 BATCH = int(ConstituentFlags.BATCH)
 
 
-def image_of(parts: list[Constituent], records: int, flags: int = 0) -> bytes:
+def image_of(parts: list[Constituent], records: int, flags: int = 0, extensions: bytes = b"") -> bytes:
     body = encode_body(parts)
-    header = EntryHeader(LOG, Lsn(9), Timestamp(0), 1, (), Esn(0), records, flags, len(body), crc32c(body))
+    header = EntryHeader(LOG, Lsn(9), Timestamp(0), 1, (), Esn(0), records, flags, len(body), crc32c(body), extensions)
     return encode_entry(header, body)
 
 
@@ -49,6 +49,12 @@ def test_a_wrong_count_yields_that_many_corrupt_items_and_shifts_nobody() -> Non
 def test_a_constituent_that_the_client_sent_damaged_is_corrupt_alone() -> None:
     bad = Constituent(b"b", 1, 12345)
     assert decode(image_of([single(b"a"), bad, single(b"c")], 3)) == [b"a", None, b"c"]
+
+
+def test_a_body_whose_form_is_of_a_later_version_is_corrupt_and_an_unknown_remark_is_passed_over() -> None:
+    assert decode(image_of([single(b"a"), single(b"b")], 2, extensions=b"\x80\x01x")) == [None, None]
+    assert decode(image_of([single(b"a"), single(b"b")], 2, extensions=b"\x7f\x01x")) == [b"a", b"b"]
+    assert decode(image_of([single(b"a"), single(b"b")], 2, extensions=b"\x7f\x02x")) == [None, None]
 
 
 def test_a_body_that_is_no_table_is_corrupt_as_a_whole() -> None:

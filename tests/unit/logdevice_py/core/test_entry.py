@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from google_crc32c import value as crc32c
 
@@ -19,10 +21,12 @@ from logdevice_py.core.entry import (
     encode_header,
     header_size,
     lacks_body,
+    merged_header,
     pack_body,
     parse_constituents,
     parse_header,
     whole_size,
+    with_copyset,
 )
 from logdevice_py.core.ids import LogId, ShardId, WriterId
 from logdevice_py.core.lsn import Esn, compose_lsn
@@ -39,7 +43,7 @@ def batch(records: list[bytes], compression: Compression = Compression.NONE) -> 
     return Constituent(payload, len(records), crc32c(payload), int(ConstituentFlags.BATCH))
 
 
-def image_of(body: bytes, records: int = 1, flags: int = 0) -> bytes:
+def image_of(body: bytes, records: int = 1, flags: int = 0, extensions: bytes = b"") -> bytes:
     header = EntryHeader(
         LogId(7),
         compose_lsn(3, 4),
@@ -51,6 +55,7 @@ def image_of(body: bytes, records: int = 1, flags: int = 0) -> bytes:
         flags=flags,
         body_length=len(body),
         body_crc=crc32c(body),
+        extensions=extensions,
     )
     return encode_header(header) if flags & EntryFlags.AMEND else encode_entry(header, body)
 
@@ -81,9 +86,10 @@ class TestImage:
         with pytest.raises(CorruptEntryError):
             check_body(bytes(image), parse_header(bytes(image)))
 
-    def test_cut_image_is_noticed(self) -> None:
-        image = image_of(encode_body([raw(b"payload")]))
-        for size in (0, 10, len(image) - 1):
+    @pytest.mark.parametrize("extensions", [b"", b"\x64\x03new"])
+    def test_cut_image_is_noticed(self, extensions: bytes) -> None:
+        image = image_of(encode_body([raw(b"payload")]), extensions=extensions)
+        for size in range(len(image)):
             with pytest.raises(CorruptEntryError):
                 parse_header(image[:size])
 
@@ -93,8 +99,29 @@ class TestImage:
         assert header.is_amend
         assert header.body_length == len(body)
 
-    def test_a_header_that_stands_alone_is_told_from_whole_images(self) -> None:
-        image = image_of(encode_body([raw(b"payload")]))
+    def test_extensions_are_kept_and_make_another_version(self) -> None:
+        body = encode_body([raw(b"payload")])
+        plain, extended = image_of(body), image_of(body, extensions=b"\x64\x03new")
+        assert (plain[0], extended[0]) == (1, 2)
+        assert len(extended) == len(plain) + 2 + 5
+        header = parse_header(extended)
+        assert replace(header, extensions=b"") == parse_header(plain)
+        moved = with_copyset(header, wave=3, copyset=(ShardId(5),), flags=header.flags)
+        assert parse_header(encode_entry(moved, body_of(extended))).extensions == b"\x64\x03new"
+        amend = replace(header, flags=int(EntryFlags.AMEND))
+        assert encode_header(merged_header(amend)) + body == extended
+
+    def test_version_two_without_extensions_is_no_entry(self) -> None:
+        image = image_of(encode_body([raw(b"x")]), extensions=b"\x64\x00")
+        end = header_size(image) - 4
+        empty = image[: end - 4] + b"\x00\x00"
+        empty += crc32c(empty).to_bytes(4, "big") + body_of(image)
+        with pytest.raises(CorruptEntryError, match="has no extensions"):
+            parse_header(empty)
+
+    @pytest.mark.parametrize("extensions", [b"", b"\x64\x03new"])
+    def test_a_header_that_stands_alone_is_told_from_whole_images(self, extensions: bytes) -> None:
+        image = image_of(encode_body([raw(b"payload")]), extensions=extensions)
         alone = image[: header_size(image)]
         assert lacks_body(alone)
         assert whole_size(alone) == whole_size(image) == len(image)

@@ -52,7 +52,7 @@ def test_epochs_are_recovered_in_order_and_the_tail_is_carried_over_empty_ones()
         assert {store.lsn >> 32 for store in bench.sent if type(store) is Store} == {epoch}
         told = bench.finish_epoch(0, 1)
         assert told.epoch == epoch
-        assert told.tail == (TAIL if epoch == 2 else TailRecord(compose_lsn(3, 1), Timestamp(1001)))
+        assert told.tail == (TAIL if epoch == 2 else TailRecord(compose_lsn(3, 1), Timestamp(1001), 1))
     assert [recovered.epoch for recovered in bench.results[0].epochs] == [2, 3]
 
 

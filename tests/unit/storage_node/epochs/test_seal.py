@@ -60,7 +60,7 @@ class TestAnswer:
             3,
             2,
             0,
-            [(1, Status.OK, 3, 5, 1005, lsn(1, 2), 1002), (3, Status.OK, 0, 1, 1001, 0, 0)],
+            [(1, Status.OK, 3, 5, 1005, lsn(1, 2), 1002, 1, b""), (3, Status.OK, 0, 1, 1001, 0, 0, 0, b"")],
         )
 
     def test_what_lies_in_memory_is_not_read(self) -> None:
@@ -80,7 +80,7 @@ class TestAnswer:
         driver.turn(*stores([lsn(1, 1), lsn(1, 2)], lng=1))
         driver.restart()
         driver.turn(seal(1))
-        assert sealed(driver)[4] == [(1, Status.OK, 1, 2, 1002, lsn(1, 1), 1001)]
+        assert sealed(driver)[4] == [(1, Status.OK, 1, 2, 1002, lsn(1, 1), 1001, 1, b"")]
 
     def test_what_was_trimmed_was_replicated_though_it_is_not_stored_any_more(self) -> None:
         driver = ShardDriver()
@@ -89,7 +89,7 @@ class TestAnswer:
         driver.turn((READER, Trim(request_id=1, log=SYNC_LOG, shard=ME, lsn=lsn(1, 2))))
         driver.restart()
         driver.turn(seal(1))
-        assert sealed(driver)[4] == [(1, Status.OK, 2, 0, 0, 0, 0)]
+        assert sealed(driver)[4] == [(1, Status.OK, 2, 0, 0, 0, 0, 0, b"")]
 
     def test_holes_count_as_stored(self) -> None:
         driver = ShardDriver()
@@ -355,7 +355,7 @@ class TestTrimmedEntries:
         if crash:
             driver.power_cut()
         driver.turn(seal(1))
-        assert sealed(driver)[4] == [(1, Status.OK, 5, 0, 0, 0, 0)]
+        assert sealed(driver)[4] == [(1, Status.OK, 5, 0, 0, 0, 0, 0, b"")]
 
     def test_a_release_of_a_later_epoch_says_nothing_of_an_earlier_one(self) -> None:
         driver = ShardDriver()
