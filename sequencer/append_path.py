@@ -102,7 +102,7 @@ class AppendPath:
             return Status.TOOBIG
         if append.__class__ is GuardedAppend and guard_of(append) is None:
             return Status.INVALID_PARAM
-        if crc32c(payload) != append.crc or (append.records != 1 and not append.flags & _BATCH):
+        if crc32c(payload) != append.crc or (append.records > 1 and not append.flags & _BATCH):
             return Status.BADPAYLOAD
         return _OK
 
@@ -147,7 +147,6 @@ class AppendPath:
         if sequencer.guarded:
             self._hold(sequencer, peer, append)
         else:
-            sequencer.wants_guards = True
             self._wait_for_epoch(sequencer, peer, append, now)
 
     def _add_guarded(self, sequencer: Sequencer, frame: Frame, now: Micros) -> None:
@@ -216,6 +215,8 @@ class AppendPath:
         if not self._has_room(sequencer.buffer, append):
             self._refuse(peer, append, Status.SEQNOBUFS)
             return
+        if append.__class__ is GuardedAppend:
+            sequencer.wants_guards = True
         self._context.metrics.bytes_buffered += len(append.payload)
         if sequencer.buffer is None:
             buffer = sequencer.buffer = [(peer, append)]

@@ -218,7 +218,7 @@ class EpochSequencer:
             wanted |= frame.store_flags
             if stream:
                 frame.lsn = lsn
-        body = encode_body(frames)
+        body = encode_body(frames if records else ())
         if self._compression and is_worth_packing(frames):
             body = pack_body(body, self._compression)
         for frame in frames:

@@ -40,6 +40,8 @@ from logdevice_py.protocol.messages import (
     Digested,
     DigestedRange,
     GetSeqState,
+    GuardedAppend,
+    GuardFlags,
     LogEntry,
     NodeState,
     SealChecked,
@@ -288,6 +290,53 @@ class World:
             writer=b"",
             sequence=0,
             stream_epoch=Epoch(0),
+            payload=payload,
+        )
+        self.node.on_message(peer, message, self.now)
+        return self._request_ids
+
+    def guarded_append(
+        self,
+        payload: bytes = b"g",
+        *,
+        records: int = 1,
+        flags: int = 0,
+        previous_lsn: int = 0,
+        seen_epoch: int = 0,
+        peer: PeerId = CLIENT,
+        writer: bytes = b"",
+        sequence: int = 0,
+        stream_epoch: int = 0,
+        transaction: int | tuple[int, int] | None = None,
+        expect: tuple[int, int] | None = None,
+        token: int | None = None,
+        guards: GuardFlags = GuardFlags.NONE,
+        append_id: int = 0,
+    ) -> int:
+        """A GUARDED_APPEND; what is given is asked for."""
+        self._request_ids += 1
+        first, last = transaction if isinstance(transaction, tuple) else (transaction or 0, transaction or 0)
+        guards |= GuardFlags.TRANSACTION if transaction is not None else GuardFlags.NONE
+        guards |= GuardFlags.EXPECT if expect is not None else GuardFlags.NONE
+        guards |= GuardFlags.FENCE if token is not None else GuardFlags.NONE
+        message = GuardedAppend(
+            request_id=self._request_ids,
+            log=LOG,
+            flags=flags,
+            records=records,
+            crc=crc32c(payload),
+            seen_epoch=Epoch(seen_epoch),
+            previous_lsn=Lsn(previous_lsn),
+            writer=writer,
+            sequence=sequence,
+            stream_epoch=Epoch(stream_epoch),
+            guards=int(guards),
+            first_transaction=first,
+            last_transaction=last,
+            expected_lsn=Lsn(expect[0] if expect else 0),
+            expected_offset=expect[1] if expect else 0,
+            token=token or 0,
+            append_id=append_id or self._request_ids,
             payload=payload,
         )
         self.node.on_message(peer, message, self.now)
