@@ -7,6 +7,8 @@ from types import TracebackType
 from typing import Any, Final, Protocol
 
 from client.arguments import flag_argument, key_argument, keys_argument, payload_argument, payloads_argument
+from client.guard_arguments import guard_argument, guards_argument, transaction_key
+from client.guards import Guard, Position
 from client.metrics import WriterMetrics
 from client.public_names import PublicNames
 from client.receipt import Receipt, Receipts
@@ -101,6 +103,9 @@ class BufferedWriter(PublicNames):
         *,
         key: bytes | None = None,
         synced: bool = False,
+        txid: int | None = None,
+        expect: Position | None = None,
+        fence: int | None = None,
     ) -> Awaitable[Receipt]:
         """Append one record; awaitable for its receipt. A bytearray or memoryview is copied at once.
 
@@ -109,11 +114,22 @@ class BufferedWriter(PublicNames):
             payload: the record.
             key: is kept with the record; `Client.find_key` looks for it, in logs whose keys never get smaller.
             synced: it is acknowledged only when every copy is synced to disk, as with `Client.append`; so are records that share its frame.
+            txid, expect, fence: as with `Client.append`. Records share a frame while their ids rise and their tokens are the same; one with
+                `expect` has its own. When a frame is refused, those behind it are stored all the same unless they are refused themselves.
 
         Raises:
+            GuardError: when awaited, as with `Client.append`.
             LogDeviceError: NOBUFS (await `ready` and call again), TOOBIG, NOTFOUND, SHUTDOWN, INVALID_PARAM; nothing was taken.
         """
-        if key is None and synced is False and type(payload) is bytes and type(log) in _LOG_NAMES:
+        if (
+            key is None
+            and txid is None
+            and expect is None
+            and fence is None
+            and synced is False
+            and type(payload) is bytes
+            and type(log) in _LOG_NAMES
+        ):
             # all but the first of a turn: nothing is done for each that has been done for the first
             batch = self._named.get(log)
             if batch is not None:
@@ -128,10 +144,19 @@ class BufferedWriter(PublicNames):
                     owner.room -= length + RECORD_OVERHEAD
                     owner.records += 1
                     return future  # type: ignore[no-any-return]
-        return self._append(log, payload, key, synced)
+        guard = None
+        if txid is not None or expect is not None or fence is not None:
+            guard = guard_argument(txid, expect, fence, self._streams.new_append_id())
+            key = transaction_key(guard, key)
+        return self._append(log, payload, key, synced, guard)
 
     def _append(
-        self, log: int | str, payload: bytes | bytearray | memoryview, key: bytes | None, synced: bool
+        self,
+        log: int | str,
+        payload: bytes | bytearray | memoryview,
+        key: bytes | None,
+        synced: bool,
+        guard: Guard | None,
     ) -> Awaitable[Receipt]:
         streams = self._streams
         synced = flag_argument("synced", synced)
@@ -143,8 +168,8 @@ class BufferedWriter(PublicNames):
         if not streams.dirty:
             self._wake()
         known: Any = log if type(log) is int else self._shell.log_id(log)
-        batch = streams.append(known, payload, future, self._now(), key, synced=synced)
-        if type(log) in _LOG_NAMES:
+        batch = streams.append(known, payload, future, self._now(), key, synced=synced, guard=guard)
+        if batch.guard is None and type(log) in _LOG_NAMES:
             self._named[log] = batch
         return future  # type: ignore[no-any-return]
 
@@ -155,6 +180,8 @@ class BufferedWriter(PublicNames):
         *,
         keys: Iterable[bytes | None] | None = None,
         synced: bool = False,
+        txids: Iterable[int] | None = None,
+        fence: int | None = None,
     ) -> Awaitable[Receipts]:
         """Append records; one awaitable for all their receipts. All are taken, or none.
 
@@ -165,6 +192,8 @@ class BufferedWriter(PublicNames):
             payloads: the records.
             keys: their keys, one each, None for one without; None: no record has one.
             synced: as `append`, of all of them.
+            txids: their transaction ids, one each, none below the one before; instead of keys.
+            fence: the caller's fence token.
 
         Raises:
             LogDeviceError: as `append`.
@@ -176,6 +205,16 @@ class BufferedWriter(PublicNames):
             self._wake()
         known: Any = log if type(log) is int else self._shell.log_id(log)
         records: Any = payloads if type(payloads) is list else payloads_argument(payloads)
+        if txids is not None or fence is not None:
+            records = payloads_argument(records)
+            guards = guards_argument(txids, fence, len(records))
+            assert guards is not None
+            known_keys = keys_argument(keys, len(records)) if keys is not None else None
+            if txids is not None and known_keys is not None:
+                raise LogDeviceError(Status.INVALID_PARAM, "records have keys or txids: a transaction id is the key")
+            found = guards.keys() if txids is not None else known_keys
+            streams.append_many(known, records, future, self._now(), found, synced=synced, guards=guards)
+            return future  # type: ignore[no-any-return]
         if keys is not None:
             records = payloads_argument(records)
             streams.append_many(known, records, future, self._now(), keys_argument(keys, len(records)), synced=synced)

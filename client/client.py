@@ -24,6 +24,8 @@ from client.arguments import (
 )
 from client.buffered_writer import BufferedWriter
 from client.connectivity import Connectivity
+from client.guard_arguments import guard_argument, number_argument, transaction_key
+from client.guards import Guard, Position
 from client.links import Links
 from client.log_tree.client_log_tree import ClientLogTree
 from client.log_tree.operations import LogTreeOperations
@@ -50,6 +52,7 @@ from logdevice_py.core.lsn import LSN
 from logdevice_py.core.machine import TimerQueue
 from logdevice_py.core.status import LogDeviceError, Status
 from logdevice_py.core.units import Micros
+from logdevice_py.protocol.messages import GuardFlags
 
 log_ = logging.getLogger("logdevice.client")
 _LOG_NAMES: Final = frozenset({int, str})
@@ -435,6 +438,9 @@ class Client(PublicNames, LogTreeOperations, LogQuestions):
         key: bytes | None = None,
         timeout: float | None = None,
         synced: bool = False,
+        txid: int | None = None,
+        expect: Position | None = None,
+        fence: int | None = None,
     ) -> Awaitable[Receipt]:
         """Append one record; awaitable for its receipt.
 
@@ -449,12 +455,27 @@ class Client(PublicNames, LogTreeOperations, LogQuestions):
             synced: it is acknowledged only when every copy is synced to disk, also where the log is ``async``; so are records that share
                 its entry. The receipt's `durability` says so. It promises no more than the log does where that is not known: when recovery
                 completed the append, or a sequencer took it that is too old to be asked.
+            txid: transaction id, not below any that the log holds; it is the record's key, so `find_key` finds it.
+            expect: position of the record that must be the last of the log, such as ``receipt.position``; `START`: there must be none. Such
+                an append is repeated until its outcome is known.
+            fence: the caller's fence token, which must not be below the log's: see `raise_fence`.
 
         Raises:
+            GuardError: CONFLICT, FENCED, ENDED, TRANSACTION_ID_TOO_LOW: the end of the log is not as the append asks; DATALOSS: that cannot be
+                known any more. It says what is there.
             LogDeviceError: NOTFOUND, TOOBIG, INVALID_PARAM at once; others when awaited. `maybe_applied` tells whether the record may be
                 in the log although no receipt came.
         """
-        if timeout is None and key is None and synced is False and type(payload) is bytes and type(log) in _LOG_NAMES:
+        if (
+            timeout is None
+            and key is None
+            and txid is None
+            and expect is None
+            and fence is None
+            and synced is False
+            and type(payload) is bytes
+            and type(log) in _LOG_NAMES
+        ):
             # all but the first of a turn: nothing is done for each that has been done for the first
             taken = self._named.get(log)
             if taken is not None and len(payload) <= taken.payload_max and self.running_loop() is self._loop:
@@ -462,7 +483,55 @@ class Client(PublicNames, LogTreeOperations, LogQuestions):
                 taken.payloads.append(payload)
                 taken.promises.append(future)
                 return future
-        return self._append(log, payload, timeout, key, synced)
+        guard = None
+        if txid is not None or expect is not None or fence is not None:
+            guard = guard_argument(txid, expect, fence, self._new_id())
+        return self._append(log, payload, timeout, key, synced, guard)
+
+    def raise_fence(
+        self,
+        log: int | str,
+        token: int,
+        *,
+        expect: Position | None = None,
+        accept_loss: bool = False,
+        timeout: float | None = None,
+    ) -> Awaitable[Receipt]:
+        """From here on the log takes only appends with a fence token that is not below this one, and none without: whoever wrote before is shut
+        out, whatever they have under way.
+
+        Args:
+            log: id or path.
+            token: above the log's fence.
+            expect: as in `append`.
+            accept_loss: also when entries at the end of the log were lost, so that nobody knows its last fence and transaction id.
+            timeout: as in `append`.
+
+        Raises:
+            GuardError, LogDeviceError: as `append`; FENCED: the fence is as high, or higher.
+        """
+        flags = GuardFlags.RAISE
+        if flag_argument("accept_loss", accept_loss):
+            flags |= GuardFlags.ACCEPT_LOSS
+        guard = guard_argument(None, expect, number_argument("token", token), self._new_id(), flags, control=True)
+        return self._append(log, b"", timeout, None, False, guard)
+
+    def mark_end(
+        self, log: int | str, *, expect: Position | None = None, fence: int | None = None, timeout: float | None = None
+    ) -> Awaitable[Receipt]:
+        """End the log: nothing follows, from nobody, for ever. What it holds stays readable.
+
+        Args:
+            log, expect, fence, timeout: as in `append`.
+
+        Raises:
+            GuardError, LogDeviceError: as `append`; ENDED: it was ended before.
+        """
+        guard = guard_argument(None, expect, fence, self._new_id(), GuardFlags.END, control=True)
+        return self._append(log, b"", timeout, None, False, guard)
+
+    def _new_id(self) -> int:
+        return self.session.rng.getrandbits(62) + 1
 
     def _append(
         self,
@@ -471,6 +540,7 @@ class Client(PublicNames, LogTreeOperations, LogQuestions):
         timeout: float | None,
         key: bytes | None,
         synced: bool,
+        guard: Guard | None = None,
     ) -> Awaitable[Receipt]:
         future = self.future()
         if type(payload) is not bytes:
@@ -484,17 +554,26 @@ class Client(PublicNames, LogTreeOperations, LogQuestions):
         except LogDeviceError as error:
             if not self._may_be_made(log, error):
                 raise
-            return self.loop.create_task(self._append_when_known(log, payload, timeout, key, synced))
-        taken = self.session.append(log_id, payload, future, timeout_us, key, synced=synced)
-        if timeout_us is None and type(log) in _LOG_NAMES:
+            return self.loop.create_task(self._append_when_known(log, payload, timeout, key, synced, guard))
+        if guard is not None:
+            self._named.clear()  # nothing may be put before this record any more
+            key = transaction_key(guard, key)
+        taken = self.session.append(log_id, payload, future, timeout_us, key, synced=synced, guard=guard)
+        if timeout_us is None and guard is None and type(log) in _LOG_NAMES:
             self._named[log] = taken
         self.wake()
         return future
 
     async def _append_when_known(
-        self, log: int | str, payload: bytes, timeout: float | None, key: bytes | None, synced: bool
+        self,
+        log: int | str,
+        payload: bytes,
+        timeout: float | None,
+        key: bytes | None,
+        synced: bool,
+        guard: Guard | None,
     ) -> Receipt:
-        return await self._append(await self.known_log(log, timeout), payload, timeout, key, synced)
+        return await self._append(await self.known_log(log, timeout), payload, timeout, key, synced, guard)
 
     def buffered_writer(self, *, progress: bool = False, **options: Any) -> BufferedWriter:
         """A writer of batches: the fast way to append, without duplicates and in order.

@@ -10,6 +10,7 @@ from functools import partial
 from itertools import repeat
 from typing import NamedTuple
 
+from client.guards import Position
 from logdevice_py.core.ids import ShardId, format_shard
 from logdevice_py.core.lsn import LSN
 from logdevice_py.core.units import Timestamp, utc_datetime
@@ -28,6 +29,11 @@ class Receipt(NamedTuple):
     """The shards that hold a copy of this record's entry (node << 8 | shard index); empty when only the position is known."""
     durability: Durability
     """SYNC: every copy was synced to disk before the acknowledgement; ASYNC: that is not promised."""
+
+    @property
+    def position(self) -> Position:
+        """Where the record is: `Client.append` may expect it to be the last."""
+        return Position(self.lsn, self.batch_offset)
 
     @property
     def shards(self) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from client.append.append_request import AppendRequests
 from client.append.open_appends import OpenAppends
 from client.append.router import Routes
 from client.append.seq_state_request import NoAnswer, SeqStateRequests
+from client.guards import Guard
 from client.history_request import HistoryKnown, HistoryRequest
 from client.inquiries import Inquiries
 from client.known_cluster import KnownCluster
@@ -239,11 +240,12 @@ class ClientSession:
         key: bytes | None = None,
         *,
         synced: bool = False,
+        guard: Guard | None = None,
     ) -> OpenAppends:
         """Append one record; the promise gets its `Receipt`. Its time counts from the end of the turn.
 
         Args:
-            log, payload, promise, timeout_us, key, synced: as `AppendRequests.append`; None: the client's append timeout, no key.
+            log, payload, promise, timeout_us, key, synced, guard: as `AppendRequests.append`; None: the client's append timeout, no key.
         Returns:
             what others of the same turn and timeout may join.
         Raises:
@@ -257,7 +259,9 @@ class ClientSession:
         if size > attributes.max_payload_bytes:
             raise LogDeviceError(Status.TOOBIG, f"{size} bytes; the log takes {attributes.max_payload_bytes}")
         timeout = self.settings.append_timeout_us if timeout_us is None else timeout_us
-        return self.appends.append(log, payload, promise, attributes.max_payload_bytes, timeout, key, synced=synced)
+        return self.appends.append(
+            log, payload, promise, attributes.max_payload_bytes, timeout, key, synced=synced, guard=guard
+        )
 
     def tail_lsn(self, log: LogId, promise: Promise, now: Micros, timeout_us: int | None = None) -> None:
         """The last LSN that can be read at present, `LSN`: nothing acknowledged before this call lies above it."""

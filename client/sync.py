@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from client.arguments import payloads_argument
 from client.buffered_writer import BufferedWriter
 from client.client import Client
+from client.guards import Position
 from client.log_tree.client_log_tree import LogTreeEntry
 from client.look_up.answers import LogHead, LogTail
 from client.public_names import PublicNames
@@ -164,11 +165,42 @@ class SyncClient(PublicNames):
         key: bytes | None = None,
         timeout: float | None = None,
         synced: bool = False,
+        txid: int | None = None,
+        expect: Position | None = None,
+        fence: int | None = None,
     ) -> Receipt:
         """Append one record and wait for its receipt."""
 
         async def work() -> Receipt:
-            return await self._client.append(log, payload, key=key, timeout=timeout, synced=synced)
+            return await self._client.append(
+                log, payload, key=key, timeout=timeout, synced=synced, txid=txid, expect=expect, fence=fence
+            )
+
+        return _background.run(work())
+
+    def raise_fence(
+        self,
+        log: int | str,
+        token: int,
+        *,
+        expect: Position | None = None,
+        accept_loss: bool = False,
+        timeout: float | None = None,
+    ) -> Receipt:
+        """Shut out who has no higher token; see `Client.raise_fence`."""
+
+        async def work() -> Receipt:
+            return await self._client.raise_fence(log, token, expect=expect, accept_loss=accept_loss, timeout=timeout)
+
+        return _background.run(work())
+
+    def mark_end(
+        self, log: int | str, *, expect: Position | None = None, fence: int | None = None, timeout: float | None = None
+    ) -> Receipt:
+        """End the log for ever; see `Client.mark_end`."""
+
+        async def work() -> Receipt:
+            return await self._client.mark_end(log, expect=expect, fence=fence, timeout=timeout)
 
         return _background.run(work())
 
@@ -314,9 +346,14 @@ class SyncBufferedWriter(PublicNames):
         *,
         key: bytes | None = None,
         synced: bool = False,
+        txid: int | None = None,
+        expect: Position | None = None,
+        fence: int | None = None,
     ) -> Future[Receipt]:
         """Take one record; the future's ``result()`` waits for its receipt. `append_many` is far faster."""
-        return self._take(lambda: self._writer.append(log, payload, key=key, synced=synced))
+        return self._take(
+            lambda: self._writer.append(log, payload, key=key, synced=synced, txid=txid, expect=expect, fence=fence)
+        )
 
     def append_many(
         self,
@@ -325,12 +362,17 @@ class SyncBufferedWriter(PublicNames):
         *,
         keys: Iterable[bytes | None] | None = None,
         synced: bool = False,
+        txids: Iterable[int] | None = None,
+        fence: int | None = None,
     ) -> Future[Receipts]:
         """Take records; the future's ``result()`` waits for all their receipts."""
         # What a caller's iterator does is done in the caller's thread: it may take its time.
         records: Any = payloads if type(payloads) is list else payloads_argument(payloads)
         known = None if keys is None else list(keys)
-        return self._take(lambda: self._writer.append_many(log, records, keys=known, synced=synced))
+        numbers = None if txids is None else list(txids)
+        return self._take(
+            lambda: self._writer.append_many(log, records, keys=known, synced=synced, txids=numbers, fence=fence)
+        )
 
     def _take(self, append: Callable[[], Awaitable[T]]) -> Future[T]:
         outcome: Future[T] = Future()

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from client.buffered_writer import BufferedWriter as BufferedWriter
     from client.client import Client as Client
+    from client.guards import START as START
+    from client.guards import GuardError as GuardError
+    from client.guards import Position as Position
     from client.log_tree.client_log_tree import LogTreeEntry as LogTreeEntry
     from client.read.batch import RecordBatch as RecordBatch
     from client.read.items import CorruptRecord as CorruptRecord
@@ -36,17 +39,21 @@ _HOME = {
     "DataLoss": "client.read.items",
     "Gap": "client.read.items",
     "GapKind": "client.read.items",
+    "GuardError": "client.guards",
     "LDQuery": "ldquery.session",
     "LSN": "logdevice_py.core.lsn",
     "LocalCluster": "server.dev.local_cluster",
     "LogTreeEntry": "client.log_tree.client_log_tree",
     "LogDeviceError": "logdevice_py.core.status",
+    "Position": "client.guards",
     "Receipt": "client.receipt",
     "Receipts": "client.receipt",
     "Proof": "client.read.proof",
     "QueryResult": "ldquery.result",
     "Reader": "client.reader",
     "Record": "client.read.items",
+    "RecordBatch": "client.read.items",
+    "START": "client.guards",
     "RecordBatch": "client.read.batch",
     "SimCluster": "server.simulation.cluster",
     "SimulationFailed": "server.simulation.cluster",
@@ -57,16 +64,19 @@ _HOME = {
 _ROOT = Path(__file__).parent.parent
 __all__ = [
     "LSN",
+    "START",
     "BufferedWriter",
     "Client",
     "CorruptRecord",
     "DataLoss",
     "Gap",
     "GapKind",
+    "GuardError",
     "LDQuery",
     "LocalCluster",
     "LogDeviceError",
     "LogTreeEntry",
+    "Position",
     "Proof",
     "QueryResult",
     "Reader",

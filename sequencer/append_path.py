@@ -140,9 +140,7 @@ class AppendPath:
 
     # Guarded logs
 
-    def _wait_for_tail(
-        self, sequencer: Sequencer, peer: PeerId, append: AnyAppend, now: Micros
-    ) -> None:
+    def _wait_for_tail(self, sequencer: Sequencer, peer: PeerId, append: AnyAppend, now: Micros) -> None:
         """Nothing of a guarded log gets an LSN before it is known how the earlier epochs ended."""
         if sequencer.guarded:
             self._hold(sequencer, peer, append)
@@ -299,7 +297,13 @@ class AppendPath:
         for peer, append in held:
             previous = append.previous_lsn
             answers.refuse(
-                peer, append.request_id, append.log, status, lsn=previous, not_replicated=not previous, redirect=redirect
+                peer,
+                append.request_id,
+                append.log,
+                status,
+                lsn=previous,
+                not_replicated=not previous,
+                redirect=redirect,
             )
 
     # Appends that may have got an LSN before
@@ -528,7 +532,9 @@ class AppendPath:
             stamp = sequencer.timestamp()
         tail = sequencer.tail
         if tail is None:
-            status = current.append(frames, records, size, bool(frames[0].writer), stamp, now, room_checked=room_checked)
+            status = current.append(
+                frames, records, size, bool(frames[0].writer), stamp, now, room_checked=room_checked
+            )
         else:
             status = self._append_guarded(current, tail, frames, records, size, stamp, now, room_checked=room_checked)
         if status is not _OK:

@@ -48,9 +48,9 @@ def guard_of(append: GuardedAppend) -> Guard | None:
         return None
     if append.token > NUMBER_MAX or append.append_id > NUMBER_MAX:
         return None
-    if flags & _RAISE and not flags & _FENCE or flags & _ACCEPT_LOSS and not flags & _RAISE:
+    if (flags & _RAISE and not flags & _FENCE) or (flags & _ACCEPT_LOSS and not flags & _RAISE):
         return None
-    if flags & _FENCE and not append.token or flags & ALONE and not append.append_id:
+    if (flags & _FENCE and not append.token) or (flags & ALONE and not append.append_id):
         return None
     return Guard(
         flags,

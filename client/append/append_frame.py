@@ -6,6 +6,7 @@ import enum
 from collections.abc import Sequence
 
 from client.append.router import Router
+from client.guards import AnyAppend, Guard
 from client.links import Links
 from client.promise import Promise
 from client.request_history import RequestHistory, describe_timeout, name_asked
@@ -13,7 +14,6 @@ from logdevice_py.core.ids import NodeId
 from logdevice_py.core.lsn import Epoch
 from logdevice_py.core.status import TRAITS, Status
 from logdevice_py.core.units import Micros
-from logdevice_py.protocol.messages import Append
 
 
 class FrameState(enum.Enum):
@@ -33,6 +33,7 @@ class AppendFrame:
         "began",
         "call",
         "deadline",
+        "guard",
         "message",
         "node",
         "previous_offset",
@@ -42,9 +43,10 @@ class AppendFrame:
         "router",
         "state",
         "status",
+        "unknown",
     )
 
-    def __init__(self, message: Append, promises: Sequence[Promise], now: Micros, deadline: int) -> None:
+    def __init__(self, message: AnyAppend, promises: Sequence[Promise], now: Micros, deadline: int) -> None:
         self.call = message.request_id
         """Grows with the calls; each try has a request id of its own."""
         self.message = message
@@ -58,6 +60,9 @@ class AppendFrame:
         self.status = Status.TIMEDOUT
         """The last refusal."""
         self.previous_offset = 0
+        self.guard: Guard | None = None
+        self.unknown = False
+        """An earlier try may be stored, and this frame is repeated all the same: the sequencer knows it by its id."""
         self.began = now
         self._sent_at = now
         self._history: RequestHistory | None = None

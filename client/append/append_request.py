@@ -13,19 +13,24 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from itertools import islice
+
+from google_crc32c import value as crc32c
 
 from client.append.append_frame import AppendFrame, FrameState
 from client.append.coalescing import cut_frames
 from client.append.open_appends import OpenAppends
 from client.append.router import REFUSALS, Router, Routes
+from client.guards import GUARD_REFUSALS, Guard, guard_error
 from client.inquiries import Inquiries
 from client.links import Links
 from client.metrics import ClientMetrics
 from client.promise import Promise, break_
 from client.receipt import Receipt, receipts
 from client.settings import ClientSettings
+from logdevice_py.config.attributes import LogAttributes
 from logdevice_py.core import marks
 from logdevice_py.core.ids import LogId, NodeId, PeerId
 from logdevice_py.core.lsn import LSN, Lsn, epoch_of
@@ -129,6 +134,7 @@ class AppendRequests:
         key: bytes | None = None,
         *,
         synced: bool = False,
+        guard: Guard | None = None,
     ) -> OpenAppends:
         """Take one record; it leaves at the end of the turn, or when few frames are on their way. The promise gets its `Receipt`.
 
@@ -140,6 +146,7 @@ class AppendRequests:
             timeout_us: from when it leaves on.
             key: of the record.
             synced: it is acknowledged only when all its copies are synced, whatever the log's durability.
+            guard: what it asks of the end of the log; it has a frame of its own then.
         Returns:
             what others of the same turn and about the same timeout may join.
         """
@@ -152,10 +159,15 @@ class AppendRequests:
             appends.open.append(taken)
         else:
             taken = appends.open[-1]
-            if abs(timeout_us - taken.timeout_us) > self._settings.sweep_us:
+            if (
+                guard is not None
+                or taken.guard is not None
+                or abs(timeout_us - taken.timeout_us) > self._settings.sweep_us
+            ):
                 self.named.clear()  # nothing may be put before this record any more
                 taken = OpenAppends(payload_max, timeout_us)
                 appends.open.append(taken)
+        taken.guard = guard
         if key is not None:
             taken.keys[len(taken.payloads)] = key
         if synced:
@@ -175,12 +187,15 @@ class AppendRequests:
             attributes = self._routes.config.log(log)
             batching = attributes is None or attributes.sequencer_batching
             busy = batching and appends.in_flight >= self._settings.coalesce_in_flight
-            if busy and self._wait(appends.open[0], now):
+            if busy and all(taken.guard is None for taken in appends.open) and self._wait(appends.open[0], now):
                 self._dirty.append(log)
                 continue
             opened, appends.open = appends.open, []
             for taken in opened:
                 promises, deadline = taken.promises, now + taken.timeout_us
+                if taken.guard is not None:
+                    self._start_guarded(log, appends, taken, attributes, now)
+                    continue
                 payload_max = taken.payload_max if attributes is None else attributes.max_payload_bytes
                 for first, last, payload, crc, flags in cut_frames(
                     taken.payloads, self._settings, payload_max, batching=batching, keys=taken.keys
@@ -207,6 +222,35 @@ class AppendRequests:
                     else:
                         self._start(frame, now)
         self._arm(now)
+
+    def _start_guarded(
+        self, log: LogId, appends: _LogAppends, taken: OpenAppends, attributes: LogAttributes | None, now: Micros
+    ) -> None:
+        guard = taken.guard
+        assert guard is not None
+        payload_max = taken.payload_max if attributes is None else attributes.max_payload_bytes
+        records, payload, crc, flags = 0, b"", crc32c(b""), 0
+        if not guard.control:
+            ((_, records, payload, crc, flags),) = cut_frames(
+                taken.payloads, self._settings, payload_max, batching=False, keys=taken.keys
+            )
+        message = guard.message(
+            request_id=next(self._ids),
+            log=log,
+            flags=flags | _SYNC if taken.asks_for_sync(0, 1) else flags,
+            records=records,
+            crc=crc,
+            seen_epoch=self._routes.epoch(log),
+            payload=payload,
+        )
+        frame = AppendFrame(message, taken.promises, now, now + taken.timeout_us)
+        frame.guard = guard
+        self._frames[message.request_id] = frame
+        appends.in_flight += 1
+        if appends.held:
+            appends.held.append(frame)
+        else:
+            self._start(frame, now)
 
     def _wait(self, taken: OpenAppends, now: Micros) -> bool:
         """Whether appends are to wait for others to share their frame.
@@ -240,7 +284,15 @@ class AppendRequests:
         frame.refused(answer.status, answer.redirect)
         not_replicated = bool(answer.flags & _NOT_REPLICATED)
         if TRAITS[answer.status].maybe_applied and not not_replicated:
-            self._fail(frame, answer.status, maybe_applied=True)
+            if frame.guard is not None and frame.guard.alone:
+                self._repeat(frame, now)
+            else:
+                self._fail(frame, answer.status, maybe_applied=True)
+            return True
+        if answer.status in GUARD_REFUSALS:
+            self._failed(frame, maybe_applied=frame.unknown)
+            for promise in frame.promises:
+                break_(promise, guard_error(frame.guard, answer, repeated=frame.unknown))
             return True
         has_position = bool(answer.lsn) and not not_replicated and answer.status is not Status.STALE
         if has_position and answer.lsn != message.previous_lsn:
@@ -271,11 +323,21 @@ class AppendRequests:
         for frame in [
             frame for frame in self._frames.values() if frame.node == node and frame.state is FrameState.SENT
         ]:
-            if was_up:
+            if was_up and frame.guard is not None and frame.guard.alone:
+                self._repeat(frame, now)
+            elif was_up:
                 self._fail_explained(frame, Status.PEER_CLOSED, now, maybe_applied=True)
             else:
                 frame.refused(Status.CONNFAILED)
                 self._hold(frame, now)
+
+    def _repeat(self, frame: AppendFrame, now: Micros) -> None:
+        """Try again what may be stored already: the sequencer knows an append by its id, and its condition lets only one in."""
+        marks.hit("client_guarded_append_repeated")
+        frame.unknown = True
+        frame.refused(Status.PEER_CLOSED)
+        self._routes.forget(frame.message.log, frame.node)
+        self._hold(frame, now)
 
     def on_node_dead(self, node: NodeId, now: Micros) -> None:
         """The cluster says that the node is dead: what still waits for a connection to it goes elsewhere."""
@@ -322,19 +384,7 @@ class AppendRequests:
         """A new id for each try: an answer to an earlier one is then nobody's."""
         old = frame.message
         del self._frames[old.request_id]
-        frame.message = Append(
-            request_id=next(self._ids),
-            log=old.log,
-            flags=old.flags,
-            records=old.records,
-            crc=old.crc,
-            seen_epoch=self._routes.epoch(old.log),
-            previous_lsn=old.previous_lsn,
-            writer=b"",
-            sequence=0,
-            stream_epoch=old.stream_epoch,
-            payload=old.payload,
-        )
+        frame.message = replace(old, request_id=next(self._ids), seen_epoch=self._routes.epoch(old.log))
         self._frames[frame.message.request_id] = frame
         self._metrics.frames_retried += 1
 
@@ -427,15 +477,18 @@ class AppendRequests:
         self._metrics.records_appended += message.records
 
     def _fail(self, frame: AppendFrame, status: Status, *, maybe_applied: bool, detail: str = "") -> None:
+        maybe_applied = maybe_applied or frame.unknown or bool(frame.message.previous_lsn)
+        self._failed(frame, maybe_applied=maybe_applied)
+        for promise in frame.promises:
+            break_(promise, LogDeviceError(status, detail, maybe_applied=maybe_applied))
+
+    def _failed(self, frame: AppendFrame, *, maybe_applied: bool) -> None:
         message = frame.message
-        maybe_applied = maybe_applied or bool(message.previous_lsn)
         self._remove(frame)
         if maybe_applied:
             self._metrics.appends_of_unknown_outcome += message.records
         else:
             self._metrics.appends_failed += message.records
-        for promise in frame.promises:
-            break_(promise, LogDeviceError(status, detail, maybe_applied=maybe_applied))
 
     def _fail_explained(self, frame: AppendFrame, status: Status, now: Micros, *, maybe_applied: bool) -> None:
         log = frame.message.log

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
+from client.guards import Guard
 from client.promise import Promise
 from logdevice_py.core.units import Micros
 
@@ -15,7 +16,7 @@ class OpenAppends:
     record of a turn.
     """
 
-    __slots__ = ("keys", "leave_at", "payload_max", "payloads", "promises", "synced", "timeout_us")
+    __slots__ = ("guard", "keys", "leave_at", "payload_max", "payloads", "promises", "synced", "timeout_us")
 
     def __init__(self, payload_max: int, timeout_us: int) -> None:
         self.payload_max = payload_max
@@ -28,6 +29,8 @@ class OpenAppends:
         self.promises: list[Promise] = []
         self.keys: dict[int, bytes] = {}
         """By index, of the records that have one."""
+        self.guard: Guard | None = None
+        """Of the only record."""
         self.synced: list[int] = []
         """Indexes of the records that are to be synced whatever the log's durability, in order."""
 

@@ -8,6 +8,7 @@ from itertools import accumulate
 
 from google_crc32c import value as crc32c
 
+from client.guards import Guard
 from client.promise import Promise
 from client.settings import WriterSettings
 from client.write.frame import ReceiptCollector, Share, Span, StreamFrame
@@ -31,7 +32,18 @@ class OpenBatch:
     `BufferedWriter.append` puts records into it without a call, as `add` does, where they leave some room.
     """
 
-    __slots__ = ("_compression", "_full", "_max", "_size_trigger", "keys", "records", "room", "spans", "synced")
+    __slots__ = (
+        "_compression",
+        "_full",
+        "_max",
+        "_size_trigger",
+        "guard",
+        "keys",
+        "records",
+        "room",
+        "spans",
+        "synced",
+    )
 
     def __init__(self, settings: WriterSettings, payload_max: int) -> None:
         self._compression = COMPRESSIONS[settings.compression]
@@ -40,6 +52,8 @@ class OpenBatch:
         self.spans: list[Span] = []
         self.keys: dict[int, bytes] = {}
         """By index, of the records that have one."""
+        self.guard: Guard | None = None
+        """What its records ask of the end of the log."""
         self.synced = False
         """Some record is to be synced whatever the log's durability; its whole frame is."""
         self.use_limit(payload_max)
@@ -63,6 +77,17 @@ class OpenBatch:
     def fits(self, length: int) -> bool:
         """A record of this length may join without breaking the limit of an entry."""
         return self._full - self.room + length + BYTES_PER_RECORD + BATCH_OVERHEAD <= self._max or not self.records
+
+    def takes(self, guard: Guard | None) -> bool:
+        """Whether a record with that guard may share the frame; then the guard is that of both."""
+        if not self.records or (guard is None and self.guard is None):
+            self.guard = guard
+            return True
+        both = guard if self.guard is None else self.guard.joined(guard)
+        if both is None or (self.guard is None and not both.joined(None)):
+            return False
+        self.guard = both
+        return True
 
     def add(self, payload: bytes, promise: Promise, key: bytes | None = None) -> None:
         """Take one record."""
@@ -123,7 +148,9 @@ class OpenBatch:
         if keys:
             self.keys = {}
             payload, flags = encode_keys(list(map(keys.get, range(len(records))))) + payload, flags | _KEYS
-        return StreamFrame(sequence, payload, crc32c(payload), flags, spans, len(records), size, now)
+        frame = StreamFrame(sequence, payload, crc32c(payload), flags, spans, len(records), size, now)
+        frame.guard, self.guard = self.guard, None
+        return frame
 
 
 def ends_of(payloads: Sequence[bytes], keys: Sequence[bytes | None] | None = None) -> list[int]:

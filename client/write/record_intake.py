@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from client.guards import Guard, Guards
 from client.promise import Promise
 from client.write.batching import OpenBatch, ends_of
 from client.write.context import StreamOwner
@@ -52,13 +53,21 @@ class RecordIntake:
         return bool(self.batch)
 
     def append(
-        self, payload: bytes, promise: Promise, now: Micros, key: bytes | None = None, *, synced: bool = False
+        self,
+        payload: bytes,
+        promise: Promise,
+        now: Micros,
+        key: bytes | None = None,
+        *,
+        synced: bool = False,
+        guard: Guard | None = None,
     ) -> None:
         """Take one record. The promise gets its `Receipt`."""
         batch = self.batch
         size = len(payload) if key is None else len(payload) + len(key) + KEY_OVERHEAD
         if not batch.fits(size):
             self.cut(now)
+        self._guard(guard, now)
         batch.add(payload, promise, key)
         batch.synced = batch.synced or synced
         self._owner.take(1, size)
@@ -73,6 +82,7 @@ class RecordIntake:
         keys: Sequence[bytes | None] | None = None,
         *,
         synced: bool = False,
+        guards: Guards | None = None,
     ) -> None:
         """Take many records, one at least. The promise gets their `Receipts`."""
         batch = self.batch
@@ -80,13 +90,23 @@ class RecordIntake:
         collector = ReceiptCollector(promise, len(payloads))
         start = 0
         while start < len(payloads):
+            if guards is not None or batch.guard is not None:
+                self._guard(None if guards is None else guards.part(start, start + 1), now)
             taken = batch.add_many(payloads, start, ends, collector, keys)
+            if taken and guards is not None:
+                self._guard(guards.part(start, start + taken), now)
             if taken:
                 batch.synced = batch.synced or synced
             start += taken
             if not taken or batch.full or start < len(payloads):
                 self.cut(now)
         self._owner.take(len(payloads), ends[-1] - BYTES_PER_RECORD * len(payloads))
+
+    def _guard(self, guard: Guard | None, now: Micros) -> None:
+        """The next record has this guard: it may need a frame of its own."""
+        if not self.batch.takes(guard):
+            self.cut(now)
+            self.batch.takes(guard)
 
     def use_limit(self, payload_max: int, now: Micros) -> None:
         """The log takes payloads up to this length from now on."""

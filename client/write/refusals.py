@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from client.guards import GUARD_REFUSALS
 from logdevice_py.core.lsn import esn_of
 from logdevice_py.core.status import TRAITS, Status
 from logdevice_py.protocol.messages import Appended, AppendedFlags
@@ -21,6 +22,7 @@ FATAL = frozenset(
         Status.NOTINCONFIG,
         Status.PROTO,
     }
+    | GUARD_REFUSALS
 )
 """Refusals that another try would not change: the frame fails."""
 HERE = frozenset({Status.SEQNOBUFS, Status.OVERLOADED, Status.NOSPC, Status.UNROUTABLE, Status.DISABLED, Status.AGAIN})

@@ -20,6 +20,7 @@ from typing import Final
 
 from client.append.append_request import DURABILITY
 from client.append.seq_state_request import NoAnswer, SeqStateRequest
+from client.guards import GUARD_REFUSALS, AnyAppend, guard_error
 from client.request_history import describe_timeout, name_asked
 from client.write.context import StreamContext, StreamOwner
 from client.write.finder import FoundFrames, FrameSearch
@@ -192,7 +193,9 @@ class WriteStream:
             self._become(WriteStreamState.DRAINING)
             self._reason = status
             self._reason_epoch = epoch_of(answer.lsn)
-        if certain and status in FATAL:
+        if certain and status in GUARD_REFUSALS:
+            self._fail(frame, guard_error(frame.guard, answer))
+        elif certain and status in FATAL:
             self._fail(frame, LogDeviceError(status, maybe_applied=False))
         elif certain and status is Status.WRITE_STREAM_BROKEN and answer.flags & _NUMBER_TAKEN:
             self._note_other_content(frame, answer.lsn, answer.batch_offset)
@@ -256,19 +259,34 @@ class WriteStream:
             flags |= self.RESUME_FLAGS
             self._resume_sent = True
         frame.request_id = next(context.ids)
-        message = Append(
-            request_id=frame.request_id,
-            log=self.log,
-            flags=flags,
-            records=frame.records,
-            crc=frame.crc,
-            seen_epoch=self.epoch,
-            previous_lsn=Lsn(0),
-            writer=self.writer,
-            sequence=frame.sequence,
-            stream_epoch=self.epoch,
-            payload=frame.payload,
-        )
+        message: AnyAppend
+        if frame.guard is not None:
+            message = frame.guard.message(
+                request_id=frame.request_id,
+                log=self.log,
+                flags=flags,
+                records=frame.records,
+                crc=frame.crc,
+                seen_epoch=self.epoch,
+                writer=self.writer,
+                sequence=frame.sequence,
+                stream_epoch=self.epoch,
+                payload=frame.payload,
+            )
+        else:
+            message = Append(
+                request_id=frame.request_id,
+                log=self.log,
+                flags=flags,
+                records=frame.records,
+                crc=frame.crc,
+                seen_epoch=self.epoch,
+                previous_lsn=Lsn(0),
+                writer=self.writer,
+                sequence=frame.sequence,
+                stream_epoch=self.epoch,
+                payload=frame.payload,
+            )
         self._frames.sent(frame, now)
         self._owner.metrics.frames_sent += 1
         context.frames[frame.request_id] = (self, frame, message)

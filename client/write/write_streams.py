@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from client.guards import Guard, Guards
 from client.metrics import WriterMetrics
 from client.promise import Promise, break_, keep
 from client.receipt import Receipts
@@ -102,8 +103,10 @@ class WriteStreams:
         key: bytes | None = None,
         *,
         synced: bool = False,
+        guard: Guard | None = None,
     ) -> OpenBatch:
-        """Take one record; the promise gets its `Receipt`. `synced`: only when all copies are synced, whatever the log's durability.
+        """Take one record; the promise gets its `Receipt`. `synced`: only when all copies are synced, whatever the log's durability. `guard`: what it
+        asks of the end of the log.
 
         Returns:
             what others of the same turn may join.
@@ -118,7 +121,9 @@ class WriteStreams:
         size = len(payload) + (0 if key is None else len(key) + KEYS_HEAD + KEY_OVERHEAD)
         if size > intake.payload_max:
             raise LogDeviceError(Status.TOOBIG, f"{size} bytes; the log takes {intake.payload_max}")
-        intake.append(payload, promise, now, key, synced=synced)
+        if guard is not None:
+            self.named.clear()  # who joins without a look would get the guard
+        intake.append(payload, promise, now, key, synced=synced, guard=guard)
         return intake.batch
 
     def append_many(
@@ -130,8 +135,9 @@ class WriteStreams:
         keys: Sequence[bytes | None] | None = None,
         *,
         synced: bool = False,
+        guards: Guards | None = None,
     ) -> None:
-        """Take many records; the promise gets their `Receipts`. They are taken all or none. `synced`: as `append`, of all of them.
+        """Take many records; the promise gets their `Receipts`. They are taken all or none. `synced`, `guards`: as `append`, of all of them.
 
         Raises:
             LogDeviceError: as `append`.
@@ -151,7 +157,13 @@ class WriteStreams:
             )
         if longest > intake.payload_max:
             raise LogDeviceError(Status.TOOBIG, f"{longest} bytes; the log takes {intake.payload_max}")
-        intake.append_many(payloads, promise, now, keys, synced=synced)
+        if guards is not None:
+            self.named.clear()
+        intake.append_many(payloads, promise, now, keys, synced=synced, guards=guards)
+
+    def new_append_id(self) -> int:
+        """For a frame that is an entry of its own."""
+        return self._context.rng.getrandbits(62) + 1
 
     def _refuse(self) -> None:
         if self._closed:

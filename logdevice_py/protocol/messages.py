@@ -177,7 +177,9 @@ class GuardFlags(enum.IntFlag):
     """What GUARDED_APPEND asks of the end of the log."""
 
     NONE = 0
-    TRANSACTION = 1  # no transaction id of the log is above the first one of the frame; the last one becomes the greatest
+    TRANSACTION = (
+        1  # no transaction id of the log is above the first one of the frame; the last one becomes the greatest
+    )
     EXPECT = 2  # the expected record is the last of the log
     FENCE = 4  # the token is not below the fence
     RAISE = 8  # with FENCE: it is above the fence, and becomes it

@@ -103,7 +103,9 @@ def test_extensions_come_back_as_they_were(
 ) -> None:
     encoded = encode_extensions(tail, condition)
     meant = Extensions(tail, condition)
-    assert parse_extensions(encoded) == parse_extensions(unknown + encoded) == parse_extensions(encoded + unknown) == meant
+    assert (
+        parse_extensions(encoded) == parse_extensions(unknown + encoded) == parse_extensions(encoded + unknown) == meant
+    )
     assert parse_extensions(encoded + b"\x80\x00") == Extensions(tail, condition, readable=False)
     with pytest.raises(CorruptEntryError):
         parse_extensions((encoded + unknown)[: -data.draw(st.integers(1, len(unknown) - 1))])

@@ -319,7 +319,9 @@ class TestRepetition:
         world.run()
         assert position(world.answer_to(first)) == position(world.answer_to(again)) == (compose_lsn(1, 2), 0)
 
-    @pytest.mark.parametrize("guard", [{"expect": (compose_lsn(1, 1), 0)}, {"token": 4, "guards": RAISE}, {"guards": END}])
+    @pytest.mark.parametrize(
+        "guard", [{"expect": (compose_lsn(1, 1), 0)}, {"token": 4, "guards": RAISE}, {"guards": END}]
+    )
     def test_the_next_sequencer_knows_the_last_of_the_epoch_before(self, guard: dict[str, Any]) -> None:
         world = guarded()
         first = now(world, append_id=77, **guard)

@@ -1,0 +1,96 @@
+"""Arguments of guarded appends: what is accepted, and an error that says so for everything else."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any, Final
+
+from client.arguments import is_integer, lsn_argument
+from client.guards import START, Guard, Guards, Position
+from logdevice_py.core.extensions import NUMBER_MAX
+from logdevice_py.core.lsn import LSN
+from logdevice_py.core.status import LogDeviceError, Status
+from logdevice_py.protocol.messages import OFFSET_UNKNOWN, GuardFlags
+
+_TRANSACTION: Final = int(GuardFlags.TRANSACTION)
+_EXPECT: Final = int(GuardFlags.EXPECT)
+_FENCE: Final = int(GuardFlags.FENCE)
+_ALONE: Final = int(GuardFlags.EXPECT | GuardFlags.RAISE | GuardFlags.END)
+
+
+def number_argument(name: str, value: Any) -> int:
+    """A transaction id or fence token.
+
+    Raises:
+        LogDeviceError: INVALID_PARAM.
+    """
+    if not is_integer(value) or not 1 <= value <= NUMBER_MAX:
+        raise LogDeviceError(Status.INVALID_PARAM, f"{name} is {value!r}; it must be an integer from 1 to 2^63 - 1")
+    return int(value)
+
+
+def position_argument(value: Any) -> Position:
+    """An expected position.
+
+    Raises:
+        LogDeviceError: INVALID_PARAM.
+    """
+    if (
+        not isinstance(value, tuple)
+        or len(value) != 2
+        or not is_integer(value[1])
+        or not 0 <= value[1] < OFFSET_UNKNOWN
+    ):
+        text = f"expect is {value!r}; it must be the position of a record, like receipt.position, or START"
+        raise LogDeviceError(Status.INVALID_PARAM, text)
+    return Position(LSN(lsn_argument("expect", value[0])), value[1])
+
+
+def guard_argument(
+    txid: Any, expect: Any, fence: Any, new_id: int, flags: GuardFlags = GuardFlags.NONE, *, control: bool = False
+) -> Guard:
+    """The guard of one record, or of a frame without one.
+
+    Raises:
+        LogDeviceError: INVALID_PARAM.
+    """
+    asked, transaction, token, expected = int(flags), 0, 0, START
+    if txid is not None:
+        asked, transaction = asked | _TRANSACTION, number_argument("txid", txid)
+    if expect is not None:
+        asked, expected = asked | _EXPECT, position_argument(expect)
+    if fence is not None:
+        asked, token = asked | _FENCE, number_argument("fence", fence)
+    return Guard(asked, transaction, transaction, expected, token, new_id if asked & _ALONE else 0, control)
+
+
+def transaction_key(guard: Guard, key: bytes | None) -> bytes | None:
+    """The key of a record: `find_key` positions readers at a transaction id.
+
+    Raises:
+        LogDeviceError: INVALID_PARAM.
+    """
+    if not guard.first:
+        return key
+    if key is not None:
+        text = "a record has a key or a txid: a transaction id is the record's key, its 8 bytes, the most significant first"
+        raise LogDeviceError(Status.INVALID_PARAM, text)
+    return guard.first.to_bytes(8, "big")
+
+
+def guards_argument(txids: Any, fence: Any, records: int) -> Guards | None:
+    """Of the records of one `append_many`; None: none is guarded.
+
+    Raises:
+        LogDeviceError: INVALID_PARAM.
+    """
+    if txids is None and fence is None:
+        return None
+    token = 0 if fence is None else number_argument("fence", fence)
+    if txids is None:
+        return Guards(None, token)
+    numbers = [number_argument(f"txid {index}", txid) for index, txid in enumerate(txids)]
+    if len(numbers) != records or any(two < one for one, two in itertools.pairwise(numbers)):
+        text = f"{len(numbers)} txids for {records} records: give one for each, none below the one before it"
+        raise LogDeviceError(Status.INVALID_PARAM, text)
+    return Guards(numbers, token)
