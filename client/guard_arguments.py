@@ -6,7 +6,7 @@ import itertools
 from typing import Any, Final
 
 from client.arguments import is_integer, lsn_argument
-from client.guards import START, Guard, Guards, Position
+from client.guards import START, Guard, Guards, Position, key_of_transaction
 from logdevice_py.core.extensions import NUMBER_MAX
 from logdevice_py.core.lsn import LSN
 from logdevice_py.core.status import LogDeviceError, Status
@@ -75,7 +75,7 @@ def transaction_key(guard: Guard, key: bytes | None) -> bytes | None:
     if key is not None:
         text = "a record has a key or a txid: a transaction id is the record's key, its 8 bytes, the most significant first"
         raise LogDeviceError(Status.INVALID_PARAM, text)
-    return guard.first.to_bytes(8, "big")
+    return key_of_transaction(guard.first)
 
 
 def guards_argument(txids: Any, fence: Any, records: int) -> Guards | None:

@@ -104,6 +104,11 @@ class Guard:
         )
 
 
+def key_of_transaction(txid: int) -> bytes:
+    """The key of a record with a transaction id: keys are compared as bytes, and `find_key` then finds ids."""
+    return txid.to_bytes(8, "big")
+
+
 class Guards:
     """What the records of one `append_many` ask."""
 
@@ -122,7 +127,7 @@ class Guards:
 
     def keys(self) -> list[bytes | None] | None:
         """The keys of the records; None: they have no transaction ids."""
-        return None if self._txids is None else [txid.to_bytes(8, "big") for txid in self._txids]
+        return None if self._txids is None else [key_of_transaction(txid) for txid in self._txids]
 
 
 AnyAppend = Append | GuardedAppend

@@ -60,6 +60,7 @@ class LogState:
         "soft_epoch",
         "soft_node",
         "streams",
+        "tail",
         "trim_point",
         "unsynced",
         "unsynced_durable",
@@ -93,6 +94,8 @@ class LogState:
         """For peers that missed the recovery."""
         self.highest: Lsn = LSN_INVALID
         """No entry was ever accepted above this LSN."""
+        self.tail: bytes | None = None
+        """Guarded logs: the header of the last entry that a sequencer stored here, also when it is trimmed."""
         self.dirty: list[Range] | None = None
         """Ranges, ascending, of which a crash may have taken entries that were answered before a sync. What is on disk covers all of them."""
         self.replaced: Range | None = None

@@ -272,6 +272,8 @@ class Shard:
                     state.raise_clean_epoch(decode_epoch(value))
                 case LogMetadataKind.TRIM_POINT:
                     state.trim_point = decode_lsn(value)
+                case LogMetadataKind.TAIL:
+                    state.tail = value
                 case LogMetadataKind.DIRTY:
                     state.dirty = decode_ranges(value) or None
                 case LogMetadataKind.REMOVED:

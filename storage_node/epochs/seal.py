@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from logdevice_py.core.entry import parse_header
+from logdevice_py.core.entry import EntryHeader, parse_header
 from logdevice_py.core.ids import Generation, PeerId
 from logdevice_py.core.lsn import (
     EPOCH_INVALID,
@@ -64,6 +64,11 @@ class EpochFacts:
     tail_timestamp: Timestamp = _NO_TIME
     tail_records: int = 0
     tail_extensions: bytes = b""
+
+    def tell_tail(self, header: EntryHeader) -> None:
+        """The last entry up to the LNG is the one of that header."""
+        self.tail_lsn, self.tail_timestamp, self.tail_records = header.lsn, header.timestamp, header.records
+        self.tail_extensions = header.extensions if len(header.extensions) <= EXTENSIONS_TOLD else b""
 
     def row(self) -> EpochState:
         """As SEALED carries it."""
@@ -161,11 +166,14 @@ class SealHandler:
         def on_tail(image: bytes | None) -> None:
             if image is not None:
                 header = parse_header(image, alone=True)
-                fact.tail_lsn, fact.tail_timestamp = header.lsn, header.timestamp
-                fact.tail_records = header.records
-                if len(header.extensions) <= EXTENSIONS_TOLD:
-                    fact.tail_extensions = header.extensions
+                if header.lsn >= fact.tail_lsn:
+                    fact.tell_tail(header)
 
+        if state.tail is not None:
+            header = parse_header(state.tail, alone=True)
+            if first <= header.lsn <= compose_lsn(fact.epoch, fact.lng):
+                # What is released may be trimmed and gone.
+                fact.tell_tail(header)
         self._last_in(answer, state, fact, first, compose_lsn(fact.epoch, ESN_MAX), on_last)
         if fact.lng:
             self._last_in(answer, state, fact, first, compose_lsn(fact.epoch, fact.lng), on_tail)

@@ -72,6 +72,9 @@ class LogMetadataKind(enum.IntEnum):
     """For how long the log was seen not to be in the cluster file. Lazily, each `removed_logs_interval_us`, and as 0 when it is back. Lost:
     the count goes on from an earlier value, so that the log is deleted later. A 0 is written again at the start; only of a log that is
     gone from the file again by then the count from before goes on."""
+    TAIL = 0x54  # 'T'
+    """The header of the last entry of a guarded log that a sequencer stored here. In the batch of the entry. It tells recovery of the end of the
+    log when all of it is trimmed that is released. Lost: with the entry, of which nobody was told."""
     DIRTY = 0x44  # 'D'
     """Where a power cut may have taken entries. Synced, before anything else that the shard writes after it; until the last of these batches
     is durable the store itself says that marks are missing (`WriteBatch.mark_loss`), and the next start makes them again. Narrower

@@ -36,7 +36,7 @@ from logdevice_py.core.units import Micros
 from logdevice_py.protocol.messages import Mutated, Store, Stored, StoredFlags, StoreFlags
 from logdevice_py.protocol.routing import handles
 from storage_node.log_state import NO_NODE, LogState, ReleaseSubscriber
-from storage_node.log_store.interface import Purpose, ReadResult
+from storage_node.log_store.interface import LogMetadataKind, Purpose, ReadResult
 from storage_node.repair.repair_queue import RepairQueue
 from storage_node.shard import Shard
 from storage_node.writing.recent_entries import RecentLogEntries
@@ -232,6 +232,9 @@ class StoreHandler:
             state.highest = lsn
         by_recovery = bool(header.flags & _BY_RECOVERY)
         group.batch.put_entry(log, lsn, by_recovery=by_recovery, wave=header.wave, image=image)
+        if header.extensions and not message.flags & _RECOVERY and lsn >= state.highest:
+            state.tail = image[: header_size(image)]
+            group.batch.put_log_metadata(log, LogMetadataKind.TAIL, state.tail)
         if replaces_damage:
             # What a metadata record says comes from the epoch store. A sequencer that stores one again may not know of a later wave, a copy of
             # which cannot be read here and would outrank the new one.

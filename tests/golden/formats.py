@@ -298,6 +298,10 @@ LOG_METADATA: Final[dict[LogMetadataKind, tuple[bytes, Callable[[bytes], Any]]]]
     ),
     LogMetadataKind.LAST_CLEAN: (values.encode_epoch(Epoch(3)), values.decode_epoch),
     LogMetadataKind.REMOVED: (values.encode_micros(3_600_000_000), values.decode_micros),
+    LogMetadataKind.TAIL: (
+        encode_header(parse_header(_image(0, encode_body([]), extensions=encode_extensions(TailState(7, 3))))),
+        _read_image,
+    ),
     LogMetadataKind.DIRTY: (values.encode_ranges([(Lsn(5), LSN), (Lsn(LSN + 2), Lsn(LSN + 9))]), values.decode_ranges),
 }
 EPOCH_METADATA: Final[dict[EpochMetadataKind, tuple[bytes, Callable[[bytes], Any]]]] = {

@@ -87,8 +87,20 @@ async def _contend(cluster: SimCluster, told: Told, name: str) -> None:
                 told.expected[payload] = last
                 last = outcome.position
             elif isinstance(outcome, GuardError) and outcome.position is not None:
-                last = outcome.position
+                last = outcome.position  # of a record that may not be stored yet
+                if cluster.rng.random() < 0.7:
+                    continue
             await asyncio.sleep(cluster.rng.uniform(0, 0.15))
+
+
+async def _disturb(cluster: SimCluster, told: Told, name: str) -> None:
+    """Appends between those of others, and does not wait."""
+    async with cluster.client() as client, asyncio.TaskGroup() as group:
+        for number in range(EPISODES):
+            payload = f"{name} {number}".encode()
+            append = client.append(CHAIN, payload, timeout=5)
+            group.create_task(_outcome(told, payload, CHAIN, append))
+            await asyncio.sleep(cluster.rng.uniform(0, 0.3))
 
 
 async def _count(cluster: SimCluster, told: Told, name: str, numbers: Any) -> None:
@@ -156,6 +168,7 @@ async def guarded_appends(cluster: SimCluster) -> Told:
     """All of it, and the rules."""
     told, numbers, tokens = Told(), _rising(cluster), _rising(cluster)
     async with asyncio.TaskGroup() as group:
+        group.create_task(_disturb(cluster, told, "between"))
         for name in ("a", "b", "c"):
             group.create_task(_contend(cluster, told, f"chain {name}"))
             group.create_task(_count(cluster, told, name, numbers))
@@ -170,7 +183,7 @@ async def guarded_appends(cluster: SimCluster) -> Told:
 async def _read(cluster: SimCluster, log: int) -> list[Record]:
     async with cluster.client() as client:
         records = []
-        async with client.reader(log, until=await client.tail_lsn(log)) as reader:
+        async with client.reader(log, until=await client.tail_lsn(log, timeout=60)) as reader:
             async for item in reader:
                 if isinstance(item, Record):
                     records.append(item)

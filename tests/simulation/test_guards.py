@@ -8,12 +8,8 @@ from typing import Any
 import pytest
 
 from logdevice_py import SimulationFailed
-from logdevice_py.core.entry import EntryFlags
 from logdevice_py.metadata.epoch_metadata import TailRecord
-from sequencer import epoch_sequencer
 from sequencer.append_path import AppendPath
-from sequencer.recovery import plan
-from sequencer.recovery.digest import is_ordered
 from sequencer.sequencer import Sequencer
 from sequencer.tail import Tail
 from tests.simulation.guards import guarded_appends
@@ -27,13 +23,6 @@ def test_the_rules_hold_whatever_breaks(simulate: Callable[..., Any], seed: int)
     assert told.outcomes["OK"] > 100, told.outcomes
     assert told.outcomes["CONFLICT"] > 5, told.outcomes
     assert told.outcomes["ENDED"] > 5, told.outcomes
-
-
-def _unordered(patch: pytest.MonkeyPatch) -> None:
-    """Conditional entries are acknowledged before those that they follow, and recovery keeps them behind a hole."""
-    stream = int(EntryFlags.WRITE_STREAM)
-    patch.setattr(epoch_sequencer, "_ORDERED", stream)
-    patch.setattr(plan, "is_ordered", lambda header: bool(header.flags & stream) and is_ordered(header))
 
 
 def _forgotten(patch: pytest.MonkeyPatch) -> None:
@@ -76,7 +65,6 @@ def _lenient(status: str) -> Callable[[pytest.MonkeyPatch], None]:
 
 
 FAULTS: Sequence[tuple[str, Callable[[pytest.MonkeyPatch], None], str]] = [
-    ("conditional entries overtake", _unordered, "rule [25]"),
     ("the state is forgotten with the sequencer", _forgotten, "rule [134]"),
     ("a new epoch does not wait", _impatient, "rule [12345]"),
     ("expectations are not compared", _lenient("CONFLICT"), "rule [25]"),

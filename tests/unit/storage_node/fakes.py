@@ -334,6 +334,7 @@ def image(
     flags: int = 0,
     payload: bytes = b"payload",
     timestamp: Timestamp | None = None,
+    extensions: bytes = b"",
 ) -> bytes:
     """An entry's image; holes and AMENDs have no body."""
     body = b"" if flags & EntryFlags.HOLE else encode_body([Constituent(payload, 1, crc32c(payload))])
@@ -348,6 +349,7 @@ def image(
         flags,
         len(body),
         crc32c(body),
+        extensions,
     )
     return encode_entry(header, b"" if flags & EntryFlags.AMEND else body)
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from logdevice_py.core.entry import EntryFlags
+from logdevice_py.core.extensions import Condition, TailState, encode_extensions
 from logdevice_py.core.ids import metadata_log_of
 from logdevice_py.core.lsn import EPOCH_MAX, ESN_MAX
 from logdevice_py.core.status import Status
@@ -362,3 +363,46 @@ class TestTrimmedEntries:
         driver.turn(*stores([lsn(1, 1)], lng=0), release(lsn(3, 7)))
         driver.turn(seal(3))
         assert [epoch[:3] for epoch in sealed(driver)[4]] == [(1, Status.OK, 0)]
+
+
+class TestTailsOfGuardedLogs:
+    @pytest.mark.parametrize(("trimmed", "crash"), [(False, False), (True, False), (True, True)])
+    def test_the_last_released_entry_is_told_also_when_all_of_the_log_is_trimmed(
+        self, trimmed: bool, crash: bool
+    ) -> None:
+        driver = ShardDriver()
+        states = [encode_extensions(TailState(esn, 3)) for esn in (1, 2)]
+        driver.turn(*stores([lsn(1, 1)], extensions=states[0]), *stores([lsn(1, 2)], lng=1, extensions=states[1]))
+        driver.turn(release(lsn(1, 2)))
+        if trimmed:
+            driver.turn((READER, Trim(request_id=1, log=SYNC_LOG, shard=ME, lsn=lsn(1, 2))))
+        if crash:
+            driver.power_cut()
+        driver.turn(seal(1))
+        [told] = sealed(driver)[4]
+        assert (told.lng, told.tail_lsn, told.tail_timestamp, told.tail_records) == (2, lsn(1, 2), 1002, 1)
+        assert told.tail_extensions == states[1]
+
+    def test_what_is_not_released_is_left_to_the_digest(self) -> None:
+        driver = ShardDriver()
+        state = encode_extensions(TailState(1, 3))
+        driver.turn(*stores([lsn(1, 1), lsn(1, 2)], lng=1, extensions=state))
+        driver.turn(seal(1))
+        [told] = sealed(driver)[4]
+        assert (told.lng, told.tail_lsn, told.last_esn) == (1, lsn(1, 1), 2)
+
+    def test_where_not_all_tails_have_room_the_latest_are_told(self) -> None:
+        driver = ShardDriver()
+        state = (
+            encode_extensions(TailState(2**63 - 1, 2**63 - 1), Condition(2**63 - 1, lsn(1, 1), 0))
+            + bytes([9, 250])
+            + bytes(250)
+        )
+        for epoch in range(1, 401):
+            driver.turn(*stores([lsn(epoch, 1)], lng=1, extensions=state))
+        driver.turn(seal(400))
+        told = sealed(driver)[4]
+        assert [each.epoch for each in told] == list(range(1, 401))
+        with_tail = [each.epoch for each in told if each.tail_extensions]
+        assert with_tail == list(range(401 - len(with_tail), 401))
+        assert 100 < len(with_tail) < 400
