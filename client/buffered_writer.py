@@ -8,7 +8,7 @@ from typing import Any, Final, Protocol
 
 from client.arguments import flag_argument, key_argument, keys_argument, payload_argument, payloads_argument
 from client.guard_arguments import guard_argument, guards_argument, transaction_key
-from client.guards import Guard, Position
+from client.guards import AppendGuard, Position
 from client.metrics import WriterMetrics
 from client.public_names import PublicNames
 from client.receipt import Receipt, Receipts
@@ -156,7 +156,7 @@ class BufferedWriter(PublicNames):
         payload: bytes | bytearray | memoryview,
         key: bytes | None,
         synced: bool,
-        guard: Guard | None,
+        guard: AppendGuard | None,
     ) -> Awaitable[Receipt]:
         streams = self._streams
         synced = flag_argument("synced", synced)

@@ -25,7 +25,7 @@ from client.arguments import (
 from client.buffered_writer import BufferedWriter
 from client.connectivity import Connectivity
 from client.guard_arguments import guard_argument, number_argument, transaction_key
-from client.guards import Guard, Position
+from client.guards import AppendGuard, Position
 from client.links import Links
 from client.log_tree.client_log_tree import ClientLogTree
 from client.log_tree.operations import LogTreeOperations
@@ -540,7 +540,7 @@ class Client(PublicNames, LogTreeOperations, LogQuestions):
         timeout: float | None,
         key: bytes | None,
         synced: bool,
-        guard: Guard | None = None,
+        guard: AppendGuard | None = None,
     ) -> Awaitable[Receipt]:
         future = self.future()
         if type(payload) is not bytes:

@@ -6,7 +6,7 @@ import itertools
 from typing import Any, Final
 
 from client.arguments import is_integer, lsn_argument
-from client.guards import START, Guard, Guards, Position, key_of_transaction
+from client.guards import START, AppendGuard, Guards, Position, key_of_transaction
 from logdevice_py.core.extensions import NUMBER_MAX
 from logdevice_py.core.lsn import LSN
 from logdevice_py.core.status import LogDeviceError, Status
@@ -48,7 +48,7 @@ def position_argument(value: Any) -> Position:
 
 def guard_argument(
     txid: Any, expect: Any, fence: Any, new_id: int, flags: GuardFlags = GuardFlags.NONE, *, control: bool = False
-) -> Guard:
+) -> AppendGuard:
     """The guard of one record, or of a frame without one.
 
     Raises:
@@ -61,10 +61,10 @@ def guard_argument(
         asked, expected = asked | _EXPECT, position_argument(expect)
     if fence is not None:
         asked, token = asked | _FENCE, number_argument("fence", fence)
-    return Guard(asked, transaction, transaction, expected, token, new_id if asked & _ALONE else 0, control)
+    return AppendGuard(asked, transaction, transaction, expected, token, new_id if asked & _ALONE else 0, control)
 
 
-def transaction_key(guard: Guard, key: bytes | None) -> bytes | None:
+def transaction_key(guard: AppendGuard, key: bytes | None) -> bytes | None:
     """The key of a record: `find_key` positions readers at a transaction id.
 
     Raises:

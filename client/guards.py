@@ -35,7 +35,7 @@ START: Final = Position(LSN(0), 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Guard:
+class AppendGuard:
     """What one frame asks."""
 
     flags: int
@@ -56,7 +56,7 @@ class Guard:
         """The frame is an entry of its own, and its tries are known by their id: it may be repeated."""
         return bool(self.flags & _ALONE)
 
-    def joined(self, other: Guard | None) -> Guard | None:
+    def joined(self, other: AppendGuard | None) -> AppendGuard | None:
         """Of a frame that holds records with either guard, in this order; None: they need frames of their own."""
         if other is None:
             return None if self.flags & ~_TRANSACTION else self
@@ -65,7 +65,7 @@ class Guard:
         if self.last and other.first and other.first < self.last:
             return None
         first, last = self.first or other.first, other.last or self.last
-        return Guard(self.flags | other.flags, first, last, START, self.token)
+        return AppendGuard(self.flags | other.flags, first, last, START, self.token)
 
     def message(
         self,
@@ -118,12 +118,12 @@ class Guards:
         self._txids = txids
         self._token = token
 
-    def part(self, start: int, stop: int) -> Guard:
+    def part(self, start: int, stop: int) -> AppendGuard:
         """Of a frame that holds the records from `start` on, before `stop`."""
         flags = _FENCE if self._token else 0
         if self._txids is None:
-            return Guard(flags, token=self._token)
-        return Guard(flags | _TRANSACTION, self._txids[start], self._txids[stop - 1], token=self._token)
+            return AppendGuard(flags, token=self._token)
+        return AppendGuard(flags | _TRANSACTION, self._txids[start], self._txids[stop - 1], token=self._token)
 
     def keys(self) -> list[bytes | None] | None:
         """The keys of the records; None: they have no transaction ids."""
@@ -155,7 +155,7 @@ class GuardError(LogDeviceError):
         """TRANSACTION_ID_TOO_LOW: the greatest transaction id of the log."""
 
 
-def guard_error(guard: Guard | None, answer: Appended, *, repeated: bool = False) -> GuardError:
+def guard_error(guard: AppendGuard | None, answer: Appended, *, repeated: bool = False) -> GuardError:
     """What an answer of `GUARD_REFUSALS` means: what was expected, and what is there.
 
     Args:

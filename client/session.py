@@ -14,7 +14,7 @@ from client.append.append_request import AppendRequests
 from client.append.open_appends import OpenAppends
 from client.append.router import Routes
 from client.append.seq_state_request import NoAnswer, SeqStateRequests
-from client.guards import Guard
+from client.guards import AppendGuard
 from client.history_request import HistoryKnown, HistoryRequest
 from client.inquiries import Inquiries
 from client.known_cluster import KnownCluster
@@ -240,7 +240,7 @@ class ClientSession:
         key: bytes | None = None,
         *,
         synced: bool = False,
-        guard: Guard | None = None,
+        guard: AppendGuard | None = None,
     ) -> OpenAppends:
         """Append one record; the promise gets its `Receipt`. Its time counts from the end of the turn.
 

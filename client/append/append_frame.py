@@ -6,7 +6,7 @@ import enum
 from collections.abc import Sequence
 
 from client.append.router import Router
-from client.guards import AnyAppend, Guard
+from client.guards import AnyAppend, AppendGuard
 from client.links import Links
 from client.promise import Promise
 from client.request_history import RequestHistory, describe_timeout, name_asked
@@ -60,7 +60,7 @@ class AppendFrame:
         self.status = Status.TIMEDOUT
         """The last refusal."""
         self.previous_offset = 0
-        self.guard: Guard | None = None
+        self.guard: AppendGuard | None = None
         self.unknown = False
         """An earlier try may be stored, and this frame is repeated all the same: the sequencer knows it by its id."""
         self.began = now

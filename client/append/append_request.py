@@ -23,7 +23,7 @@ from client.append.append_frame import AppendFrame, FrameState
 from client.append.coalescing import cut_frames
 from client.append.open_appends import OpenAppends
 from client.append.router import REFUSALS, Router, Routes
-from client.guards import GUARD_REFUSALS, Guard, guard_error
+from client.guards import GUARD_REFUSALS, AppendGuard, guard_error
 from client.inquiries import Inquiries
 from client.links import Links
 from client.metrics import ClientMetrics
@@ -134,7 +134,7 @@ class AppendRequests:
         key: bytes | None = None,
         *,
         synced: bool = False,
-        guard: Guard | None = None,
+        guard: AppendGuard | None = None,
     ) -> OpenAppends:
         """Take one record; it leaves at the end of the turn, or when few frames are on their way. The promise gets its `Receipt`.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
-from client.guards import Guard
+from client.guards import AppendGuard
 from client.promise import Promise
 from logdevice_py.core.units import Micros
 
@@ -29,7 +29,7 @@ class OpenAppends:
         self.promises: list[Promise] = []
         self.keys: dict[int, bytes] = {}
         """By index, of the records that have one."""
-        self.guard: Guard | None = None
+        self.guard: AppendGuard | None = None
         """Of the only record."""
         self.synced: list[int] = []
         """Indexes of the records that are to be synced whatever the log's durability, in order."""

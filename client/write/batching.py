@@ -8,7 +8,7 @@ from itertools import accumulate
 
 from google_crc32c import value as crc32c
 
-from client.guards import Guard
+from client.guards import AppendGuard
 from client.promise import Promise
 from client.settings import WriterSettings
 from client.write.frame import ReceiptCollector, Share, Span, StreamFrame
@@ -52,7 +52,7 @@ class OpenBatch:
         self.spans: list[Span] = []
         self.keys: dict[int, bytes] = {}
         """By index, of the records that have one."""
-        self.guard: Guard | None = None
+        self.guard: AppendGuard | None = None
         """What its records ask of the end of the log."""
         self.synced = False
         """Some record is to be synced whatever the log's durability; its whole frame is."""
@@ -78,7 +78,7 @@ class OpenBatch:
         """A record of this length may join without breaking the limit of an entry."""
         return self._full - self.room + length + BYTES_PER_RECORD + BATCH_OVERHEAD <= self._max or not self.records
 
-    def takes(self, guard: Guard | None) -> bool:
+    def takes(self, guard: AppendGuard | None) -> bool:
         """Whether a record with that guard may share the frame; then the guard is that of both."""
         if not self.records or (guard is None and self.guard is None):
             self.guard = guard

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Sequence
 
-from client.guards import Guard
+from client.guards import AppendGuard
 from client.promise import Promise
 from client.receipt import Receipt, ReceiptRun, Receipts, receipts
 from logdevice_py.core.lsn import LSN, Lsn
@@ -136,7 +136,7 @@ class StreamFrame:
         self.records = records
         self.size = size
         """Bytes of its records before packing."""
-        self.guard: Guard | None = None
+        self.guard: AppendGuard | None = None
         """What it asks of the end of the log."""
         self.cut_at = now
         self.sent_at = 0

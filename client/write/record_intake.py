@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from client.guards import Guard, Guards
+from client.guards import AppendGuard, Guards
 from client.promise import Promise
 from client.write.batching import OpenBatch, ends_of
 from client.write.context import StreamOwner
@@ -60,7 +60,7 @@ class RecordIntake:
         key: bytes | None = None,
         *,
         synced: bool = False,
-        guard: Guard | None = None,
+        guard: AppendGuard | None = None,
     ) -> None:
         """Take one record. The promise gets its `Receipt`."""
         batch = self.batch
@@ -102,7 +102,7 @@ class RecordIntake:
                 self.cut(now)
         self._owner.take(len(payloads), ends[-1] - BYTES_PER_RECORD * len(payloads))
 
-    def _guard(self, guard: Guard | None, now: Micros) -> None:
+    def _guard(self, guard: AppendGuard | None, now: Micros) -> None:
         """The next record has this guard: it may need a frame of its own."""
         if not self.batch.takes(guard):
             self.cut(now)

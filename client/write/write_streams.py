@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from client.guards import Guard, Guards
+from client.guards import AppendGuard, Guards
 from client.metrics import WriterMetrics
 from client.promise import Promise, break_, keep
 from client.receipt import Receipts
@@ -103,7 +103,7 @@ class WriteStreams:
         key: bytes | None = None,
         *,
         synced: bool = False,
-        guard: Guard | None = None,
+        guard: AppendGuard | None = None,
     ) -> OpenBatch:
         """Take one record; the promise gets its `Receipt`. `synced`: only when all copies are synced, whatever the log's durability. `guard`: what it
         asks of the end of the log.

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from client.guard_arguments import guard_argument, guards_argument, transaction_key
-from client.guards import START, Guard, Position, guard_error
+from client.guards import START, AppendGuard, Position, guard_error
 from logdevice_py.core.ids import LogId, NodeId
 from logdevice_py.core.lsn import LSN, Lsn, compose_lsn
 from logdevice_py.core.status import LogDeviceError, Status
@@ -36,7 +36,7 @@ def test_an_argument_that_is_given_is_asked_for() -> None:
     guard = guard_argument(5, HERE, 3, 99)
     assert guard.flags == GuardFlags.TRANSACTION | GuardFlags.EXPECT | GuardFlags.FENCE
     assert (guard.first, guard.last, guard.expected, guard.token, guard.id) == (5, 5, HERE, 3, 99)
-    assert guard_argument(5, None, None, 99) == Guard(int(GuardFlags.TRANSACTION), 5, 5)
+    assert guard_argument(5, None, None, 99) == AppendGuard(int(GuardFlags.TRANSACTION), 5, 5)
     assert guard_argument(None, START, None, 99).alone
     assert transaction_key(guard, None) == b"\0" * 7 + b"\5"
     with pytest.raises(LogDeviceError, match="a key or a txid"):
@@ -64,7 +64,7 @@ def test_anything_else_is_refused(given: tuple[Any, Any, Any], text: str) -> Non
 def test_many_records_have_ids_that_do_not_fall() -> None:
     guards = guards_argument([1, 1, 4], 9, 3)
     assert guards is not None
-    assert guards.part(1, 3) == Guard(int(GuardFlags.TRANSACTION | GuardFlags.FENCE), 1, 4, token=9)
+    assert guards.part(1, 3) == AppendGuard(int(GuardFlags.TRANSACTION | GuardFlags.FENCE), 1, 4, token=9)
     assert guards.keys() == [n.to_bytes(8, "big") for n in (1, 1, 4)]
     assert guards_argument(None, None, 3) is None
     for wrong in ([1, 2], [1, 3, 2], [0, 1, 2]):
@@ -72,10 +72,13 @@ def test_many_records_have_ids_that_do_not_fall() -> None:
             guards_argument(wrong, None, 3)
 
 
+def txid(number: int, token: int | None = None) -> AppendGuard:
+    return guard_argument(number, None, token, 1)
+
+
 def test_records_share_a_frame_while_one_guard_can_speak_for_both() -> None:
-    txid = lambda n, token=None: guard_argument(n, None, token, 1)  # noqa: E731
-    assert txid(3).joined(txid(3)) == Guard(int(GuardFlags.TRANSACTION), 3, 3)
-    assert txid(3).joined(txid(7)) == Guard(int(GuardFlags.TRANSACTION), 3, 7)
+    assert txid(3).joined(txid(3)) == AppendGuard(int(GuardFlags.TRANSACTION), 3, 3)
+    assert txid(3).joined(txid(7)) == AppendGuard(int(GuardFlags.TRANSACTION), 3, 7)
     assert txid(3).joined(txid(2)) is None, "the sequencer judges the first and the last"
     assert txid(3).joined(None) == txid(3)
     token = guard_argument(None, None, 5, 1)
@@ -117,7 +120,7 @@ def test_records_share_a_frame_while_one_guard_can_speak_for_both() -> None:
         (None, answer(Status.DATALOSS), "raises the fence with accept_loss=True"),
     ],
 )
-def test_errors_say_what_was_expected_and_what_is_there(guard: Guard | None, told: Appended, text: str) -> None:
+def test_errors_say_what_was_expected_and_what_is_there(guard: AppendGuard | None, told: Appended, text: str) -> None:
     error = guard_error(guard, told)
     assert text in str(error)
     assert not error.maybe_applied

@@ -204,7 +204,7 @@ def test_completion_offers_public_names_only() -> None:
             assert repr(reader) == "<Reader of log 1: not open, until e1n1, next is e0n1>"
             assert offered(reader) == {"close", "log", "next_lsn", "proof", "read", "waiting_for"}
             assert offered(client) == {
-                "*QUESTIONS",
+                *QUESTIONS,
                 "append",
                 "buffered_writer",
                 "close",

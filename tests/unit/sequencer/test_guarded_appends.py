@@ -79,6 +79,7 @@ class TestBecomingGuarded:
         request = world.guarded_append(expect=(0, 0))
         world.run()
         world.store.silent = False
+        assert world.store.held
         for held in world.store.held:
             result = world.store.run(held.operation)
             assert result is not None
@@ -288,9 +289,10 @@ class TestAcknowledgement:
         assert world.answer_to(lost).status is not Status.OK
         assert world.answer_to(conditional).status is not Status.OK
         assert world.answer_to(plain).status is Status.OK
-        for kept in world.kept.values():  # type: ignore[attr-defined]
-            if compose_lsn(1, 3) in kept:
-                assert parse_header(kept[compose_lsn(1, 3)]).is_hole
+        at = compose_lsn(1, 3)
+        kept = [images[at] for images in world.kept.values() if at in images]  # type: ignore[attr-defined]
+        assert [parse_header(image).is_hole for image in kept] == [True] * len(kept)
+        assert kept
         assert now(world, expect=position(world.answer_to(plain))).status is Status.OK
 
 
