@@ -52,7 +52,6 @@ _HOME = {
     "QueryResult": "ldquery.result",
     "Reader": "client.reader",
     "Record": "client.read.items",
-    "RecordBatch": "client.read.items",
     "START": "client.guards",
     "RecordBatch": "client.read.batch",
     "SimCluster": "server.simulation.cluster",
