@@ -7,6 +7,7 @@ from typing import Final
 
 from logdevice_py.config.attributes import Durability
 from logdevice_py.config.cluster import ClusterConfig, ShardState
+from logdevice_py.core.entry import parse_header
 from logdevice_py.core.ids import (
     Generation,
     LogId,
@@ -273,6 +274,7 @@ class Shard:
                 case LogMetadataKind.TRIM_POINT:
                     state.trim_point = decode_lsn(value)
                 case LogMetadataKind.TAIL:
+                    parse_header(value, alone=True)  # refused now, not when a recovery asks
                     state.tail = value
                 case LogMetadataKind.DIRTY:
                     state.dirty = decode_ranges(value) or None

@@ -23,7 +23,7 @@ NUMBERS = st.integers(1, 6)
 
 
 @dataclass
-class Appended:
+class TakenFrame:
     """One frame that was taken."""
 
     guard: Guard | None
@@ -36,8 +36,8 @@ class GuardedLog(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.tail = Tail(None)
-        self.entries: list[list[Appended]] = []
-        self.open: list[Appended] = []
+        self.entries: list[list[TakenFrame]] = []
+        self.open: list[TakenFrame] = []
         self.frames: list[Frame] = []
         self.ids = 0
         self.header: bytes = b""
@@ -102,7 +102,7 @@ class GuardedLog(RuleBasedStateMachine):
         frame.offset = sum(each.records for each in self.open)
         frame.guard = guard
         self.frames.append(frame)
-        self.open.append(Appended(guard, records))
+        self.open.append(TakenFrame(guard, records))
         if alone:
             self.cut(stored=True)
             assert guard is not None
