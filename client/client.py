@@ -571,7 +571,7 @@ class Client(PublicNames, LogTreeOperations, LogQuestions):
         timeout: float | None,
         key: bytes | None,
         synced: bool,
-        guard: Guard | None,
+        guard: AppendGuard | None,
     ) -> Receipt:
         return await self._append(await self.known_log(log, timeout), payload, timeout, key, synced, guard)
 

@@ -216,7 +216,6 @@ def test_completion_offers_public_names_only() -> None:
                 "mark_end",
                 "merged_reader",
                 "name",
-                "connectivity",
                 "get_log_group",
                 "list_logs",
                 "make_directory",
