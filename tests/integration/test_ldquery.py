@@ -31,6 +31,8 @@ NOTHING_TO_TELL = (
     "readers",
     "waits",
     "under_replicated",
+    "log_tree",  # not enabled there
+    "log_tree_replicas",
     "under_replicated_logs",
     "append_throughput",
     "shard_rebuildings",
