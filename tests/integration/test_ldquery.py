@@ -31,7 +31,7 @@ NOTHING_TO_TELL = (
     "readers",
     "waits",
     "under_replicated",
-    "log_tree",  # not enabled there
+    "log_tree",
     "log_tree_replicas",
     "under_replicated_logs",
     "append_throughput",
@@ -41,7 +41,7 @@ NOTHING_TO_TELL = (
     "quarantined_stores",
 )
 """Of a cluster that is well and has just begun. `test_tables_in_trouble.py` makes them have rows; of `under_replicated` see below, of
-`quarantined_stores` `test_wrong_disk.py`."""
+`quarantined_stores` `test_wrong_disk.py`, of the log tree `test_log_tree.py`."""
 
 
 async def one_shot(cluster: ProcessCluster, *arguments: str, given: str = "") -> tuple[int, str, str]:
