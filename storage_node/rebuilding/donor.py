@@ -28,6 +28,8 @@ from storage_node.shard import Shard
 _NEVER_TAKEN_UP: Final = Epoch(-1)
 _SPACE_PAUSE_US_MIN: Final = 5 * SECOND
 _SPACE_PAUSE_US_MAX: Final = 30 * SECOND
+_TREE_PAUSE_US: Final = SECOND // 4
+_TREE_TRIES: Final = 120
 
 
 class ShardDonor:
@@ -73,6 +75,9 @@ class ShardDonor:
         """Runs while too few others live to do without this shard, which is being emptied."""
         self._needed_tries = 0
         """How often that was seen in this round."""
+        self._tree_timer: Timer | None = None
+        """Runs while the round waits for the log tree."""
+        self._tree_tries = 0
         self._space_pauses = self._new_space_pauses()
 
     @property
@@ -85,16 +90,28 @@ class ShardDonor:
         self.judge_mark()
         wanted = state.round if state.awaits(self._shard.shard) else LSN_INVALID
         if wanted == self.round:
-            if wanted != LSN_INVALID and not self.logs_left and self.result is None and not self._shard.failed:
+            begun = wanted != LSN_INVALID and self._tree_timer is None
+            if begun and not self.logs_left and self.result is None and not self._shard.failed:
                 self._look_for_logs(now)
             return
         self.stop()
         self.round = wanted
         if wanted != LSN_INVALID and not self._shard.failed:
             hit("donor_begins_round")
-            if self._is_uncertain():
-                self._flags |= DonorFlags.UNCERTAIN
-            self._look_for_logs(now)
+            self._begin_round(now)
+
+    def _begin_round(self, now: Micros) -> None:
+        """Not before the log tree is read, if there is one, which says how logs are replicated: a node that has just started may need a moment. Not
+        for ever, as the tree may be lost."""
+        self._tree_timer = None
+        if not self._context.config.all_logs_known and self._tree_tries < _TREE_TRIES:
+            hit("donor_awaits_log_tree")
+            self._tree_tries += 1
+            self._tree_timer = self._context.timers.at(now + _TREE_PAUSE_US, self._begin_round)
+            return
+        if self._is_uncertain():
+            self._flags |= DonorFlags.UNCERTAIN
+        self._look_for_logs(now)
 
     def judge_mark(self) -> None:
         """What the event log says, or whom it leaves out, may be something else than before: does the shard's mark hold?"""
@@ -146,6 +163,10 @@ class ShardDonor:
             self._is_needed_timer.cancel()
             self._is_needed_timer = None
         self._needed_tries = 0
+        if self._tree_timer is not None:
+            self._tree_timer.cancel()
+            self._tree_timer = None
+        self._tree_tries = 0
         self._space_pauses = self._new_space_pauses()
         self.result = None
         self.round = LSN_INVALID

@@ -370,6 +370,10 @@ MARKS_ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
         "takes damage to all copies of a log's metadata record",
         f"{_GIVING}::test_a_log_whose_history_cannot_be_read_to_its_end_is_done_as_far_as_it_is_known_and_that_is_said",
     ),
+    "donor_awaits_log_tree": (
+        "takes a log tree, which clusters of seeds do not have",
+        f"{_GIVING}::test_a_round_begins_when_the_log_tree_is_read_and_is_uncertain_when_that_takes_too_long",
+    ),
     "donor_meets_returned_log": (
         "takes a log that leaves the cluster file while a shard is rebuilt, and comes back before that ends",
         f"{_GIVING}::test_a_log_that_comes_back_to_the_cluster_file_while_others_are_looked_through_is_looked_through_again",

@@ -8,6 +8,8 @@ from typing import Final
 
 import pytest
 
+from client.log_tree.state import LogTreeState
+from client.log_tree.view import LogTreeView
 from logdevice_py.config.logs import LogTree
 from logdevice_py.core.entry import EntryFlags, body_of, encode_header, parse_header
 from logdevice_py.core.ids import (
@@ -596,6 +598,32 @@ class TestGiving:
         driver.tell_history(history((1, SHARDS), (2, SHARDS[:2])))
         driver.advance(60_000_000)
         assert driver.donor.result is DonorFlags.UNPLACED | DonorFlags.UNCERTAIN
+
+    @pytest.mark.parametrize("is_read", [True, False])
+    def test_a_round_begins_when_the_log_tree_is_read_and_is_uncertain_when_that_takes_too_long(
+        self, is_read: bool
+    ) -> None:
+        driver = self.stored((ME, SHARDS[1], LOST))
+        tree = LogTreeView()
+        driver.config = replace(
+            driver.config,
+            version=driver.config.version + 1,
+            settings={**driver.config.settings, "log_tree": {"enabled": True}},
+            run_time_logs=tree,
+        )
+        driver.node.on_config(driver.config, driver.now)
+        driver.lose(LOST)
+        driver.advance(20_000_000)
+        assert (driver.asked, driver.donor.result) == ([], None), "nothing is judged before"
+        if is_read:
+            tree.take(LogTreeState(), is_known=True)
+        driver.advance(20_000_000)
+        for _ in range(4):
+            driver.tell_history(history((1, (ME, SHARDS[1], LOST))))
+            if driver.asked:
+                driver.answer_sequencer()
+            driver.advance(10_000_000)
+        assert driver.donor.result is DonorFlags.UNPLACED | (DonorFlags.NONE if is_read else DonorFlags.UNCERTAIN)
 
     def test_a_log_whose_history_cannot_be_read_to_its_end_is_done_as_far_as_it_is_known_and_that_is_said(self) -> None:
         driver = self.stored((ME, SHARDS[1], LOST))
