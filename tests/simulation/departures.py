@@ -230,7 +230,7 @@ class Departures:
                 if (donor := machines.donor) is not None
             ]
             lines.append(
-                f"{node.name} {root.rebuilding.replica.state.name} caught up {root.rebuilding.replica.caught_up} "
+                f"{node.name} {root.rebuilding.replica.stage.name} caught up {root.rebuilding.replica.caught_up} "
                 f"version {state.version} round {state.round} open {[format_shard(each.shard) for each in state.open_shards]} "
                 f"of {[format_shard(each) for each in state.shards]} donors {state.donors}; {donors}"
             )
