@@ -182,6 +182,18 @@ def set_option(options: argparse.ArgumentParser) -> None:
     )
 
 
+def unset_option(options: argparse.ArgumentParser) -> None:
+    """``--unset NAME``."""
+    options.add_argument(
+        "--unset",
+        metavar="NAME",
+        type=attribute_argument,
+        action="append",
+        default=[],
+        help="an attribute for which the directories above hold again; may be given several times",
+    )
+
+
 def _create_options(options: argparse.ArgumentParser) -> None:
     options.add_argument("path", metavar="PATH", help="like /team/clicks")
     options.add_argument("--ids", metavar="IDS", type=_ids_argument, help="like 1..8; without, a directory is made")
@@ -196,14 +208,7 @@ def _update_options(options: argparse.ArgumentParser) -> None:
     complete_words(options.add_argument("path", metavar="PATH", help="of the group or directory"), Words.PATHS)
     options.add_argument("--ids", metavar="IDS", type=_ids_argument, help="other ids for the group; those it has stay")
     set_option(options)
-    options.add_argument(
-        "--unset",
-        metavar="NAME",
-        type=attribute_argument,
-        action="append",
-        default=[],
-        help="an attribute for which the directories above hold again; may be given several times",
-    )
+    unset_option(options)
 
 
 def _update(edit: LogTreeEdit, arguments: argparse.Namespace) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from client.cli.program import EXIT_OK
 from client.replica.commands import StateVersion, version_field
-from ldquery.ctl.groups import attribute_argument, set_option
+from ldquery.ctl.groups import set_option, unset_option
 from ldquery.ctl.verb import Verb, show
 from logdevice_py.config.attributes import render_attribute
 from logdevice_py.core.lsn import LSN
@@ -59,14 +59,7 @@ async def _make(client: Client, arguments: argparse.Namespace) -> int:
 def _set_options(options: argparse.ArgumentParser) -> None:
     options.add_argument("path", metavar="PATH", help="of the group or directory; / for all logs of the tree")
     set_option(options)
-    options.add_argument(
-        "--unset",
-        metavar="NAME",
-        type=attribute_argument,
-        action="append",
-        default=[],
-        help="an attribute for which the directories above hold again; may be given several times",
-    )
+    unset_option(options)
     _expect_option(options)
 
 
