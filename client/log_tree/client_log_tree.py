@@ -135,13 +135,7 @@ class ClientLogTree:
     ) -> None:
         """Keep the promise when something holds of the tree; `text` says after the timeout what was waited for."""
         self._waiting.append((holds, promise))
-        deadline = Micros(now + timeout_us)
-
-        def expire(at: Micros) -> None:
-            if not promise.done():
-                break_(promise, LogDeviceError(Status.TIMEDOUT, text(), maybe_applied=False))
-
-        self.session.timers.at(deadline, expire)
+        self._limit(promise, text, now, timeout_us)
         self._look()
 
     def when_known(self, promise: Promise, now: Micros, timeout_us: int) -> None:
@@ -159,12 +153,15 @@ class ClientLogTree:
             else:
                 break_(promise, error)
 
+        self._limit(promise, self._late, now, timeout_us)
+        self.replica.confirm(confirmed, now, timeout_us)
+
+    def _limit(self, promise: Promise, text: Callable[[], str], now: Micros, timeout_us: int) -> None:
         def expire(at: Micros) -> None:
             if not promise.done():
-                break_(promise, LogDeviceError(Status.TIMEDOUT, self._late(), maybe_applied=False))
+                break_(promise, LogDeviceError(Status.TIMEDOUT, text(), maybe_applied=False))
 
         self.session.timers.at(Micros(now + timeout_us), expire)
-        self.replica.confirm(confirmed, now, timeout_us)
 
     def _late(self) -> str:
         return f"the log tree is not known whole in time; its replica waits for {self.replica.waiting_for()}"
