@@ -127,7 +127,6 @@ class Reader(PublicNames):
             request,
             settings=self._settings,
             metrics=client.read_metrics,
-            now=client.now,
             on_ready=self._on_ready,
         )
         self._stream = self._reading.stream

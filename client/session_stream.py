@@ -16,7 +16,7 @@ from logdevice_py.core.units import Micros
 class SessionStream:
     """Gives a stream its messages, and the nodesets of its log whenever it asks for them."""
 
-    __slots__ = ("_history", "_now", "_session", "stream")
+    __slots__ = ("_history", "_session", "stream")
 
     def __init__(
         self,
@@ -25,13 +25,11 @@ class SessionStream:
         *,
         settings: ReadSettings,
         metrics: ReadMetrics,
-        now: Callable[[], Micros],
         on_ready: Callable[[], None],
     ) -> None:
         """
         Args:
             request: what to read; its stream id comes from the session's `ids`.
-            now: the time at which something is done for the stream.
             on_ready: as for `ReadStream`.
         """
         self.stream = ReadStream(
@@ -48,7 +46,6 @@ class SessionStream:
             explain_history=self._explain_history,
         )
         self._session = session
-        self._now = now
         self._history: HistoryRequest | None = None
 
     def start(self, now: Micros) -> None:
@@ -68,10 +65,10 @@ class SessionStream:
             self._history.cancel()
             self._history = None
 
-    def _request_history(self) -> None:
+    def _request_history(self, now: Micros) -> None:
         if self._history is not None:
             self._history.cancel()
-        self._history = self._session.read_history(self.stream.log, self._now(), self.stream.on_history)
+        self._history = self._session.read_history(self.stream.log, now, self.stream.on_history)
 
     def _explain_history(self) -> str:
         return "the metadata log" if self._history is None else self._history.waiting_for()

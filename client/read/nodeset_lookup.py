@@ -26,7 +26,7 @@ class NodesetLookup:
 
     def __init__(
         self,
-        request: Callable[[], None],
+        request: Callable[[Micros], None],
         timers: NamedTimers,
         *,
         settings: ReadSettings,
@@ -55,7 +55,7 @@ class NodesetLookup:
             self._asked = epoch_of(self.released)
             self._asked_at = now
             self._metrics.history_reads += 1
-            self._request()
+            self._request(now)
 
     def ask_again(self, now: Micros) -> None:
         """As `ask`, but not too often: nobody of the nodeset answers, and the log may have moved on to others."""

@@ -100,7 +100,7 @@ class ReadStream:
         timers: TimerQueue,
         rng: Rng,
         metrics: ReadMetrics,
-        request_history: Callable[[], None],
+        request_history: Callable[[Micros], None],
         on_ready: Callable[[], None],
         request_turn_end: Callable[[], None],
         explain_history: Callable[[], str] = lambda: "the metadata log",

@@ -246,7 +246,6 @@ class LogReplica(Generic[S]):
             request,
             settings=self._read_settings,
             metrics=self._read_metrics,
-            now=lambda: self._now,
             on_ready=self.wake,
         )
         self._reading.start(now)

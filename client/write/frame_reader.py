@@ -37,15 +37,11 @@ class _EntryScan:
     ) -> None:
         self._session = session
         self._timer: Timer | None = None
-        self._now = Micros(0)
-        self._reading = SessionStream(
-            session, request, settings=settings, metrics=metrics, now=lambda: self._now, on_ready=self._on_ready
-        )
+        self._reading = SessionStream(session, request, settings=settings, metrics=metrics, on_ready=self._on_ready)
         self.stream = self._reading.stream
 
     def start(self, now: Micros) -> None:
         """Begin to read."""
-        self._now = now
         self._reading.start(now)
 
     def cancel(self) -> None:
@@ -63,7 +59,6 @@ class _EntryScan:
 
     def _take(self, now: Micros) -> None:
         self._timer = None
-        self._now = now
         while self.stream.ready and not self.stream.finished:
             for item in self.stream.take_entries(_ENTRIES_AT_ONCE, now):
                 if isinstance(item, tuple):

@@ -122,7 +122,6 @@ class EventLogReplica(LogReplica[RebuildingSet]):
 
     def on_turn_end(self, now: Micros) -> None:
         """Everything of the turn was handed in."""
-        self._now = now
         self.session.on_turn_end(now)
         if self._is_awake:
             self._is_awake = False
@@ -134,7 +133,6 @@ class EventLogReplica(LogReplica[RebuildingSet]):
 
     def on_config(self, config: ClusterConfig, now: Micros) -> None:
         """Another version of the cluster file."""
-        self._now = now
         self.session.set_config(config, now)
 
     def append_event(self, event: Event, now: Micros) -> None:

@@ -158,7 +158,6 @@ class SimReader:
             request,
             settings=client.read_settings,
             metrics=client.read_metrics,
-            now=client.process.now,
             on_ready=self._on_ready,
         )
         self.stream = self._reading.stream

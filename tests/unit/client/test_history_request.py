@@ -125,7 +125,6 @@ def test_a_reader_without_a_nodeset_names_the_shards_that_it_waits_for() -> None
         ReadRequest(log=LOG, stream=7, first=Lsn(1), until=LSN_MAX, single_copy=True),
         settings=ReadSettings(),
         metrics=ReadMetrics(),
-        now=lambda: bench.now,
         on_ready=lambda: None,
     )
     reading.start(bench.now)

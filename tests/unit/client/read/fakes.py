@@ -132,7 +132,7 @@ class Harness:
         self.stream.start(self.now)
         self.turn()
 
-    def _on_request(self) -> None:
+    def _on_request(self, now: Micros) -> None:
         self.history_requests += 1
 
     def _on_ready(self) -> None:

@@ -273,7 +273,7 @@ class World:
 
     # The reader's side
 
-    def _on_history_request(self) -> None:
+    def _on_history_request(self, now: Micros) -> None:
         self.history_due.append(epoch_of(self.released))
 
     def _turn(self) -> None:
