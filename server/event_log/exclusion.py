@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from logdevice_py.config.cluster import ClusterConfig
-from logdevice_py.core.ids import EVENT_LOG_DELTAS, ShardId, node_of
+from logdevice_py.core.ids import ShardId, node_of
 from logdevice_py.core.marks import hit
 from logdevice_py.core.units import SECOND, Micros
 from logdevice_py.event_log.events import RebuildMode
@@ -56,9 +56,12 @@ class Exclusion:
 
 
 def _suffice(without: frozenset[ShardId], config: ClusterConfig, view: ClusterView) -> bool:
-    """Whether the event log can be written without these shards."""
-    attributes = config.log(EVENT_LOG_DELTAS)
-    if attributes is None:
-        return True
-    left = [shard for shard in config.writable_shards() if shard not in without and view.is_alive(node_of(shard))]
-    return FailureDomains.by_file(left, attributes.replication, config.location).can_replicate(left)
+    """Whether the event log can be written without these shards: those that keep metadata logs are what it takes, as a new epoch begins with a
+    record there, and the event log itself has no more copies than those, and more shards to choose from."""
+    metadata = config.metadata_log
+    left = [
+        shard
+        for shard in config.writable_shards()
+        if shard in metadata.nodeset and shard not in without and view.is_alive(node_of(shard))
+    ]
+    return FailureDomains.by_file(left, metadata.replication, config.location).can_replicate(left)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from logdevice_py.config.parse import load_cluster
@@ -62,6 +63,15 @@ def test_one_that_is_back_takes_records_where_the_event_log_cannot_be_written_wi
     view.dead = {0}
     assert excluded(set_of(3), view) == set()
     assert excluded(set_of(0, 3), view) == {SHARDS[0]}
+
+
+def test_so_does_one_without_which_the_metadata_logs_cannot_be_written() -> None:
+    """N4 could stand in for N1 in the event log, but it keeps no metadata logs, in which each new epoch begins."""
+    config = replace(CONFIG, metadata_log=replace(CONFIG.metadata_log, nodeset=tuple(SHARDS[:4])))
+    exclusion = Exclusion()
+    exclusion.judge(config, set_of(1), View(), Micros(0))
+    assert exclusion.judge(config, set_of(1), View(), Micros(LONG)) == set()
+    assert exclusion.judge(config, set_of(3), View(), Micros(2 * LONG)) == {SHARDS[3]}
 
 
 def test_so_does_a_drained_one() -> None:
