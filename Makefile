@@ -5,7 +5,7 @@ PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 RUNNABLE := $(VENV)/.runs
 SITE := $(VENV)-site/.installed
-PACKAGES := logdevice_py epoch_store client sequencer storage_node ldquery server benchmarks tests examples pyspark_logdevice.py
+PACKAGES := logdevice_py epoch_store client sequencer storage_node streams ldquery server benchmarks tests examples pyspark_logdevice.py
 
 COMMA := ,
 # what is named by ENGINES, or all; what cannot be fetched is left out of the run, which says so

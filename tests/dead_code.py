@@ -21,6 +21,7 @@ PACKAGES: Final = (
     "client",
     "sequencer",
     "storage_node",
+    "streams",
     "ldquery",
     "server",
     "benchmarks",

@@ -1,0 +1,1 @@
+"""Streams: logs with names, in namespaces, cut into segments; above the client."""
