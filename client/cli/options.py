@@ -37,7 +37,7 @@ def cluster_file() -> str | None:
 
 
 class ProgramParser(argparse.ArgumentParser):
-    """A parser of arguments that looks for the cluster file, takes ``--from -1h``, which looks like an option, and says which verb was meant."""
+    """A parser of arguments that looks for the cluster file, takes ``--from -1h``, which looks like an option, and says which verb or option was meant."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
@@ -52,6 +52,19 @@ class ProgramParser(argparse.ArgumentParser):
         close = nearest(str(value), choices)
         meant = f"; did you mean {close}?" if close else ""
         raise argparse.ArgumentError(action, f"there is no {value!r}{meant} (choose from {', '.join(choices)})")
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """What argparse calls for the program and for its verb, which knows best what may be given to it: nothing is left over."""
+        parsed, rest = super().parse_known_args(args, namespace)
+        for each in rest:
+            if not each.startswith("-"):
+                self.error(f"nothing is expected where {each!r} stands")
+            name = each.partition("=")[0]
+            close = nearest(
+                name.lstrip("-"), (option[2:] for option in self._option_string_actions if option[:2] == "--")
+            )
+            self.error(f"there is no option {name}{f'; did you mean --{close}?' if close else ''}")
+        return parsed, rest
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         """The arguments; the program ends where they are wrong, or no cluster file is named."""

@@ -142,6 +142,25 @@ def test_a_mistyped_verb_is_told_with_the_nearest(
     assert f"; did you mean {meant}? (choose from " in capsys.readouterr().err.splitlines()[-1]
 
 
+@pytest.mark.parametrize(
+    ("parser", "words", "said"),
+    [
+        (cat.parser, ["-c", "x", "1", "--formt", "json"], "there is no option --formt; did you mean --format?"),
+        (ctl.parser, ["status", "--josn"], "there is no option --josn; did you mean --json?"),
+        (ctl.parser, ["logs", "status", "--jsn=1"], "there is no option --jsn; did you mean --json?"),
+        (ctl.parser, ["status", "--xyzzy"], "there is no option --xyzzy"),
+        (ctl.parser, ["status", "5"], "nothing is expected where '5' stands"),
+    ],
+)
+def test_a_mistyped_option_is_told_with_the_nearest(
+    parser: Callable[[], Any], words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        parser().parse_args(words)
+    assert caught.value.code == 2
+    assert capsys.readouterr().err.splitlines()[-1].endswith(f"error: {said}")
+
+
 def test_a_verb_like_no_other_is_told_with_all(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         ctl.parser().parse_args(["xyzzy"])
